@@ -1,0 +1,40 @@
+# The two commands of the README: `make demo` and `make test`. Each sets itself up; either may come first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Public measurements to compare with; where the folder is missing, those tests and benches say so and skip.
+export WATTUNE_DATA ?= $(wildcard $(abspath ../shared/data))
+
+.PHONY: demo test check lint unit setup setup-run clean
+
+demo: $(VENV)/.run
+	$(BIN)/wattune demo
+
+test: $(VENV)/.dev lint
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+check: $(VENV)/.dev lint
+	$(BIN)/python -m pytest tests/unit tests/properties tests/contracts
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+setup: $(VENV)/.dev
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.run: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis

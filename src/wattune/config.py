@@ -1,0 +1,122 @@
+"""The settings of wattune and where each came from. Nothing else reads environment variables or settings files."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from wattune.core.errors import ConfigError
+
+APP = "wattune"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A setting: its name in the file, its variable, and what it means."""
+
+    name: str
+    variable: str
+    meaning: str
+
+
+OPTIONS = (
+    Option("device", "WATTUNE_DEVICE", "the GPU that commands use where none is named"),
+    Option("store", "WATTUNE_STORE", "where the history is kept: a file, or a postgresql:// URL"),
+    Option("state", "WATTUNE_STATE", "folder of the journals and locks that restore GPUs after a crash"),
+    Option("cache", "WATTUNE_CACHE", "folder for things that can be made again, such as the emulated library"),
+    Option("data", "WATTUNE_DATA", "folder of public measurements that benches and tests compare with"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a setting is and where that came from."""
+
+    option: Option
+    value: str | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All settings, each with its origin."""
+
+    values: tuple[Value, ...]
+
+    def _get(self, name: str) -> str | None:
+        return next(value.value for value in self.values if value.option.name == name)
+
+    @property
+    def device(self) -> str:
+        """The default device."""
+        return self._get("device") or "auto"
+
+    @property
+    def store_url(self) -> str:
+        """Where the history is: a database URL; a plain path means SQLite."""
+        store = self._get("store") or ""
+        return store if "://" in store else f"sqlite:///{Path(store).expanduser().absolute()}"
+
+    @property
+    def state_dir(self) -> Path:
+        """Where journals and locks are."""
+        return Path(self._get("state") or "").expanduser()
+
+    @property
+    def cache_dir(self) -> Path:
+        """Where things that can be made again are."""
+        return Path(self._get("cache") or "").expanduser()
+
+    @property
+    def data_dir(self) -> Path | None:
+        """Where public measurements are, or None."""
+        data = self._get("data")
+        return Path(data).expanduser() if data else None
+
+
+def load_config(environment: Mapping[str, str] | None = None, file: Path | None = None) -> Config:
+    """The settings in force: environment over file over default."""
+    environment = os.environ if environment is None else environment
+    file = file or Path(environment.get("WATTUNE_CONFIG") or Path(platformdirs.user_config_dir(APP)) / "config.toml")
+    written = _read(file)
+    defaults = {
+        "device": "auto",
+        "store": str(Path(platformdirs.user_data_dir(APP)) / "history.db"),
+        "state": platformdirs.user_state_dir(APP),
+        "cache": platformdirs.user_cache_dir(APP),
+        "data": None,
+    }
+    return Config(tuple(_value(option, environment, file, written, defaults[option.name]) for option in OPTIONS))
+
+
+def _value(
+    option: Option, environment: Mapping[str, str], file: Path, written: Mapping[str, str], default: str | None
+) -> Value:
+    if environment.get(option.variable):
+        return Value(option, environment[option.variable], f"environment variable {option.variable}")
+    if option.name in written:
+        return Value(option, written[option.name], f"file {file}")
+    return Value(option, default, "default")
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read the settings file {file}: {error}", hint="mend it or move it away") from None
+    known = {option.name for option in OPTIONS}
+    for name, value in document.items():
+        if name not in known:
+            raise ConfigError(
+                f"{file}: there is no setting {name!r}", hint=f"the settings are {', '.join(sorted(known))}"
+            )
+        if not isinstance(value, str):
+            raise ConfigError(f"{file}: setting {name!r} is not a text", hint=f'write {name} = "..."')
+    return document

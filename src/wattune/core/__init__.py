@@ -1,0 +1,1 @@
+"""The values that all of wattune speaks in: frozen, and without any input or output."""

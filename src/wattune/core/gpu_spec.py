@@ -1,0 +1,134 @@
+"""What a GPU is and what may be set on it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from wattune.core.errors import NotSupported, SettingRefused
+from wattune.core.setting import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTable:
+    """A memory clock and the core clocks that it allows, ascending."""
+
+    mem_mhz: int
+    sm_mhz: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLimits:
+    """The power limits that may be set."""
+
+    min_w: float
+    default_w: float
+    max_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sensors:
+    """How the part measures itself; None where it is not known.
+
+    `counter_period_s` is how often the energy counter moves, `power_period_s` how often a new power value appears and
+    `power_window_s` over how long that value is averaged.
+    """
+
+    counter_period_s: float | None = None
+    power_period_s: float | None = None
+    power_window_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """How long a new clock takes from the call until it holds; None where it is not known."""
+
+    sm_s: float | None = None
+    mem_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    """Name, clocks, limits, sensors and switching times of one GPU."""
+
+    name: str
+    uuid: str
+    clocks: tuple[ClockTable, ...]
+    """One table per memory clock, the default (highest) first; empty where clocks cannot be set."""
+    power_limits: PowerLimits | None
+    """None where the power limit cannot be set, as on laptops."""
+    can_lock_mem: bool = False
+    simulated: bool = False
+    architecture: str | None = None
+    sensors: Sensors = field(default_factory=Sensors)
+    switching: Switching = field(default_factory=Switching)
+
+    @property
+    def sm_clocks_mhz(self) -> tuple[int, ...]:
+        """The core clocks at the default memory clock, ascending."""
+        return self.clocks[0].sm_mhz if self.clocks else ()
+
+    @property
+    def mem_clocks_mhz(self) -> tuple[int, ...]:
+        """The memory clocks, highest first."""
+        return tuple(table.mem_mhz for table in self.clocks)
+
+    @property
+    def label(self) -> str:
+        """The name, with the word simulated where that is so."""
+        return self.name if not self.simulated or "simulated" in self.name else f"{self.name} (simulated)"
+
+    def check(self, setting: Setting) -> None:
+        """Nothing, where the part has this setting; otherwise an error that names what it has."""
+        table = self._check_mem(setting.mem_mhz)
+        if setting.sm_mhz is not None:
+            if table is None:
+                raise NotSupported(f"{self.label} does not let its core clock be set", hint="try a power limit instead")
+            _check_clock(f"{self.label} has no core clock of", setting.sm_mhz, table.sm_mhz)
+        if setting.power_limit_w is not None:
+            self._check_limit(setting.power_limit_w)
+
+    def _check_mem(self, mem_mhz: int | None) -> ClockTable | None:
+        if mem_mhz is None:
+            return self.clocks[0] if self.clocks else None
+        for table in self.clocks:
+            if table.mem_mhz == mem_mhz:
+                if not self.can_lock_mem and table is not self.clocks[0]:
+                    raise NotSupported(
+                        f"{self.label} does not let its memory clock be set", hint="leave it to the driver"
+                    )
+                return table
+        if not self.clocks:
+            raise NotSupported(f"{self.label} does not let its memory clock be set", hint="leave it to the driver")
+        known = ", ".join(str(mhz) for mhz in self.mem_clocks_mhz)
+        raise SettingRefused(f"{self.label} has no memory clock of {mem_mhz} MHz", hint=f"it has {known} MHz")
+
+    def _check_limit(self, power_limit_w: float) -> None:
+        limits = self.power_limits
+        if limits is None:
+            raise NotSupported(
+                f"{self.label} does not let its power limit be set", hint="lock the core clock instead: --sm-clock"
+            )
+        if not limits.min_w <= power_limit_w <= limits.max_w:
+            raise SettingRefused(
+                f"{self.label} takes no power limit of {power_limit_w:g} W",
+                hint=f"choose one from {limits.min_w:g} to {limits.max_w:g} W",
+            )
+
+
+def _check_clock(complaint: str, wanted_mhz: int, clocks_mhz: tuple[int, ...]) -> None:
+    if wanted_mhz in clocks_mhz:
+        return
+    near = " and ".join(str(mhz) for mhz in nearest(wanted_mhz, clocks_mhz))
+    raise SettingRefused(
+        f"{complaint} {wanted_mhz} MHz",
+        hint=f"it has {clocks_mhz[0]} to {clocks_mhz[-1]} MHz; nearest to yours: {near}",
+    )
+
+
+def nearest(wanted: int, ascending: Iterable[int]) -> tuple[int, ...]:
+    """The one or two values around `wanted`."""
+    values = tuple(ascending)
+    place = bisect_left(values, wanted)
+    return tuple(sorted({values[max(place - 1, 0)], values[min(place, len(values) - 1)]}))

@@ -1,0 +1,84 @@
+"""How long something took and what it spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import hypot, isfinite
+from typing import Protocol
+
+
+class Counted(Protocol):
+    """Anything that carries a time and a counter: a `Count`, or a `Reading` that has one."""
+
+    @property
+    def time_s(self) -> float: ...  # noqa: D102
+    @property
+    def energy_j(self) -> float | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Seconds and joules, each with the half-width of its 95 % interval where that is known."""
+
+    time_s: float
+    energy_j: float
+    time_error_s: float | None = None
+    energy_error_j: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.time_s) and isfinite(self.energy_j) and self.time_s >= 0 and self.energy_j >= 0):
+            raise ValueError(f"a measurement is finite and not negative: {self.time_s} s, {self.energy_j} J")
+
+    @classmethod
+    def between(cls, before: Counted, after: Counted) -> Measurement:
+        """What was spent from one count to a later one."""
+        if before.energy_j is None or after.energy_j is None:
+            raise ValueError("a reading without an energy counter cannot be subtracted")
+        return cls(after.time_s - before.time_s, after.energy_j - before.energy_j)
+
+    @classmethod
+    def together(cls, parts: Iterable[Measurement]) -> Measurement:
+        """What several GPUs took side by side: the longest time, the sum of the energies."""
+        parts = tuple(parts)
+        if not parts:
+            raise ValueError("together needs at least one measurement")
+        slowest = max(parts, key=lambda part: part.time_s)
+        return cls(
+            slowest.time_s,
+            sum(part.energy_j for part in parts),
+            slowest.time_error_s,
+            _independent(part.energy_error_j for part in parts),
+        )
+
+    @property
+    def power_w(self) -> float:
+        """Mean power; 0 where no time passed."""
+        return self.energy_j / self.time_s if self.time_s > 0 else 0.0
+
+    def __add__(self, other: Measurement) -> Measurement:
+        """One after the other."""
+        return Measurement(
+            self.time_s + other.time_s,
+            self.energy_j + other.energy_j,
+            _independent((self.time_error_s, other.time_error_s)),
+            _independent((self.energy_error_j, other.energy_error_j)),
+        )
+
+    def __truediv__(self, count: float) -> Measurement:
+        """One of `count` equal parts."""
+        if count <= 0:
+            raise ValueError(f"cannot divide a measurement by {count}")
+        return Measurement(
+            self.time_s / count,
+            self.energy_j / count,
+            None if self.time_error_s is None else self.time_error_s / count,
+            None if self.energy_error_j is None else self.energy_error_j / count,
+        )
+
+
+def _independent(errors: Iterable[float | None]) -> float | None:
+    """The error of a sum of independent parts; unknown where one part's is unknown."""
+    known = tuple(errors)
+    parts = [error for error in known if error is not None]
+    return hypot(*parts) if len(parts) == len(known) else None

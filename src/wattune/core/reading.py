@@ -1,0 +1,53 @@
+"""What a GPU says of itself at one instant, stamped with the GPU's own time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import NamedTuple
+
+
+class Throttle(Flag):
+    """Why the clock is lower than what was asked for."""
+
+    NONE = 0
+    IDLE = auto()
+    POWER_CAP = auto()
+    THERMAL = auto()
+    HARDWARE = auto()
+    LOCKED = auto()
+    OTHER = auto()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The reasons in lower case, for people and JSON."""
+        return tuple(part.name.lower().replace("_", " ") for part in self if part.name)
+
+
+class Count(NamedTuple):
+    """The energy counter at an instant, and nothing else: what a span reads twice.
+
+    A tuple because it is made on the hot path of user code.
+    """
+
+    time_s: float
+    energy_j: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """All that a GPU tells at one instant; None where it does not tell."""
+
+    time_s: float
+    energy_j: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    sm_mhz: int | None = None
+    mem_mhz: int | None = None
+    throttle: Throttle | None = None
+    power_limit_w: float | None = None
+    sm_util: float | None = None
+    """Share of time in which the GPU was busy, 0 to 1."""
+    mem_util: float | None = None
+    """Share of time in which the memory was busy, 0 to 1."""
+    memory_used_bytes: int | None = None

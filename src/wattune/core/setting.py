@@ -1,0 +1,44 @@
+"""What can be set on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import total_ordering
+from math import inf
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Core clock, memory clock and power limit; None leaves that one to the driver.
+
+    Settings are ordered by clock, then memory clock, then limit. The driver's own choice stands above every number,
+    because an unlocked GPU may go as high as it likes.
+    """
+
+    sm_mhz: int | None = None
+    mem_mhz: int | None = None
+    power_limit_w: float | None = None
+
+    def _key(self) -> tuple[float, float, float]:
+        parts = (self.sm_mhz, self.mem_mhz, self.power_limit_w)
+        first, second, third = (inf if part is None else float(part) for part in parts)
+        return (first, second, third)
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, Setting):
+            return NotImplemented
+        return self._key() < other._key()
+
+    def __str__(self) -> str:
+        parts = []
+        if self.sm_mhz is not None:
+            parts.append(f"{self.sm_mhz} MHz")
+        if self.mem_mhz is not None:
+            parts.append(f"memory {self.mem_mhz} MHz")
+        if self.power_limit_w is not None:
+            parts.append(f"limit {self.power_limit_w:g} W")
+        return ", ".join(parts) or "driver default"
+
+
+DRIVER_DEFAULT = Setting()

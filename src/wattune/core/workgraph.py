@@ -1,0 +1,55 @@
+"""Operations and what each must wait for: a chain of layers, or a pipeline schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from wattune.core.errors import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One piece of work of one rank; pieces of the same `kind` have the same options."""
+
+    name: str
+    kind: str
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkGraph:
+    """Operations in an order in which each comes after everything it waits for."""
+
+    operations: tuple[Operation, ...]
+    predecessors: tuple[tuple[int, ...], ...]
+    """For each operation the positions of those it waits for, all smaller than its own."""
+    position: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.operations) != len(self.predecessors):
+            raise PlanError("a work graph needs one list of predecessors per operation")
+        for index, before in enumerate(self.predecessors):
+            if any(not 0 <= other < index for other in before):
+                raise PlanError(f"operation {self.operations[index].name!r} waits for one that does not come before it")
+        positions = {operation.name: index for index, operation in enumerate(self.operations)}
+        if len(positions) != len(self.operations):
+            raise PlanError("two operations of a work graph share a name")
+        object.__setattr__(self, "position", MappingProxyType(positions))
+
+    @classmethod
+    def chain(cls, operations: tuple[Operation, ...]) -> WorkGraph:
+        """Each operation after the one before it."""
+        return cls(operations, tuple(() if index == 0 else (index - 1,) for index in range(len(operations))))
+
+    def finish_times_s(self, durations_s: tuple[float, ...]) -> tuple[float, ...]:
+        """When each operation ends if each starts as soon as it may."""
+        ends: list[float] = []
+        for before, duration_s in zip(self.predecessors, durations_s, strict=True):
+            ends.append(max((ends[other] for other in before), default=0.0) + duration_s)
+        return tuple(ends)
+
+    def makespan_s(self, durations_s: tuple[float, ...]) -> float:
+        """When the last operation ends."""
+        return max(self.finish_times_s(durations_s), default=0.0)

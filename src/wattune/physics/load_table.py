@@ -1,0 +1,79 @@
+"""What a load takes and spends at every core clock: all that a simulated GPU needs to play it.
+
+The physics fills these tables; the simulated device and the emulated library only look things up in them, so that both
+show the same GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadTable:
+    """One iteration of a load at one memory clock: a row per phase, a column per core clock."""
+
+    name: str
+    mem_mhz: int
+    sm_mhz: tuple[int, ...]
+    """Ascending."""
+    duration_s: Floats
+    """(phases, clocks)"""
+    power_w: Floats
+    """(phases, clocks): what the board really draws, before any sensor."""
+    sm_util: Floats
+    """(phases,): share of the phase in which a kernel runs, 0 to 1."""
+    mem_util: Floats
+    """(phases, clocks): share of the memory bandwidth in use, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        shape = self.duration_s.shape
+        if len(shape) != 2 or shape[0] == 0 or shape[1] != len(self.sm_mhz):
+            raise ValueError(f"load {self.name!r}: durations of shape {shape} for {len(self.sm_mhz)} clocks")
+        if self.power_w.shape != shape or self.mem_util.shape != shape or self.sm_util.shape != shape[:1]:
+            raise ValueError(f"load {self.name!r}: its tables differ in shape")
+        if not (np.all(self.duration_s > 0) and np.all(self.power_w > 0)):
+            raise ValueError(f"load {self.name!r}: durations and powers are positive")
+
+    @property
+    def iteration_s(self) -> Floats:
+        """(clocks,): how long an iteration takes."""
+        return np.asarray(self.duration_s.sum(axis=0))
+
+    @property
+    def iteration_j(self) -> Floats:
+        """(clocks,): what an iteration spends."""
+        return np.asarray((self.duration_s * self.power_w).sum(axis=0))
+
+    @property
+    def mean_power_w(self) -> Floats:
+        """(clocks,): mean power over an iteration, which is what a power cap acts on."""
+        return self.iteration_j / self.iteration_s
+
+    def coarsened(self, phases: int) -> LoadTable:
+        """The same load with at most `phases` phases, neighbours merged; time and energy of an iteration are kept."""
+        count = self.duration_s.shape[0]
+        if count <= phases:
+            return self
+        middle_s = self.duration_s[:, -1]
+        ends = np.cumsum(middle_s)
+        group = np.minimum((ends - middle_s / 2) / ends[-1] * phases, phases - 1).astype(int)
+        starts = np.flatnonzero(np.diff(group, prepend=-1))
+        duration_s = np.add.reduceat(self.duration_s, starts, axis=0)
+        energy_j = np.add.reduceat(self.duration_s * self.power_w, starts, axis=0)
+        mem_s = np.add.reduceat(self.duration_s * self.mem_util, starts, axis=0)
+        busy_s = np.add.reduceat(middle_s * self.sm_util, starts)
+        return LoadTable(
+            name=self.name,
+            mem_mhz=self.mem_mhz,
+            sm_mhz=self.sm_mhz,
+            duration_s=duration_s,
+            power_w=energy_j / duration_s,
+            sm_util=busy_s / duration_s[:, -1],
+            mem_util=mem_s / duration_s,
+        )

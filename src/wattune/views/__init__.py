@@ -1,0 +1,1 @@
+"""What people look at, as pure functions of histories and traces."""

@@ -1,0 +1,1 @@
+"""What a network asks of a GPU: shapes and batch size in, phases out."""
