@@ -12,9 +12,12 @@ from wattune.core.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class ClockTable:
-    """A memory clock and the core clocks that it allows, ascending."""
+    """A memory clock and the core clocks that it allows, ascending.
 
-    mem_mhz: int
+    The memory clock is None where only the driver knows it, as in a table of measurements that does not name it.
+    """
+
+    mem_mhz: int | None
     sm_mhz: tuple[int, ...]
 
 
@@ -72,7 +75,7 @@ class GpuSpec:
     @property
     def mem_clocks_mhz(self) -> tuple[int, ...]:
         """The memory clocks, highest first."""
-        return tuple(table.mem_mhz for table in self.clocks)
+        return tuple(table.mem_mhz for table in self.clocks if table.mem_mhz is not None)
 
     @property
     def label(self) -> str:
@@ -83,7 +86,7 @@ class GpuSpec:
         """Nothing, where the part has this setting; otherwise an error that names what it has."""
         table = self._check_mem(setting.mem_mhz)
         if setting.sm_mhz is not None:
-            if table is None:
+            if table is None or not table.sm_mhz:
                 raise NotSupported(f"{self.label} does not let its core clock be set", hint="try a power limit instead")
             _check_clock(f"{self.label} has no core clock of", setting.sm_mhz, table.sm_mhz)
         if setting.power_limit_w is not None:
@@ -99,7 +102,7 @@ class GpuSpec:
                         f"{self.label} does not let its memory clock be set", hint="leave it to the driver"
                     )
                 return table
-        if not self.clocks:
+        if not self.mem_clocks_mhz:
             raise NotSupported(f"{self.label} does not let its memory clock be set", hint="leave it to the driver")
         known = ", ".join(str(mhz) for mhz in self.mem_clocks_mhz)
         raise SettingRefused(f"{self.label} has no memory clock of {mem_mhz} MHz", hint=f"it has {known} MHz")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import hypot, isfinite
+from math import hypot, inf
 from typing import Protocol
 
 
@@ -27,7 +27,7 @@ class Measurement:
     energy_error_j: float | None = None
 
     def __post_init__(self) -> None:
-        if not (isfinite(self.time_s) and isfinite(self.energy_j) and self.time_s >= 0 and self.energy_j >= 0):
+        if not (0 <= self.time_s < inf and 0 <= self.energy_j < inf):
             raise ValueError(f"a measurement is finite and not negative: {self.time_s} s, {self.energy_j} J")
 
     @classmethod

@@ -20,6 +20,12 @@ class Setting:
     mem_mhz: int | None = None
     power_limit_w: float | None = None
 
+    @property
+    def knobs(self) -> tuple[str, ...]:
+        """The names of what this setting fixes: sm_clock, mem_clock, power_limit."""
+        named = (("sm_clock", self.sm_mhz), ("mem_clock", self.mem_mhz), ("power_limit", self.power_limit_w))
+        return tuple(name for name, value in named if value is not None)
+
     def _key(self) -> tuple[float, float, float]:
         parts = (self.sm_mhz, self.mem_mhz, self.power_limit_w)
         first, second, third = (inf if part is None else float(part) for part in parts)

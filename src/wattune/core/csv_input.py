@@ -1,0 +1,95 @@
+"""CSV that people hand in, read with care: an error names the file, the line and the column."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+from wattune.core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a CSV file."""
+
+    file: str
+    line: int
+    cells: Mapping[str, str]
+
+    def wrong(self, column: str, problem: str) -> InputError:
+        """An error about one cell."""
+        return InputError(f"{self.file}, line {self.line}, column {column}: {problem}", hint="mend that cell")
+
+    def text(self, column: str) -> str:
+        """The cell, which is not empty."""
+        value = self.cells.get(column, "").strip()
+        if not value:
+            raise self.wrong(column, "is empty")
+        return value
+
+    def positive(self, column: str) -> float:
+        """The cell as a finite number above 0."""
+        text = self.text(column)
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.wrong(column, f"{text!r} is not a number") from None
+        if not isfinite(value) or value <= 0:
+            raise self.wrong(column, f"{text} is not a finite number above 0")
+        return value
+
+    def positive_or_none(self, column: str) -> float | None:
+        """The same, or None where the cell is empty or the column is not there."""
+        return self.positive(column) if self.cells.get(column, "").strip() else None
+
+    def whole_or_none(self, column: str) -> int | None:
+        """The cell as a whole number above 0, or None where it is empty or the column is not there."""
+        value = self.positive_or_none(column)
+        if value is not None and value != int(value):
+            raise self.wrong(column, f"{self.text(column)} is not a whole number")
+        return None if value is None else int(value)
+
+
+def parse_csv(text: str, *, file: str, required: tuple[str, ...]) -> tuple[Row, ...]:
+    """The rows of a CSV text, at least one; columns that are not required are kept, blank lines are not."""
+    header: tuple[str, ...] = ()
+    rows: list[Row] = []
+    reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not header:
+                header = _header(cells, file, reader.line_num, required)
+            else:
+                rows.append(_row(cells, header, file, reader.line_num))
+    except csv.Error as error:
+        raise InputError(f"{file}, line {reader.line_num}: {error}", hint="the file is not CSV") from None
+    if not rows:
+        what = "has a header and no rows" if header else "is empty"
+        raise InputError(f"{file} {what}", hint=f"its columns are {','.join(required)}")
+    return tuple(rows)
+
+
+def _header(cells: list[str], file: str, line: int, required: tuple[str, ...]) -> tuple[str, ...]:
+    header = tuple(cell.strip() for cell in cells)
+    for column in required:
+        if column not in header:
+            raise InputError(f"{file}, line {line}: there is no column {column}", hint=f"it has {', '.join(header)}")
+    for place, column in enumerate(header):
+        if column in header[:place]:
+            raise InputError(f"{file}, line {line}: column {column} is there twice", hint="rename or remove one")
+    return header
+
+
+def _row(cells: list[str], header: tuple[str, ...], file: str, line: int) -> Row:
+    if len(cells) != len(header):
+        first_odd = header[len(cells)] if len(cells) < len(header) else f"number {len(header) + 1}"
+        raise InputError(
+            f"{file}, line {line}, column {first_odd}: {len(cells)} cells for {len(header)} columns",
+            hint="every line has as many cells as the header",
+        )
+    return Row(file, line, dict(zip(header, cells, strict=True)))

@@ -1,0 +1,254 @@
+"""Setting, Measurement, Objective, Plan, WorkGraph, GpuSpec, Trace: small values and their promises."""
+
+import pickle
+from math import hypot, inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattune.core import errors
+from wattune.core.errors import Infeasible, NotSupported, PlanError, SettingRefused
+from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, nearest
+from wattune.core.measurement import Measurement
+from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, PowerBudget
+from wattune.core.plan import Plan, Step
+from wattune.core.reading import Count, Reading, Throttle
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.trace import Trace
+from wattune.core.trial import Trial
+from wattune.core.workgraph import Operation, WorkGraph
+from wattune.core.workload import Phase, Workload
+
+settings = st.builds(
+    Setting,
+    st.none() | st.integers(1, 3000),
+    st.none() | st.integers(1, 12000),
+    st.none() | st.floats(1, 1000),
+)
+positive = st.floats(0, 1e6)
+measurements = st.builds(Measurement, positive, positive, st.none() | positive, st.none() | positive)
+
+A100 = GpuSpec(
+    name="NVIDIA A100",
+    uuid="GPU-1",
+    clocks=(ClockTable(1215, tuple(range(210, 1411, 15))),),
+    power_limits=PowerLimits(100, 400, 400),
+    simulated=True,
+)
+
+
+@given(st.lists(settings))
+def test_settings_sort_and_the_driver_stands_last(unordered):
+    ordered = sorted([*unordered, DRIVER_DEFAULT])
+    assert ordered[-1] == DRIVER_DEFAULT
+    keys = [setting.sm_mhz if setting.sm_mhz is not None else inf for setting in ordered]
+    assert keys == sorted(keys)
+
+
+@given(settings)
+def test_a_setting_names_the_knobs_it_fixes(setting):
+    assert len(setting.knobs) == 3 - [setting.sm_mhz, setting.mem_mhz, setting.power_limit_w].count(None)
+    assert (str(setting) == "driver default") == (setting == DRIVER_DEFAULT)
+
+
+@given(measurements, measurements)
+def test_measurements_add_up_in_either_order(one, other):
+    total = one + other
+    assert total == other + one
+    assert total.time_s == one.time_s + other.time_s
+    if one.energy_error_j is None or other.energy_error_j is None:
+        assert total.energy_error_j is None
+    else:
+        assert total.energy_error_j == pytest.approx(hypot(one.energy_error_j, other.energy_error_j))
+
+
+@given(measurements, st.integers(1, 1000))
+def test_n_equal_parts_make_the_whole(whole, n):
+    part = whole / n
+    assert part.time_s * n == pytest.approx(whole.time_s)
+    assert part.energy_j * n == pytest.approx(whole.energy_j)
+
+
+@given(st.lists(measurements, min_size=1, max_size=8))
+def test_together_is_longest_time_and_summed_energy(parts):
+    together = Measurement.together(parts)
+    assert together.time_s == max(part.time_s for part in parts)
+    assert together.energy_j == pytest.approx(sum(part.energy_j for part in parts))
+
+
+@pytest.mark.parametrize("bad", [(-1, 0), (0, -1), (float("nan"), 1), (1, inf)])
+def test_impossible_measurements_are_refused(bad):
+    with pytest.raises(ValueError, match="finite and not negative"):
+        Measurement(*bad)
+
+
+def test_between_two_counts_and_never_from_nothing():
+    assert Measurement.between(Count(1, 10), Count(3, 50)) == Measurement(2, 40)
+    with pytest.raises(ValueError, match="without an energy counter"):
+        Measurement.between(Reading(time_s=1), Reading(time_s=2))
+    with pytest.raises(ValueError, match="at least one"):
+        Measurement.together([])
+    with pytest.raises(ValueError, match="divide"):
+        _ = Measurement(1, 1) / 0
+    assert Measurement(0, 0).power_w == 0
+
+
+HISTORY = tuple(
+    Trial(name, Measurement(*cost))
+    for name, cost in {"fast": (1.0, 100.0), "mild": (1.04, 80.0), "slow": (1.2, 70.0), "worst": (1.3, 120.0)}.items()
+)
+
+
+@pytest.mark.parametrize(
+    ("objective", "best"),
+    [
+        (LeastEnergy(0.05), "mild"),
+        (LeastEnergy(0), "fast"),
+        (LeastEnergy(0.5), "slow"),
+        (Deadline(1.1), "mild"),
+        (LeastCost(1, 100), "slow"),
+        (LeastCost(0, 100), "fast"),
+        (EnergyDelay(0), "slow"),
+        (EnergyDelay(20), "fast"),
+        (PowerBudget(80), "mild"),
+    ],
+)
+def test_objectives_choose(objective, best):
+    assert objective.choose(HISTORY).choice == best
+
+
+def test_the_reference_is_what_slowdown_is_measured_from():
+    assert LeastEnergy(0.05).choose(HISTORY, reference=Measurement(1.15, 0)).choice == "slow"
+
+
+@pytest.mark.parametrize("objective", [Deadline(0.5), PowerBudget(1)])
+def test_what_cannot_be_met_is_said(objective):
+    with pytest.raises(Infeasible) as caught:
+        objective.choose(HISTORY)
+    assert caught.value.hint
+    with pytest.raises(Infeasible, match="nothing to choose"):
+        objective.choose(())
+
+
+@pytest.mark.parametrize("make", [lambda: LeastEnergy(-0.1), lambda: LeastCost(2, 1), lambda: Deadline(float("nan"))])
+def test_senseless_objectives_are_refused(make):
+    with pytest.raises(ValueError, match="not"):
+        make()
+
+
+plans = st.builds(
+    Plan,
+    st.lists(st.lists(st.builds(Step, st.text(), settings), max_size=5).map(tuple), max_size=4).map(tuple),
+)
+
+
+@given(plans)
+def test_plans_survive_json(plan):
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"version": 99, "ranks": []}',
+        '{"version": 1}',
+        '{"version": 1, "ranks": [1]}',
+        '{"version": 1, "ranks": [[{}]]}',
+        '{"version": 1, "ranks": [[{"span": "a", "sm_mhz": -5}]]}',
+        '{"version": 1, "ranks": [[{"span": "a", "sm_mhz": "fast"}]]}',
+        '{"version": 1, "ranks": [[{"span": "a", "sm_mhz": true}]]}',
+    ],
+)
+def test_bad_plans_are_refused_in_words(text):
+    with pytest.raises(PlanError):
+        Plan.from_json(text)
+
+
+def test_switches_of_a_plan():
+    slow, fast = Setting(900), Setting(1400)
+    plan = Plan(((Step("a", slow), Step("b", fast), Step("c", fast)), (Step("a", slow), Step("b", slow))))
+    assert plan.switches == 1
+
+
+@st.composite
+def graphs(draw):
+    size = draw(st.integers(1, 8))
+    before = tuple(tuple(sorted(draw(st.sets(st.integers(0, i - 1))))) if i else () for i in range(size))
+    return WorkGraph(tuple(Operation(f"op{i}", "kind") for i in range(size)), before)
+
+
+@given(graphs(), st.data())
+def test_makespan_is_the_longest_path(graph, data):
+    size = len(graph.operations)
+    durations = tuple(data.draw(st.lists(st.floats(0, 10), min_size=size, max_size=size)))
+
+    def longest_to(index):
+        return durations[index] + max((longest_to(other) for other in graph.predecessors[index]), default=0.0)
+
+    assert graph.makespan_s(durations) == pytest.approx(max(longest_to(index) for index in range(size)))
+
+
+def test_work_graphs_have_no_cycles_and_no_twins():
+    one, two = Operation("a", "k"), Operation("b", "k")
+    assert WorkGraph.chain((one, two)).makespan_s((1.0, 2.0)) == 3
+    for bad in (
+        lambda: WorkGraph((one, two), ((1,), ())),
+        lambda: WorkGraph((one, one), ((), ())),
+        lambda: WorkGraph((one,), ()),
+    ):
+        with pytest.raises(PlanError):
+            bad()
+
+
+def test_a_spec_refuses_what_it_does_not_have():
+    A100.check(Setting(1005, 1215, 250))
+    with pytest.raises(SettingRefused) as caught:
+        A100.check(Setting(1000))
+    assert "990" in caught.value.hint
+    assert "1005" in caught.value.hint
+    with pytest.raises(SettingRefused, match="memory clock"):
+        A100.check(Setting(mem_mhz=900))
+    with pytest.raises(SettingRefused, match="power limit"):
+        A100.check(Setting(power_limit_w=99))
+    laptop = GpuSpec(name="laptop", uuid="GPU-2", clocks=(), power_limits=None)
+    for setting in (Setting(1000), Setting(mem_mhz=1000), Setting(power_limit_w=50)):
+        with pytest.raises(NotSupported):
+            laptop.check(setting)
+    assert A100.label == "NVIDIA A100 (simulated)"
+
+
+@given(st.integers(0, 3000))
+def test_nearest_surrounds(wanted):
+    near = nearest(wanted, A100.sm_clocks_mhz)
+    assert min(abs(mhz - wanted) for mhz in near) == min(abs(mhz - wanted) for mhz in A100.sm_clocks_mhz)
+
+
+def test_traces_are_in_order():
+    trace = Trace("gpu", tuple(Reading(time_s=t, power_w=p) for t, p in ((0, 100.0), (0.1, 200.0), (0.2, None))))
+    assert trace.duration_s == pytest.approx(0.2)
+    assert Trace("gpu", ()).duration_s == 0
+    with pytest.raises(ValueError, match="order"):
+        Trace("gpu", (Reading(time_s=1), Reading(time_s=0)))
+
+
+def test_throttle_in_words():
+    assert (Throttle.POWER_CAP | Throttle.IDLE).words == ("idle", "power cap")
+    assert Throttle.NONE.words == ()
+
+
+def test_workloads_are_not_empty_or_negative():
+    with pytest.raises(ValueError, match="no phases"):
+        Workload(name="nothing", phases=())
+    with pytest.raises(ValueError, match="flops"):
+        Phase(name="bad", flops=-1)
+
+
+def test_every_error_survives_pickling_with_its_hint():
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.WattuneError):
+            again = pickle.loads(pickle.dumps(kind("what", hint="how")))
+            assert (type(again), again.message, again.hint) == (kind, "what", "how")
+            assert kind.__name__ in errors.__doc__
