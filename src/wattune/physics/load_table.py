@@ -57,13 +57,23 @@ class LoadTable:
 
     def coarsened(self, phases: int) -> LoadTable:
         """The same load with at most `phases` phases, neighbours merged; time and energy of an iteration are kept."""
+        return self.merged(self.stretches(phases))
+
+    def stretches(self, phases: int) -> tuple[int, ...]:
+        """The first phase of each of at most `phases` stretches that take about equally long."""
         count = self.duration_s.shape[0]
         if count <= phases:
-            return self
+            return tuple(range(count))
         middle_s = self.duration_s[:, -1]
         ends = np.cumsum(middle_s)
         group = np.minimum((ends - middle_s / 2) / ends[-1] * phases, phases - 1).astype(int)
-        starts = np.flatnonzero(np.diff(group, prepend=-1))
+        return tuple(np.flatnonzero(np.diff(group, prepend=-1)).tolist())
+
+    def merged(self, starts: tuple[int, ...]) -> LoadTable:
+        """The same load with one phase for each stretch, given by its first phase; tables merged alike stay alike."""
+        if len(starts) == self.duration_s.shape[0]:
+            return self
+        middle_s = self.duration_s[:, -1]
         duration_s = np.add.reduceat(self.duration_s, starts, axis=0)
         energy_j = np.add.reduceat(self.duration_s * self.power_w, starts, axis=0)
         mem_s = np.add.reduceat(self.duration_s * self.mem_util, starts, axis=0)

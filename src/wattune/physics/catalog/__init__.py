@@ -1,0 +1,77 @@
+"""The GPUs that can be simulated: one file each, every value with its source."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from pathlib import Path
+
+from wattune.core.errors import DeviceNotFound
+from wattune.physics.catalog.parse import parse_model
+from wattune.physics.catalog.sheet import Sheet, Sourced
+from wattune.physics.gpu_model import GpuModel
+
+_FOLDER = Path(__file__).parent
+# Words that people put in front of a part's name.
+_MAKERS = ("nvidia", "geforce", "tesla", "quadro", "rtx")
+
+
+def catalog_names() -> tuple[str, ...]:
+    """The keys of all GPUs in the catalogue, in alphabetical order."""
+    return tuple(sorted(file.stem for file in _FOLDER.glob("*.toml")))
+
+
+def load_model(name: str) -> GpuModel:
+    """The GPU of that name; case, spaces, hyphens and the maker's name do not matter."""
+    return _model(_key(name))
+
+
+def sources(name: str) -> tuple[Sourced, ...]:
+    """Every number of a GPU with its mark and source."""
+    return _sheet(_key(name)).all_sourced()
+
+
+def read_model(file: Path) -> GpuModel:
+    """The GPU that a file of the catalogue's form describes."""
+    return parse_model(Sheet.read(file))
+
+
+@cache
+def _model(key: str) -> GpuModel:
+    return parse_model(_sheet(key))
+
+
+@cache
+def _sheet(key: str) -> Sheet:
+    return Sheet.read(_FOLDER / f"{key}.toml")
+
+
+def _key(name: str) -> str:
+    known = _keys_by_name()
+    plain = _plain(name)
+    if plain in known:
+        return known[plain]
+    near = difflib.get_close_matches(plain, known, n=3, cutoff=0.5)
+    suggestions = list(dict.fromkeys(known[match] for match in near)) or list(catalog_names())
+    raise DeviceNotFound(
+        f"there is no simulated GPU {name!r}", hint=f"did you mean {' or '.join(suggestions)}?" if near else _all()
+    )
+
+
+def _all() -> str:
+    return f"there are {', '.join(catalog_names())}"
+
+
+@cache
+def _keys_by_name() -> dict[str, str]:
+    names: dict[str, str] = {}
+    for key in catalog_names():
+        sheet = _sheet(key)
+        for name in (key, sheet.text("name"), *sheet.texts("aliases")):
+            names[_plain(name)] = key
+    return names
+
+
+def _plain(name: str) -> str:
+    words = name.lower().replace("-", " ").replace("_", " ").split()
+    return "".join(word for word in words if word not in _MAKERS)

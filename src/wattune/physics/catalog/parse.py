@@ -1,0 +1,135 @@
+"""From a catalogue file to a GPU model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wattune.core.gpu_spec import ClockTable, PowerLimits, Sensors, Switching
+from wattune.core.workload import Pipe
+from wattune.physics.catalog.sheet import Sheet
+from wattune.physics.gpu_model import ArithmeticUnit, CorePhysics, GpuModel, MemoryPhysics, Thermal
+
+_SPAN = ("lowest", "highest", "count")
+
+
+def parse_model(sheet: Sheet) -> GpuModel:
+    """The model that a file describes, or an error that names the file and the key that cannot be."""
+    clocks = _clocks(sheet)
+    return GpuModel(
+        key=sheet.text("key"),
+        name=sheet.text("name"),
+        architecture=sheet.text("architecture"),
+        clocks=clocks,
+        power_limits=_power_limits(sheet),
+        can_lock_mem=sheet.flag("board.can_lock_mem"),
+        sensors=Sensors(
+            sheet.number("sensors.counter_period_s"),
+            sheet.number("sensors.power_period_s"),
+            sheet.number("sensors.power_window_s"),
+        ),
+        switching=Switching(_optional(sheet, "switching.sm_s"), _optional(sheet, "switching.mem_s")),
+        idle_w=sheet.number("board.idle_w"),
+        memory_bytes=sheet.whole("board.memory_bytes"),
+        sms=sheet.whole("board.sms"),
+        cores=sheet.whole("board.cores"),
+        thermal=_thermal(sheet),
+        noise_w=sheet.number_from("sensors.noise_w", 0.0),
+        gain=sheet.number("sensors.gain"),
+        units=_units(sheet),
+        memory=_memory(sheet),
+        core=_core(sheet, clocks[0].sm_mhz[-1]),
+        launch_s=sheet.number("time.launch_us") * 1e-6,
+        smoothness=sheet.number_from("time.smoothness", 1.0),
+    )
+
+
+def _clocks(sheet: Sheet) -> tuple[ClockTable, ...]:
+    entries = sheet.tables("clocks")
+    mem_mhz = [_count(sheet, f"clocks[{index}].mem_mhz", entry.get("mem_mhz")) for index, entry in enumerate(entries)]
+    if mem_mhz != sorted(set(mem_mhz), reverse=True):
+        raise sheet.wrong("clocks", "are not in the order of their memory clocks, highest first")
+    return tuple(_clock_table(sheet, index, entry) for index, entry in enumerate(entries))
+
+
+def _clock_table(sheet: Sheet, index: int, entry: Mapping[str, Any]) -> ClockTable:
+    key = f"clocks[{index}]"
+    sheet.marked(key, entry, None)
+    span = entry.get("sm_mhz")
+    if not isinstance(span, dict):
+        raise sheet.wrong(key, "needs sm_mhz = { lowest, highest, count }")
+    lowest, highest, count = (_count(sheet, f"{key}.sm_mhz.{part}", span.get(part)) for part in _SPAN)
+    if count < 2 or highest - lowest < count - 1:
+        raise sheet.wrong(f"{key}.sm_mhz", f"cannot hold {count} clocks from {lowest} to {highest}")
+    # Parts whose step is half a MHz, such as V100's 7.5, list whole numbers rounded down.
+    return ClockTable(
+        entry["mem_mhz"], tuple(lowest + (highest - lowest) * step // (count - 1) for step in range(count))
+    )
+
+
+def _count(sheet: Sheet, key: str, value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise sheet.wrong(key, f"is a whole number above 0, not {value!r}")
+    return value
+
+
+def _power_limits(sheet: Sheet) -> PowerLimits:
+    min_w, default_w, max_w = (sheet.number(f"board.power_limit_{part}_w") for part in ("min", "default", "max"))
+    if not min_w <= default_w <= max_w:
+        raise sheet.wrong("board.power_limit_default_w", f"lies outside of {min_w:g} to {max_w:g} W")
+    return PowerLimits(min_w, default_w, max_w)
+
+
+def _thermal(sheet: Sheet) -> Thermal:
+    return Thermal(
+        sheet.number("thermal.ambient_c", above=-100, most=100),
+        sheet.number("thermal.resistance_k_per_w"),
+        sheet.number("thermal.tau_s"),
+    )
+
+
+def _units(sheet: Sheet) -> tuple[ArithmeticUnit, ...]:
+    pipes = [pipe for pipe in Pipe if pipe is Pipe.FP32 or sheet.has(f"unit.{pipe.value}")]
+    return tuple(_unit(sheet, pipe) for pipe in pipes)
+
+
+def _unit(sheet: Sheet, pipe: Pipe) -> ArithmeticUnit:
+    section = f"unit.{pipe.value}"
+    return ArithmeticUnit(
+        pipe,
+        peak_flops=sheet.number(f"{section}.tflops") * 1e12,
+        reference_mhz=sheet.number(f"{section}.reference_mhz"),
+        efficiency=sheet.number(f"{section}.efficiency", most=1.0),
+        w_per_ghz=sheet.number(f"{section}.w_per_ghz"),
+    )
+
+
+def _memory(sheet: Sheet) -> MemoryPhysics:
+    return MemoryPhysics(
+        bandwidth_bytes_per_s=sheet.number("memory.gb_per_s") * 1e9,
+        efficiency=sheet.number("memory.efficiency", most=1.0),
+        knee_mhz=sheet.number("memory.knee_mhz"),
+        knee_exponent=sheet.number("memory.knee_exponent", most=2.0),
+        idle_w=sheet.number("memory.idle_w"),
+        j_per_byte=sheet.number("memory.pj_per_byte") * 1e-12,
+    )
+
+
+def _core(sheet: Sheet, max_mhz: int) -> CorePhysics:
+    knee_mhz = sheet.number("core.voltage_knee_mhz")
+    if knee_mhz >= max_mhz:
+        raise sheet.wrong(
+            "core.voltage_knee_mhz", f"lies below the highest clock of {max_mhz} MHz, not at {knee_mhz:g}"
+        )
+    return CorePhysics(
+        voltage_knee_mhz=knee_mhz,
+        voltage_ratio=sheet.number_from("core.voltage_ratio", 1.0),
+        board_w=sheet.number("core.board_w"),
+        leak_w=sheet.number("core.leak_w"),
+        idle_clock_w_per_ghz=sheet.number("core.idle_clock_w_per_ghz"),
+        busy_clock_w_per_ghz=sheet.number("core.busy_clock_w_per_ghz"),
+    )
+
+
+def _optional(sheet: Sheet, key: str) -> float | None:
+    return sheet.number(key) if sheet.has(key) else None

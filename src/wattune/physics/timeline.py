@@ -1,0 +1,128 @@
+"""What a GPU did over time, in closed form: nothing ticks, and a million iterations cost as much as one.
+
+A timeline is a few stretches of time in each of which one load plays at one clock; it is evaluated when asked and
+changed by making another. Old stretches are dropped once no sensor can look back at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import exp
+
+from wattune.physics.cycle import NOTHING, Cycle, Totals
+from wattune.physics.gpu_model import Thermal
+from wattune.physics.operating_point import OperatingPoint
+
+# The longest that any sensor looks back: averages over one second, of values that are up to one refresh old.
+MEMORY_S = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A stretch of time in which load and clock do not change."""
+
+    start_s: float
+    at_start: Totals
+    temperature_c: float
+    """At the start."""
+    load: Hashable
+    """What plays; two stretches with equal loads continue one another."""
+    point: OperatingPoint
+    cycle: Cycle
+    offset_s: float = 0.0
+    """Time into the iteration at the start, at this stretch's clock."""
+    whole: float = 0.0
+    """Iterations of this load done when the iteration of the start began."""
+
+    def spent(self, time_s: float) -> Totals:
+        """What had been spent since the start of the stretch."""
+        before = self.cycle.spent(self.offset_s) if self.offset_s else NOTHING
+        return self.cycle.spent(self.offset_s + time_s - self.start_s).plus(before, -1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The last stretches of a GPU's life, the newest open to the future."""
+
+    thermal: Thermal
+    stretches: tuple[Stretch, ...]
+
+    @classmethod
+    def begin(cls, thermal: Thermal, point: OperatingPoint, power_w: float) -> Timeline:
+        """A GPU at time 0 that has been idle for as long as its temperature remembers."""
+        temperature_c = thermal.ambient_c + thermal.resistance_k_per_w * power_w
+        first = Stretch(
+            start_s=0.0,
+            at_start=NOTHING,
+            temperature_c=temperature_c,
+            load=None,
+            point=point,
+            cycle=Cycle.steady(power_w),
+        )
+        return cls(thermal, (first,))
+
+    @property
+    def now(self) -> Stretch:
+        """The stretch that lasts."""
+        return self.stretches[-1]
+
+    def totals(self, time_s: float) -> Totals:
+        """What had been spent at a time; before everything known, as if the oldest stretch had begun earlier."""
+        stretch = self.now
+        if time_s < stretch.start_s:
+            older = (other for other in reversed(self.stretches) if other.start_s <= time_s)
+            stretch = next(older, self.stretches[0])
+        if time_s < stretch.start_s:
+            ahead_s = stretch.start_s - time_s
+            return stretch.at_start.plus(stretch.cycle.spent(ahead_s), -1.0)
+        return stretch.at_start.plus(stretch.spent(time_s))
+
+    def temperature_c(self, time_s: float) -> float:
+        """First-order response to the mean power of the stretch so far; T' = (ambient + R·P − T)/τ."""
+        stretch, lasted_s = self.now, time_s - self.now.start_s
+        if lasted_s <= 0:
+            return stretch.temperature_c
+        power_w = stretch.spent(time_s).energy_j / lasted_s
+        steady_c = self.thermal.ambient_c + self.thermal.resistance_k_per_w * power_w
+        return steady_c + (stretch.temperature_c - steady_c) * exp(-lasted_s / self.thermal.tau_s)
+
+    def iterations(self, time_s: float) -> float:
+        """Iterations that the present load has done, the one that runs in parts of its time."""
+        stretch = self.now
+        return stretch.whole + (stretch.offset_s + time_s - stretch.start_s) / stretch.cycle.iteration_s
+
+    def time_of(self, iterations: float) -> float:
+        """When the present load will have done that many iterations, if nothing changes."""
+        stretch = self.now
+        return stretch.start_s + (iterations - stretch.whole) * stretch.cycle.iteration_s - stretch.offset_s
+
+    def changed(self, time_s: float, *, load: Hashable, point: OperatingPoint, cycle: Cycle) -> Timeline:
+        """The timeline in which this load plays from `time_s` on, taken up where it stands if it plays already."""
+        old = self.now
+        offset_s = whole = 0.0
+        if load == old.load:
+            if cycle == old.cycle and point == old.point:
+                return self
+            position = old.cycle.position(old.offset_s + time_s - old.start_s)
+            offset_s, whole = cycle.offset_s(position), old.whole + position.whole
+        new = Stretch(
+            start_s=time_s,
+            at_start=self.totals(time_s),
+            temperature_c=self.temperature_c(time_s),
+            load=load,
+            point=point,
+            cycle=cycle,
+            offset_s=offset_s,
+            whole=whole,
+        )
+        return Timeline(self.thermal, (*self._recent(time_s), new))
+
+    def _recent(self, time_s: float) -> tuple[Stretch, ...]:
+        """The stretches that a sensor may still see after `time_s`."""
+        ends_s = [stretch.start_s for stretch in self.stretches[1:]] + [time_s]
+        return tuple(
+            stretch
+            for stretch, end_s in zip(self.stretches, ends_s, strict=True)
+            if end_s > time_s - MEMORY_S and end_s > stretch.start_s
+        )

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import wattune.physics.catalog as catalog
+from wattune.core.errors import DeviceNotFound, InputError
+from wattune.core.workload import Pipe
+from wattune.physics.catalog import catalog_names, load_model, read_model, sources
+from wattune.physics.catalog.sheet import Sheet
+
+FOLDER = Path(catalog.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("a100", "a100"),
+        ("A100", "a100"),
+        ("a100-sxm4-40gb", "a100"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("rtx 3080 ti", "3080ti"),
+        ("GeForce RTX 3080 Ti", "3080ti"),
+        ("RTX A4000", "a4000"),
+        ("Tesla_V100", "v100"),
+    ],
+)
+def test_names_are_forgiving(name: str, key: str) -> None:
+    assert load_model(name).key == key
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(DeviceNotFound, match="no simulated GPU 'a1000'") as error:
+        load_model("a1000")
+    assert error.value.hint == "did you mean a100 or a4000?"
+
+
+def test_a_name_like_no_other_lists_all() -> None:
+    with pytest.raises(DeviceNotFound) as error:
+        load_model("zzzzzzzz")
+    assert error.value.hint == f"there are {', '.join(catalog_names())}"
+
+
+@pytest.mark.parametrize("name", catalog_names())
+def test_every_gpu_is_credible(name: str) -> None:
+    model = load_model(name)
+    idle_w = model.context_idle_w(np.array(model.clocks[0].sm_mhz, dtype=float), None)
+    assert 0 < model.idle_w < idle_w.min()
+    assert idle_w.max() < model.power_limits.default_w / 2
+    assert model.max_mhz * 0.6 <= model.core.voltage_knee_mhz <= model.max_mhz * 0.8
+    assert model.cores % model.sms == 0
+    assert model.thermal.ambient_c + model.thermal.resistance_k_per_w * model.power_limits.max_w < 90
+
+
+@pytest.mark.parametrize("name", catalog_names())
+def test_every_value_has_a_mark_and_a_source(name: str) -> None:
+    values = sources(name)
+    assert len(values) > 35
+    assert {value.mark for value in values} <= {"measured", "published", "estimated"}
+    assert all(value.source for value in values)
+
+
+def test_gpus_of_one_kind_differ_in_their_uuid_alone() -> None:
+    first, second = load_model("a100").spec(0), load_model("a100").spec(1)
+    assert first.uuid.startswith("GPU-")
+    assert first.uuid != second.uuid != load_model("v100").spec(0).uuid
+    assert first == load_model("A100").spec(0)
+    assert first.simulated
+    assert "simulated" in first.label
+
+
+def test_clocks_are_those_of_the_part() -> None:
+    assert load_model("a100").clocks[0].sm_mhz == tuple(range(210, 1411, 15))
+    v100 = load_model("v100").clocks[0].sm_mhz
+    assert (len(v100), v100[-5:]) == (167, (1350, 1357, 1365, 1372, 1380))
+    assert load_model("3080ti").mem_clocks_mhz == (9501, 9251, 5001, 810, 405)
+
+
+def test_a_part_without_a_pipe_takes_fp32() -> None:
+    assert load_model("v100").unit(Pipe.TF32).pipe is Pipe.FP32
+
+
+def read_all(file: Path) -> None:
+    """Everything that the catalogue reads from a file."""
+    read_model(file)
+    sheet = Sheet.read(file)
+    sheet.texts("aliases")
+    sheet.all_sourced()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "complaint"),
+    [
+        (r"idle_w = \{ value = 50", "idle_w = { value = -50", "board.idle_w is more than 0, not -50"),
+        (r"sms = \{ value = 108", "sms = { value = 10.5", "board.sms is a whole number, not 10.5"),
+        (r"sms = \{ value = 108", 'sms = { value = "many"', "board.sms is a number, not 'many'"),
+        (r"idle_w = \{ value = 50", "idle_w = { value = nan", "board.idle_w is a number, not nan"),
+        (
+            r"efficiency = \{ value = 0.88",
+            "efficiency = { value = 1.2",
+            "memory.efficiency is more than 0 and at most 1",
+        ),
+        (
+            r"value = 992.6",
+            "value = 1500",
+            "core.voltage_knee_mhz lies below the highest clock of 1410 MHz, not at 1500",
+        ),
+        (
+            r"default_w = \{ value = 400",
+            "default_w = { value = 500",
+            "power_limit_default_w lies outside of 100 to 400",
+        ),
+        (r"value = 1.4163", "value = 0.9", "core.voltage_ratio is at least 1, not 0.9"),
+        (r"count = 81", "count = 8100", r"clocks\[0\].sm_mhz cannot hold 8100 clocks from 210 to 1410"),
+        (r"count = 81", 'count = "x"', r"clocks\[0\].sm_mhz.count is a whole number above 0, not 'x'"),
+        (r"sm_mhz = \{ lowest.*", "", r"clocks\[0\] needs sm_mhz = \{ lowest, highest, count \}"),
+        (r"\[\[clocks\]\]", "[[other]]", "clocks is not a list of tables"),
+        (
+            r'idle_w = \{ value = 50, mark = "estimated"',
+            'idle_w = { value = 50, mark = "guess"',
+            "has the mark 'guess'",
+        ),
+        (r"idle_w = \{ value = 50, .*", "idle_w = 50", "board.idle_w is missing or lacks the form"),
+        (r"value = true", "value = 1", "board.can_lock_mem is true or false, not 1"),
+        (r'name = "NVIDIA.*', "", "name is missing"),
+        (r"aliases = .*", "aliases = [1]", "aliases is not a list of texts"),
+        (r"\[board\]", "[board", "cannot read"),
+        (r'source = "A100 data sheet, 40 GiB"', 'source = ""', "board.memory_bytes does not name its source"),
+    ],
+)
+def test_impossible_values_name_file_and_key(tmp_path: Path, pattern: str, replacement: str, complaint: str) -> None:
+    text, changes = re.subn(pattern, replacement, (FOLDER / "a100.toml").read_text(), count=1)
+    assert changes == 1
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=complaint) as error:
+        read_all(file)
+    assert "mine.toml" in error.value.message
+    assert "\n" not in error.value.message
+
+
+def test_memory_clocks_come_highest_first(tmp_path: Path) -> None:
+    text = (FOLDER / "a40.toml").read_text().replace("mem_mhz = 405", "mem_mhz = 8000")
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(InputError, match="not in the order of their memory clocks"):
+        read_model(tmp_path / "mine.toml")
