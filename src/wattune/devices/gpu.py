@@ -6,6 +6,7 @@ from typing import Protocol
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Count, Reading
+from wattune.core.refresh import Refresh
 from wattune.core.setting import Setting
 
 
@@ -16,6 +17,9 @@ class Gpu(Protocol):
     def spec(self) -> GpuSpec:
         """What the part is and what may be set on it."""
         ...
+
+    refresh: Refresh | None
+    """When the energy counter moves, where that is known; whoever watches the counter writes here what it learned."""
 
     def read(self) -> Reading:
         """Everything the part tells now."""

@@ -1,0 +1,147 @@
+"""A GPU played from a table of measurements: it has the settings that were measured, and no others.
+
+Its numbers are recorded and not taken now, so it counts as simulated, and its name says which file it is played from.
+Time passes when work is run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable
+from math import inf
+from pathlib import Path
+
+import numpy as np
+
+from wattune.core.errors import InputError, SettingRefused
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.measurement import Measurement
+from wattune.core.reading import Count, Reading
+from wattune.core.refresh import Refresh
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.workload import Workload
+from wattune.devices.sweep_table import SweepTable, read_sweep
+
+
+class TableGpu:
+    """A table of measurements behind the protocol of every GPU.
+
+    `noise` is the relative standard deviation of what a run takes and spends, drawn anew for each run.
+    """
+
+    def __init__(self, table: SweepTable, *, noise: float = 0.0, seed: int = 0) -> None:
+        if not 0 <= noise < 0.5:
+            raise InputError(f"noise is a share from 0 to 0.5, not {noise}", hint="0.01 is a noise of 1 %")
+        self._table = table
+        self._spec = _spec(table)
+        self._noise = noise
+        self._random = np.random.default_rng(seed)
+        # The counter of a table moves with every iteration, so there is nothing to wait for.
+        self.refresh: Refresh | None = Refresh(1e-6, 0.0, 0.0, 1e-6)
+        self._setting = DRIVER_DEFAULT
+        self._measured = table.measured_as(DRIVER_DEFAULT)
+        self._count = Count(0.0, 0.0)
+        self._power_w: float | None = None
+
+    @classmethod
+    def load(cls, file: Path, *, noise: float = 0.0, seed: int = 0) -> TableGpu:
+        """The GPU that a sweep CSV describes."""
+        return cls(read_sweep(file), noise=noise, seed=seed)
+
+    @property
+    def spec(self) -> GpuSpec:
+        """What was measured, as what may be set."""
+        return self._spec
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """The workloads of the table."""
+        return tuple(self._table.costs)
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """The settings of the table, lowest first."""
+        return self._table.settings
+
+    @property
+    def setting(self) -> Setting:
+        """What is set now."""
+        return self._setting
+
+    def read(self) -> Reading:
+        """The counter, the mean power of the last run and the limit; which clocks really held was not recorded."""
+        return Reading(
+            time_s=self._count.time_s,
+            energy_j=self._count.energy_j,
+            power_w=self._power_w,
+            power_limit_w=self._setting.power_limit_w,
+        )
+
+    def count(self) -> Count:
+        """The energy counter now."""
+        return self._count
+
+    def apply(self, setting: Setting) -> None:
+        """Nothing; runs are now taken from the rows of this setting."""
+        self._spec.check(setting)
+        measured = self._table.measured_as(setting)
+        if measured is None:
+            raise SettingRefused(f"{self._table.file} has no row for {setting}", hint=_nearest(setting, self.settings))
+        self._setting, self._measured = setting, measured
+
+    def restore(self) -> None:
+        """Nothing; everything is back with the driver, as it was found."""
+        self.apply(DRIVER_DEFAULT)
+
+    def run(self, workload: Workload | str, *, iterations: float = 1) -> None:
+        """Nothing; so many iterations were played."""
+        if not iterations > 0:
+            raise InputError(f"the number of iterations is above 0, not {iterations}", hint="run at least one")
+        cost = self._cost(workload if isinstance(workload, str) else workload.name)
+        slower, dearer = np.maximum(1.0 + self._noise * self._random.standard_normal(2), 0.1)
+        time_s, energy_j = cost.time_s * iterations * slower, cost.energy_j * iterations * dearer
+        self._count = Count(self._count.time_s + float(time_s), self._count.energy_j + float(energy_j))
+        self._power_w = float(energy_j / time_s)
+
+    def _cost(self, workload: str) -> Measurement:
+        costs = self._table.costs.get(workload)
+        if costs is None:
+            near = difflib.get_close_matches(workload, self.workloads, n=1)
+            guess = f"did you mean {near[0]}? " if near else ""
+            raise InputError(
+                f"{self._table.file} has no workload {workload!r}", hint=f"{guess}it has {', '.join(self.workloads)}"
+            )
+        if self._measured not in costs:
+            raise InputError(
+                f"{self._table.file} has no row for {workload} at {self._setting}", hint=_nearest(self._setting, costs)
+            )
+        return costs[self._measured]
+
+
+def _spec(table: SweepTable) -> GpuSpec:
+    file = Path(table.file)
+    clocks = table.clocks
+    fingerprint = hashlib.sha256(repr(sorted(table.costs.items())).encode()).hexdigest()
+    return GpuSpec(
+        name=f"{file.stem} (played from {file.name})",
+        uuid=f"TABLE-{fingerprint[:32]}",
+        clocks=clocks,
+        power_limits=table.power_limits,
+        can_lock_mem=len(clocks) > 1,
+        simulated=True,
+    )
+
+
+def _nearest(setting: Setting, known: Iterable[Setting]) -> str:
+    """Up to three settings of the table that are most like this one."""
+
+    def distance(other: Setting) -> tuple[float, ...]:
+        pairs = (
+            (setting.sm_mhz, other.sm_mhz),
+            (setting.mem_mhz, other.mem_mhz),
+            (setting.power_limit_w, other.power_limit_w),
+        )
+        return tuple(0.0 if a == b else inf if a is None or b is None else abs(a - b) for a, b in pairs)
+
+    return f"nearest in the table: {'; '.join(str(near) for near in sorted(known, key=distance)[:3])}"

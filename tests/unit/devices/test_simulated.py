@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from wattune.core.errors import InputError, NotSupported, SettingRefused
+from wattune.core.gpu_spec import Sensors
+from wattune.core.measurement import Measurement
+from wattune.core.reading import Throttle
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.workload import Phase, Pipe, Workload
+from wattune.devices.passing_time import VirtualTime, WallTime
+from wattune.devices.simulated import SimulatedGpu
+from wattune.physics.catalog import load_model
+from wattune.physics.spend import tabulate
+from wattune.workloads.catalog import make_workload
+
+A100 = load_model("a100")
+RESNET = make_workload("resnet50")
+GEMM = Workload(name="gemm", phases=(Phase(name="multiply", flops=1e13, pipe=Pipe.FP16),))
+
+
+class TickingTime:
+    """A clock that passes a little whenever it is looked at, as the wall's does."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def now_s(self) -> float:
+        self._now_s += 1e-4
+        return self._now_s
+
+    def wait(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+def test_a_run_takes_and_spends_what_the_physics_say() -> None:
+    gpu = SimulatedGpu(A100)
+    table = tabulate(A100, RESNET)[0]
+    before_j = gpu.truth_j
+    gpu.run(RESNET, iterations=1000)
+    assert gpu.read().time_s == pytest.approx(1000 * table.iteration_s[-1])
+    assert gpu.truth_j - before_j == pytest.approx(1000 * table.iteration_j[-1])
+
+
+def test_the_counter_misses_at_most_one_refresh() -> None:
+    gpu = SimulatedGpu(A100)
+    before = gpu.count()
+    gpu.run(RESNET, iterations=100)
+    cost = Measurement.between(before, gpu.count())
+    assert 0 <= gpu.truth_j - cost.energy_j <= 0.1 * 400
+
+
+def test_the_counter_stands_still_between_refreshes() -> None:
+    gpu = SimulatedGpu(A100)
+    gpu.run(RESNET, iterations=1)
+    counts = []
+    for _ in range(100):
+        gpu.idle(0.01)
+        counts.append(gpu.count().energy_j)
+    moves = sum(after > before for before, after in pairwise(counts))
+    assert moves in (9, 10)
+
+
+def test_power_is_the_same_until_the_next_refresh_and_averaged_over_its_window() -> None:
+    time = VirtualTime()
+    gpu = SimulatedGpu(replace(A100, noise_w=0.0), time=time)
+    gpu.idle(10.0)
+    assert gpu.read().power_w == pytest.approx(50.0)
+    gpu.play(GEMM)
+    gpu.apply(Setting(sm_mhz=1005))
+    time.wait(0.1)  # the window of 25 ms lies in the load
+    assert gpu.read().power_w == pytest.approx(197.7, abs=0.1)
+    time.wait(0.09)
+    assert gpu.read().power_w == pytest.approx(197.7, abs=0.1)
+
+
+def test_noise_belongs_to_the_refresh_and_to_the_seed() -> None:
+    def powers(seed: int) -> list[float | None]:
+        gpu = SimulatedGpu(A100, seed=seed)
+        readings = []
+        for _ in range(20):
+            gpu.run(GEMM, iterations=4)
+            readings += [gpu.read().power_w, gpu.read().power_w]
+        return readings
+
+    first = powers(1)
+    assert first == powers(1)
+    assert first != powers(2)
+    assert first[0::2] == first[1::2]
+
+
+def test_a_lock_lowers_the_clock_and_says_so() -> None:
+    gpu = SimulatedGpu(A100)
+    gpu.play(RESNET)
+    assert gpu.read().throttle == Throttle.NONE
+    gpu.apply(Setting(sm_mhz=1005))
+    reading = gpu.read()
+    assert (reading.sm_mhz, reading.throttle) == (1005, Throttle.LOCKED)
+
+
+def test_a_power_limit_holds_the_highest_clock_that_it_allows() -> None:
+    gpu = SimulatedGpu(A100)
+    mean_w = tabulate(A100, RESNET)[0].mean_power_w
+    gpu.apply(Setting(power_limit_w=250.0))
+    gpu.play(RESNET)
+    reading = gpu.read()
+    expected = int(np.flatnonzero(mean_w <= 250.0)[-1])
+    assert reading.sm_mhz == A100.clocks[0].sm_mhz[expected]
+    assert reading.throttle == Throttle.POWER_CAP
+    assert reading.power_limit_w == 250.0
+
+
+def test_a_gemm_runs_into_the_default_limit() -> None:
+    gpu = SimulatedGpu(A100)
+    gpu.play(GEMM)
+    reading = gpu.read()
+    assert reading.throttle == Throttle.POWER_CAP
+    assert reading.sm_mhz is not None
+    assert 1300 < reading.sm_mhz < 1410
+
+
+def test_idle_has_two_levels() -> None:
+    gpu = SimulatedGpu(replace(A100, noise_w=0.0))
+    gpu.idle(5.0)
+    resting = gpu.read()
+    gpu.run(RESNET, iterations=1)
+    gpu.idle(5.0)
+    held = gpu.read()
+    gpu.apply(Setting(sm_mhz=510))
+    gpu.idle(5.0)
+    held_low = gpu.read()
+    gpu.release()
+    gpu.idle(5.0)
+    assert (resting.power_w, resting.sm_mhz) == (pytest.approx(50.0), 210)
+    assert (held.power_w, held.sm_mhz) == (pytest.approx(97, abs=2), 1410)
+    assert (held_low.power_w, held_low.sm_mhz) == (pytest.approx(62, abs=3), 510)
+    assert gpu.read().power_w == pytest.approx(50.0)
+    for reading in (resting, held, held_low):
+        assert reading.throttle is not None
+        assert Throttle.IDLE in reading.throttle
+
+
+def test_memory_clocks_can_be_locked_where_the_part_has_several() -> None:
+    gpu = SimulatedGpu(load_model("3080ti"))
+    gpu.apply(Setting(mem_mhz=5001))
+    gpu.play(RESNET)
+    assert gpu.read().mem_mhz == 5001
+    gpu.apply(Setting(sm_mhz=420, mem_mhz=405))
+    assert (gpu.read().sm_mhz, gpu.read().mem_mhz) == (420, 405)
+    with pytest.raises(SettingRefused):
+        gpu.apply(Setting(sm_mhz=1005, mem_mhz=405))
+
+
+def test_it_warms_up_and_cools_down() -> None:
+    gpu = SimulatedGpu(A100)
+    start_c = gpu.read().temperature_c
+    gpu.run(RESNET, iterations=5000)
+    hot_c = gpu.read().temperature_c
+    gpu.release()
+    gpu.idle(600.0)
+    assert start_c == pytest.approx(35.0)
+    assert hot_c == pytest.approx(30 + 0.1 * 336, abs=1)
+    assert gpu.read().temperature_c == pytest.approx(35.0, abs=0.01)
+
+
+def test_utilisation_is_that_of_the_last_moments() -> None:
+    gpu = SimulatedGpu(A100)
+    gpu.run(RESNET, iterations=20)
+    busy = gpu.read()
+    gpu.idle(1.0)
+    idle = gpu.read()
+    assert busy.sm_util is not None
+    assert busy.sm_util > 0.9
+    assert (idle.sm_util, idle.mem_util) == (0.0, 0.0)
+
+
+def test_a_million_iterations_are_exact() -> None:
+    gpu = SimulatedGpu(A100)
+    gpu.run(RESNET, iterations=1_000_000)
+    table = tabulate(A100, RESNET)[0]
+    assert gpu.truth_j == pytest.approx(1e6 * table.iteration_j[-1], rel=1e-12)
+
+
+def test_restore_gives_everything_back() -> None:
+    gpu = SimulatedGpu(A100)
+    gpu.apply(Setting(sm_mhz=1005, power_limit_w=200.0))
+    gpu.restore()
+    assert gpu.setting == DRIVER_DEFAULT
+    gpu.play(RESNET)
+    assert (gpu.read().sm_mhz, gpu.read().power_limit_w) == (1410, 400.0)
+
+
+def test_a_sensor_that_never_rests_shows_the_present() -> None:
+    gpu = SimulatedGpu(replace(A100, sensors=Sensors(), noise_w=0.0))
+    gpu.run(RESNET, iterations=3)
+    assert gpu.count().energy_j == pytest.approx(gpu.truth_j)
+    assert gpu.read().power_w is not None
+
+
+def test_what_it_does_not_have_is_refused() -> None:
+    gpu = SimulatedGpu(load_model("v100"))
+    with pytest.raises(NotSupported):
+        SimulatedGpu(replace(load_model("a4000"), can_lock_mem=False)).apply(Setting(mem_mhz=5001))
+    with pytest.raises(SettingRefused, match="no core clock of 1000 MHz"):
+        gpu.apply(Setting(sm_mhz=1000))
+    with pytest.raises(InputError, match="above 0"):
+        gpu.run(RESNET, iterations=0)
+    with pytest.raises(InputError, match="not negative"):
+        gpu.idle(-1.0)
+
+
+def test_a_load_plays_while_time_passes() -> None:
+    gpu = SimulatedGpu(A100, time=TickingTime())
+    gpu.play(RESNET)
+    energies = [gpu.truth_j for _ in range(50)]
+    assert all(after > before for before, after in pairwise(energies))
+
+
+def test_a_run_on_a_ticking_clock_ends_after_its_iterations() -> None:
+    gpu = SimulatedGpu(A100, time=TickingTime())
+    table = tabulate(A100, RESNET)[0]
+    gpu.run(RESNET, iterations=10)
+    assert gpu.read().time_s >= 10 * table.iteration_s[-1]
+
+
+def test_wall_time_passes_by_itself() -> None:
+    gpu = SimulatedGpu(A100, time=WallTime())
+    short = Workload(name="short", phases=(Phase(name="wait", host_stall_s=0.001),))
+    gpu.run(short, iterations=2)
+    assert gpu.read().time_s >= 0.002
+
+
+def test_it_can_be_read_while_another_thread_sets_it() -> None:
+    gpu = SimulatedGpu(A100, time=WallTime())
+    gpu.play(RESNET)
+    clocks = A100.clocks[0].sm_mhz
+
+    def change() -> None:
+        for step in range(300):
+            gpu.apply(Setting(sm_mhz=clocks[step % len(clocks)]))
+
+    thread = Thread(target=change)
+    thread.start()
+    readings = [gpu.read() for _ in range(300)]
+    thread.join()
+    for before, after in pairwise(readings):
+        assert after.time_s >= before.time_s
+        assert before.energy_j is not None
+        assert after.energy_j is not None
+        assert after.energy_j >= before.energy_j - 1e-9
