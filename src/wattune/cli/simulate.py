@@ -1,0 +1,155 @@
+"""`wattune simulate`: any command against simulated GPUs, served as an NVML library."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wattune.cli.child import run_child
+from wattune.cli.output import json_option, print_json, stderr_console
+from wattune.config import load_config
+from wattune.core.errors import InputError
+
+if TYPE_CHECKING:
+    from wattune.core.workload import Workload
+    from wattune.emulator.launch import Scenario, Truth
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The exit code of the command, what the GPUs really spent meanwhile, and the NVML calls it made."""
+
+    exit_code: int
+    truths: tuple[Truth, ...]
+    getter_calls: int
+    setter_calls: int
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--gpu", "gpus", default="a100", show_default=True, help="The GPUs, comma-separated: a100,v100 …")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many of these.")
+@click.option("--workload", default="resnet50", show_default=True, help="What they play, NAME[:BATCH]; none: nothing.")
+@click.option("--unprivileged", is_flag=True, help="Refuse to set anything, as to a user who is not root.")
+@click.option("--fault", "faults", multiple=True, metavar="SPEC", help="0:lost@30s, 0:lost, 0:timeout … (repeatable).")
+@click.option("--virtual-time", is_flag=True, help="Time passes only when the command advances the node.")
+@click.option("--call-latency-us", type=click.FloatRange(min=0), default=0, help="How long every NVML call takes.")
+@click.option("--part-time-counter", is_flag=True, help="The energy counter misses what the power sensor misses.")
+@click.option("--truth", "truth_file", type=click.Path(path_type=Path), help="Write what was really spent as JSON.")
+@json_option
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
+def command(
+    gpus: str,
+    count: int,
+    workload: str,
+    unprivileged: bool,
+    faults: tuple[str, ...],
+    virtual_time: bool,
+    call_latency_us: float,
+    part_time_counter: bool,
+    truth_file: Path | None,
+    as_json: bool,
+    command_line: tuple[str, ...],
+) -> int:
+    """Run a command against simulated GPUs served as an NVML library.
+
+    The command, and whatever it starts, finds the simulated GPUs through libnvidia-ml.so.1 and a stand-in for
+    nvidia-smi. It keeps its input, output and exit code. What the GPUs really spent goes to standard error, or with
+    --json as one document to standard output (the command's own output then goes to standard error).
+    """
+    from wattune.emulator.faults import Fault
+    from wattune.emulator.launch import Scenario
+    from wattune.emulator.node import Privilege
+
+    scenario = Scenario(
+        gpus=tuple(name.strip() for name in gpus.split(",") if name.strip()) * count,
+        workload=_workload(workload),
+        virtual_time=virtual_time,
+        privilege=Privilege.DENIED if unprivileged else Privilege.GRANTED,
+        faults=tuple(Fault.parse(text) for text in faults),
+        call_latency_s=call_latency_us / 1e6,
+        part_time_counter=part_time_counter,
+    )
+    outcome = _simulate(scenario, command_line, quiet=as_json)
+    found = document(command_line, outcome)
+    if truth_file is not None:
+        _write(truth_file, found)
+    if as_json:
+        print_json(found)
+    elif truth_file is None:
+        _show(outcome)
+    return outcome.exit_code
+
+
+def _workload(name: str) -> Workload | None:
+    from wattune.workloads.catalog import make_workload
+
+    return None if name.strip().lower() == "none" else make_workload(name)
+
+
+def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool) -> Outcome:
+    from wattune.emulator.launch import Mark, environment_for, hand_over, open_scenario, truths
+    from wattune.emulator.library import build_library
+
+    library = build_library(load_config().cache_dir)
+    with (
+        tempfile.TemporaryDirectory(prefix="wattune-simulate-") as folder,
+        open_scenario(scenario, Path(folder), library=library) as node,
+    ):
+        environment = environment_for(node, Path(folder), before=os.environ)
+        before = Mark.of(node)
+        exit_code = run_child(
+            command_line,
+            environment=environment,
+            stdout_to_stderr=quiet,
+            on_start=lambda pid: hand_over(node, scenario, pid),
+        )
+        spent = truths(scenario.gpus, before, Mark.of(node))
+        return Outcome(exit_code, spent, node.getter_calls(), node.setter_calls())
+
+
+def document(command_line: tuple[str, ...], outcome: Outcome) -> dict[str, Any]:
+    """The outcome as a JSON document."""
+    return {
+        "simulated": True,
+        "command": list(command_line),
+        "exit_code": outcome.exit_code,
+        "gpus": [
+            {
+                "index": truth.index,
+                "name": truth.name,
+                "time_s": truth.time_s,
+                "energy_j": truth.energy_j,
+                "power_w": truth.power_w,
+                "iterations": truth.iterations,
+            }
+            for truth in outcome.truths
+        ],
+        "nvml_calls": {"getters": outcome.getter_calls, "setters": outcome.setter_calls},
+    }
+
+
+def _write(file: Path, found: dict[str, Any]) -> None:
+    import json
+
+    try:
+        file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror}", hint="choose another file for --truth") from None
+
+
+def _show(outcome: Outcome) -> None:
+    from rich.table import Table
+
+    table = Table("GPU", "truth J", "mean W", "seconds", "iterations", box=None, pad_edge=False)
+    for truth in outcome.truths:
+        power = "–" if truth.power_w is None else f"{truth.power_w:.1f}"
+        name = f"{truth.index}: {truth.name}"
+        table.add_row(name, f"{truth.energy_j:.1f}", power, f"{truth.time_s:.3f}", f"{truth.iterations:.1f}")
+    screen = stderr_console()
+    screen.print()
+    screen.print(table)

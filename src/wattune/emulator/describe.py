@@ -1,0 +1,106 @@
+"""How an emulated GPU is written into a node that is being made."""
+
+from __future__ import annotations
+
+import ctypes
+
+from wattune.core.errors import InputError
+from wattune.core.gpu_spec import ClockTable
+from wattune.emulator.emulated_gpu import MIB, EmulatedGpu
+
+
+def describe(library: ctypes.CDLL, handle: int, index: int, gpu: EmulatedGpu) -> None:
+    """Nothing; the node knows the GPU."""
+    for name, text in _texts(gpu, index).items():
+        if library.wattuneDescribeText(handle, index, name.encode(), text.encode()):
+            raise InputError(f"the {name} {text!r} of GPU {index} is too long", hint="at most 95 characters fit")
+    for name, number in _numbers(gpu).items():
+        code = library.wattuneDescribeNumber(handle, index, name.encode(), number)
+        assert code == 0, f"the library does not know {name}"
+    if not gpu.spec.clocks:
+        raise InputError(
+            f"{gpu.spec.name} has no clocks to emulate", hint="where nobody may set them: can_lock_sm=False"
+        )
+    for table, idle_w in zip(gpu.spec.clocks, gpu.context_idle_w, strict=True):
+        _describe_clocks(library, handle, index, gpu=gpu, table=table, idle_w=idle_w)
+
+
+def _describe_clocks(
+    library: ctypes.CDLL, handle: int, index: int, *, gpu: EmulatedGpu, table: ClockTable, idle_w: tuple[float, ...]
+) -> None:
+    count = len(table.sm_mhz)
+    sm_mhz, watts = (ctypes.c_uint32 * count)(*table.sm_mhz), (ctypes.c_double * count)(*idle_w)
+    if table.mem_mhz is None or library.wattuneDescribeClocks(handle, index, table.mem_mhz, count, sm_mhz, watts):
+        raise InputError(
+            f"the clocks of {gpu.spec.name} cannot be emulated",
+            hint="up to 8 known memory clocks fit, each with up to 256 core clocks",
+        )
+
+
+def _texts(gpu: EmulatedGpu, index: int) -> dict[str, str]:
+    name = gpu.spec.name if "simulated" in gpu.spec.name else f"{gpu.spec.name} (simulated)"
+    return {
+        "name": name,
+        "uuid": gpu.spec.uuid,
+        "serial": gpu.serial or "",
+        "bus_id": f"00000000:{index + 1:02X}:00.0",
+    }
+
+
+def _numbers(gpu: EmulatedGpu) -> dict[str, float]:
+    return {**_physical(gpu), **_limits(gpu), **_sensors(gpu), **_catalogue(gpu)}
+
+
+def _physical(gpu: EmulatedGpu) -> dict[str, float]:
+    return {
+        "idle_w": gpu.idle_w,
+        "ambient_c": gpu.thermal.ambient_c,
+        "resistance_k_per_w": gpu.thermal.resistance_k_per_w,
+        "tau_s": gpu.thermal.tau_s,
+        "memory_bytes": gpu.memory_bytes,
+        # What the driver keeps for itself; the order of magnitude of a data-centre part.
+        "reserved_bytes": min(500 * MIB, gpu.memory_bytes // 8),
+    }
+
+
+def _limits(gpu: EmulatedGpu) -> dict[str, float]:
+    limits = gpu.spec.power_limits
+    return {
+        "can_limit_power": limits is not None,
+        "limit_min_w": limits.min_w if limits else float("inf"),
+        "limit_default_w": limits.default_w if limits else float("inf"),
+        "limit_max_w": limits.max_w if limits else float("inf"),
+        "can_lock_sm": gpu.can_lock_sm,
+        "can_lock_mem": gpu.can_lock_sm and gpu.spec.can_lock_mem,
+        # A part with one memory clock, such as HBM's, stays at it and in P0.
+        "keeps_mem_clock": len(gpu.spec.clocks) == 1,
+    }
+
+
+def _sensors(gpu: EmulatedGpu) -> dict[str, float]:
+    sensors = gpu.spec.sensors
+    return {
+        "noise_w": gpu.noise_w,
+        "gain": gpu.gain,
+        "has_counter": gpu.has_counter,
+        "counter_start_j": gpu.counter_start_j,
+        "counter_period_s": sensors.counter_period_s or 0.0,
+        "counter_window_s": gpu.counter_window_s or 0.0,
+        "power_period_s": sensors.power_period_s or 0.0,
+        "power_window_s": gpu.instant_window_s,
+        "average_window_s": gpu.average_window_s or 0.0,
+    }
+
+
+def _catalogue(gpu: EmulatedGpu) -> dict[str, float]:
+    return {
+        "cores": gpu.cores,
+        "bus_width_bits": gpu.bus_width_bits,
+        "architecture": gpu.generation.code,
+        "cuda_major": gpu.generation.capability[0],
+        "cuda_minor": gpu.generation.capability[1],
+        "brand": gpu.brand,
+        "pci_device_id": 0x000010DE,  # NVIDIA's vendor number; the device part is left open
+        "has_ecc": gpu.has_ecc,
+        "has_fan": gpu.has_fan,
+    }

@@ -1,0 +1,151 @@
+"""Putting a command under the emulated library: the node it finds, its environment, and what was really spent."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wattune.core.errors import InputError
+from wattune.core.workload import Workload
+from wattune.emulator.emulated_gpu import EmulatedGpu
+from wattune.emulator.faults import Fault
+from wattune.emulator.library import clock_library
+from wattune.emulator.node import NOBODY, NODE_VARIABLE, Node, Privilege
+from wattune.physics.catalog import load_model
+from wattune.physics.spend import tabulate
+
+NODE_FILE = "node"
+MOST_GPUS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """The GPUs that a command finds and how they behave."""
+
+    gpus: tuple[str, ...]
+    workload: Workload | None = None
+    """What every GPU plays meanwhile; None leaves them asleep."""
+    virtual_time: bool = False
+    privilege: Privilege = Privilege.GRANTED
+    faults: tuple[Fault, ...] = ()
+    call_latency_s: float = 0.0
+    part_time_counter: bool = False
+    """The energy counter sees only the window of each period that the power sensor sees."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.gpus) <= MOST_GPUS:
+            raise InputError(f"{len(self.gpus)} GPUs cannot be simulated at once", hint=f"choose 1 to {MOST_GPUS}")
+        for fault in self.faults:
+            if fault.index >= len(self.gpus):
+                raise InputError(f"there is no GPU {fault.index} to fail", hint=f"0 to {len(self.gpus) - 1} exist")
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What a simulated GPU really spent, whatever its sensors showed."""
+
+    index: int
+    name: str
+    time_s: float
+    energy_j: float
+    iterations: float
+
+    @property
+    def power_w(self) -> float | None:
+        """Mean power; None where no time passed."""
+        return self.energy_j / self.time_s if self.time_s > 0 else None
+
+
+def open_scenario(scenario: Scenario, folder: Path, *, library: Path) -> Node:
+    """The node of a scenario, its workload already playing on behalf of nobody yet."""
+    models = [load_model(name) for name in scenario.gpus]
+    gpus = [EmulatedGpu.of(model, index) for index, model in enumerate(models)]
+    if scenario.part_time_counter:
+        gpus = [replace(gpu, counter_window_s=_seen_s(gpu)) for gpu in gpus]
+    node = Node.create(
+        folder / NODE_FILE,
+        gpus,
+        library=library,
+        clock="virtual" if scenario.virtual_time else "wall",
+        privilege=scenario.privilege,
+        call_latency_s=scenario.call_latency_s,
+    )
+    for index, model in enumerate(models):
+        if scenario.workload is not None:
+            node.play(index, tabulate(model, scenario.workload), pid=NOBODY)
+    for fault in scenario.faults:
+        fault.befall(node)
+    return node
+
+
+def _seen_s(gpu: EmulatedGpu) -> float | None:
+    """The part of a counter period that the sensor looks at; None where that is all of it."""
+    period_s, window_s = gpu.spec.sensors.counter_period_s, gpu.spec.sensors.power_window_s
+    return window_s if period_s and window_s and window_s < period_s else None
+
+
+def hand_over(node: Node, scenario: Scenario, pid: int) -> None:
+    """Nothing; the process is now the one whose work every GPU does."""
+    for index, name in enumerate(scenario.gpus):
+        if scenario.workload is not None:
+            # Half of the memory: frameworks take what a training job of this kind needs, and some more.
+            node.join(index, pid=pid, memory_bytes=load_model(name).memory_bytes // 2)
+
+
+def environment_for(node: Node, folder: Path, *, before: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which programs find the node: NVML, nvidia-smi and, for virtual time, the clock."""
+    _write_nvidia_smi(folder)
+    found = {
+        NODE_VARIABLE: str(node.path),
+        "LD_LIBRARY_PATH": _prepended(node.library.parent, before.get("LD_LIBRARY_PATH")),
+        "PATH": _prepended(folder, before.get("PATH")),
+    }
+    if node.is_virtual:
+        found["LD_PRELOAD"] = _prepended(clock_library(node.library), before.get("LD_PRELOAD"))
+    return {**before, **found}
+
+
+def _prepended(path: Path, rest: str | None) -> str:
+    return f"{path}:{rest}" if rest else str(path)
+
+
+def _write_nvidia_smi(folder: Path) -> None:
+    script = folder / "nvidia-smi"
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m wattune.emulator.smi "$@"\n')
+    script.chmod(0o755)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Time, energies and iterations of a node at one instant."""
+
+    time_s: float
+    energy_j: tuple[float, ...]
+    iterations: tuple[float, ...]
+
+    @classmethod
+    def of(cls, node: Node) -> Mark:
+        """The node now."""
+        gpus = range(node.count)
+        return cls(
+            node.now_s(),
+            tuple(node.truth_j(index) for index in gpus),
+            tuple(node.iterations(index) for index in gpus),
+        )
+
+
+def truths(names: tuple[str, ...], before: Mark, after: Mark) -> tuple[Truth, ...]:
+    """What each GPU spent between two marks."""
+    return tuple(
+        Truth(
+            index,
+            f"{load_model(name).name} (simulated)",
+            after.time_s - before.time_s,
+            after.energy_j[index] - before.energy_j[index],
+            after.iterations[index] - before.iterations[index],
+        )
+        for index, name in enumerate(names)
+    )

@@ -1,0 +1,1 @@
+"""The C source of the emulated library, as data of the package."""

@@ -1,0 +1,156 @@
+"""The fields of --query-gpu and --query-compute-apps: name, unit, and how each is found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from wattune.emulator.smi.told import field_watts, part, told, watts
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column: its unit where it has one, and what fills it for a GPU."""
+
+    unit: str | None
+    find: Callable[[Any], Any]
+
+
+def shown(value: Any, unit: str | None, *, with_unit: bool) -> str:
+    """The cell as nvidia-smi writes it."""
+    if value is None:
+        return "[N/A]"
+    text = f"{value:.2f}" if isinstance(value, float) else str(value)
+    return f"{text} {unit}" if unit and with_unit else text
+
+
+def _clock(kind: int) -> Callable[[Any], Any]:
+    return lambda handle: told(pynvml.nvmlDeviceGetClockInfo, handle, kind)
+
+
+def _max_clock(kind: int) -> Callable[[Any], Any]:
+    return lambda handle: told(pynvml.nvmlDeviceGetMaxClockInfo, handle, kind)
+
+
+def _application_clock(kind: int) -> Callable[[Any], Any]:
+    return lambda handle: told(pynvml.nvmlDeviceGetApplicationsClock, handle, kind)
+
+
+def _memory(name: str) -> Callable[[Any], Any]:
+    return lambda handle: getattr(pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2), name) // MIB
+
+
+def _utilisation(name: str) -> Callable[[Any], Any]:
+    return lambda handle: part(told(pynvml.nvmlDeviceGetUtilizationRates, handle), name)
+
+
+def _watts(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda handle: watts(function, handle)
+
+
+def _constraint(place: int) -> Callable[[Any], Any]:
+    def find(handle: Any) -> float | None:
+        limits = told(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle)
+        return None if limits is None else float(limits[place]) / 1000
+
+    return find
+
+
+def _reasons(handle: Any) -> str:
+    return f"0x{pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle):016X}"
+
+
+def _capability(handle: Any) -> str:
+    return ".".join(str(number) for number in pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+
+
+def _timestamp(handle: Any) -> str:
+    del handle
+    now = time.time()
+    return time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03d}"
+
+
+def _mode(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda handle: {None: None, 0: "Disabled", 1: "Enabled"}[told(function, handle)]
+
+
+_SM, _GRAPHICS, _MEM = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_GRAPHICS, pynvml.NVML_CLOCK_MEM
+
+GPU_FIELDS: dict[str, Field] = {
+    "timestamp": Field(None, _timestamp),
+    "driver_version": Field(None, lambda _: pynvml.nvmlSystemGetDriverVersion()),
+    "count": Field(None, lambda _: pynvml.nvmlDeviceGetCount()),
+    "index": Field(None, pynvml.nvmlDeviceGetIndex),
+    "name": Field(None, pynvml.nvmlDeviceGetName),
+    "uuid": Field(None, pynvml.nvmlDeviceGetUUID),
+    "serial": Field(None, lambda handle: told(pynvml.nvmlDeviceGetSerial, handle)),
+    "pci.bus_id": Field(None, lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).busId),
+    "compute_cap": Field(None, _capability),
+    "persistence_mode": Field(None, _mode(pynvml.nvmlDeviceGetPersistenceMode)),
+    "mig.mode.current": Field(None, lambda handle: told(pynvml.nvmlDeviceGetMigMode, handle)),
+    "pstate": Field(None, lambda handle: f"P{pynvml.nvmlDeviceGetPerformanceState(handle)}"),
+    "clocks_event_reasons.active": Field(None, _reasons),
+    "fan.speed": Field("%", lambda handle: told(pynvml.nvmlDeviceGetFanSpeed, handle)),
+    "temperature.gpu": Field(None, lambda handle: pynvml.nvmlDeviceGetTemperature(handle, 0)),
+    "utilization.gpu": Field("%", _utilisation("gpu")),
+    "utilization.memory": Field("%", _utilisation("memory")),
+    "memory.total": Field("MiB", _memory("total")),
+    "memory.reserved": Field("MiB", _memory("reserved")),
+    "memory.used": Field("MiB", _memory("used")),
+    "memory.free": Field("MiB", _memory("free")),
+    "power.management": Field(None, _mode(pynvml.nvmlDeviceGetPowerManagementMode)),
+    "power.draw": Field("W", _watts(pynvml.nvmlDeviceGetPowerUsage)),
+    "power.draw.average": Field("W", lambda handle: field_watts(handle, pynvml.NVML_FI_DEV_POWER_AVERAGE)),
+    "power.draw.instant": Field("W", lambda handle: field_watts(handle, pynvml.NVML_FI_DEV_POWER_INSTANT)),
+    "power.limit": Field("W", _watts(pynvml.nvmlDeviceGetPowerManagementLimit)),
+    "enforced.power.limit": Field("W", _watts(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
+    "power.default_limit": Field("W", _watts(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)),
+    "power.min_limit": Field("W", _constraint(0)),
+    "power.max_limit": Field("W", _constraint(1)),
+    "clocks.current.graphics": Field("MHz", _clock(_GRAPHICS)),
+    "clocks.current.sm": Field("MHz", _clock(_SM)),
+    "clocks.current.memory": Field("MHz", _clock(_MEM)),
+    "clocks.max.graphics": Field("MHz", _max_clock(_GRAPHICS)),
+    "clocks.max.sm": Field("MHz", _max_clock(_SM)),
+    "clocks.max.memory": Field("MHz", _max_clock(_MEM)),
+    "clocks.applications.graphics": Field("MHz", _application_clock(_GRAPHICS)),
+    "clocks.applications.memory": Field("MHz", _application_clock(_MEM)),
+}
+
+ALIASES = {
+    "gpu_name": "name",
+    "gpu_uuid": "uuid",
+    "gpu_serial": "serial",
+    "gpu_bus_id": "pci.bus_id",
+    "clocks.gr": "clocks.current.graphics",
+    "clocks.sm": "clocks.current.sm",
+    "clocks.mem": "clocks.current.memory",
+    "clocks.max.gr": "clocks.max.graphics",
+    "clocks.max.mem": "clocks.max.memory",
+    "clocks.applications.gr": "clocks.applications.graphics",
+    "clocks.applications.mem": "clocks.applications.memory",
+    "clocks_throttle_reasons.active": "clocks_event_reasons.active",
+}
+
+APP_FIELDS = ("gpu_name", "gpu_uuid", "pid", "process_name", "used_memory")
+
+
+def app_rows(handle: Any) -> list[dict[str, Any]]:
+    """One row of every field for each process that uses the GPU."""
+    name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
+    return [
+        {
+            "gpu_name": name,
+            "gpu_uuid": uuid,
+            "pid": process.pid,
+            "process_name": told(pynvml.nvmlSystemGetProcessName, process.pid),
+            "used_memory": process.usedGpuMemory // MIB,
+        }
+        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    ]

@@ -1,0 +1,110 @@
+"""Fixtures around the emulated NVML library, for every test that speaks NVML.
+
+def test_something(emulated_node):
+    gpu = plain_gpu()
+    node = emulated_node(gpu, "v100")         # virtual time; in force for NVML in this process
+    node.play(0, plain_load(gpu))
+    node.advance(1.0)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, Sensors
+from wattune.emulator.emulated_gpu import GENERATIONS, EmulatedGpu
+from wattune.emulator.inprocess import emulated
+from wattune.emulator.library import build_library
+from wattune.emulator.node import Node, Privilege
+from wattune.physics.catalog import load_model
+from wattune.physics.gpu_model import Thermal
+from wattune.physics.load_table import LoadTable
+
+MakeNode = Callable[..., Node]
+
+
+@pytest.fixture(scope="session")
+def emulated_library() -> Path:
+    """The library, compiled once for all test processes of this source."""
+    return build_library(Path(tempfile.gettempdir()) / f"wattune-tests-{os.getuid()}")
+
+
+@pytest.fixture
+def emulated_node(emulated_library: Path, tmp_path: Path) -> Iterator[MakeNode]:
+    """A function that makes a node and puts it in force for NVML in this process until the test ends."""
+    with contextlib.ExitStack() as stack:
+
+        def make(*gpus: str | EmulatedGpu, clock: str = "virtual", privilege: Privilege = Privilege.GRANTED) -> Node:
+            models = [EmulatedGpu.of(load_model(gpu), n) if isinstance(gpu, str) else gpu for n, gpu in enumerate(gpus)]
+            path = tmp_path / f"node{len(list(tmp_path.iterdir()))}"
+            node = Node.create(path, models, library=emulated_library, clock=clock, privilege=privilege)  # type: ignore[arg-type]
+            return stack.enter_context(emulated(stack.enter_context(node)))
+
+        yield make
+        _shut_nvml_down()
+
+
+def _shut_nvml_down() -> None:
+    """Nothing; a test that forgot its nvmlShutdown leaves nothing for the next one."""
+    import pynvml
+
+    with contextlib.suppress(pynvml.NVMLError):
+        for _ in range(100):
+            pynvml.nvmlShutdown()
+
+
+def plain_gpu(
+    *, sm_mhz: tuple[int, ...] = (500, 1000, 1500), counter_period_s: float | None = None, index: int = 0
+) -> EmulatedGpu:
+    """A GPU with round numbers and sensors that hide nothing: 20 W asleep, 40, 50, 60 W with a context."""
+    clocks = (ClockTable(1000, sm_mhz),)
+    return EmulatedGpu(
+        spec=GpuSpec(
+            name="Plain",
+            uuid=f"GPU-00000000-0000-0000-0000-{index:012d}",
+            clocks=clocks,
+            power_limits=PowerLimits(100.0, 300.0, 300.0),
+            can_lock_mem=True,
+            simulated=True,
+            architecture="Volta",
+            sensors=Sensors(counter_period_s, 0.1, 0.1),
+        ),
+        idle_w=20.0,
+        context_idle_w=(tuple(40.0 + 10.0 * n for n in range(len(sm_mhz))),),
+        thermal=Thermal(25.0, 0.1, 10.0),
+        memory_bytes=16 << 30,
+        cores=5120,
+        generation=GENERATIONS["volta"],
+        noise_w=0.0,
+        serial=f"{index + 1}",
+    )
+
+
+def plain_load(
+    gpu: EmulatedGpu,
+    *,
+    duration_s: tuple[float, ...] = (0.2, 0.1),
+    power_w: tuple[float, ...] = (250.0, 80.0),
+) -> tuple[LoadTable, ...]:
+    """A load whose phases last and draw this much at the highest clock, and in proportion to the clock below it."""
+    return tuple(_plain_table(table, duration_s, power_w) for table in gpu.spec.clocks)
+
+
+def _plain_table(clocks: ClockTable, duration_s: tuple[float, ...], power_w: tuple[float, ...]) -> LoadTable:
+    part = np.array(clocks.sm_mhz, dtype=np.float64) / clocks.sm_mhz[-1]
+    return LoadTable(
+        name="plain",
+        mem_mhz=clocks.mem_mhz,
+        sm_mhz=clocks.sm_mhz,
+        duration_s=np.outer(duration_s, 1 / part),
+        power_w=np.outer(power_w, part),
+        sm_util=np.array([1.0, *([0.5] * (len(duration_s) - 1))]),
+        mem_util=np.full((len(duration_s), len(part)), 0.25),
+    )
