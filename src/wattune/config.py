@@ -47,6 +47,8 @@ class Config:
     """All settings, each with its origin."""
 
     values: tuple[Value, ...]
+    visible_gpus: str | None = None
+    """CUDA_VISIBLE_DEVICES; None where it is not set."""
 
     def _get(self, name: str) -> str | None:
         return next(value.value for value in self.values if value.option.name == name)
@@ -91,7 +93,8 @@ def load_config(environment: Mapping[str, str] | None = None, file: Path | None 
         "cache": platformdirs.user_cache_dir(APP),
         "data": None,
     }
-    return Config(tuple(_value(option, environment, file, written, defaults[option.name]) for option in OPTIONS))
+    values = tuple(_value(option, environment, file, written, defaults[option.name]) for option in OPTIONS)
+    return Config(values, environment.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _value(

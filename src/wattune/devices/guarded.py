@@ -1,0 +1,99 @@
+"""A GPU that is always left as it was found."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from wattune.core.errors import DeviceError, NoPermission
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.reading import Count, Reading
+from wattune.core.refresh import Refresh
+from wattune.core.setting import Setting
+from wattune.devices.held_signals import held_signals
+from wattune.devices.journal import Claim, Entry, Journal, boot_id
+
+
+class Undoable(Protocol):
+    """A GPU whose settings outlive the process, and which can say and restore what it had."""
+
+    count: Callable[[], Count]
+
+    @property
+    def spec(self) -> GpuSpec: ...  # noqa: D102
+    @property
+    def found(self) -> Mapping[str, float | None]: ...  # noqa: D102
+    def read(self) -> Reading: ...  # noqa: D102
+    def apply(self, setting: Setting) -> None: ...  # noqa: D102
+    def undo(self, touched: tuple[str, ...], found: Mapping[str, float | None]) -> None: ...  # noqa: D102
+
+
+class GuardedGpu:
+    """A `Gpu` that claims the part before it first sets it, and journals what must be undone before each new knob."""
+
+    def __init__(self, gpu: Undoable, journal: Journal, device: str) -> None:
+        self._gpu = gpu
+        self._journal = journal
+        self._device = device
+        self._claim: Claim | None = None
+        self._touched: tuple[str, ...] = ()
+        self._changed = False
+        self.count = gpu.count
+        self.refresh: Refresh | None = None
+
+    @property
+    def spec(self) -> GpuSpec:
+        """What the part is."""
+        return self._gpu.spec
+
+    def read(self) -> Reading:
+        """Everything the part tells now."""
+        return self._gpu.read()
+
+    def apply(self, setting: Setting) -> None:
+        """Nothing; the part has this setting and the journal knows how to undo it."""
+        self.spec.check(setting)
+        with held_signals():
+            self._note(setting)
+            try:
+                self._gpu.apply(setting)
+            except NoPermission:
+                raise
+            except DeviceError:
+                self._changed = True  # a part of it may hold
+                raise
+            self._changed = True
+
+    def restore(self) -> None:
+        """Nothing; the part is as it was found and free for others."""
+        with held_signals():
+            if self._claim is None:
+                return
+            claim, touched = self._claim, self._touched
+            self._claim, self._touched = None, ()
+            atexit.unregister(self.restore)
+            try:
+                self._undo(touched)
+                claim.erase()  # where undoing failed the entry stays, for `wattune restore`
+            finally:
+                claim.release()
+
+    def _undo(self, touched: tuple[str, ...]) -> None:
+        try:
+            self._gpu.undo(touched, self._gpu.found)
+        except NoPermission:
+            if self._changed:
+                raise  # else the driver refused the very first change too, so there is nothing to undo
+
+    def _note(self, setting: Setting) -> None:
+        touched = tuple(sorted({*self._touched, *setting.knobs}))
+        if touched == self._touched:
+            return
+        if self._claim is None:
+            self._claim = self._journal.claim(self.spec.uuid, label=self.spec.label)
+            atexit.register(self.restore)
+        entry = Entry(self.spec.uuid, self._device, touched, dict(self._gpu.found), os.getpid(), boot_id())
+        self._claim.write(entry)
+        self._touched = touched

@@ -1,0 +1,204 @@
+"""Measuring a stretch of code: `with measured(gpu) as span: ...`, then `span.measurement`.
+
+Entering and leaving a span reads each GPU's energy counter once and does nothing else; everything that can wait is done
+when the result is asked for. The first span on a GPU whose counter is slow watches the counter for up to three
+refreshes before it starts, because a count is worth far more when it is known how old it was.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from math import hypot
+from types import TracebackType
+from typing import Generic, ParamSpec, Self, TypeVar
+
+from wattune.core.errors import WattuneError
+from wattune.core.measurement import Measurement
+from wattune.core.reading import Count
+from wattune.core.refresh import UNKNOWN_PERIOD_S, Refresh, spent_j, spent_until_j
+from wattune.devices.edges import Wait, watch
+from wattune.devices.gpu import Gpu
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+QUICK_REFRESH_S = 0.005
+"""A counter that moves this often needs no watching."""
+
+LONG_SPAN_S = 1.0
+"""From here on a span is worth one more look at the counter after its end."""
+
+GOOD_PHASE = 0.01
+"""Share of a refresh by which the phase may be off before that look is taken."""
+
+
+class Span:
+    """A named stretch of time on one or several GPUs, and the spans inside it."""
+
+    # Defaults that most spans never change live in the class, since making a span is on the hot path of user code.
+    children: tuple[Span, ...] = ()
+    _before: list[Count] | None = None
+    _after: list[Count] | None = None
+    _spent: list[tuple[float, float]] | None = None
+    _wait: Wait = staticmethod(time.sleep)
+
+    def __init__(self, gpus: tuple[Gpu, ...], name: str | None) -> None:
+        self.gpus = gpus
+        self.name = name
+
+    def __enter__(self) -> Self:
+        self._before = [gpu.count() for gpu in self.gpus]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._after = [gpu.count() for gpu in self.gpus]
+
+    def span(self, name: str) -> Span:
+        """A span inside this one, on the same GPUs."""
+        child = Span(self.gpus, name)
+        child._wait = self._wait
+        self.children = (*self.children, child)
+        return child
+
+    @property
+    def parts(self) -> tuple[Measurement, ...]:
+        """What each GPU spent, in the order of `gpus`. May watch a counter for one refresh after a long span."""
+        return tuple(
+            Measurement(after.time_s - before.time_s, energy_j, None, error_j)
+            for before, after, (energy_j, error_j) in zip(*self._counts(), self._spent_j(), strict=True)
+        )
+
+    @property
+    def measurement(self) -> Measurement:
+        """What all GPUs spent together: the longest time, the sum of the energies."""
+        spent = self._spent_j()
+        before, after = self._counts()
+        if len(spent) == 1:
+            return Measurement(after[0][0] - before[0][0], spent[0][0], None, spent[0][1])
+        energies_j, errors_j = zip(*spent, strict=True)
+        time_s = max([end[0] - start[0] for start, end in zip(before, after, strict=True)])
+        return Measurement(time_s, sum(energies_j), None, hypot(*errors_j))
+
+    def _counts(self) -> tuple[list[Count], list[Count]]:
+        if self._before is None or self._after is None:
+            raise WattuneError("this span has not ended yet", hint="ask for its result after the `with` block")
+        return self._before, self._after
+
+    def _spent_j(self) -> list[tuple[float, float]]:
+        """Joules and their error, for each GPU; worked out once."""
+        if self._spent is not None:
+            return self._spent
+        before, after = self._counts()
+        if after[0][0] - before[0][0] >= LONG_SPAN_S:
+            self._spent = [_long_j(*ends, self._wait) for ends in zip(self.gpus, before, after, strict=True)]
+        else:
+            self._spent = [_short_j(*ends) for ends in zip(self.gpus, before, after, strict=True)]
+        return self._spent
+
+
+class Measured(Span):
+    """A span over these GPUs that starts on its own: a context manager, or a decorator that measures a function.
+
+    `wait` is how to let time pass; tests on a virtual clock pass their own.
+    """
+
+    def __init__(self, *gpus: Gpu, name: str | None = None, wait: Wait | None = None) -> None:
+        if not gpus:
+            raise WattuneError("there is no GPU to measure", hint="pass one: `with measured(gpu) as span:`")
+        self.gpus = gpus
+        self.name = name
+        if wait is not None:
+            self._wait = wait
+
+    def __enter__(self) -> Self:
+        refreshes = [gpu.refresh or _prepare(gpu, self._wait) for gpu in self.gpus]
+        self._before = before = []
+        for gpu, refresh in zip(self.gpus, refreshes, strict=True):
+            count = gpu.count()
+            if refresh.period_s > QUICK_REFRESH_S and refresh.is_blind(count[0]):
+                count = _clear_of_edge(gpu, refresh, self._wait)
+            before.append(count)
+        return self
+
+    def __call__(self, function: Callable[P, R]) -> MeasuredFunction[P, R]:
+        """The function, measured every time it is called."""
+        return MeasuredFunction(function, self.gpus, self.name or function.__qualname__)
+
+
+measured = Measured
+
+
+class MeasuredFunction(Generic[P, R]):
+    """A function and the sum of what its calls took."""
+
+    def __init__(self, function: Callable[P, R], gpus: tuple[Gpu, ...], name: str) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._gpus = gpus
+        self.name = name
+        self.calls = 0
+        self.total: Measurement | None = None
+        self.last: Measurement | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the function returns; the call is measured and added up."""
+        with Measured(*self._gpus, name=self.name) as span:
+            result = self._function(*args, **kwargs)
+        self.last = span.measurement
+        self.total = self.last if self.total is None else self.total + self.last
+        self.calls += 1
+        return result
+
+
+def _prepare(gpu: Gpu, wait: Wait) -> Refresh:
+    """The refresh of a counter that nobody has watched yet; one that is quick, or still, is taken at its word."""
+    period_s = gpu.spec.sensors.counter_period_s or UNKNOWN_PERIOD_S
+    if period_s > QUICK_REFRESH_S:
+        watch(gpu, wait=wait)
+    if gpu.refresh is None:
+        gpu.refresh = Refresh(period_s, gpu.count().time_s, 0.0, period_s)
+    return gpu.refresh
+
+
+def _clear_of_edge(gpu: Gpu, refresh: Refresh, wait: Wait) -> Count:
+    """A count that lies behind the edge which the last one was too close to."""
+    blind_s = 2 * refresh.age_error_s(gpu.count().time_s)
+    if blind_s < refresh.period_s / 10:
+        wait(blind_s)
+    return gpu.count()
+
+
+def _short_j(gpu: Gpu, before: Count, after: Count) -> tuple[float, float]:
+    return spent_j(before, after, gpu.refresh, None) or _from_power(gpu, after[0] - before[0])
+
+
+def _long_j(gpu: Gpu, before: Count, after: Count, wait: Wait) -> tuple[float, float]:
+    """Joules of a span that is worth one more look at the counter, where its end fell at an uncertain age of it."""
+    refresh = gpu.refresh
+    if refresh is None or refresh.period_s <= QUICK_REFRESH_S:
+        return _short_j(gpu, before, after)
+    doubtful = refresh.is_blind(after.time_s) or refresh.age_error_s(after.time_s) > GOOD_PHASE * refresh.period_s
+    edge = watch(gpu, wait=wait) if doubtful else None
+    if edge is not None and gpu.refresh is not None:
+        found = spent_until_j(before, after.time_s, edge, gpu.refresh)
+        if found is not None:
+            return found
+    return _short_j(gpu, before, after)
+
+
+def _from_power(gpu: Gpu, time_s: float) -> tuple[float, float]:
+    """An estimate for a span in which the counter never moved: present power, known no better than to the limit."""
+    reading = gpu.read()
+    if reading.power_w is None:
+        raise WattuneError(
+            f"{gpu.spec.label}: neither its counter nor its power sensor answered for this span",
+            hint="measure a longer stretch of work",
+        )
+    limits = gpu.spec.power_limits
+    ceiling_w = reading.power_limit_w or (limits.max_w if limits else None) or 2 * reading.power_w
+    error_w = max(reading.power_w, ceiling_w - reading.power_w)
+    return reading.power_w * time_s, error_w * time_s

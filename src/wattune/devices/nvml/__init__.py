@@ -1,0 +1,1 @@
+"""NVIDIA GPUs through NVML. Only this folder imports pynvml."""

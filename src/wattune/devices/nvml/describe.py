@@ -1,0 +1,85 @@
+"""What NVML says a GPU is: its `GpuSpec`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import pynvml
+
+from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
+from wattune.devices.nvml.sensors import sensors_of, switching_of
+
+T = TypeVar("T")
+
+ARCHITECTURES = {
+    pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
+    pynvml.NVML_DEVICE_ARCH_MAXWELL: "Maxwell",
+    pynvml.NVML_DEVICE_ARCH_PASCAL: "Pascal",
+    pynvml.NVML_DEVICE_ARCH_VOLTA: "Volta",
+    pynvml.NVML_DEVICE_ARCH_TURING: "Turing",
+    pynvml.NVML_DEVICE_ARCH_AMPERE: "Ampere",
+    pynvml.NVML_DEVICE_ARCH_ADA: "Ada",
+    pynvml.NVML_DEVICE_ARCH_HOPPER: "Hopper",
+    pynvml.NVML_DEVICE_ARCH_BLACKWELL: "Blackwell",
+}
+
+WITHOUT_MEMORY_LOCK = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
+"""nvmlDeviceSetMemoryLockedClocks came with Ampere (NVML reference)."""
+
+WITHOUT_CORE_LOCK = ("Kepler", "Maxwell", "Pascal")
+"""nvmlDeviceSetGpuLockedClocks came with Volta (NVML reference); before it there are application clocks."""
+
+
+def describe(handle: Any, *, emulated: bool) -> GpuSpec:
+    """The spec of the GPU behind a handle."""
+    name = text(pynvml.nvmlDeviceGetName(handle))
+    architecture = ARCHITECTURES.get(known(lambda: pynvml.nvmlDeviceGetArchitecture(handle)) or -1)
+    clocks = _clocks(handle)
+    return GpuSpec(
+        name=name,
+        uuid=text(pynvml.nvmlDeviceGetUUID(handle)),
+        clocks=clocks,
+        power_limits=known(lambda: _power_limits(handle)),
+        can_lock_mem=len(clocks) > 1 and architecture not in WITHOUT_MEMORY_LOCK,
+        simulated=emulated,
+        architecture=architecture,
+        sensors=sensors_of(architecture, name),
+        switching=switching_of(architecture),
+    )
+
+
+def known(query: Callable[[], T]) -> T | None:
+    """What a query says, or None where the part cannot answer it."""
+    try:
+        return query()
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NoPermission):
+        return None
+
+
+def text(value: str | bytes) -> str:
+    """Text, whichever of the two a release of pynvml gives."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def mig_enabled(handle: Any) -> bool:
+    """Whether the GPU is sliced by MIG now."""
+    modes = known(lambda: pynvml.nvmlDeviceGetMigMode(handle))
+    return bool(modes and modes[0])
+
+
+def _clocks(handle: Any) -> tuple[ClockTable, ...]:
+    memory = known(lambda: pynvml.nvmlDeviceGetSupportedMemoryClocks(handle)) or []
+    tables = []
+    for mem_mhz in sorted(memory, reverse=True):
+        graphics = known(partial(pynvml.nvmlDeviceGetSupportedGraphicsClocks, handle, mem_mhz))
+        if graphics:
+            tables.append(ClockTable(int(mem_mhz), tuple(sorted(int(mhz) for mhz in graphics))))
+    return tuple(tables)
+
+
+def _power_limits(handle: Any) -> PowerLimits:
+    low_mw, high_mw = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+    default_mw = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
+    return PowerLimits(low_mw / 1000, default_mw / 1000, high_mw / 1000)

@@ -1,0 +1,129 @@
+"""NVML itself: loading it, its clock, and its errors in our words."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+
+import pynvml
+
+from wattune.core.errors import (
+    DeviceError,
+    DeviceLost,
+    DeviceNotFound,
+    NoPermission,
+    NotSupported,
+    SettingRefused,
+)
+
+SONAME = "libnvidia-ml.so.1"
+
+PERMISSION_HINT = (
+    "run it as root (sudo), or in a container started with --cap-add SYS_ADMIN; measuring needs no privilege"
+)
+
+_HINTS: dict[int, tuple[type[DeviceError], str, str]] = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
+        DeviceNotFound,
+        "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)",
+        "install the driver, or use a simulated GPU: --device sim:a100",
+    ),
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        DeviceNotFound,
+        "the NVIDIA driver is installed but not loaded",
+        "load it with `sudo modprobe nvidia`, or use a simulated GPU: --device sim:a100",
+    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        DeviceNotFound,
+        "the NVIDIA library and the loaded driver are of different versions",
+        "reboot, or reload the driver, after a driver update",
+    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: (NoPermission, "the driver refused for lack of permission", PERMISSION_HINT),
+    pynvml.NVML_ERROR_NOT_SUPPORTED: (
+        NotSupported,
+        "this GPU or its driver does not support that",
+        "see `wattune doctor` for what it does support",
+    ),
+    pynvml.NVML_ERROR_GPU_IS_LOST: (
+        DeviceLost,
+        "the GPU has fallen off the bus",
+        "look for Xid lines in `dmesg`; it needs a reset (`nvidia-smi --gpu-reset`) or a reboot",
+    ),
+    pynvml.NVML_ERROR_RESET_REQUIRED: (
+        DeviceLost,
+        "the GPU must be reset before it works again",
+        "reset it with `nvidia-smi --gpu-reset`, or reboot",
+    ),
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: (
+        SettingRefused,
+        "the driver does not accept that value",
+        "see `wattune devices` for the clocks and limits the GPU has",
+    ),
+    pynvml.NVML_ERROR_NOT_FOUND: (DeviceNotFound, "the driver knows no such GPU", "list them with `wattune devices`"),
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: (
+        NotSupported,
+        "the installed driver is too old for that",
+        "update the NVIDIA driver",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The loaded NVML: the time it stamps readings with, and whether it is our emulation."""
+
+    clock: Callable[[], float]
+    emulated: bool
+    energy_call: Callable[..., int]
+    """nvmlDeviceGetTotalEnergyConsumption without pynvml's own cost around it: spans call it twice."""
+
+
+def load() -> Library:
+    """NVML, initialised; `close` undoes that. `DeviceNotFound` where there is no driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        fail(error, "cannot use NVML")
+    native = ctypes.CDLL(SONAME)  # the object that pynvml loaded already
+    # Without argtypes ctypes takes its own pointers as they are, in two thirds of the time.
+    energy_call = native["nvmlDeviceGetTotalEnergyConsumption"]
+    return Library(_clock(native), hasattr(native, "wattuneIsEmulated"), energy_call)
+
+
+def close() -> None:
+    """Nothing; one `load` is undone."""
+    pynvml.nvmlShutdown()
+
+
+def _clock(native: ctypes.CDLL) -> Callable[[], float]:
+    """The host's monotonic clock, or that of an emulated library which runs in virtual time."""
+    if not hasattr(native, "wattuneClockIsVirtual") or not native.wattuneClockIsVirtual():
+        return time.monotonic
+    now_ns = native.wattuneNowNs
+    now_ns.restype = ctypes.c_int64
+
+    def virtual_now_s() -> float:
+        return int(now_ns()) / 1e9
+
+    return virtual_now_s
+
+
+@contextmanager
+def translated(what: str, *, mig: bool = False) -> Iterator[None]:
+    """A stretch whose NVML errors come out as ours, with `what` was being done."""
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        fail(error, what, mig=mig)
+
+
+def fail(error: pynvml.NVMLError, what: str, *, mig: bool = False) -> NoReturn:
+    """Never; our error for one of NVML's is raised."""
+    kind, meaning, hint = _HINTS.get(error.value, (DeviceError, f"NVML says: {error}", "see `wattune doctor`"))
+    if mig and kind in (NotSupported, NoPermission):
+        hint = "this GPU is sliced by MIG, which hides some readings and controls; `sudo nvidia-smi -mig 0` ends that"
+    raise kind(f"{what}: {meaning}", hint=hint) from None

@@ -1,0 +1,61 @@
+"""Finding and opening NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pynvml
+
+from wattune.core.errors import DeviceNotFound
+from wattune.devices.nvml import library
+from wattune.devices.nvml.describe import describe, mig_enabled, text
+from wattune.devices.nvml.gpu import NvmlGpu
+from wattune.devices.visible import visible_indices
+
+
+def list_uuids() -> tuple[str, ...]:
+    """The UUIDs of all GPUs of the machine, in the driver's order; a lost one is empty text."""
+    library.load()
+    try:
+        with library.translated("cannot list the GPUs"):
+            return tuple(_uuid(index) for index in range(pynvml.nvmlDeviceGetCount()))
+    finally:
+        library.close()
+
+
+def _uuid(index: int) -> str:
+    try:
+        return text(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)))
+    except pynvml.NVMLError:
+        return ""
+
+
+@contextmanager
+def opened_nvml(which: str, visible: str | None) -> Iterator[NvmlGpu]:
+    """The GPU of a visible index, or of a UUID, until the end of the block."""
+    loaded = library.load()
+    try:
+        with library.translated(f"cannot open nvml:{which}"):
+            handle = _handle(which, visible)
+            mig = mig_enabled(handle)
+            gpu = NvmlGpu(handle, describe(handle, emulated=loaded.emulated), loaded, mig=mig)
+        try:
+            yield gpu
+        finally:
+            gpu.close()
+    finally:
+        library.close()
+
+
+def _handle(which: str, visible: str | None) -> object:
+    if not which.isdecimal():
+        return pynvml.nvmlDeviceGetHandleByUUID(which.encode())
+    total = pynvml.nvmlDeviceGetCount()
+    indices = visible_indices(visible, tuple(_uuid(index) for index in range(total)))
+    if int(which) >= len(indices):
+        seen = (
+            f"{len(indices)} of {total} GPUs are visible" if visible is not None else f"this machine has {total} GPUs"
+        )
+        raise DeviceNotFound(f"there is no GPU nvml:{which}: {seen}", hint="list them with `wattune devices`")
+    return pynvml.nvmlDeviceGetHandleByIndex(indices[int(which)])

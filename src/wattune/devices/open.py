@@ -1,0 +1,166 @@
+"""Opening GPUs by name, and giving them back as they were found.
+
+Names: `auto` (every visible NVIDIA GPU, else a simulated A100), `nvml` (every visible one), `nvml:0` or `nvml:GPU-…`,
+`sim:a100`, `table:sweep.csv`, `replay:run.jsonl`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattune.core.errors import DeviceError, DeviceNotFound
+from wattune.devices.gpu import Gpu
+from wattune.devices.guarded import GuardedGpu
+from wattune.devices.held_signals import leaving_by_exception
+from wattune.devices.journal import Entry, Journal
+from wattune.devices.visible import visible_indices
+
+SIMULATED_DEFAULT = "sim:a100"
+KINDS = ("auto", "nvml", "sim", "table", "replay")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What opening a GPU needs to know of the machine: the state folder and the visible GPUs."""
+
+    state_dir: Path
+    visible: str | None = None
+    """CUDA_VISIBLE_DEVICES, or None where it is not set."""
+    wall_clock: bool = False
+    """Whether simulated GPUs live in wall time; else their time passes when work is run on them."""
+
+
+@contextmanager
+def open_gpu(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
+    """One GPU, restored at the end whatever happens; of several that a name stands for, the first."""
+    with open_gpus(expand((name,), surroundings)[:1], surroundings) as gpus:
+        yield gpus[0]
+
+
+@contextmanager
+def open_gpus(names: tuple[str, ...], surroundings: Surroundings) -> Iterator[tuple[Gpu, ...]]:
+    """The GPUs of these names, restored at the end whatever happens; settings that a dead process left are undone."""
+    restore_abandoned(surroundings)
+    with leaving_by_exception(), ExitStack() as stack:
+        opened: list[Gpu] = []
+        for name in expand(names, surroundings):
+            opened.append(stack.enter_context(_open(name, surroundings)))
+        yield tuple(opened)
+
+
+def expand(names: tuple[str, ...], surroundings: Surroundings) -> tuple[str, ...]:
+    """Names of one GPU each: `auto` and `nvml` become what they stand for, repetitions go."""
+    single: list[str] = []
+    for name in names:
+        if name == "auto":
+            single.extend(nvml_names(surroundings) or [SIMULATED_DEFAULT])
+        elif name == "nvml":
+            found = nvml_names(surroundings)
+            if not found:
+                raise DeviceNotFound(
+                    "no NVIDIA GPU is visible here", hint="see `wattune doctor`, or use --device sim:a100"
+                )
+            single.extend(found)
+        else:
+            single.append(name)
+    return tuple(dict.fromkeys(single))
+
+
+def nvml_names(surroundings: Surroundings) -> list[str]:
+    """`nvml:0`, `nvml:1`, … for every visible NVIDIA GPU; empty without a driver."""
+    from wattune.devices.nvml.open import list_uuids
+
+    try:
+        uuids = list_uuids()
+    except DeviceError:
+        return []
+    return [f"nvml:{place}" for place, _ in enumerate(visible_indices(surroundings.visible, uuids))]
+
+
+@contextmanager
+def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
+    kind, _, rest = name.partition(":")
+    openers: dict[str, Callable[[], Iterator[Gpu]]] = {
+        "nvml": lambda: _open_nvml(rest, surroundings),
+        "sim": lambda: _open_simulated(rest, surroundings),
+        "table": lambda: _open_table(rest),
+        "replay": lambda: _open_replay(rest),
+    }
+    if kind not in openers or not rest:
+        raise _unknown(name)
+    yield from openers[kind]()
+
+
+def _unknown(name: str) -> DeviceNotFound:
+    near = difflib.get_close_matches(name.partition(":")[0], KINDS, n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    return DeviceNotFound(
+        f"there is no device {name!r}",
+        hint=f"{guess}devices are auto, nvml:0, sim:a100, table:FILE.csv, replay:FILE.jsonl",
+    )
+
+
+def _open_nvml(which: str, surroundings: Surroundings) -> Iterator[Gpu]:
+    from wattune.devices.nvml.open import opened_nvml
+
+    with opened_nvml(which, surroundings.visible) as gpu:
+        guarded = GuardedGpu(gpu, Journal(surroundings.state_dir), f"nvml:{gpu.spec.uuid}")
+        try:
+            yield guarded
+        finally:
+            guarded.restore()
+
+
+def _open_simulated(which: str, surroundings: Surroundings) -> Iterator[Gpu]:
+    from wattune.devices.passing_time import VirtualTime, WallTime
+    from wattune.devices.simulated import SimulatedGpu
+    from wattune.physics.catalog import load_model
+
+    yield SimulatedGpu(load_model(which), time=WallTime() if surroundings.wall_clock else VirtualTime())
+
+
+def _open_table(which: str) -> Iterator[Gpu]:
+    from wattune.devices.table import TableGpu
+
+    yield TableGpu.load(Path(which))
+
+
+def _open_replay(which: str) -> Iterator[Gpu]:
+    from wattune.devices.replay import ReplayGpu
+
+    yield ReplayGpu.load(Path(which))
+
+
+def restore_abandoned(surroundings: Surroundings) -> tuple[tuple[Entry, DeviceError | None], ...]:
+    """What dead processes had left set, each with the error that kept it from being restored, if any."""
+    journal = Journal(surroundings.state_dir)
+    outcomes: list[tuple[Entry, DeviceError | None]] = []
+    for entry in journal.entries():
+        with journal.abandoned(entry.uuid) as left:
+            if left is None:
+                continue
+            claim, entry = left
+            try:
+                _undo(entry)
+            except DeviceError as error:
+                outcomes.append((entry, error))
+            else:
+                claim.erase()
+                outcomes.append((entry, None))
+    return tuple(outcomes)
+
+
+def _undo(entry: Entry) -> None:
+    from wattune.devices.nvml.open import opened_nvml
+
+    kind, _, which = entry.device.partition(":")
+    if kind != "nvml":
+        raise DeviceNotFound(
+            f"the journal names an unknown device {entry.device!r}", hint="remove it from the state folder"
+        )
+    with opened_nvml(which, None) as gpu:
+        gpu.undo(entry.touched, entry.found)

@@ -1,0 +1,85 @@
+"""A background thread that keeps a trace of each GPU."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+
+from wattune.core.errors import DeviceError
+from wattune.core.reading import Reading
+from wattune.core.trace import Trace
+from wattune.devices.gpu import Gpu
+
+DEFAULT_INTERVAL_S = 0.02
+
+
+class Sampler:
+    """Reads every GPU at an interval and keeps what is new: `with Sampler(gpus) as sampler: ...; sampler.traces`.
+
+    A reading in which neither power nor the energy counter has moved is the sensor's old value once more, not a sample,
+    and is dropped.
+    """
+
+    def __init__(
+        self, gpus: tuple[Gpu, ...], *, interval_s: float = DEFAULT_INTERVAL_S, keep: int | None = None
+    ) -> None:
+        self._gpus = gpus
+        self._interval_s = interval_s
+        self._keep = keep
+        self._readings: list[list[Reading]] = [[] for _ in gpus]
+        self._failures: list[DeviceError | None] = [None for _ in gpus]
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wattune-sampler", daemon=True)
+
+    def __enter__(self) -> Sampler:
+        self._sample()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._sample()
+
+    @property
+    def traces(self) -> tuple[Trace, ...]:
+        """The trace of each GPU so far."""
+        return tuple(
+            Trace(gpu.spec.label, tuple(readings)) for gpu, readings in zip(self._gpus, self._readings, strict=True)
+        )
+
+    @property
+    def failures(self) -> tuple[DeviceError | None, ...]:
+        """What ended the sampling of each GPU early, where something did."""
+        return tuple(self._failures)
+
+    def _run(self) -> None:
+        # Ticks are counted from the start, so that the cost of reading does not stretch the interval.
+        start_s, ticks = time.monotonic(), 0
+        while True:
+            ticks = max(ticks + 1, int((time.monotonic() - start_s) / self._interval_s))
+            if self._ended.wait(max(start_s + ticks * self._interval_s - time.monotonic(), 0.0)):
+                return
+            self._sample()
+
+    def _sample(self) -> None:
+        for index, gpu in enumerate(self._gpus):
+            if self._failures[index] is None:
+                try:
+                    self._add(self._readings[index], gpu.read())
+                except DeviceError as error:
+                    self._failures[index] = error
+
+    def _add(self, readings: list[Reading], reading: Reading) -> None:
+        if readings and not _moved(readings[-1], reading):
+            return
+        readings.append(reading)
+        if self._keep is not None and len(readings) > self._keep:
+            del readings[0]
+
+
+def _moved(before: Reading, after: Reading) -> bool:
+    return before.power_w != after.power_w or before.energy_j != after.energy_j
