@@ -1,0 +1,167 @@
+"""The schema, as numbered steps from nothing to today.
+
+A step that was released is never edited: a change of schema is a new step. The steps are plain SQL of the kind that
+SQLite and PostgreSQL share, and do not use `tables.py`, which always describes the newest version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from wattune import __version__
+from wattune.core.errors import StoreError
+from wattune.store.engine import place_of, reading, writing
+
+# Any number that other programs are unlikely to use as their advisory lock: "wattune" on a telephone's keys.
+LOCK_KEY = 9288863
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The statements that take a store from the version before to this one."""
+
+    version: int
+    statements: tuple[str, ...]
+
+
+MIGRATIONS = (
+    Migration(
+        1,
+        (
+            """
+            CREATE TABLE wattune_runs (
+                id TEXT NOT NULL PRIMARY KEY,
+                kind TEXT NOT NULL,
+                name TEXT NOT NULL,
+                started_at TIMESTAMP WITH TIME ZONE NOT NULL,
+                time_s DOUBLE PRECISION NOT NULL,
+                energy_j DOUBLE PRECISION,
+                energy_error_j DOUBLE PRECISION,
+                simulated BOOLEAN NOT NULL,
+                host TEXT NOT NULL,
+                version TEXT NOT NULL,
+                note TEXT,
+                details TEXT NOT NULL
+            )
+            """,
+            "CREATE INDEX wattune_runs_started_at ON wattune_runs (started_at)",
+            """
+            CREATE TABLE wattune_run_gpus (
+                run_id TEXT NOT NULL REFERENCES wattune_runs (id) ON DELETE CASCADE,
+                position INTEGER NOT NULL,
+                uuid TEXT NOT NULL,
+                name TEXT NOT NULL,
+                simulated BOOLEAN NOT NULL,
+                time_s DOUBLE PRECISION NOT NULL,
+                energy_j DOUBLE PRECISION,
+                energy_error_j DOUBLE PRECISION,
+                PRIMARY KEY (run_id, position)
+            )
+            """,
+            """
+            CREATE TABLE wattune_trials (
+                run_id TEXT NOT NULL REFERENCES wattune_runs (id) ON DELETE CASCADE,
+                position INTEGER NOT NULL,
+                workload TEXT NOT NULL,
+                gpu TEXT NOT NULL,
+                simulated BOOLEAN NOT NULL,
+                choice_kind TEXT NOT NULL,
+                choice TEXT NOT NULL,
+                sm_mhz INTEGER,
+                mem_mhz INTEGER,
+                power_limit_w DOUBLE PRECISION,
+                time_s DOUBLE PRECISION NOT NULL,
+                energy_j DOUBLE PRECISION NOT NULL,
+                time_error_s DOUBLE PRECISION,
+                energy_error_j DOUBLE PRECISION,
+                PRIMARY KEY (run_id, position)
+            )
+            """,
+            "CREATE INDEX wattune_trials_workload_gpu ON wattune_trials (workload, gpu)",
+            """
+            CREATE TABLE wattune_traces (
+                run_id TEXT NOT NULL REFERENCES wattune_runs (id) ON DELETE CASCADE,
+                position INTEGER NOT NULL,
+                gpu TEXT NOT NULL,
+                simulated BOOLEAN NOT NULL,
+                samples BIGINT NOT NULL,
+                duration_s DOUBLE PRECISION NOT NULL,
+                mean_power_w DOUBLE PRECISION,
+                min_power_w DOUBLE PRECISION,
+                max_power_w DOUBLE PRECISION,
+                p95_power_w DOUBLE PRECISION,
+                mean_sm_mhz DOUBLE PRECISION,
+                mean_mem_mhz DOUBLE PRECISION,
+                refresh_s DOUBLE PRECISION,
+                PRIMARY KEY (run_id, position)
+            )
+            """,
+        ),
+    ),
+)
+
+_SCHEMA_TABLE = """
+    CREATE TABLE IF NOT EXISTS wattune_schema (
+        version INTEGER NOT NULL PRIMARY KEY,
+        applied_at TEXT NOT NULL,
+        program TEXT NOT NULL
+    )
+"""
+
+
+def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> int:
+    """The version of the store, which is now the newest that this program knows.
+
+    All missing steps are taken in one transaction under a lock: of several processes that open a fresh store at once
+    one does the work, the others wait and find it done.
+    """
+    newest = migrations[-1].version
+    with reading(engine) as connection:
+        if _version(connection) == newest:
+            return newest
+    with writing(engine) as connection:
+        _lock(connection)
+        found = _version(connection)
+        if found > newest:
+            raise _too_new(place_of(engine.url), found, newest)
+        connection.execute(text(_SCHEMA_TABLE))
+        for migration in migrations:
+            if migration.version > found:
+                _take(connection, migration)
+    return newest
+
+
+def _version(connection: Connection) -> int:
+    if not inspect(connection).has_table("wattune_schema"):
+        return 0
+    return connection.execute(text("SELECT MAX(version) FROM wattune_schema")).scalar() or 0
+
+
+def _lock(connection: Connection) -> None:
+    # On SQLite the transaction began as BEGIN IMMEDIATE, which already keeps every other writer out.
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+
+
+def _take(connection: Connection, migration: Migration) -> None:
+    for statement in migration.statements:
+        connection.execute(text(statement))
+    connection.execute(
+        text("INSERT INTO wattune_schema (version, applied_at, program) VALUES (:version, :applied_at, :program)"),
+        {
+            "version": migration.version,
+            "applied_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "program": f"wattune {__version__}",
+        },
+    )
+
+
+def _too_new(place: str, found: int, newest: int) -> StoreError:
+    return StoreError(
+        f"the store {place} is of version {found}, and this wattune ({__version__}) knows versions up to {newest}",
+        hint="upgrade wattune (pip install --upgrade wattune), or name another store with WATTUNE_STORE",
+    )

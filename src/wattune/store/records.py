@@ -1,0 +1,219 @@
+"""What the history keeps: runs, their GPUs, their trials and a summary of their power traces.
+
+These are plain values, so that commands can make and pass them without paying for a database library. Every text is
+made storable and every JSON part plain when a value is made; hence what is read back equals what was written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any
+
+from wattune.core.measurement import Measurement
+from wattune.core.setting import Setting
+from wattune.core.trial import Trial
+
+SETTING = "setting"
+"""The kind of a choice that is a `Setting` and nothing more."""
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunGpu:
+    """What one GPU took and spent in a run; energy is None where it was not measured."""
+
+    uuid: str
+    name: str
+    simulated: bool
+    time_s: float
+    energy_j: float | None = None
+    energy_error_j: float | None = None
+
+    def __post_init__(self) -> None:
+        _make_storable(self, "uuid", "name")
+        _check_amounts(self, "time_s", "energy_j", "energy_error_j")
+
+    @property
+    def label(self) -> str:
+        """The name, with the word simulated where that is so."""
+        return labelled(self.name, self.simulated)
+
+    @property
+    def power_w(self) -> float | None:
+        """Mean power, or None where energy or time is missing."""
+        return mean_power_w(self.energy_j, self.time_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One thing that was done: when, where, on which GPUs, how long and for how many joules."""
+
+    id: str
+    kind: str
+    """The command that did it: measure, sweep, run and so on."""
+    name: str
+    """The command line that ran, or the name of the workload."""
+    started_at: datetime
+    time_s: float
+    energy_j: float | None
+    """All GPUs together; None where one of them was not measured."""
+    energy_error_j: float | None = None
+    simulated: bool
+    host: str
+    version: str
+    """The version of wattune that wrote it."""
+    gpus: tuple[RunGpu, ...] = ()
+    note: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever else a command wants to keep, as JSON."""
+
+    def __post_init__(self) -> None:
+        if self.started_at.tzinfo is None:
+            raise ValueError("the start of a run has a time zone; use datetime.now(UTC)")
+        object.__setattr__(self, "started_at", self.started_at.astimezone(UTC))
+        object.__setattr__(self, "details", plain_json(self.details))
+        _make_storable(self, "id", "kind", "name", "host", "version", "note")
+        _check_amounts(self, "time_s", "energy_j", "energy_error_j")
+
+    @property
+    def power_w(self) -> float | None:
+        """Mean power of all GPUs together, or None where energy or time is missing."""
+        return mean_power_w(self.energy_j, self.time_s)
+
+    @property
+    def device(self) -> str | None:
+        """The GPUs by label, alike ones counted; None for a run without any."""
+        counts = Counter(gpu.label for gpu in self.gpus)
+        return ", ".join(f"{count} × {label}" if count > 1 else label for label, count in counts.items()) or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """A choice that was tried on a GPU, and what it cost."""
+
+    workload: str
+    gpu: str
+    """The name of the part, without the word simulated; see `label`."""
+    simulated: bool
+    choice_kind: str
+    """`setting`, or the level whose choice it is: job, plan."""
+    choice: Mapping[str, Any]
+    """The whole choice as JSON."""
+    setting: Setting | None
+    """What held on the GPU throughout; None where a choice of another kind fixes nothing."""
+    cost: Measurement
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "choice", plain_json(self.choice))
+        if self.choice_kind != SETTING and self.setting == Setting():
+            object.__setattr__(self, "setting", None)
+        _make_storable(self, "workload", "gpu", "choice_kind")
+
+    @classmethod
+    def of(cls, trial: Trial[Setting], *, workload: str, gpu: str, simulated: bool) -> TrialRecord:
+        """The record of a setting that was tried."""
+        choice = {
+            "sm_mhz": trial.choice.sm_mhz,
+            "mem_mhz": trial.choice.mem_mhz,
+            "power_limit_w": trial.choice.power_limit_w,
+        }
+        return cls(
+            workload=workload,
+            gpu=gpu,
+            simulated=simulated,
+            choice_kind=SETTING,
+            choice=choice,
+            setting=trial.choice,
+            cost=trial.cost,
+        )
+
+    @property
+    def trial(self) -> Trial[Setting]:
+        """The trial, for a choice that is a setting."""
+        if self.choice_kind != SETTING or self.setting is None:
+            raise ValueError(f"a choice of kind {self.choice_kind!r} is not a setting")
+        return Trial(self.setting, self.cost)
+
+    @property
+    def label(self) -> str:
+        """The GPU's name, with the word simulated where that is so."""
+        return labelled(self.gpu, self.simulated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSummary:
+    """What a power trace of one GPU came to; None where the GPU does not tell."""
+
+    gpu: str
+    """The UUID of the GPU."""
+    simulated: bool
+    samples: int
+    duration_s: float
+    mean_power_w: float | None
+    min_power_w: float | None
+    max_power_w: float | None
+    p95_power_w: float | None
+    mean_sm_mhz: float | None = None
+    mean_mem_mhz: float | None = None
+    refresh_s: float | None = None
+    """How often the sensor was seen to give a new value."""
+
+    def __post_init__(self) -> None:
+        _make_storable(self, "gpu")
+        _check_amounts(self, "samples", "duration_s", "mean_power_w", "min_power_w", "max_power_w", "p95_power_w")
+        _check_amounts(self, "mean_sm_mhz", "mean_mem_mhz", "refresh_s")
+
+
+@dataclass(frozen=True, slots=True)
+class FullRun:
+    """A run with everything that belongs to it: what is written, and read back, as one."""
+
+    run: Run
+    trials: tuple[TrialRecord, ...] = ()
+    traces: tuple[TraceSummary, ...] = ()
+
+
+def labelled(name: str, simulated: bool) -> str:
+    """The name of a GPU, with the word simulated where that is so."""
+    return name if not simulated or "simulated" in name else f"{name} (simulated)"
+
+
+def mean_power_w(energy_j: float | None, time_s: float) -> float | None:
+    """Watts, or None where there is no energy, or too little time to divide by."""
+    if energy_j is None or time_s <= 0:
+        return None
+    power_w = energy_j / time_s
+    return power_w if isfinite(power_w) else None
+
+
+def plain_json(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document as JSON gives it back: lists for tuples, texts for keys, and no NaN."""
+    plain: dict[str, Any] = json.loads(json.dumps(document, allow_nan=False))
+    return plain
+
+
+def storable(text: str) -> str:
+    """The text without what no database takes: NUL, and the lone surrogates of odd file names."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def _make_storable(value: object, *names: str) -> None:
+    """Replace what cannot be stored, rather than lose a run over it."""
+    for name in names:
+        text = getattr(value, name)
+        if text is not None:
+            object.__setattr__(value, name, storable(text))
+
+
+def _check_amounts(value: object, *names: str) -> None:
+    for name in names:
+        amount = getattr(value, name)
+        if amount is not None and not (isfinite(amount) and amount >= 0):
+            raise ValueError(f"{name} is finite and not negative, not {amount}; unknown is None")

@@ -1,0 +1,148 @@
+"""Where a run goes that the store could not take: a file of JSON lines, until the store takes it in.
+
+Each line is `{"store": place, "run": {...}, "trials": [...], "traces": [...]}`. Writers append under a lock. Taking in
+happens under the same lock, and only what the store has taken is removed; a run that was taken in before is known by
+its id, so that dying half-way loses nothing and doubles nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattune.core.errors import StoreError
+from wattune.store.json_form import full_run_from_json, full_run_to_json
+from wattune.store.protocol import RunExists, Store
+from wattune.store.records import FullRun
+
+FILE_NAME = "unsaved-runs.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """How many runs the store took in, and how many lines stay in the files."""
+
+    taken: int
+    left: int
+
+
+def spill_folders(state_dir: Path) -> tuple[Path, ...]:
+    """The folders to try, in order: the state folder and, since that is often on the disk that is full, a private one
+    among the temporary files.
+    """
+    return (state_dir, Path(tempfile.gettempdir()) / f"wattune-{os.getuid()}")
+
+
+def spill(full: FullRun, place: str | None, folders: Sequence[Path]) -> Path:
+    """The file that now holds the run which was meant for the store at `place`, None where its URL made no sense."""
+    line = json.dumps({"store": place} | full_run_to_json(full), allow_nan=False).encode() + b"\n"
+    reasons = []
+    for folder in folders:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_safe(folder):
+                raise PermissionError(errno.EPERM, "it belongs to somebody else")
+            _append(folder / FILE_NAME, line)
+        except OSError as error:
+            reasons.append(f"{folder}: {error.strerror or error}")
+        else:
+            return folder / FILE_NAME
+    raise StoreError(
+        f"the run could not be kept anywhere ({'; '.join(reasons)})", hint="free some space, then measure again"
+    )
+
+
+def recover(store: Store, folders: Sequence[Path], *, meant_for: str | None) -> Recovered:
+    """How many spilled runs the store has taken in: those meant for one place, or all where that is None."""
+    total = Recovered(0, 0)
+    for folder in folders:
+        part = _recover_file(store, folder / FILE_NAME, meant_for)
+        total = Recovered(total.taken + part.taken, total.left + part.left)
+    return total
+
+
+def _recover_file(store: Store, path: Path, meant_for: str | None) -> Recovered:
+    try:
+        if not path.exists() or not _is_safe(path.parent):
+            return Recovered(0, 0)
+        with _locked(path) as file:
+            lines = [line for line in file.read().splitlines() if line]
+            left = [line for line in lines if not _take(store, line, meant_for)]
+            _replace(path, left)
+            return Recovered(len(lines) - len(left), len(left))
+    except OSError as error:
+        raise StoreError(
+            f"cannot take in the runs of {path}: {error.strerror}", hint="see that you may write to it"
+        ) from None
+
+
+def _take(store: Store, line: bytes, meant_for: str | None) -> bool:
+    """Whether the store has the run of this line now; a line that cannot be read stays where it is."""
+    try:
+        document = json.loads(line)
+        if meant_for not in (None, document["store"]):
+            return False
+        full = full_run_from_json(document)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+    with suppress(RunExists):
+        store.add_run(full)
+    return True
+
+
+def _append(path: Path, line: bytes) -> None:
+    with _locked(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            rest = (b"\n" if _is_cut_off(file, size) else b"") + line
+            while rest:  # a disk that is nearly full takes a part and says so
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def _is_cut_off(file: io.FileIO, size: int) -> bool:
+    """Whether a process died while writing the last line."""
+    return size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+
+
+def _replace(path: Path, lines: list[bytes]) -> None:
+    if not lines:
+        path.unlink()
+        return
+    fresh = path.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.writelines(line + b"\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def _is_safe(folder: Path) -> bool:
+    """Whether nobody else could have put the folder there: where everybody may write, it has to be ours."""
+    shared = folder.parent.stat().st_mode & stat.S_IWOTH
+    return not shared or folder.lstat().st_uid == os.getuid()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[io.FileIO]:
+    """The file, which no other process touches meanwhile; unbuffered, so that a full disk shows at once."""
+    while True:
+        with path.open("a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Whoever held the lock before may have replaced the file; then this one is no longer the one to use.
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                file.seek(0)
+                yield file
+                return

@@ -1,0 +1,133 @@
+"""The tables of the newest schema, for making queries. `migrations.py` is what makes them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An instant: with its zone on PostgreSQL, as the text of its UTC time on SQLite."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """The instant as the database takes it."""
+        if value is None:
+            return None
+        utc = value.astimezone(UTC)
+        return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """The instant, in UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+class JsonText(TypeDecorator[dict[str, Any]]):
+    """A JSON document as text of plain ASCII, which every database takes and gives back unchanged."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: dict[str, Any] | None, dialect: Dialect) -> str | None:
+        """The document's text."""
+        del dialect
+        return None if value is None else json.dumps(value, allow_nan=False)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> dict[str, Any] | None:
+        """The document."""
+        del dialect
+        return None if value is None else json.loads(value)
+
+
+metadata = MetaData()
+
+runs = Table(
+    "wattune_runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("time_s", Double, nullable=False),
+    Column("energy_j", Double),
+    Column("energy_error_j", Double),
+    Column("simulated", Boolean, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("note", Text),
+    Column("details", JsonText, nullable=False),
+)
+
+
+def _of_run() -> tuple[Column[Any], Column[Any]]:
+    """What ties a row to its run and keeps the order in which it was given."""
+    run_id: Column[Any] = Column("run_id", Text, ForeignKey("wattune_runs.id"), primary_key=True)
+    return run_id, Column("position", Integer, primary_key=True)
+
+
+run_gpus = Table(
+    "wattune_run_gpus",
+    metadata,
+    *_of_run(),
+    Column("uuid", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("simulated", Boolean, nullable=False),
+    Column("time_s", Double, nullable=False),
+    Column("energy_j", Double),
+    Column("energy_error_j", Double),
+)
+
+trials = Table(
+    "wattune_trials",
+    metadata,
+    *_of_run(),
+    Column("workload", Text, nullable=False),
+    Column("gpu", Text, nullable=False),
+    Column("simulated", Boolean, nullable=False),
+    Column("choice_kind", Text, nullable=False),
+    Column("choice", JsonText, nullable=False),
+    Column("sm_mhz", Integer),
+    Column("mem_mhz", Integer),
+    Column("power_limit_w", Double),
+    Column("time_s", Double, nullable=False),
+    Column("energy_j", Double, nullable=False),
+    Column("time_error_s", Double),
+    Column("energy_error_j", Double),
+)
+
+traces = Table(
+    "wattune_traces",
+    metadata,
+    *_of_run(),
+    Column("gpu", Text, nullable=False),
+    Column("simulated", Boolean, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("duration_s", Double, nullable=False),
+    Column("mean_power_w", Double),
+    Column("min_power_w", Double),
+    Column("max_power_w", Double),
+    Column("p95_power_w", Double),
+    Column("mean_sm_mhz", Double),
+    Column("mean_mem_mhz", Double),
+    Column("refresh_s", Double),
+)

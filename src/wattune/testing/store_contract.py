@@ -1,0 +1,231 @@
+"""What every store must do. Subclass it in a test file and give it a fixture `store_url` that names a fresh store:
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def store_url(self, tmp_path):
+            return f"sqlite:///{tmp_path}/history.db"
+
+A store with a way of opening of its own overrides `open` too.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from wattune.core.errors import StoreError
+from wattune.core.measurement import Measurement
+from wattune.core.setting import Setting
+from wattune.core.trial import Trial
+from wattune.store.open import open_store
+from wattune.store.protocol import RunExists, Store
+from wattune.store.records import FullRun, Run, RunGpu, TraceSummary, TrialRecord
+
+NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
+
+
+def a_run(
+    run_id: str, *, kind: str = "measure", name: str = "python train.py", minutes: int = 0, simulated: bool = True
+) -> FullRun:
+    """A run with two GPUs, two trials and a trace, started some minutes after noon."""
+    gpus = tuple(
+        RunGpu(uuid=f"GPU-{place}", name="A100", simulated=simulated, time_s=2.5, energy_j=500.25, energy_error_j=0.5)
+        for place in range(2)
+    )
+    run = Run(
+        id=run_id,
+        kind=kind,
+        name=name,
+        started_at=NOON + timedelta(minutes=minutes, microseconds=123456),
+        time_s=2.5,
+        energy_j=1000.5,
+        energy_error_j=0.7,
+        simulated=simulated,
+        host="node1",
+        version="0.1.0",
+        gpus=gpus,
+        note="a note",
+        details={"exit_code": 0, "clocks": [1410, None], "text": "naïve \u0000 日本"},
+    )
+    tried = (
+        Trial(Setting(1410, None, 250.0), Measurement(1.0, 200.0, 0.01, 2.0)),
+        Trial(Setting(), Measurement(0.9, 230.0)),
+    )
+    trials = tuple(TrialRecord.of(trial, workload="resnet50", gpu="A100", simulated=simulated) for trial in tried)
+    trace = TraceSummary(
+        gpu="GPU-0",
+        simulated=simulated,
+        samples=25,
+        duration_s=2.5,
+        mean_power_w=200.1,
+        min_power_w=60.0,
+        max_power_w=260.0,
+        p95_power_w=255.0,
+        mean_sm_mhz=1400.5,
+        refresh_s=0.1,
+    )
+    return FullRun(run, trials, (trace,))
+
+
+class StoreContract:
+    """The tests."""
+
+    def open(self, url: str) -> Store:
+        """The store at this URL."""
+        return open_store(url)
+
+    def test_a_fresh_store_is_empty(self, store_url: str) -> None:
+        """A fresh store has nothing."""
+        store = self.open(store_url)
+        assert (store.runs(), store.trial_records(), store.traces()) == ((), (), ())
+
+    def test_what_is_read_is_what_was_written(self, store_url: str) -> None:
+        """A run comes back whole, from this store and from one opened later."""
+        full = a_run("5f0c")
+        store = self.open(store_url)
+        store.add_run(full)
+        assert store.run("5f0c") == full
+        assert self.open(store_url).run("5f0c") == full
+
+    def test_missing_stays_missing(self, store_url: str) -> None:
+        """None comes back as None, and zero as zero."""
+        gpu = RunGpu(uuid="GPU-0", name="T4", simulated=False, time_s=0.0, energy_j=None)
+        full = a_run("5f0c")
+        bare = Run(
+            id="00",
+            kind="measure",
+            name="",
+            started_at=NOON,
+            time_s=0.0,
+            energy_j=None,
+            simulated=False,
+            host="node1",
+            version="0.1.0",
+            gpus=(gpu,),
+        )
+        store = self.open(store_url)
+        store.add_run(full)
+        store.add_run(FullRun(bare))
+        assert store.run("00") == FullRun(bare)
+
+    def test_runs_come_newest_first(self, store_url: str) -> None:
+        """The order is that of the start, whatever the order of writing."""
+        store = self.open(store_url)
+        for run_id, minutes in (("b", 1), ("c", 2), ("a", 0)):
+            store.add_run(a_run(run_id, minutes=minutes))
+        assert [run.id for run in store.runs()] == ["c", "b", "a"]
+        assert [run.id for run in store.runs(limit=2)] == ["c", "b"]
+        assert store.runs()[0] == a_run("c", minutes=2).run
+
+    def test_runs_can_be_chosen(self, store_url: str) -> None:
+        """By kind, by start and by a part of the name, in which % and _ are letters like others."""
+        store = self.open(store_url)
+        store.add_run(a_run("a", kind="sweep", name="100% Resnet_50", minutes=0))
+        store.add_run(a_run("b", kind="measure", name="python train.py", minutes=5))
+        assert [run.id for run in store.runs(kind="sweep")] == ["a"]
+        assert [run.id for run in store.runs(since=NOON + timedelta(minutes=5))] == ["b"]
+        assert [run.id for run in store.runs(name="resnet")] == ["a"]
+        assert [run.id for run in store.runs(name="0%")] == ["a"]
+        assert store.runs(name="n%n") == store.runs(name="t_n") == ()
+
+    def test_the_start_of_an_id_will_do(self, store_url: str) -> None:
+        """A prefix finds its run; one that fits several names them; one that fits none says so."""
+        store = self.open(store_url)
+        for run_id in ("3f01", "3f02", "4a00"):
+            store.add_run(a_run(run_id))
+        assert store.run("4").run.id == "4a00"
+        with pytest.raises(StoreError, match="3f01, 3f02"):
+            store.run("3f")
+        for stranger in ("9", "%", "_", "3F01"):
+            with pytest.raises(StoreError, match="there is no run"):
+                store.run(stranger)
+
+    def test_many_candidates_are_cut_short(self, store_url: str) -> None:
+        """An error stays one line however many runs fit."""
+        store = self.open(store_url)
+        for number in range(9):
+            store.add_run(a_run(f"3f0{number}"))
+        with pytest.raises(StoreError, match=r"3f04, \.\.\.$"):
+            store.run("")
+
+    def test_a_run_is_written_once(self, store_url: str) -> None:
+        """A second run of the same id is refused and leaves nothing."""
+        store = self.open(store_url)
+        store.add_run(a_run("a"))
+        with pytest.raises(RunExists, match="already"):
+            store.add_run(a_run("a", name="another"))
+        assert store.run("a") == a_run("a")
+        assert len(store.trial_records()) == 2
+
+    def test_trials_make_a_history(self, store_url: str) -> None:
+        """Oldest first, of one workload on one part, simulated and real apart."""
+        store = self.open(store_url)
+        store.add_run(a_run("b", minutes=1))
+        store.add_run(a_run("a", minutes=0))
+        store.add_run(a_run("r", minutes=0, simulated=False))
+        once = tuple(record.trial for record in a_run("a").trials)
+        assert store.trials(workload="resnet50", gpu="A100", simulated=True) == once + once
+        assert store.trials(workload="resnet50", gpu="A100", simulated=False) == once
+        assert store.trials(workload="bert", gpu="A100", simulated=True) == ()
+        assert store.trials(workload="resnet50", gpu="V100", simulated=True) == ()
+
+    def test_choices_of_other_kinds_are_kept(self, store_url: str) -> None:
+        """A job's or a plan's choice comes back whole and is not taken for a setting."""
+        cost = Measurement(10.0, 2000.0)
+        job = TrialRecord(
+            workload="bert",
+            gpu="A100",
+            simulated=True,
+            choice_kind="job",
+            choice={"batch_size": 32},
+            setting=Setting(power_limit_w=200.0),
+            cost=cost,
+        )
+        plan = TrialRecord(
+            workload="bert",
+            gpu="A100",
+            simulated=True,
+            choice_kind="plan",
+            choice={"ranks": []},
+            setting=None,
+            cost=cost,
+        )
+        store = self.open(store_url)
+        store.add_run(FullRun(a_run("a").run, (job, plan)))
+        assert store.run("a").trials == (job, plan)
+        assert store.trials(workload="bert", gpu="A100", simulated=True) == ()
+        assert [record for _, record in store.trial_records(choice_kind="job")] == [job]
+
+    def test_traces_come_with_their_run(self, store_url: str) -> None:
+        """Each summary is paired with the run it belongs to."""
+        store = self.open(store_url)
+        full = a_run("a")
+        store.add_run(full)
+        assert store.traces() == ((full.run, full.traces[0]),)
+
+    def test_a_forgotten_run_takes_everything_along(self, store_url: str) -> None:
+        """Only the run that was named goes."""
+        store = self.open(store_url)
+        store.add_run(a_run("a"))
+        store.add_run(a_run("b"))
+        assert store.forget("a") == a_run("a").run
+        assert [run.id for run in store.runs()] == ["b"]
+        assert {run.id for run, _ in store.trial_records()} == {"b"}
+        assert {run.id for run, _ in store.traces()} == {"b"}
+        with pytest.raises(StoreError, match="there is no run"):
+            store.forget("a")
+        store.add_run(a_run("a"))
+        assert store.run("a") == a_run("a")
+
+    def test_odd_texts_come_back(self, store_url: str) -> None:
+        """Quotes, line breaks and other scripts are only text."""
+        name = "sh -c 'x=\"1\"; DROP TABLE runs' --\n\t日本 😀 %s :name"
+        store = self.open(store_url)
+        store.add_run(a_run("a", name=name))
+        assert store.runs()[0].name == name
+
+    def test_the_place_is_told_without_secrets(self, store_url: str) -> None:
+        """People see where the store is and no password."""
+        assert self.open(store_url).place
+        assert "secret" not in self.open(store_url).place

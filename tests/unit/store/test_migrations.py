@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, inspect, text
+
+from wattune.core.errors import StoreError
+from wattune.store import tables
+from wattune.store.engine import engine_of, reading
+from wattune.store.migrations import MIGRATIONS, Migration, migrate
+from wattune.store.open import open_store
+from wattune.testing.store_contract import a_run
+
+LATER = Migration(
+    MIGRATIONS[-1].version + 1,
+    (
+        "ALTER TABLE wattune_runs ADD COLUMN carbon_g DOUBLE PRECISION",
+        "UPDATE wattune_runs SET carbon_g = energy_j / 1000",
+    ),
+)
+BROKEN = Migration(
+    LATER.version + 1, ("CREATE TABLE wattune_extra (id INTEGER)", "ALTER TABLE nowhere ADD COLUMN x TEXT")
+)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/history.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+def versions(engine: Engine) -> list[int]:
+    with reading(engine) as connection:
+        return list(connection.execute(text("SELECT version FROM wattune_schema ORDER BY version")).scalars())
+
+
+def test_the_steps_are_numbered_from_one() -> None:
+    assert [migration.version for migration in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+
+
+def test_the_steps_make_the_tables_that_queries_use(store_url: str) -> None:
+    engine = engine_of(store_url)
+    migrate(engine)
+    found = inspect(engine)
+    for table in tables.metadata.tables.values():
+        columns = {column["name"]: column for column in found.get_columns(table.name)}
+        assert list(columns) == [column.name for column in table.columns]
+        assert [columns[column.name]["nullable"] for column in table.columns] == [
+            column.nullable for column in table.columns
+        ]
+        keys = found.get_pk_constraint(table.name)["constrained_columns"]
+        assert keys == [column.name for column in table.primary_key.columns]
+
+
+def test_doing_it_again_changes_nothing(store_url: str) -> None:
+    engine = engine_of(store_url)
+    assert migrate(engine) == migrate(engine) == MIGRATIONS[-1].version
+    assert versions(engine) == [migration.version for migration in MIGRATIONS]
+
+
+def test_a_store_of_today_goes_along_to_tomorrow(store_url: str) -> None:
+    store = open_store(store_url)
+    store.add_run(a_run("a"))
+    engine = engine_of(store_url)
+    assert migrate(engine, (*MIGRATIONS, LATER)) == LATER.version
+    with reading(engine) as connection:
+        assert connection.execute(text("SELECT carbon_g FROM wattune_runs")).scalar() == a_run("a").run.energy_j / 1000
+    assert versions(engine)[-1] == LATER.version
+
+
+def test_a_step_that_fails_leaves_the_store_as_it_was(store_url: str) -> None:
+    store = open_store(store_url)
+    store.add_run(a_run("a"))
+    engine = engine_of(store_url)
+    with pytest.raises(Exception, match="nowhere"):
+        migrate(engine, (*MIGRATIONS, LATER, BROKEN))
+    assert versions(engine) == [migration.version for migration in MIGRATIONS]
+    assert not inspect(engine).has_table("wattune_extra")
+    assert open_store(store_url).run("a") == a_run("a")
+
+
+def test_a_store_newer_than_the_program_is_left_alone(store_url: str) -> None:
+    engine = engine_of(store_url)
+    migrate(engine, (*MIGRATIONS, LATER))
+    with pytest.raises(StoreError, match=f"is of version {LATER.version}") as caught:
+        open_store(store_url)
+    assert "upgrade" in (caught.value.hint or "")
+    assert versions(engine)[-1] == LATER.version

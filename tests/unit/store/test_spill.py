@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from wattune.core.errors import StoreError
+from wattune.store import keep, spill
+from wattune.store.keep import keep_run
+from wattune.store.open import open_store
+from wattune.store.spill import FILE_NAME, Recovered, recover
+from wattune.testing.store_contract import a_run
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder; the fallback among the temporary files is kept apart from the real one."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Path:
+    """Where a store cannot be, as long as this is a folder."""
+    path = tmp_path / "history.db"
+    path.mkdir()
+    return path
+
+
+def ids(url: Path) -> list[str]:
+    return sorted(run.id for run in open_store(str(url)).runs())
+
+
+def test_a_run_that_cannot_be_stored_is_spilled_and_the_error_says_where(state: Path, blocked: Path) -> None:
+    with pytest.raises(StoreError, match="is a folder") as caught:
+        keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
+    assert f"the run is kept in {state / FILE_NAME}" in caught.value.message
+    assert "wattune history --recover" in (caught.value.hint or "")
+    assert "\n" not in caught.value.message
+    assert json.loads((state / FILE_NAME).read_text())["run"]["id"] == "a"
+
+
+def test_the_next_run_that_can_be_stored_takes_the_others_along(state: Path, blocked: Path) -> None:
+    for run_id in ("a", "b"):
+        with pytest.raises(StoreError):
+            keep_run(a_run(run_id), store_url=str(blocked), state_dir=state)
+    blocked.rmdir()
+    keep_run(a_run("c"), store_url=str(blocked), state_dir=state)
+    assert ids(blocked) == ["a", "b", "c"]
+    assert open_store(str(blocked)).run("a") == a_run("a")
+    assert not (state / FILE_NAME).exists()
+
+
+def test_runs_meant_for_another_store_wait_for_it_unless_all_are_asked_for(
+    tmp_path: Path, state: Path, blocked: Path
+) -> None:
+    with pytest.raises(StoreError):
+        keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
+    other = open_store(str(tmp_path / "other.db"))
+    assert recover(other, [state], meant_for=other.place) == Recovered(taken=0, left=1)
+    assert recover(other, [state], meant_for=None) == Recovered(taken=1, left=0)
+    assert recover(other, [state], meant_for=None) == Recovered(taken=0, left=0)
+
+
+def test_a_run_that_was_taken_in_before_is_not_doubled(tmp_path: Path, state: Path) -> None:
+    store = open_store(str(tmp_path / "history.db"))
+    store.add_run(a_run("a"))
+    spill.spill(a_run("a"), store.place, [state])
+    spill.spill(a_run("b"), store.place, [state])
+    assert recover(store, [state], meant_for=store.place) == Recovered(taken=2, left=0)
+    assert [run.id for run in store.runs()] == ["a", "b"]
+
+
+def test_a_line_cut_off_by_a_crash_stays_and_harms_no_other(tmp_path: Path, state: Path) -> None:
+    store = open_store(str(tmp_path / "history.db"))
+    spill.spill(a_run("a"), store.place, [state])
+    with (state / FILE_NAME).open("ab") as file:
+        file.write(b'{"store": "x", "run": {"id"')
+    spill.spill(a_run("b"), store.place, [state])
+    assert recover(store, [state], meant_for=store.place) == Recovered(taken=2, left=1)
+    assert (state / FILE_NAME).read_bytes() == b'{"store": "x", "run": {"id"\n'
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"[]", b"5", b'{"store": null}', b'{"store": "", "run": {"id": 5}}'])
+def test_lines_that_make_no_sense_are_left_alone(tmp_path: Path, state: Path, line: bytes) -> None:
+    state.mkdir()
+    (state / FILE_NAME).write_bytes(line + b"\n")
+    store = open_store(str(tmp_path / "history.db"))
+    assert recover(store, [state], meant_for=None) == Recovered(taken=0, left=1)
+    assert (state / FILE_NAME).read_bytes() == line + b"\n"
+
+
+def test_a_store_that_fails_half_way_leaves_every_line(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(str(tmp_path / "history.db"))
+    for run_id in ("a", "b"):
+        spill.spill(a_run(run_id), store.place, [state])
+    add = type(store).add_run
+
+    def fail_at_b(self: object, full: object) -> None:
+        if full == a_run("b"):
+            raise StoreError("the disk is full")
+        add(store, full)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "add_run", fail_at_b)
+        with pytest.raises(StoreError, match="full"):
+            recover(store, [state], meant_for=None)
+    assert recover(store, [state], meant_for=None).left == 0
+    assert sorted(run.id for run in store.runs()) == ["a", "b"]
+
+
+def test_where_the_state_folder_fails_the_temporary_one_serves(tmp_path: Path, state: Path, blocked: Path) -> None:
+    state.write_text("not a folder")
+    with pytest.raises(StoreError, match="temporary"):
+        keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
+    folder = tmp_path / "temporary" / f"wattune-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    blocked.rmdir()
+    state.unlink()
+    keep_run(a_run("b"), store_url=str(blocked), state_dir=state)
+    assert ids(blocked) == ["a", "b"]
+
+
+def test_where_nothing_can_be_written_the_error_names_every_place(
+    tmp_path: Path, state: Path, blocked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_bad_folder(state_dir: Path) -> Sequence[Path]:
+        return [state_dir]
+
+    monkeypatch.setattr(spill, "spill_folders", one_bad_folder)
+    state.write_text("not a folder")
+    with pytest.raises(StoreError, match="could not be kept anywhere") as caught:
+        keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
+    assert str(state) in caught.value.message
+
+
+def test_a_folder_planted_by_somebody_else_is_not_used(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "temporary"
+    shared.chmod(0o1777)
+    (shared / "planted").mkdir()
+    monkeypatch.setattr(spill.os, "getuid", lambda: 12345)
+    with pytest.raises(StoreError, match="belongs to somebody else"):
+        spill.spill(a_run("a"), None, [shared / "planted"])
+
+
+def test_a_url_that_makes_no_sense_loses_nothing_either(tmp_path: Path, state: Path) -> None:
+    with pytest.raises(StoreError, match="'mysql'"):
+        keep_run(a_run("a"), store_url="mysql://me:secret@host/db", state_dir=state)
+    assert "secret" not in (state / FILE_NAME).read_text()
+    assert recover(open_store(str(tmp_path / "history.db")), [state], meant_for=None).taken == 1
+
+
+def test_the_same_run_twice_is_a_mistake_and_not_spilled(tmp_path: Path, state: Path) -> None:
+    url = str(tmp_path / "history.db")
+    keep_run(a_run("a"), store_url=url, state_dir=state)
+    with pytest.raises(keep.RunExists):
+        keep_run(a_run("a"), store_url=url, state_dir=state)
+    assert not (state / FILE_NAME).exists()
