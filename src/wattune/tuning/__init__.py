@@ -1,0 +1,1 @@
+"""The loops that drive GPUs, one file per level of control."""

@@ -1,0 +1,71 @@
+"""Numbers as people read them: a fitting unit, three significant digits, a true minus sign, a dash for the unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import floor, isfinite, log10
+
+UNKNOWN = "–"
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+_SMALL_ONLY = ("s",)
+"""Units that take no k or M: nobody speaks of kiloseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit to show values in: `value × factor` is the number before `symbol`."""
+
+    symbol: str
+    factor: float = 1.0
+
+
+def unit_for(values: Iterable[float | None], base: str) -> Unit:
+    """The unit in which the largest of the values has one to three digits before the point."""
+    largest = max((abs(value) for value in values if value is not None and isfinite(value)), default=0.0)
+    prefixes = [entry for entry in _PREFIXES if entry[0] <= 1 or base not in _SMALL_ONLY]
+    if largest == 0:
+        return Unit(base)
+    for size, prefix in prefixes:
+        if largest >= size * 0.9995:
+            return Unit(prefix + base, 1 / size)
+    size, prefix = prefixes[-1]
+    return Unit(prefix + base, 1 / size)
+
+
+def quantity(value: float | None, base: str) -> str:
+    """A value with its unit, such as `312 ms`; a dash where it is unknown."""
+    if value is None:
+        return UNKNOWN
+    unit = unit_for((value,), base)
+    return f"{number(value * unit.factor)} {unit.symbol}"
+
+
+def number(value: float | None, *, digits: int = 3) -> str:
+    """A number with that many significant digits, and all digits before the point."""
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    places = max(digits - 1 - floor(log10(abs(rounded))), 0)
+    return _signed(f"{rounded if places else value:,.{places}f}").replace(",", "\u2009")
+
+
+def percent(value: float | None) -> str:
+    """A percentage with one digit after the point and its sign, such as `+4.2 %`; a dash where it is unknown."""
+    if value is None:
+        return UNKNOWN
+    text = f"{value:+.1f}"
+    return f"{'0.0' if float(text) == 0 else _signed(text)} %"
+
+
+def fixed(value: float | None, unit: str, *, places: int = 0) -> str:
+    """A value in exactly this unit with so many places, for columns that must line up."""
+    if value is None:
+        return UNKNOWN
+    return f"{_signed(f'{value:.{places}f}')} {unit}"
+
+
+def _signed(text: str) -> str:
+    return text.replace("-", "−")

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wattune.cli.main import run
+from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
+from wattune.core.reading import Count, Reading
+from wattune.core.refresh import Refresh
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.store.open import open_store
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WATTUNE_STORE", str(tmp_path / "history.db"))
+    monkeypatch.setenv("WATTUNE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("WATTUNE_CONFIG", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("WATTUNE_DEVICE", "sim:a100")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert run(["sweep", "--json", *arguments]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    found: dict[str, Any] = json.loads(captured.out)
+    return found
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 1) -> str:
+    assert run(["sweep", *arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def test_a_sweep_starts_with_the_default_and_finds_savings(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "--points", "8")
+    assert found["simulated"] is True
+    assert found["workload"] == "resnet50:64"
+    assert "(simulated)" in found["gpu"]
+    trials = found["trials"]
+    assert len(trials) == 9
+    assert [trials[0][knob] for knob in ("sm_mhz", "mem_mhz", "power_limit_w")] == [None, None, None]
+    assert "driver default" in trials[0]["names"]
+    assert max(trial["saving_percent"] for trial in trials) > 5
+    assert all(0 < trial["energy_error_j"] < 0.01 * trial["energy_j"] for trial in trials)
+
+
+@pytest.mark.parametrize("knob", ["sm-clock", "power-limit"])
+def test_the_csv_plays_back_as_a_gpu(home: Path, capsys: pytest.CaptureFixture[str], knob: str) -> None:
+    found = document(capsys, "--points", "5", "--knob", knob, "--csv", "sweep.csv", "--workload", "resnet18:32")
+    with (home / "sweep.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j"]
+    assert {row["workload"] for row in rows} == {"resnet18:32"}
+    assert [float(row["time_s"]) for row in rows] == [trial["time_s"] for trial in found["trials"]]
+    again = document(capsys, "--device", "table:sweep.csv", "--knob", knob)
+    for before, after in zip(found["trials"], again["trials"], strict=True):
+        assert after["sm_mhz"] == before["sm_mhz"]
+        assert after["energy_j"] == pytest.approx(before["energy_j"])
+
+
+def test_people_see_the_frontier_and_the_word_simulated(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "--points", "6", "--report", "page.html"]) == 0
+    out = capsys.readouterr().out
+    for word in ("resnet50:64", "(simulated)", "driver default", "within 5 %", "cheapest", "①", "page.html"):
+        assert word in out
+    assert "simulated" in (home / "page.html").read_text(encoding="utf-8")
+
+
+def test_trials_are_in_the_store(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "--points", "3")
+    store = open_store(str(home / "history.db"))
+    (kept,) = store.runs(kind="sweep")
+    assert kept.simulated
+    history = store.trials(workload="resnet50:64", gpu="NVIDIA A100-SXM4-40GB", simulated=True)
+    assert [trial.cost.energy_j for trial in history] == [trial["energy_j"] for trial in found["trials"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--device", "simm:a100"], ["simm:a100", "hint: did you mean sim?"]),
+        (["--device", "sim:a10000"], ["a10000", "hint:"]),
+        (["--workload", "resnet51"], ["resnet51", "did you mean resnet"]),
+        (["--workload", "resnet50:none"], ["batch size", "hint:"]),
+        (["--device", "table:missing.csv"], ["missing.csv", "hint:"]),
+        (["--csv", "no/such/folder.csv"], ["no/such/folder.csv", "hint: make it first"]),
+        (["--", "true"], ["cannot run a command", "wattune simulate"]),
+    ],
+)
+def test_bad_input_is_one_line_and_a_hint(
+    home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
+) -> None:
+    said = complaint(capsys, *arguments)
+    assert len(said.splitlines()) == 2
+    for word in words:
+        assert word in said
+
+
+@pytest.mark.parametrize("arguments", [["--points", "0"], ["--knob", "fan"], ["--iterations", "-1"]])
+def test_wrong_usage_is_exit_code_2(home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert "Usage:" in complaint(capsys, *arguments, code=2)
+
+
+def test_a_store_that_cannot_be_written_fails_after_the_results(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "folder").mkdir()
+    monkeypatch.setenv("WATTUNE_STORE", str(home / "folder"))
+    assert run(["sweep", "--points", "2", "--json"]) == 1
+    captured = capsys.readouterr()
+    assert len(json.loads(captured.out)["trials"]) == 3
+    assert "the run is kept in" in captured.err
+
+
+class BusyGpu:
+    """A real-looking GPU in wall-less time: each count finds it a second and 100 J further on."""
+
+    def __init__(self) -> None:
+        self.spec = GpuSpec(
+            name="Part",
+            uuid="GPU-1",
+            clocks=(ClockTable(1215, (600, 900, 1200)),),
+            power_limits=PowerLimits(100.0, 200.0, 200.0),
+        )
+        self.refresh: Refresh | None = Refresh(0.001, 0.0)
+        self.now = Count(0.0, 0.0)
+        self.setting = DRIVER_DEFAULT
+        self.restored = 0
+
+    def read(self) -> Reading:
+        return Reading(time_s=self.now.time_s, energy_j=self.now.energy_j)
+
+    def count(self) -> Count:
+        self.now = Count(self.now.time_s + 1.0, self.now.energy_j + 100.0)
+        return self.now
+
+    def apply(self, setting: Setting) -> None:
+        self.spec.check(setting)
+        self.setting = setting
+
+    def restore(self) -> None:
+        self.restored += 1
+
+
+@pytest.fixture
+def real(home: Path, monkeypatch: pytest.MonkeyPatch) -> BusyGpu:
+    from contextlib import nullcontext
+
+    gpu = BusyGpu()
+    monkeypatch.setattr("wattune.cli.sweep.open_gpu", lambda _: nullcontext(gpu))
+    return gpu
+
+
+def test_a_command_is_run_at_each_setting(real: BusyGpu, capfd: pytest.CaptureFixture[str]) -> None:
+    line = ["--", sys.executable, "-c", "print('training')"]
+    assert run(["sweep", "--points", "2", "--json", *line]) == 0
+    captured = capfd.readouterr()
+    found = json.loads(captured.out)
+    assert found["per"] == "run"
+    assert found["simulated"] is False
+    assert [trial["sm_mhz"] for trial in found["trials"]] == [None, 1200, 600]
+    assert captured.err.count("training") == 3
+    assert "3 of 3: 600 MHz" in captured.err
+    assert real.restored == 1
+
+
+def test_a_command_may_hold_anything(real: BusyGpu, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "--points", "1", "--", sys.executable, "-c", "pass", "[/] [bold] \udcff"]) == 0
+    assert "[/] [bold] ?" in capfd.readouterr().out
+
+
+def test_a_command_that_fails_ends_the_sweep_and_keeps_what_was_measured(
+    real: BusyGpu, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = "import os, sys; n = len(os.listdir('runs')); open(f'runs/{n}', 'w').close(); sys.exit(7 if n == 2 else 0)"
+    (home / "runs").mkdir()
+    assert run(["sweep", "--points", "3", "--", sys.executable, "-c", script]) == 1
+    captured = capfd.readouterr()
+    assert "exit code 7 at 900 MHz" in captured.err
+    assert captured.out == ""
+    assert real.restored == 1
+    store = open_store(str(home / "history.db"))
+    assert len(store.trial_records()) == 2
+
+
+def test_a_real_gpu_needs_a_command(real: BusyGpu, capfd: pytest.CaptureFixture[str]) -> None:
+    assert "needs a command" in complaint(capfd)
+    assert "there is no command 'no-such-program'" in complaint(capfd, "--", "no-such-program")
+    assert "--workload is for simulated" in complaint(capfd, "--workload", "resnet50", "--", "true")
+    assert real.restored == 1
