@@ -1,0 +1,50 @@
+"""What a benchmark found: rows, and goals that were met or missed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure, what it should be, and whether it is; None where it could not be measured here."""
+
+    name: str
+    value: float | None
+    goal: str
+    met: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """The outcome of one benchmark."""
+
+    bench: str
+    simulated: bool
+    rows: tuple[Row, ...]
+    goals: tuple[Goal, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The outcome as every bench prints it with --json."""
+        return {
+            "bench": self.bench,
+            "simulated": self.simulated,
+            "rows": [dict(row) for row in self.rows],
+            "summary": {"goals": list(self.goals), "notes": list(self.notes)},
+        }
+
+
+def at_most(name: str, value: float | None, bound: float, *, unit: str = "") -> Goal:
+    """A goal that a figure does not exceed a bound."""
+    return Goal(name, value, f"≤ {bound:g}{unit}", None if value is None else value <= bound)
+
+
+def at_least(name: str, value: float | None, bound: float, *, unit: str = "") -> Goal:
+    """A goal that a figure reaches a bound."""
+    return Goal(name, value, f"≥ {bound:g}{unit}", None if value is None else value >= bound)

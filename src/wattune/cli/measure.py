@@ -1,0 +1,199 @@
+"""`wattune measure`: the joules, watts and seconds of any command."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wattune.api import open_gpus
+from wattune.cli.child import run_child
+from wattune.cli.output import json_option, print_json, stderr_console
+from wattune.config import Config, load_config
+from wattune.core.errors import StoreError
+from wattune.core.measurement import Measurement
+
+if TYPE_CHECKING:
+    from wattune.core.trace import Trace
+    from wattune.devices.gpu import Gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command left behind: its exit code, what each GPU took, the CPU's joules and the traces."""
+
+    exit_code: int
+    started_at: datetime
+    gpus: tuple[Gpu, ...]
+    parts: tuple[Measurement, ...]
+    traces: tuple[Trace, ...]
+    cpu_j: float | None
+
+    @property
+    def total(self) -> Measurement:
+        """All GPUs together."""
+        return Measurement.together(self.parts)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether any figure comes from a simulated GPU."""
+        return any(gpu.spec.simulated for gpu in self.gpus)
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--device", "devices", multiple=True, help="GPU to measure: auto, nvml, nvml:0, sim:a100 … (repeatable).")
+@click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile.")
+@click.option("--name", help="Name of the run in the history; else the command line.")
+@click.option(
+    "--interval", "interval_s", type=click.FloatRange(min=0.001), default=0.02, help="Seconds between samples."
+)
+@click.option("--trace", "trace_file", type=click.Path(path_type=Path), help="Write the power trace to this CSV.")
+@click.option("--no-store", is_flag=True, help="Do not keep this run in the history.")
+@json_option
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
+def command(
+    devices: tuple[str, ...],
+    workload: str,
+    name: str | None,
+    interval_s: float,
+    trace_file: Path | None,
+    no_store: bool,
+    as_json: bool,
+    command_line: tuple[str, ...],
+) -> int:
+    """Run a command and print the joules, watts and seconds that it took.
+
+    The command keeps its input, output and exit code; the figures go to standard error, or with --json as one document
+    to standard output (the command's own output then goes to standard error). CUDA_VISIBLE_DEVICES is respected.
+
+    Without a GPU a simulated one plays --workload while the command runs, and every figure says simulated.
+    """
+    config = load_config()
+    outcome = _measure(command_line, devices, workload=workload, interval_s=interval_s, quiet=as_json)
+    if trace_file is not None:
+        _write_traces(trace_file, outcome)
+    if not no_store:
+        _keep(config, name or shlex.join(command_line), outcome)
+    if as_json:
+        print_json(document(command_line, outcome))
+    else:
+        _show(outcome)
+    return outcome.exit_code
+
+
+def _measure(
+    command_line: tuple[str, ...], devices: tuple[str, ...], *, workload: str, interval_s: float, quiet: bool
+) -> Outcome:
+    from wattune.devices.meter import measured
+    from wattune.devices.rapl import cpu_energy_j, find_packages, read_packages_j
+    from wattune.devices.sampler import Sampler
+
+    packages = find_packages()
+    with open_gpus(*devices, wall_clock=True) as gpus:
+        play_on_simulated(gpus, workload)
+        started_at, cpu_before = datetime.now(UTC), read_packages_j(packages)
+        with measured(*gpus) as span, Sampler(gpus, interval_s=interval_s) as sampler:
+            exit_code = run_child(command_line, stdout_to_stderr=quiet)
+        cpu_j = cpu_energy_j(packages, cpu_before, read_packages_j(packages))
+        return Outcome(exit_code, started_at, gpus, span.parts, sampler.traces, cpu_j)
+
+
+def play_on_simulated(gpus: tuple[Gpu, ...], workload: str) -> None:
+    """Nothing; every GPU that is simulated in this process plays the workload from now on."""
+    from wattune.devices.simulated import SimulatedGpu
+    from wattune.workloads.catalog import make_workload
+
+    for gpu in gpus:
+        if isinstance(gpu, SimulatedGpu):
+            gpu.play(make_workload(workload))
+
+
+def document(command_line: tuple[str, ...], outcome: Outcome) -> dict[str, Any]:
+    """The outcome as a JSON document."""
+    return {
+        "simulated": outcome.simulated,
+        "command": list(command_line),
+        "exit_code": outcome.exit_code,
+        "started_at": outcome.started_at.isoformat(),
+        "gpus": [
+            {
+                "name": gpu.spec.label,
+                "uuid": gpu.spec.uuid,
+                "simulated": gpu.spec.simulated,
+                "samples": len(trace.readings),
+                **_figures(part),
+            }
+            for gpu, part, trace in zip(outcome.gpus, outcome.parts, outcome.traces, strict=True)
+        ],
+        "total": _figures(outcome.total),
+        "cpu_energy_j": outcome.cpu_j,
+    }
+
+
+def _figures(part: Measurement) -> dict[str, float | None]:
+    return {
+        "time_s": part.time_s,
+        "energy_j": part.energy_j,
+        "energy_error_j": part.energy_error_j,
+        "power_w": part.power_w,
+    }
+
+
+def _show(outcome: Outcome) -> None:
+    from rich.table import Table
+
+    table = Table("GPU", "energy J", "±", "mean W", "seconds", box=None, pad_edge=False)
+    rows = [(gpu.spec.label, part) for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)]
+    if len(rows) > 1:
+        rows.append((f"all {len(rows)} GPUs" + (" (simulated)" if outcome.simulated else ""), outcome.total))
+    for label, part in rows:
+        error = "unknown" if part.energy_error_j is None else f"{part.energy_error_j:.1f}"
+        table.add_row(label, f"{part.energy_j:.1f}", error, f"{part.power_w:.1f}", f"{part.time_s:.3f}")
+    screen = stderr_console()
+    screen.print()
+    screen.print(table)
+    cpu = "not measured (see `wattune doctor`)" if outcome.cpu_j is None else f"{outcome.cpu_j:.1f} J"
+    screen.print(f"CPU packages: {cpu}", markup=False)
+
+
+def _write_traces(file: Path, outcome: Outcome) -> None:
+    from wattune.cli.files import write_text
+    from wattune.views.trace_csv import trace_csv
+
+    several = len(outcome.traces) > 1
+    for index, trace in enumerate(outcome.traces):
+        place = file.with_stem(f"{file.stem}-{index}") if several else file
+        write_text(place, trace_csv(trace))
+
+
+def _keep(config: Config, name: str, outcome: Outcome) -> None:
+    from wattune.store.keep import keep_run, new_run
+    from wattune.store.records import FullRun, RunGpu
+    from wattune.store.trace_summary import summarise
+
+    gpus = [
+        RunGpu(
+            uuid=gpu.spec.uuid,
+            name=gpu.spec.name,
+            simulated=gpu.spec.simulated,
+            time_s=part.time_s,
+            energy_j=part.energy_j,
+            energy_error_j=part.energy_error_j,
+        )
+        for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)
+    ]
+    details = {"exit_code": outcome.exit_code, "cpu_energy_j": outcome.cpu_j}
+    run = new_run("measure", name, started_at=outcome.started_at, gpus=gpus, details=details)
+    traces = tuple(
+        summarise(trace, uuid=gpu.spec.uuid, simulated=gpu.spec.simulated)
+        for gpu, trace in zip(outcome.gpus, outcome.traces, strict=True)
+    )
+    try:
+        keep_run(FullRun(run, traces=traces), store_url=config.store_url, state_dir=config.state_dir)
+    except StoreError as error:
+        # The command has run and its figures are known; a store that fails must not hide them or its exit code.
+        click.echo(f"warning: {error.message}\nhint: {error.hint}", err=True)
