@@ -102,6 +102,8 @@ def environment_for(node: Node, folder: Path, *, before: Mapping[str, str]) -> d
         NODE_VARIABLE: str(node.path),
         "LD_LIBRARY_PATH": _prepended(node.library.parent, before.get("LD_LIBRARY_PATH")),
         "PATH": _prepended(folder, before.get("PATH")),
+        # Two nodes may hold GPUs of the same name and UUID, whose locks and journals must not meet.
+        "WATTUNE_STATE": str(folder / "state"),
     }
     if node.is_virtual:
         found["LD_PRELOAD"] = _prepended(clock_library(node.library), before.get("LD_PRELOAD"))

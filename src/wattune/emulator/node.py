@@ -6,13 +6,11 @@ import ctypes
 import math
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
-
-import numpy as np
 
 from wattune.core.errors import DeviceError, DeviceNotFound, InputError, NotSupported
 from wattune.core.setting import Setting
@@ -20,10 +18,10 @@ from wattune.emulator.binding import load_library
 from wattune.emulator.describe import describe
 from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.emulator.library import SONAME
-from wattune.physics.load_table import Floats, LoadTable
+from wattune.emulator.load import fitted, pack
+from wattune.physics.load_table import LoadTable
 
 NODE_VARIABLE = "WATTUNE_NODE"
-MOST_PHASES = 64
 NOBODY = 0
 """In place of a process number: a load that no process shows up for."""
 _NEVER_NS = (1 << 63) - 1
@@ -110,19 +108,11 @@ class Node:
     def play(self, index: int, tables: Sequence[LoadTable], *, pid: int | None = None, memory_bytes: int = 0) -> None:
         """Nothing; the GPU plays this load over and over from now on, on behalf of a process (this one)."""
         device = self._device(index)
-        tables = self._tables_for(device, tables)
-        columns = (
-            _joined(table.duration_s for table in tables),
-            _joined(table.power_w for table in tables),
-            _joined(table.sm_util for table in tables),
-            _joined(table.mem_util for table in tables),
-        )
-        pointers = [column.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for column in columns]
-        phases = tables[0].duration_s.shape[0]
+        fitting = fitted(tables, self._clocks(device))
         if pid != NOBODY:
             self.join(index, pid=pid, memory_bytes=memory_bytes)
-        if self._c.wattunePlay(self._handle, device, phases, *pointers):
-            raise InputError(f"the load {tables[0].name!r} does not fit", hint=f"at most {MOST_PHASES} phases")
+        packed = [array.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for array in pack(fitting)]
+        self._c.wattunePlay(self._handle, device, fitting[0].duration_s.shape[0], *packed)
 
     def idle(self, index: int, *, context: bool = True) -> None:
         """Nothing; the load stops. Without a context the GPU goes to sleep."""
@@ -246,30 +236,9 @@ class Node:
             raise DeviceNotFound(f"there is no GPU {index}", hint=f"the node has GPUs 0 to {self.count - 1}")
         return index
 
-    def _tables_for(self, device: int, tables: Sequence[LoadTable]) -> list[LoadTable]:
-        """The tables in the order of the GPU's memory clocks, coarse enough."""
-        by_mem = {table.mem_mhz: table for table in tables}
-        rows = []
-        for mem_mhz, sm_mhz in self._clocks(device):
-            table = by_mem.get(mem_mhz)
-            if table is None or table.sm_mhz != sm_mhz:
-                raise InputError(
-                    f"the load has no table for GPU {device} at a memory clock of {mem_mhz} MHz",
-                    hint="tabulate it for this kind of GPU",
-                )
-            rows.append(table)
-        if len({table.duration_s.shape[0] for table in rows}) != 1:
-            raise InputError("the tables of the load differ in phases", hint="tabulate them all from one workload")
-        starts = rows[0].stretches(MOST_PHASES)
-        return [table.merged(starts) for table in rows]
-
     def _clocks(self, device: int) -> list[tuple[int, tuple[int, ...]]]:
         mem_mhz, sm_mhz, found = ctypes.c_uint32(), (ctypes.c_uint32 * 256)(), []
         for row in range(self._c.wattuneDeviceRows(self._handle, device)):
             count = self._c.wattuneDeviceClocks(self._handle, device, row, ctypes.byref(mem_mhz), sm_mhz)
             found.append((mem_mhz.value, tuple(sm_mhz[:count])))
         return found
-
-
-def _joined(arrays: Iterable[Floats]) -> Floats:
-    return np.ascontiguousarray(np.concatenate([np.ravel(array) for array in arrays]), dtype=np.float64)

@@ -120,7 +120,7 @@ def test_a_gpu_that_is_not_there(emulated_node, index):
 
 def test_a_load_for_another_gpu_is_refused(emulated_node):
     node = emulated_node(plain_gpu())
-    with pytest.raises(InputError, match="no table for GPU 0 at a memory clock of 1000 MHz"):
+    with pytest.raises(InputError, match="no table for this GPU at a memory clock of 1000 MHz"):
         node.play(0, plain_load(plain_gpu(sm_mhz=(600, 700))))
     assert node.setting(0).sm_mhz is None
 

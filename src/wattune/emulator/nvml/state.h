@@ -131,6 +131,9 @@ int64_t node_now(const struct node *node);
 void node_lock(struct node *node);
 void node_unlock(struct node *node);
 
+/* clock_choice.c: fills in mode, clocks and why they are what they are */
+void clock_decide(const struct device *device, struct segment *segment);
+
 /* model.c: call with the node locked */
 void model_start(struct device *device);
 void model_refresh(struct device *device, int64_t now_ns);

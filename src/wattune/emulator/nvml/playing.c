@@ -1,0 +1,145 @@
+/* Driving a node: what its devices play and for whom, its time, and the truth. */
+#include "call.h"
+
+#include <errno.h>
+#include <signal.h>
+
+/* One memory clock of a load; tables are (phases, columns), one phase after another. */
+static void fill_row(struct load *load, uint32_t row, uint32_t columns, const double *duration_s,
+                     const double *power_w, const double *sm_util, const double *mem_util)
+{
+    for (uint32_t column = 0; column < columns; column++) {
+        struct totals *end = load->end[row][column];
+        end[0] = (struct totals){0};
+        for (uint32_t phase = 0; phase < load->phases; phase++) {
+            size_t at = (size_t)phase * columns + column;
+            end[phase + 1].time_s = end[phase].time_s + duration_s[at];
+            end[phase + 1].energy_j = end[phase].energy_j + duration_s[at] * power_w[at];
+            end[phase + 1].busy_s = end[phase].busy_s + duration_s[at] * sm_util[phase];
+            end[phase + 1].mem_busy_s = end[phase].mem_busy_s + duration_s[at] * mem_util[at];
+        }
+    }
+}
+
+/* All rows of a load, whose tables follow one another. */
+static void fill_load(struct load *load, const struct device *device, const double *duration_s, const double *power_w,
+                      const double *sm_util, const double *mem_util)
+{
+    for (uint32_t row = 0; row < device->rows; row++) {
+        size_t size = (size_t)load->phases * device->row[row].columns;
+        fill_row(load, row, device->row[row].columns, duration_s, power_w, sm_util, mem_util);
+        duration_s += size;
+        power_w += size;
+        mem_util += size;
+        sm_util += load->phases;
+    }
+    const struct totals *fastest = load->end[0][device->row[0].columns - 1];
+    for (uint32_t phase = 0; phase <= load->phases; phase++)
+        load->share[phase] = fastest[phase].time_s / fastest[load->phases].time_s;
+}
+
+/* Plays a load from now on, from the beginning of an iteration. */
+EXPORT int wattunePlay(struct node *node, unsigned int index, unsigned int phases, const double *duration_s,
+                       const double *power_w, const double *sm_util, const double *mem_util)
+{
+    struct device *device = &node->device[index];
+    if (phases == 0 || phases > MAX_PHASES)
+        return INVALID_ARGUMENT;
+    node_lock(node);
+    uint32_t slot = (device->slot + 1) % LOAD_SLOTS;
+    struct load *load = &device->load[slot];
+    load->generation = 0; /* nobody may look into it until it is whole */
+    load->phases = phases;
+    fill_load(load, device, duration_s, power_w, sm_util, mem_util);
+    load->generation = device->load[device->slot].generation + 1;
+    device->slot = slot;
+    device->mode = MODE_LOAD;
+    model_refresh(device, node_now(node));
+    node_unlock(node);
+    return SUCCESS;
+}
+
+/* Stops the load, with a program still holding the GPU or with none. */
+EXPORT void wattuneIdle(struct node *node, unsigned int device, int context)
+{
+    node_lock(node);
+    node->device[device].mode = context ? MODE_CONTEXT : MODE_IDLE;
+    model_refresh(&node->device[device], node_now(node));
+    node_unlock(node);
+}
+
+static int is_free(const struct process *process)
+{
+    return process->pid == 0 || (kill(process->pid, 0) != 0 && errno == ESRCH);
+}
+
+/* The place of a process in the list: the one it has, else a free one, else NULL. */
+static struct process *place_for(struct process *process, int pid)
+{
+    struct process *place = NULL;
+    for (unsigned int index = 0; index < MAX_PROCESSES; index++) {
+        if (process[index].pid == pid)
+            return &process[index];
+        if (!place && is_free(&process[index]))
+            place = &process[index];
+    }
+    return place;
+}
+
+/* Makes a process a user of the GPU, or changes the memory it holds. */
+EXPORT int wattuneJoin(struct node *node, unsigned int device, int pid, uint64_t memory_bytes)
+{
+    node_lock(node);
+    struct process *place = place_for(node->device[device].process, pid);
+    if (place)
+        *place = (struct process){pid, memory_bytes};
+    node_unlock(node);
+    return place ? SUCCESS : INSUFFICIENT_SIZE;
+}
+
+EXPORT void wattuneLeave(struct node *node, unsigned int device, int pid)
+{
+    struct process *process = node->device[device].process;
+    node_lock(node);
+    for (unsigned int index = 0; index < MAX_PROCESSES; index++)
+        if (process[index].pid == pid)
+            process[index] = (struct process){0, 0};
+    node_unlock(node);
+}
+
+/* ---- time and truth ---- */
+
+EXPORT int64_t wattuneNodeNowNs(const struct node *node)
+{
+    return node_now(node);
+}
+
+EXPORT void wattuneAdvance(struct node *node, int64_t nanoseconds)
+{
+    atomic_fetch_add_explicit(&node->virtual_ns, nanoseconds, memory_order_acq_rel);
+}
+
+EXPORT double wattuneTruthJ(struct node *node, unsigned int device)
+{
+    node_lock(node);
+    double energy_j = model_totals(&node->device[device], node_now(node)).energy_j;
+    node_unlock(node);
+    return energy_j;
+}
+
+EXPORT double wattuneIterations(struct node *node, unsigned int device)
+{
+    node_lock(node);
+    double iterations = model_iterations(&node->device[device], node_now(node));
+    node_unlock(node);
+    return iterations;
+}
+
+/* Nanoseconds until that many iterations are done at the present clock; INT64_MAX where no load plays. */
+EXPORT int64_t wattuneUntilNs(struct node *node, unsigned int device, double iterations)
+{
+    node_lock(node);
+    int64_t left_ns = model_time_until(&node->device[device], node_now(node), iterations);
+    node_unlock(node);
+    return left_ns;
+}
