@@ -54,6 +54,9 @@ class FakeGpu:
         self.setting = setting
         self.history.append(setting)
 
+    def remember(self):
+        self.history.append("remembered")
+
     def undo(self, touched, found):
         self.setting = Setting()
         self.history.append(("undo", touched, dict(found)))

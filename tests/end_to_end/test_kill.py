@@ -96,7 +96,7 @@ def child_that_tunes(state, ready):
             gpu.apply(Setting(gpu.spec.sm_clocks_mhz[20 + step % 50], power_limit_w=float(150 + step % 100)))
             if step == 1:
                 os.write(ready, b"!")
-            if step % 7 == 0:
+            if step % 50 == 0:
                 gpu.restore()
 
 

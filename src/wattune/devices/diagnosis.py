@@ -38,7 +38,8 @@ class Facts:
     rapl_present: bool
     rapl_readable: bool
     compiler: str | None
-    abandoned: tuple[str, ...]
+    abandoned: tuple[str, ...] | WattuneError
+    """The devices that a dead process left set, or what keeps the journal from being read."""
     store_failure: WattuneError | None
 
 
@@ -133,6 +134,8 @@ def _compiler(facts: Facts) -> Finding:
 
 
 def _journal(facts: Facts) -> Finding:
+    if isinstance(facts.abandoned, WattuneError):
+        return Finding("journal", "problem", facts.abandoned.message, facts.abandoned.hint)
     if facts.abandoned:
         names = ", ".join(facts.abandoned)
         return Finding("journal", "problem", f"a process died and left settings on {names}", "wattune restore")
@@ -145,13 +148,16 @@ def _store(facts: Facts) -> Finding:
     return Finding("store", "ok", "the history can be written")
 
 
-def _abandoned(state_dir: Path) -> tuple[str, ...]:
+def _abandoned(state_dir: Path) -> tuple[str, ...] | WattuneError:
     journal = Journal(state_dir)
     left = []
-    for entry in journal.entries():
-        with journal.abandoned(entry.uuid) as found:
-            if found is not None:
-                left.append(entry.device)
+    try:
+        for entry in journal.entries():
+            with journal.abandoned(entry.uuid) as found:
+                if found is not None:
+                    left.append(entry.device)
+    except WattuneError as error:
+        return error
     return tuple(left)
 
 

@@ -27,6 +27,7 @@ class Undoable(Protocol):
     def found(self) -> Mapping[str, float | None]: ...  # noqa: D102
     def read(self) -> Reading: ...  # noqa: D102
     def apply(self, setting: Setting) -> None: ...  # noqa: D102
+    def remember(self) -> None: ...  # noqa: D102
     def undo(self, touched: tuple[str, ...], found: Mapping[str, float | None]) -> None: ...  # noqa: D102
 
 
@@ -92,8 +93,23 @@ class GuardedGpu:
         if touched == self._touched:
             return
         if self._claim is None:
-            self._claim = self._journal.claim(self.spec.uuid, label=self.spec.label)
+            self._claim = self._take()
             atexit.register(self.restore)
         entry = Entry(self.spec.uuid, self._device, touched, dict(self._gpu.found), os.getpid(), boot_id())
         self._claim.write(entry)
         self._touched = touched
+
+    def _take(self) -> Claim:
+        """The claim on the part. What it has from here on is what was found; before, others may have been tuning it."""
+        claim = self._journal.claim(self.spec.uuid, label=self.spec.label)
+        try:
+            left = claim.read()
+            if left is not None:  # its owner died since this process started
+                self._gpu.undo(left.touched, left.found)
+                claim.erase()
+            self._gpu.remember()
+        except BaseException:
+            claim.release()
+            raise
+        self._changed = False
+        return claim

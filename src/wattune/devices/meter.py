@@ -115,14 +115,24 @@ class Measured(Span):
             self._wait = wait
 
     def __enter__(self) -> Self:
-        refreshes = [gpu.refresh or _prepare(gpu, self._wait) for gpu in self.gpus]
-        self._before = before = []
-        for gpu, refresh in zip(self.gpus, refreshes, strict=True):
+        before = []
+        for gpu in self.gpus:
+            refresh = gpu.refresh
+            if refresh is None:
+                self._prepare()
+                return self.__enter__()
             count = gpu.count()
             if refresh.period_s > QUICK_REFRESH_S and refresh.is_blind(count[0]):
                 count = _clear_of_edge(gpu, refresh, self._wait)
             before.append(count)
+        self._before = before
         return self
+
+    def _prepare(self) -> None:
+        """Learn the refresh of every counter before any is read, since that takes time."""
+        for gpu in self.gpus:
+            if gpu.refresh is None:
+                _learn(gpu, self._wait)
 
     def __call__(self, function: Callable[P, R]) -> MeasuredFunction[P, R]:
         """The function, measured every time it is called."""
@@ -154,14 +164,13 @@ class MeasuredFunction(Generic[P, R]):
         return result
 
 
-def _prepare(gpu: Gpu, wait: Wait) -> Refresh:
-    """The refresh of a counter that nobody has watched yet; one that is quick, or still, is taken at its word."""
+def _learn(gpu: Gpu, wait: Wait) -> None:
+    """Learn the refresh of a counter that nobody has watched yet; one that is quick, or still, is taken at its word."""
     period_s = gpu.spec.sensors.counter_period_s or UNKNOWN_PERIOD_S
     if period_s > QUICK_REFRESH_S:
         watch(gpu, wait=wait)
     if gpu.refresh is None:
         gpu.refresh = Refresh(period_s, gpu.count().time_s, 0.0, period_s)
-    return gpu.refresh
 
 
 def _clear_of_edge(gpu: Gpu, refresh: Refresh, wait: Wait) -> Count:

@@ -6,27 +6,31 @@ import pytest
 
 from fakes import FakeGpu
 from wattune.core.errors import DeviceLost
-from wattune.core.reading import Reading
+from wattune.core.reading import Count, Reading
 from wattune.devices.integrated import IntegratedPower
 from wattune.devices.rapl import cpu_energy_j, find_packages, read_packages_j
 from wattune.devices.sampler import Sampler
 
 
 class Scripted(FakeGpu):
-    """A GPU whose readings come from a list, one per call, and which signals when they are used up."""
+    """A GPU whose readings come from a list, one per look at its counter, and which signals when they are used up."""
 
     def __init__(self, readings):
         super().__init__()
         self._readings = list(readings)
+        self._now = None
         self.used_up = threading.Event()
 
-    def read(self):
-        reading = self._readings.pop(0) if len(self._readings) > 1 else self._readings[0]
+    def count(self):
+        self._now = self._readings.pop(0) if len(self._readings) > 1 else self._readings[0]
         if len(self._readings) == 1:
             self.used_up.set()
-        if isinstance(reading, Exception):
-            raise reading
-        return reading
+        if isinstance(self._now, Exception):
+            raise self._now
+        return Count(self._now.time_s, self._now.energy_j)
+
+    def read(self):
+        return self._now
 
 
 def test_old_values_are_not_samples():
@@ -45,8 +49,8 @@ def test_equal_power_with_a_moving_counter_is_a_sample():
 
 
 def test_one_lost_gpu_does_not_end_the_others():
-    lost = Scripted([Reading(time_s=0.0, power_w=1.0), DeviceLost("gone"), DeviceLost("gone")])
-    fine = Scripted(Reading(time_s=float(i), power_w=float(i)) for i in range(30))
+    lost = Scripted([Reading(time_s=0.0, power_w=1.0, energy_j=1.0), DeviceLost("gone"), DeviceLost("gone")])
+    fine = Scripted(Reading(time_s=float(i), power_w=float(i), energy_j=float(i)) for i in range(30))
     with Sampler((lost, fine), interval_s=0.001) as sampler:
         assert fine.used_up.wait(10)
     assert len(sampler.traces[1].readings) == 30
@@ -55,7 +59,7 @@ def test_one_lost_gpu_does_not_end_the_others():
 
 
 def test_a_bounded_sampler_keeps_the_newest():
-    gpu = Scripted(Reading(time_s=float(i), power_w=float(i)) for i in range(30))
+    gpu = Scripted(Reading(time_s=float(i), power_w=float(i), energy_j=float(i)) for i in range(30))
     with Sampler((gpu,), interval_s=0.001, keep=3) as sampler:
         assert gpu.used_up.wait(10)
     assert [reading.power_w for reading in sampler.traces[0].readings] == [27, 28, 29]

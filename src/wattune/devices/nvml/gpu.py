@@ -85,6 +85,11 @@ class NvmlGpu:
         """What the part had when it was opened, as far as NVML tells: a clock lock set by others cannot be read."""
         return self._found
 
+    def remember(self) -> None:
+        """Nothing; what the part has now counts as found."""
+        with translated(f"cannot read {self.spec.label}", mig=self._mig):
+            self._found = self._state()
+
     def undo(self, touched: tuple[str, ...], found: Mapping[str, float | None]) -> None:
         """Nothing; each knob that was touched is back to what was found."""
         with translated(f"cannot restore {self.spec.label}", mig=self._mig):

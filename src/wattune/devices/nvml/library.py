@@ -89,8 +89,10 @@ def load() -> Library:
     except pynvml.NVMLError as error:
         fail(error, "cannot use NVML")
     native = ctypes.CDLL(SONAME)  # the object that pynvml loaded already
-    # Without argtypes ctypes takes its own pointers as they are, in two thirds of the time.
-    energy_call = native["nvmlDeviceGetTotalEnergyConsumption"]
+    # Without argtypes ctypes takes its own pointers as they are, in two thirds of the time. With PyDLL the interpreter
+    # lock is kept for the microseconds of the call: giving it away between two other busy threads could cost the span
+    # that is being measured a whole switch interval (5 ms).
+    energy_call = ctypes.PyDLL(SONAME)["nvmlDeviceGetTotalEnergyConsumption"]
     return Library(_clock(native), hasattr(native, "wattuneIsEmulated"), energy_call)
 
 

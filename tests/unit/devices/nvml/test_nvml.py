@@ -222,6 +222,16 @@ def test_what_a_dead_process_left_is_undone_by_the_next_start(emulated_node, aro
     assert restore_abandoned(around) == ()
 
 
+def test_what_another_tuner_had_set_meanwhile_is_not_taken_for_found(emulated_node, around):
+    node = emulated_node("a100")
+    with open_gpu("nvml:0", around) as first:
+        first.apply(Setting(power_limit_w=200))
+        with open_gpu("nvml:0", around) as second:  # opened while the limit was 200 W
+            first.restore()
+            second.apply(Setting(power_limit_w=300))
+    assert node.setting(0) == Setting(None, None, 400)
+
+
 def test_a_gpu_that_cannot_be_restored_stays_in_the_journal(emulated_node, around):
     node = emulated_node("a100", "v100")
     from wattune.devices.guarded import GuardedGpu
