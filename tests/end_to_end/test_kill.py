@@ -87,7 +87,7 @@ def test_an_error_or_an_exit_leaves_the_gpu_as_it_was_found(node, tmp_path, how,
     assert node.setting(0) == FOUND
 
 
-def child_that_tunes(state, ready):
+def child_that_tunes(state, ready, *, restores_every):
     """In a forked child: set the GPU over and over until killed."""
     with open_gpu("nvml:0", Surroundings(state)) as gpu:
         step = 0
@@ -96,7 +96,7 @@ def child_that_tunes(state, ready):
             gpu.apply(Setting(gpu.spec.sm_clocks_mhz[20 + step % 50], power_limit_w=float(150 + step % 100)))
             if step == 1:
                 os.write(ready, b"!")
-            if step % 50 == 0:
+            if step % restores_every == 0:
                 gpu.restore()
 
 
@@ -110,7 +110,7 @@ def test_kill_9_at_random_moments_three_hundred_times(node, tmp_path):
         pid = os.fork()
         if pid == 0:
             try:
-                child_that_tunes(state, ready)
+                child_that_tunes(state, ready, restores_every=7 if attempt % 2 else 300)
             finally:
                 os._exit(1)
         if attempt % 4:  # every fourth is killed while it starts
