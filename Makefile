@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Programs of other people (zeus, nvitop, ...) that the tests drive, in an environment of their own.
+PEERS := .venv-peers
 # Public measurements to compare with; where the folder is missing, those tests and benches say so and skip.
 export WATTUNE_DATA ?= $(wildcard $(abspath ../shared/data))
 
@@ -10,7 +12,7 @@ export WATTUNE_DATA ?= $(wildcard $(abspath ../shared/data))
 demo: $(VENV)/.run
 	$(BIN)/wattune demo
 
-test: $(VENV)/.dev lint
+test: $(VENV)/.dev $(PEERS)/.ready lint
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(VENV)/.dev lint
@@ -35,6 +37,9 @@ $(VENV)/.run: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@ $(VENV)/.run
+
+$(PEERS)/.ready: tests/end_to_end/peers/requirements.txt
+	$(PYTHON) tests/end_to_end/peers/peer_environment.py
 
 clean:
 	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis

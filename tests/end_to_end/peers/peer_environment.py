@@ -1,0 +1,95 @@
+"""Makes the environment in which other people's programs run; `make test` does it, and the tests where it is missing.
+
+    python tests/end_to_end/peers/peer_environment.py
+
+The environment is whole once its stamp holds the digest of requirements.txt. Any number of processes may ask at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FOLDER = HERE.parents[2] / ".venv-peers"
+REQUIREMENTS = HERE / "requirements.txt"
+STAMP = FOLDER / ".ready"
+NVTOP = FOLDER / "nvtop" / "usr" / "bin" / "nvtop"
+
+
+def ensure() -> Path:
+    """The folder of the environment, made now unless it is there and of these requirements."""
+    if not _is_ready():
+        FOLDER.mkdir(exist_ok=True)
+        with (FOLDER / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_ready():
+                _make()
+    return FOLDER
+
+
+def _digest() -> str:
+    return hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+
+
+def _is_ready() -> bool:
+    return STAMP.exists() and STAMP.read_text() == _digest()
+
+
+def _make() -> None:
+    if not (FOLDER / "bin" / "pip").exists():
+        venv.create(FOLDER, with_pip=True, symlinks=True)
+    install = [
+        str(FOLDER / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "-qq",
+        "--no-compile",
+    ]
+    subprocess.run([*install, "--requirement", str(REQUIREMENTS)], check=True)
+    _fetch_nvtop()
+    STAMP.write_text(_digest())
+
+
+def _fetch_nvtop() -> None:
+    """Nothing; nvtop lies in the environment, where Debian's packages can be had. Root is not needed.
+
+    It is in Debian's contrib, which few machines have switched on; so the machine's own sources are read with that
+    component in place of main, into lists of our own. Where any of this fails, the test of nvtop skips and says so.
+    """
+    sources = Path("/etc/apt/sources.list.d/debian.sources")
+    if shutil.which("nvtop") or not sources.exists() or not shutil.which("apt-get"):
+        return
+    with tempfile.TemporaryDirectory(prefix="peers-nvtop-") as name:
+        work = Path(name)
+        (work / "lists" / "partial").mkdir(parents=True)
+        (work / "contrib.sources").write_text(_with_component(sources.read_text(), "contrib"))
+        apt = ["apt-get", "-qq", "-o", f"Dir::Etc::sourcelist={work}/contrib.sources"]
+        apt += ["-o", "Dir::Etc::sourceparts=/dev/null", "-o", f"Dir::State::lists={work}/lists"]
+        apt += ["-o", f"Dir::Cache={work}", "-o", "APT::Sandbox::User=", "-o", "Acquire::http::Timeout=20"]
+        for command in ([*apt, "update"], [*apt, "download", "nvtop"]):
+            if subprocess.run(command, cwd=work, capture_output=True, check=False).returncode:
+                return
+        for package in work.glob("nvtop_*.deb"):
+            subprocess.run(["dpkg", "-x", str(package), str(FOLDER / "nvtop")], check=False)
+
+
+def _with_component(sources: str, component: str) -> str:
+    lines = sources.splitlines()
+    return "\n".join(f"Components: {component}" if line.startswith("Components:") else line for line in lines) + "\n"
+
+
+if __name__ == "__main__":
+    try:
+        ensure()
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"the environment of the peers cannot be made: {error}")
+    STAMP.touch()
