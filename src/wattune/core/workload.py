@@ -12,6 +12,7 @@ class Pipe(Enum):
     FP32 = "fp32"
     TF32 = "tf32"
     FP16 = "fp16"
+    """Numbers of two bytes with sums of four: FP16 and BF16 alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +40,14 @@ class Workload:
     phases: tuple[Phase, ...]
     batch_size: int | None = None
     parameters: float | None = None
+    loading_s: float = 0.0
+    """What the host needs to prepare an iteration while the GPU runs the one before; the GPU waits for the rest."""
 
     def __post_init__(self) -> None:
         if not self.phases:
             raise ValueError(f"workload {self.name!r} has no phases")
+        if not self.loading_s >= 0:
+            raise ValueError(f"loading_s of workload {self.name!r} is not negative, not {self.loading_s}")
 
     @property
     def flops(self) -> float:

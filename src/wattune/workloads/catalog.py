@@ -1,4 +1,4 @@
-"""The workloads that have a name."""
+"""The workloads that have a name: NAME, NAME:BATCH, or NAME@STAGE/STAGES:BATCH for one stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -8,82 +8,188 @@ from dataclasses import dataclass
 from functools import partial
 
 from wattune.core.errors import InputError
-from wattune.core.workload import Phase, Pipe, Workload
+from wattune.core.workload import Pipe, Workload
 from wattune.workloads.convolutional import resnet, vgg
+from wattune.workloads.graph import graph_kinds, graph_network
+from wattune.workloads.graph_data import GRAPHS
+from wattune.workloads.inception import inception3
 from wattune.workloads.merge import merged
 from wattune.workloads.operation import Operation, training_phases
-from wattune.workloads.transformer import transformer
+from wattune.workloads.optimizer import ADAM, SGD, Optimizer
+from wattune.workloads.recommender import ncf
+from wattune.workloads.recurrent import lstm_language_model
+from wattune.workloads.schedule import Schedule, training_run
+from wattune.workloads.shufflenet import shufflenet2
+from wattune.workloads.speech import deepspeech2
+from wattune.workloads.training_run import Loop
+from wattune.workloads.transformer import WHOLE, Part, transformer
+from wattune.workloads.transformer_shapes import TRANSFORMERS
 
 # Stretches per pass: fine enough for a power trace to show the network, coarse enough to stay at some dozens of phases.
 _STRETCHES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class Network:
+    """A network with a name, and how it is usually trained."""
+
+    name: str
     operations: Callable[[], tuple[Operation, ...]]
     batch_size: int
-    """Fits into 12 GB in training."""
+    """Fits into 12 GB in training, where the network itself does."""
+    optimizer: Optimizer = SGD
+    pipe: Pipe = Pipe.TF32
+    """TF32 is what frameworks use for FP32 networks where the part has it; elsewhere the GPU takes FP32."""
 
 
-_ENTRIES = {
-    "resnet18": _Entry(partial(resnet, "resnet18"), 256),
-    "resnet50": _Entry(partial(resnet, "resnet50"), 64),
-    "resnet152": _Entry(partial(resnet, "resnet152"), 32),
-    "vgg16": _Entry(partial(vgg, "vgg16"), 64),
-    "vgg19": _Entry(partial(vgg, "vgg19"), 64),
-    "bert-base": _Entry(partial(transformer, "bert-base"), 64),
-    "gpt2": _Entry(partial(transformer, "gpt2"), 8),
-}
+def _transformer(name: str, batch_size: int, pipe: Pipe = Pipe.TF32) -> Network:
+    return Network(name, partial(transformer, TRANSFORMERS[name]), batch_size, ADAM, pipe)
+
+
+_NETWORKS = (
+    Network("resnet18", partial(resnet, "resnet18"), 256),
+    Network("resnet50", partial(resnet, "resnet50"), 64),
+    Network("resnet101", partial(resnet, "resnet101"), 48),
+    Network("resnet152", partial(resnet, "resnet152"), 32),
+    Network("vgg16", partial(vgg, "vgg16"), 64),
+    Network("vgg19", partial(vgg, "vgg19"), 64),
+    Network("inception3", inception3, 64),
+    Network("shufflenet2", shufflenet2, 256),
+    _transformer("bert-base", 64),
+    _transformer("bert-large", 16),
+    _transformer("gpt2", 8),
+    _transformer("gpt3-175b", 1, Pipe.FP16),
+    _transformer("llama3.2-3b", 1, Pipe.FP16),
+    _transformer("llama3.3-70b", 1, Pipe.FP16),
+    _transformer("qwen3-1.7b", 1, Pipe.FP16),
+    Network("deepspeech2", deepspeech2, 20),
+    Network("ncf", ncf, 1_048_576, ADAM),
+    Network("lstm", lstm_language_model, 20),
+    *(
+        Network(kind, partial(graph_network, kind, GRAPHS["zinc"]), GRAPHS["zinc"].batch_size, ADAM)
+        for kind in graph_kinds()
+        if kind != "mlp"
+    ),
+)
+_BY_NAME = {network.name: network for network in _NETWORKS}
 
 
 def workload_names() -> tuple[str, ...]:
     """The names that `make_workload` knows."""
-    return tuple(_ENTRIES)
+    return tuple(_BY_NAME)
 
 
-def make_workload(name: str, *, batch_size: int | None = None, pipe: Pipe = Pipe.TF32) -> Workload:
-    """A training iteration of the named network; "resnet50:128" sets the batch size as well.
+def network_named(name: str) -> Network:
+    """The network of that name; hyphens, blanks and capitals do not matter."""
+    return _BY_NAME[_key(name.strip().lower())]
 
-    TF32 is what frameworks use for FP32 networks where the part has it; elsewhere the GPU takes FP32.
+
+def make_workload(name: str, *, batch_size: int | None = None, pipe: Pipe | None = None, shards: int = 1) -> Workload:
+    """A training iteration of the named network, in its usual precision unless another is asked for.
+
+    "resnet50:128" sets the batch size as well, "gpt3-175b@3/8:1" takes the third of eight pipeline stages, and `shards`
+    is the number of GPUs among which tensor parallelism divides each matrix.
     """
-    written_name, written_size = _split(name)
-    key = _key(written_name)
-    if written_size is not None and batch_size not in (None, written_size):
-        raise InputError(f"{name!r} and a batch size of {batch_size} contradict each other", hint="give one of them")
-    sizes = (written_size, batch_size, _ENTRIES[key].batch_size)
-    size = next(size for size in sizes if size is not None)
-    if size < 1:
-        raise InputError(f"a batch size is a whole number above 0, not {size}", hint=f'write for example "{key}:64"')
-    operations = _ENTRIES[key].operations()
+    chosen = _chosen(name, batch_size=batch_size, pipe=pipe, shards=shards)
+    phases = training_phases(
+        chosen.operations, batch_size=chosen.batch_size, pipe=chosen.pipe, optimizer=chosen.optimizer
+    )
     return Workload(
-        name=f"{key}:{size}",
-        phases=_phases(operations, size, pipe),
-        batch_size=size,
-        parameters=sum(operation.parameters for operation in operations),
+        name=chosen.title,
+        phases=merged(phases, _STRETCHES),
+        batch_size=chosen.batch_size,
+        parameters=sum(operation.parameters for operation in chosen.operations),
     )
 
 
-def _phases(operations: tuple[Operation, ...], batch_size: int, pipe: Pipe) -> tuple[Phase, ...]:
-    return merged(training_phases(operations, batch_size=batch_size, pipe=pipe), _STRETCHES)
+def make_run(name: str, schedule: Schedule, *, batch_size: int | None = None, pipe: Pipe | None = None) -> Loop:
+    """The named network trained to a schedule, from one checkpoint to the next."""
+    chosen = _chosen(name, batch_size=batch_size, pipe=pipe, shards=1)
+    return training_run(
+        chosen.title,
+        chosen.operations,
+        schedule,
+        batch_size=chosen.batch_size,
+        pipe=chosen.pipe,
+        optimizer=chosen.optimizer,
+    )
 
 
-def _split(name: str) -> tuple[str, int | None]:
-    key, colon, size = name.strip().lower().partition(":")
-    if not colon:
-        return key, None
-    if not size.isdecimal() or int(size) < 1:
-        raise InputError(f"workload {name!r} has no whole batch size", hint=f'write for example "{key}:64"')
-    return key, int(size)
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """All that a name and its options settle."""
+
+    title: str
+    operations: tuple[Operation, ...]
+    batch_size: int
+    pipe: Pipe
+    optimizer: Optimizer
+
+
+def _chosen(name: str, *, batch_size: int | None, pipe: Pipe | None, shards: int) -> _Chosen:
+    written = _written(name)
+    if written.batch_size is not None and batch_size not in (None, written.batch_size):
+        raise InputError(f"{name!r} and a batch size of {batch_size} contradict each other", hint="give one of them")
+    network = _BY_NAME[written.key]
+    sizes = (written.batch_size, batch_size, network.batch_size)
+    size = next(size for size in sizes if size is not None)
+    if size < 1:
+        raise InputError(
+            f"a batch size is a whole number above 0, not {size}", hint=f'write for example "{network.name}:64"'
+        )
+    part = Part(written.stage, written.stages, shards)
+    stage = f"@{part.stage}/{part.stages}" if part.stages > 1 else ""
+    return _Chosen(
+        f"{network.name}{stage}:{size}", _operations(network, part), size, pipe or network.pipe, network.optimizer
+    )
+
+
+def _operations(network: Network, part: Part) -> tuple[Operation, ...]:
+    if part == WHOLE:
+        return network.operations()
+    if network.name not in TRANSFORMERS:
+        raise InputError(
+            f"{network.name} is not divided into stages or shards", hint=f"there are {', '.join(TRANSFORMERS)}"
+        )
+    return transformer(TRANSFORMERS[network.name], part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A name taken apart."""
+
+    key: str
+    batch_size: int | None
+    stage: int = 1
+    stages: int = 1
+
+
+def _written(name: str) -> _Written:
+    front, colon, size = name.strip().lower().partition(":")
+    plain, at, stage = front.partition("@")
+    if colon and not _is_count(size):
+        raise InputError(f"workload {name!r} has no whole batch size", hint=f'write for example "{front}:64"')
+    key, batch_size = _key(plain), int(size) if colon else None
+    if not at:
+        return _Written(key, batch_size)
+    number, slash, stages = stage.partition("/")
+    if not (slash and _is_count(number) and _is_count(stages)):
+        raise InputError(f"workload {name!r} names no stage", hint=f'write for example "{key}@1/8"')
+    return _Written(key, batch_size, int(number), int(stages))
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and int(text) >= 1
 
 
 def _key(name: str) -> str:
-    """The name as this file writes it; hyphens and blanks do not matter."""
-    plain = {_plain(key): key for key in _ENTRIES}
+    """The name as this file writes it."""
+    plain = {_plain(key): key for key in _BY_NAME}
     if _plain(name) in plain:
         return plain[_plain(name)]
     near = difflib.get_close_matches(_plain(name), plain, n=1)
     suggestion = f"did you mean {plain[near[0]]}? " if near else ""
-    raise InputError(f"there is no workload {name!r}", hint=f"{suggestion}there are {', '.join(_ENTRIES)}")
+    raise InputError(f"there is no workload {name!r}", hint=f"{suggestion}there are {', '.join(_BY_NAME)}")
 
 
 def _plain(name: str) -> str:

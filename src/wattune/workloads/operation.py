@@ -2,7 +2,8 @@
 
 Counting rules: a multiply-add is two operations; each tensor crosses the memory once per operation that reads or writes
 it (no fusion); the backward pass of a layer with weights costs twice its forward arithmetic, once for the inputs and
-once for the weights.
+once for the weights. In half precision activations, gradients and the weights that kernels read take two bytes; the
+optimizer keeps its own weights in FP32.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from wattune.core.workload import Phase, Pipe
+from wattune.workloads.optimizer import SGD, Optimizer, optimizer_phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,55 +27,78 @@ class Operation:
     writes: float = 0.0
     """Elements of activations written in the forward pass."""
     parameters: float = 0.0
+    weights_read: float | None = None
+    """Weights that cross the memory in the forward pass, per batch; None for all parameters once."""
+    gradient_fill: float = 0.0
+    """Elements that the backward pass writes per batch beside all that: the dense gradient of a look-up table."""
     multiplies: bool = False
     """Whether the arithmetic is of matrices, which tensor cores do."""
     backward_passes: float = 2.0
     """Backward arithmetic and traffic over forward."""
+    recomputed: float = 0.0
+    """Forward arithmetic that the backward pass does again, as a share of it."""
+    launches: float = 1.0
+    """Kernels in the forward pass."""
+
+    @property
+    def weight_traffic(self) -> float:
+        """Weights that cross the memory in the forward pass, per batch."""
+        return self.parameters if self.weights_read is None else self.weights_read
 
 
-def training_phases(operations: Iterable[Operation], *, batch_size: int, pipe: Pipe) -> tuple[Phase, ...]:
+def first_layer(operation: Operation) -> Operation:
+    """The operation as a network's first: nobody asks for the gradient of the data."""
+    return replace(operation, backward_passes=1.0)
+
+
+def training_phases(
+    operations: Iterable[Operation], *, batch_size: int, pipe: Pipe, optimizer: Optimizer = SGD
+) -> tuple[Phase, ...]:
     """Forward in order, backward in reverse order, then the optimizer."""
     operations = tuple(operations)
-    forward = [forward_phase(operation, batch_size, pipe) for operation in operations]
-    backward = [backward_phase(operation, batch_size, pipe) for operation in reversed(operations)]
-    return (*forward, *backward, optimizer_phase(sum(operation.parameters for operation in operations)))
+    return (*gradient_phases(operations, batch_size=batch_size, pipe=pipe), update_phase(operations, optimizer))
+
+
+def gradient_phases(operations: Iterable[Operation], *, batch_size: int, pipe: Pipe) -> tuple[Phase, ...]:
+    """Forward in order and backward in reverse order: a micro-step of gradient accumulation."""
+    operations = tuple(operations)
+    forward = inference_phases(operations, batch_size=batch_size, pipe=pipe)
+    return (*forward, *(backward_phase(operation, batch_size, pipe) for operation in reversed(operations)))
+
+
+def inference_phases(operations: Iterable[Operation], *, batch_size: int, pipe: Pipe) -> tuple[Phase, ...]:
+    """Forward in order: what an evaluation does."""
+    return tuple(forward_phase(operation, batch_size, pipe) for operation in operations)
+
+
+def update_phase(operations: Iterable[Operation], optimizer: Optimizer) -> Phase:
+    """The optimizer's step over all parameters."""
+    return optimizer_phase(sum(operation.parameters for operation in operations), optimizer)
 
 
 def forward_phase(operation: Operation, batch_size: int, pipe: Pipe) -> Phase:
     """The operation on a batch, with its weights read once."""
-    elements = batch_size * (operation.reads + operation.writes) + operation.parameters
+    elements = batch_size * (operation.reads + operation.writes) + operation.weight_traffic
     return Phase(
         name=f"forward/{operation.name}",
         flops=batch_size * operation.flops,
         pipe=pipe if operation.multiplies else Pipe.FP32,
         dram_bytes=elements * element_bytes(pipe),
-        launches=1,
+        launches=operation.launches,
     )
 
 
 def backward_phase(operation: Operation, batch_size: int, pipe: Pipe) -> Phase:
     """The gradients of the operation; a layer with weights takes one kernel for its inputs and one for its weights."""
     forward = forward_phase(operation, batch_size, pipe)
-    return replace(
-        forward,
-        name=f"backward/{operation.name}",
-        flops=forward.flops * operation.backward_passes,
-        dram_bytes=forward.dram_bytes * operation.backward_passes,
-        launches=2 if operation.multiplies else 1,
-    )
-
-
-def optimizer_phase(parameters: float) -> Phase:
-    """SGD with momentum in FP32: weights and momentum read and written, gradients read; four operations each."""
-    tensors_moved = 5
+    fill_bytes = operation.gradient_fill * element_bytes(pipe)
     return Phase(
-        name="optimizer", flops=4 * parameters, dram_bytes=tensors_moved * 4 * parameters, launches=_fused(parameters)
+        name=f"backward/{operation.name}",
+        flops=forward.flops * (operation.backward_passes + operation.recomputed),
+        pipe=forward.pipe,
+        dram_bytes=forward.dram_bytes * operation.backward_passes + fill_bytes,
+        launches=operation.launches * (2 if operation.multiplies else 1),
     )
-
-
-def _fused(parameters: float) -> float:
-    """Kernels of an optimizer that handles many tensors at a time, about 2.5 million parameters each."""
-    return max(1.0, parameters / 2.5e6)
 
 
 def element_bytes(pipe: Pipe) -> int:

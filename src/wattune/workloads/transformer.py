@@ -1,128 +1,186 @@
-"""Transformers from their shapes: BERT-base (Devlin et al. 2019) and GPT-2 (Radford et al. 2019).
+"""Transformers from their shapes, whole or one stage of a pipeline, on one GPU of those that share each matrix.
 
-Attention is counted without the S×S matrix in memory, as fused kernels work; causal attention is not halved.
+Attention is counted as fused kernels do it (Dao et al. 2022): no S×S matrix in memory, causal attention does half of
+the products, and the backward pass computes the scores again, so that it does 2.5 times the forward arithmetic.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wattune.core.errors import InputError
 from wattune.workloads.operation import Operation
+from wattune.workloads.transformer_shapes import TransformerShape
+
+# Reads and writes of a backward pass over those of the forward pass.
+_ADD, _NORM, _ACTIVATION, _GATE = 1.0, 2.0, 1.5, 5 / 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transformer:
-    """The shape of an encoder or decoder stack."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What of a network one GPU holds: a stage of the pipeline, and its share of each matrix."""
 
-    layers: int
-    width: int
-    vocabulary: int
-    positions: int
-    segments: int
-    """Kinds of segment embeddings; 0 for none."""
-    sequence: int
-    """Tokens per sample that training uses."""
-    head_dense: int
-    """Dense layers of width × width outside of the stack."""
+    stage: int = 1
+    """From 1."""
+    stages: int = 1
+    shards: int = 1
+    """GPUs among which tensor parallelism divides heads and inner widths."""
 
-    @property
-    def embedding_parameters(self) -> int:
-        """Parameters of the look-up tables."""
-        return (self.vocabulary + self.positions + self.segments) * self.width
+    def __post_init__(self) -> None:
+        if not (1 <= self.stage <= self.stages and self.shards >= 1):
+            raise InputError(
+                f"there is no stage {self.stage} of {self.stages} in {self.shards} shards",
+                hint="stages are counted from 1, as in 1/8 to 8/8",
+            )
 
-
-TRANSFORMERS = {
-    "bert-base": Transformer(
-        layers=12, width=768, vocabulary=30522, positions=512, segments=2, sequence=128, head_dense=1
-    ),
-    "gpt2": Transformer(
-        layers=12, width=768, vocabulary=50257, positions=1024, segments=0, sequence=1024, head_dense=0
-    ),
-}
+    def layers(self, count: int) -> range:
+        """The layers of this stage, from 0; the first stages take the ones that are left over."""
+        if self.stages > count:
+            raise InputError(f"{count} layers do not fill {self.stages} stages", hint=f"use at most {count} stages")
+        each, left = divmod(count, self.stages)
+        begin = (self.stage - 1) * each + min(self.stage - 1, left)
+        return range(begin, begin + each + (1 if self.stage <= left else 0))
 
 
-def transformer(name: str) -> tuple[Operation, ...]:
-    """The operations of a transformer for one sequence, with the projection back to the vocabulary."""
-    shape = TRANSFORMERS[name]
+WHOLE = Part()
+
+
+def transformer(shape: TransformerShape, part: Part = WHOLE) -> tuple[Operation, ...]:
+    """The operations for one sequence: embedding, layers, and the projection back to the vocabulary with its loss."""
+    operations: list[Operation] = []
+    if part.stage == 1:
+        operations += _embedding(shape, part)
+    for layer in part.layers(shape.layers):
+        operations += _attention_half(f"layer{layer + 1}", shape, part)
+        operations += _inner_half(f"layer{layer + 1}", shape, part)
+    if part.stage == part.stages:
+        operations += _head(shape, part)
+    return tuple(operations)
+
+
+def _embedding(shape: TransformerShape, part: Part) -> list[Operation]:
+    """Rows looked up in tables; the tables' gradients are dense."""
     tokens = shape.sequence * shape.width
-    operations = [
-        Operation(
-            name="embedding",
-            flops=tokens,
-            reads=tokens,
-            writes=tokens,
-            parameters=shape.embedding_parameters,
-            backward_passes=1.0,
-        )
-    ]
-    operations.append(_norm("embedding/norm", shape))
-    for layer in range(shape.layers):
-        operations += _layer(f"layer{layer + 1}", shape)
-    operations += [
-        _linear(f"head/dense{index + 1}", shape, shape.width, shape.width) for index in range(shape.head_dense)
-    ]
-    return (*operations, _vocabulary(shape))
+    table = shape.embedding_parameters / part.shards
+    look_up = Operation(
+        name="embedding",
+        flops=tokens,
+        reads=tokens,
+        writes=tokens,
+        parameters=table,
+        weights_read=0.0,
+        gradient_fill=table,
+        backward_passes=1.0,
+    )
+    return [look_up, _norm("embedding/norm", shape)] if _norms_first(shape) else [look_up]
 
 
-def _layer(name: str, shape: Transformer) -> list[Operation]:
-    width, tokens = shape.width, shape.sequence * shape.width
+def _attention_half(name: str, shape: TransformerShape, part: Part) -> list[Operation]:
+    query, key = shape.query_width // part.shards, max(shape.key_width // part.shards, shape.head_width)
+    operations = [_linear(f"{name}/qkv", shape, shape.width, query + 2 * key)]
+    if shape.head_norms:
+        weights = 2 * shape.head_width
+        operations.append(_elementwise(f"{name}/head-norm", shape, query + key, _NORM, flops=8.0, parameters=weights))
+    if not shape.positions:
+        operations.append(_elementwise(f"{name}/rotary", shape, query + key, _ADD, flops=3.0))
     return [
-        _linear(f"{name}/qkv", shape, width, 3 * width),
-        _attention(f"{name}/attention", shape),
-        _linear(f"{name}/projection", shape, width, width),
+        *operations,
+        _attention(f"{name}/attention", shape, query, key),
+        _linear(f"{name}/projection", shape, query, shape.width),
         _add(f"{name}/add1", shape),
         _norm(f"{name}/norm1", shape),
-        _linear(f"{name}/up", shape, width, 4 * width),
-        Operation(
-            name=f"{name}/gelu", flops=8.0 * 4 * tokens, reads=4 * tokens, writes=4 * tokens, backward_passes=1.5
-        ),
-        _linear(f"{name}/down", shape, 4 * width, width),
+    ]
+
+
+def _inner_half(name: str, shape: TransformerShape, part: Part) -> list[Operation]:
+    inner = shape.inner // part.shards
+    if shape.gated:
+        up = _linear(f"{name}/up-gate", shape, shape.width, 2 * inner)
+        middle = Operation(
+            name=f"{name}/silu",
+            flops=6.0 * shape.sequence * inner,
+            reads=2 * shape.sequence * inner,
+            writes=shape.sequence * inner,
+            backward_passes=_GATE,
+        )
+    else:
+        up = _linear(f"{name}/up", shape, shape.width, inner)
+        middle = _elementwise(f"{name}/gelu", shape, inner, _ACTIVATION, flops=8.0)
+    return [
+        up,
+        middle,
+        _linear(f"{name}/down", shape, inner, shape.width),
         _add(f"{name}/add2", shape),
         _norm(f"{name}/norm2", shape),
     ]
 
 
-def _add(name: str, shape: Transformer) -> Operation:
-    tokens = shape.sequence * shape.width
-    return Operation(name=name, flops=tokens, reads=2 * tokens, writes=tokens, backward_passes=1.0)
+def _head(shape: TransformerShape, part: Part) -> list[Operation]:
+    """The last norm or dense layers, the projection to the vocabulary, and the loss over it."""
+    dense = [_linear(f"head/dense{index + 1}", shape, shape.width, shape.width) for index in range(shape.head_dense)]
+    first = [] if _norms_first(shape) else [_norm("head/norm", shape)]
+    vocabulary = shape.vocabulary // part.shards
+    weights = shape.width * vocabulary
+    # The first and the last stage of a pipeline each hold the weights that a tied network has once.
+    owned = 0 if shape.tied and part.stages == 1 else weights
+    projection = Operation(
+        name="head/vocabulary",
+        flops=2.0 * shape.sequence * weights,
+        reads=shape.sequence * shape.width,
+        writes=shape.sequence * vocabulary,
+        parameters=owned,
+        weights_read=weights,
+        multiplies=True,
+    )
+    return [*first, *dense, projection, _elementwise("head/loss", shape, vocabulary, _ADD, flops=5.0)]
 
 
-def _linear(name: str, shape: Transformer, inputs: int, outputs: int) -> Operation:
+def _norms_first(shape: TransformerShape) -> bool:
+    """Whether there is a norm after the embedding (and each sum, as in BERT) or one before the head."""
+    return not shape.causal
+
+
+def _attention(name: str, shape: TransformerShape, query: int, key: int) -> Operation:
+    """Scores and the weighted sum: two products of S×S×width, of which causal attention needs half."""
+    return Operation(
+        name=name,
+        flops=4.0 * shape.sequence**2 * query * (0.5 if shape.causal else 1.0),
+        reads=shape.sequence * (query + 2 * key),
+        writes=shape.sequence * query,
+        multiplies=True,
+        recomputed=0.5,
+    )
+
+
+def _linear(name: str, shape: TransformerShape, inputs: int, outputs: int) -> Operation:
     return Operation(
         name=name,
         flops=2.0 * shape.sequence * inputs * outputs,
         reads=shape.sequence * inputs,
         writes=shape.sequence * outputs,
-        parameters=inputs * outputs + outputs,
+        parameters=inputs * outputs + (outputs if shape.biases else 0),
         multiplies=True,
     )
 
 
-def _attention(name: str, shape: Transformer) -> Operation:
-    """Scores and the weighted sum: two products of S×S×width."""
+def _norm(name: str, shape: TransformerShape) -> Operation:
+    return _elementwise(name, shape, shape.width, _NORM, flops=8.0, parameters=(2 if shape.biases else 1) * shape.width)
+
+
+def _add(name: str, shape: TransformerShape) -> Operation:
     tokens = shape.sequence * shape.width
+    return Operation(name=name, flops=tokens, reads=2 * tokens, writes=tokens, backward_passes=_ADD)
+
+
+def _elementwise(
+    name: str, shape: TransformerShape, width: int, backward: float, *, flops: float, parameters: int = 0
+) -> Operation:
+    elements = shape.sequence * width
     return Operation(
         name=name,
-        flops=4.0 * shape.sequence * tokens,
-        reads=3 * tokens,
-        writes=tokens,
-        multiplies=True,
-    )
-
-
-def _norm(name: str, shape: Transformer) -> Operation:
-    tokens = shape.sequence * shape.width
-    return Operation(
-        name=name, flops=8.0 * tokens, reads=tokens, writes=tokens, parameters=2 * shape.width, backward_passes=2.0
-    )
-
-
-def _vocabulary(shape: Transformer) -> Operation:
-    """The projection to the vocabulary, whose weights are those of the embedding and counted there."""
-    return Operation(
-        name="head/vocabulary",
-        flops=2.0 * shape.sequence * shape.width * shape.vocabulary,
-        reads=shape.sequence * shape.width,
-        writes=shape.sequence * shape.vocabulary,
-        multiplies=True,
+        flops=flops * elements,
+        reads=elements,
+        writes=elements,
+        parameters=parameters,
+        backward_passes=backward,
     )

@@ -1,0 +1,14 @@
+"""PyTorch: `trace` tells what a model asks of a GPU, without a GPU and without its weights."""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch
+except ModuleNotFoundError as error:
+    raise ImportError("tracing needs PyTorch: pip install 'wattune[torch]'") from error
+
+from wattune.integrations.torch.trace import trace
+from wattune.integrations.torch.traced import ModuleCost, Traced
+
+__all__ = ["ModuleCost", "Traced", "trace"]
+del _torch

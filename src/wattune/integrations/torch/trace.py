@@ -1,0 +1,127 @@
+"""What a model asks of a GPU in one training iteration, found by running it on the meta device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.func import functional_call
+
+from wattune.core.errors import InputError
+from wattune.core.workload import Pipe
+from wattune.integrations.torch.attention import gpu_kernels
+from wattune.integrations.torch.recorder import Recorder
+from wattune.integrations.torch.rules import tensors
+from wattune.integrations.torch.traced import Traced
+from wattune.workloads.optimizer import SGD, Optimizer
+
+
+def trace(
+    model: torch.nn.Module,
+    inputs: Any,
+    *,
+    pipe: Pipe | None = None,
+    optimizer: Optimizer = SGD,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    name: str | None = None,
+) -> Traced:
+    """One training iteration of the model on such inputs, kernel by kernel; no weight is touched or needed.
+
+    `inputs` is a tensor, a tuple of positional arguments or a dictionary of named ones; only shapes and types matter.
+    `pipe` is the arithmetic of the matrix products: by default TF32 for FP32 numbers and FP16 for those of two bytes;
+    Pipe.FP16 for an FP32 model means mixed precision. `loss` turns what the model returns into one number; by default
+    that is its `loss`, if it has one, or the sum of all its outputs.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(f"a {type(model).__name__} is no torch.nn.Module", hint="give the model itself")
+    recorder = Recorder(pipe)
+    title = name or type(model).__name__
+    arguments, options = _arguments(_on_meta(inputs))
+    iteration = _Iteration(model, loss)
+    weights = _on_meta({**dict(iteration.named_parameters()), **dict(iteration.named_buffers())}, of_weights=True)
+    with _training(model), recorder.inside(model), recorder, gpu_kernels(recorder), _plain_errors(title):
+        functional_call(iteration, weights, (arguments, options))
+    return Traced(
+        name=title,
+        batch_size=_batch_size((arguments, options)),
+        parameters=float(sum(weight.numel() for weight in model.parameters() if weight.requires_grad)),
+        optimizer=optimizer,
+        kernels=tuple(recorder.kernels),
+    )
+
+
+class _Iteration(torch.nn.Module):
+    """Forward and backward in one, since layers that are recomputed need the exchanged weights in both."""
+
+    def __init__(self, model: torch.nn.Module, loss: Callable[[Any], torch.Tensor] | None) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Nothing; gradients were found and thrown away."""
+        _scalar(self.model(*arguments, **options), self.loss).backward()
+
+
+def _on_meta(value: Any, *, of_weights: bool = False) -> Any:
+    """The same nest with tensors that have shapes and no contents; weights are trained as before, inputs are not."""
+    if isinstance(value, torch.Tensor):
+        empty = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        return empty.requires_grad_(value.requires_grad) if of_weights else empty
+    if isinstance(value, Mapping):
+        return {key: _on_meta(part, of_weights=of_weights) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_on_meta(part, of_weights=of_weights) for part in value)
+    return value
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and named arguments of the model."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
+
+
+def _batch_size(inputs: Any) -> int | None:
+    """The first dimension of the first input that has one."""
+    return next((int(tensor.shape[0]) for tensor in tensors(inputs) if tensor.dim()), None)
+
+
+def _scalar(outputs: Any, loss: Callable[[Any], torch.Tensor] | None) -> torch.Tensor:
+    """The number that is differentiated."""
+    if loss is not None:
+        return loss(outputs)
+    own = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if isinstance(own, torch.Tensor):
+        return own
+    parts = [tensor.sum() for tensor in tensors(outputs) if tensor.requires_grad]
+    if not parts:
+        raise InputError("the model returns nothing that can be trained", hint="give loss=, a function of its output")
+    return torch.stack(parts).sum() if len(parts) > 1 else parts[0]
+
+
+@contextmanager
+def _training(model: torch.nn.Module) -> Iterator[None]:
+    """A block in which the model is in training mode, and after which each of its modules is as before."""
+    before = [(module, module.training) for module in model.modules()]
+    model.train()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+@contextmanager
+def _plain_errors(title: str) -> Iterator[None]:
+    """A block whose failures on the meta device become one line and a hint."""
+    try:
+        yield
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"{title} cannot be traced: {reason}",
+            hint="shapes must fit, and no step may depend on the values of tensors; trace the part that does not",
+        ) from error

@@ -1,0 +1,152 @@
+"""Kernels that a program would launch, and what is left of their memory traffic once neighbours are fused.
+
+Two figures bound the truth. Unfused, each kernel reads its inputs from memory and writes its outputs back. Fused, a
+chain of element-wise kernels is one: it reads what comes from outside of the chain, and writes what somebody outside
+of it reads later (the backward pass included) or nobody ever does (results). Compilers and hand-written kernels come
+near the second; programs run line by line stay near the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from wattune.core.workload import Phase, Pipe
+
+
+class Fusion(Enum):
+    """What a kernel can be fused with."""
+
+    ALONE = "alone"
+    """Nothing: products of matrices, convolutions, sorting."""
+    STARTS = "starts"
+    """Later ones only: it needs all of its input before it gives anything, as batch norm does."""
+    JOINS = "joins"
+    """Earlier and later ones: element by element, or row by row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A tensor that a kernel reads or writes, by the storage that it lies in."""
+
+    storage: int
+    size_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One kernel of a traced program."""
+
+    name: str
+    module: str
+    """Where in the network, as a path; empty outside of every layer."""
+    backward: bool
+    fusion: Fusion
+    pipe: Pipe
+    flops: float
+    reads: tuple[Use, ...]
+    """A tensor that is read twice stands here twice."""
+    writes: tuple[Use, ...]
+    launches: int = 1
+    unfused_extra_bytes: float = 0.0
+    """Traffic that this kernel avoids and a program without it would have."""
+
+    @property
+    def unfused_bytes(self) -> float:
+        """Traffic of the kernel by itself."""
+        return sum(use.size_bytes for use in (*self.reads, *self.writes)) + self.unfused_extra_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Kernels that run as one."""
+
+    kernels: tuple[Kernel, ...]
+    dram_bytes: float
+    launches: int
+
+    @property
+    def flops(self) -> float:
+        """Arithmetic of all of them."""
+        return sum(kernel.flops for kernel in self.kernels)
+
+    def phase(self) -> Phase:
+        """The group as a phase, named after its first kernel."""
+        first = self.kernels[0]
+        return Phase(
+            name=_place(first),
+            flops=self.flops,
+            pipe=first.pipe,
+            dram_bytes=self.dram_bytes,
+            launches=self.launches,
+        )
+
+
+def unfused_phase(kernel: Kernel) -> Phase:
+    """The kernel by itself as a phase."""
+    return Phase(
+        name=_place(kernel),
+        flops=kernel.flops,
+        pipe=kernel.pipe,
+        dram_bytes=kernel.unfused_bytes,
+        launches=kernel.launches,
+    )
+
+
+def fused(kernels: Sequence[Kernel]) -> tuple[Group, ...]:
+    """The kernels in groups that would run as one, in order, with the traffic that remains."""
+    last_read = _last_reads(kernels)
+    groups, start = [], 0
+    for end in range(1, len(kernels) + 1):
+        if end == len(kernels) or not _continues(kernels[start:end], kernels[end]):
+            groups.append(_group(kernels, start, end, last_read))
+            start = end
+    return tuple(groups)
+
+
+def _continues(chain: Sequence[Kernel], following: Kernel) -> bool:
+    """Whether the next kernel takes what the chain made, in the same pass, and both can be fused."""
+    if following.fusion is not Fusion.JOINS or chain[-1].fusion is Fusion.ALONE:
+        return False
+    if following.backward != chain[-1].backward:
+        return False
+    made = {use.storage for kernel in chain for use in kernel.writes}
+    return any(use.storage in made for use in following.reads)
+
+
+def _last_reads(kernels: Sequence[Kernel]) -> dict[int, int]:
+    """For each storage that is read, the place of the last kernel that does so."""
+    return {use.storage: place for place, kernel in enumerate(kernels) for use in kernel.reads}
+
+
+def _group(kernels: Sequence[Kernel], start: int, end: int, last_read: dict[int, int]) -> Group:
+    chain = tuple(kernels[start:end])
+    made: dict[int, float] = {}
+    taken: dict[int, float] = {}
+    inside: set[int] = set()
+    for kernel in chain:
+        for storage, size_bytes in _sizes(kernel.reads).items():
+            if storage in made:
+                inside.add(storage)
+            else:
+                taken[storage] = max(taken.get(storage, 0.0), size_bytes)
+        for storage, size_bytes in _sizes(kernel.writes).items():
+            made[storage] = max(made.get(storage, 0.0), size_bytes)
+    kept = (
+        size_bytes for storage, size_bytes in made.items() if last_read.get(storage, -1) >= end or storage not in inside
+    )
+    launches = chain[0].launches if len(chain) == 1 else 1
+    return Group(chain, sum(taken.values()) + sum(kept), launches)
+
+
+def _sizes(uses: Iterable[Use]) -> dict[int, float]:
+    """Bytes by storage, added up."""
+    sizes: dict[int, float] = {}
+    for use in uses:
+        sizes[use.storage] = sizes.get(use.storage, 0.0) + use.size_bytes
+    return sizes
+
+
+def _place(kernel: Kernel) -> str:
+    return f"{'backward' if kernel.backward else 'forward'}/{kernel.module or kernel.name}"
