@@ -1,31 +1,34 @@
 """A simulated GPU: the physics behind the protocol of every GPU.
 
-It follows the same rules as the emulated NVML library. A new setting holds at once: the switching times of its spec are
-for planners to reckon with.
+It follows the same rules as the emulated NVML library. A new setting holds at once, unless it is given switching times,
+as those of its own spec: then the old clock holds until the new one takes over, and nothing runs while it does.
 """
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import numpy as np
 
 from wattune.core.errors import InputError
-from wattune.core.gpu_spec import GpuSpec
+from wattune.core.gpu_spec import GpuSpec, Switching
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workload import Workload
+from wattune.devices.clock_changes import Change
 from wattune.devices.passing_time import PassingTime, VirtualTime
 from wattune.physics.cycle import Cycle
-from wattune.physics.gpu_model import Floats, GpuModel
+from wattune.physics.gpu_model import GpuModel
+from wattune.physics.gpu_parts import Floats
 from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import context_point, loaded_point, power_limit_w, resting_point
-from wattune.physics.sensor import shown_energy_j, shown_power_w, shown_utilisation
+from wattune.physics.sensor import Seen, counter_period_s, seen_until, shown_energy_j, shown_power_w, shown_utilisation
 from wattune.physics.spend import tabulate
-from wattune.physics.timeline import Timeline
+from wattune.physics.switching import IDEAL, delay_of
+from wattune.physics.timeline import NO_STALL, Stall, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +56,29 @@ class SimulatedGpu:
     """One simulated GPU. In virtual time (the default) seconds pass when work is run, and then at once."""
 
     def __init__(
-        self, model: GpuModel, *, index: int = 0, time: PassingTime | None = None, seed: int | None = None
+        self,
+        model: GpuModel,
+        *,
+        index: int = 0,
+        time: PassingTime | None = None,
+        seed: int | None = None,
+        switching: Switching = IDEAL,
     ) -> None:
         self._model = model
         self._spec = model.spec(index)
         self._time = time or VirtualTime()
         self._seed = zlib.crc32(self._spec.uuid.encode()) if seed is None else seed
+        self._switching = switching
         self._lock = Lock()
-        period_s = model.sensors.counter_period_s
+        period_s = counter_period_s(model)
         self.refresh: Refresh | None = Refresh(period_s, 0.0) if period_s else None
-        self._setting = DRIVER_DEFAULT
+        self._setting = self._clocks = DRIVER_DEFAULT
+        self._change: Change | None = None
+        self._asked = 0
+        self._seen = Seen() if model.counter_window_s else None
         self._activity: _Activity = _Resting()
         self._starts = 0
+        self._context_idle_w = _context_idle_w(model)
         self._tables: dict[Workload, tuple[LoadTable, ...]] = {}
         self._timeline = Timeline.begin(model.thermal, resting_point(model, DRIVER_DEFAULT), model.idle_w)
 
@@ -86,18 +100,17 @@ class SimulatedGpu:
     @property
     def truth_j(self) -> float:
         """What was really spent until now, which no sensor shows."""
-        timeline = self._timeline
-        return timeline.totals(self._time.now_s()).energy_j
+        timeline, now_s = self._present()
+        return timeline.totals(now_s).energy_j
 
     def read(self) -> Reading:
         """Everything the part tells now."""
-        # The timeline is taken first: the time read after it cannot lie before its newest stretch.
-        timeline, setting = self._timeline, self._setting
-        now_s = self._time.now_s()
+        setting = self._setting
+        timeline, now_s = self._present()
         sm_util, mem_util = shown_utilisation(timeline, now_s)
         return Reading(
             time_s=now_s,
-            energy_j=shown_energy_j(self._model, timeline, now_s),
+            energy_j=self._shown_j(timeline, now_s),
             power_w=shown_power_w(self._model, timeline, now_s, seed=self._seed),
             temperature_c=timeline.temperature_c(now_s),
             sm_mhz=timeline.now.point.sm_mhz,
@@ -110,16 +123,16 @@ class SimulatedGpu:
 
     def count(self) -> Count:
         """The energy counter now."""
-        timeline = self._timeline
-        now_s = self._time.now_s()
-        return Count(now_s, shown_energy_j(self._model, timeline, now_s))
+        timeline, now_s = self._present()
+        return Count(now_s, self._shown_j(timeline, now_s))
 
     def apply(self, setting: Setting) -> None:
         """Nothing; the part now has this setting, and each None in it is back with the driver."""
         self._spec.check(setting)
+        self._catch_up()
         with self._lock:
             self._setting = setting
-            self._follow()
+            self._ask(setting, self._time.now_s())
 
     def restore(self) -> None:
         """Nothing; everything is back with the driver, as it was found."""
@@ -128,10 +141,8 @@ class SimulatedGpu:
     def play(self, workload: Workload) -> None:
         """Nothing; the workload runs, iteration after iteration, until something else is asked for."""
         self._table(workload)
-        with self._lock:
-            self._starts += 1
-            self._activity = _Playing(workload, self._starts)
-            self._follow()
+        self._starts += 1
+        self._do(_Playing(workload, self._starts))
 
     def pause(self) -> None:
         """Nothing; the program that holds the GPU runs nothing."""
@@ -149,8 +160,8 @@ class SimulatedGpu:
         if not iterations > 0:
             raise InputError(f"the number of iterations is above 0, not {iterations}", hint="run at least one")
         self.play(workload)
-        # A clock that was lowered meanwhile makes another wait; in virtual time nothing happens meanwhile.
-        while (left_s := self._timeline.time_of(iterations) - self._time.now_s()) > 0:
+        # A clock that was lowered meanwhile makes another wait; in virtual time only what is on its way takes over.
+        while (left_s := self._left_s(iterations)) > 0:
             before_s = self._time.now_s()
             self._time.wait(left_s)
             if self._time.now_s() == before_s:  # less is left than the clock can tell
@@ -165,35 +176,85 @@ class SimulatedGpu:
             self.pause()
         self._time.wait(seconds)
 
+    def _left_s(self, iterations: float) -> float:
+        """How long to wait until so many iterations are done, or until a clock takes over before that."""
+        timeline, now_s = self._present()
+        change, done_s = self._change, timeline.time_of(iterations)
+        return (done_s if change is None else min(done_s, change.start_s)) - now_s
+
+    def _present(self) -> tuple[Timeline, float]:
+        """The timeline and a time that does not lie before its newest stretch."""
+        self._catch_up()
+        timeline = self._timeline
+        return timeline, self._time.now_s()
+
+    def _shown_j(self, timeline: Timeline, now_s: float) -> float:
+        if self._seen is None:
+            return shown_energy_j(self._model, timeline, now_s)
+        with self._lock:
+            self._seen = seen_until(self._model, timeline, now_s, before=self._seen)
+            return shown_energy_j(self._model, timeline, now_s, seen=self._seen)
+
     def _do(self, activity: _Activity) -> None:
+        self._catch_up()
         with self._lock:
             self._activity = activity
-            self._follow()
+            self._follow(self._time.now_s())
 
-    def _follow(self) -> None:
-        """Bring the timeline up to what is set and done now; the lock is held."""
-        model, setting, activity = self._model, self._setting, self._activity
+    def _ask(self, setting: Setting, now_s: float) -> None:
+        """Let a setting take over, now or when its clocks are ready; the lock is held."""
+        delay = delay_of(
+            self._switching, self._model.change, before=self._clocks, after=setting, seed=self._seed, number=self._asked
+        )
+        if delay.wait_s:
+            # A limit is the firmware's and holds at once; only the clocks take their time.
+            self._clocks = replace(self._clocks, power_limit_w=setting.power_limit_w)
+            change = self._change or Change(setting, now_s + delay.wait_s, delay.stall_s)
+            self._change = change.joined(setting)
+        else:
+            self._clocks, self._change = setting, None
+            self._asked += 1
+        self._follow(now_s)
+
+    def _catch_up(self) -> None:
+        """Nothing; clocks whose time has come have taken over, at the time at which they did."""
+        if self._change is None or self._change.start_s > self._time.now_s():
+            return
+        with self._lock:
+            change, self._change = self._change, None
+            if change is not None:  # another thread may have been quicker
+                self._clocks = change.setting
+                self._asked += 1
+                self._follow(change.start_s, stall_s=change.stall_s)
+
+    def _follow(self, time_s: float, *, stall_s: float = 0.0) -> None:
+        """Bring the timeline up to what is set and done from `time_s` on; the lock is held."""
+        model, setting, activity = self._model, self._clocks, self._activity
+        if self._seen is not None:
+            self._seen = seen_until(model, self._timeline, time_s, before=self._seen)
+        idle_w = self._context_idle_w
         match activity:
             case _Resting():
                 point = resting_point(model, setting)
                 cycle = Cycle.steady(model.idle_w)
             case _Held():
-                idle_w = self._context_idle_w()
                 point = context_point(model, setting, idle_w)
                 cycle = Cycle.steady(float(idle_w[point.row][point.column]))
             case _Playing(workload=workload):
                 tables = self._table(workload)
-                point = loaded_point(model, setting, tuple(table.mean_power_w for table in tables))
+                point = loaded_point(model, setting, tuple(table.limited_power_w for table in tables))
                 cycle = Cycle.of(tables[point.row], point.column)
-        self._timeline = self._timeline.changed(self._time.now_s(), load=activity, point=point, cycle=cycle)
+        stall = Stall(stall_s, float(idle_w[point.row][point.column])) if stall_s else NO_STALL
+        self._timeline = self._timeline.changed(time_s, load=activity, point=point, cycle=cycle, stall=stall)
 
     def _table(self, workload: Workload) -> tuple[LoadTable, ...]:
         if workload not in self._tables:
             self._tables[workload] = tabulate(self._model, workload)
         return self._tables[workload]
 
-    def _context_idle_w(self) -> tuple[Floats, ...]:
-        return tuple(
-            self._model.context_idle_w(np.array(table.sm_mhz, dtype=np.float64), mem_mhz)
-            for mem_mhz, table in zip(self._model.mem_clocks_mhz, self._model.clocks, strict=True)
-        )
+
+def _context_idle_w(model: GpuModel) -> tuple[Floats, ...]:
+    return tuple(
+        model.context_idle_w(np.array(table.sm_mhz, dtype=np.float64), mem_mhz)
+        for mem_mhz, table in zip(model.mem_clocks_mhz, model.clocks, strict=True)
+    )

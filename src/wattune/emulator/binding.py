@@ -32,7 +32,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "wattuneDescribeClocks": (_INT, _VOID, _UINT, _UINT, _UINT, _UINTS, _DOUBLES),
     "wattuneDeviceRows": (_UINT, _VOID, _UINT),
     "wattuneDeviceClocks": (_UINT, _VOID, _UINT, _UINT, _UINTS, _UINTS),
-    "wattunePlay": (_INT, _VOID, _UINT, _UINT, _DOUBLES, _DOUBLES, _DOUBLES, _DOUBLES),
+    "wattunePlay": (_INT, _VOID, _UINT, _UINT, _DOUBLES, _DOUBLES, _DOUBLES, _DOUBLES, _DOUBLES),
     "wattuneIdle": (None, _VOID, _UINT, _INT),
     "wattuneJoin": (_INT, _VOID, _UINT, _INT, ctypes.c_uint64),
     "wattuneLeave": (None, _VOID, _UINT, _INT),

@@ -8,6 +8,9 @@ from wattune.core.errors import InputError
 from wattune.core.gpu_spec import ClockTable
 from wattune.emulator.emulated_gpu import MIB, EmulatedGpu
 
+# Warmer than any GPU gets: a part of which no slowdown temperature is known.
+_NO_SLOWDOWN_C = 1000.0
+
 
 def describe(library: ctypes.CDLL, handle: int, index: int, gpu: EmulatedGpu) -> None:
     """Nothing; the node knows the GPU."""
@@ -57,6 +60,7 @@ def _physical(gpu: EmulatedGpu) -> dict[str, float]:
         "ambient_c": gpu.thermal.ambient_c,
         "resistance_k_per_w": gpu.thermal.resistance_k_per_w,
         "tau_s": gpu.thermal.tau_s,
+        "slowdown_c": min(gpu.thermal.slowdown_c, _NO_SLOWDOWN_C),
         "memory_bytes": gpu.memory_bytes,
         # What the driver keeps for itself; the order of magnitude of a data-centre part.
         "reserved_bytes": min(500 * MIB, gpu.memory_bytes // 8),
@@ -68,7 +72,7 @@ def _limits(gpu: EmulatedGpu) -> dict[str, float]:
     return {
         "can_limit_power": limits is not None,
         "limit_min_w": limits.min_w if limits else float("inf"),
-        "limit_default_w": limits.default_w if limits else float("inf"),
+        "limit_default_w": _default_limit_w(gpu),
         "limit_max_w": limits.max_w if limits else float("inf"),
         "can_lock_sm": gpu.can_lock_sm,
         "can_lock_mem": gpu.can_lock_sm and gpu.spec.can_lock_mem,
@@ -77,11 +81,19 @@ def _limits(gpu: EmulatedGpu) -> dict[str, float]:
     }
 
 
+def _default_limit_w(gpu: EmulatedGpu) -> float:
+    """The limit that holds where nobody set one; a part on which nobody may set one has it all the same."""
+    if gpu.default_limit_w is not None:
+        return gpu.default_limit_w
+    return gpu.spec.power_limits.default_w if gpu.spec.power_limits else float("inf")
+
+
 def _sensors(gpu: EmulatedGpu) -> dict[str, float]:
     sensors = gpu.spec.sensors
     return {
         "noise_w": gpu.noise_w,
         "gain": gpu.gain,
+        "offset_w": gpu.offset_w,
         "has_counter": gpu.has_counter,
         "counter_start_j": gpu.counter_start_j,
         "counter_period_s": sensors.counter_period_s or 0.0,
@@ -89,6 +101,9 @@ def _sensors(gpu: EmulatedGpu) -> dict[str, float]:
         "power_period_s": sensors.power_period_s or 0.0,
         "power_window_s": gpu.instant_window_s,
         "average_window_s": gpu.average_window_s or 0.0,
+        "sm_wait_s": gpu.switching.sm_s or 0.0,
+        "mem_wait_s": gpu.switching.mem_s or 0.0,
+        "wait_spread": gpu.wait_spread,
     }
 
 

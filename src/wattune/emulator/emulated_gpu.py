@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattune.core.gpu_spec import GpuSpec
-from wattune.physics.gpu_model import GpuModel, Thermal
+from wattune.core.gpu_spec import GpuSpec, Switching
+from wattune.physics.gpu_model import GpuModel
+from wattune.physics.gpu_parts import Thermal
 
 MIB = 1 << 20
 
@@ -32,6 +33,7 @@ GENERATIONS = {
     "hopper": Generation(9, (9, 0), True),
     "blackwell": Generation(10, (10, 0), True),
 }
+_AT_ONCE = Switching(0.0, 0.0)
 _GA100 = ("A100", "A30", "A800")
 _BRAND_GEFORCE, _BRAND_NVIDIA_RTX, _BRAND_NVIDIA = 5, 13, 14
 
@@ -51,6 +53,9 @@ class EmulatedGpu:
     generation: Generation
     noise_w: float = 0.3
     gain: float = 1.0
+    offset_w: float = 0.0
+    default_limit_w: float | None = None
+    """What the board allows itself; None where its spec says so."""
     serial: str | None = None
     bus_width_bits: int = 384
     can_lock_sm: bool = True
@@ -62,6 +67,10 @@ class EmulatedGpu:
     """Over how long GetPowerUsage averages, where that is not what the sensor itself does."""
     counter_window_s: float | None = None
     """The part of each period that the energy counter sees; None where it misses nothing."""
+    switching: Switching = _AT_ONCE
+    """How long new clocks take to hold; `spec.switching` for those of the part."""
+    wait_spread: float = 0.0
+    """Standard deviation of the logarithm of that."""
     counter_start_j: float = 1_000_000.0
     """What the counter shows at first: a real one starts with the driver, so no program may count on zero."""
 
@@ -83,9 +92,14 @@ class EmulatedGpu:
             generation=generation,
             noise_w=model.noise_w,
             gain=model.gain,
+            offset_w=model.offset_w,
+            wait_spread=model.change.sm.spread,
+            default_limit_w=model.default_limit_w,
+            has_counter=model.has_counter,
+            counter_window_s=model.counter_window_s,
             serial=None if is_geforce else f"{1_320_000_000_000 + index}",
             has_ecc=not is_geforce,
-            has_fan=is_geforce or is_workstation,
+            has_fan=(is_geforce or is_workstation) and "Laptop" not in model.name,
             brand=_BRAND_GEFORCE if is_geforce else _BRAND_NVIDIA_RTX if is_workstation else _BRAND_NVIDIA,
             average_window_s=1.0 if generation.averages else None,
         )

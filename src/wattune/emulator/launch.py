@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from wattune.core.errors import InputError
 from wattune.core.workload import Workload
@@ -34,6 +35,8 @@ class Scenario:
     call_latency_s: float = 0.0
     part_time_counter: bool = False
     """The energy counter sees only the window of each period that the power sensor sees."""
+    switching: Literal["ideal", "real"] = "ideal"
+    """Whether new clocks hold at once, or after the time that each part takes."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.gpus) <= MOST_GPUS:
@@ -65,6 +68,8 @@ def open_scenario(scenario: Scenario, folder: Path, *, library: Path) -> Node:
     gpus = [EmulatedGpu.of(model, index) for index, model in enumerate(models)]
     if scenario.part_time_counter:
         gpus = [replace(gpu, counter_window_s=_seen_s(gpu)) for gpu in gpus]
+    if scenario.switching == "real":
+        gpus = [replace(gpu, switching=gpu.spec.switching) for gpu in gpus]
     node = Node.create(
         folder / NODE_FILE,
         gpus,

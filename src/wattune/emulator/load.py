@@ -41,5 +41,11 @@ def pack(tables: Sequence[LoadTable]) -> tuple[Floats, Floats, Floats, Floats]:
     )
 
 
+def limited_w(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, ...]]]) -> Floats:
+    """What power limits act on, at every clock, one table after another in the order of the GPU's memory clocks."""
+    by_mem = {table.mem_mhz: table for table in tables}
+    return _joined(by_mem[mem_mhz].limited_power_w for mem_mhz, _ in clocks)
+
+
 def _joined(arrays: Iterable[Floats]) -> Floats:
     return np.ascontiguousarray(np.concatenate([np.ravel(array) for array in arrays]), dtype=np.float64)

@@ -18,7 +18,7 @@ from wattune.emulator.binding import load_library
 from wattune.emulator.describe import describe
 from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.emulator.library import SONAME
-from wattune.emulator.load import fitted, pack
+from wattune.emulator.load import fitted, limited_w, pack
 from wattune.physics.load_table import LoadTable
 
 NODE_VARIABLE = "WATTUNE_NODE"
@@ -108,10 +108,12 @@ class Node:
     def play(self, index: int, tables: Sequence[LoadTable], *, pid: int | None = None, memory_bytes: int = 0) -> None:
         """Nothing; the GPU plays this load over and over from now on, on behalf of a process (this one)."""
         device = self._device(index)
-        fitting = fitted(tables, self._clocks(device))
+        clocks = self._clocks(device)
+        fitting = fitted(tables, clocks)
         if pid != NOBODY:
             self.join(index, pid=pid, memory_bytes=memory_bytes)
-        packed = [array.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for array in pack(fitting)]
+        arrays = (*pack(fitting), limited_w(tables, clocks))
+        packed = [array.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for array in arrays]
         self._c.wattunePlay(self._handle, device, fitting[0].duration_s.shape[0], *packed)
 
     def idle(self, index: int, *, context: bool = True) -> None:

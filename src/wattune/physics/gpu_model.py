@@ -1,19 +1,12 @@
-"""A GPU as the physics sees it: its clocks and limits, and the numbers that say what it takes and spends.
+"""A GPU as the physics sees it: its clocks and limits, and the parts of which it is made.
 
 Notation
     f       core clock, MHz
     f_k     clock below which the core voltage is at its floor
     v(f)    core voltage over its floor: 1 up to f_k, then linear up to `voltage_ratio` at the highest clock
-    b       1 while a kernel runs, else 0
-    u       share of the arithmetic unit's achievable rate in use, 0 to 1
-    B       bytes per second to and from the memory, e the energy of one
 
-Board power in W, with everything at one instant:
-
-    P = board + leak·v² + v²·f/1000·(idle_clock + busy_clock·b + unit·u) + memory_idle + e·B
-
-`v` is an effective ratio: it takes in regulator losses and heating, and is not a quotient of volts. The form
-P0 + a·f·V(f)² with such a voltage fits an A4000 to 0.8 % and an A100 to 0.2 % (docs/explanation/physics.md).
+`v` is an effective ratio: it takes in regulator losses, and is not a quotient of volts. The form P0 + a·f·V(f)² with
+such a voltage fits an A4000 to 0.8 % and an A100 to 0.2 % (docs/explanation/physics.md).
 """
 
 from __future__ import annotations
@@ -22,69 +15,38 @@ import uuid
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, Sensors, Switching
 from wattune.core.workload import Pipe
+from wattune.physics.gpu_parts import (
+    FREE_CHANGES,
+    ArithmeticUnit,
+    ClockChange,
+    CorePhysics,
+    Floats,
+    LinkPhysics,
+    MemoryPhysics,
+    SwitchingPhysics,
+    Thermal,
+)
 
-Floats = NDArray[np.float64]
+__all__ = [
+    "ArithmeticUnit",
+    "ClockChange",
+    "CorePhysics",
+    "Floats",
+    "GpuModel",
+    "LinkPhysics",
+    "MemoryPhysics",
+    "SwitchingPhysics",
+    "Thermal",
+]
 
 # Any fixed namespace will do: it makes the identifiers of simulated GPUs the same in every process.
 _NAMESPACE = uuid.UUID("6f1c1e0a-6c1e-5d0b-9a7e-3b0f4d2a8c11")
 
-
-@dataclass(frozen=True, slots=True)
-class Thermal:
-    """How warm the GPU gets: a first-order response to its power."""
-
-    ambient_c: float
-    resistance_k_per_w: float
-    tau_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ArithmeticUnit:
-    """One pipe: what it does at most, how much of that good kernels reach, and what it adds to the core's power."""
-
-    pipe: Pipe
-    peak_flops: float
-    """At `reference_mhz`; proportional to the clock."""
-    reference_mhz: float
-    efficiency: float
-    w_per_ghz: float
-    """At full use and floor voltage."""
-
-    def flops(self, sm_mhz: Floats) -> Floats:
-        """(clocks,): floating-point operations per second that good kernels reach."""
-        return self.peak_flops * self.efficiency * sm_mhz / self.reference_mhz
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPhysics:
-    """DRAM at the default memory clock."""
-
-    bandwidth_bytes_per_s: float
-    efficiency: float
-    knee_mhz: float
-    """Core clock below which the way to the memory, and not the memory, limits the bandwidth."""
-    knee_exponent: float
-    idle_w: float
-    j_per_byte: float
-
-
-@dataclass(frozen=True, slots=True)
-class CorePhysics:
-    """Voltage and power of everything but the arithmetic and the memory."""
-
-    voltage_knee_mhz: float
-    voltage_ratio: float
-    """v at the highest clock."""
-    board_w: float
-    leak_w: float
-    idle_clock_w_per_ghz: float
-    """Clock tree of an idle GPU that holds a context."""
-    busy_clock_w_per_ghz: float
-    """What any running kernel adds to that, whatever it does."""
+# Enough for millionths of a degree: each pass shrinks the error by R·dP/dT, which is below 0.3 on every part.
+_SETTLING_PASSES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +58,10 @@ class GpuModel:
     architecture: str
     clocks: tuple[ClockTable, ...]
     """One table per memory clock, the default (highest) first."""
-    power_limits: PowerLimits
+    power_limits: PowerLimits | None
+    """None where nobody may set one, as on laptops."""
+    default_limit_w: float
+    """What the board allows itself where nothing is set."""
     can_lock_mem: bool
     sensors: Sensors
     switching: Switching
@@ -116,6 +81,14 @@ class GpuModel:
     launch_s: float
     smoothness: float
     """Exponent of the norm that joins compute and memory time; the larger, the sharper the roofline's corner."""
+    offset_w: float = 0.0
+    """What the sensor shows beyond that, whatever is drawn."""
+    has_counter: bool = True
+    """Whether the part counts its energy; otherwise it is added up from power readings."""
+    counter_window_s: float | None = None
+    """The part of each period that the counter sees; None where it misses nothing."""
+    change: SwitchingPhysics = FREE_CHANGES
+    link: LinkPhysics | None = None
 
     @property
     def max_mhz(self) -> int:
@@ -165,11 +138,29 @@ class GpuModel:
         """Power that switches with the core clock, for so many watts per GHz at floor voltage."""
         return np.asarray(self.voltage(sm_mhz) ** 2 * sm_mhz / 1000.0 * w_per_ghz)
 
+    def leak_w(self, sm_mhz: Floats, temperature_c: float | Floats) -> Floats:
+        """(clocks,): leakage of the core at a temperature."""
+        return np.asarray(self.core.leak_w * self.voltage(sm_mhz) ** 2 * self.core.leak_factor(temperature_c))
+
+    def settled_c(self, sm_mhz: Floats, other_w: Floats) -> Floats:
+        """(clocks,): the temperature at which leakage and `other_w`, all else that is drawn, keep the GPU."""
+        thermal = self.thermal
+        temperature_c = thermal.ambient_c + thermal.resistance_k_per_w * other_w
+        for _ in range(_SETTLING_PASSES):
+            power_w = other_w + self.leak_w(sm_mhz, np.minimum(temperature_c, thermal.slowdown_c))
+            temperature_c = thermal.ambient_c + thermal.resistance_k_per_w * power_w
+        return np.asarray(temperature_c)
+
+    def awake_w(self, sm_mhz: Floats, mem_mhz: int | None) -> Floats:
+        """(clocks,): what a GPU with a context draws while it runs nothing, but for its leakage."""
+        static_w = self.core.board_w + self.memory_idle_w(mem_mhz)
+        return np.asarray(static_w + self.core_w(sm_mhz, self.core.idle_clock_w_per_ghz))
+
     def context_idle_w(self, sm_mhz: Floats, mem_mhz: int | None) -> Floats:
-        """(clocks,): power while a program holds the GPU and runs nothing, which every stall pays.
+        """(clocks,): power of a GPU that a program holds and that runs nothing, once it has cooled down to that.
 
         None is the driver's own memory clock, the default.
         """
         sm_mhz = np.asarray(sm_mhz, dtype=np.float64)
-        static_w = self.core.board_w + self.core.leak_w * self.voltage(sm_mhz) ** 2 + self.memory_idle_w(mem_mhz)
-        return np.asarray(static_w + self.core_w(sm_mhz, self.core.idle_clock_w_per_ghz))
+        awake_w = self.awake_w(sm_mhz, mem_mhz)
+        return np.asarray(awake_w + self.leak_w(sm_mhz, self.settled_c(sm_mhz, awake_w)))

@@ -1,7 +1,8 @@
 """Which clock holds: what was asked for, what the power limit allows, and why it is not more.
 
-The firmware lowers the core clock until the mean power of an iteration meets the limit; the memory clock does not move.
-Where even the lowest clock draws more than the limit, the lowest clock holds and the limit is exceeded.
+The firmware lowers the core clock until the power of an iteration meets the limit (`LoadTable.limited_power_w`), and
+until the heat that it makes stays below the slowdown temperature; the memory clock does not move. Where even the lowest clock draws more, the
+lowest clock holds and the limit is exceeded. This is the state in which the controller of `capping` settles.
 """
 
 from __future__ import annotations
@@ -25,18 +26,24 @@ class OperatingPoint:
     throttle: Throttle
 
 
-def loaded_point(model: GpuModel, setting: Setting, mean_power_w: tuple[Floats, ...]) -> OperatingPoint:
-    """Where a GPU works whose load draws `mean_power_w`, one array over core clocks per memory clock."""
+def loaded_point(model: GpuModel, setting: Setting, power_w: tuple[Floats, ...]) -> OperatingPoint:
+    """Where a GPU works whose load draws `power_w` as far as limits see it: an array over core clocks per memory clock."""
+    asked = asked_point(model, setting)
+    limit_w, heat_w = power_limit_w(model, setting), model.thermal.most_w
+    column, throttle = asked.column, asked.throttle
+    while column > 0 and power_w[asked.row][column] > min(limit_w, heat_w):
+        column -= 1
+    if column < asked.column:
+        throttle |= Throttle.POWER_CAP if limit_w <= heat_w else Throttle.THERMAL
+    return OperatingPoint(asked.row, column, model.clocks[asked.row].sm_mhz[column], asked.mem_mhz, throttle)
+
+
+def asked_point(model: GpuModel, setting: Setting) -> OperatingPoint:
+    """Where a GPU would work if neither its power nor its heat were limited."""
     row = _row(model, setting, unset=0)
     clocks_mhz = model.clocks[row].sm_mhz
-    asked = _column(clocks_mhz, setting)
-    limit_w = power_limit_w(model, setting)
-    column = asked
-    while column > 0 and mean_power_w[row][column] > limit_w:
-        column -= 1
-    throttle = Throttle.LOCKED if asked < len(clocks_mhz) - 1 else Throttle.NONE
-    if column < asked:
-        throttle |= Throttle.POWER_CAP
+    column = _column(clocks_mhz, setting)
+    throttle = Throttle.LOCKED if column < len(clocks_mhz) - 1 else Throttle.NONE
     return OperatingPoint(row, column, clocks_mhz[column], model.mem_clocks_mhz[row], throttle)
 
 
@@ -56,7 +63,7 @@ def resting_point(model: GpuModel, setting: Setting) -> OperatingPoint:
 
 def power_limit_w(model: GpuModel, setting: Setting) -> float:
     """The limit in force."""
-    return model.power_limits.default_w if setting.power_limit_w is None else setting.power_limit_w
+    return model.default_limit_w if setting.power_limit_w is None else setting.power_limit_w
 
 
 def _row(model: GpuModel, setting: Setting, *, unset: int) -> int:

@@ -1,7 +1,12 @@
-"""What the sensors of a GPU show of what it does: refreshed at intervals, averaged over a window, a little noisy."""
+"""What the sensors of a GPU show of what it does: refreshed at intervals, averaged over a window, a little noisy.
+
+A reading is gain·P + offset + noise. The energy counter adds up what the sensor shows, without its noise. A part
+without a counter shows what adding up its power readings gives, which moves when they do.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import floor
 
 import numpy as np
@@ -18,15 +23,49 @@ _INSTANT_S = 0.001
 # A time that was reached by adding up may lie a rounding error below the refresh that it stands for.
 _ROUNDING_S = 1e-9
 
+# Refreshes that are looked at one by one before the rest of a long gap is taken at its true energy.
+_MOST_REFRESHES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a counter that looks only at the end of each period had added up at one of its refreshes."""
+
+    refresh: int = 0
+    energy_j: float = 0.0
+
 
 def last_refresh_s(time_s: float, period_s: float | None) -> float:
     """The last refresh at or before a time; the time itself where the sensor never rests."""
     return floor((time_s + _ROUNDING_S) / period_s) * period_s if period_s else time_s
 
 
-def shown_energy_j(model: GpuModel, timeline: Timeline, time_s: float) -> float:
-    """The energy counter, which moves at its refreshes only."""
-    return model.gain * timeline.totals(last_refresh_s(time_s, model.sensors.counter_period_s)).energy_j
+def counter_period_s(model: GpuModel) -> float | None:
+    """How often the energy moves: by the counter, or by the power readings that stand in for one."""
+    return model.sensors.counter_period_s if model.has_counter else model.sensors.power_period_s
+
+
+def shown_energy_j(model: GpuModel, timeline: Timeline, time_s: float, *, seen: Seen | None = None) -> float:
+    """The energy counter, which moves at its refreshes only; `seen` is what a part-time counter has added up."""
+    at_s = last_refresh_s(time_s, counter_period_s(model))
+    energy_j = timeline.totals(at_s).energy_j if seen is None else seen.energy_j
+    return model.gain * energy_j + model.offset_w * max(at_s, 0.0)
+
+
+def seen_until(model: GpuModel, timeline: Timeline, time_s: float, *, before: Seen) -> Seen:
+    """What a part-time counter has added up at its last refresh, each window scaled to its period."""
+    period_s, window_s = counter_period_s(model), model.counter_window_s
+    if not period_s or not window_s:
+        return before
+    last = floor((time_s + _ROUNDING_S) / period_s)
+    stop = min(last, before.refresh + _MOST_REFRESHES)
+    energy_j = before.energy_j
+    for refresh in range(before.refresh + 1, stop + 1):
+        end_s = refresh * period_s
+        looked_j = timeline.totals(end_s).energy_j - timeline.totals(end_s - window_s).energy_j
+        energy_j += looked_j * period_s / window_s
+    rest_j = timeline.totals(last * period_s).energy_j - timeline.totals(stop * period_s).energy_j
+    return Seen(last, energy_j + rest_j)
 
 
 def shown_power_w(model: GpuModel, timeline: Timeline, time_s: float, *, seed: int) -> float:
@@ -34,7 +73,8 @@ def shown_power_w(model: GpuModel, timeline: Timeline, time_s: float, *, seed: i
     end_s = last_refresh_s(time_s, model.sensors.power_period_s)
     window_s = model.sensors.power_window_s or _INSTANT_S
     energy_j = timeline.totals(end_s).energy_j - timeline.totals(end_s - window_s).energy_j
-    return max(model.gain * energy_j / window_s + model.noise_w * _noise(seed, end_s), 0.0)
+    shown_w = model.gain * energy_j / window_s + model.offset_w + model.noise_w * _noise(seed, end_s)
+    return max(shown_w, 0.0)
 
 
 def shown_utilisation(timeline: Timeline, time_s: float) -> tuple[float, float]:

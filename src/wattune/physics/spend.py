@@ -1,91 +1,112 @@
 """What a workload takes and spends on a GPU, at every core and memory clock at once.
 
-Notation
-    t_c     time the arithmetic needs alone, t_m the time the memory traffic needs alone
-    p       the smoothness of the GPU
-    t       time of a phase: launches + (t_c^p + t_m^p)^(1/p)
-
-A smooth maximum plus a constant fits measured kernels several times better than a hard roofline (0.3 against 3.8 % on
-33 workloads of a V100; docs/explanation/physics.md). A wait for the host follows its phase as a row of its own, at the
-power of an idle GPU that holds a context.
+The times are those of `timing`, the powers those of `power` at the temperature at which the GPU settles when it runs
+the workload over and over. A wait for the host follows its phase as a row of its own, at the power of a GPU that holds
+a context and runs nothing. A host that takes longer to load an iteration than the GPU takes to run it adds such a row
+at the end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from wattune.core.errors import InputError
 from wattune.core.workload import Phase, Workload
-from wattune.physics.gpu_model import Floats, GpuModel
+from wattune.physics.gpu_model import GpuModel
+from wattune.physics.gpu_parts import Floats
 from wattune.physics.load_table import LoadTable
+from wattune.physics.power import kernel_w
+from wattune.physics.timing import column, phase_times
+
+# A phase of a table takes some time, however short.
+_NO_WAIT_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Row:
-    """A phase, or the stall after it, at every core clock."""
+class _Rows:
+    """Phases and the waits after them, at every core clock; their power but for leakage."""
 
     duration_s: Floats
     power_w: Floats
     mem_util: Floats
-    sm_util: float
+    sm_util: Floats
 
 
-def tabulate(model: GpuModel, workload: Workload) -> tuple[LoadTable, ...]:
-    """One table per memory clock, the highest first."""
+def tabulate(model: GpuModel, workload: Workload, *, temperature_c: float | None = None) -> tuple[LoadTable, ...]:
+    """One table per memory clock, the highest first; at one temperature, or at each clock where the GPU settles."""
     clocks = zip(model.mem_clocks_mhz, model.clocks, strict=True)
-    return tuple(_tabulate(model, workload, mem_mhz, table.sm_mhz) for mem_mhz, table in clocks)
+    return tuple(_tabulate(model, workload, mem_mhz, table.sm_mhz, temperature_c) for mem_mhz, table in clocks)
 
 
-def _tabulate(model: GpuModel, workload: Workload, mem_mhz: int, clocks_mhz: tuple[int, ...]) -> LoadTable:
+def _tabulate(
+    model: GpuModel, workload: Workload, mem_mhz: int, clocks_mhz: tuple[int, ...], temperature_c: float | None
+) -> LoadTable:
     sm_mhz = np.array(clocks_mhz, dtype=np.float64)
-    rows = [row for phase in workload.phases for row in _rows(model, phase, sm_mhz, mem_mhz)]
-    if not rows:
-        raise InputError(f"workload {workload.name!r} asks for nothing", hint="give a phase some work or a stall")
+    rows = _rows(model, workload, sm_mhz, mem_mhz)
+    mean_w = (rows.duration_s * rows.power_w).sum(axis=0) / rows.duration_s.sum(axis=0)
+    warm_c = model.settled_c(sm_mhz, mean_w) if temperature_c is None else temperature_c
     return LoadTable(
         name=workload.name,
         mem_mhz=mem_mhz,
         sm_mhz=clocks_mhz,
-        duration_s=np.stack([row.duration_s for row in rows]),
-        power_w=np.stack([row.power_w for row in rows]),
-        sm_util=np.array([row.sm_util for row in rows]),
-        mem_util=np.stack([row.mem_util for row in rows]),
+        duration_s=rows.duration_s,
+        power_w=rows.power_w + model.leak_w(sm_mhz, warm_c),
+        sm_util=rows.sm_util,
+        mem_util=rows.mem_util,
     )
 
 
-def _rows(model: GpuModel, phase: Phase, sm_mhz: Floats, mem_mhz: int) -> list[_Row]:
-    rows = []
-    if phase.flops or phase.dram_bytes or phase.launches:
-        rows.append(_work(model, phase, sm_mhz, mem_mhz))
-    if phase.host_stall_s:
-        stall_s = np.full_like(sm_mhz, phase.host_stall_s)
-        rows.append(_Row(stall_s, model.context_idle_w(sm_mhz, mem_mhz), np.zeros_like(sm_mhz), 0.0))
+def _rows(model: GpuModel, workload: Workload, sm_mhz: Floats, mem_mhz: int) -> _Rows:
+    """A row for every phase that runs something, followed by one for its wait; the wait for the host's loading last."""
+    working = [phase for phase in workload.phases if phase.flops or phase.dram_bytes or phase.launches]
+    waiting = [phase for phase in workload.phases if phase.host_stall_s]
+    if not working and not waiting:
+        raise InputError(f"workload {workload.name!r} asks for nothing", hint="give a phase some work or a stall")
+    stalls_s = column(phase.host_stall_s for phase in waiting) * np.ones_like(sm_mhz)
+    if working:
+        work = _work(model, working, sm_mhz, mem_mhz)
+        rows = _joined(work, _waits(model, stalls_s, sm_mhz, mem_mhz), _order(workload, working, waiting))
+    else:
+        rows = _waits(model, stalls_s, sm_mhz, mem_mhz)
+    if workload.loading_s:
+        left_s = np.maximum(workload.loading_s - rows.duration_s.sum(axis=0), _NO_WAIT_S)
+        last = _waits(model, left_s[np.newaxis, :], sm_mhz, mem_mhz)
+        rows = _joined(rows, last, list(range(len(rows.sm_util) + 1)))
     return rows
 
 
-def _work(model: GpuModel, phase: Phase, sm_mhz: Floats, mem_mhz: int) -> _Row:
-    unit = model.unit(phase.pipe)
-    compute_s = phase.flops / unit.flops(sm_mhz)
-    memory_s = phase.dram_bytes / bandwidth_bytes_per_s(model, sm_mhz, mem_mhz)
-    duration_s = phase.launches * model.launch_s + smooth_maximum(compute_s, memory_s, model.smoothness)
-    bytes_per_s = phase.dram_bytes / duration_s
-    core_w = model.core_w(sm_mhz, model.core.busy_clock_w_per_ghz + unit.w_per_ghz * compute_s / duration_s)
-    power_w = model.context_idle_w(sm_mhz, mem_mhz) + core_w + model.memory.j_per_byte * bytes_per_s
+def _work(model: GpuModel, phases: Sequence[Phase], sm_mhz: Floats, mem_mhz: int) -> _Rows:
+    times = phase_times(model, phases, sm_mhz, mem_mhz=mem_mhz)
+    power_w = model.awake_w(sm_mhz, mem_mhz) + kernel_w(model, phases, sm_mhz, times=times)
     full_bytes_per_s = model.memory.bandwidth_bytes_per_s * mem_mhz / model.default_mem_mhz
-    return _Row(duration_s, power_w, np.minimum(bytes_per_s / full_bytes_per_s, 1.0), 1.0)
+    bytes_per_s = column(phase.dram_bytes for phase in phases) / times.duration_s
+    return _Rows(times.duration_s, power_w, np.minimum(bytes_per_s / full_bytes_per_s, 1.0), np.ones(len(phases)))
 
 
-def smooth_maximum(first: Floats, second: Floats, p: float) -> Floats:
-    """The p-norm of two times, element by element: no less than the larger and no more than 2^(1/p) of it."""
-    larger, smaller = np.maximum(first, second), np.minimum(first, second)
-    ratio = np.divide(smaller, larger, out=np.zeros_like(larger), where=larger > 0)
-    return np.asarray(larger * (1.0 + ratio**p) ** (1.0 / p))
+def _waits(model: GpuModel, duration_s: Floats, sm_mhz: Floats, mem_mhz: int) -> _Rows:
+    power_w = np.broadcast_to(model.awake_w(sm_mhz, mem_mhz), duration_s.shape)
+    return _Rows(duration_s, power_w, np.zeros_like(duration_s), np.zeros(len(duration_s)))
 
 
-def bandwidth_bytes_per_s(model: GpuModel, sm_mhz: Floats, mem_mhz: int) -> Floats:
-    """(clocks,): the memory bandwidth that good kernels reach: what the memory gives, or the way to it lets through."""
-    memory = model.memory
-    best = memory.bandwidth_bytes_per_s * memory.efficiency
-    way = best * (sm_mhz / memory.knee_mhz) ** memory.knee_exponent
-    return np.asarray(np.minimum(best * mem_mhz / model.default_mem_mhz, way))
+def _order(workload: Workload, working: Sequence[Phase], waiting: Sequence[Phase]) -> list[int]:
+    """Where each row of the table stands in the rows of all work followed by those of all waits."""
+    order: list[int] = []
+    work, wait = iter(range(len(working))), iter(range(len(working), len(working) + len(waiting)))
+    for phase in workload.phases:
+        if phase.flops or phase.dram_bytes or phase.launches:
+            order.append(next(work))
+        if phase.host_stall_s:
+            order.append(next(wait))
+    return order
+
+
+def _joined(first: _Rows, second: _Rows, order: list[int]) -> _Rows:
+    return _Rows(
+        np.concatenate([first.duration_s, second.duration_s])[order],
+        np.concatenate([first.power_w, second.power_w])[order],
+        np.concatenate([first.mem_util, second.mem_util])[order],
+        np.concatenate([first.sm_util, second.sm_util])[order],
+    )

@@ -18,6 +18,17 @@ from wattune.physics.operating_point import OperatingPoint
 MEMORY_S = 1.5
 
 
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A moment in which nothing runs, as while a new clock takes over, and what is drawn meanwhile."""
+
+    seconds: float = 0.0
+    power_w: float = 0.0
+
+
+NO_STALL = Stall()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
     """A stretch of time in which load and clock do not change."""
@@ -97,26 +108,37 @@ class Timeline:
         stretch = self.now
         return stretch.start_s + (iterations - stretch.whole) * stretch.cycle.iteration_s - stretch.offset_s
 
-    def changed(self, time_s: float, *, load: Hashable, point: OperatingPoint, cycle: Cycle) -> Timeline:
+    def changed(
+        self, time_s: float, *, load: Hashable, point: OperatingPoint, cycle: Cycle, stall: Stall = NO_STALL
+    ) -> Timeline:
         """The timeline in which this load plays from `time_s` on, taken up where it stands if it plays already."""
         old = self.now
         offset_s = whole = 0.0
         if load == old.load:
             if cycle == old.cycle and point == old.point:
                 return self
-            position = old.cycle.position(old.offset_s + time_s - old.start_s)
+            position = old.cycle.position(old.offset_s + max(time_s - old.start_s, 0.0))
             offset_s, whole = cycle.offset_s(position), old.whole + position.whole
-        new = Stretch(
+        at_start, temperature_c = self.totals(time_s), self.temperature_c(time_s)
+        waiting = Stretch(
             start_s=time_s,
-            at_start=self.totals(time_s),
-            temperature_c=self.temperature_c(time_s),
+            at_start=at_start,
+            temperature_c=temperature_c,
+            load=load,
+            point=point,
+            cycle=Cycle.steady(stall.power_w),
+        )
+        new = Stretch(
+            start_s=time_s + stall.seconds,
+            at_start=at_start.plus(Totals(stall.power_w * stall.seconds, 0.0, 0.0)),
+            temperature_c=temperature_c,
             load=load,
             point=point,
             cycle=cycle,
             offset_s=offset_s,
             whole=whole,
         )
-        return Timeline(self.thermal, (*self._recent(time_s), new))
+        return Timeline(self.thermal, (*self._recent(time_s), *((waiting,) if stall.seconds else ()), new))
 
     def _recent(self, time_s: float) -> tuple[Stretch, ...]:
         """The stretches that a sensor may still see after `time_s`."""

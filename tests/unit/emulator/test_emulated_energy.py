@@ -187,15 +187,16 @@ class _BruteForce:
 
 
 @pytest.mark.parametrize("name", catalog_names())
-@pytest.mark.parametrize("setting", [Setting(), Setting(sm_mhz=900), Setting(power_limit_w=120.0)])
-def test_it_is_the_same_gpu_as_the_simulated_one(name, setting, emulated_node):
+@pytest.mark.parametrize("knob", ["nothing", "core clock", "power limit"])
+def test_it_is_the_same_gpu_as_the_simulated_one(name, knob, emulated_node):
     model, workload = load_model(name), make_workload("resnet50")
+    limits = model.power_limits
     simulated, node = SimulatedGpu(model), emulated_node(name)
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     setting = Setting(
-        max(mhz for mhz in model.clocks[0].sm_mhz if mhz <= 900) if setting.sm_mhz else None,
-        power_limit_w=setting.power_limit_w,
+        max(mhz for mhz in model.clocks[0].sm_mhz if mhz <= 900) if knob == "core clock" else None,
+        power_limit_w=(limits.min_w + limits.max_w) / 2 if knob == "power limit" and limits else None,
     )
     simulated.apply(setting)
     if setting.sm_mhz:

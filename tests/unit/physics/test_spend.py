@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from wattune.core.errors import InputError
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import load_model
-from wattune.physics.spend import bandwidth_bytes_per_s, smooth_maximum, tabulate
+from wattune.physics.spend import tabulate
+from wattune.physics.timing import bandwidth_bytes_per_s, smooth_maximum
 
 A100 = load_model("a100")
 
@@ -36,10 +39,11 @@ def test_launches_take_time_at_every_clock() -> None:
 
 def test_a_stall_is_a_row_of_its_own_at_context_idle() -> None:
     phase = Phase(name="p", dram_bytes=1e9, host_stall_s=0.25)
-    table = tabulate(A100, Workload(name="w", phases=(phase,)))[0]
+    table = tabulate(A100, Workload(name="w", phases=(phase,)), temperature_c=60.0)[0]
+    clocks_mhz = np.array(table.sm_mhz, dtype=float)
     assert table.duration_s.shape == (2, 81)
     assert table.duration_s[1] == pytest.approx(np.full(81, 0.25))
-    assert table.power_w[1] == pytest.approx(A100.context_idle_w(np.array(table.sm_mhz, dtype=float), 1215))
+    assert table.power_w[1] == pytest.approx(A100.awake_w(clocks_mhz, 1215) + A100.leak_w(clocks_mhz, 60.0))
     assert table.sm_util.tolist() == [1.0, 0.0]
 
 
@@ -59,4 +63,35 @@ def test_a_low_core_clock_limits_the_bandwidth_whatever_the_memory_clock() -> No
     low = np.array([210.0])
     assert bandwidth_bytes_per_s(model, low, 9501) == pytest.approx(bandwidth_bytes_per_s(model, low, 5001))
     high = np.array([2055.0])
-    assert bandwidth_bytes_per_s(model, high, 5001)[0] == pytest.approx(912e9 * 0.88 * 5001 / 9501)
+    assert bandwidth_bytes_per_s(model, high, 5001)[0] == pytest.approx(912e9 * 0.85 * 5001 / 9501)
+
+
+def test_a_slow_host_makes_the_gpu_wait_and_no_longer_than_it_must() -> None:
+    phase = Phase(name="p", flops=1e13, pipe=Pipe.FP16)
+    alone = tabulate(A100, Workload(name="w", phases=(phase,)))[0]
+    host_s = float(alone.iteration_s[40])
+    waiting = tabulate(A100, Workload(name="w", phases=(phase,), loading_s=host_s))[0]
+    assert waiting.iteration_s == pytest.approx(np.maximum(alone.iteration_s, host_s), abs=1e-8)
+    assert waiting.mean_power_w[-1] < alone.mean_power_w[-1]
+    assert waiting.sm_util.tolist() == [1.0, 0.0]
+
+
+def test_powers_hold_the_leakage_of_the_settled_temperature() -> None:
+    load = Workload(name="w", phases=(Phase(name="p", flops=1e13, pipe=Pipe.FP16),))
+    settled = tabulate(A100, load)[0]
+    for column in (0, 40, 80):
+        warm_c = A100.thermal.steady_c(float(settled.mean_power_w[column]))
+        if warm_c < A100.thermal.slowdown_c:
+            same = tabulate(A100, load, temperature_c=warm_c)[0]
+            assert same.mean_power_w[column] == pytest.approx(settled.mean_power_w[column], rel=1e-6)
+    cold = tabulate(A100, load, temperature_c=30.0)[0]
+    assert np.all(cold.power_w < settled.power_w)
+
+
+def test_a_byte_costs_on_its_way_through_the_cache_by_the_voltage() -> None:
+    model = replace(A100, core=replace(A100.core, busy_clock_w_per_ghz=1e-9, leak_w=1e-9))
+    free = replace(model, memory=replace(model.memory, l2_j_per_byte=0.0))
+    load = Workload(name="w", phases=(Phase(name="p", dram_bytes=1e12),))
+    extra_j = tabulate(model, load)[0].iteration_j - tabulate(free, load)[0].iteration_j
+    assert extra_j[0] == pytest.approx(1e12 * 15e-12, rel=1e-3)
+    assert extra_j[-1] == pytest.approx(1e12 * 15e-12 * A100.core.voltage_ratio**2, rel=1e-3)

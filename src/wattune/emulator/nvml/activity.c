@@ -30,14 +30,15 @@ EXPORT ret_t nvmlDeviceGetTemperatureV(handle_t handle, struct temperature_v1 *t
     return call_end(&call, SUCCESS);
 }
 
-/* Shutdown, slowdown, memory and GPU maximum. Usual figures of data-centre parts; nothing here ever reaches them. */
+/* Shutdown, slowdown, memory and GPU maximum. The last is the one that the part keeps; the others lie above it as far as
+ * on an A100. */
 EXPORT ret_t nvmlDeviceGetTemperatureThreshold(handle_t handle, unsigned int kind, unsigned int *temperature_c)
 {
-    static const unsigned int THRESHOLDS_C[] = {92, 89, 95, 85};
+    static const unsigned int ABOVE_C[] = {7, 4, 10, 0};
     BEGIN(device, nvmlDeviceGetTemperatureThreshold, handle, kind < 8 && temperature_c != NULL);
-    if (kind >= sizeof THRESHOLDS_C / sizeof *THRESHOLDS_C)
+    if (kind >= sizeof ABOVE_C / sizeof *ABOVE_C)
         return NOT_SUPPORTED;
-    *temperature_c = THRESHOLDS_C[kind];
+    *temperature_c = (unsigned int)lround(call.device->slowdown_c) + ABOVE_C[kind];
     return SUCCESS;
 }
 

@@ -224,7 +224,8 @@ static unsigned long long reasons_of(const struct device *device)
     const struct segment *segment = model_segment(device);
     if (segment->mode != MODE_LOAD)
         return REASON_IDLE;
-    return (segment->capped ? REASON_POWER_CAP : 0u) | (segment->limited ? REASON_CLOCKS_SETTING : 0u);
+    return (segment->capped ? REASON_POWER_CAP : 0u) | (segment->hot ? REASON_THERMAL : 0u) |
+           (segment->limited ? REASON_CLOCKS_SETTING : 0u);
 }
 
 EXPORT ret_t nvmlDeviceGetCurrentClocksThrottleReasons(handle_t handle, unsigned long long *reasons)
@@ -244,14 +245,14 @@ EXPORT ret_t nvmlDeviceGetCurrentClocksEventReasons(handle_t handle, unsigned lo
 EXPORT ret_t nvmlDeviceGetSupportedClocksThrottleReasons(handle_t handle, unsigned long long *reasons)
 {
     BEGIN(device, nvmlDeviceGetSupportedClocksThrottleReasons, handle, reasons != NULL);
-    *reasons = REASON_IDLE | REASON_CLOCKS_SETTING | REASON_POWER_CAP;
+    *reasons = REASON_IDLE | REASON_CLOCKS_SETTING | REASON_POWER_CAP | REASON_THERMAL;
     return SUCCESS;
 }
 
 EXPORT ret_t nvmlDeviceGetSupportedClocksEventReasons(handle_t handle, unsigned long long *reasons)
 {
     BEGIN(device, nvmlDeviceGetSupportedClocksEventReasons, handle, reasons != NULL);
-    *reasons = REASON_IDLE | REASON_CLOCKS_SETTING | REASON_POWER_CAP;
+    *reasons = REASON_IDLE | REASON_CLOCKS_SETTING | REASON_POWER_CAP | REASON_THERMAL;
     return SUCCESS;
 }
 

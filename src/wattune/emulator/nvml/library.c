@@ -117,6 +117,7 @@ ret_t call_locked(struct call *call, enum function function, handle_t handle, in
         return status;
     node_lock(call->node);
     call->now_ns = node_now(call->node); /* again, because time must not run backwards between callers */
+    switching_settle(call->device, call->now_ns);
     return SUCCESS;
 }
 
@@ -130,6 +131,7 @@ ret_t call_change(struct call *call, enum function function, handle_t handle, in
         return NO_PERMISSION;
     node_lock(call->node);
     call->now_ns = node_now(call->node);
+    switching_settle(call->device, call->now_ns);
     return SUCCESS;
 }
 
@@ -141,7 +143,7 @@ ret_t call_end(struct call *call, ret_t status)
 
 ret_t call_changed(struct call *call)
 {
-    model_refresh(call->device, call->now_ns);
+    switching_ask(call->device, call->now_ns);
     return call_end(call, SUCCESS);
 }
 

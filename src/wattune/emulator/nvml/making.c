@@ -58,7 +58,7 @@ EXPORT void wattuneNodePublish(struct node *node)
 {
     for (uint32_t index = 0; index < node->devices; index++) {
         struct device *device = &node->device[index];
-        device->lost_ns = NEVER;
+        device->lost_ns = device->due_ns = NEVER;
         device->power_limit_w = device->limit_default_w;
         model_start(device);
     }
@@ -106,7 +106,8 @@ static const struct {
       MEMBER(has_counter),      MEMBER(has_ecc),          MEMBER(has_fan),
       MEMBER(keeps_mem_clock),  MEMBER(counter_start_j),  MEMBER(counter_period_s),
       MEMBER(counter_window_s), MEMBER(power_period_s),   MEMBER(power_window_s),
-      MEMBER(average_window_s),
+      MEMBER(average_window_s), MEMBER(slowdown_c),       MEMBER(offset_w),
+      MEMBER(sm_wait_s),        MEMBER(mem_wait_s),       MEMBER(wait_spread),
 };
 
 EXPORT int wattuneDescribeText(struct node *node, unsigned int device, const char *name, const char *value)

@@ -202,7 +202,7 @@ int64_t model_time_until(const struct device *device, int64_t now_ns, double ite
 static int is_same(const struct segment *a, const struct segment *b)
 {
     return a->mode == b->mode && a->row == b->row && a->column == b->column && a->generation == b->generation &&
-           a->capped == b->capped && a->limited == b->limited;
+           a->capped == b->capped && a->limited == b->limited && a->hot == b->hot;
 }
 
 /* Where the new segment takes up the load that the old one was playing. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 
 /* One memory clock of a load; tables are (phases, columns), one phase after another. */
 static void fill_row(struct load *load, uint32_t row, uint32_t columns, const double *duration_s,
@@ -38,23 +39,34 @@ static void fill_load(struct load *load, const struct device *device, const doub
         load->share[phase] = fastest[phase].time_s / fastest[load->phases].time_s;
 }
 
+/* The time of the node, by which every clock has taken over that was due. */
+static int64_t settled(struct node *node, struct device *device)
+{
+    int64_t now_ns = node_now(node);
+    switching_settle(device, now_ns);
+    return now_ns;
+}
+
 /* Plays a load from now on, from the beginning of an iteration. */
 EXPORT int wattunePlay(struct node *node, unsigned int index, unsigned int phases, const double *duration_s,
-                       const double *power_w, const double *sm_util, const double *mem_util)
+                       const double *power_w, const double *sm_util, const double *mem_util, const double *limited_w)
 {
     struct device *device = &node->device[index];
     if (phases == 0 || phases > MAX_PHASES)
         return INVALID_ARGUMENT;
     node_lock(node);
+    int64_t now_ns = settled(node, device);
     uint32_t slot = (device->slot + 1) % LOAD_SLOTS;
     struct load *load = &device->load[slot];
     load->generation = 0; /* nobody may look into it until it is whole */
     load->phases = phases;
     fill_load(load, device, duration_s, power_w, sm_util, mem_util);
+    for (uint32_t row = 0; row < device->rows; limited_w += device->row[row++].columns)
+        memcpy(load->limited_w[row], limited_w, device->row[row].columns * sizeof *limited_w);
     load->generation = device->load[device->slot].generation + 1;
     device->slot = slot;
     device->mode = MODE_LOAD;
-    model_refresh(device, node_now(node));
+    model_refresh(device, now_ns);
     node_unlock(node);
     return SUCCESS;
 }
@@ -63,8 +75,9 @@ EXPORT int wattunePlay(struct node *node, unsigned int index, unsigned int phase
 EXPORT void wattuneIdle(struct node *node, unsigned int device, int context)
 {
     node_lock(node);
+    int64_t now_ns = settled(node, &node->device[device]);
     node->device[device].mode = context ? MODE_CONTEXT : MODE_IDLE;
-    model_refresh(&node->device[device], node_now(node));
+    model_refresh(&node->device[device], now_ns);
     node_unlock(node);
 }
 
@@ -122,7 +135,7 @@ EXPORT void wattuneAdvance(struct node *node, int64_t nanoseconds)
 EXPORT double wattuneTruthJ(struct node *node, unsigned int device)
 {
     node_lock(node);
-    double energy_j = model_totals(&node->device[device], node_now(node)).energy_j;
+    double energy_j = model_totals(&node->device[device], settled(node, &node->device[device])).energy_j;
     node_unlock(node);
     return energy_j;
 }
@@ -130,16 +143,20 @@ EXPORT double wattuneTruthJ(struct node *node, unsigned int device)
 EXPORT double wattuneIterations(struct node *node, unsigned int device)
 {
     node_lock(node);
-    double iterations = model_iterations(&node->device[device], node_now(node));
+    double iterations = model_iterations(&node->device[device], settled(node, &node->device[device]));
     node_unlock(node);
     return iterations;
 }
 
-/* Nanoseconds until that many iterations are done at the present clock; INT64_MAX where no load plays. */
+/* Nanoseconds until that many iterations are done at the present clock, or until a clock takes over before that;
+ * INT64_MAX where no load plays. */
 EXPORT int64_t wattuneUntilNs(struct node *node, unsigned int device, double iterations)
 {
     node_lock(node);
-    int64_t left_ns = model_time_until(&node->device[device], node_now(node), iterations);
+    int64_t now_ns = settled(node, &node->device[device]), due_ns = node->device[device].due_ns;
+    int64_t left_ns = model_time_until(&node->device[device], now_ns, iterations);
+    if (left_ns != NEVER && due_ns != NEVER && left_ns > due_ns - now_ns)
+        left_ns = due_ns - now_ns;
     node_unlock(node);
     return left_ns;
 }

@@ -24,7 +24,7 @@ static int64_t refresh_at(int64_t time_ns, double period_s)
 }
 
 /* -1 to 1, always the same for the same refresh of the same part (splitmix64). */
-static double noise(const struct device *device, int64_t time_ns, int64_t salt)
+double sensor_noise(const struct device *device, int64_t time_ns, int64_t salt)
 {
     uint64_t bits = (uint64_t)time_ns * 31 + (uint64_t)salt;
     for (const char *at = device->uuid; *at; at++)
@@ -43,8 +43,8 @@ double sensor_power_w(const struct device *device, int64_t time_ns, double windo
     int64_t start_ns = end_ns - to_ns(window_s);
     double energy_j = model_totals(device, end_ns).energy_j - model_totals(device, start_ns).energy_j;
     double spread_w = device->noise_w * 1.7320508075688772; /* a uniform spread whose deviation is noise_w */
-    double shown_w = device->gain * energy_j / ((double)(end_ns - start_ns) * NS);
-    return fmax(shown_w + spread_w * noise(device, end_ns, end_ns - start_ns), 0);
+    double shown_w = device->gain * energy_j / ((double)(end_ns - start_ns) * NS) + device->offset_w;
+    return fmax(shown_w + spread_w * sensor_noise(device, end_ns, end_ns - start_ns), 0);
 }
 
 /* What a sensor that looks only at the end of each period adds up from one refresh to another, scaled to the period. */
@@ -84,7 +84,8 @@ double sensor_energy_j(struct device *device, int64_t now_ns)
     sensor_catch_up(device, now_ns);
     double energy_j = device->counter_period_s > 0 ? device->counted[device->counted_at].energy_j
                                                    : model_totals(device, now_ns).energy_j;
-    return device->counter_start_j + device->gain * energy_j;
+    double at_s = (double)refresh_at(now_ns, device->counter_period_s) * NS;
+    return device->counter_start_j + device->gain * energy_j + device->offset_w * at_s;
 }
 
 /* Shares of the last window in which kernels ran and in which the memory was busy, 0 to 1. */

@@ -26,7 +26,7 @@ enum {
 };
 
 #define NODE_MAGIC 0x65646f6e74746177ULL /* "wattnode" */
-#define NODE_VERSION 1u
+#define NODE_VERSION 3u
 #define NEVER INT64_MAX
 
 enum mode { MODE_IDLE, MODE_CONTEXT, MODE_LOAD };
@@ -46,6 +46,7 @@ struct load {
     uint32_t phases;
     double share[MAX_PHASES + 1]; /* of an iteration that is done at each phase's end, 0 to 1, whatever the clock */
     struct totals end[MAX_ROWS][MAX_COLUMNS][MAX_PHASES + 1];
+    double limited_w[MAX_ROWS][MAX_COLUMNS]; /* what power limits act on */
 };
 
 struct segment {
@@ -58,7 +59,7 @@ struct segment {
     double offset_s;      /* time into that iteration, at this segment's clock */
     uint64_t generation;  /* of the load that plays */
     uint32_t mode, row, column, slot;
-    uint32_t capped, limited; /* the power cap bites; a lock or an applications clock bites */
+    uint32_t capped, limited, hot; /* the power cap bites; a lock or applications clock bites; the heat does */
 };
 
 struct row {
@@ -78,18 +79,24 @@ struct counted {
     double energy_j;
 };
 
+/* The clocks that were asked for; 0 where nothing was. */
+struct clocks {
+    uint32_t min_mhz, max_mhz, mem_max_mhz, app_sm_mhz, app_mem_mhz;
+};
+
 struct device {
     /* what it is: written before the node is published, constant afterwards */
     char name[TEXT], uuid[TEXT], serial[TEXT], bus_id[TEXT];
     uint32_t rows;
     struct row row[MAX_ROWS]; /* the highest memory clock first */
-    double idle_w, ambient_c, resistance_k_per_w, tau_s, noise_w, gain;
+    double idle_w, ambient_c, resistance_k_per_w, tau_s, slowdown_c, noise_w, gain, offset_w;
     double limit_min_w, limit_default_w, limit_max_w;
     double memory_bytes, reserved_bytes, cores, bus_width_bits;
     double architecture, brand, cuda_major, cuda_minor, pci_device_id;
     double can_limit_power, can_lock_sm, can_lock_mem, has_counter, has_ecc, has_fan, keeps_mem_clock;
     double counter_start_j, counter_period_s, counter_window_s; /* a window of 0: the counter misses nothing */
     double power_period_s, power_window_s, average_window_s;    /* an average of 0: the part has none */
+    double sm_wait_s, mem_wait_s, wait_spread;                  /* until new clocks take over: medians and spread */
 
     /* what was asked of it: 0 where nothing was */
     double power_limit_w;
@@ -97,6 +104,11 @@ struct device {
     uint32_t persistence;
     int32_t fault;
     int64_t lost_ns;
+
+    /* what of that is in force, and when the rest will be */
+    struct clocks held;
+    int64_t due_ns;
+    uint64_t changes;
 
     /* what it does */
     uint32_t mode, slot; /* the slot of the load that plays or played last */
@@ -134,6 +146,10 @@ void node_unlock(struct node *node);
 /* clock_choice.c: fills in mode, clocks and why they are what they are */
 void clock_decide(const struct device *device, struct segment *segment);
 
+/* switching.c: call with the node locked */
+void switching_ask(struct device *device, int64_t now_ns);
+void switching_settle(struct device *device, int64_t now_ns);
+
 /* model.c: call with the node locked */
 void model_start(struct device *device);
 void model_refresh(struct device *device, int64_t now_ns);
@@ -145,6 +161,7 @@ double model_iterations(const struct device *device, int64_t now_ns);
 int64_t model_time_until(const struct device *device, int64_t now_ns, double iterations);
 
 /* sensor.c: call with the node locked */
+double sensor_noise(const struct device *device, int64_t time_ns, int64_t salt);
 double sensor_power_w(const struct device *device, int64_t time_ns, double window_s);
 double sensor_energy_j(struct device *device, int64_t now_ns);
 void sensor_catch_up(struct device *device, int64_t now_ns);

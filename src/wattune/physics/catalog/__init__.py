@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from wattune.core.errors import DeviceNotFound
 from wattune.physics.catalog.parse import parse_model
@@ -13,7 +15,7 @@ from wattune.physics.gpu_model import GpuModel
 
 _FOLDER = Path(__file__).parent
 # Words that people put in front of a part's name.
-_MAKERS = ("nvidia", "geforce", "tesla", "quadro", "rtx")
+_MAKERS = ("nvidia", "amd", "instinct", "geforce", "tesla", "quadro", "rtx")
 
 
 def catalog_names() -> tuple[str, ...]:
@@ -27,8 +29,15 @@ def load_model(name: str) -> GpuModel:
 
 
 def sources(name: str) -> tuple[Sourced, ...]:
-    """Every number of a GPU with its mark and source."""
-    return _sheet(_key(name)).all_sourced()
+    """Every value of a GPU with its mark and source, its clocks first."""
+    sheet = _sheet(_key(name))
+    clocks = (sheet.marked("clocks", entry, _span(entry)) for entry in sheet.tables("clocks"))
+    return (*clocks, *sheet.all_sourced())
+
+
+def _span(entry: Mapping[str, Any]) -> str:
+    span = entry["sm_mhz"]
+    return f"memory {entry['mem_mhz']} MHz, core {span['lowest']} to {span['highest']} MHz in {span['count']}"
 
 
 def read_model(file: Path) -> GpuModel:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from wattune.core.gpu_spec import ClockTable, PowerLimits, Sensors, Switching
 from wattune.core.workload import Pipe
 from wattune.physics.catalog.sheet import Sheet
-from wattune.physics.gpu_model import ArithmeticUnit, CorePhysics, GpuModel, MemoryPhysics, Thermal
+from wattune.physics.catalog.values import optional, optional_from
+from wattune.physics.gpu_model import GpuModel
+from wattune.physics.gpu_parts import (
+    ArithmeticUnit,
+    ClockChange,
+    CorePhysics,
+    LinkPhysics,
+    MemoryPhysics,
+    SwitchingPhysics,
+    Thermal,
+)
 
 _SPAN = ("lowest", "highest", "count")
+
+# A lognormal wait whose 99th percentile is five times its median; recalled from measurements of several parts.
+_WAIT_SPREAD = 0.69
 
 
 def parse_model(sheet: Sheet) -> GpuModel:
@@ -22,13 +36,14 @@ def parse_model(sheet: Sheet) -> GpuModel:
         architecture=sheet.text("architecture"),
         clocks=clocks,
         power_limits=_power_limits(sheet),
+        default_limit_w=sheet.number("board.power_limit_default_w"),
         can_lock_mem=sheet.flag("board.can_lock_mem"),
         sensors=Sensors(
-            sheet.number("sensors.counter_period_s"),
+            optional(sheet, "sensors.counter_period_s", None),
             sheet.number("sensors.power_period_s"),
             sheet.number("sensors.power_window_s"),
         ),
-        switching=Switching(_optional(sheet, "switching.sm_s"), _optional(sheet, "switching.mem_s")),
+        switching=Switching(optional(sheet, "switching.sm_s", None), optional(sheet, "switching.mem_s", None)),
         idle_w=sheet.number("board.idle_w"),
         memory_bytes=sheet.whole("board.memory_bytes"),
         sms=sheet.whole("board.sms"),
@@ -41,6 +56,10 @@ def parse_model(sheet: Sheet) -> GpuModel:
         core=_core(sheet, clocks[0].sm_mhz[-1]),
         launch_s=sheet.number("time.launch_us") * 1e-6,
         smoothness=sheet.number_from("time.smoothness", 1.0),
+        offset_w=_offset_w(sheet),
+        has_counter=sheet.has("sensors.counter_period_s"),
+        change=_change(sheet),
+        link=_link(sheet),
     )
 
 
@@ -73,7 +92,10 @@ def _count(sheet: Sheet, key: str, value: Any) -> int:
     return value
 
 
-def _power_limits(sheet: Sheet) -> PowerLimits:
+def _power_limits(sheet: Sheet) -> PowerLimits | None:
+    """The limits that may be set; a part of which nobody may set any names its default alone."""
+    if not sheet.has("board.power_limit_min_w") and not sheet.has("board.power_limit_max_w"):
+        return None
     min_w, default_w, max_w = (sheet.number(f"board.power_limit_{part}_w") for part in ("min", "default", "max"))
     if not min_w <= default_w <= max_w:
         raise sheet.wrong("board.power_limit_default_w", f"lies outside of {min_w:g} to {max_w:g} W")
@@ -85,6 +107,7 @@ def _thermal(sheet: Sheet) -> Thermal:
         sheet.number("thermal.ambient_c", above=-100, most=100),
         sheet.number("thermal.resistance_k_per_w"),
         sheet.number("thermal.tau_s"),
+        optional(sheet, "thermal.slowdown_c", inf),
     )
 
 
@@ -112,6 +135,7 @@ def _memory(sheet: Sheet) -> MemoryPhysics:
         knee_exponent=sheet.number("memory.knee_exponent", most=2.0),
         idle_w=sheet.number("memory.idle_w"),
         j_per_byte=sheet.number("memory.pj_per_byte") * 1e-12,
+        l2_j_per_byte=optional_from(sheet, "memory.l2_pj_per_byte", 0.0) * 1e-12,
     )
 
 
@@ -128,8 +152,28 @@ def _core(sheet: Sheet, max_mhz: int) -> CorePhysics:
         leak_w=sheet.number("core.leak_w"),
         idle_clock_w_per_ghz=sheet.number("core.idle_clock_w_per_ghz"),
         busy_clock_w_per_ghz=sheet.number("core.busy_clock_w_per_ghz"),
+        leak_per_k=optional_from(sheet, "core.leak_per_k", 0.0, most=0.05),
+        leak_at_c=optional(sheet, "core.leak_at_c", 60.0),
     )
 
 
-def _optional(sheet: Sheet, key: str) -> float | None:
-    return sheet.number(key) if sheet.has(key) else None
+def _offset_w(sheet: Sheet) -> float:
+    key = "sensors.offset_w"
+    return sheet.number(key, above=-100.0, most=100.0) if sheet.has(key) else 0.0
+
+
+def _change(sheet: Sheet) -> SwitchingPhysics:
+    spread = optional_from(sheet, "switching.spread", _WAIT_SPREAD, most=3.0)
+    sm_stall_s, mem_stall_s = (optional_from(sheet, f"switching.{knob}_stall_s", 0.0) for knob in ("sm", "mem"))
+    return SwitchingPhysics(ClockChange(sm_stall_s, spread), ClockChange(mem_stall_s, spread))
+
+
+def _link(sheet: Sheet) -> LinkPhysics | None:
+    if not sheet.has("link"):
+        return None
+    return LinkPhysics(
+        sheet.text("link.kind"),
+        bytes_per_s=sheet.number("link.gb_per_s") * 1e9,
+        sm_bytes_per_s=sheet.number("link.sm_gb_per_s") * 1e9,
+        j_per_byte=sheet.number("link.pj_per_byte") * 1e-12,
+    )

@@ -1,0 +1,145 @@
+"""A GPU of the catalogue, fitted to a user's own sweep with the very model that simulates it.
+
+Workloads whose phases are known (networks that wattune can make) say something of rates and of powers. Of others,
+arithmetic, traffic and waiting are fitted too, as one phase; they still say how power rises with the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from wattune.core.workload import Phase, Pipe, Workload
+from wattune.physics.fit.model_parameters import Parameter, parameters_of, with_values
+from wattune.physics.fit.prior import Estimate, Prior, most_likely
+from wattune.physics.fit.sweep_points import SweepPoint
+from wattune.physics.gpu_model import GpuModel
+from wattune.physics.load_table import Floats, LoadTable
+from wattune.physics.spend import tabulate
+
+_TIME_SD = 0.01
+_POWER_SD = 0.01
+"""Careful sweeps repeat to about 1 %."""
+
+_UNKNOWN = (Prior(-0.5, 1.0), Prior(-0.9, 1.0), Prior(-3.0, 1.0))
+"""Arithmetic, traffic and waiting of an unknown workload, each as the logarithm of its share of the shortest time."""
+
+
+class FittedParameter(NamedTuple):
+    """A number before and after, with its standard deviation."""
+
+    key: str
+    before: float
+    value: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelFit:
+    """The fitted GPU and what it says of every point of the sweep."""
+
+    model: GpuModel
+    workloads: Mapping[str, Workload]
+    parameters: tuple[FittedParameter, ...]
+    points: tuple[SweepPoint, ...]
+    time_s: Floats
+    power_w: Floats
+    before_time_s: Floats | None
+    """By the catalogue; None where a workload's work was not known before."""
+    before_power_w: Floats | None
+
+
+def fit_model(model: GpuModel, points: Sequence[SweepPoint], known: Mapping[str, Workload]) -> ModelFit:
+    """The most likely GPU, given the sweep and the phases of those workloads that are known."""
+    problem = _Problem(model, tuple(points), dict(known))
+    estimate = most_likely(problem.errors, problem.priors)
+    time_s, power_w = problem.predict(estimate.values)
+    before = spent(model, known, points) if len(problem.unknown) == 0 else (None, None)
+    return ModelFit(
+        model=problem.model_of(estimate.values),
+        workloads=problem.workloads_of(estimate.values),
+        parameters=problem.fitted(estimate),
+        points=problem.points,
+        time_s=time_s,
+        power_w=power_w,
+        before_time_s=before[0],
+        before_power_w=before[1],
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Problem:
+    model: GpuModel
+    points: tuple[SweepPoint, ...]
+    known: dict[str, Workload]
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(point.workload for point in self.points if point.workload not in self.known))
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        pipes = {phase.pipe for workload in self.known.values() for phase in workload.phases if phase.flops}
+        return parameters_of(self.model, pipes | ({Pipe.FP32} if self.unknown else set()))
+
+    @property
+    def priors(self) -> tuple[Prior, ...]:
+        return (*(parameter.prior for parameter in self.parameters), *_UNKNOWN * len(self.unknown))
+
+    def model_of(self, values: Floats) -> GpuModel:
+        pairs = zip(self.parameters, values, strict=False)
+        return with_values(self.model, {parameter.key: parameter.value(value) for parameter, value in pairs})
+
+    def workloads_of(self, values: Floats) -> dict[str, Workload]:
+        own = values[len(self.parameters) :].reshape(-1, len(_UNKNOWN))
+        made = {name: self._unknown(name, shares) for name, shares in zip(self.unknown, own, strict=True)}
+        return {**self.known, **made}
+
+    def _unknown(self, name: str, shares: Floats) -> Workload:
+        shortest_s = min(point.time_s for point in self.points if point.workload == name)
+        compute_s, memory_s, stall_s = np.exp(shares) * shortest_s
+        unit, memory = self.model.unit(Pipe.FP32), self.model.memory
+        phase = Phase(
+            name="all",
+            flops=float(compute_s * unit.flops(np.array([float(self.model.max_mhz)]))[0]),
+            dram_bytes=float(memory_s * memory.bandwidth_bytes_per_s * memory.efficiency),
+            host_stall_s=float(stall_s),
+        )
+        return Workload(name=name, phases=(phase,))
+
+    def predict(self, values: Floats) -> tuple[Floats, Floats]:
+        return spent(self.model_of(values), self.workloads_of(values), self.points)
+
+    def errors(self, values: Floats) -> Floats:
+        time_s, power_w = self.predict(values)
+        time = np.log(time_s / np.array([point.time_s for point in self.points])) / _TIME_SD
+        power = np.log(power_w / np.array([point.power_w for point in self.points])) / _POWER_SD
+        return np.concatenate([time, power])
+
+    def fitted(self, estimate: Estimate) -> tuple[FittedParameter, ...]:
+        rows = zip(self.parameters, estimate.values, estimate.sd, strict=False)
+        return tuple(
+            FittedParameter(parameter.key, parameter.base, parameter.value(value), parameter.value_sd(value, sd))
+            for parameter, value, sd in rows
+        )
+
+
+def spent(model: GpuModel, workloads: Mapping[str, Workload], points: Sequence[SweepPoint]) -> tuple[Floats, Floats]:
+    """Seconds and mean watts that the GPU takes at the setting of every point."""
+    tables = {name: tabulate(model, workload) for name, workload in workloads.items()}
+    spent = np.array([_at(model, tables[point.workload], point) for point in points])
+    return spent[:, 0], spent[:, 1]
+
+
+def _at(model: GpuModel, tables: tuple[LoadTable, ...], point: SweepPoint) -> tuple[float, float]:
+    """Between the clocks of the table, so that a limit moves the clock without steps."""
+    setting = point.setting
+    table = tables[0 if setting.mem_mhz is None else model.mem_clocks_mhz.index(setting.mem_mhz)]
+    clocks = np.array(table.sm_mhz, dtype=np.float64)
+    asked = clocks[-1] if setting.sm_mhz is None else float(setting.sm_mhz)
+    limit_w = model.default_limit_w if setting.power_limit_w is None else setting.power_limit_w
+    clock = min(asked, float(np.interp(limit_w, np.maximum.accumulate(table.mean_power_w), clocks)))
+    return float(np.interp(clock, clocks, table.iteration_s)), float(np.interp(clock, clocks, table.mean_power_w))

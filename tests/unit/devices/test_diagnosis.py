@@ -1,0 +1,111 @@
+"""Each thing that may be wrong with a machine gets a line and the command that mends it."""
+
+from dataclasses import replace
+
+import pytest
+
+from wattune.core.errors import ConfigError, DeviceNotFound, StoreError
+from wattune.devices.diagnosis import Facts, diagnose, gather
+from wattune.devices.journal import Entry, Journal, boot_id
+from wattune.devices.nvml.examine import DriverExam, GpuExam
+
+GOOD_GPU = GpuExam(0, "A100", limit_settable="yes", persistent=True)
+GOOD = Facts(
+    driver=DriverExam(version="570.1", gpus=(GOOD_GPU,)),
+    visible=None,
+    in_container=False,
+    has_sys_admin=True,
+    rapl_present=True,
+    rapl_readable=True,
+    compiler="/usr/bin/cc",
+    abandoned=(),
+    store_failure=None,
+)
+
+
+def with_gpu(facts=GOOD, **changes):
+    return replace(facts, driver=replace(facts.driver, gpus=(replace(GOOD_GPU, **changes),)))
+
+
+def test_a_machine_without_fault_has_none():
+    findings = diagnose(GOOD)
+    assert {finding.level for finding in findings} == {"ok"}
+    assert [finding.topic for finding in findings] == ["driver", "GPU 0", "CPU energy", "emulator", "journal", "store"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "topic", "level", "line", "fix"),
+    [
+        (
+            replace(GOOD, driver=DriverExam(failure=DeviceNotFound("no driver", hint="install it"))),
+            "driver",
+            "problem",
+            "no driver",
+            "install it",
+        ),
+        (replace(GOOD, driver=DriverExam(version="570.1")), "driver", "problem", "sees no GPU", "lspci"),
+        (with_gpu(lost="GPU is lost"), "GPU 0", "problem", "does not answer", "--gpu-reset"),
+        (with_gpu(limit_settable="no permission"), "GPU 0", "problem", "no permission", "sudo"),
+        (
+            with_gpu(replace(GOOD, in_container=True, has_sys_admin=False), limit_settable="no permission"),
+            "GPU 0",
+            "problem",
+            "lacks SYS_ADMIN",
+            "--cap-add SYS_ADMIN",
+        ),
+        (with_gpu(limit_settable="not supported"), "GPU 0", "note", "laptop", "--knob sm-clock"),
+        (with_gpu(mig=True), "GPU 0", "note", "MIG", "-mig 0"),
+        (with_gpu(persistent=False), "GPU 0", "note", "persistence mode", "-pm 1"),
+        (with_gpu(has_counter=False), "GPU 0", "note", "no energy counter", "10 s"),
+        (replace(GOOD, visible=""), "visible GPUs", "problem", "every GPU is hidden", "unset CUDA_VISIBLE_DEVICES"),
+        (replace(GOOD, rapl_readable=False), "CPU energy", "note", "only root may read it", "chmod a+r"),
+        (
+            replace(GOOD, rapl_readable=False, rapl_present=False),
+            "CPU energy",
+            "note",
+            "not measured",
+            "modprobe intel_rapl_msr",
+        ),
+        (replace(GOOD, compiler=None), "emulator", "note", "no C compiler", "apt install gcc"),
+        (replace(GOOD, abandoned=("nvml:GPU-1",)), "journal", "problem", "nvml:GPU-1", "wattune restore"),
+        (
+            replace(GOOD, abandoned=ConfigError("the journal is damaged", hint="remove it")),
+            "journal",
+            "problem",
+            "damaged",
+            "remove it",
+        ),
+        (
+            replace(GOOD, store_failure=StoreError("the disk is full", hint="free some space")),
+            "store",
+            "problem",
+            "the disk is full",
+            "free some space",
+        ),
+    ],
+)
+def test_each_fault_gets_a_line_and_a_fix(facts, topic, level, line, fix):
+    faults = [finding for finding in diagnose(facts) if finding.level != "ok"]
+    assert [(fault.topic, fault.level) for fault in faults] == [(topic, level)]
+    assert line in faults[0].line
+    assert fix in faults[0].fix
+
+
+def test_the_journal_of_a_dead_process_is_found_and_kept(tmp_path, emulated_node):
+    emulated_node("a100")
+    journal = Journal(tmp_path)
+    claim = journal.claim("GPU-1", label="GPU-1")
+    claim.write(Entry("GPU-1", "nvml:GPU-1", ("sm_clock",), {}, 1, boot_id()))
+    assert gather(state_dir=tmp_path, visible=None, store_failure=None).abandoned == ()
+    claim.release()
+    facts = gather(state_dir=tmp_path, visible=None, store_failure=None)
+    assert facts.abandoned == ("nvml:GPU-1",)
+    assert facts.driver.emulated
+    assert len(journal.entries()) == 1
+
+
+def test_a_damaged_journal_is_a_fact_too(tmp_path, emulated_node):
+    emulated_node("a100")
+    (tmp_path / "GPU-1.json").write_text("{")
+    facts = gather(state_dir=tmp_path, visible=None, store_failure=None)
+    assert isinstance(facts.abandoned, ConfigError)

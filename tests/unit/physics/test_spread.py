@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import numpy as np
+
+from wattune.physics.catalog import load_model
+from wattune.physics.spend import tabulate
+from wattune.physics.spread import FLOOR_VOLTAGE, KNEE, LEAKAGE, Chip, chip_of
+from wattune.workloads.catalog import make_workload
+
+A100 = load_model("a100")
+
+
+def test_chips_stay_within_the_published_spread_and_fill_it() -> None:
+    chips = [Chip.drawn(seed) for seed in range(400)]
+    for name, most in (("knee", KNEE), ("floor_voltage", FLOOR_VOLTAGE), ("leakage", LEAKAGE)):
+        values = np.array([getattr(chip, name) for chip in chips])
+        assert np.all(np.abs(values) <= most)
+        assert 0.35 * most < values.std() < 0.65 * most
+        assert abs(values.mean()) < 0.1 * most
+
+
+def test_a_seed_is_a_chip() -> None:
+    assert chip_of(A100, 7) == chip_of(A100, 7)
+    assert chip_of(A100, 7) != chip_of(A100, 8)
+    assert Chip().of(A100) == A100
+
+
+def test_the_same_work_costs_a_few_per_cent_more_or_less() -> None:
+    load = make_workload("resnet50")
+    energy_j = np.array([tabulate(chip_of(A100, seed), load)[0].iteration_j[60] for seed in range(40)])
+    time_s = tabulate(chip_of(A100, 1), load)[0].iteration_s
+    assert 0.005 < energy_j.std() / energy_j.mean() < 0.05
+    assert np.array_equal(time_s, tabulate(A100, load)[0].iteration_s)
