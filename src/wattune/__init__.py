@@ -1,6 +1,7 @@
 """wattune: train the same model for fewer joules.
 
-The names below are the public ones. They are imported when first used, so that `import wattune` costs next to nothing.
+The names below are the public ones; `docs/reference/python.md` says what each is. They are imported when first used, so
+that `import wattune` costs next to nothing.
 """
 
 from __future__ import annotations
@@ -11,58 +12,141 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "ConfigError": "wattune.core.errors",
     "Count": "wattune.core.reading",
     "Deadline": "wattune.core.objective",
+    "DeviceBusy": "wattune.core.errors",
+    "DeviceError": "wattune.core.errors",
+    "DeviceLost": "wattune.core.errors",
+    "DeviceNotFound": "wattune.core.errors",
     "EnergyDelay": "wattune.core.objective",
     "Frontier": "wattune.core.frontier",
+    "Gpu": "wattune.devices.gpu",
     "GpuSpec": "wattune.core.gpu_spec",
+    "Infeasible": "wattune.core.errors",
+    "InputError": "wattune.core.errors",
+    "Knob": "wattune.tuning.sweep",
     "LeastCost": "wattune.core.objective",
     "LeastEnergy": "wattune.core.objective",
     "Measurement": "wattune.core.measurement",
+    "NoPermission": "wattune.core.errors",
+    "NotSupported": "wattune.core.errors",
+    "Objective": "wattune.core.objective",
+    "Operation": "wattune.core.workgraph",
     "Phase": "wattune.core.workload",
+    "Pipe": "wattune.core.workload",
     "Plan": "wattune.core.plan",
+    "PlanError": "wattune.core.errors",
     "PowerBudget": "wattune.core.objective",
     "Reading": "wattune.core.reading",
+    "Sampler": "wattune.devices.sampler",
     "Setting": "wattune.core.setting",
+    "SettingRefused": "wattune.core.errors",
+    "SimulatedGpu": "wattune.devices.simulated",
+    "Span": "wattune.devices.meter",
+    "Step": "wattune.core.plan",
+    "StoreError": "wattune.core.errors",
+    "Throttle": "wattune.core.reading",
+    "Trace": "wattune.core.trace",
     "Trial": "wattune.core.trial",
     "WattuneError": "wattune.core.errors",
     "WorkGraph": "wattune.core.workgraph",
     "Workload": "wattune.core.workload",
+    "load_model": "wattune.physics.catalog",
+    "make_workload": "wattune.workloads.catalog",
+    "measured": "wattune.devices.meter",
+    "open_gpu": "wattune.api",
+    "open_gpus": "wattune.api",
+    "sweep": "wattune.tuning.sweep",
+    "sweep_settings": "wattune.tuning.sweep",
 }
 
 __all__ = [
+    "ConfigError",
     "Count",
     "Deadline",
+    "DeviceBusy",
+    "DeviceError",
+    "DeviceLost",
+    "DeviceNotFound",
     "EnergyDelay",
     "Frontier",
+    "Gpu",
     "GpuSpec",
+    "Infeasible",
+    "InputError",
+    "Knob",
     "LeastCost",
     "LeastEnergy",
     "Measurement",
+    "NoPermission",
+    "NotSupported",
+    "Objective",
+    "Operation",
     "Phase",
+    "Pipe",
     "Plan",
+    "PlanError",
     "PowerBudget",
     "Reading",
+    "Sampler",
     "Setting",
+    "SettingRefused",
+    "SimulatedGpu",
+    "Span",
+    "Step",
+    "StoreError",
+    "Throttle",
+    "Trace",
     "Trial",
     "WattuneError",
     "WorkGraph",
     "Workload",
     "__version__",
+    "load_model",
+    "make_workload",
+    "measured",
+    "open_gpu",
+    "open_gpus",
+    "sweep",
+    "sweep_settings",
 ]
 
 if TYPE_CHECKING:
-    from wattune.core.errors import WattuneError
+    from wattune.api import open_gpu, open_gpus
+    from wattune.core.errors import (
+        ConfigError,
+        DeviceBusy,
+        DeviceError,
+        DeviceLost,
+        DeviceNotFound,
+        Infeasible,
+        InputError,
+        NoPermission,
+        NotSupported,
+        PlanError,
+        SettingRefused,
+        StoreError,
+        WattuneError,
+    )
     from wattune.core.frontier import Frontier
     from wattune.core.gpu_spec import GpuSpec
     from wattune.core.measurement import Measurement
-    from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, PowerBudget
-    from wattune.core.plan import Plan
-    from wattune.core.reading import Count, Reading
+    from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, Objective, PowerBudget
+    from wattune.core.plan import Plan, Step
+    from wattune.core.reading import Count, Reading, Throttle
     from wattune.core.setting import Setting
+    from wattune.core.trace import Trace
     from wattune.core.trial import Trial
-    from wattune.core.workgraph import WorkGraph
-    from wattune.core.workload import Phase, Workload
+    from wattune.core.workgraph import Operation, WorkGraph
+    from wattune.core.workload import Phase, Pipe, Workload
+    from wattune.devices.gpu import Gpu
+    from wattune.devices.meter import Span, measured
+    from wattune.devices.sampler import Sampler
+    from wattune.devices.simulated import SimulatedGpu
+    from wattune.physics.catalog import load_model
+    from wattune.tuning.sweep import Knob, sweep, sweep_settings
+    from wattune.workloads.catalog import make_workload
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Cost and accuracy of a measured span beside ZeusMonitor's.")
 @click.option("--quick", is_flag=True, help="Fewer repetitions, for a first look.")
 @json_option
 def meter(quick: bool, as_json: bool) -> None:
@@ -28,6 +29,43 @@ def meter(quick: bool, as_json: bool) -> None:
     from wattune.config import load_config
 
     show(bench_meter(cache_dir=load_config().cache_dir, quick=quick), as_json=as_json)
+
+
+@command.command(short_help="Fitted physics on public measurements that the fits have not seen.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of public measurements; WATTUNE_DATA otherwise.")
+@json_option
+def physics(data: Path | None, as_json: bool) -> None:
+    """Errors of fitted physics on public measurements, cross-validated, and of the catalogue on published figures."""
+    from wattune.benchmarks.physics import bench_physics
+    from wattune.cli.output import stderr_console
+    from wattune.cli.physics_rows import show_rows
+    from wattune.config import load_config
+
+    errors = stderr_console()
+    folder = data or load_config().data_dir
+    bench = bench_physics(folder, on_file=lambda file: errors.print(f"fitting {file.name}", markup=False))
+    if as_json:
+        print_json(bench.document)
+    else:
+        show_rows(bench.rows)
+        show_goals(bench)
+
+
+@command.command(short_help="Pipeline frontiers beside lowtime's, their bounds and the published savings.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of public measurements; WATTUNE_DATA otherwise.")
+@click.option("--quick", is_flag=True, help="The peer on 12 microbatches only, for a first look.")
+@json_option
+def pipeline(data: Path | None, quick: bool, as_json: bool) -> None:
+    """Solve time, distance from the bound, and energy of pipeline plans against lowtime's and the published ones."""
+    from wattune.benchmarks.pipeline import bench_pipeline
+    from wattune.cli.output import stderr_console
+    from wattune.config import load_config
+
+    folder = data or load_config().data_dir
+    if folder is None:
+        raise click.UsageError("give --data DIR or set WATTUNE_DATA: the bench needs stage profiles")
+    errors = stderr_console()
+    show(bench_pipeline(folder, quick=quick, on_step=lambda step: errors.print(step, markup=False)), as_json=as_json)
 
 
 def show(bench: Bench, *, as_json: bool) -> None:
@@ -40,11 +78,21 @@ def show(bench: Bench, *, as_json: bool) -> None:
     screen = console()
     label = " (simulated GPUs)" if bench.simulated else ""
     for columns, rows in _alike(bench.rows):
-        table = Table(*columns, title=f"bench {bench.bench}{label}", title_justify="left", box=None, pad_edge=False)
+        # Blanks for underscores, so that a narrow terminal breaks a heading between words and does not cut it.
+        heads = (column.replace("_", " ") for column in columns)
+        table = Table(title=f"bench {bench.bench}{label}", title_justify="left", box=None, pad_edge=False)
+        for head in heads:
+            table.add_column(head, overflow="fold")
         for row in rows:
             table.add_row(*(_cell(row[column]) for column in columns))
         screen.print(table)
         screen.print()
+    show_goals(bench)
+
+
+def show_goals(bench: Bench) -> None:
+    """Nothing; the goals and remarks are printed for people."""
+    screen = console()
     for goal in bench.goals:
         screen.print(f"{_mark(goal)} {goal.name}: {_cell(goal.value)} (goal {goal.goal})", soft_wrap=True)
     for note in bench.notes:

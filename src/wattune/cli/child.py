@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from wattune.core.errors import InputError
 
@@ -24,42 +24,64 @@ def run_child(
 
     `on_start` is told its process number as soon as it has one.
     """
-    try:
-        process = subprocess.Popen(
-            list(command),
-            env=None if environment is None else dict(environment),
-            stdout=sys.stderr.fileno() if stdout_to_stderr else None,
-        )
-    except FileNotFoundError:
-        raise InputError(f"there is no command {command[0]!r}", hint="check its spelling, or give its path") from None
-    except OSError as error:
-        raise InputError(f"cannot run {command[0]!r}: {error.strerror}", hint="is it an executable file?") from None
-    with _forwarding_to(process):
+    with _Forwarding() as forwarding:
+        try:
+            process = subprocess.Popen(
+                list(command),
+                env=None if environment is None else dict(environment),
+                stdout=sys.stderr.fileno() if stdout_to_stderr else None,
+            )
+        except FileNotFoundError:
+            hint = "check its spelling, or give its path"
+            raise InputError(f"there is no command {command[0]!r}", hint=hint) from None
+        except OSError as error:
+            raise InputError(f"cannot run {command[0]!r}: {error.strerror}", hint="is it an executable file?") from None
+        forwarding.to(process)
         if on_start is not None:
             on_start(process.pid)
         code = process.wait()
     return code if code >= 0 else 128 - code
 
 
-@contextmanager
-def _forwarding_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+class _Forwarding:
     """A stretch in which signals meant to stop us go to the child, which decides.
 
-    Ctrl-C at a terminal reaches the child by itself, since both are in the foreground; passing it on would hit twice.
+    It begins before the child does, since the child may well run before we hear of it; what comes in until then is
+    passed on afterwards. Ctrl-C at a terminal reaches a running child by itself, since both are in the foreground;
+    passing it on would hit twice.
     """
 
-    def forward(number: int, frame: FrameType | None) -> None:
-        del frame
-        if number != signal.SIGINT or not _in_foreground():
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._forward)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._process is None:
+            for number in self._early:
+                signal.raise_signal(number)
+
+    def to(self, process: subprocess.Popen[bytes]) -> None:
+        """Nothing; from now on this process gets the signals, those that came in early too."""
+        self._process = process
+        for number in self._early:
             process.send_signal(number)
 
-    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, forward) for number in handled}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self._process is None:
+            self._early.append(number)
+        elif number != signal.SIGINT or not _in_foreground():
+            self._process.send_signal(number)
 
 
 def _in_foreground() -> bool:

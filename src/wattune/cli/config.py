@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from wattune.cli.output import console, json_option, print_json
-from wattune.config import load_config
+from wattune.config import Value, load_config
+
+_PASSWORD = re.compile(r"(://[^:@/]*:).*@")
 
 
 @click.command()
@@ -23,7 +27,7 @@ def command(as_json: bool) -> None:
                 "settings": [
                     {
                         "name": value.option.name,
-                        "value": value.value,
+                        "value": shown(value),
                         "origin": value.origin,
                         "variable": value.option.variable,
                         "meaning": value.option.meaning,
@@ -33,10 +37,20 @@ def command(as_json: bool) -> None:
             }
         )
         return
-    from rich.table import Table
-
-    table = Table("setting", "value", "from", "variable", "meaning", box=None, pad_edge=False)
+    out = console()
     for value in values:
-        option = value.option
-        table.add_row(option.name, value.value or "not set", value.origin, option.variable, option.meaning)
-    console().print(table)
+        # No table: a path that is cut or wrapped is of no use to whoever wants to copy it.
+        out.print(f"{value.option.name:8}{shown(value) or 'not set'}", soft_wrap=True, markup=False)
+        out.print(f"{'':8}{value.option.meaning}", style="dim", soft_wrap=True, markup=False)
+        out.print(f"{'':8}{_origin(value)}", style="dim", soft_wrap=True, markup=False)
+
+
+def shown(value: Value) -> str | None:
+    """The setting as it may be shown: a URL without its password."""
+    if value.value is None or "://" not in value.value:
+        return value.value
+    return _PASSWORD.sub(r"\1***@", value.value)
+
+
+def _origin(value: Value) -> str:
+    return f"default; set it with {value.option.variable}" if value.origin == "default" else f"from {value.origin}"

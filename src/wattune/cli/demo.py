@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from wattune.cli.output import console, json_option, print_json
-from wattune.cli.sweep import make_sweep, show, write_files
-from wattune.cli.sweep_output import check_writable, document
+from wattune.cli.files import check_writable
+from wattune.cli.output import console, json_option
+from wattune.cli.sweep import deliver, make_sweep
 from wattune.tuning.sweep import Knob
 
 DEVICE = "sim:a100"
@@ -32,9 +32,6 @@ def command(out: Path, as_json: bool) -> None:
     """
     check_writable(out)
     swept = make_sweep(DEVICE, workload=WORKLOAD, knob=Knob.SM_CLOCK, points=24, iterations=None)
-    files = write_files(swept, csv_file=None, report=out)
-    if as_json:
-        print_json(document(swept, files=files))
-        return
-    show(swept, files)
-    console().print(f"[dim]Open it in a browser. Next: wattune sweep --help, wattune monitor --device {DEVICE}[/]")
+    deliver(swept, csv_file=None, report=out, as_json=as_json)
+    if not as_json:
+        console().print(f"[dim]Next: open it, wattune monitor --device {DEVICE}, wattune sweep --help[/]")

@@ -17,7 +17,7 @@ MARKS = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/
 def command(as_json: bool) -> None:
     """Say what keeps this machine from measuring or tuning, and how to mend it.
 
-    Nothing is changed. The exit code is 0 even where there are problems, since without a GPU wattune works on a
+    No setting is changed. The exit code is 0 even where there are problems, since without a GPU wattune works on a
     simulated one.
     """
     config = load_config()

@@ -9,6 +9,12 @@ from pathlib import Path
 from wattune.core.errors import InputError
 
 
+def check_writable(path: Path | None) -> None:
+    """Nothing, where a file can be written there; better to know before measuring than after."""
+    if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        raise InputError(f"cannot write {path}: no folder to write to", hint=f"make it first: mkdir -p {path.parent}")
+
+
 def write_text(file: Path, text: str) -> None:
     """Nothing; the file holds the text. On failure what was there before still is."""
     partial = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from typing import Any
 
 import click
 
@@ -17,6 +19,8 @@ COMMANDS = {
     "measure": "Run a command and print the joules, watts and seconds that it took.",
     "monitor": "Watch power, clocks, limit, utilisation and temperature.",
     "sweep": "Measure a workload at many settings and print its time-energy frontier.",
+    "physics": "Fit a simulated GPU to a sweep of your own.",
+    "pipeline": "Plan the clocks of a training pipeline: the least energy for every iteration time.",
     "simulate": "Run a command against simulated GPUs served as an NVML library.",
     "history": "List what was measured before.",
     "export": "Write the history as CSV, JSON or Parquet.",
@@ -42,6 +46,16 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"wattune.cli.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """What the command returns; that the reader of its output (head, less) goes away is no failure of ours."""
+        result = 0
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return result
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -98,9 +112,3 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        # The reader (head, less) went away; that is no failure of ours.
-        import os
-
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0

@@ -12,9 +12,10 @@ import click
 
 from wattune.api import open_gpus
 from wattune.cli.child import run_child
+from wattune.cli.files import check_writable, write_text
 from wattune.cli.output import json_option, print_json, stderr_console
 from wattune.config import Config, load_config
-from wattune.core.errors import StoreError
+from wattune.core.errors import DeviceError, InputError, StoreError
 from wattune.core.measurement import Measurement
 
 if TYPE_CHECKING:
@@ -49,9 +50,16 @@ class Outcome:
 @click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile.")
 @click.option("--name", help="Name of the run in the history; else the command line.")
 @click.option(
-    "--interval", "interval_s", type=click.FloatRange(min=0.001), default=0.02, help="Seconds between samples."
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.001),
+    default=0.02,
+    show_default=True,
+    help="Seconds between samples.",
 )
-@click.option("--trace", "trace_file", type=click.Path(path_type=Path), help="Write the power trace to this CSV.")
+@click.option(
+    "--trace", "trace_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the power trace to this CSV."
+)
 @click.option("--no-store", is_flag=True, help="Do not keep this run in the history.")
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
@@ -73,15 +81,16 @@ def command(
     Without a GPU a simulated one plays --workload while the command runs, and every figure says simulated.
     """
     config = load_config()
+    check_writable(trace_file)
     outcome = _measure(command_line, devices, workload=workload, interval_s=interval_s, quiet=as_json)
-    if trace_file is not None:
-        _write_traces(trace_file, outcome)
     if not no_store:
         _keep(config, name or shlex.join(command_line), outcome)
     if as_json:
         print_json(document(command_line, outcome))
     else:
         _show(outcome)
+    if trace_file is not None and not _write_traces(trace_file, outcome):
+        return outcome.exit_code or 1
     return outcome.exit_code
 
 
@@ -96,10 +105,26 @@ def _measure(
     with open_gpus(*devices, wall_clock=True) as gpus:
         play_on_simulated(gpus, workload)
         started_at, cpu_before = datetime.now(UTC), read_packages_j(packages)
-        with measured(*gpus) as span, Sampler(gpus, interval_s=interval_s) as sampler:
-            exit_code = run_child(command_line, stdout_to_stderr=quiet)
+        exit_code = None
+        try:
+            with measured(*gpus) as span, Sampler(gpus, interval_s=interval_s) as sampler:
+                exit_code = run_child(command_line, stdout_to_stderr=quiet)
+            parts = span.parts
+        except DeviceError as error:
+            if exit_code is None:
+                raise
+            parts = _until_lost(sampler.traces, error)
         cpu_j = cpu_energy_j(packages, cpu_before, read_packages_j(packages))
-        return Outcome(exit_code, started_at, gpus, span.parts, sampler.traces, cpu_j)
+        return Outcome(exit_code, started_at, gpus, parts, sampler.traces, cpu_j)
+
+
+def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurement, ...]:
+    """What each GPU spent between its first and its last reading, of a command during which one stopped to answer."""
+    ends = [(trace.readings[0], trace.readings[-1]) for trace in traces if trace.readings]
+    if len(ends) < len(traces) or any(reading.energy_j is None for pair in ends for reading in pair):
+        raise error
+    click.echo(f"warning: {error.message}; the figures are those until its last reading\nhint: {error.hint}", err=True)
+    return tuple(Measurement.between(first, last) for first, last in ends)
 
 
 def play_on_simulated(gpus: tuple[Gpu, ...], workload: str) -> None:
@@ -160,14 +185,19 @@ def _show(outcome: Outcome) -> None:
     screen.print(f"CPU packages: {cpu}", markup=False)
 
 
-def _write_traces(file: Path, outcome: Outcome) -> None:
-    from wattune.cli.files import write_text
+def _write_traces(file: Path, outcome: Outcome) -> bool:
+    """Whether the traces are in their files; where not, it is said, since the command has run and keeps its code."""
     from wattune.views.trace_csv import trace_csv
 
     several = len(outcome.traces) > 1
-    for index, trace in enumerate(outcome.traces):
-        place = file.with_stem(f"{file.stem}-{index}") if several else file
-        write_text(place, trace_csv(trace))
+    try:
+        for index, trace in enumerate(outcome.traces):
+            place = file.with_stem(f"{file.stem}-{index}") if several else file
+            write_text(place, trace_csv(trace))
+    except InputError as error:
+        click.echo(f"error: {error.message}\nhint: {error.hint}", err=True)
+        return False
+    return True
 
 
 def _keep(config: Config, name: str, outcome: Outcome) -> None:

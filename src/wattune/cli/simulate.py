@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import run_child
+from wattune.cli.files import check_writable, write_text
 from wattune.cli.output import json_option, print_json, stderr_console
 from wattune.config import load_config
 from wattune.core.errors import InputError
@@ -39,7 +41,12 @@ class Outcome:
 @click.option("--virtual-time", is_flag=True, help="Time passes only when the command advances the node.")
 @click.option("--call-latency-us", type=click.FloatRange(min=0), default=0, help="How long every NVML call takes.")
 @click.option("--part-time-counter", is_flag=True, help="The energy counter misses what the power sensor misses.")
-@click.option("--truth", "truth_file", type=click.Path(path_type=Path), help="Write what was really spent as JSON.")
+@click.option(
+    "--truth",
+    "truth_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write what was really spent as JSON.",
+)
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -74,15 +81,15 @@ def command(
         call_latency_s=call_latency_us / 1e6,
         part_time_counter=part_time_counter,
     )
+    check_writable(truth_file)
     outcome = _simulate(scenario, command_line, quiet=as_json)
     found = document(command_line, outcome)
-    if truth_file is not None:
-        _write(truth_file, found)
+    written = truth_file is not None and _write(truth_file, found)
     if as_json:
         print_json(found)
-    elif truth_file is None:
+    elif not written:
         _show(outcome)
-    return outcome.exit_code
+    return outcome.exit_code or int(truth_file is not None and not written)
 
 
 def _workload(name: str) -> Workload | None:
@@ -133,13 +140,14 @@ def document(command_line: tuple[str, ...], outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _write(file: Path, found: dict[str, Any]) -> None:
-    import json
-
+def _write(file: Path, found: dict[str, Any]) -> bool:
+    """Whether the file was written; where not, it is said, since the command has run and keeps its exit code."""
     try:
-        file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {file}: {error.strerror}", hint="choose another file for --truth") from None
+        write_text(file, json.dumps(found, indent=2) + "\n")
+    except InputError as error:
+        click.echo(f"error: {error.message}\nhint: {error.hint}", err=True)
+        return False
+    return True
 
 
 def _show(outcome: Outcome) -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 import click
 
 from wattune.api import open_gpu
-from wattune.cli.files import write_text
+from wattune.cli.files import check_writable, write_text
 from wattune.cli.output import console, json_option, print_json, stderr_console
 from wattune.cli.sweep_output import (
     Swept,
-    check_writable,
     document,
     frontier_picture,
     frontier_table,
@@ -22,7 +21,7 @@ from wattune.cli.sweep_output import (
 )
 from wattune.cli.sweep_work import find_work
 from wattune.config import Config, load_config
-from wattune.core.errors import StoreError
+from wattune.core.errors import InputError, StoreError
 from wattune.core.setting import Setting
 from wattune.core.trial import Trial
 from wattune.devices.gpu import Gpu
@@ -75,13 +74,11 @@ def command(
         on_failure=lambda partial: _keep_partial(partial, config),
     )
     try:
-        files = write_files(swept, csv_file=csv_file, report=report)
-        if as_json:
-            print_json(document(swept, files=files))
-        else:
-            show(swept, files)
-    finally:
-        keep_sweep(swept, config)
+        deliver(swept, csv_file=csv_file, report=report, as_json=as_json)
+    except BaseException:
+        _keep_partial(swept, config)
+        raise
+    keep_sweep(swept, config)
 
 
 def make_sweep(
@@ -169,13 +166,30 @@ def keep_sweep(swept: Swept, config: Config) -> None:
     keep_run(FullRun(run, trials), store_url=config.store_url, state_dir=config.state_dir)
 
 
-def write_files(swept: Swept, *, csv_file: Path | None, report: Path | None) -> dict[str, Path | None]:
-    """The files that were written, by kind."""
-    if csv_file is not None:
-        write_text(csv_file, sweep_csv(swept))
-    if report is not None:
-        write_text(report, sweep_report(swept, made_at=datetime.now(UTC)))
-    return {"csv": csv_file, "report": report}
+def deliver(swept: Swept, *, csv_file: Path | None, report: Path | None, as_json: bool) -> None:
+    """Nothing; the files are written and the frontier is shown, which it also is where a file cannot be written."""
+    files, failure = _write_files(swept, {"csv": csv_file, "report": report})
+    if as_json:
+        print_json(document(swept, files=files))
+    else:
+        show(swept, files)
+    if failure is not None:
+        raise failure
+
+
+def _write_files(swept: Swept, wanted: dict[str, Path | None]) -> tuple[dict[str, Path | None], InputError | None]:
+    """The files that were written, by kind, and the first failure to write one."""
+    written: dict[str, Path | None] = dict.fromkeys(wanted)
+    failure = None
+    for kind, path in wanted.items():
+        if path is not None:
+            text = sweep_csv(swept) if kind == "csv" else sweep_report(swept, made_at=datetime.now(UTC))
+            try:
+                write_text(path, text)
+                written[kind] = path
+            except InputError as error:
+                failure = failure or error
+    return written, failure
 
 
 def show(swept: Swept, files: dict[str, Path | None]) -> None:
@@ -187,10 +201,8 @@ def show(swept: Swept, files: dict[str, Path | None]) -> None:
     out.print(frontier_table(swept))
     out.print()
     out.print(frontier_picture(swept, width=min(out.width, 100), height=16))
-    out.print(
-        f"[dim]energy against time per {swept.per}{', simulated' if swept.spec.simulated else ''}: "
-        "① ② … as in the table, • frontier, ∘ beaten in both[/]"
-    )
+    label = " (simulated)" if swept.spec.simulated else ""
+    out.print(f"[dim]energy over time per {swept.per}{label}: ① ② see table, • frontier, ∘ beaten[/]")
     for kind, path in files.items():
         if path is not None:
             out.print(f"{kind} written to {path}", soft_wrap=True, markup=False)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattune import __version__
-from wattune.core.errors import InputError
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
@@ -202,9 +200,3 @@ def _how(swept: Swept) -> tuple[str, ...]:
             "show how settings compare; they are no promise for a GPU that one can touch."
         )
     return tuple(paragraphs)
-
-
-def check_writable(path: Path | None) -> None:
-    """Nothing, where a file can be written there; better to know before measuring than after."""
-    if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
-        raise InputError(f"cannot write {path}: no folder to write to", hint=f"make it first: mkdir -p {path.parent}")

@@ -1,0 +1,212 @@
+"""`wattune physics fit`: the numbers of a GPU from a sweep of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wattune.cli.files import write_text
+from wattune.cli.output import console, json_option, print_json
+from wattune.core.errors import DeviceNotFound, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.text import Text
+
+    from wattune.core.workload import Workload
+    from wattune.physics.catalog.sheet import Sheet
+    from wattune.physics.fit.model_fit import ModelFit
+    from wattune.physics.fit.sweep_points import SweepPoint
+
+_LINE_POINTS = 160
+"""Enough to look like a line in any terminal."""
+
+
+@click.group()
+def command() -> None:
+    """Fit the simulated GPUs to measurements."""
+
+
+@command.command()
+@click.argument("sweep", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--gpu", required=True, metavar="NAME", help="A GPU of the catalogue, or a catalogue file (.toml).")
+@click.option("--workload", help="Use only the rows of this workload.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the fitted GPU as a catalogue file."
+)
+@json_option
+def fit(sweep: Path, gpu: str, workload: str | None, out: Path | None, as_json: bool) -> None:
+    """Fit the numbers of a GPU to a sweep (SWEEP.csv), with their uncertainty.
+
+    The sweep has the columns workload, sm_mhz, mem_mhz, power_limit_w, time_s, energy_j, as `wattune sweep --csv`
+    writes them. Workloads that wattune knows by name also tell how fast the GPU is; others tell how its power rises.
+    """
+    from wattune.physics.catalog.parse import parse_model
+    from wattune.physics.fit.model_fit import fit_model
+    from wattune.physics.fit.sweep_points import parse_points
+
+    sheet = _sheet(gpu)
+    model = parse_model(sheet)
+    points = parse_points(_text(sweep), file=str(sweep), model=model, workload=workload)
+    found = fit_model(model, points, _known(points))
+    if out is not None:
+        _write(found, sheet, sweep=sweep, out=out)
+    if as_json:
+        print_json(_document(found, sweep=sweep, gpu=gpu, out=out))
+    else:
+        _show(found, sweep=sweep, out=out)
+
+
+def _sheet(gpu: str) -> Sheet:
+    import wattune.physics.catalog as catalog
+    from wattune.physics.catalog.sheet import Sheet
+
+    if gpu.endswith(".toml"):
+        return Sheet.read(Path(gpu))
+    try:
+        key = catalog.load_model(gpu).key
+    except DeviceNotFound as error:
+        hint = (
+            f"{error.hint} For a part that the catalogue lacks, copy the file of a sibling and give it: --gpu FILE.toml"
+        )
+        raise DeviceNotFound(error.message, hint=hint) from None
+    return Sheet.read(Path(catalog.__file__).parent / f"{key}.toml")
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        hint = "give a sweep CSV, as `wattune sweep --csv` writes"
+        raise InputError(f"cannot read {file}: {reason}", hint=hint) from None
+
+
+def _known(points: Sequence[SweepPoint]) -> dict[str, Workload]:
+    """The workloads of the sweep that wattune can make by name."""
+    from wattune.workloads.catalog import make_workload
+
+    known = {}
+    for name in dict.fromkeys(point.workload for point in points):
+        try:
+            known[name] = make_workload(name)
+        except InputError:
+            continue
+    return known
+
+
+def _write(found: ModelFit, sheet: Sheet, *, sweep: Path, out: Path) -> None:
+    """Nothing; the file holds the fitted GPU, and the catalogue's own reader has accepted it."""
+    from wattune.physics.catalog.parse import parse_model
+    from wattune.physics.catalog.sheet import Sheet
+    from wattune.physics.fit.sheet_text import document_text, fitted_document
+
+    source = f"our fit of {len(found.points)} points of {sweep.name}"
+    document = fitted_document(sheet.document, found.parameters, key=out.stem, source=source)
+    parse_model(Sheet(str(out), document))
+    write_text(out, document_text(document))
+
+
+def _percent(predicted: Any, measured: Any) -> float | None:
+    """Mean absolute error in per cent; None where nothing was predicted."""
+    import numpy as np
+
+    return None if predicted is None else float(100 * np.mean(np.abs(np.asarray(predicted) / measured - 1)))
+
+
+def _errors(found: ModelFit) -> dict[str, float | None]:
+    import numpy as np
+
+    time_s = np.array([point.time_s for point in found.points])
+    power_w = np.array([point.power_w for point in found.points])
+    return {
+        "time_before_percent": _percent(found.before_time_s, time_s),
+        "time_percent": _percent(found.time_s, time_s),
+        "power_before_percent": _percent(found.before_power_w, power_w),
+        "power_percent": _percent(found.power_w, power_w),
+    }
+
+
+def _document(found: ModelFit, *, sweep: Path, gpu: str, out: Path | None) -> dict[str, Any]:
+    return {
+        "simulated": True,
+        "sweep": sweep,
+        "gpu": gpu,
+        "workloads": list(found.workloads),
+        "parameters": [parameter._asdict() for parameter in found.parameters],
+        "errors": _errors(found),
+        "points": [
+            {
+                "workload": point.workload,
+                "sm_mhz": point.setting.sm_mhz,
+                "mem_mhz": point.setting.mem_mhz,
+                "power_limit_w": point.setting.power_limit_w,
+                "time_s": point.time_s,
+                "fitted_time_s": time_s,
+                "energy_j": point.energy_j,
+                "fitted_energy_j": time_s * power_w,
+            }
+            for point, time_s, power_w in zip(found.points, found.time_s, found.power_w, strict=True)
+        ],
+        "out": out,
+    }
+
+
+def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
+    from rich.table import Table
+
+    screen = console()
+    name = f"{found.model.name} (simulated)"
+    screen.print(f"{name}, fitted to {len(found.points)} points of {sweep.name}", soft_wrap=True, markup=False)
+    table = Table("number", "before", "fitted", "±", box=None, pad_edge=False, header_style="dim")
+    for parameter in found.parameters:
+        table.add_row(parameter.key, *(f"{value:.4g}" for value in parameter[1:]))
+    screen.print(table)
+    screen.print()
+    screen.print(_picture(found, width=min(screen.width, 100)))
+    screen.print("[dim]mean power against what was set: ● measured, · fitted[/]")
+    for quantity in ("time", "power"):
+        before, after = (_errors(found)[f"{quantity}_{part}percent"] for part in ("before_", ""))
+        was = "" if before is None else f", {before:.2f} % before"
+        screen.print(f"mean error of {quantity}: {after:.2f} %{was}", soft_wrap=True)
+    if out is not None:
+        screen.print(f"catalogue file written to {out}", soft_wrap=True, markup=False)
+
+
+def _picture(found: ModelFit, *, width: int) -> Text:
+    """Power against the core clock, or against the limit where that was set instead."""
+    from wattune.cli.sweep_output import coloured
+    from wattune.views.terminal_graph import Spot, scatter
+
+    by_clock = any(point.setting.sm_mhz is not None for point in found.points)
+    measured = [(asked, point) for point in found.points if (asked := _asked(point, by_clock=by_clock)) is not None]
+    if not measured:
+        return coloured(())
+    values = [value for value, _ in measured]
+    spots = [Spot(value, power_w, "·", "graph") for value, power_w in _line(found, values, by_clock=by_clock)]
+    spots += [Spot(value, point.power_w, "●", "pick") for value, point in measured]
+    return coloured(scatter(spots, width=width, height=14, x_unit="MHz" if by_clock else "W", y_unit="W"))
+
+
+def _asked(point: SweepPoint, *, by_clock: bool) -> float | None:
+    return point.setting.sm_mhz if by_clock else point.setting.power_limit_w
+
+
+def _line(found: ModelFit, asked: Sequence[float], *, by_clock: bool) -> list[tuple[float, float]]:
+    """The fitted power of every workload from the lowest to the highest that was set."""
+    import numpy as np
+
+    from wattune.core.setting import Setting
+    from wattune.physics.fit.model_fit import spent
+    from wattune.physics.fit.sweep_points import SweepPoint
+
+    values = np.unique(np.linspace(min(asked), max(asked), _LINE_POINTS).round())
+    settings = [Setting(sm_mhz=int(value)) if by_clock else Setting(power_limit_w=float(value)) for value in values]
+    line: list[tuple[float, float]] = []
+    for name in found.workloads:
+        _, power_w = spent(found.model, found.workloads, [SweepPoint(name, setting, 1.0, 1.0) for setting in settings])
+        line += zip(values.tolist(), power_w.tolist(), strict=True)
+    return line

@@ -1,0 +1,85 @@
+"""`python -m wattune` as a process of its own, which touches nothing of the user's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+class Command:
+    """Runs `python -m wattune …` in `folder`, with its store, state, settings and temporary files there too."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ours = ("WATTUNE_", "CUDA_VISIBLE")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {
+            "WATTUNE_STORE": str(folder / "store" / "history.db"),
+            "WATTUNE_STATE": str(folder / "state"),
+            # The emulated library is compiled once for all tests, as in `emulated.py`.
+            "WATTUNE_CACHE": str(Path(tempfile.gettempdir()) / f"wattune-tests-{os.getuid()}"),
+            "WATTUNE_CONFIG": str(folder / "none.toml"),
+            "TMPDIR": str(folder),
+            "COLUMNS": "100",
+            "PYTHONIOENCODING": "utf-8",
+        }
+
+    def line(self, *arguments: str) -> list[str]:
+        """The command line of the process."""
+        return [sys.executable, "-m", "wattune", *arguments]
+
+    def __call__(
+        self, *arguments: str, largest_file: int | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """What came back; no file may grow beyond `largest_file` bytes, as on a disk that is full."""
+        command = self.line(*arguments)
+        if largest_file is not None:
+            command = [sys.executable, "-c", _LIMITED, str(largest_file), *command]
+        return subprocess.run(
+            command,
+            env={**self.environment, **variables},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        """The running process, the leader of a group of its own, as under a shell without a terminal."""
+        return subprocess.Popen(
+            [sys.executable, "-c", _INTERRUPTIBLE, *self.line(*arguments)],
+            env={**self.environment, **variables},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+
+# Where the tests run with Ctrl-C ignored, as in the background of a shell, the process must not inherit that.
+_INTERRUPTIBLE = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+_LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def complaint(done: subprocess.CompletedProcess[str], *, code: int = 1) -> tuple[str, str]:
+    """The one line of what was wrong and the hint, of a command that failed as it should."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.splitlines()
+    places = [place for place, line in enumerate(lines) if line.startswith("error: ")]
+    assert len(places) == 1, done.stderr
+    assert lines[places[0] + 1].startswith("hint: "), done.stderr
+    return lines[places[0]].removeprefix("error: "), lines[places[0] + 1].removeprefix("hint: ")

@@ -1,0 +1,141 @@
+"""Real processes that train over gloo while a plan sets the clocks of their emulated GPUs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from emulated import plain_gpu
+from wattune.core.plan import Plan, Step
+from wattune.core.setting import Setting
+from wattune.devices.open import Surroundings, restore_abandoned
+from wattune.planning.schedules import interleaved
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
+
+import pipeline_worker  # noqa: E402
+
+WORKER = Path(pipeline_worker.__file__)
+
+
+def plan_for(ranks, chunks, microbatches):
+    """A plan that changes the clock at most instructions and keeps it at some."""
+    clocks = cycle((1410, 900, 900, 1200, 1005, 1005, 1305, 1095))
+    order = interleaved(ranks, microbatches, chunks=chunks)
+    return Plan(tuple(tuple(Step(piece.name, Setting(next(clocks))) for piece in rank) for rank in order))
+
+
+def asked_for(steps, iterations):
+    """The clocks that change, one after the other, over several iterations."""
+    clocks = [step.setting.sm_mhz for step in steps] * iterations
+    return [after for before, after in zip([None, *clocks], clocks, strict=False) if before != after]
+
+
+def is_part_of(part, whole):
+    remaining = iter(whole)
+    return all(clock in remaining for clock in part)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """A function that starts the ranks of a job; whoever is left at the end is killed."""
+    running = []
+
+    def begin(job, node, *options):
+        file = pipeline_worker.write(job)
+        environment = {
+            **os.environ,
+            "WATTUNE_NODE": str(node.path),
+            "LD_LIBRARY_PATH": str(node.library.parent),
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+        for rank in range(job.ranks):
+            command = [sys.executable, "-W", "ignore", str(WORKER), str(file), str(rank), *options]
+            with (tmp_path / f"{rank}.err").open("w") as errors:
+                running.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors))
+        return running
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def job_in(tmp_path, node, **what):
+    return pipeline_worker.Job(folder=str(tmp_path), node=str(node.path), library=str(node.library), **what)
+
+
+def finished(processes, tmp_path):
+    """What each rank found."""
+    for rank, process in enumerate(processes):
+        process.wait(timeout=120)
+        assert process.returncode == 0, (tmp_path / f"{rank}.err").read_text()
+    return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank, _ in enumerate(processes)]
+
+
+@pytest.mark.parametrize(("ranks", "chunks", "microbatches"), [(3, 1, 6), (2, 2, 4)], ids=["1f1b", "interleaved"])
+def test_a_plan_changes_the_clocks_and_nothing_else(ranks, chunks, microbatches, emulated_node, tmp_path, start):
+    node = emulated_node(*["a100"] * ranks, clock="wall")
+    before = [node.setting(index) for index in range(ranks)]
+    plan = plan_for(ranks, chunks, microbatches)
+    shape = {"ranks": ranks, "chunks": chunks, "microbatches": microbatches, "iterations": 3}
+    found = finished(start(job_in(tmp_path, node, **shape, ranks_of_plan=plan.to_json()), node), tmp_path)
+    for rank, (what, steps) in enumerate(zip(found, plan.ranks, strict=True)):
+        assert what["planned"] == what["plain"]
+        assert what["simulated"]
+        asked = asked_for(steps, shape["iterations"])
+        assert len(what["applied"]) == len(asked) - what["passed_over"]
+        assert is_part_of(what["applied"], asked)
+        assert node.setting(rank) == before[rank]
+    assert len(found[-1]["plain"]["losses"]) == shape["iterations"] * microbatches
+
+
+def test_crashed_ranks_leave_all_gpus_as_they_were_found(emulated_node, tmp_path, start):
+    node = emulated_node(*["a100"] * 3, clock="wall")
+    before = [node.setting(index) for index in range(3)]
+    plan = plan_for(3, 1, 4).to_json()
+    shape = {"ranks": 3, "chunks": 1, "microbatches": 4, "iterations": 10**6}
+    processes = start(job_in(tmp_path, node, **shape, ranks_of_plan=plan, plain_first=False), node)
+    wait_until(lambda: all(node.setting(index) != before[index] for index in range(3)), processes)
+    processes[2].kill()
+    processes[1].send_signal(signal.SIGTERM)  # and the first finds nobody to talk to
+    for process in processes:
+        process.wait(timeout=120)
+        assert process.returncode != 0
+    assert node.setting(0) == before[0]
+    assert node.setting(1) == before[1]
+    left = restore_abandoned(Surroundings(tmp_path / "state"))
+    assert [error for _, error in left] == [None]
+    assert node.setting(2) == before[2]
+
+
+def wait_until(condition, processes):
+    deadline_s = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline_s
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.01)  # other processes must get on
+
+
+def test_ranks_plan_together_while_they_train_and_answer_a_straggler(emulated_node, tmp_path, start):
+    gpus = [plain_gpu(sm_mhz=pipeline_worker.SM_MHZ, counter_period_s=0.02, index=index) for index in range(2)]
+    node = emulated_node(*gpus, clock="wall")
+    before = [node.setting(index) for index in range(2)]
+    shape = {"ranks": 2, "chunks": 1, "microbatches": 4, "iterations": 200}
+    job = job_in(tmp_path, node, **shape, plain_first=False, straggler=1)
+    one, two = (found["tuned"] for found in finished(start(job, node), tmp_path))
+    assert one == two  # nobody was told by anybody
+    powers_w = {kind: values[-1] for kind, values in one["planned"]["powers_w"].items()}
+    assert powers_w == pytest.approx(
+        {"0.forward": 260, "1.forward": 260, "0.backward": 280, "1.backward": 280}, rel=0.25
+    )
+    clocks_mhz = [one[part]["clocks_mhz"] for part in ("planned", "straggling", "recovered")]
+    assert clocks_mhz[0] != clocks_mhz[1] != clocks_mhz[2]
+    assert [node.setting(index) for index in range(2)] == before

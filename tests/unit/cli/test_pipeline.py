@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import csv
+import json
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+
+from pipelines import HEADER, profile_csv, profile_rows
+from wattune.cli.main import run
+from wattune.planning.plan_file import parse_plan
+
+PLAN = ("plan", "--profile", "p.csv", "--microbatches", "4", "--blocking-power", "60", "--points", "8")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "p.csv").write_text(profile_csv(3))
+    return tmp_path
+
+
+def document(capsys, *arguments):
+    assert run(["pipeline", *arguments, "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return json.loads(captured.out)
+
+
+def complaint(capsys, *arguments, code=1):
+    assert run(["pipeline", *arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    if code == 1:
+        assert len(captured.err.splitlines()) == 2
+        assert "hint: " in captured.err
+    return captured.err
+
+
+def words(capsys, *arguments):
+    assert run(["pipeline", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_plan_is_found_and_written(home, capsys):
+    found = document(capsys, *PLAN, "--out", "plan.json", "--frontier-csv", "f.csv")
+    frontier = found["frontier"]
+    assert (found["schedule"], found["stages"], found["microbatches"]) == ("1f1b", 3, 4)
+    assert (found["simulated"], found["straggler"], found["out"]) == (False, None, "plan.json")
+    assert len(frontier) >= 4
+    for row in frontier:
+        assert row["bound_j"] <= row["energy_j"] * (1 + 1e-9)
+        assert row["gap_percent"] < 8
+    times = [row["time_s"] for row in frontier]
+    assert times == sorted(times)
+    assert frontier[found["chosen"]]["time_s"] <= found["default"]["time_s"] * (1 + 1e-9)
+    planned = parse_plan((home / "plan.json").read_text(), file="plan.json")
+    assert [trial.cost.energy_j for trial in planned.frontier] == [row["energy_j"] for row in frontier]
+    with (home / "f.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [[float(row[key]) for key in ("time_s", "energy_j", "bound_j")] for row in rows] == [
+        [row[key] for key in ("time_s", "energy_j", "bound_j")] for row in frontier
+    ]
+
+
+def test_a_straggler_and_a_deadline_choose(home, capsys):
+    found = document(capsys, *PLAN, "--straggler", "1.5")
+    chosen, wait = found["frontier"][found["chosen"]], found["straggler"]
+    assert wait["straggler_time_s"] == pytest.approx(1.5 * found["default"]["time_s"])
+    assert chosen["time_s"] + wait["wait_s"] == pytest.approx(wait["straggler_time_s"])
+    assert wait["saving_percent"] > 0
+    deadline = found["frontier"][2]["time_s"]
+    assert document(capsys, *PLAN, "--deadline", repr(deadline))["chosen"] == 2
+    assert "no plan" not in complaint(capsys, *PLAN, "--deadline", "0.001")
+
+
+def test_people_see_a_table_and_what_the_straggler_costs(home, capsys):
+    out = words(capsys, *PLAN, "--straggler", "1.3", "--out", "plan.json")
+    for word in (
+        "1f1b, 3 ranks, 4 microbatches",
+        "p.csv",
+        "60 W",
+        "default",
+        "chosen",
+        "cheapest",
+        "straggler",
+        "written",
+    ):
+        assert word in out
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "early-recomputation", "zero-bubble", "interleaved"])
+def test_every_schedule_can_be_planned_and_shown(home, capsys, schedule):
+    (home / "p.csv").write_text(profile_csv(4, instructions=("forward", "backward", "recompute", "weight")))
+    found = document(capsys, *PLAN, "--schedule", schedule, "--out", "plan.json")
+    assert found["chunks"] == (2 if schedule == "interleaved" else 1)
+    assert "rank 1" in words(capsys, "show", "plan.json")
+
+
+@pytest.fixture
+def plan_file(home, capsys):
+    words(capsys, *PLAN, "--out", "plan.json")
+    return home / "plan.json"
+
+
+def test_show_draws_default_and_plan(plan_file, capsys):
+    out = words(capsys, "show", "plan.json", "--svg", "t.svg", "--html", "t.html")
+    assert out.count("rank 2") == 2
+    assert "default: " in out
+    assert "█" in out
+    assert "MHz" in out
+    ElementTree.parse(plan_file.with_name("t.svg"))
+    assert "Every plan" in plan_file.with_name("t.html").read_text(encoding="utf-8")
+
+
+def test_show_answers_what_if_without_a_new_solve(plan_file, capsys, monkeypatch):
+    monkeypatch.setattr("wattune.cli.pipeline.plan_pipeline", None)
+    found = document(capsys, "show", "plan.json", "--straggler", "2")
+    assert found["chosen"] == len(found["frontier"]) - 1
+    assert found["straggler"]["wait_s"] > 0
+    assert document(capsys, "show", "plan.json", "--plan", "1")["chosen"] == 1
+    assert "straggler takes" in words(capsys, "show", "plan.json", "--straggler", "2")
+
+
+def test_show_lists_the_steps_of_a_rank(plan_file, capsys):
+    found = document(capsys, "show", "plan.json", "--rank", "1")
+    (steps,) = found["steps"]
+    assert [step["span"] for step in steps[:2]] == ["forward 1.0", "forward 1.1"]
+    assert all(before["end_s"] <= after["start_s"] + 1e-9 for before, after in pairwise(steps))
+    assert len(document(capsys, "show", "plan.json")["steps"]) == 3
+    assert "backward 1.3" in words(capsys, "show", "plan.json", "--rank", "1")
+    assert "no rank 3" in complaint(capsys, "show", "plan.json", "--rank", "3", code=2)
+
+
+def test_export_import_and_verify_agree(plan_file, capsys):
+    files = document(capsys, "export", "plan.json", "--format", "perseus", "--out", "schedules")["files"]
+    assert files[0] == "freqs_pipeline_00000.py"
+    arguments = ("--profile", "p.csv", "--blocking-power", "60")
+    found = document(capsys, "import", "schedules", *arguments, "--out", "again.json")
+    assert found["made_by"] == f"imported from {len(files)} schedule files"
+    assert len(found["frontier"]) == len(files)
+    rows = document(capsys, "verify", "again.json", "--profile", "p.csv")["plans"]
+    assert all(abs(row["time_percent"]) < 1e-6 for row in rows)
+    one = document(capsys, "import", f"schedules/{files[-1]}", *arguments)
+    assert len(one["frontier"]) == 1
+    assert "0 of" in words(capsys, "verify", "plan.json", "--profile", "p.csv")
+
+
+def test_two_frontiers_do_not_mix_in_one_folder(plan_file, capsys):
+    words(capsys, "export", "plan.json", "--format", "perseus", "--out", "s")
+    assert "files written to s" in words(capsys, "export", "plan.json", "--format", "perseus-sosp24", "--out", "s")
+    (plan_file.parent / "s" / "freqs_pipeline_99999.py").write_text("[[1]]")
+    assert "another frontier" in complaint(capsys, "export", "plan.json", "--format", "perseus", "--out", "s")
+
+
+def test_simulated_profiles_say_so_everywhere(home, capsys):
+    rows = (f"{row},yes" for row in profile_rows(3))
+    (home / "p.csv").write_text("\n".join((f"{HEADER},simulated", *rows)))
+    assert "(simulated)" in words(capsys, *PLAN, "--out", "plan.json")
+    assert document(capsys, *PLAN)["simulated"] is True
+    assert "(simulated)" in words(capsys, "show", "plan.json", "--html", "t.html")
+    assert "simulated" in (home / "t.html").read_text(encoding="utf-8")
+    words(capsys, "export", "plan.json", "--format", "perseus", "--out", "s")
+    assert "simulated" in (home / "s" / "freqs_pipeline_00000.py").read_text()
+
+
+def test_output_for_files_and_colour_terminals_differs(plan_file, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in words(capsys, "show", "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda rows: [row for row in rows if not row.startswith("1,")], "stage 2 and none for stage 1"),
+        (lambda rows: [row for row in rows if not row.startswith("1,b")], "stage 1 has no row for 'backward'"),
+        (lambda rows: [*rows, rows[0]], "on line 2 too"),
+        (lambda rows: ["0,forward,1400,0,3", *rows[1:]], "line 2, column time"),
+        (lambda rows: ["0,forward,1400,1,3", *rows[1:]], "line 2, column energy: 3 J in 1 s is 3.0 W"),
+    ],
+)
+def test_a_bad_profile_is_one_line(home, capsys, change, said):
+    (home / "p.csv").write_text("\n".join((HEADER, *change(profile_rows(3)))))
+    assert said in complaint(capsys, *PLAN)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("plan", "--profile", "no.csv", *PLAN[3:]), "cannot read no.csv"),
+        ((*PLAN, "--out", "no/such/plan.json"), "no folder to write to"),
+        ((*PLAN, "--schedule", "interleaved"), "3 stages cannot be spread"),
+        ((*PLAN, "--chunks", "2"), "one chunk per rank"),
+        (("show", "p.csv"), "is not JSON"),
+        (("verify", "no.json", "--profile", "p.csv"), "cannot read no.json"),
+        (("import", "nothing", "--profile", "p.csv", "--blocking-power", "60"), "there is no nothing"),
+        (("import", ".", "--profile", "p.csv", "--blocking-power", "60"), "no freqs_pipeline"),
+        (("import", "p.csv", "--profile", "p.csv", "--blocking-power", "60"), "no freqs_pipeline"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_hint(home, capsys, arguments, said):
+    assert said in complaint(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "--profile", "p.csv", "--microbatches", "4"),
+        (*PLAN, "--straggler", "0.5"),
+        (*PLAN, "--straggler", "1.2", "--deadline", "3"),
+        (*PLAN, "--schedule", "2f2b"),
+        ("plan", "--profile", "p.csv", "--microbatches", "0", "--blocking-power", "60"),
+        ("export", "plan.json", "--format", "yaml", "--out", "x"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(home, capsys, arguments):
+    assert "Usage:" in complaint(capsys, *arguments, code=2)
+
+
+def test_binary_files_are_no_texts(home, capsys):
+    (home / "p.csv").write_bytes(b"\xff\xfe\x00")
+    assert "not a text" in complaint(capsys, *PLAN)
+
+
+def test_a_plan_for_another_shape_is_refused(plan_file, capsys):
+    plan_file.with_name("two.csv").write_text(profile_csv(2))
+    assert "for 3 stages" in complaint(capsys, "verify", "plan.json", "--profile", "two.csv")
