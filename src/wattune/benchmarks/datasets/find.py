@@ -1,0 +1,49 @@
+"""The files of a folder of measurements, by what is in them and not by what they are called."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from wattune.core.errors import InputError
+from wattune.physics.load_table import Floats
+
+
+def data_files(folder: Path) -> tuple[Path, ...]:
+    """CSV and JSON files of a folder and of the folders in it, in alphabetical order."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}", hint="give the folder that holds the public measurements")
+    found = [file for pattern in ("*.csv", "*/*.csv", "*.json", "*/*.json") for file in folder.glob(pattern)]
+    return tuple(sorted(file for file in found if file.is_file()))
+
+
+def with_columns(files: Sequence[Path], columns: Sequence[str]) -> tuple[Path, ...]:
+    """The CSV files that have all of these columns."""
+    return tuple(file for file in files if file.suffix == ".csv" and set(columns) <= set(_header(file)))
+
+
+def text_of(file: Path) -> str:
+    """The content of a file, or an error that says why it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(f"cannot read {file}: {reason}", hint="check the file and its permissions") from None
+
+
+def ascending(points: Sequence[tuple[float, ...]]) -> Floats:
+    """(columns, points): the points by their first coordinate, those that share it as their mean."""
+    places = sorted({point[0] for point in points})
+    return np.array([np.mean([point for point in points if point[0] == place], axis=0) for place in places]).T
+
+
+def _header(file: Path) -> list[str]:
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            return [cell.strip() for cell in next(csv.reader(stream), [])]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        # What is not a table of ours is left alone; a file that is ours is read again, with errors that are told.
+        return []

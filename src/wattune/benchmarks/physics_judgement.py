@@ -1,0 +1,83 @@
+"""How far a fit is from measurements that it has not seen, beside a baseline that saw the same and beside the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wattune.benchmarks.result import Goal, Row, at_most
+from wattune.physics.load_table import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Judgement:
+    """Relative errors of one quantity of one dataset; None where there is no baseline, floor or goal."""
+
+    dataset: str
+    quantity: str
+    fitted_on: str
+    judged_on: str
+    errors: Floats
+    source: str
+    baseline: str | None = None
+    baseline_errors: Floats | None = None
+    floor_errors: Floats | None = None
+    """Of the best curve that never turns, fitted to every point: no curve that makes sense can do much better."""
+    goal_percent: float | None = None
+
+    @property
+    def row(self) -> Row:
+        """The row that the bench prints."""
+        return {
+            "dataset": self.dataset,
+            "quantity": self.quantity,
+            "fitted_on": self.fitted_on,
+            "judged_on": self.judged_on,
+            "mape_percent": _percent(self.errors),
+            "baseline": self.baseline or "none",
+            "baseline_percent": _percent(self.baseline_errors),
+            "noise_floor_percent": _percent(self.floor_errors),
+            "goal_percent": self.goal_percent,
+            "source": self.source,
+        }
+
+    @property
+    def goal(self) -> Goal | None:
+        """Whether the mean error is small enough."""
+        if self.goal_percent is None:
+            return None
+        name = f"{self.dataset}: {self.quantity}, {self.judged_on}"
+        return at_most(name, _percent(self.errors), self.goal_percent, unit=" %")
+
+
+def relative(predicted: Floats, measured: Floats) -> Floats:
+    """Prediction over measurement, minus 1."""
+    return np.asarray(predicted / measured - 1.0)
+
+
+def joined(parts: Sequence[Floats]) -> Floats:
+    """All errors in one row."""
+    return np.concatenate(parts) if parts else np.array([])
+
+
+def never_rising(values: Floats) -> Floats:
+    """The nearest row (least squares of logarithms) that never rises: neighbours that do are pooled."""
+    pools: list[tuple[float, int]] = []
+    for value in np.log(values):
+        mean, count = float(value), 1
+        while pools and pools[-1][0] < mean:
+            before, size = pools.pop()
+            mean, count = (mean * count + before * size) / (count + size), count + size
+        pools.append((mean, count))
+    return np.asarray(np.exp(np.repeat([mean for mean, _ in pools], [count for _, count in pools])))
+
+
+def never_falling(values: Floats) -> Floats:
+    """The nearest row that never falls."""
+    return never_rising(values[::-1])[::-1]
+
+
+def _percent(errors: Floats | None) -> float | None:
+    return None if errors is None or len(errors) == 0 else float(100.0 * np.mean(np.abs(errors)))
