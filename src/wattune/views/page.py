@@ -44,6 +44,14 @@ class SmallCharts:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawing:
+    """An SVG element of its own kind, wider than a narrow screen, which scrolls there; `style` is what it needs."""
+
+    element: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows of text; the first `words` columns are words and stand left, the others are numbers and stand right."""
 
@@ -63,7 +71,7 @@ class Prose:
     paragraphs: tuple[str, ...]
 
 
-Section = Figures | LargeChart | SmallCharts | Table | Prose
+Section = Figures | LargeChart | SmallCharts | Drawing | Table | Prose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +109,7 @@ section{margin-top:2.2rem}
 .narrow{display:none}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(300px,100%),1fr));gap:32px 28px}
 .scroll{overflow-x:auto}
+.drawing svg{min-width:720px}
 table{border-collapse:collapse;width:100%;font-size:.88rem;font-variant-numeric:tabular-nums}
 th,td{padding:.32rem .7rem;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
 th{color:var(--quiet);font-weight:600;vertical-align:bottom}
@@ -141,6 +150,8 @@ def _section(section: Section) -> str:
         case SmallCharts(charts):
             pictures = "".join(f"<div>{draw(chart, width=330, height=260)}</div>" for chart in charts)
             return f'<section class="charts">{pictures}</section>'
+        case Drawing(element, style):
+            return f'<section class="scroll drawing"><style>{style}</style>{element}</section>'
         case Table():
             return _table(section)
         case Prose(title, paragraphs):

@@ -1,0 +1,1 @@
+"""Which plans are worth having: for every time, the least energy."""
