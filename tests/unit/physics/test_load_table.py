@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,20 @@ def test_totals_of_an_iteration() -> None:
     assert table.iteration_s.tolist() == [4.0, 2.5]
     assert table.iteration_j.tolist() == [700.0, 675.0]
     assert table.mean_power_w.tolist() == [175.0, 270.0]
+
+
+def test_a_limit_acts_on_what_the_firmware_remembers() -> None:
+    """A wait much shorter than its average counts in full, a long one hardly at all."""
+
+    def limited_w(wait_s: float, work_s: float) -> float:
+        table = a_table([[work_s, work_s], [wait_s, wait_s]], [[300.0, 300.0], [60.0, 60.0]])
+        return float(replace(table, sm_util=np.array([1.0, 0.0])).limited_power_w[0])
+
+    assert limited_w(0.001, 0.001) == pytest.approx(180.0, rel=0.01)
+    assert limited_w(0.5, 0.5) == pytest.approx(300 - 240 * 0.06 / 0.56, rel=0.01)
+    assert limited_w(10.0, 10.0) > 298
+    busy = a_table([[1.0, 0.5], [3.0, 2.0]], [[100.0, 150.0], [200.0, 300.0]])
+    assert busy.limited_power_w == pytest.approx(busy.mean_power_w)
 
 
 @pytest.mark.parametrize("phases", [1, 2, 7, 32, 500])

@@ -54,7 +54,7 @@ def test_training_settles_close_to_the_quick_rule(gpu: str, share: float) -> Non
     expected = 240.0 / machine.tables[0].iteration_s[point.column]
     print(f"{gpu} {setting}: quick {expected:.0f} iterations, stepped {settled.iterations:.0f}")
     assert settled.iterations == pytest.approx(expected, rel=0.05)
-    assert settled.after(120.0) == pytest.approx(machine.tables[0].mean_power_w[point.column], rel=0.04)
+    assert settled.after(120.0) == pytest.approx(machine.tables[0].mean_power_w[point.column], rel=0.05)
 
 
 def test_a_start_at_full_clock_overshoots_until_the_average_follows() -> None:

@@ -1,0 +1,218 @@
+"""Hooks into `torch.distributed.pipelining`: a plan is played, or made, while a schedule trains.
+
+    with open_gpu(f"nvml:{local_rank}") as gpu, played(schedule, plan, gpu):  # or tuned(schedule, gpu, slowdown=0.0)
+        for batch in batches:
+            schedule.step(batch)
+
+Only the stages of this process are touched, as attributes of the objects themselves, and given back at the end of the
+block. What is computed does not change: the hooks run beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+try:
+    from torch import distributed
+    from torch.distributed import pipelining
+except ModuleNotFoundError as error:
+    raise ImportError("playing a plan in PyTorch needs PyTorch: pip install 'wattune[torch]'") from error
+
+from wattune.core.errors import PlanError
+from wattune.core.plan import Plan
+from wattune.core.workgraph import WorkGraph
+from wattune.devices.gpu import Gpu
+from wattune.integrations.cuda_stamps import CudaStamps
+from wattune.planning.schedules import BACKWARD, FORWARD, WEIGHT, Order, Piece, one_forward_one_backward, work_graph
+from wattune.tuning.clock_queue import ClockQueue
+from wattune.tuning.pipeline_listener import Listener, PlanListener
+from wattune.tuning.pipeline_online import OnlinePlanning, profiling_settings
+from wattune.tuning.pipeline_player import Player
+from wattune.tuning.pipeline_progress import RankReading, Readings
+from wattune.tuning.pipeline_stamps import HostStamps, Stamps
+from wattune.tuning.pipeline_tuner import OnlineListener, Share
+
+METHODS = {"forward_one_chunk": FORWARD, "backward_one_chunk": BACKWARD, "backward_weight_one_chunk": WEIGHT}
+"""What a stage calls its instructions; each takes the microbatch first."""
+
+INSTRUCTIONS = {"F": FORWARD, "B": BACKWARD, "I": BACKWARD, "W": WEIGHT}
+"""What the text form of a schedule calls them."""
+
+
+def graph_of(schedule: Any) -> WorkGraph:
+    """The work of one iteration of a schedule, to be planned with `plan_pipeline`."""
+    return work_graph(order_of(schedule))
+
+
+def order_of(schedule: Any) -> Order:
+    """What each rank runs, in the order in which this schedule really runs it."""
+    microbatches = schedule._n_microbatches
+    if isinstance(schedule, pipelining.Schedule1F1B):
+        # Its own listing of the order numbers the forwards of the last stage from 1 (torch 2.13).
+        return one_forward_one_backward(schedule._num_stages, microbatches)
+    if isinstance(schedule, pipelining.ScheduleGPipe):
+        return _gpipe(schedule._num_stages, microbatches)
+    actions = getattr(schedule, "pipeline_order_with_comms", None)
+    if not actions:
+        raise PlanError(
+            f"{type(schedule).__name__} does not tell the order of its instructions",
+            hint="use Schedule1F1B, ScheduleInterleaved1F1B, ScheduleGPipe or another schedule of PyTorch",
+        )
+    return tuple(tuple(_piece(action) for action in actions[rank] if action.is_compute_op) for rank in sorted(actions))
+
+
+def _gpipe(stages: int, microbatches: int) -> Order:
+    """All forwards, then all backwards, the first microbatch first."""
+    return tuple(
+        tuple(
+            Piece(instruction, stage, microbatch)
+            for instruction in (FORWARD, BACKWARD)
+            for microbatch in range(microbatches)
+        )
+        for stage in range(stages)
+    )
+
+
+def _piece(action: Any) -> Piece:
+    instruction = INSTRUCTIONS.get(action.computation_type.value)
+    if instruction is None:
+        raise PlanError(
+            f"the schedule runs {action}, two instructions at once, which no plan can set apart",
+            hint="use a schedule that runs one instruction after another, such as ScheduleInterleaved1F1B",
+        )
+    return Piece(instruction, action.stage_index, action.microbatch_index)
+
+
+@contextmanager
+def played(schedule: Any, plan: Plan, gpu: Gpu) -> Iterator[ClockQueue]:
+    """The queue through which this rank's clocks are set while the schedule trains; nothing is set after the block."""
+    player = Player.of(plan, rank_of(schedule), spec=gpu.spec)
+    with ClockQueue(gpu) as clocks, listened(schedule, PlanListener(player, clocks, stamps_for(schedule))):
+        yield clocks
+
+
+@contextmanager
+def tuned(
+    schedule: Any,
+    gpu: Gpu,
+    *,
+    slowdown: float,
+    clocks: int = 5,
+    group: Any = None,
+    pipeline: int = 0,
+    pipelines: int = 1,
+) -> Iterator[OnlineListener]:
+    """The listener that profiles, plans and holds while the schedule trains; its `progress` says how far it is.
+
+    `slowdown` is the share by which an iteration may be slower than the fastest plan. `clocks` are profiled at. `group`
+    holds the ranks of all pipelines, where there are several, by a backend that can send Python objects (gloo); this
+    one is the `pipeline`-th of them.
+    """
+    policy = OnlinePlanning(
+        graph=graph_of(schedule),
+        spec=gpu.spec,
+        settings=profiling_settings(gpu.spec, clocks),
+        slowdown=slowdown,
+        pipelines=pipelines,
+    )
+    with ClockQueue(gpu) as queue:
+        listener = OnlineListener(
+            policy,
+            gpu=gpu,
+            clocks=queue,
+            stamps=stamps_for(schedule),
+            share=_sharing(stages_of(schedule)[0].group if group is None else group),
+            rank=rank_of(schedule),
+            pipeline=pipeline,
+        )
+        with listened(schedule, listener):
+            yield listener
+
+
+def _sharing(group: Any) -> Share:
+    """How a rank gets the readings of all ranks of a group, in the same order everywhere."""
+
+    def share(reading: RankReading) -> Readings:
+        readings: list[Any] = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(readings, reading, group=group)
+        return readings
+
+    return share
+
+
+@contextmanager
+def listened(schedule: Any, listener: Listener) -> Iterator[None]:
+    """A block in which a listener hears of every iteration and every instruction of this process."""
+    with ExitStack() as stack:
+        for stage in stages_of(schedule):
+            for name, instruction in METHODS.items():
+                stack.enter_context(_replaced(stage, name, _telling(stage, name, instruction, listener)))
+        stack.enter_context(_replaced(schedule, "step", _telling_of_steps(schedule, listener)))
+        yield
+
+
+def _telling(stage: Any, name: str, instruction: str, listener: Listener) -> Callable[..., Any]:
+    """The method of a stage, with the listener told before and after."""
+    inner = getattr(stage, name)
+
+    @wraps(inner)
+    def told(microbatch: int, *arguments: Any, **options: Any) -> Any:
+        if not stage.has_backward:
+            return inner(microbatch, *arguments, **options)  # an evaluation, for which nothing is planned
+        piece = Piece(instruction, stage.stage_index, microbatch)
+        listener.begin(piece)
+        result = inner(microbatch, *arguments, **options)
+        listener.end(piece)
+        return result
+
+    return told
+
+
+def _telling_of_steps(schedule: Any, listener: Listener) -> Callable[..., Any]:
+    """The schedule's `step`, with the listener told before and after each that trains."""
+    inner = schedule.step
+
+    @wraps(inner)
+    def told(*arguments: Any, **options: Any) -> Any:
+        if not schedule._has_backward:
+            return inner(*arguments, **options)
+        listener.start()
+        result = inner(*arguments, **options)
+        listener.finish()
+        return result
+
+    return told
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """A block in which an object has a method of its own."""
+    own = vars(owner).get(name)
+    setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, own)
+
+
+def stages_of(schedule: Any) -> tuple[Any, ...]:
+    """The stages that this process runs."""
+    single = getattr(schedule, "_stage", None)
+    return (single,) if single is not None else tuple(schedule._stages)
+
+
+def rank_of(schedule: Any) -> int:
+    """The rank of this process in its pipeline."""
+    return int(stages_of(schedule)[0].group_rank)
+
+
+def stamps_for(schedule: Any) -> Stamps:
+    """What tells where the work of this process is: events of its GPU, or the clock of the host."""
+    device = stages_of(schedule)[0].device
+    return CudaStamps(device) if device.type == "cuda" else HostStamps()

@@ -1,0 +1,213 @@
+"""Hooks in real schedules of PyTorch, in a process group of one."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
+
+from torch import distributed, nn  # noqa: E402
+from torch.distributed.pipelining import (  # noqa: E402
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+)
+from torch.distributed.pipelining.schedules import _Action, _ComputationType  # noqa: E402
+
+from fakes import FakeGpu  # noqa: E402
+from wattune.core.errors import NoPermission, PlanError  # noqa: E402
+from wattune.core.plan import Plan, Step  # noqa: E402
+from wattune.core.setting import Setting  # noqa: E402
+from wattune.integrations import cuda_stamps  # noqa: E402
+from wattune.integrations.pipelining import graph_of, listened, order_of, played, rank_of, stamps_for  # noqa: E402
+from wattune.planning.schedules import one_forward_one_backward  # noqa: E402
+from wattune.tuning.pipeline_stamps import HostStamps  # noqa: E402
+
+MICROBATCHES = 4
+
+
+@pytest.fixture(autouse=True)
+def group(tmp_path):
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def stage(index=0, total=1):
+    torch.manual_seed(index)
+    return PipelineStage(nn.Linear(4, 4), index, total, torch.device("cpu"))
+
+
+def schedules():
+    return {
+        "1f1b": Schedule1F1B(stage(), MICROBATCHES, loss_fn=nn.functional.mse_loss),
+        "gpipe": ScheduleGPipe(stage(), MICROBATCHES, loss_fn=nn.functional.mse_loss),
+        "interleaved": ScheduleInterleaved1F1B(
+            [stage(0, 2), stage(1, 2)], MICROBATCHES, loss_fn=nn.functional.mse_loss
+        ),
+        "zero-bubble": ScheduleInterleavedZeroBubble(
+            [stage(0, 2), stage(1, 2)], MICROBATCHES, loss_fn=nn.functional.mse_loss
+        ),
+    }
+
+
+NAMES = ["1f1b", "gpipe", "interleaved", "zero-bubble"]
+
+
+def train(schedule):
+    losses = []
+    batch = torch.arange(32, dtype=torch.float32).reshape(8, 4) / 32
+    schedule.step(batch, target=torch.ones(8, 4), losses=losses)
+    return losses
+
+
+class Heard:
+    """Writes down what it hears."""
+
+    def __init__(self):
+        self.events = []
+
+    def start(self):
+        self.events.append("start")
+
+    def begin(self, piece):
+        self.events.append(piece)
+
+    def end(self, piece):
+        assert self.events[-1] == piece
+
+    def finish(self):
+        self.events.append("finish")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_a_schedule_is_the_one_that_it_runs(name):
+    schedule, heard = schedules()[name], Heard()
+    with listened(schedule, heard):
+        train(schedule)
+        train(schedule)
+    (rank,) = order_of(schedule)
+    assert heard.events == ["start", *rank, "finish"] * 2
+
+
+def test_orders_are_those_that_are_planned():
+    assert order_of(schedules()["1f1b"]) == one_forward_one_backward(1, MICROBATCHES)
+    assert len(graph_of(schedules()["interleaved"]).operations) == 4 * MICROBATCHES
+    assert rank_of(schedules()["1f1b"]) == 0
+
+
+def test_an_evaluation_is_not_heard():
+    schedule, heard = schedules()["1f1b"], Heard()
+    with listened(schedule, heard):
+        schedule.eval(torch.zeros(8, 4), target=torch.ones(8, 4), losses=[])
+        assert heard.events == []
+        train(schedule)
+    assert heard.events[0] == "start"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_everything_is_as_before_after_the_block(name):
+    schedule = schedules()[name]
+    stages = [schedule._stage] if hasattr(schedule, "_stage") else schedule._stages
+    before = [set(vars(owner)) for owner in (schedule, *stages)]
+    with listened(schedule, Heard()):
+        assert [set(vars(owner)) for owner in (schedule, *stages)] != before
+    assert [set(vars(owner)) for owner in (schedule, *stages)] == before
+
+
+def test_hooks_may_be_nested():
+    schedule, outer, inner = schedules()["1f1b"], Heard(), Heard()
+    with listened(schedule, outer):
+        with listened(schedule, inner):
+            train(schedule)
+        train(schedule)
+    assert len(outer.events) == 2 * len(inner.events)
+
+
+def plan_for(schedule, mhz):
+    (rank,) = order_of(schedule)
+    return Plan((tuple(Step(piece.name, Setting(mhz[number % len(mhz)])) for number, piece in enumerate(rank)),))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_sets_the_clocks_and_changes_no_loss(name):
+    plain = train(schedules()[name])
+    schedule, gpu = schedules()[name], FakeGpu()
+    with played(schedule, plan_for(schedule, (900, 900, 1410)), gpu) as clocks:
+        losses = train(schedule)
+        clocks.settle()
+    assert [loss.item() for loss in losses] == [loss.item() for loss in plain]
+    assert {setting.sm_mhz for setting in gpu.history} == {900, 1410}
+
+
+def test_a_plan_for_another_pipeline_is_refused_at_the_first_instruction_that_differs():
+    schedule = schedules()["1f1b"]
+    with played(schedule, plan_for(schedules()["gpipe"], (900,)), FakeGpu()), pytest.raises(PlanError, match="begins"):
+        train(schedule)
+
+
+def test_what_the_driver_refuses_ends_the_training_and_not_in_silence():
+    schedule, gpu = schedules()["1f1b"], FakeGpu(fails=NoPermission("not allowed"))
+
+    def trained():
+        with played(schedule, plan_for(schedule, (900, 1410)), gpu) as clocks:
+            train(schedule)
+            clocks.settle()
+
+    with pytest.raises(NoPermission):
+        trained()
+
+
+def test_a_schedule_that_hides_its_order_or_runs_two_instructions_at_once_is_refused():
+    class Hiding:
+        _n_microbatches = 4
+
+    with pytest.raises(PlanError, match="Hiding does not tell"):
+        order_of(Hiding())
+    schedule = schedules()["interleaved"]
+    both = (_Action(0, _ComputationType.FORWARD, 0), _Action(1, _ComputationType.FULL_BACKWARD, 0))
+    schedule.pipeline_order_with_comms = {0: [_Action(-1, _ComputationType.OVERLAP_F_B, None, both)]}
+    with pytest.raises(PlanError, match="two instructions at once"):
+        order_of(schedule)
+
+
+class Event:
+    """What PyTorch's event of a GPU does."""
+
+    clock_s = 0.0
+
+    def __init__(self, *, enable_timing):
+        assert enable_timing
+
+    def record(self, stream):
+        Event.clock_s += 0.25
+        self.at_s = Event.clock_s
+
+    def query(self):
+        return self.at_s < 1.0
+
+    def synchronize(self):
+        self.waited = True
+
+    def elapsed_time(self, other):
+        return 1000 * (other.at_s - self.at_s)
+
+
+def test_stamps_of_a_gpu_are_events_of_its_stream(monkeypatch):
+    monkeypatch.setattr(cuda_stamps.torch.cuda, "Event", Event)
+    monkeypatch.setattr(cuda_stamps.torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    stamps = cuda_stamps.CudaStamps("cuda:1")
+    first, second = stamps.stamp(), stamps.stamp()
+    assert first.seconds_to(second) == 0.25
+    assert first.passed()
+    second.wait()
+    with pytest.raises(TypeError):
+        first.seconds_to(HostStamps().stamp())
+    with pytest.raises(TypeError):
+        HostStamps().stamp().seconds_to(first)
+
+
+def test_a_cpu_has_the_clock_of_the_host():
+    assert isinstance(stamps_for(schedules()["1f1b"]), HostStamps)
