@@ -14,7 +14,6 @@ from wattune.cli.output import console, json_option, print_json, stderr_console
 from wattune.cli.pipeline_files import read_plan, read_profile, read_schedules, write_folder
 from wattune.cli.pipeline_output import (
     frontier_csv,
-    frontier_table,
     heading,
     pipeline_document,
     plan_page,
@@ -22,13 +21,22 @@ from wattune.cli.pipeline_output import (
     timeline_picture,
     timelines,
 )
+from wattune.cli.pipeline_screen import (
+    print_answer,
+    print_frontier,
+    print_steps,
+    print_verified,
+    print_written,
+    rank_steps,
+    verified_row,
+)
 from wattune.planning.pipeline import LARGE, POINTS, POINTS_OF_LARGE, plan_pipeline
 from wattune.planning.pipeline_shape import INTERLEAVED, SCHEDULE_NAMES
 from wattune.planning.plan_file import plan_text
-from wattune.planning.planned import PlannedPipeline, choose, default_trial, rank_plan
+from wattune.planning.planned import PlannedPipeline, choose, default_trial
 from wattune.planning.schedule_exchange import FORMATS, export_files, import_files
 from wattune.planning.straggler import StragglerAnswer, answer_slowdown
-from wattune.planning.verify import Verified, verify
+from wattune.planning.verify import verify
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -111,8 +119,8 @@ def plan(
         wait = None if answer is None else straggler_document(answer)
         print_json({**pipeline_document(chosen), "straggler": wait, "out": out, "frontier_csv": csv_file})
         return
-    _print_frontier(chosen, answer)
-    _print_written(out, csv_file)
+    print_frontier(chosen, answer)
+    print_written(out, csv_file)
 
 
 @command.command(short_help="Draw a plan beside the default: in the terminal, as SVG, as a page.")
@@ -148,7 +156,7 @@ def show(
         planned = replace(planned, chosen=number)
     elif deadline is not None or straggler is not None:
         planned, answer = _chosen(planned, deadline, straggler)
-    steps = _steps(planned, rank)
+    steps = rank_steps(planned, rank)
     _write(svg, lambda: standalone_timelines(timelines(planned)))
     _write(html, lambda: plan_page(planned))
     if as_json:
@@ -158,11 +166,11 @@ def show(
     screen = console()
     screen.print(heading(planned), markup=False, soft_wrap=True)
     if rank is not None:
-        _print_steps(steps[0])
+        print_steps(steps[0])
     else:
         screen.print(timeline_picture(timelines(planned), screen))
-    _print_answer(answer)
-    _print_written(svg, html)
+    print_answer(answer)
+    print_written(svg, html)
 
 
 @command.command(short_help="Write a frontier as schedule files of Perseus or Kareus.")
@@ -215,8 +223,8 @@ def import_(
     if as_json:
         print_json({**pipeline_document(planned), "out": out})
         return
-    _print_frontier(planned, None)
-    _print_written(out)
+    print_frontier(planned, None)
+    print_written(out)
 
 
 @command.command(name="verify", short_help="Time a plan anew from a profile: what it really takes.")
@@ -229,10 +237,10 @@ def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
     found, source = read_profile(profile)
     verified = verify(planned, found)
     if as_json:
-        rows = [_verified_row(row) for row in verified]
+        rows = [verified_row(row) for row in verified]
         print_json({"simulated": source.simulated, "profile": source.file, "chosen": planned.chosen, "plans": rows})
         return
-    _print_verified(planned, verified, source.file)
+    print_verified(planned, verified, source.file)
 
 
 def _chosen(
@@ -250,90 +258,3 @@ def _chosen(
 def _write(path: Path | None, text: Callable[[], str]) -> None:
     if path is not None:
         write_text(path, text())
-
-
-def _print_frontier(planned: PlannedPipeline, answer: StragglerAnswer | None) -> None:
-    screen = console()
-    screen.print(heading(planned), markup=False, soft_wrap=True)
-    screen.print(frontier_table(planned))
-    _print_answer(answer)
-
-
-def _print_answer(answer: StragglerAnswer | None) -> None:
-    if answer is not None:
-        console().print(
-            f"The straggler takes {answer.straggler_time_s:.4f} s; with the plan of {answer.trial.cost.time_s:.4f} s "
-            f"and {answer.wait_s:.4f} s of waiting the others spend {answer.energy_j:.1f} J instead of "
-            f"{answer.default_energy_j:.1f} J ({-answer.saving_percent:+.1f} %).",
-            soft_wrap=True,
-        )
-
-
-def _print_written(*paths: Path | None) -> None:
-    for path in paths:
-        if path is not None:
-            console().print(f"written to {path}", markup=False, soft_wrap=True)
-
-
-def _steps(planned: PlannedPipeline, rank: int | None) -> list[list[dict[str, Any]]]:
-    """The steps of every rank, or of one."""
-    if rank is not None and rank >= planned.shape.ranks:
-        raise click.UsageError(f"there is no rank {rank}; the last is {planned.shape.ranks - 1}")
-    ranks = rank_plan(planned.graph, planned.plan.choice.choices).ranks
-    bars = timelines(planned).lines[1].ranks
-    wanted = range(len(ranks)) if rank is None else (rank,)
-    return [
-        [
-            {
-                "span": step.span,
-                "sm_mhz": step.setting.sm_mhz,
-                "mem_mhz": step.setting.mem_mhz,
-                "power_limit_w": step.setting.power_limit_w,
-                "start_s": bar.start_s,
-                "end_s": bar.end_s,
-            }
-            for step, bar in zip(ranks[number], bars[number], strict=True)
-        ]
-        for number in wanted
-    ]
-
-
-def _print_steps(steps: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table("instruction", "from", "to", "clock", box=None, pad_edge=False, header_style="dim")
-    for step in steps:
-        clock = "default" if step["sm_mhz"] is None else f"{step['sm_mhz']} MHz"
-        table.add_row(step["span"], f"{step['start_s']:.4f} s", f"{step['end_s']:.4f} s", clock)
-    console().print(table)
-
-
-def _verified_row(row: Verified) -> dict[str, float]:
-    return {
-        "planned_time_s": row.planned.time_s,
-        "planned_energy_j": row.planned.energy_j,
-        "time_s": row.real.time_s,
-        "energy_j": row.real.energy_j,
-        "time_percent": row.time_percent,
-        "energy_percent": row.energy_percent,
-    }
-
-
-def _print_verified(planned: PlannedPipeline, verified: tuple[Verified, ...], profile: str) -> None:
-    from rich.table import Table
-
-    table = Table("plan", "planned", "", "really", "", "Δ time", "Δ energy", box=None, pad_edge=False)
-    for number, row in enumerate(verified):
-        table.add_row(
-            f"{number}{' (chosen)' if number == planned.chosen else ''}",
-            f"{row.planned.time_s:.4f} s",
-            f"{row.planned.energy_j:.1f} J",
-            f"{row.real.time_s:.4f} s",
-            f"{row.real.energy_j:.1f} J",
-            f"{row.time_percent:+.2f} %",
-            f"{row.energy_percent:+.2f} %",
-        )
-    screen = console()
-    screen.print(table)
-    late = sum(row.time_percent > 0.001 for row in verified)
-    screen.print(f"By {profile}, {late} of {len(verified)} plans take longer than planned.", markup=False)

@@ -1,8 +1,9 @@
 """Which clock holds: what was asked for, what the power limit allows, and why it is not more.
 
 The firmware lowers the core clock until the power of an iteration meets the limit (`LoadTable.limited_power_w`), and
-until the heat that it makes stays below the slowdown temperature; the memory clock does not move. Where even the lowest clock draws more, the
-lowest clock holds and the limit is exceeded. This is the state in which the controller of `capping` settles.
+until the heat that it makes stays below the slowdown temperature; the memory clock does not move. Where even the lowest
+clock draws more, the lowest clock holds and the limit is exceeded. This is the state in which the controller of
+`capping` settles.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class OperatingPoint:
 
 
 def loaded_point(model: GpuModel, setting: Setting, power_w: tuple[Floats, ...]) -> OperatingPoint:
-    """Where a GPU works whose load draws `power_w` as far as limits see it: an array over core clocks per memory clock."""
+    """Where a GPU works whose load draws `power_w`, as far as limits see it: over core clocks, per memory clock."""
     asked = asked_point(model, setting)
     limit_w, heat_w = power_limit_w(model, setting), model.thermal.most_w
     column, throttle = asked.column, asked.throttle

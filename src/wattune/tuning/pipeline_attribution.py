@@ -28,6 +28,9 @@ WAITING = "waiting"
 OUTSIDE = "outside"
 """Between two iterations: the optimizer's step, loading data."""
 
+PAUSED = "paused"
+"""Outside of iterations, with nothing to do."""
+
 PRIOR = 0.5
 """How far, as a share of mean power, a kind may lie from it when nothing else is known."""
 
@@ -78,7 +81,11 @@ def attribute(boundaries: Sequence[Boundary], *, refresh: Refresh | None, period
     powers = dict(zip(kinds, _powers(boundaries, moves, spent_s), strict=True))
     total_s = dict(zip(kinds, spent_s[-1].tolist(), strict=True))
     counts = Counter(boundary.kind for boundary in boundaries[1:])
-    costs = {kind: powers[kind].over(total_s[kind]) / counts[kind] for kind in kinds if kind not in (WAITING, OUTSIDE)}
+    costs = {
+        kind: powers[kind].over(total_s[kind]) / counts[kind]
+        for kind in kinds
+        if kind not in (WAITING, OUTSIDE, PAUSED)
+    }
     waited = total_s.get(WAITING, 0.0) > LEAST_SHARE * sum(total_s.values())
     return Attribution(costs, powers[WAITING].power_w if waited else None, len(moves))
 

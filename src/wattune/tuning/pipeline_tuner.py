@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 
 from wattune.core.errors import NotSupported
+from wattune.core.refresh import UNKNOWN_PERIOD_S
 from wattune.core.trial import Trial
 from wattune.devices.edges import Wait, watch
 from wattune.devices.gpu import Gpu
 from wattune.planning.schedules import Piece
 from wattune.tuning.clock_queue import ClockQueue
-from wattune.tuning.pipeline_attribution import OUTSIDE, WAITING, Attribution, Boundary, attribute
+from wattune.tuning.pipeline_attribution import OUTSIDE, PAUSED, WAITING, Attribution, Boundary, attribute
 from wattune.tuning.pipeline_online import OnlinePlanning
 from wattune.tuning.pipeline_player import Player
 from wattune.tuning.pipeline_progress import Profiling, Progress, RankReading, Readings
@@ -28,11 +29,11 @@ MOST_MOVES = 100
 """Moves after which what was found is taken as it is: 10 s on a counter of 100 ms."""
 
 GOOD = 0.05
-"""Error of an instruction's energy, as a share of it, that is good enough.
+"""Error of an instruction's energy, as a share of it, that is good enough."""
 
-Where an iteration lasts a whole number of refreshes, every move falls on the same instructions and tells nothing new;
-then only waiting for the iterations to drift helps.
-"""
+GOLDEN = 0.618034
+"""Share of a refresh by which measured iterations are put off against each other, so that the moves of the counter
+fall on ever other instructions; else an iteration that lasts a whole number of refreshes tells nothing new."""
 
 GOOD_PERIOD = 2e-4
 """Error of the counter's period, as a share of it, that is small enough for the moves of many seconds."""
@@ -69,6 +70,7 @@ class OnlineListener:
         self._player = Player(policy.steps(self.progress, pipeline=pipeline, rank=rank))
         self._boundaries: list[Boundary] | None = None
         """None until the setting has held for an iteration."""
+        self._measured = 0
         self._spans: list[tuple[Stamp, Stamp]] = []
         self._began: Stamp | None = None
 
@@ -100,6 +102,8 @@ class OnlineListener:
             steps = self._policy.steps(self.progress, pipeline=self._pipeline, rank=self._rank)
             self._player = self._player.following(steps)
         self._measure_anew(before)
+        if self._boundaries:
+            self._put_off()
 
     def _at(self, stamp: Stamp, kind: str) -> Stamp:
         """The stamp, waited for and noted while profiling."""
@@ -136,6 +140,14 @@ class OnlineListener:
                 hint="profile elsewhere and play the plan: see `wattune pipeline plan`",
             )
         return found if found is not None and _is_enough(found) else None
+
+    def _put_off(self) -> None:
+        """Nothing; some part of a refresh has passed, another one after each iteration and the same on all ranks."""
+        self._measured += 1
+        period_s = self._gpu.spec.sensors.counter_period_s or UNKNOWN_PERIOD_S
+        self._note(OUTSIDE)
+        self._wait(self._measured * GOLDEN % 1.0 * period_s)
+        self._note(PAUSED)
 
     def _measure_anew(self, before: Progress) -> None:
         """Nothing; measuring starts after an iteration at a setting, once it is known when the counter moves."""

@@ -1,9 +1,9 @@
 """Parameters of a GPU and of the workloads that were measured on it under power limits, all at once.
 
 What belongs to the GPU is learned from all curves, what belongs to a curve from its own points and from the other batch
-sizes of its workload. The solution is the most likely one under the priors of `limit_prior`, found by Levenberg's and
-Marquardt's method on the normal equations, whose blocks (GPU × curve, curve × curve) are filled from differences that
-move one parameter of every curve at a time: fourteen evaluations for any number of curves.
+sizes of its workload, its family. The solution is the most likely one under the priors of `limit_prior`, found by
+Levenberg's and Marquardt's method. Differences move one parameter of every curve at a time, fourteen evaluations for
+any number of curves, and the normal equations are solved family by family.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattune.physics.fit.limit_model import Board, predict
-from wattune.physics.fit.limit_prior import BOARD, OWN, CurvePrior, LimitCurve, curve_prior
+from wattune.physics.fit.limit_prior import BOARD, OWN, Family, LimitCurve, families
 from wattune.physics.load_table import Floats
 
 # Repeated epochs differ by 1 to 5 % in time and by about 2 % in mean power; time matters most, so it leads.
@@ -49,7 +49,45 @@ def fit_limits(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> L
     """The fit to the points of each curve that are `used`; a curve of which none is gets what its neighbours say."""
     problem = _Problem.of(curves, used)
     solved = min((_solve(problem, guess) for guess in problem.guesses()), key=problem.cost)
-    return LimitFit(Board(*solved[: len(BOARD)]), solved[len(BOARD) :].reshape(len(curves), OWN), problem.highest_w)
+    return LimitFit(Board(*solved.board), solved.own, problem.highest_w)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Point:
+    """Parameters on the way to the solution: those of the GPU (8,) and of the curves (curves, 6)."""
+
+    board: Floats
+    own: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Normal:
+    """The normal equations: curvature (JᵀJ) and slope (Jᵀr) of the GPU's parameters and of those of each family."""
+
+    board: Floats
+    board_slope: Floats
+    shared: tuple[Floats, ...]
+    """(6·curves, 8): curvature between a family and the GPU."""
+    own: tuple[Floats, ...]
+    """(6·curves, 6·curves)"""
+    slopes: tuple[Floats, ...]
+
+    def step(self, damping: float) -> tuple[Floats, list[Floats]]:
+        """The way down for the GPU and for each family, which meet in the GPU's parameters alone (Schur complement)."""
+        board = _damped(self.board, damping)
+        slope = self.board_slope.copy()
+        solved: list[Floats] = []
+        for shared, own, own_slope in zip(self.shared, self.own, self.slopes, strict=True):
+            both = np.asarray(np.linalg.solve(_damped(own, damping), np.column_stack([shared, own_slope])), np.float64)
+            board -= shared.T @ both[:, :-1]
+            slope -= shared.T @ both[:, -1]
+            solved.append(both)
+        step: Floats = np.asarray(np.linalg.solve(board, -slope), dtype=np.float64)
+        return step, [-both[:, -1] - both[:, :-1] @ step for both in solved]
+
+
+def _damped(curvature: Floats, damping: float) -> Floats:
+    return np.asarray(curvature + damping * np.diag(np.diag(curvature)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +98,7 @@ class _Problem:
     weight: Floats
     """(curves, limits): 1 where a point is used."""
     highest_w: float
-    prior: CurvePrior
+    families: tuple[Family, ...]
 
     @classmethod
     def of(cls, curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> _Problem:
@@ -74,101 +112,108 @@ class _Problem:
             np.array([np.pad(values, (0, width - len(values)), mode="edge") for values in column])
             for column in zip(*((curve.limit_w, curve.time_s, curve.power_w) for curve in curves), strict=True)
         )
-        prior = curve_prior(curves, used)
-        return cls(limit / highest_w, np.log(time), np.log(power / highest_w), weight, highest_w, prior)
+        kin = families(curves, used)
+        return cls(limit / highest_w, np.log(time), np.log(power / highest_w), weight, highest_w, kin)
 
-    def first_guess(self) -> Floats:
+    def guesses(self) -> tuple[_Point, _Point]:
+        """Two places to start from: curves can be caught where a limit no longer moves the clock, seldom from both."""
+        first, rng = self.first_guess(), np.random.default_rng(0)
+        sd = np.array([prior.sd for prior in BOARD])
+        board = first.board + sd * rng.standard_normal(len(sd))
+        return first, _Point(board, first.own + _APART * rng.standard_normal(first.own.shape))
+
+    def first_guess(self) -> _Point:
         """The prior's means, with time and core power of each curve near its fastest used point."""
-        own = self.prior.mean.reshape(-1, OWN).copy()
+        own = np.zeros((len(self.limit), OWN))
+        for family in self.families:
+            own[family.rows] = family.mean
         for row, weight in enumerate(self.weight > 0):
             if weight.any():
                 own[row, 0] = self.log_time[row][weight].min() - 0.3
                 own[row, 2] = np.log(np.clip(np.exp(self.log_power[row][weight].max()) - 0.2, 0.1, 1.5))
-        return np.concatenate([[prior.mean for prior in BOARD], own.ravel()])
+        return _Point(np.array([prior.mean for prior in BOARD]), own)
 
-    def guesses(self) -> tuple[Floats, Floats]:
-        """Two places to start from: curves can be caught where a limit no longer moves the clock, seldom from both."""
-        first = self.first_guess()
-        apart = np.full(len(first), _APART)
-        apart[: len(BOARD)] = [prior.sd for prior in BOARD]
-        return first, first + apart * np.random.default_rng(0).standard_normal(len(first))
-
-    def errors(self, vector: Floats) -> Floats:
+    def errors(self, point: _Point) -> Floats:
         """(curves, 2·limits): prediction minus measurement, in standard deviations."""
-        board, own = Board(*vector[: len(BOARD)]), vector[len(BOARD) :].reshape(-1, OWN)
-        epochs = predict(board, own, self.limit)
+        epochs = predict(Board(*point.board), point.own, self.limit)
         time = self.weight * (epochs.log_time - self.log_time) / _TIME_SD
         power = self.weight * (epochs.log_power - self.log_power) / _POWER_SD
         return np.hstack([time, power])
 
-    def cost(self, vector: Floats) -> float:
+    def cost(self, point: _Point) -> float:
         """Half the sum of squares; infinite where the parameters make no sense."""
         with np.errstate(all="ignore"):
-            total = 0.5 * float((self.errors(vector) ** 2).sum()) + self.prior_cost(vector)
-        return total if np.isfinite(total) else np.inf
+            total = float((self.errors(point) ** 2).sum() + (_board_deviations(point) ** 2).sum())
+        for family in self.families:
+            away = (point.own[family.rows] - family.mean).ravel()
+            total += float(away @ family.precision @ away)
+        return 0.5 * total if np.isfinite(total) else np.inf
 
-    def prior_cost(self, vector: Floats) -> float:
-        board, own = self._deviations(vector)
-        return 0.5 * float((board**2).sum() + own @ self.prior.precision @ own)
-
-    def _deviations(self, vector: Floats) -> tuple[Floats, Floats]:
-        """From the priors: of the board in standard deviations, of the curves plainly."""
-        board = np.array([(value - prior.mean) / prior.sd for value, prior in zip(vector, BOARD, strict=False)])
-        return board, vector[len(BOARD) :] - self.prior.mean
-
-    def normal_equations(self, vector: Floats) -> tuple[Floats, Floats]:
-        """Curvature (JᵀJ) and slope (Jᵀr) of the cost."""
-        errors = self.errors(vector)
-        shared = self._differences(vector, errors, [slice(place, place + 1) for place in range(len(BOARD))])
-        own = self._differences(vector, errors, [slice(len(BOARD) + place, None, OWN) for place in range(OWN)])
-        curvature, slope = self._prior_part(vector)
-        head = len(BOARD)
-        curvature[:head, :head] += np.einsum("ima,imb->ab", shared, shared)
-        slope[:head] += np.einsum("ima,im->a", shared, errors)
-        slope[head:] += np.einsum("ima,im->ia", own, errors).ravel()
-        for row in range(len(errors)):
-            block = slice(head + OWN * row, head + OWN * (row + 1))
-            curvature[:head, block] += shared[row].T @ own[row]
-            curvature[block, :head] += own[row].T @ shared[row]
-            curvature[block, block] += own[row].T @ own[row]
-        return curvature, slope
-
-    def _differences(self, vector: Floats, errors: Floats, parts: list[slice]) -> Floats:
-        """(curves, 2·limits, parts): how the errors change when one part of the parameters is moved."""
-        moved = []
-        for part in parts:
-            other = vector.copy()
-            other[part] += _STEP
-            moved.append((self.errors(other) - errors) / _STEP)
-        return np.stack(moved, axis=-1)
-
-    def _prior_part(self, vector: Floats) -> tuple[Floats, Floats]:
-        head, size = len(BOARD), len(vector)
+    def normal(self, point: _Point) -> _Normal:
+        """The normal equations at a point."""
+        errors = self.errors(point)
+        shared = np.stack([self._moved(point, errors, board=place) for place in range(len(BOARD))], axis=-1)
+        own = np.stack([self._moved(point, errors, own=place) for place in range(OWN)], axis=-1)
         sd = np.array([prior.sd for prior in BOARD])
-        board, own = self._deviations(vector)
-        curvature = np.zeros((size, size))
-        curvature[:head, :head] = np.diag(sd**-2)
-        curvature[head:, head:] = self.prior.precision
-        return curvature, np.concatenate([board / sd, self.prior.precision @ own])
+        parts = [_family_part(family, point, shared, own, errors) for family in self.families]
+        return _Normal(
+            np.diag(sd**-2) + np.einsum("ima,imb->ab", shared, shared),
+            _board_deviations(point) / sd + np.einsum("ima,im->a", shared, errors),
+            *(tuple(column) for column in zip(*parts, strict=True)),
+        )
+
+    def _moved(self, point: _Point, errors: Floats, *, board: int | None = None, own: int | None = None) -> Floats:
+        """(curves, 2·limits): how the errors change with one parameter of the GPU, or with one of every curve."""
+        other = _Point(point.board.copy(), point.own.copy())
+        if board is not None:
+            other.board[board] += _STEP
+        if own is not None:
+            other.own[:, own] += _STEP
+        return np.asarray((self.errors(other) - errors) / _STEP)
 
 
-def _solve(problem: _Problem, vector: Floats) -> Floats:
-    """The parameters of least cost near `vector`."""
-    cost, damping = problem.cost(vector), 1e-2
+def _board_deviations(point: _Point) -> Floats:
+    """From the priors of the GPU, in standard deviations."""
+    return np.array([(value - prior.mean) / prior.sd for value, prior in zip(point.board, BOARD, strict=True)])
+
+
+def _family_part(
+    family: Family, point: _Point, shared: Floats, own: Floats, errors: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Curvature with the GPU, own curvature and slope of a family; its curves meet in the prior alone."""
+    mine, common = own[family.rows], shared[family.rows]
+    curvature = family.precision.copy()
+    for place, part in enumerate(mine):
+        block = slice(OWN * place, OWN * (place + 1))
+        curvature[block, block] += part.T @ part
+    slope = family.precision @ (point.own[family.rows] - family.mean).ravel()
+    slope += np.einsum("ima,im->ia", mine, errors[family.rows]).ravel()
+    return np.einsum("ima,imb->iab", mine, common).reshape(-1, len(BOARD)), curvature, slope
+
+
+def _solve(problem: _Problem, point: _Point) -> _Point:
+    """The parameters of least cost near `point`."""
+    cost, damping = problem.cost(point), 1e-2
     for _ in range(_PASSES):
-        curvature, slope = problem.normal_equations(vector)
+        normal = problem.normal(point)
         for _ in range(_TRIES):
-            damped = curvature + damping * np.diag(np.diag(curvature))
-            # A parameter moves by a factor of e at most in one pass.
-            step = np.clip(np.linalg.solve(damped, -slope), -1.0, 1.0)
-            lower = problem.cost(vector + step)
+            other = _stepped(problem, point, *normal.step(damping))
+            lower = problem.cost(other)
             if lower < cost:
                 break
             damping *= 5.0
         else:
-            return vector
-        vector, saved, cost = vector + step, cost - lower, lower
+            return point
+        point, saved, cost = other, cost - lower, lower
         damping = max(damping / 5.0, 1e-7)
         if saved < _ENOUGH * max(cost, 1.0):
-            return vector
-    return vector
+            return point
+    return point
+
+
+def _stepped(problem: _Problem, point: _Point, board: Floats, own: list[Floats]) -> _Point:
+    """A parameter moves by a factor of e at most in one pass."""
+    moved = point.own.copy()
+    for family, step in zip(problem.families, own, strict=True):
+        moved[family.rows] += np.clip(step, -1.0, 1.0).reshape(-1, OWN)
+    return _Point(point.board + np.clip(board, -1.0, 1.0), moved)

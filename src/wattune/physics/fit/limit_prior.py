@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from math import log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wattune.physics.fit.batch_trend import Drift, epoch_seconds
 from wattune.physics.fit.prior import Prior, logit
 from wattune.physics.load_table import Floats
+
+Places = NDArray[np.int64]
 
 BOARD = (
     Prior(log(0.185), 0.30),  # idle
@@ -57,29 +60,36 @@ class LimitCurve:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CurvePrior:
-    """The joint normal prior of all curves' parameters, curve after curve, in the order of `limit_model.Curves`."""
+class Family:
+    """The batch sizes of one workload: where their parameters are among all, and their joint normal prior."""
 
+    rows: Places
+    """Of the curves."""
     mean: Floats
+    """(curves of the family, 6), in the columns of `limit_model.Curves`."""
     precision: Floats
+    """Of the same, curve after curve."""
 
 
-def curve_prior(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> CurvePrior:
+def families(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> tuple[Family, ...]:
     """The prior in which batch sizes of one workload are alike and workloads know nothing of each other."""
-    mean = np.tile([drift.mean for drift in _DRIFTS], len(curves))
-    precision = np.zeros((len(mean), len(mean)))
-    for workload in dict.fromkeys(curve.workload for curve in curves):
-        rows = np.array([row for row, curve in enumerate(curves) if curve.workload == workload])
-        batch_sizes = np.array([float(curves[row].batch_size) for row in rows])
-        mean[rows * OWN] = _log_gpu(curves, used, rows, batch_sizes)
-        for column, drift in enumerate(_DRIFTS):
-            whitening = drift.whitening(batch_sizes)
-            places = rows * OWN + column
-            precision[np.ix_(places, places)] = whitening.T @ whitening
-    return CurvePrior(mean, precision)
+    names = dict.fromkeys(curve.workload for curve in curves)
+    rows = [np.array([row for row, curve in enumerate(curves) if curve.workload == name]) for name in names]
+    return tuple(_family(curves, used, some) for some in rows)
 
 
-def _log_gpu(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]], rows: Floats, batch_sizes: Floats) -> Floats:
+def _family(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]], rows: Places) -> Family:
+    batch_sizes = np.array([float(curves[row].batch_size) for row in rows])
+    mean = np.tile([drift.mean for drift in _DRIFTS], (len(rows), 1))
+    mean[:, 0] = _log_gpu(curves, used, rows, batch_sizes)
+    precision = np.zeros((mean.size, mean.size))
+    for column, drift in enumerate(_DRIFTS):
+        whitening = drift.whitening(batch_sizes)
+        precision[column::OWN, column::OWN] = whitening.T @ whitening
+    return Family(rows, mean, precision)
+
+
+def _log_gpu(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]], rows: Places, batch_sizes: Floats) -> Floats:
     """(batch sizes,): expected GPU seconds, from the fastest used point of each batch size that has any."""
     known = [place for place, row in enumerate(rows) if len(used[row])]
     fastest_s = np.array([curves[rows[place]].time_s[list(used[rows[place]])].min() for place in known])
