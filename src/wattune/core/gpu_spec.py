@@ -111,7 +111,7 @@ class GpuSpec:
         limits = self.power_limits
         if limits is None:
             raise NotSupported(
-                f"{self.label} does not let its power limit be set", hint="lock the core clock instead: --sm-clock"
+                f"{self.label} does not let its power limit be set", hint="lock the core clock instead"
             )
         if not limits.min_w <= power_limit_w <= limits.max_w:
             raise SettingRefused(

@@ -96,8 +96,9 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
 
 
 def _unknown(name: str) -> DeviceNotFound:
-    near = difflib.get_close_matches(name.partition(":")[0], KINDS, n=1)
-    guess = f"did you mean {near[0]}? " if near else ""
+    kind, _, rest = name.partition(":")
+    near = difflib.get_close_matches(kind, KINDS, n=1)
+    guess = f"did you mean {near[0]}:{rest}? " if near and rest and near[0] != kind else ""
     return DeviceNotFound(
         f"there is no device {name!r}",
         hint=f"{guess}devices are auto, nvml:0, sim:a100, table:FILE.csv, replay:FILE.jsonl",

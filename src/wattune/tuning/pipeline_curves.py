@@ -32,8 +32,8 @@ SMOOTHNESS = 4.0
 """p: the best norm over 33 workloads of a V100 (docs/explanation/physics.md)."""
 
 MEMORY = tuple(np.round(np.arange(0.0, 2.01, 0.1), 2))
-KNEES = tuple(np.round(np.arange(0.4, 0.91, 0.1), 2))
-RISES = tuple(np.round(np.arange(0.1, 0.81, 0.1), 2))
+KNEES = tuple(np.round(np.arange(0.4, 0.91, 0.02), 2))
+RISES = tuple(np.round(np.arange(0.05, 0.81, 0.05), 2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,12 @@ from wattune.core.plan import Plan, Step  # noqa: E402
 from wattune.core.setting import Setting  # noqa: E402
 from wattune.integrations import cuda_stamps  # noqa: E402
 from wattune.integrations.pipelining import graph_of, listened, order_of, played, rank_of, stamps_for  # noqa: E402
+from wattune.planning.pipeline import plan_pipeline  # noqa: E402
+from wattune.planning.planned import rank_plan  # noqa: E402
 from wattune.planning.schedules import one_forward_one_backward  # noqa: E402
+from wattune.planning.stage_profile import parse_stage_profile  # noqa: E402
 from wattune.tuning.pipeline_stamps import HostStamps  # noqa: E402
+from wattune.tuning.pipeline_switches import without_short_switches  # noqa: E402
 
 MICROBATCHES = 4
 
@@ -140,6 +144,28 @@ def test_a_plan_sets_the_clocks_and_changes_no_loss(name):
         clocks.settle()
     assert [loss.item() for loss in losses] == [loss.item() for loss in plain]
     assert {setting.sm_mhz for setting in gpu.history} == {900, 1410}
+
+
+PROFILE = """stage,instruction,frequency,time,energy,simulated
+0,forward,1410,0.100,30,yes
+0,forward,900,0.140,25,yes
+0,backward,1410,0.200,62,yes
+0,backward,900,0.270,52,yes
+"""
+
+
+def test_a_schedule_is_planned_and_its_plan_is_played():
+    schedule, gpu = schedules()["1f1b"], FakeGpu()
+    graph, profile = graph_of(schedule), parse_stage_profile(PROFILE, file="profile.csv")
+    frontier = plan_pipeline(graph, profile.options, blocking_power_w=60.0)
+    chosen = frontier.within(1.2 * frontier.fastest.cost.time_s).choice
+    steady = without_short_switches(graph, chosen, profile.options, spec=gpu.spec, blocking_power_w=60.0)
+    plan = rank_plan(graph, steady.choice.choices)
+    with played(schedule, Plan.from_json(plan.to_json()), gpu) as clocks:
+        train(schedule)
+        clocks.settle()
+    assert gpu.history[0] == plan.ranks[0][0].setting
+    assert len(gpu.history) == plan.switches + 1
 
 
 def test_a_plan_for_another_pipeline_is_refused_at_the_first_instruction_that_differs():

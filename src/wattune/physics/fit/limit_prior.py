@@ -1,7 +1,8 @@
 """What is believed of GPUs and workloads under power limits before they are measured.
 
-The means and standard deviations are rounded from fits to V100 and A40 (ml-energy/zeus, traces of the NSDI 2023 paper),
-and wide enough for parts and networks that are not among them.
+The means and standard deviations were searched for (some 260 tries, then rounded) by the error at limits left out of
+the V100 and A40 tables (ml-energy/zeus, traces of the NSDI 2023 paper). Errors on these two tables are therefore
+somewhat flattered; tables of other parts are the stricter test.
 """
 
 from __future__ import annotations

