@@ -122,6 +122,8 @@ class Relaxation:
         programme.a_matrix_.index_, programme.a_matrix_.value_ = index[place], value[place]
         model = highspy.Highs()
         model.setOptionValue("output_flag", False)
+        model.setOptionValue("presolve", "off")
+        model.setOptionValue("threads", 1)
         model.passModel(programme)
         return model
 
