@@ -35,6 +35,9 @@ WORTH_DIVING = 0.005
 
 DIVES = 12
 
+SHORTEST = 1e-3
+"""Share by which a relaxed plan may miss the shortest time and still stand for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan(Generic[C]):
@@ -60,7 +63,7 @@ def plan_pipeline(
         raise PlanError(f"blocking power is not negative, not {blocking_power_w} W")
     options = _options(graph, profile, blocking_power_w)
     planner = _Planner(graph, options, blocking_power_w)
-    return Frontier.of(planner.plan(relaxed) for relaxed in planner.relaxed(points))
+    return Frontier.of(plan for relaxed in planner.relaxed(points) for plan in planner.plans(relaxed))
 
 
 def _options(
@@ -83,14 +86,21 @@ class _Planner(Generic[C]):
         self._rounding = Rounding.of(graph, options)
         ranks = len({operation.rank for operation in graph.operations})
         self._waiting_w = ranks * blocking_power_w
+        self._fastest_s = self._rounding.time_of((0,) * len(self._options))
 
     def relaxed(self, points: int | None) -> Iterable[Relaxed]:
         """Relaxed plans from the time of least energy down to the shortest, each solved from the one before."""
         points = points or (POINTS if self._exact else POINTS_OF_LARGE)
         slowest = self._relaxation.cheapest(self._waiting_w)
-        fastest_s = self._rounding.time_of((0,) * len(self._options))
-        for time_s in np.linspace(slowest.time_s, fastest_s, points):
-            yield self._relaxation.at(float(max(time_s, fastest_s)))
+        for time_s in np.linspace(slowest.time_s, self._fastest_s, points):
+            yield self._relaxation.at(float(max(time_s, self._fastest_s)))
+
+    def plans(self, relaxed: Relaxed) -> Iterable[Trial[PipelinePlan[C]]]:
+        """The plan nearest to a relaxed one and, where that is for the shortest time, the one that surely takes it."""
+        yield self.plan(relaxed)
+        if relaxed.time_s <= self._fastest_s * (1 + SHORTEST):
+            fastest = (0,) * len(self._options)
+            yield self._timed(self._rounding.reusing_slack(fastest, self._fastest_s), relaxed)
 
     def plan(self, relaxed: Relaxed) -> Trial[PipelinePlan[C]]:
         """The real plan nearest to a relaxed one, with what it really takes and spends."""

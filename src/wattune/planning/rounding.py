@@ -57,8 +57,8 @@ class Rounding:
         """The places of the options of a plan that ends in time and spends little more than the relaxed one."""
         wanted_s = durations_s.tolist()
         latest_s = self.latest_s(wanted_s, time_s)
-        candidates = [self.reusing_slack(choice, time_s) for choice in self._sweeps(wanted_s, latest_s)]
-        return min(candidates, key=self.effective_of)
+        best = min(self._sweeps(wanted_s, latest_s), key=self.effective_of)
+        return self.reusing_slack(best, time_s)
 
     def at_corners(self, durations_s: Floats) -> tuple[int, ...]:
         """The places of the corners at, or next faster than, these durations."""
@@ -88,7 +88,10 @@ class Rounding:
         """When a choice really ends."""
         ends_s = [0.0] * len(choice)
         for place, before in enumerate(self.predecessors):
-            start_s = max([ends_s[other] for other in before]) if before else 0.0
+            start_s = 0.0
+            for other in before:
+                if ends_s[other] > start_s:
+                    start_s = ends_s[other]
             ends_s[place] = start_s + self.times_s[place][choice[place]]
         return max(ends_s, default=0.0)
 
@@ -96,9 +99,10 @@ class Rounding:
         """When each operation must have ended for all to end in time."""
         latest_s = [time_s] * len(durations_s)
         for place in range(len(durations_s) - 1, -1, -1):
-            after = self.successors[place]
-            if after:
-                latest_s[place] = min([latest_s[other] - durations_s[other] for other in after])
+            for other in self.successors[place]:
+                start_s = latest_s[other] - durations_s[other]
+                if start_s < latest_s[place]:
+                    latest_s[place] = start_s
         return latest_s
 
     def _sweeps(self, wanted_s: list[float], latest_s: list[float]) -> Iterator[tuple[int, ...]]:
@@ -110,9 +114,14 @@ class Rounding:
         """Every operation at its slowest option that still ends by its latest finish."""
         ends_s, choice = [0.0] * len(latest_s), [0] * len(latest_s)
         for place, before in enumerate(self.predecessors):
-            start_s = max([ends_s[other] for other in before]) if before else 0.0
+            start_s = 0.0
+            for other in before:
+                if ends_s[other] > start_s:
+                    start_s = ends_s[other]
             times_s = self.times_s[place]
-            option = max(bisect_right(times_s, latest_s[place] - start_s + CLOSE_S) - 1, 0)
+            option = bisect_right(times_s, latest_s[place] - start_s + CLOSE_S) - 1
+            if option < 0:
+                option = 0
             choice[place], ends_s[place] = option, start_s + times_s[option]
         return tuple(choice)
 
@@ -120,7 +129,10 @@ class Rounding:
         """The same among the corners of the hull, so that slack gathers until it carries someone to the next corner."""
         ends_s, choice = [0.0] * len(latest_s), [0] * len(latest_s)
         for place, before in enumerate(self.predecessors):
-            start_s = max([ends_s[other] for other in before]) if before else 0.0
+            start_s = 0.0
+            for other in before:
+                if ends_s[other] > start_s:
+                    start_s = ends_s[other]
             times_s = self.corner_times_s[place]
             corner = max(bisect_right(times_s, latest_s[place] - start_s + CLOSE_S) - 1, 0)
             choice[place], ends_s[place] = self.corners[place][corner], start_s + times_s[corner]
@@ -130,7 +142,10 @@ class Rounding:
         """The same for operations between two corners alone; those at a corner stay there and leave slack to them."""
         ends_s, choice = [0.0] * len(latest_s), [0] * len(latest_s)
         for place, before in enumerate(self.predecessors):
-            start_s = max([ends_s[other] for other in before]) if before else 0.0
+            start_s = 0.0
+            for other in before:
+                if ends_s[other] > start_s:
+                    start_s = ends_s[other]
             times_s = self.corner_times_s[place]
             corner = max(bisect_right(times_s, wanted_s[place] + CORNER_S) - 1, 0)
             slower = corner + 1
