@@ -111,6 +111,8 @@ def tuned(
     holds the ranks of all pipelines, where there are several, by a backend that can send Python objects (gloo); this
     one is the `pipeline`-th of them.
     """
+    if not 0 <= pipeline < pipelines:
+        raise PlanError(f"there is no pipeline {pipeline} among {pipelines}", hint="they are numbered from 0")
     policy = OnlinePlanning(
         graph=graph_of(schedule),
         spec=gpu.spec,

@@ -21,11 +21,12 @@ from wattune.core.errors import NoPermission, PlanError  # noqa: E402
 from wattune.core.plan import Plan, Step  # noqa: E402
 from wattune.core.setting import Setting  # noqa: E402
 from wattune.integrations import cuda_stamps  # noqa: E402
-from wattune.integrations.pipelining import graph_of, listened, order_of, played, rank_of, stamps_for  # noqa: E402
+from wattune.integrations.pipelining import graph_of, listened, order_of, played, rank_of, stamps_for, tuned  # noqa: E402
 from wattune.planning.pipeline import plan_pipeline  # noqa: E402
 from wattune.planning.planned import rank_plan  # noqa: E402
 from wattune.planning.schedules import one_forward_one_backward  # noqa: E402
 from wattune.planning.stage_profile import parse_stage_profile  # noqa: E402
+from wattune.tuning.pipeline_progress import Profiling  # noqa: E402
 from wattune.tuning.pipeline_stamps import HostStamps  # noqa: E402
 from wattune.tuning.pipeline_switches import without_short_switches  # noqa: E402
 
@@ -172,6 +173,24 @@ def test_a_plan_for_another_pipeline_is_refused_at_the_first_instruction_that_di
     schedule = schedules()["1f1b"]
     with played(schedule, plan_for(schedules()["gpipe"], (900,)), FakeGpu()), pytest.raises(PlanError, match="begins"):
         train(schedule)
+
+
+def test_a_pipeline_that_is_not_there_is_refused():
+    schedule = schedules()["1f1b"]
+    with (
+        pytest.raises(PlanError, match="no pipeline 2 among 2"),
+        tuned(schedule, FakeGpu(), slowdown=0.0, pipeline=2, pipelines=2),
+    ):
+        pass
+
+
+def test_a_rank_alone_profiles_at_the_highest_clock_first():
+    schedule, gpu = schedules()["1f1b"], FakeGpu()
+    with tuned(schedule, gpu, slowdown=0.0, clocks=2) as tuner:
+        train(schedule)
+        tuner._clocks.settle()
+        assert isinstance(tuner.progress, Profiling)
+    assert gpu.history == [Setting(1410)]
 
 
 def test_what_the_driver_refuses_ends_the_training_and_not_in_silence():
