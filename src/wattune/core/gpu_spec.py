@@ -110,9 +110,7 @@ class GpuSpec:
     def _check_limit(self, power_limit_w: float) -> None:
         limits = self.power_limits
         if limits is None:
-            raise NotSupported(
-                f"{self.label} does not let its power limit be set", hint="lock the core clock instead"
-            )
+            raise NotSupported(f"{self.label} does not let its power limit be set", hint="lock the core clock instead")
         if not limits.min_w <= power_limit_w <= limits.max_w:
             raise SettingRefused(
                 f"{self.label} takes no power limit of {power_limit_w:g} W",
