@@ -90,7 +90,7 @@ def test_trials_are_in_the_store(home: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--device", "simm:a100"], ["simm:a100", "hint: did you mean sim?"]),
+        (["--device", "simm:a100"], ["simm:a100", "hint: did you mean sim:a100?"]),
         (["--device", "sim:a10000"], ["a10000", "hint:"]),
         (["--workload", "resnet51"], ["resnet51", "did you mean resnet"]),
         (["--workload", "resnet50:none"], ["batch size", "hint:"]),
