@@ -121,9 +121,8 @@ def _in_phase(before: Count, after: Count, refresh: Refresh) -> tuple[float, flo
         return None
     time_s = after.time_s - before.time_s
     seen_s = time_s - ages_s[1] + ages_s[0]
-    if seen_s < refresh.period_s / 2:
-        return None
-    refreshes = round(seen_s / refresh.period_s)
+    # The counter has moved, so at least one refresh was seen, whatever the ages say.
+    refreshes = max(round(seen_s / refresh.period_s), 1)
     power_w = (after.energy_j - before.energy_j) / (refreshes * refresh.period_s)
     # Power just outside the refreshes that were seen may differ from the mean; half of it covers ordinary training.
     doubt_s = hypot(*age_errors_s) + 0.5 * hypot(*ages_s)

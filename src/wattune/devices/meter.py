@@ -27,11 +27,14 @@ R = TypeVar("R")
 QUICK_REFRESH_S = 0.005
 """A counter that moves this often needs no watching."""
 
+ALWAYS_FRESH = Refresh(QUICK_REFRESH_S, 0.0, 0.0, QUICK_REFRESH_S)
+"""What is known of such a counter."""
+
 LONG_SPAN_S = 1.0
 """From here on a span is worth one more look at the counter after its end."""
 
-GOOD_PHASE = 0.01
-"""Share of a refresh by which the phase may be off before that look is taken."""
+GOOD_PHASE, LOST_PHASE = 0.01, 0.125
+"""Shares of a refresh by which the phase may be off before that look is taken: after a long span, after any."""
 
 
 class Span:
@@ -93,10 +96,7 @@ class Span:
         if self._spent is not None:
             return self._spent
         before, after = self._counts()
-        if after[0][0] - before[0][0] >= LONG_SPAN_S:
-            self._spent = [_long_j(*ends, self._wait) for ends in zip(self.gpus, before, after, strict=True)]
-        else:
-            self._spent = [_short_j(*ends) for ends in zip(self.gpus, before, after, strict=True)]
+        self._spent = [_joules(*ends, self._wait) for ends in zip(self.gpus, before, after, strict=True)]
         return self._spent
 
 
@@ -117,13 +117,14 @@ class Measured(Span):
     def __enter__(self) -> Self:
         before = []
         for gpu in self.gpus:
-            refresh = gpu.refresh
-            if refresh is None:
-                self._prepare()
-                return self.__enter__()
             count = gpu.count()
-            if refresh.period_s > QUICK_REFRESH_S and refresh.is_blind(count[0]):
-                count = _clear_of_edge(gpu, refresh, self._wait)
+            refresh = gpu.refresh
+            if refresh is not ALWAYS_FRESH:
+                if refresh is None:
+                    self._prepare()
+                    return self.__enter__()
+                if refresh.is_blind(count[0]):
+                    count = _clear_of_edge(gpu, refresh, self._wait)
             before.append(count)
         self._before = before
         return self
@@ -171,6 +172,8 @@ def _learn(gpu: Gpu, wait: Wait) -> None:
         watch(gpu, wait=wait)
     if gpu.refresh is None:
         gpu.refresh = Refresh(period_s, gpu.count().time_s, 0.0, period_s)
+    if gpu.refresh.period_s <= QUICK_REFRESH_S:
+        gpu.refresh = ALWAYS_FRESH
 
 
 def _clear_of_edge(gpu: Gpu, refresh: Refresh, wait: Wait) -> Count:
@@ -181,22 +184,30 @@ def _clear_of_edge(gpu: Gpu, refresh: Refresh, wait: Wait) -> Count:
     return gpu.count()
 
 
-def _short_j(gpu: Gpu, before: Count, after: Count) -> tuple[float, float]:
+def _joules(gpu: Gpu, before: Count, after: Count, wait: Wait) -> tuple[float, float]:
+    """Joules of a span and their error, after one more look at the counter where that is worth it."""
+    refresh = gpu.refresh
+    if refresh is not ALWAYS_FRESH and refresh is not None and _is_doubtful(refresh, before, after):
+        edge = watch(gpu, wait=wait)
+        if edge is not None and gpu.refresh is not None:
+            found = spent_until_j(before, after.time_s, edge, gpu.refresh)
+            if found is not None:
+                return found
     return spent_j(before, after, gpu.refresh, None) or _from_power(gpu, after[0] - before[0])
 
 
-def _long_j(gpu: Gpu, before: Count, after: Count, wait: Wait) -> tuple[float, float]:
-    """Joules of a span that is worth one more look at the counter, where its end fell at an uncertain age of it."""
-    refresh = gpu.refresh
-    if refresh is None or refresh.period_s <= QUICK_REFRESH_S:
-        return _short_j(gpu, before, after)
-    doubtful = refresh.is_blind(after.time_s) or refresh.age_error_s(after.time_s) > GOOD_PHASE * refresh.period_s
-    edge = watch(gpu, wait=wait) if doubtful else None
-    if edge is not None and gpu.refresh is not None:
-        found = spent_until_j(before, after.time_s, edge, gpu.refresh)
-        if found is not None:
-            return found
-    return _short_j(gpu, before, after)
+def _is_doubtful(refresh: Refresh, before: Count, after: Count) -> bool:
+    """Whether the age of the counter at the end matters and is not known well.
+
+    A phase that is about to be lost is looked after in any case. That is rare: edges far apart sharpen the period so
+    much that each look lasts many times longer than the one before.
+    """
+    error_s = refresh.age_error_s(after.time_s)
+    if error_s > LOST_PHASE * refresh.period_s:
+        return True
+    if after.time_s - before.time_s < LONG_SPAN_S:
+        return False
+    return error_s > GOOD_PHASE * refresh.period_s or refresh.is_blind(after.time_s)
 
 
 def _from_power(gpu: Gpu, time_s: float) -> tuple[float, float]:
