@@ -13,6 +13,7 @@ from wattune.benchmarks.physics_limits import judge_profiles, judge_table
 from wattune.benchmarks.physics_overlap import judge_overlap
 from wattune.benchmarks.physics_power import judge_clock_sweep, judge_stress
 from wattune.benchmarks.physics_published import judge_published
+from wattune.benchmarks.physics_speed import judge_speed
 from wattune.benchmarks.physics_stages import judge_stages
 from wattune.benchmarks.result import Bench
 
@@ -32,15 +33,16 @@ def bench_physics(data: Path | None, *, on_file: OnFile | None = None) -> Bench:
     """All comparisons that the files under `data` allow, and those with published figures, which need none."""
     judgements = [*(_judge_files(data, on_file or _ignored) if data else []), *judge_stress()]
     published, published_goals = judge_published()
+    speed_goals, speed_notes = judge_speed()
     goals = [goal for judgement in judgements if (goal := judgement.goal) is not None]
-    notes = list(_NOTES)
+    notes = [*_NOTES, *speed_notes]
     if data is None:
         notes.append("No measurements were given, so no fit was judged: use --data DIR or set WATTUNE_DATA.")
     return Bench(
         bench="physics",
         simulated=True,
         rows=(*(judgement.row for judgement in judgements), *published),
-        goals=(*goals, *published_goals),
+        goals=(*goals, *published_goals, *speed_goals),
         notes=tuple(notes),
     )
 
