@@ -38,6 +38,7 @@ def pipeline_document(planned: PlannedPipeline) -> dict[str, Any]:
         "stages": shape.stages,
         "ranks": shape.ranks,
         "chunks": shape.chunks,
+        "extras": list(shape.extras),
         "microbatches": shape.microbatches,
         "blocking_power_w": planned.blocking_power_w,
         "default": {"time_s": planned.default.cost.time_s, "energy_j": planned.default.cost.energy_j},

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from wattune.core.errors import PlanError
 from wattune.core.workgraph import WorkGraph
-from wattune.planning.schedules import SCHEDULES, Order, interleaved, work_graph
+from wattune.planning.schedules import EXTRAS, SCHEDULES, Order, interleaved, with_extras, work_graph
 
 INTERLEAVED = "interleaved"
 SCHEDULE_NAMES = (*SCHEDULES, INTERLEAVED)
@@ -22,12 +22,17 @@ class PipelineShape:
     """Stages of the model; with chunks, `chunks` of them run on each rank."""
     microbatches: int
     chunks: int = 1
+    extras: tuple[str, ...] = ()
+    """Transfers and endings that the ranks run besides, among `schedules.EXTRAS`."""
 
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULE_NAMES:
             raise PlanError(f"there is no schedule {self.schedule!r}", hint=f"use one of {', '.join(SCHEDULE_NAMES)}")
         if min(self.stages, self.microbatches, self.chunks) < 1:
             raise PlanError(f"a pipeline has at least one stage, microbatch and chunk, not {self}")
+        for extra in self.extras:
+            if extra not in EXTRAS:
+                raise PlanError(f"a pipeline runs no {extra!r} besides", hint=f"it may run {', '.join(EXTRAS)}")
         if self.chunks > 1 and self.schedule != INTERLEAVED:
             raise PlanError(
                 f"{self.schedule} runs one chunk per rank, not {self.chunks}", hint=f"chunks are for {INTERLEAVED}"
@@ -47,8 +52,10 @@ class PipelineShape:
     def order(self) -> Order:
         """What each rank runs, in its order."""
         if self.schedule == INTERLEAVED:
-            return interleaved(self.ranks, self.microbatches, chunks=self.chunks)
-        return SCHEDULES[self.schedule](self.ranks, self.microbatches)
+            plain = interleaved(self.ranks, self.microbatches, chunks=self.chunks)
+        else:
+            plain = SCHEDULES[self.schedule](self.ranks, self.microbatches)
+        return with_extras(plain, self.extras) if self.extras else plain
 
     @property
     def graph(self) -> WorkGraph:

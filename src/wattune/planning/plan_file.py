@@ -60,6 +60,7 @@ def plan_document(planned: PlannedPipeline) -> dict[str, Any]:
             "ranks": planned.shape.ranks,
             "microbatches": planned.shape.microbatches,
             "chunks": planned.shape.chunks,
+            "extras": list(planned.shape.extras),
         },
         "blocking_power_w": planned.blocking_power_w,
         "profile": {"file": planned.source.file, "sha256": planned.source.sha256},
@@ -161,6 +162,7 @@ def _shape(part: Field) -> PipelineShape:
         part.get("stages").whole(most=100_000),
         part.get("microbatches").whole(most=100_000),
         part.get("chunks").whole(most=1_000),
+        tuple(extra.text() for extra in part.get("extras").items()),
     )
     if shape.stages * shape.microbatches > 10_000_000:
         raise part.wrong("a pipeline of more than 10 million forwards")

@@ -25,6 +25,7 @@ from wattune.planning.schedule_files import (
     scheds_text,
     split_config,
 )
+from wattune.planning.schedules import EXTRAS
 from wattune.planning.stage_profile import StageChoice, StageProfile
 
 FORMATS = ("perseus", "kareus", "perseus-sosp24")
@@ -47,8 +48,10 @@ def export_files(planned: PlannedPipeline, form: str) -> dict[str, str]:
 
 
 def _instructions(graph: WorkGraph, choices: Sequence[StageChoice]) -> list[list[Instruction]]:
+    """What each rank runs; transfers and endings are left out, since schedule files know none."""
+    ranks = [[(graph.operations[place].name, choices[place]) for place in rank] for rank in places_by_rank(graph)]
     return [
-        [_instruction(graph.operations[place].name, choices[place]) for place in rank] for rank in places_by_rank(graph)
+        [_instruction(name, choice) for name, choice in rank if name.partition(" ")[0] not in EXTRAS] for rank in ranks
     ]
 
 

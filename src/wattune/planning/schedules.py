@@ -16,6 +16,10 @@ from wattune.core.workgraph import Operation, WorkGraph
 
 FORWARD, BACKWARD, RECOMPUTE, WEIGHT = "forward", "backward", "recompute", "weight"
 
+SEND_FORWARD, SEND_BACKWARD, ALL_REDUCE, OPTIMIZER = "send-forward", "send-backward", "all-reduce", "optimizer"
+EXTRAS = (SEND_FORWARD, SEND_BACKWARD, ALL_REDUCE, OPTIMIZER)
+"""What a schedule may run besides: point-to-point transfers, the data-parallel all-reduce, the optimizer's step."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -146,6 +150,29 @@ SCHEDULES: dict[str, Callable[[int, int], Order]] = {
 }
 
 
+def with_extras(order: Order, extras: Sequence[str]) -> Order:
+    """The order with transfers after the pieces whose results go to another rank, and a rank's endings at its end.
+
+    A transfer occupies the rank that sends, as blocking sends do; who needs its data waits for it.
+    """
+    last_stage = max(piece.stage for rank in order for piece in rank)
+    ranks = []
+    for rank in order:
+        own = [part for piece in rank for part in (piece, *_sent(piece, last_stage, extras))]
+        stages = dict.fromkeys(piece.stage for piece in rank)
+        own += [Piece(ending, stage, 0) for ending in (ALL_REDUCE, OPTIMIZER) if ending in extras for stage in stages]
+        ranks.append(tuple(own))
+    return tuple(ranks)
+
+
+def _sent(piece: Piece, last_stage: int, extras: Sequence[str]) -> tuple[Piece, ...]:
+    if piece.instruction == FORWARD and piece.stage < last_stage and SEND_FORWARD in extras:
+        return (Piece(SEND_FORWARD, piece.stage, piece.microbatch),)
+    if piece.instruction == BACKWARD and piece.stage > 0 and SEND_BACKWARD in extras:
+        return (Piece(SEND_BACKWARD, piece.stage, piece.microbatch),)
+    return ()
+
+
 def work_graph(order: Order) -> WorkGraph:
     """The order with all that each piece waits for: its rank's piece before it, and other stages' pieces."""
     pieces = [(piece, rank) for rank, ran in enumerate(order) for piece in ran]
@@ -166,10 +193,13 @@ def _inputs(piece: Piece, last_stage: int) -> tuple[Piece, ...]:
     """What a piece gets from elsewhere: activations from the stage before, gradients from the stage after."""
     stage, microbatch = piece.stage, piece.microbatch
     if piece.instruction == FORWARD:
-        return (Piece(FORWARD, stage - 1, microbatch),) if stage else ()
+        return (Piece(FORWARD, stage - 1, microbatch), Piece(SEND_FORWARD, stage - 1, microbatch)) if stage else ()
     if piece.instruction == BACKWARD:
-        after = (Piece(BACKWARD, stage + 1, microbatch),) if stage < last_stage else ()
-        return (*after, Piece(FORWARD, stage, microbatch), Piece(RECOMPUTE, stage, microbatch))
+        after = (Piece(BACKWARD, stage + 1, microbatch), Piece(SEND_BACKWARD, stage + 1, microbatch))
+        own = (Piece(FORWARD, stage, microbatch), Piece(RECOMPUTE, stage, microbatch))
+        return (*after, *own) if stage < last_stage else own
+    if piece.instruction in EXTRAS:
+        return ()  # its rank's own order says it all
     return (Piece(FORWARD if piece.instruction == RECOMPUTE else BACKWARD, stage, microbatch),)
 
 

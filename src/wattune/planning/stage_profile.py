@@ -18,7 +18,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import Trial
 from wattune.planning.pipeline_shape import PipelineShape
-from wattune.planning.schedules import kind_of
+from wattune.planning.schedules import EXTRAS, kind_of
 
 REQUIRED = ("stage", "instruction", "frequency", "time", "energy")
 _OWN = (*REQUIRED, "mem_mhz", "power_limit_w", "simulated", "rank", "dp_rank", "pp_rank", "tp_rank")
@@ -61,9 +61,15 @@ class StageProfile:
         found = {(kind, trial.choice): trial for kind, trials in self.options.items() for trial in trials}
         object.__setattr__(self, "_trials", MappingProxyType(found))
 
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The transfers and endings that the profile has rows for."""
+        instructions = {kind.partition(".")[2] for kind in self.options}
+        return tuple(extra for extra in EXTRAS if extra in instructions)
+
     def shape(self, schedule: str, microbatches: int, *, chunks: int = 1) -> PipelineShape:
         """The shape of a pipeline over the stages of this profile, all of whose instructions it must have."""
-        shape = PipelineShape(schedule, self.stages, microbatches, chunks)
+        shape = PipelineShape(schedule, self.stages, microbatches, chunks, self.extras)
         for piece in dict.fromkeys(piece for rank in shape.order for piece in rank if piece.microbatch == 0):
             if piece.kind not in self.options:
                 raise InputError(

@@ -228,3 +228,23 @@ def test_binary_files_are_no_texts(home, capsys):
 def test_a_plan_for_another_shape_is_refused(plan_file, capsys):
     plan_file.with_name("two.csv").write_text(profile_csv(2))
     assert "for 3 stages" in complaint(capsys, "verify", "plan.json", "--profile", "two.csv")
+
+
+def test_transfers_and_endings_of_a_profile_are_planned_with(tmp_path, capsys):
+    rows = ["stage,instruction,frequency,time,energy"]
+    for stage in (0, 1):
+        rows += [
+            f"{stage},{name},1410,{time_s},{300 * time_s}" for name, time_s in (("forward", 0.1), ("backward", 0.2))
+        ]
+        rows += [f"{stage},optimizer,1410,0.5,100", f"{stage},optimizer,1005,0.6,90"]
+    rows += ["0,send-forward,1410,0.01,2", "1,send-backward,1410,0.01,2"]
+    profile = tmp_path / "profile.csv"
+    profile.write_text("\n".join(rows) + "\n")
+    plan = tmp_path / "plan.json"
+    arguments = ["--schedule", "1f1b", "--microbatches", "2", "--blocking-power", "80", "--out", str(plan), "--json"]
+    assert run(["pipeline", "plan", "--profile", str(profile), *arguments]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["extras"] == ["send-forward", "send-backward", "optimizer"]
+    # F0 send F1 … B1 send B0 optimizer: two microbatches through two stages, one transfer each way, one step
+    assert document["default"]["time_s"] == pytest.approx(3 * 0.3 + 4 * 0.01 + 0.5, abs=0.021)
+    assert run(["pipeline", "verify", str(plan), "--profile", str(profile)]) == 0

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from wattune.core.errors import PlanError
 from wattune.planning.schedules import (
     BACKWARD,
+    EXTRAS,
     FORWARD,
     SCHEDULES,
     early_recomputation,
     gpipe,
     interleaved,
     one_forward_one_backward,
+    with_extras,
     work_graph,
     zero_bubble,
 )
@@ -70,6 +72,18 @@ def test_interleaved_runs_every_chunk(stages, groups, chunks):
     pieces = [piece for rank in order for piece in rank]
     assert len(set(pieces)) == len(pieces) == 2 * stages * chunks * groups * stages
     work_graph(order)
+
+
+def test_transfers_and_endings_are_waited_for():
+    plain = one_forward_one_backward(2, 1)
+    extended = with_extras(plain, EXTRAS)
+    seconds = {**SECONDS, "send-forward": 0.1, "send-backward": 0.2, "all-reduce": 3.0, "optimizer": 4.0}
+    # F0, send, F1, B1, send, B0, all-reduce, optimizer: the longest way through two stages and one microbatch
+    assert makespan_s(extended, seconds) == pytest.approx(1 + 0.1 + 1 + 2 + 0.2 + 2 + 3 + 4)
+    names = {operation.name for operation in work_graph(extended).operations}
+    assert "send-forward 1.0" not in names  # the last stage has nobody to send to
+    assert "send-backward 0.0" not in names
+    assert with_extras(plain, ()) == plain
 
 
 def test_schedules_that_do_not_fit_are_refused():
