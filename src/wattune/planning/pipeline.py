@@ -30,7 +30,7 @@ LARGE = 4000
 POINTS, POINTS_OF_LARGE = 40, 20
 """Plans of a frontier where nobody asks for another number."""
 
-WORTH_DIVING = 0.005
+WORTH_DIVING = 0.008
 """Share of energy above the bound from which a plan is looked for by fixing operations one after another."""
 
 DIVES = 12
