@@ -91,11 +91,8 @@ class Refresh:
         return replace(self, edge_s=edge_s, edge_error_s=error_s) if error_s < self.edge_error_s else self
 
 
-def spent_j(before: Count, after: Count, refresh: Refresh | None, period_s: float | None) -> tuple[float, float] | None:
-    """Joules between two counts and their error; None where the counter did not move in between.
-
-    `period_s` is the nominal refresh of the part, used where no `refresh` was observed.
-    """
+def spent_j(before: Count, after: Count, refresh: Refresh | None) -> tuple[float, float] | None:
+    """Joules between two counts and their error; None where the counter did not move in between."""
     start_s, start_j = before
     end_s, end_j = after
     if end_j <= start_j or end_s <= start_s:
@@ -107,7 +104,7 @@ def spent_j(before: Count, after: Count, refresh: Refresh | None, period_s: floa
             if known is not None:
                 return known
     else:
-        held_s = period_s or UNKNOWN_PERIOD_S
+        held_s = UNKNOWN_PERIOD_S
     # The refreshes seen are at least this many, so the power is at most this much.
     refreshes = int(0.999 * (end_s - start_s) / held_s) or 1
     return end_j - start_j, (end_j - start_j) / refreshes + RESOLUTION_J

@@ -193,7 +193,7 @@ def _joules(gpu: Gpu, before: Count, after: Count, wait: Wait) -> tuple[float, f
             found = spent_until_j(before, after.time_s, edge, gpu.refresh)
             if found is not None:
                 return found
-    return spent_j(before, after, gpu.refresh, None) or _from_power(gpu, after[0] - before[0])
+    return spent_j(before, after, gpu.refresh) or _from_power(gpu, after[0] - before[0])
 
 
 def _is_doubtful(refresh: Refresh, before: Count, after: Count) -> bool:

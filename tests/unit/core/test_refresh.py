@@ -22,7 +22,7 @@ def held(time_s, power_w, phase_s=0.0, period_s=PERIOD_S):
 @given(st.floats(0, 10), st.floats(0.25, 100), st.floats(10, 500), st.floats(0, 0.0999))
 def test_a_known_phase_gives_the_true_energy(start_s, length_s, power_w, phase_s):
     before, after = held(start_s, power_w, phase_s), held(start_s + length_s, power_w, phase_s)
-    energy_j, error_j = spent_j(before, after, Refresh(PERIOD_S, phase_s), PERIOD_S)
+    energy_j, error_j = spent_j(before, after, Refresh(PERIOD_S, phase_s))
     truth_j = power_w * length_s
     assert abs(energy_j - truth_j) <= error_j
     ages = [(t - phase_s) % PERIOD_S for t in (start_s, start_s + length_s)]
@@ -32,14 +32,14 @@ def test_a_known_phase_gives_the_true_energy(start_s, length_s, power_w, phase_s
 
 @given(st.floats(0, 10), st.floats(0.01, 20), st.floats(10, 500))
 def test_an_unknown_phase_is_honest(start_s, length_s, power_w):
-    found = spent_j(held(start_s, power_w), held(start_s + length_s, power_w), None, PERIOD_S)
+    found = spent_j(held(start_s, power_w), held(start_s + length_s, power_w), None)
     if found is not None:
         energy_j, error_j = found
         assert abs(energy_j - power_w * length_s) <= error_j + 1e-6
 
 
 def test_a_counter_that_did_not_move_says_nothing():
-    assert spent_j(Count(0, 5), Count(0.01, 5), None, PERIOD_S) is None
+    assert spent_j(Count(0, 5), Count(0.01, 5), None) is None
 
 
 def test_edges_far_apart_sharpen_the_period():
@@ -62,5 +62,5 @@ def test_an_impossible_edge_starts_the_phase_anew():
 def test_a_lost_phase_is_not_used():
     lost = Refresh(0.1, 0.0, period_error_s=0.01)
     assert lost.age_error_s(100) == 0.1
-    _, error_j = spent_j(held(50, 100), held(51, 100), lost, PERIOD_S)
+    _, error_j = spent_j(held(50, 100), held(51, 100), lost)
     assert error_j == pytest.approx(10, rel=0.15)
