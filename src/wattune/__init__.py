@@ -26,8 +26,10 @@ _HOME = {
     "Infeasible": "wattune.core.errors",
     "InputError": "wattune.core.errors",
     "Knob": "wattune.tuning.sweep",
+    "LeastCarbon": "wattune.core.objective",
     "LeastCost": "wattune.core.objective",
     "LeastEnergy": "wattune.core.objective",
+    "LeastMoney": "wattune.core.objective",
     "Measurement": "wattune.core.measurement",
     "NoPermission": "wattune.core.errors",
     "NotSupported": "wattune.core.errors",
@@ -76,8 +78,10 @@ __all__ = [
     "Infeasible",
     "InputError",
     "Knob",
+    "LeastCarbon",
     "LeastCost",
     "LeastEnergy",
+    "LeastMoney",
     "Measurement",
     "NoPermission",
     "NotSupported",
@@ -132,7 +136,16 @@ if TYPE_CHECKING:
     from wattune.core.frontier import Frontier
     from wattune.core.gpu_spec import GpuSpec
     from wattune.core.measurement import Measurement
-    from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, Objective, PowerBudget
+    from wattune.core.objective import (
+        Deadline,
+        EnergyDelay,
+        LeastCarbon,
+        LeastCost,
+        LeastEnergy,
+        LeastMoney,
+        Objective,
+        PowerBudget,
+    )
     from wattune.core.plan import Plan, Step
     from wattune.core.reading import Count, Reading, Throttle
     from wattune.core.setting import Setting

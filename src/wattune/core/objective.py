@@ -1,4 +1,4 @@
-"""What the owner of a job wants, as a rule that picks one trial of a history.
+"""What the owner of a job wants: which costs are allowed, and which of those is best.
 
 Notation: T, E time and energy of a trial; T0 time of the reference (the default run where it is known, else the fastest
 trial); η the weight of energy and Pmax the highest power limit in Zeus's cost η·E + (1−η)·Pmax·T (You et al., NSDI'23).
@@ -6,7 +6,7 @@ trial); η the weight of energy and Pmax the highest power limit in Zeus's cost 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,9 +14,20 @@ from wattune.core.errors import Infeasible
 from wattune.core.measurement import Measurement
 from wattune.core.trial import C, Trial
 
+J_PER_KWH = 3.6e6
+S_PER_HOUR = 3600.0
+
 
 class Objective(Protocol):
-    """Picks the best of the trials so far."""
+    """Tells good costs from bad ones, and picks the best of the trials so far."""
+
+    def value(self, cost: Measurement) -> float:
+        """How dear a cost is: the less, the better."""
+        ...
+
+    def limit_s(self, reference: Measurement | None) -> float | None:
+        """The longest time allowed, or None where time is not limited; the reference is the default run."""
+        ...
 
     def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
         """The best trial; `Infeasible` where none qualifies."""
@@ -32,12 +43,18 @@ class LeastEnergy:
     def __post_init__(self) -> None:
         _not_negative("slowdown", self.slowdown)
 
+    def value(self, cost: Measurement) -> float:
+        """The energy."""
+        return cost.energy_j
+
+    def limit_s(self, reference: Measurement | None) -> float | None:
+        """The time of the reference and the slowdown on top; None without a reference."""
+        return None if reference is None else reference.time_s * (1 + self.slowdown)
+
     def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
         """The trial of least energy within the slowdown."""
         trials = _some(history)
-        base_s = reference.time_s if reference else min(trial.cost.time_s for trial in trials)
-        limit_s = base_s * (1 + self.slowdown)
-        return _least(trials, _energy, lambda trial: trial.cost.time_s <= limit_s, f"a time of at most {limit_s:g} s")
+        return _best(self, trials, reference or min((trial.cost for trial in trials), key=lambda cost: cost.time_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +66,18 @@ class Deadline:
     def __post_init__(self) -> None:
         _not_negative("deadline", self.seconds)
 
+    def value(self, cost: Measurement) -> float:
+        """The energy."""
+        return cost.energy_j
+
+    def limit_s(self, reference: Measurement | None) -> float | None:
+        """The deadline."""
+        del reference
+        return self.seconds
+
     def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
         """The trial of least energy within the deadline."""
-        del reference
-        return _least(
-            _some(history), _energy, lambda trial: trial.cost.time_s <= self.seconds, f"a time of {self.seconds:g} s"
-        )
+        return _best(self, _some(history), reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +92,68 @@ class LeastCost:
             raise ValueError(f"eta weighs energy against time and lies between 0 and 1, not {self.eta}")
         _not_negative("max_power_w", self.max_power_w)
 
-    def cost_j(self, cost: Measurement) -> float:
-        """The cost of one measurement."""
+    def value(self, cost: Measurement) -> float:
+        """The cost in joules."""
         return self.eta * cost.energy_j + (1 - self.eta) * self.max_power_w * cost.time_s
+
+    def limit_s(self, reference: Measurement | None) -> float | None:
+        """None: time has its price instead."""
+        del reference
+        return None
 
     def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
         """The trial of least cost."""
+        return _best(self, _some(history), reference)
+
+
+@dataclass(frozen=True, slots=True)
+class LeastMoney:
+    """Least money: the energy at its price, and the GPU's time at its price; in whatever currency both are given."""
+
+    per_kwh: float
+    per_hour: float
+
+    def __post_init__(self) -> None:
+        _not_negative("price of a kWh", self.per_kwh)
+        _not_negative("price of an hour", self.per_hour)
+
+    def value(self, cost: Measurement) -> float:
+        """The price of energy and time."""
+        return self.per_kwh * cost.energy_j / J_PER_KWH + self.per_hour * cost.time_s / S_PER_HOUR
+
+    def limit_s(self, reference: Measurement | None) -> float | None:
+        """None: time has its price instead."""
         del reference
-        return min(_some(history), key=lambda trial: self.cost_j(trial.cost))
+        return None
+
+    def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
+        """The cheapest trial."""
+        return _best(self, _some(history), reference)
+
+
+@dataclass(frozen=True, slots=True)
+class LeastCarbon:
+    """Least grams of CO2: of the electricity, and of making the GPU spread over its hours of work."""
+
+    grams_per_kwh: float
+    grams_per_hour: float = 0.0
+
+    def __post_init__(self) -> None:
+        _not_negative("carbon of a kWh", self.grams_per_kwh)
+        _not_negative("carbon of an hour", self.grams_per_hour)
+
+    def value(self, cost: Measurement) -> float:
+        """The grams."""
+        return self.grams_per_kwh * cost.energy_j / J_PER_KWH + self.grams_per_hour * cost.time_s / S_PER_HOUR
+
+    def limit_s(self, reference: Measurement | None) -> float | None:
+        """None: time is not limited."""
+        del reference
+        return None
+
+    def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
+        """The trial of least carbon."""
+        return _best(self, _some(history), reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +165,18 @@ class EnergyDelay:
     def __post_init__(self) -> None:
         _not_negative("power", self.power)
 
+    def value(self, cost: Measurement) -> float:
+        """The energy-delay product."""
+        return cost.energy_j * float(cost.time_s**self.power)
+
+    def limit_s(self, reference: Measurement | None) -> float | None:
+        """None: time counts in the product instead."""
+        del reference
+        return None
+
     def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
         """The trial of least energy-delay product."""
-        del reference
-        return min(_some(history), key=lambda trial: trial.cost.energy_j * trial.cost.time_s**self.power)
+        return _best(self, _some(history), reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,33 +188,35 @@ class PowerBudget:
     def __post_init__(self) -> None:
         _not_negative("power budget", self.watts)
 
+    def value(self, cost: Measurement) -> float:
+        """The time."""
+        return cost.time_s
+
+    def limit_s(self, reference: Measurement | None) -> float | None:
+        """None: the limit is on power."""
+        del reference
+        return None
+
     def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
         """The fastest trial within the budget."""
         del reference
-        return _least(
-            _some(history),
-            lambda trial: trial.cost.time_s,
-            lambda trial: trial.cost.power_w <= self.watts,
-            f"a mean power of at most {self.watts:g} W",
-        )
+        trials = _some(history)
+        within = tuple(trial for trial in trials if trial.cost.power_w <= self.watts)
+        return _least(self, within, len(trials), f"a mean power of at most {self.watts:g} W")
 
 
-def _energy(trial: Trial[C]) -> float:
-    return trial.cost.energy_j
+def _best(objective: Objective, trials: tuple[Trial[C], ...], reference: Measurement | None) -> Trial[C]:
+    limit_s = objective.limit_s(reference)
+    if limit_s is None:
+        return _least(objective, trials, len(trials), "")
+    within = tuple(trial for trial in trials if trial.cost.time_s <= limit_s)
+    return _least(objective, within, len(trials), f"a time of at most {limit_s:g} s")
 
 
-def _least(
-    trials: tuple[Trial[C], ...],
-    value: Callable[[Trial[C]], float],
-    allowed: Callable[[Trial[C]], bool],
-    wanted: str,
-) -> Trial[C]:
-    feasible = [trial for trial in trials if allowed(trial)]
-    if not feasible:
-        raise Infeasible(
-            f"none of the {len(trials)} trials has {wanted}", hint="loosen the objective or try more settings"
-        )
-    return min(feasible, key=value)
+def _least(objective: Objective, allowed: tuple[Trial[C], ...], tried: int, wanted: str) -> Trial[C]:
+    if not allowed:
+        raise Infeasible(f"none of the {tried} trials has {wanted}", hint="loosen the objective or try more settings")
+    return min(allowed, key=lambda trial: objective.value(trial.cost))
 
 
 def _some(history: Iterable[Trial[C]]) -> tuple[Trial[C], ...]:

@@ -11,7 +11,7 @@ from wattune.core import errors
 from wattune.core.errors import Infeasible, NotSupported, PlanError, SettingRefused
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, nearest
 from wattune.core.measurement import Measurement
-from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, PowerBudget
+from wattune.core.objective import Deadline, EnergyDelay, LeastCarbon, LeastCost, LeastEnergy, LeastMoney, PowerBudget
 from wattune.core.plan import Plan, Step
 from wattune.core.reading import Count, Reading, Throttle
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -109,6 +109,10 @@ HISTORY = tuple(
         (Deadline(1.1), "mild"),
         (LeastCost(1, 100), "slow"),
         (LeastCost(0, 100), "fast"),
+        (LeastMoney(0.3, 0), "slow"),
+        (LeastMoney(0.3, 100), "fast"),
+        (LeastCarbon(400), "slow"),
+        (LeastCarbon(400, 1e6), "fast"),
         (EnergyDelay(0), "slow"),
         (EnergyDelay(20), "fast"),
         (PowerBudget(80), "mild"),

@@ -1,0 +1,178 @@
+"""A training job that runs again and again: what it is, how each of its runs went, and what is known of it.
+
+A *run* is one attempt to train the model to its target at one batch size. A *recurrence* is a wish of the owner to
+have the model trained: one run, and where that was stopped or missed the target, the runs that took its place.
+An *epoch* is whatever the job reports its metric after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from math import isfinite
+
+from wattune.core.errors import InputError
+from wattune.core.measurement import Measurement
+from wattune.core.objective import Objective
+from wattune.core.objective_text import parse_objective
+from wattune.core.setting import Setting
+from wattune.core.trial import History, Trial
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JobChoice:
+    """What is chosen for one run of a job."""
+
+    batch_size: int
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What stays the same from one recurrence to the next."""
+
+    name: str
+    batch_sizes: tuple[int, ...]
+    """Global batch sizes, over all ranks; ascending."""
+    default_batch_size: int
+    """What its owner would use without us."""
+    target: float
+    higher_is_better: bool = True
+    max_epochs: int
+    """A run that has not reached the target after so many epochs has missed it."""
+    objective: str = "cost:0.5"
+    """As `parse_objective` reads it."""
+
+    def __post_init__(self) -> None:
+        sizes = tuple(sorted(set(self.batch_sizes)))
+        object.__setattr__(self, "batch_sizes", sizes)
+        if not self.name.strip():
+            raise InputError("a job needs a name", hint="give it one, such as nightly-bert")
+        if not sizes or sizes[0] < 1:
+            raise InputError(f"{self.name}: batch sizes are whole numbers from 1", hint="for example 16,32,64")
+        if self.default_batch_size not in sizes:
+            known = ", ".join(map(str, sizes))
+            raise InputError(
+                f"{self.name}: the default batch size {self.default_batch_size} is none of {known}",
+                hint="name as default the size that is used today",
+            )
+        if not isfinite(self.target):
+            raise InputError(f"{self.name}: the target {self.target} is no number", hint="give the metric to reach")
+        if self.max_epochs < 1:
+            raise InputError(f"{self.name}: at least one epoch is needed, not {self.max_epochs}", hint="raise it")
+        self.objective_on(1.0)
+
+    def objective_on(self, max_power_w: float) -> Objective:
+        """The objective, on GPUs whose highest power limits add up to this."""
+        return parse_objective(self.objective, max_power_w=max_power_w)
+
+    def reaches(self, metric: float | None) -> bool:
+        """Whether a metric is as good as the target."""
+        if metric is None or not isfinite(metric):
+            return False
+        return metric >= self.target if self.higher_is_better else metric <= self.target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobGpu:
+    """The part that a run is on: what was learned of time and power holds for it alone."""
+
+    name: str
+    simulated: bool
+    max_power_w: float
+    """The highest power limit, of all GPUs of the job together."""
+    count: int = 1
+
+    @property
+    def key(self) -> tuple[str, bool, int]:
+        """What tells one part from another."""
+        return (self.name, self.simulated, self.count)
+
+
+class Outcome(StrEnum):
+    """How a run ended, or that it has not."""
+
+    RUNNING = "running"
+    REACHED = "reached"
+    MISSED = "missed"
+    """It ended by itself, or by the limit of epochs, without reaching the target."""
+    STOPPED = "stopped"
+    """We ended it, because it could not win any more."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The batch size does not fit this part."""
+    CRASHED = "crashed"
+    """It died without our doing; that says nothing of its batch size."""
+    LOST = "lost"
+    """It was never heard of again: its lease ran out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A batch size, whether it is tried to learn from it, and why it was chosen, for people."""
+
+    batch_size: int
+    exploring: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRun:
+    """One run: what was chosen for it and what came of it so far."""
+
+    id: str
+    order: int
+    """Its place among the runs of the job, by submission, from 0."""
+    recurrence: int
+    """Which recurrence it serves, from 0; runs that replace a stopped one serve the same."""
+    batch_size: int
+    gpu: JobGpu
+    exploring: bool = False
+    """Whether it was chosen to learn from rather than because it is thought best."""
+    why: str = ""
+    """Why its batch size was chosen, for people."""
+    submitted_at: datetime | None = None
+    outcome: Outcome = Outcome.RUNNING
+    metrics: tuple[float | None, ...] = ()
+    """What was reported after each epoch; None where the report was no number."""
+    cost: Measurement | None = None
+    """Spent so far, profiling included."""
+    profiling: Measurement | None = None
+    """The part of the cost that went into profiling."""
+    setting: Setting | None = None
+    """What was held once profiling was over."""
+    ended: int | None = None
+    """How many runs of the job had been submitted when it ended; None while it is running."""
+
+    @property
+    def epochs(self) -> int:
+        """The epochs that are over."""
+        return len(self.metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What one epoch costs at each setting that was measured, for a batch size on a part."""
+
+    gpu: JobGpu
+    batch_size: int
+    trials: History[Setting]
+
+    def best(self, objective: Objective, *, reference: Measurement | None = None) -> Trial[Setting]:
+        """The setting that the objective likes best."""
+        return objective.choose(self.trials, reference=reference)
+
+
+@dataclass(frozen=True, slots=True)
+class JobMemory:
+    """All that is known of a job: its runs, oldest first, and the newest profile of each batch size and part."""
+
+    runs: tuple[JobRun, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+
+    def profile(self, gpu: JobGpu, batch_size: int) -> Profile | None:
+        """The profile of a batch size on a part, or None where it was never measured."""
+        for profile in self.profiles:
+            if profile.gpu.key == gpu.key and profile.batch_size == batch_size:
+                return profile
+        return None
