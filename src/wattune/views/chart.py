@@ -20,6 +20,23 @@ class Mark(Enum):
     AREA = "area"
 
 
+class Shape(Enum):
+    """What a point looks like, so that series are told apart without colours too."""
+
+    CIRCLE = "circle"
+    SQUARE = "square"
+    DIAMOND = "diamond"
+    TRIANGLE = "triangle"
+    CROSS = "cross"
+
+
+class Scale(Enum):
+    """How an axis goes from value to value: by equal steps, or by equal factors."""
+
+    LINEAR = "linear"
+    LOG = "log"
+
+
 class Tone(Enum):
     """The colour of a series by its role; each tone has a light and a dark form that colour-blind people tell apart."""
 
@@ -46,6 +63,19 @@ class Point:
             raise ValueError(f"a chart cannot show ({self.x}, {self.y}); an unknown y is None")
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """From where to where values lie at one x."""
+
+    x: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not all(map(isfinite, (self.x, self.low, self.high))) or self.low > self.high:
+            raise ValueError(f"a chart cannot show a spread from {self.low} to {self.high} at {self.x}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     """Points under one name and in one tone."""
@@ -55,6 +85,12 @@ class Series:
     mark: Mark = Mark.LINE
     tone: Tone = Tone.BLUE
     dashed: bool = False
+    shape: Shape = Shape.CIRCLE
+    every: int = 1
+    """Of a line with points, only each so manieth is marked by its shape, from the `first` on."""
+    first: int = 0
+    spread: tuple[Spread, ...] = ()
+    """A shaded band around the series, such as the range of several seeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +103,9 @@ class Axis:
     high: float | None = None
     least: float = 0.0
     """The share of its middle that the axis is wide at least, so that noise does not fill a whole picture."""
+    scale: Scale = Scale.LINEAR
+    marks: tuple[tuple[float, str], ...] = ()
+    """Values to write at the axis instead of round numbers, and the words for them; those without room are left out."""
 
     def __post_init__(self) -> None:
         if self.low is not None and self.high is not None and not self.low < self.high:
@@ -80,11 +119,21 @@ class Axis:
     def bounds(self, values: Iterable[float]) -> tuple[float, float]:
         """The ends of the axis for these values."""
         known = tuple(values)
+        if self.scale is Scale.LOG:
+            return self._log_bounds(known or (1.0, 10.0))
         if not known:
             low, high = 0.0, 1.0
         else:
             low, high = padded(min(known), max(known), least=self.least)
         return widened(low if self.low is None else self.low, high if self.high is None else self.high)
+
+    def _log_bounds(self, known: tuple[float, ...]) -> tuple[float, float]:
+        low = min(known) if self.low is None else self.low
+        high = max(known) if self.high is None else self.high
+        if low <= 0:
+            raise ValueError(f"axis {self.title!r} goes by factors and has no place for {low}")
+        room = max((high / low) ** 0.06, 1.05)
+        return (low / room if self.low is None else low), (high * room if self.high is None else high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,4 +200,9 @@ class Chart:
 
     def _all(self, name: str) -> tuple[float, ...]:
         values = (getattr(point, name) for series in self.series for point in series.points if point.y is not None)
-        return (*values, *(getattr(note, name) for note in self.notes))
+        spreads = tuple(spread for series in self.series for spread in series.spread)
+        if name == "x":
+            edges = tuple(spread.x for spread in spreads)
+        else:
+            edges = tuple(edge for spread in spreads for edge in (spread.low, spread.high))
+        return (*values, *edges, *(getattr(note, name) for note in self.notes))

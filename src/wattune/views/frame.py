@@ -7,9 +7,10 @@ written; it errs on the wide side for the system fonts that pages use.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
-from wattune.views.chart import Chart, Series
-from wattune.views.ticks import tick_labels, ticks
+from wattune.views.chart import Axis, Chart, Scale, Series
+from wattune.views.ticks import log_labels, log_ticks, tick_labels, ticks
 
 FONT_PX = 12.0
 TITLE_PX = 15.0
@@ -61,16 +62,16 @@ class Frame:
     y_ticks: Ticks
     keys: tuple[tuple[Series, float, float], ...]
     """Each entry of the legend: its series and the place where it starts."""
+    x_scale: Scale
+    y_scale: Scale
 
     def x(self, value: float) -> float:
         """The pixel of an x value."""
-        low, high = self.x_bounds
-        return self.plot.left + (value - low) / (high - low) * (self.plot.right - self.plot.left)
+        return self.plot.left + _share(value, self.x_bounds, self.x_scale) * (self.plot.right - self.plot.left)
 
     def y(self, value: float) -> float:
         """The pixel of a y value."""
-        low, high = self.y_bounds
-        return self.plot.bottom - (value - low) / (high - low) * (self.plot.bottom - self.plot.top)
+        return self.plot.bottom - _share(value, self.y_bounds, self.y_scale) * (self.plot.bottom - self.plot.top)
 
 
 def frame(chart: Chart, *, width: float, height: float) -> Frame:
@@ -79,10 +80,10 @@ def frame(chart: Chart, *, width: float, height: float) -> Frame:
     top = _header(chart) + (keys[-1][2] - keys[0][2] + LINE_PX + 4 if keys else 0.0) + LINE_PX + 8
     bottom = height - 2 * LINE_PX - 8
     y_bounds = chart.y_bounds
-    y_ticks = _ticks(y_bounds, (bottom - top) / 48)
+    y_ticks = _ticks(chart.y, y_bounds, (bottom - top) / 48)
     left = max((text_width(label) for label in y_ticks.labels), default=0.0) + 12
     x_bounds = chart.x_bounds
-    x_ticks = _ticks(x_bounds, (width - left) / 84)
+    x_ticks = _ticks(chart.x, x_bounds, (width - left) / 84)
     right = width - max(text_width(x_ticks.labels[-1]) / 2 if x_ticks.labels else 0.0, 10)
     plot = Box(left, top, right, bottom)
     return Frame(
@@ -91,10 +92,20 @@ def frame(chart: Chart, *, width: float, height: float) -> Frame:
         plot=plot,
         x_bounds=x_bounds,
         y_bounds=y_bounds,
-        x_ticks=x_ticks,
-        y_ticks=y_ticks,
+        x_ticks=_with_room(x_ticks, x_bounds, chart.x.scale, long=right - left),
+        y_ticks=_with_room(y_ticks, y_bounds, chart.y.scale, long=bottom - top, each=LINE_PX - 4),
         keys=keys,
+        x_scale=chart.x.scale,
+        y_scale=chart.y.scale,
     )
+
+
+def _share(value: float, bounds: tuple[float, float], scale: Scale) -> float:
+    """How far along an axis a value lies, from 0 to 1."""
+    low, high = bounds
+    if scale is Scale.LOG:
+        return log(value / low) / log(high / low)
+    return (value - low) / (high - low)
 
 
 def text_width(text: str, *, size_px: float = FONT_PX) -> float:
@@ -106,9 +117,30 @@ def _header(chart: Chart) -> float:
     return TITLE_PX + 8 + (LINE_PX if chart.subtitle else 0.0)
 
 
-def _ticks(bounds: tuple[float, float], about: float) -> Ticks:
-    values = ticks(*bounds, about=max(int(about), 2))
+def _ticks(axis: Axis, bounds: tuple[float, float], about: float) -> Ticks:
+    if axis.marks:
+        within = tuple((value, text) for value, text in axis.marks if bounds[0] <= value <= bounds[1])
+        return Ticks(tuple(value for value, _ in within), tuple(text for _, text in within))
+    parts = max(int(about), 2)
+    if axis.scale is Scale.LOG:
+        values = log_ticks(*bounds, about=parts)
+        return Ticks(values, log_labels(values))
+    values = ticks(*bounds, about=parts)
     return Ticks(values, tick_labels(values))
+
+
+def _with_room(
+    found: Ticks, bounds: tuple[float, float], scale: Scale, *, long: float, each: float | None = None
+) -> Ticks:
+    """The ticks whose words do not run into those before; along the axis words take `each`, or their width."""
+    kept: list[tuple[float, str]] = []
+    end = -1e9
+    for value, text in zip(found.values, found.labels, strict=True):
+        middle, half = _share(value, bounds, scale) * long, (text_width(text) + 6 if each is None else each) / 2
+        if middle - half >= end:
+            kept.append((value, text))
+            end = middle + half
+    return Ticks(tuple(value for value, _ in kept), tuple(text for _, text in kept))
 
 
 def _keys(chart: Chart, width: float) -> tuple[tuple[Series, float, float], ...]:

@@ -13,6 +13,7 @@ from wattune.views.chart import Band, Chart, Mark, Point, Rule, Series, Way
 from wattune.views.frame import KEY_PX, LINE_PX, TITLE_PX, Box, Frame, frame, text_width
 from wattune.views.note_places import Dots, PlacedNote, clearest, place_notes
 from wattune.views.palette import variables
+from wattune.views.shapes import draw_shape
 
 STYLE = (
     variables(".chart")
@@ -31,6 +32,7 @@ STYLE = (
 .chart .stroke{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
 .chart .dot{stroke:var(--paper);stroke-width:1.2}
 .chart .dot:hover{stroke:var(--ink)}
+.chart .cross{fill:none;stroke-width:2.4;stroke-linecap:round}
 """.replace("\n", "")
 )
 
@@ -46,9 +48,10 @@ def draw(chart: Chart, *, width: float = 760, height: float = 420) -> str:
         *_legend(place),
         *(_band(band, place, words) for band, words in zip(chart.bands, band_words, strict=True)),
         *_axes(chart, place),
-        *(_rule(rule, place, dots) for rule in chart.rules),
+        *(_rule(rule, place, dots, taken=tuple(note.box for note in notes)) for rule in chart.rules),
         # Words come before points, so that where there is no free place for them they never hide a point.
         *(_words(note) for note in notes),
+        *(_spread(series, place) for series in chart.series if series.spread),
         *(text for series in chart.series for text in _series(series, place)),
         *(f'<circle class="ring" cx="{note.x:.1f}" cy="{note.y:.1f}" r="7"/>' for note in notes),
     )
@@ -80,11 +83,13 @@ def _legend(place: Frame) -> Iterator[str]:
 
 def _key(series: Series, x: float, y: float) -> str:
     if series.mark is Mark.POINTS:
-        return _dot(x + 8, y, series, None)
+        return draw_shape(x + 8, y, series)
     if series.mark is Mark.AREA:
         return f'<rect x="{x:.1f}" y="{y - 5:.1f}" width="16" height="10" {_fill(series)} fill-opacity="0.35"/>'
     line = _path(f"M{x:.1f} {y:.1f}h16", series)
-    return line + (_dot(x + 8, y, series, None) if series.mark is Mark.LINE_AND_POINTS else "")
+    shade = f'<rect x="{x:.1f}" y="{y - 5:.1f}" width="16" height="10" {_fill(series)} fill-opacity="0.16"/>'
+    dot = draw_shape(x + 8, y, series) if series.mark is Mark.LINE_AND_POINTS else ""
+    return (shade if series.spread else "") + line + dot
 
 
 def _axes(chart: Chart, place: Frame) -> Iterator[str]:
@@ -128,11 +133,11 @@ def _band_words(band: Band, place: Frame, dots: Dots, *, taken: list[Box]) -> Bo
     return None
 
 
-def _rule(rule: Rule, place: Frame, dots: Dots) -> str:
+def _rule(rule: Rule, place: Frame, dots: Dots, *, taken: tuple[Box, ...]) -> str:
     plot = place.plot
     if rule.way is Way.ACROSS:
         y = place.y(rule.at)
-        box = clearest(_beside_rule(rule, place), dots=dots, within=plot)
+        box = clearest(_beside_rule(rule, place), dots=dots, within=plot, taken=taken)
         return _line(plot.left, y, plot.right, y, kind="rule") + _text(
             box.left + 3, box.top + 12, rule.text, kind="halo"
         )
@@ -157,8 +162,9 @@ def _series(series: Series, place: Frame) -> Iterator[str]:
         title = f"<title>{escape(series.name)}</title>"
         yield from (_path(_trail(run, series.mark, place), series, inner=title) for run in runs)
     if series.mark in (Mark.POINTS, Mark.LINE_AND_POINTS):
-        for run in runs:
-            yield from (_dot(place.x(x), place.y(y), series, tip) for x, y, tip in run)
+        spots = [spot for run in runs for spot in run]
+        for x, y, tip in spots[series.first :: series.every]:
+            yield draw_shape(place.x(x), place.y(y), series, tip=tip)
 
 
 Run = tuple[tuple[float, float, str | None], ...]
@@ -194,6 +200,12 @@ def _area(run: Run, series: Series, place: Frame) -> str:
     return f'<path d="{outline}" {_fill(series)} fill-opacity="0.18"/>'
 
 
+def _spread(series: Series, place: Frame) -> str:
+    there = "L".join(f"{place.x(own.x):.1f} {place.y(own.high):.1f}" for own in series.spread)
+    back = "".join(f"L{place.x(own.x):.1f} {place.y(own.low):.1f}" for own in reversed(series.spread))
+    return f'<path d="M{there}{back}Z" {_fill(series)} fill-opacity="0.16"/>'
+
+
 def _words(placed: PlacedNote) -> str:
     box, note = placed.box, placed.note
     near_x = min(max(placed.x, box.left), box.right)
@@ -216,11 +228,6 @@ def _dots(chart: Chart, place: Frame) -> Iterator[tuple[float, float]]:
             if series.mark is not Mark.POINTS:
                 for (x1, y1), (x2, y2) in pairwise(spots):
                     yield from ((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8) for part in range(1, 8))
-
-
-def _dot(x: float, y: float, series: Series, tip: str | None) -> str:
-    title = f"<title>{escape(tip)}</title>" if tip else ""
-    return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4.5" {_fill(series)}>{title}</circle>'
 
 
 def _path(trail: str, series: Series, *, inner: str = "") -> str:

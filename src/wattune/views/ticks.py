@@ -22,6 +22,19 @@ def ticks(low: float, high: float, *, about: int = 5) -> tuple[float, ...]:
     return tuple(_clean(index * step, step) for index in range(first, last + 1))
 
 
+def log_ticks(low: float, high: float, *, about: int = 5) -> tuple[float, ...]:
+    """Round numbers from low to high on an axis that goes by factors; few decades get 2s and 5s too."""
+    if high < 8 * low:  # too narrow for decades to mark it
+        return ticks(low, high, about=about)
+    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+    for mantissas in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
+        values = tuple(mantissa * 10.0**decade for decade in decades for mantissa in mantissas)
+        within = tuple(value for value in values if low <= value <= high)
+        if len(within) <= about + 1:
+            break
+    return within
+
+
 def widened(low: float, high: float) -> tuple[float, float]:
     """The same range, or a small one around it where it has no width."""
     if high > low and not isclose(low, high, rel_tol=1e-9):
@@ -45,6 +58,11 @@ def tick_labels(values: tuple[float, ...]) -> tuple[str, ...]:
     """The ticks in words, all with the same number of places and thousands set apart."""
     places = next((n for n in range(10) if all(isclose(v, round(v, n), abs_tol=1e-12) for v in values)), 10)
     return tuple(f"{value:,.{places}f}".replace(",", "\u2009").replace("-", "−") for value in values)
+
+
+def log_labels(values: tuple[float, ...]) -> tuple[str, ...]:
+    """The ticks in words, each with the places it needs."""
+    return tuple(tick_labels((value,))[0] for value in values)
 
 
 def _clean(value: float, step: float) -> float:
