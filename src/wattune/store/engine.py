@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.pool import NullPool
 
@@ -16,6 +18,12 @@ from wattune.core.errors import StoreError
 
 BUSY_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10
+SERVER_FULL_TIMEOUT_S = 120.0
+IMMEDIATELY = "BEGIN IMMEDIATE"
+# Any number that other programs are unlikely to use as their advisory lock: "wattune" on a telephone's keys.
+LOCK_KEY = 9288863
+# What a server says that has no place left; before a session stands, the driver gives words only, no SQLSTATE.
+_SERVER_FULL = ("too many clients", "too many connections", "connection slots are reserved")
 _FORMS = "a store is a file, sqlite:///path/to/history.db, or postgresql://user@host/database"
 
 
@@ -34,12 +42,14 @@ def engine_of(url: str) -> Engine:
         return engine
     options = {} if "connect_timeout" in target.query else {"connect_timeout": CONNECT_TIMEOUT_S}
     try:
-        return create_engine(target, poolclass=NullPool, connect_args=options)
+        engine = create_engine(target, poolclass=NullPool, connect_args=options)
     except ImportError:
         raise StoreError(
             "a PostgreSQL store needs the psycopg package, which is not installed",
             hint="pip install 'wattune[postgres]'",
         ) from None
+    event.listen(engine, "do_connect", _connect_patiently)
+    return engine
 
 
 def parse(url: str) -> URL:
@@ -78,8 +88,15 @@ def reading(engine: Engine) -> Iterator[Connection]:
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that is kept whole when the block ends, and leaves nothing when it fails."""
-    with engine.execution_options(wattune_begin="BEGIN IMMEDIATE").begin() as connection:
+    with engine.execution_options(wattune_begin=IMMEDIATELY).begin() as connection:
         yield connection
+
+
+def keep_others_out(connection: Connection) -> None:
+    """Nothing; until this transaction ends, nobody else gets past this call in one of theirs."""
+    # On SQLite the transaction began as BEGIN IMMEDIATE, which already keeps every other writer out.
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
 
 
 def use_write_ahead_log(engine: Engine) -> None:
@@ -95,8 +112,7 @@ def use_write_ahead_log(engine: Engine) -> None:
                 connection.exec_driver_sql("PRAGMA journal_mode=WAL").close()
             return
         except OperationalError as error:
-            busy = getattr(error.orig, "sqlite_errorname", None) == "SQLITE_BUSY"
-            if not busy or time.monotonic() > deadline_s:
+            if not _is_busy(error) or time.monotonic() > deadline_s:
                 raise
             time.sleep(0.02)
 
@@ -126,8 +142,46 @@ def _set_up_sqlite(connection: Any, record: object) -> None:
     connection.execute("PRAGMA foreign_keys=ON").close()
 
 
+def _connect_patiently(dialect: Dialect, record: object, words: Any, options: Any) -> DBAPIConnection:
+    """A connection, waited for while others have all that the server allows: each is in use for moments only."""
+    del record
+    deadline_s = time.monotonic() + SERVER_FULL_TIMEOUT_S
+    while True:
+        try:
+            return dialect.connect(*words, **options)
+        except dialect.loaded_dbapi.Error as error:
+            full = any(phrase in str(error) for phrase in _SERVER_FULL)
+            if not full or time.monotonic() > deadline_s:
+                raise
+            # Chance keeps those who wait from coming back all at once.
+            time.sleep(random.uniform(0.02, 0.2))
+
+
 def _begin_sqlite(connection: Connection) -> None:
     # A writer takes its place at once: a transaction that reads first and then writes can be refused half-way.
     begin: str | None = connection.get_execution_options().get("wattune_begin", "BEGIN")
-    if begin is not None:
+    if begin == IMMEDIATELY:
+        _take_turn(connection)
+    elif begin is not None:
         connection.exec_driver_sql(begin)
+
+
+def _take_turn(connection: Connection) -> None:
+    """Nothing; this writer is in, after however many others: the wait is given up when the queue does not move."""
+    while True:
+        seen = _commits(connection)
+        try:
+            connection.exec_driver_sql(IMMEDIATELY)
+            return
+        except OperationalError as error:
+            if not _is_busy(error) or _commits(connection) == seen:
+                raise
+
+
+def _commits(connection: Connection) -> object:
+    """What changes whenever another connection has written to the file."""
+    return connection.exec_driver_sql("PRAGMA data_version").scalar()
+
+
+def _is_busy(error: OperationalError) -> bool:
+    return getattr(error.orig, "sqlite_errorname", None) == "SQLITE_BUSY"

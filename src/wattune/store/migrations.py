@@ -14,10 +14,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from wattune import __version__
 from wattune.core.errors import StoreError
-from wattune.store.engine import place_of, reading, writing
-
-# Any number that other programs are unlikely to use as their advisory lock: "wattune" on a telephone's keys.
-LOCK_KEY = 9288863
+from wattune.store.engine import keep_others_out, place_of, reading, writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +99,96 @@ MIGRATIONS = (
             """,
         ),
     ),
+    Migration(
+        2,
+        (
+            """
+            CREATE TABLE wattune_jobs (
+                name TEXT NOT NULL PRIMARY KEY,
+                definition INTEGER NOT NULL,
+                submitted INTEGER NOT NULL,
+                recurrences INTEGER NOT NULL
+            )
+            """,
+            """
+            CREATE TABLE wattune_job_definitions (
+                job TEXT NOT NULL REFERENCES wattune_jobs (name) ON DELETE CASCADE,
+                number INTEGER NOT NULL,
+                defined_at TIMESTAMP WITH TIME ZONE NOT NULL,
+                batch_sizes TEXT NOT NULL,
+                default_batch_size BIGINT NOT NULL,
+                target DOUBLE PRECISION NOT NULL,
+                higher_is_better BOOLEAN NOT NULL,
+                max_epochs BIGINT NOT NULL,
+                objective TEXT NOT NULL,
+                PRIMARY KEY (job, number)
+            )
+            """,
+            """
+            CREATE TABLE wattune_job_runs (
+                id TEXT NOT NULL PRIMARY KEY,
+                job TEXT NOT NULL REFERENCES wattune_jobs (name) ON DELETE CASCADE,
+                position INTEGER NOT NULL,
+                definition INTEGER NOT NULL,
+                recurrence INTEGER NOT NULL,
+                replaces TEXT,
+                replaced BOOLEAN NOT NULL,
+                batch_size BIGINT NOT NULL,
+                exploring BOOLEAN NOT NULL,
+                why TEXT NOT NULL,
+                gpu TEXT NOT NULL,
+                simulated BOOLEAN NOT NULL,
+                gpus INTEGER NOT NULL,
+                max_power_w DOUBLE PRECISION NOT NULL,
+                host TEXT NOT NULL,
+                pid INTEGER NOT NULL,
+                submitted_at TIMESTAMP WITH TIME ZONE NOT NULL,
+                lease_until TIMESTAMP WITH TIME ZONE NOT NULL,
+                outcome TEXT NOT NULL,
+                ended_at TIMESTAMP WITH TIME ZONE,
+                ended INTEGER,
+                time_s DOUBLE PRECISION,
+                energy_j DOUBLE PRECISION,
+                time_error_s DOUBLE PRECISION,
+                energy_error_j DOUBLE PRECISION,
+                profiling_time_s DOUBLE PRECISION,
+                profiling_energy_j DOUBLE PRECISION,
+                profiling_time_error_s DOUBLE PRECISION,
+                profiling_energy_error_j DOUBLE PRECISION,
+                settled BOOLEAN NOT NULL,
+                sm_mhz INTEGER,
+                mem_mhz INTEGER,
+                power_limit_w DOUBLE PRECISION,
+                UNIQUE (job, position)
+            )
+            """,
+            """
+            CREATE TABLE wattune_job_epochs (
+                run_id TEXT NOT NULL REFERENCES wattune_job_runs (id) ON DELETE CASCADE,
+                epoch BIGINT NOT NULL,
+                metric DOUBLE PRECISION,
+                reported_at TIMESTAMP WITH TIME ZONE NOT NULL,
+                time_s DOUBLE PRECISION,
+                energy_j DOUBLE PRECISION,
+                PRIMARY KEY (run_id, epoch)
+            )
+            """,
+            """
+            CREATE TABLE wattune_job_profiles (
+                job TEXT NOT NULL REFERENCES wattune_jobs (name) ON DELETE CASCADE,
+                number INTEGER NOT NULL,
+                measured_at TIMESTAMP WITH TIME ZONE NOT NULL,
+                batch_size BIGINT NOT NULL,
+                gpu TEXT NOT NULL,
+                simulated BOOLEAN NOT NULL,
+                gpus INTEGER NOT NULL,
+                max_power_w DOUBLE PRECISION NOT NULL,
+                trials TEXT NOT NULL,
+                PRIMARY KEY (job, number)
+            )
+            """,
+        ),
+    ),
 )
 
 _SCHEMA_TABLE = """
@@ -124,7 +211,7 @@ def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> int
         if _version(connection) == newest:
             return newest
     with writing(engine) as connection:
-        _lock(connection)
+        keep_others_out(connection)
         found = _version(connection)
         if found > newest:
             raise _too_new(place_of(engine.url), found, newest)
@@ -139,12 +226,6 @@ def _version(connection: Connection) -> int:
     if not inspect(connection).has_table("wattune_schema"):
         return 0
     return connection.execute(text("SELECT MAX(version) FROM wattune_schema")).scalar() or 0
-
-
-def _lock(connection: Connection) -> None:
-    # On SQLite the transaction began as BEGIN IMMEDIATE, which already keeps every other writer out.
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
 
 
 def _take(connection: Connection, migration: Migration) -> None:

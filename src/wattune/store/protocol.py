@@ -8,11 +8,24 @@ from typing import Protocol
 from wattune.core.errors import StoreError
 from wattune.core.setting import Setting
 from wattune.core.trial import History
+from wattune.store.job_book import JobBook
 from wattune.store.records import FullRun, Run, TraceSummary, TrialRecord
 
 
 class RunExists(StoreError):
     """A run of this id is in the store already."""
+
+
+class RunOver(StoreError):
+    """A run of a job that has ended otherwise, or whose place another run took, was reported to."""
+
+
+class NoSuchRun(StoreError):
+    """No run of any job in this store has the id."""
+
+
+class EpochReported(StoreError):
+    """An epoch of a job's run was reported before, with another metric."""
 
 
 class Store(Protocol):
@@ -21,6 +34,11 @@ class Store(Protocol):
     @property
     def place(self) -> str:
         """Where it is, for people: a path, or a URL without its password."""
+        ...
+
+    @property
+    def jobs(self) -> JobBook:
+        """The history of recurring jobs."""
         ...
 
     def add_run(self, full: FullRun) -> None:

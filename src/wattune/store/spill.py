@@ -1,8 +1,9 @@
 """Where a run goes that the store could not take: a file of JSON lines, until the store takes it in.
 
-Each line is `{"store": place, "run": {...}, "trials": [...], "traces": [...]}`. Writers append under a lock. Taking in
-happens under the same lock, and only what the store has taken is removed; a run that was taken in before is known by
-its id, so that dying half-way loses nothing and doubles nothing.
+Each line is `{"store": place, "run": {...}, "trials": [...], "traces": [...]}` or, for a run of a recurring job that
+ended while the store was away, `{"store": place, "job_end": {...}}`. Writers append under a lock. Taking in happens
+under the same lock, and only what the store has taken is removed; a run that was taken in before is known by its id, so
+that dying half-way loses nothing and doubles nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from wattune.core.errors import StoreError
+from wattune.core.errors import InputError, StoreError
+from wattune.store.job_book import tell_end
+from wattune.store.job_json import end_from_json, end_to_json
+from wattune.store.job_records import RunEnd
 from wattune.store.json_form import full_run_from_json, full_run_to_json
-from wattune.store.protocol import RunExists, Store
+from wattune.store.protocol import NoSuchRun, RunExists, RunOver, Store
 from wattune.store.records import FullRun
 
 FILE_NAME = "unsaved-runs.jsonl"
@@ -29,7 +34,7 @@ FILE_NAME = "unsaved-runs.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """How many runs the store took in, and how many lines stay in the files."""
+    """How many runs and endings of runs the store took in, and how many lines stay in the files."""
 
     taken: int
     left: int
@@ -44,7 +49,16 @@ def spill_folders(state_dir: Path) -> tuple[Path, ...]:
 
 def spill(full: FullRun, place: str | None, folders: Sequence[Path]) -> Path:
     """The file that now holds the run which was meant for the store at `place`, None where its URL made no sense."""
-    line = json.dumps({"store": place} | full_run_to_json(full), allow_nan=False).encode() + b"\n"
+    return _spill_document({"store": place} | full_run_to_json(full), folders)
+
+
+def spill_end(end: RunEnd, place: str | None, folders: Sequence[Path]) -> Path:
+    """The file that now holds how a job's run ended, for the store at `place`."""
+    return _spill_document({"store": place, "job_end": end_to_json(end)}, folders)
+
+
+def _spill_document(document: Mapping[str, Any], folders: Sequence[Path]) -> Path:
+    line = json.dumps(document, allow_nan=False).encode() + b"\n"
     reasons = []
     for folder in folders:
         try:
@@ -86,16 +100,37 @@ def _recover_file(store: Store, path: Path, meant_for: str | None) -> Recovered:
 
 
 def _take(store: Store, line: bytes, meant_for: str | None) -> bool:
-    """Whether the store has the run of this line now; a line that cannot be read stays where it is."""
+    """Whether the store needs the line no more; one that cannot be read stays where it is."""
     try:
         document = json.loads(line)
         if meant_for not in (None, document["store"]):
             return False
-        full = full_run_from_json(document)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        kept = _kept_in(document)
+    except (ValueError, KeyError, TypeError, AttributeError, InputError):
         return False
-    with suppress(RunExists):
-        store.add_run(full)
+    match kept:
+        case FullRun():
+            with suppress(RunExists):
+                store.add_run(kept)
+            return True
+        case RunEnd():
+            return _take_end(store, kept, meant_for_it=document["store"] == store.place)
+
+
+def _kept_in(document: Mapping[str, Any]) -> FullRun | RunEnd:
+    if "job_end" in document:
+        return end_from_json(document["job_end"])
+    return full_run_from_json(document)
+
+
+def _take_end(store: Store, end: RunEnd, *, meant_for_it: bool) -> bool:
+    """Whether nothing is left to do about an ending: the store has it, knows better, or has forgotten the run."""
+    try:
+        tell_end(store.jobs, end)
+    except RunOver:
+        return True
+    except NoSuchRun:
+        return meant_for_it
     return True
 
 

@@ -15,6 +15,8 @@ from wattune.core.trial import History
 from wattune.store import tables
 from wattune.store.engine import place_of, reading, writing
 from wattune.store.failures import explained
+from wattune.store.job_book import JobBook
+from wattune.store.jobs import SqlJobBook
 from wattune.store.protocol import RunExists
 from wattune.store.records import SETTING, FullRun, Run, RunGpu, TraceSummary, TrialRecord, storable
 from wattune.store.rows import gpu_of, gpu_rows, run_of, run_row, trace_of, trace_rows, trial_of, trial_rows
@@ -32,6 +34,11 @@ class SqlStore:
     def place(self) -> str:
         """Where it is, for people: a path, or a URL without its password."""
         return place_of(self._engine.url)
+
+    @property
+    def jobs(self) -> JobBook:
+        """The history of recurring jobs."""
+        return SqlJobBook(self._engine)
 
     def add_run(self, full: FullRun) -> None:
         """Nothing; the run and all that belongs to it are on disk, or none of it is and an error says why."""

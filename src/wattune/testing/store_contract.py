@@ -18,9 +18,9 @@ from wattune.core.errors import StoreError
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import Trial
-from wattune.store.open import open_store
-from wattune.store.protocol import RunExists, Store
+from wattune.store.protocol import RunExists
 from wattune.store.records import FullRun, Run, RunGpu, TraceSummary, TrialRecord
+from wattune.testing.job_book_contract import JobBookContract
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 
@@ -68,12 +68,8 @@ def a_run(
     return FullRun(run, trials, (trace,))
 
 
-class StoreContract:
-    """The tests."""
-
-    def open(self, url: str) -> Store:
-        """The store at this URL."""
-        return open_store(url)
+class StoreContract(JobBookContract):
+    """The tests, those of recurring jobs included."""
 
     def test_a_fresh_store_is_empty(self, store_url: str) -> None:
         """A fresh store has nothing."""

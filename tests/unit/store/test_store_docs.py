@@ -7,23 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from wattune.store import tables
+from wattune.core.job import JobMemory, Outcome
+from wattune.store import job_tables, tables
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "store.md"
 
 
 def test_the_page_names_every_column_of_every_table() -> None:
     text = PAGE.read_text(encoding="utf-8")
+    assert job_tables.metadata is tables.metadata
     for table in tables.metadata.tables.values():
         row = next(line for line in text.splitlines() if line.startswith(f"| `{table.name}`"))
         assert f"`{', '.join(column.name for column in table.columns)}`" in row
 
 
-def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
+def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 2
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    exec(found[1], names)
+    for block in blocks:
+        exec(block, names)
     assert names["history"] == ()
+    assert isinstance(names["memory"], JobMemory)
+    assert [run.outcome for run in names["memory"].runs] == [Outcome.REACHED]
     assert (tmp_path / "history.db").exists()

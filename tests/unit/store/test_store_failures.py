@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import event
@@ -92,6 +93,42 @@ def test_a_store_that_another_process_never_lets_go(tmp_path: Path, monkeypatch:
         assert store.runs() == ()
     finally:
         holder.close()
+
+
+def test_a_queue_that_moves_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wattune.store.engine.BUSY_TIMEOUT_S", 0.01)
+    store = open_store(str(tmp_path / "history.db"))
+    others = sqlite3.connect(tmp_path / "history.db", isolation_level=None)
+    others.execute("BEGIN IMMEDIATE")
+    looks = 0
+
+    def commits(_: object) -> int:
+        """Another writer was let in by each look, and the last of them is gone at the seventh."""
+        nonlocal looks
+        looks += 1
+        if looks == 7:
+            others.close()
+        return looks
+
+    monkeypatch.setattr("wattune.store.engine._commits", commits)
+    store.add_run(a_run("a"))
+    assert looks == 7
+    assert store.run("a") == a_run("a")
+
+
+def test_a_server_that_stays_full_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    pauses: list[float] = []
+
+    def refuse(*_words: object, **_options: object) -> None:
+        raise psycopg.OperationalError("connection failed: FATAL:  sorry, too many clients already")
+
+    clock = SimpleNamespace(monotonic=lambda: 30.0 * len(pauses), sleep=pauses.append)
+    monkeypatch.setattr("wattune.store.engine.time", clock)
+    monkeypatch.setattr(psycopg, "connect", refuse)
+    monkeypatch.setattr(psycopg.Connection, "connect", refuse)
+    assert "too many clients" in complaint(lambda: open_store("postgresql://me@host/db"))
+    assert len(pauses) == 5
 
 
 @pytest.mark.parametrize(

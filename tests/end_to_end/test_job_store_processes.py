@@ -1,0 +1,95 @@
+"""Many processes and threads submit one job at once: no run is lost, none is doubled, and each decides on its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+
+from wattune.core.job import Job, JobMemory, Outcome, Proposal
+from wattune.core.measurement import Measurement
+from wattune.store.job_book import JobBook
+from wattune.store.open import open_store
+from wattune.testing.job_samples import A_GPU, A_JOB
+
+PROCESSES, THREADS, LEASE_S = 5, 40, 3600.0
+processes = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/history.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+def decide(job: Job, memory: JobMemory) -> Proposal:
+    """A choice that shows what was seen: the sizes in turn, and how many runs were known."""
+    known = len(memory.runs)
+    return Proposal(job.batch_sizes[known % len(job.batch_sizes)], False, str(known))
+
+
+def one_run(book: JobBook) -> str:
+    run = book.submit(A_JOB.name, A_GPU, decide, lease_s=LEASE_S)
+    book.report(run.id, metric=0.5, cost=Measurement(1.0, 10.0), lease_s=LEASE_S)
+    book.end_run(run.id, Outcome.REACHED, cost=Measurement(2.0, 20.0))
+    return run.id
+
+
+def many_runs(url: str, ready: Barrier) -> None:
+    """As many submissions at once as there are threads; all processes define the job first, also at once."""
+    ready.wait()
+    book = open_store(url).jobs
+    book.define_job(A_JOB)
+    with ThreadPoolExecutor(THREADS) as threads:
+        assert len(set(threads.map(lambda _: one_run(book), range(THREADS)))) == THREADS
+
+
+def test_two_hundred_submissions_at_once_lose_nothing(store_url: str) -> None:
+    ready = processes.Barrier(PROCESSES)
+    children = [processes.Process(target=many_runs, args=(store_url, ready)) for _ in range(PROCESSES)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0] * PROCESSES
+    book = open_store(store_url).jobs
+    runs = book.job_memory(A_JOB.name).runs
+    count = PROCESSES * THREADS
+    assert [run.order for run in runs] == [run.recurrence for run in runs] == list(range(count))
+    assert [run.why for run in runs] == [str(order) for order in range(count)]
+    assert {(run.outcome, run.metrics, run.cost) for run in runs} == {(Outcome.REACHED, (0.5,), Measurement(2.0, 20.0))}
+    assert all(run.ended is not None and run.order < run.ended <= count for run in runs)
+    (summary,) = book.jobs()
+    assert (summary.runs, summary.running, summary.definition) == (count, 0, 1)
+
+
+def submit_until_killed(url: str, report: Path) -> None:
+    book = open_store(url).jobs
+    with report.open("a", buffering=1) as file:
+        for _ in range(100_000):
+            file.write(f"{one_run(book)}\n")
+
+
+def test_a_submitter_that_is_killed_blocks_nobody(tmp_path: Path) -> None:
+    url, report = f"sqlite:///{tmp_path}/history.db", tmp_path / "written"
+    book = open_store(url).jobs
+    book.define_job(A_JOB)
+    report.write_text("")
+    child = processes.Process(target=submit_until_killed, args=(url, report))
+    child.start()
+    while report.stat().st_size < 370:  # ten runs reported
+        child.join(0.005)
+        assert child.is_alive()
+    os.kill(child.pid or 0, signal.SIGKILL)
+    child.join()
+    one_run(book)
+    runs = book.job_memory(A_JOB.name).runs
+    assert set(report.read_text().split()) <= {run.id for run in runs}
+    assert [run.order for run in runs] == list(range(len(runs)))

@@ -1,0 +1,148 @@
+"""A run that ends while the store is away: its ending waits in a file and comes in with the next submission."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from math import nan
+from pathlib import Path
+
+import pytest
+
+from wattune.core.errors import InputError, StoreError
+from wattune.core.job import Outcome
+from wattune.core.measurement import Measurement
+from wattune.core.setting import Setting
+from wattune.store.job_book import tell_end
+from wattune.store.job_json import end_from_json, end_to_json
+from wattune.store.job_records import RunEnd
+from wattune.store.open import open_store
+from wattune.store.protocol import Store
+from wattune.store.spill import FILE_NAME, Recovered, recover, spill, spill_end
+from wattune.testing.job_samples import A_JOB, DAWN, LEASE_S, minutes, submitted
+from wattune.testing.store_contract import a_run
+
+END = RunEnd(
+    run_id="5f0c",
+    outcome=Outcome.REACHED,
+    ended_at=minutes(5),
+    cost=Measurement(300.0, 60_000.0, 1.0, 20.0),
+    profiling=Measurement(30.0, 6000.0),
+    setting=Setting(),
+    metrics=(0.5, None, 0.8),
+)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = open_store(str(tmp_path / "history.db"))
+    store.jobs.define_job(A_JOB, now=DAWN)
+    return store
+
+
+@pytest.fixture
+def away(tmp_path: Path, store: Store) -> Callable[[], None]:
+    """Takes the store away; a second call brings it back."""
+    place, hidden = Path(store.place), tmp_path / "hidden.db"
+
+    def swap() -> None:
+        if place.is_dir():
+            place.rmdir()
+            hidden.rename(place)
+        else:
+            place.rename(hidden)
+            place.mkdir()
+
+    return swap
+
+
+def test_an_ending_that_can_be_told_is_told(store: Store) -> None:
+    run = submitted(store.jobs)
+    tell_end(store.jobs, replace(END, run_id=run.id))
+    record = store.jobs.job_run(run.id)
+    assert (record.run.outcome, record.run.cost, record.run.setting) == (END.outcome, END.cost, END.setting)
+    assert (record.run.metrics, record.ended_at) == (END.metrics, END.ended_at)
+
+
+def test_an_ending_that_cannot_be_told_waits_for_the_next_submission(
+    store: Store, state: Path, away: Callable[[], None]
+) -> None:
+    run = submitted(store.jobs)
+    store.jobs.report(run.id, metric=0.5, lease_s=LEASE_S, now=minutes(1))
+    away()
+    end = replace(END, run_id=run.id)
+    with pytest.raises(StoreError):
+        tell_end(store.jobs, end)
+    assert spill_end(end, store.place, [state]) == state / FILE_NAME
+    away()
+    assert recover(store, [state], meant_for=store.place) == Recovered(taken=1, left=0)
+    submitted(store.jobs, minute=60)
+    found = store.jobs.job_run(run.id, now=minutes(60)).run
+    assert (found.outcome, found.metrics, found.ended) == (Outcome.REACHED, (0.5, None, 0.8), 1)
+    assert not (state / FILE_NAME).exists()
+
+
+def test_what_the_store_knows_better_is_dropped(store: Store, state: Path) -> None:
+    first, second = submitted(store.jobs), submitted(store.jobs)
+    store.jobs.end_run(first.id, Outcome.CRASHED, now=DAWN)
+    submitted(store.jobs, replaces=second.id)
+    forgotten = replace(END, run_id="nobody")
+    for end in (replace(END, run_id=first.id), replace(END, run_id=second.id), forgotten):
+        spill_end(end, store.place, [state])
+    assert recover(store, [state], meant_for=store.place) == Recovered(taken=3, left=0)
+    outcomes = [record.run.outcome for record in store.jobs.job_runs(A_JOB.name, now=DAWN)]
+    assert outcomes == [Outcome.RUNNING, Outcome.LOST, Outcome.CRASHED]
+
+
+def test_an_ending_of_another_store_waits_for_that(store: Store, state: Path) -> None:
+    spill_end(END, "/elsewhere/history.db", [state])
+    assert recover(store, [state], meant_for=store.place) == Recovered(taken=0, left=1)
+    assert recover(store, [state], meant_for=None) == Recovered(taken=0, left=1)
+
+
+def test_runs_and_endings_share_the_file(store: Store, state: Path) -> None:
+    run = submitted(store.jobs)
+    spill(a_run("a"), store.place, [state])
+    spill_end(replace(END, run_id=run.id), store.place, [state])
+    assert recover(store, [state], meant_for=store.place) == Recovered(taken=2, left=0)
+    assert store.run("a") == a_run("a")
+    assert store.jobs.job_run(run.id).run.outcome is Outcome.REACHED
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"store": null, "job_end": null}',
+        '{"store": null, "job_end": []}',
+        '{"store": null, "job_end": {"run_id": "a"}}',
+        json.dumps({"store": None, "job_end": end_to_json(END) | {"metrics": ["good"]}}),
+        json.dumps({"store": None, "job_end": end_to_json(END) | {"outcome": "splendid"}}),
+        json.dumps({"store": None, "job_end": end_to_json(END) | {"outcome": "running"}}),
+        json.dumps({"store": None, "job_end": end_to_json(END) | {"ended_at": "2025-03-01T06:00:00"}}),
+        json.dumps({"store": None, "job_end": end_to_json(END) | {"cost": {"time_s": -1}}}),
+    ],
+)
+def test_lines_that_make_no_sense_are_left_alone(store: Store, state: Path, line: str) -> None:
+    state.mkdir()
+    (state / FILE_NAME).write_text(line + "\n")
+    assert recover(store, [state], meant_for=None) == Recovered(taken=0, left=1)
+    assert (state / FILE_NAME).read_text() == line + "\n"
+
+
+def test_running_is_no_ending() -> None:
+    with pytest.raises(InputError, match="running is no ending"):
+        replace(END, outcome=Outcome.RUNNING)
+
+
+def test_json_gives_back_what_it_was_given() -> None:
+    assert end_from_json(json.loads(json.dumps(end_to_json(END), allow_nan=False))) == END
+    bare = RunEnd(run_id="a", outcome=Outcome.CRASHED, ended_at=DAWN)
+    assert end_from_json(end_to_json(bare)) == bare
+    odd = replace(END, metrics=(nan, 0.5))
+    assert end_from_json(end_to_json(odd)).metrics == (None, 0.5)
