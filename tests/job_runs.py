@@ -1,0 +1,73 @@
+"""Runs of a recurring job on simulated GPUs in virtual time, for tests of what ties them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wattune.core.job import Job, Proposal
+from wattune.devices.simulated import SimulatedGpu
+from wattune.physics.catalog import load_model
+from wattune.tuning.job_ledger import JobLedger
+from wattune.tuning.job_session import JobSession
+from wattune.tuning.job_settings import JobKnob
+from wattune.workloads.catalog import make_workload
+
+JOB = Job(name="nightly", batch_sizes=(32, 64, 128), default_batch_size=64, target=0.75, max_epochs=12)
+
+
+@dataclass(frozen=True)
+class Stubborn:
+    """A searcher that always wants the same, and stops a run after so many epochs."""
+
+    batch_size: int = 64
+    patience: int | None = None
+    name: str = "stubborn"
+
+    def propose(self, job, memory, gpu):
+        return Proposal(self.batch_size, exploring=False, why="always the same")
+
+    def stop(self, job, memory, run):
+        hopeless = self.patience is not None and run.epochs >= self.patience
+        return "it cannot win any more" if hopeless else None
+
+
+def gpu_of(name="a100"):
+    return SimulatedGpu(load_model(name))
+
+
+class Jobs:
+    """A store, and sessions of a job on it; `told` is all that went wrong without stopping anything."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.store_url = f"sqlite:///{folder}/history.db"
+        self.told = []
+
+    @property
+    def book(self):
+        from wattune.store.open import open_store
+
+        return open_store(self.store_url).jobs
+
+    def ledger(self, job=JOB, searcher=None, **changes):
+        where = {"store_url": self.store_url, "state_dir": self.folder / "state", "tell": self.told.append}
+        return JobLedger(job, searcher or Stubborn(), **(where | changes))
+
+    def session(self, *gpus, job=JOB, searcher=None, ledger=None, knob=JobKnob.POWER_LIMIT, ranks=None):
+        return JobSession(
+            job,
+            gpus or (gpu_of(),),
+            ledger=ledger or self.ledger(job, searcher),
+            knob=knob,
+            ranks=ranks,
+            tell=self.told.append,
+        )
+
+
+def train(session, *, steps, workload=None):
+    """Nothing; an epoch of so many iterations was run on all GPUs of the session."""
+    workload = workload or make_workload(f"resnet50:{session.run.batch_size}")
+    for _ in range(steps):
+        for gpu in session.gpus:
+            gpu.run(workload)
+        session.step()
