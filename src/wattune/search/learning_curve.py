@@ -1,0 +1,106 @@
+"""How many epochs a run will need, judged by its learning curve against a run that reached the target.
+
+Between batch sizes the epochs at which a metric is reached scale by nearly one factor, so a fraction of a run says how
+long the whole will be; the nearer the two batch sizes and the further the run has come, the better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf, isfinite, log, sqrt
+
+from wattune.core.job import Job, JobRun
+
+_SHAPE_SD = 0.45
+"""How far the factor at the very beginning of a curve may be from that at its end, in logarithms, an octave apart. In
+recorded trainings of images, speech, text and recommendations it was 0.3 after a fifth of the way, 0.2 after two fifths
+and 0.1 after two thirds, and grew with the square root of the octaves."""
+
+_LEAST_OCTAVES = 0.2
+"""Two runs of one size differ as much as two sizes so far apart."""
+
+_EPOCH_SD = 0.3
+"""Epochs are whole: this is the standard deviation of what rounding adds."""
+
+_ON_THE_WAY = 2 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The epochs that a run is thought to need, as a logarithm with its standard deviation."""
+
+    log_epochs: float
+    sd: float
+
+
+def best_so_far(job: Job, metrics: Sequence[float | None]) -> list[float]:
+    """The best metric by the end of each epoch, larger being better whatever the job says; -inf before the first."""
+    best, found = -inf, []
+    for metric in metrics:
+        if metric is not None and isfinite(metric):
+            best = max(best, metric if job.higher_is_better else -metric)
+        found.append(best)
+    return found
+
+
+def pace(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> Pace | None:
+    """What a run's curve so far says beside that of a run which reached the target; None where it says nothing."""
+    mine, theirs = best_so_far(job, run.metrics), best_so_far(job, reference.metrics)
+    if not mine or not theirs or theirs[0] == -inf == theirs[-1]:
+        return None
+    epochs, whole = len(mine), len(theirs)
+    metric = mine[-1]
+    ahead = _first(theirs, metric, beyond=True)
+    # What the reference had by its epoch `ahead` is still to come here, so this run is slower than by this factor. The
+    # target itself is always still to come: that says nothing of the pace.
+    slower_than = epochs / ahead if ahead is not None and ahead < whole else 0.0
+    factor, passed = slower_than, (ahead or whole) - 1.0
+    if metric > -inf:
+        since, then = _first(mine, metric), _crossing(theirs, metric)
+        if since is not None and then is not None:
+            factor, passed = max(factor, since / then), then
+    if factor <= 0.0:
+        return None
+    shape, rounding = _errors(epochs, passed, whole, octaves)
+    return Pace(log(factor * whole), sqrt(shape**2 + rounding**2))
+
+
+def pace_on_the_way(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> Pace | None:
+    """What the way of a finished run says of the epochs its size needs, the luck of its last steps aside.
+
+    The two curves are compared at what the reference had reached after two thirds of its epochs.
+    """
+    mine, theirs = best_so_far(job, run.metrics), best_so_far(job, reference.metrics)
+    if not mine or not theirs:
+        return None
+    level = theirs[ceil(_ON_THE_WAY * len(theirs)) - 1]
+    since, then = _first(mine, level), _first(theirs, level)
+    if level == -inf or level >= theirs[-1] or since is None or then is None:
+        return None
+    shape, rounding = _errors(since, then, len(theirs), octaves)
+    return Pace(log(since / then * len(theirs)), sqrt(shape**2 + rounding**2))
+
+
+def _errors(epochs: float, passed: float, whole: int, octaves: float) -> tuple[float, float]:
+    """How far a factor may be off, as a standard deviation of its logarithm, because of shapes and of whole epochs."""
+    share = min(passed / whole, 1.0)
+    shape = _SHAPE_SD * sqrt(max(octaves, _LEAST_OCTAVES)) * (1.0 - share) ** 2
+    return shape, _EPOCH_SD * sqrt(1.0 / epochs**2 + 1.0 / max(passed, 1.0) ** 2)
+
+
+def _crossing(curve: Sequence[float], metric: float) -> float | None:
+    """When a curve came to a metric, in epochs: between two of them where it passed it."""
+    epoch = _first(curve, metric)
+    if epoch is None or epoch == 1 or curve[epoch - 2] == -inf:
+        return None if epoch is None else float(epoch)
+    before, after = curve[epoch - 2], curve[epoch - 1]
+    return epoch - 1 + (metric - before) / (after - before)
+
+
+def _first(curve: Sequence[float], metric: float, *, beyond: bool = False) -> int | None:
+    """The epoch, from 1, whose metric is as good as that, or better where `beyond`."""
+    for epoch, value in enumerate(curve, start=1):
+        if value > metric or (value == metric and not beyond):
+            return epoch
+    return None

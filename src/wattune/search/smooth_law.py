@@ -1,0 +1,102 @@
+"""What is believed of a quantity over batch sizes: one of several simple laws, and a smooth departure from it.
+
+Notation
+    x       log₂ of the batch size
+    y       logarithm of the quantity; sites are where it was seen, the grid is where it is wanted
+    m_h     the law of hypothesis h, up to a level that is free
+    k       covariance of the departure: squared exponential in x, a part that all groups share and a part of each
+            group's own; a group is a part (for what an epoch costs) or a time between changes (for epochs)
+    w_h     posterior weight of hypothesis h, by marginal likelihood (Rasmussen and Williams, Gaussian Processes for
+            Machine Learning, 2006, eq. 2.30)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_LEVEL_SD = 4.0
+"""Nothing is known of the level of a quantity before it was seen: e⁴ to either side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A value that was seen: at `x`, in a group (0 is the one that is asked about), with a variance."""
+
+    x: float
+    y: float
+    variance: float
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """How far, and over how many octaves, the quantity may leave its law."""
+
+    shared_sd: float
+    own_sd: float
+    """Of one group alone, where there are several."""
+    octaves: float
+    single_sd: float
+    """Of one batch size alone: kernels chosen by the library, sizes of tiles."""
+    own_level_sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Means and covariance of the logarithm at each point of the grid."""
+
+    mean: Floats
+    covariance: Floats
+
+    @property
+    def variance(self) -> Floats:
+        """Of each point by itself."""
+        return np.diagonal(self.covariance)
+
+
+def believe(
+    grid: Floats, sites: Sequence[Site], *, laws: Floats, site_laws: Floats, prior: Floats, departure: Departure
+) -> Belief:
+    """What the sites teach of the grid, for group 0.
+
+    `laws` and `site_laws` hold one hypothesis a row, at the grid and at the sites; `prior` is the logarithm of how
+    likely each is.
+    """
+    if not any(site.group for site in sites):
+        departure = replace(departure, own_sd=0.0, own_level_sd=0.0)
+    here = np.zeros(len(grid))
+    before = _covariance(grid, grid, here, here, departure)
+    if not sites:
+        return _mixture(laws, _weights(prior), before)
+    x, y, noise, group = np.array([(site.x, site.y, site.variance, site.group) for site in sites]).T
+    within = _covariance(x, x, group, group, departure) + np.diag(noise)
+    across = _covariance(grid, x, here, group, departure)
+    solved = np.linalg.solve(within, np.column_stack((across.T, (y - site_laws).T)))
+    gains, residuals = solved[:, : len(grid)], solved[:, len(grid) :]
+    likelihood = -0.5 * np.einsum("hs,sh->h", y - site_laws, residuals)
+    return _mixture(laws + (across @ residuals).T, _weights(prior + likelihood), before - across @ gains)
+
+
+def _covariance(x: Floats, other: Floats, group: Floats, other_group: Floats, departure: Departure) -> Floats:
+    apart = x[:, None] - other[None, :]
+    alike = np.exp(-0.5 * (apart / departure.octaves) ** 2)
+    single = departure.single_sd**2 * (np.abs(apart) < 1e-9)
+    own = (group[:, None] == other_group[None, :]) * (departure.own_level_sd**2 + departure.own_sd**2 * alike)
+    return np.asarray(_LEVEL_SD**2 + departure.shared_sd**2 * alike + single + own)
+
+
+def _weights(log_weights: Floats) -> Floats:
+    weights = np.exp(log_weights - log_weights.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _mixture(means: Floats, weights: Floats, covariance: Floats) -> Belief:
+    mean = weights @ means
+    apart = means - mean
+    return Belief(mean, np.asarray(covariance + (apart * weights[:, None]).T @ apart))
