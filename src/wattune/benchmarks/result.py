@@ -28,6 +28,8 @@ class Bench:
     rows: tuple[Row, ...]
     goals: tuple[Goal, ...]
     notes: tuple[str, ...] = field(default=())
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    """What else belongs to the summary, by name."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -36,7 +38,7 @@ class Bench:
             "bench": self.bench,
             "simulated": self.simulated,
             "rows": [dict(row) for row in self.rows],
-            "summary": {"goals": list(self.goals), "notes": list(self.notes)},
+            "summary": {"goals": list(self.goals), "notes": list(self.notes), **self.figures},
         }
 
 

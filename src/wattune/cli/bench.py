@@ -68,6 +68,59 @@ def pipeline(data: Path | None, quick: bool, as_json: bool) -> None:
     show(bench_pipeline(folder, quick=quick, on_step=lambda step: errors.print(step, markup=False)), as_json=as_json)
 
 
+@command.command(short_help="Batch size and power limit of recurring jobs beside Zeus's choices.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of recorded tables; WATTUNE_DATA otherwise.")
+@click.option("--gpu", "gpus", multiple=True, help="GPU of which there is a table; may be repeated; all otherwise.")
+@click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="How often all is played.")
+@click.option(
+    "--eta", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="Weight of energy in the cost."
+)
+@click.option("--workload", "workloads", multiple=True, help="Part of a workload's name; may be repeated.")
+@click.option("--section", "sections", multiple=True, help="Play this part of it only; may be repeated.")
+@click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True, help="Processes that play.")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw it: FILE.html, or FILE.svg.")
+@json_option
+def job(
+    data: Path | None,
+    gpus: tuple[str, ...],
+    seeds: int,
+    eta: float,
+    workloads: tuple[str, ...],
+    sections: tuple[str, ...],
+    processes: int,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Cost of recurring jobs under wattune, Zeus, grid search, the default and the oracle, replayed from tables."""
+    from wattune.benchmarks.job import bench_of, play_job_bench
+    from wattune.cli.bench_job_output import check_picture, draw, progress_bar, show_sections
+    from wattune.config import load_config
+
+    folder = data or load_config().data_dir
+    if folder is None:
+        raise click.UsageError("give --data DIR or set WATTUNE_DATA: the bench needs tables of recurring jobs")
+    check_picture(plot, sections)
+    with progress_bar() as on_step:
+        played = play_job_bench(
+            folder,
+            gpus,
+            seeds=seeds,
+            eta=eta,
+            workloads=workloads,
+            sections=sections,
+            processes=processes,
+            on_step=on_step,
+        )
+    bench = bench_of(played)
+    if plot is not None:
+        draw(plot, played, bench)
+    if as_json:
+        print_json(bench.document)
+    else:
+        show_sections(bench)
+        show_goals(bench)
+
+
 def show(bench: Bench, *, as_json: bool) -> None:
     """Nothing; the outcome is printed, for programs or for people."""
     if as_json:

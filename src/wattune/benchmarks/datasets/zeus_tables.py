@@ -1,10 +1,12 @@
-"""The power tables of the Zeus traces: an epoch's time and mean power by workload, batch size and power limit.
+"""The tables of the Zeus traces: an epoch's time and mean power by workload, batch size and power limit, and how many
+epochs recorded trainings took to each of a row of metrics.
 
-Source: ml-energy/zeus, traces of the NSDI 2023 paper, `summary_power_GPU.csv`.
+Source: ml-energy/zeus, traces of the NSDI 2023 paper, `summary_power_GPU.csv` and `summary_train.csv`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from wattune.benchmarks.datasets.find import ascending, text_of
@@ -12,7 +14,19 @@ from wattune.core.csv_input import Row, parse_csv
 from wattune.physics.fit.limit_prior import LimitCurve
 
 COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power")
+TRAIN_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "run", "target_metric", "target_epoch")
 SOURCE = "ml-energy/zeus, traces of the NSDI 2023 paper"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTraining:
+    """One training that was recorded: after how many epochs it reached each metric."""
+
+    workload: str
+    batch_size: int
+    run: str
+    epochs: tuple[tuple[float, int | None], ...]
+    """Metrics, ascending, each with the first epoch it was reached after, or None where it never was."""
 
 
 def read_power_table(file: Path) -> tuple[LimitCurve, ...]:
@@ -24,6 +38,27 @@ def read_power_table(file: Path) -> tuple[LimitCurve, ...]:
     return tuple(
         LimitCurve(workload, batch_size, *ascending(curve)) for (workload, batch_size), curve in sorted(points.items())
     )
+
+
+def read_train_table(file: Path) -> tuple[RecordedTraining, ...]:
+    """The recorded trainings, by workload and batch size."""
+    found: dict[tuple[str, int, str], dict[float, int | None]] = {}
+    for row in parse_csv(text_of(file), file=str(file), required=TRAIN_COLUMNS):
+        # A run is told from others by its learning rate too, where the table has one.
+        run = f"{row.cells.get('learning_rate', '').strip()} {row.text('run')}".strip()
+        training = found.setdefault((_workload(row), _batch_size(row), run), {})
+        training[row.positive("target_metric")] = _epoch(row)
+    return tuple(
+        RecordedTraining(workload, batch_size, run, tuple(sorted(epochs.items())))
+        for (workload, batch_size, run), epochs in sorted(found.items())
+    )
+
+
+def _epoch(row: Row) -> int | None:
+    """The epoch, or None where the cell is empty or says nan: the metric was never reached."""
+    if row.cells["target_epoch"].strip().lower() in ("", "nan"):
+        return None
+    return row.whole_or_none("target_epoch")
 
 
 def _workload(row: Row) -> str:
