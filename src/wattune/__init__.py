@@ -35,12 +35,15 @@ _HOME = {
     "NotSupported": "wattune.core.errors",
     "Objective": "wattune.core.objective",
     "Operation": "wattune.core.workgraph",
+    "Outcome": "wattune.core.job",
     "Phase": "wattune.core.workload",
     "Pipe": "wattune.core.workload",
     "Plan": "wattune.core.plan",
     "PlanError": "wattune.core.errors",
     "PowerBudget": "wattune.core.objective",
+    "Ranks": "wattune.tuning.job_ranks",
     "Reading": "wattune.core.reading",
+    "RecurringRun": "wattune.tuning.job_run",
     "Sampler": "wattune.devices.sampler",
     "Setting": "wattune.core.setting",
     "SettingRefused": "wattune.core.errors",
@@ -59,6 +62,7 @@ _HOME = {
     "measured": "wattune.devices.meter",
     "open_gpu": "wattune.api",
     "open_gpus": "wattune.api",
+    "recurring_job": "wattune.api",
     "sweep": "wattune.tuning.sweep",
     "sweep_settings": "wattune.tuning.sweep",
 }
@@ -87,12 +91,15 @@ __all__ = [
     "NotSupported",
     "Objective",
     "Operation",
+    "Outcome",
     "Phase",
     "Pipe",
     "Plan",
     "PlanError",
     "PowerBudget",
+    "Ranks",
     "Reading",
+    "RecurringRun",
     "Sampler",
     "Setting",
     "SettingRefused",
@@ -112,12 +119,13 @@ __all__ = [
     "measured",
     "open_gpu",
     "open_gpus",
+    "recurring_job",
     "sweep",
     "sweep_settings",
 ]
 
 if TYPE_CHECKING:
-    from wattune.api import open_gpu, open_gpus
+    from wattune.api import open_gpu, open_gpus, recurring_job
     from wattune.core.errors import (
         ConfigError,
         DeviceBusy,
@@ -135,6 +143,7 @@ if TYPE_CHECKING:
     )
     from wattune.core.frontier import Frontier
     from wattune.core.gpu_spec import GpuSpec
+    from wattune.core.job import Outcome
     from wattune.core.measurement import Measurement
     from wattune.core.objective import (
         Deadline,
@@ -158,6 +167,8 @@ if TYPE_CHECKING:
     from wattune.devices.sampler import Sampler
     from wattune.devices.simulated import SimulatedGpu
     from wattune.physics.catalog import load_model
+    from wattune.tuning.job_ranks import Ranks
+    from wattune.tuning.job_run import RecurringRun
     from wattune.tuning.sweep import Knob, sweep, sweep_settings
     from wattune.workloads.catalog import make_workload
 

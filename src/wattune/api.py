@@ -1,13 +1,20 @@
-"""Opening GPUs with the user's own settings filled in: what `wattune.open_gpu` and the commands call."""
+"""What users start with: opening GPUs, training a job that recurs."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from wattune.config import Config, load_config
+from wattune.core.errors import InputError
 from wattune.devices import open as opening
 from wattune.devices.gpu import Gpu
+
+if TYPE_CHECKING:
+    from wattune.tuning.job_ranks import Ranks
+    from wattune.tuning.job_run import RecurringRun
 
 
 def surroundings(config: Config) -> opening.Surroundings:
@@ -29,3 +36,62 @@ def open_gpus(*names: str, wall_clock: bool = False) -> AbstractContextManager[t
     config = load_config()
     around = replace(surroundings(config), wall_clock=wall_clock)
     return opening.open_gpus(names or (config.device,), around)
+
+
+@contextmanager
+def recurring_job(
+    name: str,
+    *,
+    target: float,
+    batch_sizes: Sequence[int],
+    default: int,
+    max_epochs: int,
+    higher_is_better: bool = True,
+    objective: str = "cost:0.5",
+    devices: Sequence[str] = (),
+    knob: str = "auto",
+    searcher: str = "wattune",
+    ranks: Ranks | None = None,
+    replaces: str | None = None,
+    synchronise: Callable[[], None] | None = None,
+) -> Iterator[RecurringRun]:
+    """One run of a job that is trained again and again, with the batch size and setting that are thought best.
+
+    `default` is the batch size that is used today. `devices` are the GPUs of this process; without any, those of the
+    `device` setting. `replaces` is the id of a run that was stopped or missed the target, and whose place this one
+    takes. `synchronise` waits until the GPUs have done what was asked of them, as `torch.cuda.synchronize` does.
+    """
+    from wattune.core.job import Job
+    from wattune.tuning.job_ledger import JobLedger
+    from wattune.tuning.job_run import RecurringRun
+    from wattune.tuning.job_searchers import searcher_named
+    from wattune.tuning.job_session import JobSession, warn
+    from wattune.tuning.job_settings import knob_named
+
+    job = Job(
+        name=name,
+        batch_sizes=tuple(batch_sizes),
+        default_batch_size=default,
+        target=target,
+        higher_is_better=higher_is_better,
+        max_epochs=max_epochs,
+        objective=objective,
+    )
+    if ranks is not None and ranks.size > 1 and not devices:
+        raise InputError(
+            f"{name}: the GPU of each rank has to be named, else every rank takes them all",
+            hint='pass devices=[f"nvml:{local_rank}"]',
+        )
+    config = load_config()
+    ledger = JobLedger(job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, tell=warn)
+    with open_gpus(*devices) as gpus:
+        session = JobSession(
+            job, gpus, ledger=ledger, knob=knob_named(knob), ranks=ranks, synchronise=synchronise, tell=warn
+        )
+        session.start(replaces=replaces)
+        try:
+            yield RecurringRun(session)
+        except BaseException as error:
+            session.end(error=error)
+            raise
+        session.end()
