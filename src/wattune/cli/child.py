@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,26 +25,51 @@ def run_child(
 
     `on_start` is told its process number as soon as it has one.
     """
-    with _Forwarding() as forwarding:
-        try:
-            process = subprocess.Popen(
-                list(command),
-                env=None if environment is None else dict(environment),
-                stdout=sys.stderr.fileno() if stdout_to_stderr else None,
-            )
-        except FileNotFoundError:
-            hint = "check its spelling, or give its path"
-            raise InputError(f"there is no command {command[0]!r}", hint=hint) from None
-        except OSError as error:
-            raise InputError(f"cannot run {command[0]!r}: {error.strerror}", hint="is it an executable file?") from None
+    with Forwarding() as forwarding:
+        process = start_child(
+            command, environment=environment, stdout=sys.stderr.fileno() if stdout_to_stderr else None
+        )
         forwarding.to(process)
         if on_start is not None:
             on_start(process.pid)
         code = process.wait()
+    return shell_code(code)
+
+
+def start_child(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> subprocess.Popen[bytes]:
+    """The process of a command, or an error of one line where it cannot be run."""
+    try:
+        return subprocess.Popen(
+            list(command), env=None if environment is None else dict(environment), stdout=stdout, stderr=stderr
+        )
+    except FileNotFoundError:
+        raise _no_command(command[0]) from None
+    except OSError as error:
+        raise InputError(f"cannot run {command[0]!r}: {error.strerror}", hint="is it an executable file?") from None
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Nothing, where there is such a command; what else keeps it from running shows when it is run."""
+    if shutil.which(command[0]) is None and not os.path.exists(command[0]):
+        raise _no_command(command[0])
+
+
+def _no_command(name: str) -> InputError:
+    return InputError(f"there is no command {name!r}", hint="check its spelling, or give its path")
+
+
+def shell_code(code: int) -> int:
+    """An exit code as a shell would say it: 128 + n where signal n ended the process."""
     return code if code >= 0 else 128 - code
 
 
-class _Forwarding:
+class Forwarding:
     """A stretch in which signals meant to stop us go to the child, which decides.
 
     It begins before the child does, since the child may well run before we hear of it; what comes in until then is
@@ -55,6 +81,8 @@ class _Forwarding:
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
         self._before: dict[int, Any] = {}
+        self.came = False
+        """Whether any came."""
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -78,6 +106,7 @@ class _Forwarding:
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
         del frame
+        self.came = True
         if self._process is None:
             self._early.append(number)
         elif number != signal.SIGINT or not _in_foreground():

@@ -19,6 +19,7 @@ COMMANDS = {
     "measure": "Run a command and print the joules, watts and seconds that it took.",
     "monitor": "Watch power, clocks, limit, utilisation and temperature.",
     "sweep": "Measure a workload at many settings and print its time-energy frontier.",
+    "job": "Tune training jobs that run again and again: batch size and power limit.",
     "physics": "Fit a simulated GPU to a sweep of your own.",
     "pipeline": "Plan the clocks of a training pipeline: the least energy for every iteration time.",
     "simulate": "Run a command against simulated GPUs served as an NVML library.",
