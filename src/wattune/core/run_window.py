@@ -1,0 +1,104 @@
+"""A running program seen in windows: what is asked of the next one, and what one showed.
+
+A *window* is a stretch of a program's run at one setting. A policy looks at the windows so far and gives the *order*
+for the next: a setting, what it is for, and how long to look. The *pace* is the time that the program takes for one
+unit of its work: a step that it reports, or a period that was seen in its power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.measurement import Measurement
+from wattune.core.setting import Setting
+
+
+class Purpose(StrEnum):
+    """What a window is for."""
+
+    BASELINE = "baseline"
+    """What everything is compared with: the setting that was found, normally the driver's own choice."""
+    REFERENCE = "reference"
+    """A look at counters at a fixed clock, as models that were trained there want it."""
+    TRIAL = "trial"
+    HOLD = "hold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What the next window should be."""
+
+    setting: Setting
+    purpose: Purpose
+    least_s: float
+    """How long to look at least, once the setting has settled."""
+    most_s: float
+    """How long to look at most."""
+    precision: float | None = None
+    """The relative 95 % half-width of the pace at which the window may end before `most_s`."""
+    settle_s: float | None = None
+    """How long to wait before looking; None leaves it to what the part needs."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What a stretch showed."""
+
+    setting: Setting
+    purpose: Purpose
+    start_s: float
+    """Since the tuning began, settling over."""
+    cost: Measurement
+    """Time and energy of the stretch itself."""
+    settling: Measurement
+    """What passed between the order and the stretch."""
+    pace_s: float | None = None
+    """None where the program showed no progress that could be measured."""
+    pace_error_s: float | None = None
+    """Half-width of the 95 % interval."""
+    held: bool = True
+    """Whether the clocks that were read back were those asked for, or lower for a reason that the GPU names."""
+    sm_mhz: float | None = None
+    """Mean core clock that was read; under a power limit lower than what was asked for."""
+    sm_util: float | None = None
+    mem_util: float | None = None
+    features: Mapping[str, float] = field(default_factory=dict)
+    """Counters, where something reads them: tensor, fp32, dram, sm; each 0 to 1."""
+    changed: bool = False
+    """Whether the program began to do something else in it."""
+
+    @property
+    def power_w(self) -> float:
+        """Mean power of the stretch."""
+        return self.cost.power_w
+
+    @property
+    def unit(self) -> Measurement | None:
+        """What one unit of work takes, or None without a pace."""
+        if self.pace_s is None:
+            return None
+        energy_j = self.power_w * self.pace_s
+        share = None
+        if self.pace_error_s is not None and self.cost.energy_error_j is not None and self.cost.energy_j > 0:
+            share = (
+                (self.pace_error_s / self.pace_s) ** 2 + (self.cost.energy_error_j / self.cost.energy_j) ** 2
+            ) ** 0.5
+        return Measurement(self.pace_s, energy_j, self.pace_error_s, None if share is None else energy_j * share)
+
+
+class RunPolicy(Protocol):
+    """Decides from the windows so far what the next one should be: pure, so that ranks decide alike."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it: wattune, gpoeo, odpp."""
+        ...
+
+    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
+        """The order for the next window; the first call has seen nothing."""
+        ...
