@@ -1,0 +1,146 @@
+"""Loads whose periods are known, as steps of power over time: steps, their parts, what comes between, and none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+
+import numpy as np
+from numpy.random import Generator
+from scipy.signal import lfilter
+
+from wattune.signals.samples import Floats
+
+_LEVELS_W = (130.0, 330.0)
+_IDLE_W = 85.0
+# The optimizer's share of a step that accumulates gradients.
+_UPDATE = 0.08
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Load:
+    """What a GPU draws and how busy it is, stretch by stretch, and the periods that this has."""
+
+    duration_s: Floats
+    power_w: Floats
+    busy: Floats
+    mem_busy: Floats
+    periods_s: Mapping[str, float] = field(default_factory=dict)
+    """By level: pass (a micro-step alone), micro-step (with its share of the update), step, cycle. Nothing where
+    nothing repeats."""
+
+    def after(self, seconds: float) -> Load:
+        """The load after some idle time."""
+        return Load(
+            duration_s=np.append(seconds, self.duration_s),
+            power_w=np.append(60.0, self.power_w),
+            busy=np.append(0.0, self.busy),
+            mem_busy=np.append(0.0, self.mem_busy),
+            periods_s=self.periods_s,
+        )
+
+    @property
+    def swing_w(self) -> float:
+        """Standard deviation of power over time."""
+        mean_w = np.average(self.power_w, weights=self.duration_s)
+        return sqrt(float(np.average((self.power_w - mean_w) ** 2, weights=self.duration_s)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How steps follow each other."""
+
+    step_s: float
+    jitter: float = 0.003
+    """Standard deviation of a step's length over its mean: real steps vary by some tenths of a percent."""
+    parts: int = 1
+    """Micro-steps per step."""
+    steps: int | None = None
+    """Steps between checkpoints; None without any."""
+    checkpoint_s: float = 1.0
+
+
+def training(plan: Plan, seconds: float, *, random: Generator) -> Load:
+    """Steps of the plan for at least so long."""
+    part = _profile(random, plan.step_s * (1 - _UPDATE if plan.parts > 1 else 1) / plan.parts)
+    update = np.array([[plan.step_s * _UPDATE], [random.uniform(110, 350)], [1.0], [random.uniform(0.1, 0.9)]])
+    pieces, time_s, steps, saved_s, saves = [], 0.0, 0, 0.0, 0
+    while time_s < seconds + 2:
+        for _ in range(plan.parts):
+            pieces.append(_drawn(part, plan, random))
+            time_s += float(pieces[-1][0].sum())
+        if plan.parts > 1:
+            pieces.append(update)
+            time_s += float(update[0].sum())
+        steps += 1
+        if plan.steps and steps % plan.steps == 0:
+            length_s = plan.checkpoint_s * (1 + 0.05 * random.standard_normal())
+            pieces.append(np.array([[length_s], [_IDLE_W], [0.0], [0.0]]))
+            time_s, saved_s, saves = time_s + length_s, saved_s + length_s, saves + 1
+    step_s = (time_s - saved_s) / steps
+    periods_s = {"step": step_s}
+    if plan.parts > 1:
+        periods_s["micro-step"] = step_s / plan.parts
+        periods_s["pass"] = step_s * (1 - _UPDATE) / plan.parts
+    if plan.steps and saves:
+        periods_s["cycle"] = plan.steps * step_s + saved_s / saves
+    return _load(pieces, periods_s)
+
+
+def chance(seconds: float, *, typical_s: float, random: Generator) -> Load:
+    """Stretches of chance length at chance power: nothing repeats."""
+    count = int(4 * seconds / typical_s) + 16
+    power_w = random.uniform(100, 330, count)
+    return Load(
+        duration_s=random.lognormal(np.log(typical_s), 0.8, count),
+        power_w=power_w,
+        busy=(power_w > 130).astype(np.float64),
+        mem_busy=random.uniform(0.0, 0.9, count),
+    )
+
+
+def wandering(seconds: float, *, memory_s: float, random: Generator) -> Load:
+    """Power that wanders about its mean, forgetting where it was after `memory_s`: nothing repeats."""
+    step_s = 0.005
+    count = int(seconds / step_s) + 16
+    keep = float(np.exp(-step_s / memory_s))
+    walk = lfilter([1.0], [1.0, -keep], random.standard_normal(count) * sqrt(1 - keep**2))
+    return Load(
+        duration_s=np.full(count, step_s),
+        power_w=220 + 40 * walk,
+        busy=np.ones(count),
+        mem_busy=np.clip(0.5 + 0.2 * walk, 0.0, 1.0),
+    )
+
+
+def steady(seconds: float) -> Load:
+    """One power all the time."""
+    return Load(
+        duration_s=np.array([seconds + 10]), power_w=np.array([250.0]), busy=np.ones(1), mem_busy=np.array([0.5])
+    )
+
+
+def _profile(random: Generator, length_s: float) -> Floats:
+    """Two to six stretches of one pass: duration, power, busy, memory busy; half the time one of them is a wait."""
+    count = int(random.integers(2, 7))
+    duration_s = random.dirichlet(np.full(count, 2.0)) * length_s
+    power_w, busy, mem_busy = random.uniform(*_LEVELS_W, count), np.ones(count), random.uniform(0.1, 0.9, count)
+    if random.random() < 0.5:
+        wait = int(random.integers(count))
+        power_w[wait], busy[wait], mem_busy[wait] = _IDLE_W, 0.0, 0.0
+    return np.array([duration_s, power_w, busy, mem_busy])
+
+
+def _drawn(part: Floats, plan: Plan, random: Generator) -> Floats:
+    """One pass, of which one stretch (the wait, where there is one) varies in length."""
+    drawn = part.copy()
+    place = int(np.argmin(part[2]))
+    off_s = plan.jitter * plan.step_s / sqrt(plan.parts) * random.standard_normal()
+    drawn[0, place] = max(part[0, place] + off_s, 0.05 * part[0, place])
+    return drawn
+
+
+def _load(pieces: list[Floats], periods_s: Mapping[str, float]) -> Load:
+    duration_s, power_w, busy, mem_busy = np.concatenate(pieces, axis=1)
+    return Load(duration_s=duration_s, power_w=power_w, busy=busy, mem_busy=mem_busy, periods_s=periods_s)

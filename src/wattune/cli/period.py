@@ -1,0 +1,160 @@
+"""`wattune period`: what repeats in a power trace."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wattune.cli.files import check_writable, write_text
+from wattune.cli.output import console, json_option, print_json
+from wattune.core.errors import InputError
+
+if TYPE_CHECKING:
+    from wattune.signals.period import PeriodAnswer, PeriodCycle
+    from wattune.signals.samples import PowerSamples
+
+_MEANING = {
+    "periodic": "repeats",
+    "aperiodic": "does not repeat",
+    "not_observable": "not observable with this sensor",
+}
+
+
+@click.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option(
+    "--gpu", type=click.IntRange(min=0), help="Which GPU of a log of several, from 0; the busiest without it."
+)
+@click.option(
+    "--sensor-refresh",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Seconds between two new values of the power sensor; seen in the trace without it.",
+)
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it: .html or .svg.")
+@json_option
+def command(trace: Path, gpu: int | None, sensor_refresh: float | None, plot: Path | None, as_json: bool) -> None:
+    """Say what repeats in a power trace: its period and error, or that there is none, or that none can be seen.
+
+    TRACE is a CSV file with the columns time_s and power_w (sm_util and mem_util help), or what nvidia-smi logs with
+    --query-gpu=timestamp,power.draw,utilization.gpu,utilization.memory --format=csv.
+    """
+    from wattune.core.gpu_spec import Sensors
+    from wattune.signals.period import find_period
+    from wattune.signals.trace_text import busiest, parse_traces
+
+    if plot is not None and plot.suffix not in (".html", ".svg"):
+        raise click.UsageError(f"a plot is FILE.html or FILE.svg, not {plot.name}")
+    check_writable(plot)
+    traces = parse_traces(_text(trace), file=str(trace))
+    number = busiest(traces) if gpu is None else gpu
+    if number >= len(traces):
+        raise InputError(f"{trace} has no GPU {number}", hint=f"it has {len(traces)}, counted from 0")
+    samples = traces[number]
+    sensor = Sensors(power_period_s=sensor_refresh) if sensor_refresh else None
+    answer = find_period(samples, sensor=sensor)
+    if plot is not None:
+        _draw(plot, trace, samples, answer)
+    if as_json:
+        print_json(_document(trace, samples, answer, gpus=len(traces), gpu=number, plot=plot))
+    else:
+        _show(trace, samples, answer, gpus=len(traces), gpu=number)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(f"cannot read {file}: {reason}", hint="give a power trace as CSV") from None
+
+
+def _document(
+    file: Path, samples: PowerSamples, answer: PeriodAnswer, *, gpus: int, gpu: int, plot: Path | None
+) -> dict[str, Any]:
+    return {
+        "file": str(file),
+        "gpus": gpus,
+        "gpu": gpu,
+        "samples": len(samples),
+        "duration_s": samples.in_order().duration_s,
+        "refresh_s": answer.refresh_s,
+        "verdict": answer.verdict.value,
+        "period_s": answer.period_s,
+        "error_s": answer.error_s,
+        "cycles": [asdict(cycle) | {"kind": cycle.kind.value} for cycle in answer.cycles],
+        "stalled": answer.stalled,
+        "reason": answer.reason or None,
+        "plot": plot,
+    }
+
+
+def _show(file: Path, samples: PowerSamples, answer: PeriodAnswer, *, gpus: int, gpu: int) -> None:
+    screen = console()
+    which = f", GPU {gpu} of {gpus}" if gpus > 1 else ""
+    screen.print(f"{file.name}{which}: {_words(answer)}", markup=False, soft_wrap=True)
+    for cycle in answer.cycles:
+        screen.print(f"  {_cycle_words(cycle)}", markup=False, soft_wrap=True)
+    refresh = "" if answer.refresh_s is None else f", a new value every {answer.refresh_s * 1000:.3g} ms"
+    screen.print(
+        f"  {len(samples)} samples over {samples.in_order().duration_s:.4g} s{refresh}", style="dim", soft_wrap=True
+    )
+    if answer.reason:
+        screen.print(f"  {answer.reason}", markup=False, style="dim", soft_wrap=True)
+
+
+def _words(answer: PeriodAnswer) -> str:
+    if answer.period_s is None:
+        return _MEANING[answer.verdict.value]
+    return f"{_MEANING[answer.verdict.value]} every {_seconds(answer.period_s, answer.error_s or 0.0)}"
+
+
+def _cycle_words(cycle: PeriodCycle) -> str:
+    share = f"{100 * cycle.strength:.0f} % of the variance of power"
+    return f"{cycle.kind.value:<10} {_seconds(cycle.period_s, cycle.error_s)}, {share}"
+
+
+def _seconds(period_s: float, error_s: float) -> str:
+    """The period to the digit that its error leaves."""
+    digits = 4
+    while digits < 6 and error_s < 0.5 * 10.0**-digits:
+        digits += 1
+    return f"{period_s:.{digits}f} s ± {error_s:.{digits}f} s"
+
+
+def _draw(plot: Path, file: Path, samples: PowerSamples, answer: PeriodAnswer) -> None:
+    from wattune.signals.folding import folded_cycle
+    from wattune.views import period_view
+    from wattune.views.page import render_page
+    from wattune.views.svg import standalone
+
+    known = samples.in_order()
+    time_s, power_w = known.time_s.tolist(), known.power_w.tolist()
+    whole = period_view.whole_chart(time_s, power_w, title=file.name, subtitle=_words(answer))
+    fold = folded_cycle(samples, answer.period_s) if answer.period_s else None
+    cycles = []
+    if fold is not None and answer.period_s is not None:
+        marked = period_view.cycles_chart(
+            time_s, power_w, period_s=answer.period_s, start_s=fold.start_s, title="Some cycles"
+        )
+        values = (fold.time_s, fold.power_w, fold.low_w, fold.high_w)
+        cycles = [marked, period_view.fold_chart(*(value.tolist() for value in values), title="All cycles as one")]
+    if plot.suffix == ".svg":
+        write_text(plot, standalone(cycles[0] if cycles else whole))
+        return
+    rows = tuple(
+        (cycle.kind.value, f"{cycle.period_s:.5g} s", f"{cycle.error_s:.2g} s", f"{cycle.strength:.2f}")
+        for cycle in answer.cycles
+    )
+    page = period_view.period_page(
+        title=f"What repeats in {file.name}",
+        lead=" ".join(filter(None, (_words(answer).capitalize() + ".", answer.reason))),
+        simulated=False,
+        whole=whole,
+        cycles=cycles,
+        rows=rows,
+    )
+    write_text(plot, render_page(page))

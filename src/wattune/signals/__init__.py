@@ -1,0 +1,1 @@
+"""What a power trace says: periods that repeat, and changes; pure."""

@@ -1,0 +1,96 @@
+"""How alike a signal is to itself some time later, with masked stretches left out of the count.
+
+Notation: L lag, r(L) correlation of the signal with itself L later, over the pairs of points of which both count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.signal import find_peaks
+
+from wattune.signals.grid import Grid
+from wattune.signals.samples import Floats
+
+# A lag with fewer pairs than this share of the points says too little.
+_LEAST_PAIRS = 0.2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Autocorrelation:
+    """Correlation by lag: `value[k]` at `k·step_s`, from 1 at lag 0."""
+
+    value: Floats
+    step_s: float
+
+    @property
+    def longest_s(self) -> float:
+        """The longest lag that is known."""
+        return (len(self.value) - 1) * self.step_s
+
+    def at(self, lag_s: float) -> float:
+        """The correlation at any lag."""
+        return float(np.interp(lag_s / self.step_s, np.arange(len(self.value)), self.value))
+
+    def peak_near(self, lag_s: float, *, reach_s: float) -> tuple[float, float] | None:
+        """Lag and height of the highest point within reach, between grid points; None where it lies at the end."""
+        first = max(int(np.floor((lag_s - reach_s) / self.step_s)), 1)
+        last = min(int(np.ceil((lag_s + reach_s) / self.step_s)), len(self.value) - 2)
+        if last < first:
+            return None
+        top = first + int(np.argmax(self.value[first : last + 1]))
+        before, here, after = self.value[top - 1 : top + 2]
+        if here < before or here < after:
+            return None
+        return _vertex(top, float(before), float(here), float(after), self.step_s)
+
+
+def autocorrelation(grid: Grid, *, longest_s: float) -> Autocorrelation:
+    """Correlation at lags from 0 to `longest_s`, or to where too few pairs are left."""
+    points = len(grid.value)
+    most = min(int(longest_s / grid.step_s) + 2, points - 1)
+    size = next_fast_len(points + most + 1, real=True)
+    signal, seen = rfft(grid.value * grid.seen, size), rfft(grid.seen, size)
+    products = irfft(signal * np.conj(signal), size)[: most + 1]
+    pairs = irfft(seen * np.conj(seen), size)[: most + 1]
+    # The variance of either member of the pairs, so that a lag is not judged by stretches that it does not reach.
+    squares = rfft(grid.seen * grid.value**2, size)
+    power = irfft(squares * np.conj(seen) + seen * np.conj(squares), size)[: most + 1] / 2
+    few = pairs < _LEAST_PAIRS * points
+    end = int(np.argmax(few)) if np.any(few) else most + 1
+    value = products[:end] / np.maximum(power[:end], 1e-12 * max(float(power[0]), 1e-300))
+    return Autocorrelation(np.asarray(value), grid.step_s)
+
+
+def peaks_s(correlation: Autocorrelation, *, shortest_s: float, most: int) -> tuple[tuple[float, float], ...]:
+    """Lags at which the correlation stands out from its surroundings, and by how much; the most so first.
+
+    A peak at L is measured from the mean over L/2 to 3L/2: what repeats at L has as much below that mean as above it,
+    and anything slower hardly bends it.
+    """
+    value, step_s = correlation.value, correlation.step_s
+    tops, _ = find_peaks(value)
+    tops = tops[(tops * step_s >= shortest_s) & (tops < len(value) - 1)]
+    if not len(tops):
+        return ()
+    total = np.concatenate(([0.0], np.cumsum(value)))
+    low, high = np.ceil(tops / 2).astype(int), np.minimum(np.floor(1.5 * tops).astype(int) + 1, len(value))
+    low = np.maximum(low, 2 * tops - high + 1)
+    contrast = value[tops] - (total[high] - total[low]) / np.maximum(high - low, 1)
+    best = np.argsort(-contrast)[:most]
+    found = []
+    for top in tops[best]:
+        before, here, after = value[top - 1 : top + 2]
+        found.append(
+            (_vertex(int(top), float(before), float(here), float(after), step_s)[0], float(contrast[tops == top][0]))
+        )
+    return tuple(found)
+
+
+def _vertex(top: int, before: float, here: float, after: float, step_s: float) -> tuple[float, float]:
+    """Lag and height of the parabola through three points."""
+    bend = before - 2 * here + after
+    shift = 0.5 * (before - after) / bend if bend < 0 else 0.0
+    return (top + shift) * step_s, here - 0.25 * (before - after) * shift

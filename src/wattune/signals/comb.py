@@ -1,0 +1,175 @@
+"""The spectrum on and between the lines of a period: how much of a signal a period explains, and whether by chance.
+
+Notation: T period, lines at h/T, h = 1 … H, below half the rate of refreshes. The signal is cut into overlapping
+segments of some cycles each, so that a load whose steps vary in length, and lose step after many, still has its lines.
+Between the lines, at (h ± ½)/T, only what does not repeat with T is left: the floor. Without a period the powers on a
+line and beside it are draws of the same exponential law wherever the spectrum is smooth over 1/T, so their ratio
+follows an F distribution and the H ratios together a χ² (Fisher's sum of logarithms). That is the false-alarm rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import rfft
+from scipy.special import chdtrc, fdtrc
+
+from wattune.signals.grid import Grid
+from wattune.signals.samples import Flags, Floats
+
+Lines = NDArray[np.complex128]
+
+CYCLES = 6.0
+"""Per segment: the least at which a line and the floor half-way to the next are well apart under a Hann window."""
+MOST_LINES = 12
+# A segment with less than this share of its points has too many holes to be read.
+_LEAST_SEEN = 0.6
+# Half-overlapping segments under a Hann window count as this many independent ones each (Welch 1967).
+_INDEPENDENT = 0.55
+# Points per cycle of the fastest line, beyond which neighbours are averaged: it saves time and costs little.
+_PER_CYCLE = 4.0
+_MANY_SEGMENTS = 6
+_LEAST_CHANCE = 1e-30
+_FIRSTS = (1, 2, 4)
+# Of a fold: so many that the highest line loses little within one.
+_LEAST_BINS = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comb:
+    """Power on the lines of a period and between them, each as a share of the signal's variance."""
+
+    period_s: float
+    length_s: float
+    frequency_hz: Floats
+    on: Floats
+    floor: Floats
+    segments: int
+
+    @property
+    def explained(self) -> float:
+        """The share of the variance that repeats with the period."""
+        return self.share_of(np.ones(len(self.on), dtype=np.bool_))
+
+    @property
+    def chance(self) -> float:
+        """How likely lines that stand out this much are where nothing repeats, for one period that was looked at."""
+        return self.chance_of(np.ones(len(self.on), dtype=np.bool_))
+
+    def share_of(self, which: Flags) -> float:
+        """The share of the variance on some of the lines."""
+        return float(np.maximum(self.on - self.floor, 0.0)[which].sum())
+
+    def chance_of(self, which: Flags) -> float:
+        """How likely some of the lines are to stand out this much by chance."""
+        if not np.any(which):
+            return 1.0
+        freedom = max(2.0, 2.0 * _INDEPENDENT * self.segments)
+        ratio = self.on[which] / np.maximum(self.floor[which], 1e-300)
+        chances = np.maximum(fdtrc(freedom, 2 * freedom, ratio), _LEAST_CHANCE)
+        # A sensor that averages has strong lines only low down: the first few are looked at by themselves as well.
+        firsts = [first for first in _FIRSTS if first < len(chances)] + [len(chances)]
+        sums = -2.0 * np.cumsum(np.log(chances))
+        return min(1.0, len(firsts) * min(float(chdtrc(2 * first, sums[first - 1])) for first in firsts))
+
+
+def comb(grid: Grid, period_s: float, *, length_s: float | None = None, most_lines: int = MOST_LINES) -> Comb | None:
+    """The comb of a period over segments of `length_s`, or of six cycles; None where not one segment can be read."""
+    length_s = min(length_s or CYCLES * period_s, grid.duration_s)
+    lines = max(min(int(period_s / (2 * grid.refresh_s)), most_lines), 1)
+    halves = np.arange(1, 2 * lines + 2) / 2
+    amplitudes, _ = folded_lines(grid, 0.5 / period_s, len(halves), length_s=length_s, overlap=True)
+    if not len(amplitudes):
+        return None
+    power = _share(amplitudes, grid)
+    below, above = power[0::2][:-1], power[0::2][1:]
+    # Past half the rate of refreshes there is only what interpolation made up.
+    told = halves[2::2] / period_s < 0.5 / grid.refresh_s
+    # Between two steep neighbours the floor is their geometric mean; few segments make that fall too low by chance.
+    between = np.sqrt(below * above) if len(amplitudes) >= _MANY_SEGMENTS else (below + above) / 2
+    floor = np.where(told, between, below)
+    return Comb(period_s, length_s, halves[1::2] / period_s, power[1::2], floor, len(amplitudes))
+
+
+def folded_lines(
+    grid: Grid, base_hz: float, count: int, *, length_s: float, overlap: bool
+) -> tuple[Lines, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """The complex amplitude of the lines at `base_hz` and its multiples, by segment, and the segments' numbers.
+
+    Each segment is folded at 1/`base_hz` into bins, whose transform has all the lines at once. Phases count from the
+    start of the grid. Segments overlap by half or not at all; those with too many holes are left out.
+    """
+    coarse = _thinned(grid, count * base_hz)
+    points = min(round(length_s / coarse.step_s), len(coarse.value))
+    if points < 8:
+        return np.zeros((0, count), dtype=np.complex128), np.zeros(0, dtype=np.int64)
+    bins = max(_LEAST_BINS, 1 << (4 * count - 1).bit_length())
+    bin_ = (np.arange(len(coarse.value)) * (coarse.step_s * base_hz) % 1.0 * bins).astype(np.int64)
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(points) + 0.5) / points)
+    starts = (0, points // 2) if overlap else (0,)
+    parts = [_folded(coarse, bin_, bins, window, start, count) for start in starts]
+    return np.concatenate([lines for lines, _ in parts]), np.concatenate([numbers for _, numbers in parts])
+
+
+def _folded(
+    grid: Grid,
+    bin_: np.ndarray[tuple[int], np.dtype[np.int64]],
+    bins: int,
+    window: Floats,
+    start: int,
+    count: int,
+) -> tuple[Lines, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Lines of the segments that begin at `start` and follow each other."""
+    points = len(window)
+    segments = (len(grid.value) - start) // points
+    span = slice(start, start + segments * points)
+    seen = grid.seen[span].reshape(segments, points)
+    place = bin_[span] + np.repeat(np.arange(segments) * bins, points)
+    weight = (seen * window).ravel()
+    size = segments * bins
+    folded = np.bincount(place, weights=weight * grid.value[span], minlength=size).reshape(segments, bins)
+    weights = np.bincount(place, weights=weight, minlength=size).reshape(segments, bins)
+    total = np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
+    level = folded.sum(axis=1, keepdims=True) / total
+    lines = rfft(folded - level * weights, axis=1)[:, 1 : count + 1] / total
+    numbers = np.flatnonzero(seen.mean(axis=1) >= _LEAST_SEEN) if segments else np.zeros(0, dtype=np.int64)
+    return np.asarray(lines[numbers]), np.asarray(numbers)
+
+
+def wave_power(grid: Grid, frequency_hz: Floats, *, length_s: float) -> tuple[Floats, int]:
+    """Mean share of variance that a line at each frequency carries, over segments, and how many segments there were."""
+    points = min(round(length_s / grid.step_s), len(grid.value))
+    if points < 8:
+        return np.zeros_like(frequency_hz), 0
+    hop = max(points // 2, 1)
+    pieces = np.lib.stride_tricks.sliding_window_view(grid.value, points)[::hop]
+    seen = np.lib.stride_tricks.sliding_window_view(grid.seen, points)[::hop]
+    whole = seen.mean(axis=1) >= _LEAST_SEEN
+    if not whole.any():
+        return np.zeros_like(frequency_hz), 0
+    weight = seen[whole] * (0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(points) + 0.5) / points))
+    total = weight.sum(axis=1, keepdims=True)
+    level = (pieces[whole] * weight).sum(axis=1, keepdims=True) / total
+    angle = 2 * np.pi * grid.step_s * np.outer(np.arange(points), frequency_hz)
+    levelled = (pieces[whole] - level) * weight / total
+    lines = levelled @ np.cos(angle) - 1j * (levelled @ np.sin(angle))
+    return _share(lines, grid), len(lines)
+
+
+def _share(lines: Lines, grid: Grid) -> Floats:
+    """The variance of waves of these amplitudes over that of the signal, mean over segments."""
+    return np.asarray(2 * (np.abs(lines) ** 2).mean(axis=0) / max(grid.variance, 1e-300))
+
+
+def _thinned(grid: Grid, highest_hz: float) -> Grid:
+    """The grid with neighbours averaged, as far as the highest frequency allows."""
+    every = int(1 / (_PER_CYCLE * highest_hz * grid.step_s))
+    if every < 2:
+        return grid
+    points = len(grid.value) // every * every
+    seen = grid.seen[:points].reshape(-1, every).sum(axis=1)
+    value = (grid.value * grid.seen)[:points].reshape(-1, every).sum(axis=1) / np.maximum(seen, 1.0)
+    known = (seen > every / 2).astype(np.float64)
+    return replace(grid, step_s=grid.step_s * every, value=value, seen=known)

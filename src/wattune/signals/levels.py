@@ -1,0 +1,150 @@
+"""Which of the lags at which a signal is like itself is what repeats: not a half of it, nor twice.
+
+A candidate comes from the autocorrelation, and counts only where the spectrum has its lines: both must agree. Of two
+that agree with each other, the longer is the better only where it has lines of its own that stand out, and where
+folding at it leaves less unexplained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wattune.signals.autocorrelation import Autocorrelation, autocorrelation, peaks_s
+from wattune.signals.comb import CYCLES, MOST_LINES, comb
+from wattune.signals.folds import folded_share
+from wattune.signals.grid import Grid
+from wattune.signals.phase import sharpened
+
+FALSE_ALARM = 1e-3
+"""How often a period may be seen in a trace that has none, over all candidates that are looked at."""
+# Peaks of the autocorrelation that are looked at per octave of lags.
+_PER_OCTAVE = 4
+# A peak of less contrast than this is noise of any trace of a few hundred samples.
+_LEAST_CONTRAST = 0.02
+# The share of what repeats that the lines of a longer period must add before it is believed.
+_ADDS = 0.05
+# The share of what a part explains that a step of such parts explains too, seen over more time.
+_HOLDS = 0.6
+# A step has at most about so many micro-steps; anything longer is a cycle of steps.
+MOST_PARTS = 12
+# How far along the autocorrelation's peaks a lag is followed, in cycles.
+_CLIMB = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """A period that was seen, with the share of the variance that it explains and the chance that it is none."""
+
+    period_s: float
+    explained: float
+    chance: float
+
+
+def levels(grid: Grid, *, shortest_s: float, longest_s: float) -> tuple[Level, ...]:
+    """What repeats between two lags, the shortest first: nothing, a step, or a micro-step and its step."""
+    found = candidates(grid, shortest_s=shortest_s, longest_s=longest_s)
+    if not found:
+        return ()
+    best = max(found, key=lambda level: level.explained)
+    shorter = (level for level in found if level.period_s < 0.95 * best.period_s)
+    best = next((level for level in shorter if not adds(grid, best.period_s, to_s=level.period_s)), best)
+    steps = [best]
+    for level in found:
+        last = steps[-1]
+        near = 1.05 * last.period_s < level.period_s < MOST_PARTS * best.period_s
+        if near and _holds(grid, level, last) and adds(grid, level.period_s, to_s=last.period_s):
+            steps.append(level)
+    return tuple(dict.fromkeys((steps[0], steps[-1])))
+
+
+def candidates(grid: Grid, *, shortest_s: float, longest_s: float) -> tuple[Level, ...]:
+    """Every period that autocorrelation and spectrum agree on, the shortest first."""
+    correlation = autocorrelation(grid, longest_s=longest_s)
+    looks = max(grid.duration_s / grid.refresh_s / 2, 1.0)
+    found: list[Level] = []
+    for lag_s in _lags_s(correlation, shortest_s):
+        period_s = climbed_s(correlation, lag_s)
+        if period_s < 0.99 * shortest_s or any(abs(level.period_s / period_s - 1) < 0.004 for level in found):
+            continue
+        lines = comb(grid, period_s)
+        if lines is not None and lines.chance * looks < FALSE_ALARM:
+            found.append(_sharpened(grid, Level(period_s, lines.explained, lines.chance * looks)))
+    return tuple(sorted(found, key=lambda level: level.period_s))
+
+
+def _sharpened(grid: Grid, level: Level) -> Level:
+    """The level at the period that keeps step over the whole signal, where that explains no less."""
+    exact_s = sharpened(grid, level.period_s).period_s
+    # A peak of the autocorrelation is right to a grid step and the bend that noise gives it.
+    if abs(exact_s - level.period_s) > grid.step_s + 0.01 * level.period_s:
+        return level
+    lines = comb(grid, exact_s)
+    if lines is None or lines.explained < level.explained:
+        return level
+    return replace(level, period_s=exact_s, explained=lines.explained)
+
+
+def climbed_s(correlation: Autocorrelation, lag_s: float) -> float:
+    """The lag, sharpened by the peaks at its multiples for as long as they are there."""
+    period_s, cycles, first = lag_s, 1, None
+    for many in _CLIMB:
+        if many * period_s > 0.98 * correlation.longest_s:
+            break
+        # What the present lag may be off by, times the cycles, and some jitter of the load.
+        reach_s = min(0.3 * period_s, 1.5 * correlation.step_s * max(many / cycles, 1) + 0.04 * period_s)
+        peak = correlation.peak_near(many * period_s, reach_s=reach_s)
+        first = first or (peak[1] if peak else None)
+        if peak is None or first is None or peak[1] < 0.5 * first:
+            if many > 2:
+                break
+            continue
+        period_s, cycles = peak[0] / many, many
+    return period_s
+
+
+def _holds(grid: Grid, longer: Level, shorter: Level) -> bool:
+    """Whether a longer period still explains most of what a shorter one does, in the same band."""
+    highest = min(MOST_LINES / shorter.period_s, 0.5 / grid.refresh_s)
+    lines = comb(grid, longer.period_s, most_lines=int(longer.period_s * highest + 0.5))
+    return lines is not None and lines.explained > _HOLDS * shorter.explained
+
+
+def adds(grid: Grid, period_s: float, *, to_s: float) -> bool:
+    """Whether a longer period shows something that a shorter one does not, by lines and by folding.
+
+    Each has a weakness of its own: images of a load's higher lines may stand where lines of the longer period would,
+    and folds need many values.
+    """
+    length_s = CYCLES * period_s
+    if not _shows_more(grid, period_s, to_s, length_s):
+        return False
+    shorter, longer = (folded_share(grid, own_s, like_s=to_s, length_s=length_s) for own_s in (to_s, period_s))
+    return shorter < (1 - _ADDS) * longer
+
+
+def _shows_more(grid: Grid, period_s: float, to_s: float, length_s: float) -> bool:
+    shorter = comb(grid, to_s, length_s=length_s)
+    if shorter is None:
+        return False
+    # The same band for both, or the one with more lines in it would look the better.
+    longer = comb(grid, period_s, length_s=length_s, most_lines=int(period_s * shorter.frequency_hz[-1] + 0.5))
+    if longer is None or shorter.explained > (1 - _ADDS) * longer.explained:
+        return False
+    apart_hz = np.abs(longer.frequency_hz * to_s - np.round(longer.frequency_hz * to_s)) / to_s
+    own = np.asarray(apart_hz > 1.5 / length_s)
+    looks = max(grid.duration_s / grid.refresh_s / 2, 1.0)
+    return longer.share_of(own) > _ADDS * longer.explained and longer.chance_of(own) * looks < FALSE_ALARM
+
+
+def _lags_s(correlation: Autocorrelation, shortest_s: float) -> list[float]:
+    """The most outstanding peaks of every octave."""
+    taken: dict[int, int] = {}
+    lags_s = []
+    for lag_s, contrast in peaks_s(correlation, shortest_s=shortest_s, most=256):
+        octave = int(np.floor(np.log2(max(lag_s / shortest_s, 1.0))))
+        if contrast > _LEAST_CONTRAST and taken.get(octave, 0) < _PER_OCTAVE:
+            taken[octave] = taken.get(octave, 0) + 1
+            lags_s.append(lag_s)
+    return lags_s

@@ -1,0 +1,190 @@
+"""Readings without what cannot be so, and words of what was wrong: pure, one reading at a time.
+
+A value that cannot be is taken out and becomes unknown; nothing is made up in its place. What is wrong is told when it
+first comes up, and counted.
+
+| wrong | how it is known |
+|---|---|
+| no number | not finite, or negative; a share above 1 |
+| jump | more power than twice the limit in force or the part's highest; an energy counter that rises faster than that |
+| set back | a counter lower than before, as after a driver was loaded anew: counted on from there |
+| frozen | power stays while counter, utilisation or clock say otherwise; the counter stands while power flows |
+| missing | a sensor that told something before and does not for ten seconds |
+| time | a reading older than the one before is dropped |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite
+
+from wattune.core.reading import Reading
+
+_JUMP = 2.0
+"""Times the highest limit: for milliseconds a part can draw well above its limit, but not twice that over a refresh."""
+_COUNTER_SLACK_J = 50.0
+"""A counter moves in steps of up to a second on some parts."""
+_FROZEN_S = 3.0
+"""Sensors refresh ten times a second, the slowest show a mean over one second."""
+_MISSING_S = 10.0
+_OTHERWISE = 0.1
+"""How far the counter, utilisation or clock must differ to say that power cannot have stayed the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sanity:
+    """What the sensors of one GPU have told so far: `sanity, reading = sanity.add(reading)`; None drops a reading."""
+
+    highest_w: float | None = None
+    """The part's highest power limit, where it is known."""
+    last: Reading | None = None
+    """As it was let through."""
+    since: Reading | None = None
+    """The first reading that had the power which is still shown."""
+    counted: Reading | None = None
+    """The first reading that had the counter which is still shown."""
+    told: Reading | None = None
+    """The last reading that had a counter, as it is counted here."""
+    offset_j: float = 0.0
+    """What the counter had reached before it was set back."""
+    seen_s: Mapping[str, float] = field(default_factory=dict)
+    """When each sensor last told something."""
+    wrong: Mapping[str, int] = field(default_factory=dict)
+    """How often each thing was wrong."""
+    news: tuple[str, ...] = ()
+    """What the latest reading brought up for the first time."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All that was wrong so far, for a report."""
+        return tuple(f"{what} ({_times(count)})" for what, count in self.wrong.items())
+
+    def add(self, reading: Reading) -> tuple[Sanity, Reading | None]:
+        """The state after one more reading, and the reading without what cannot be so."""
+        seen = replace(self, news=())
+        if not isfinite(reading.time_s) or (self.last is not None and reading.time_s < self.last.time_s):
+            return seen._note("a reading came from an earlier time than the one before and was dropped"), None
+        seen, clean = seen._numbers(reading)
+        seen, clean = seen._power_jump(clean)
+        seen, clean = seen._counter(clean)
+        seen, clean = seen._frozen_power(clean)
+        seen, clean = seen._frozen_counter(clean)
+        seen = seen._missing(clean)
+        return replace(seen, last=clean), clean
+
+    def _note(self, what: str) -> Sanity:
+        count = self.wrong.get(what, 0)
+        news = self.news if count else (*self.news, what)
+        return replace(self, wrong={**self.wrong, what: count + 1}, news=news)
+
+    def _numbers(self, reading: Reading) -> tuple[Sanity, Reading]:
+        seen, clean = self, reading
+        for name, most in _RANGES.items():
+            value = getattr(reading, name)
+            if value is not None and not (isfinite(value) and 0 <= value <= most):
+                seen = seen._note(f"{_WORDS[name]} that cannot be was taken out")
+                clean = _without(clean, name)
+        return seen, clean
+
+    def _most_w(self, reading: Reading) -> float | None:
+        known = [limit for limit in (reading.power_limit_w, self.highest_w) if limit]
+        return _JUMP * max(known) if known else None
+
+    def _power_jump(self, reading: Reading) -> tuple[Sanity, Reading]:
+        most_w = self._most_w(reading)
+        if reading.power_w is None or most_w is None or reading.power_w <= most_w:
+            return self, reading
+        return self._note("a power of more than twice the limit was taken out"), _without(reading, "power_w")
+
+    def _counter(self, reading: Reading) -> tuple[Sanity, Reading]:
+        if reading.energy_j is None:
+            return self, reading
+        energy_j, before = reading.energy_j + self.offset_j, self.told
+        wrong = None if before is None else self._wrong_counter(before, reading, energy_j)
+        if wrong is None or before is None or before.energy_j is None:
+            clean = replace(reading, energy_j=energy_j)
+            return replace(self, told=clean), clean
+        clean = replace(reading, energy_j=before.energy_j)
+        moved = replace(self, offset_j=before.energy_j - reading.energy_j, told=clean)
+        return moved._note(wrong), clean
+
+    def _wrong_counter(self, before: Reading, reading: Reading, energy_j: float) -> str | None:
+        """What is wrong with a counter after an earlier one; None where nothing is."""
+        risen_j = energy_j - (before.energy_j or 0.0)
+        if risen_j < 0:
+            return "the energy counter was set back; it is counted on from there"
+        most_w = self._most_w(reading)
+        if most_w is not None and risen_j > most_w * (reading.time_s - before.time_s) + _COUNTER_SLACK_J:
+            return "the energy counter jumped; the jump is left out"
+        return None
+
+    def _frozen_power(self, reading: Reading) -> tuple[Sanity, Reading]:
+        if reading.power_w is None:
+            return self, reading
+        if self.since is None or self.since.power_w != reading.power_w:
+            return replace(self, since=reading), reading
+        if reading.time_s - self.since.time_s < _FROZEN_S or not _contradicted(self.since, reading):
+            return self, reading
+        return self._note("the power sensor is frozen: others say that power changed"), _without(reading, "power_w")
+
+    def _frozen_counter(self, reading: Reading) -> tuple[Sanity, Reading]:
+        if reading.energy_j is None:
+            return self, reading
+        if self.counted is None or self.counted.energy_j != reading.energy_j:
+            return replace(self, counted=reading), reading
+        if reading.time_s - self.counted.time_s < _FROZEN_S or not reading.power_w:
+            return self, reading
+        return self._note("the energy counter is frozen while power is drawn"), _without(reading, "energy_j")
+
+    def _missing(self, reading: Reading) -> Sanity:
+        seen = self
+        times_s = dict(self.seen_s)
+        for name in ("power_w", "energy_j", "sm_util", "sm_mhz"):
+            if getattr(reading, name) is not None:
+                times_s[name] = reading.time_s
+            elif name in times_s and reading.time_s - times_s[name] > _MISSING_S:
+                seen = seen._note(f"{_WORDS[name]} has not been told for {_MISSING_S:.0f} s and more")
+        return replace(seen, seen_s=times_s)
+
+
+_RANGES = {
+    "power_w": 1e5,
+    "energy_j": 1e15,
+    "temperature_c": 200.0,
+    "sm_mhz": 1e4,
+    "mem_mhz": 1e5,
+    "sm_util": 1.0,
+    "mem_util": 1.0,
+    "power_limit_w": 1e5,
+}
+_WORDS = {
+    "power_w": "a power",
+    "energy_j": "an energy",
+    "temperature_c": "a temperature",
+    "sm_mhz": "a core clock",
+    "mem_mhz": "a memory clock",
+    "sm_util": "a utilisation",
+    "mem_util": "a memory utilisation",
+    "power_limit_w": "a power limit",
+}
+
+
+def _contradicted(first: Reading, now: Reading) -> bool:
+    """Whether other sensors say that power cannot have stayed what it was."""
+    if first.energy_j is not None and now.energy_j is not None and first.power_w:
+        mean_w = (now.energy_j - first.energy_j) / (now.time_s - first.time_s)
+        # A counter that stands still is the one that is frozen.
+        return mean_w > 0 and abs(mean_w / first.power_w - 1) > 2 * _OTHERWISE
+    if first.sm_util is not None and now.sm_util is not None and abs(first.sm_util - now.sm_util) > 2 * _OTHERWISE:
+        return True
+    return bool(first.sm_mhz and now.sm_mhz and abs(now.sm_mhz / first.sm_mhz - 1) > _OTHERWISE)
+
+
+def _without(reading: Reading, name: str) -> Reading:
+    changes: dict[str, None] = {name: None}
+    return replace(reading, **changes)  # type: ignore[arg-type]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,173 @@
+"""Power traces that people hand in, as text: the project's own CSV, and what nvidia-smi logs.
+
+A log of several GPUs has their rows in turn, with or without a column that says which is which.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from math import isfinite
+
+import numpy as np
+
+from wattune.core.errors import InputError
+from wattune.signals.samples import Floats, PowerSamples
+
+FORMS = "time_s,power_w[,sm_util,mem_util] or nvidia-smi's --format=csv with timestamp and power.draw"
+_TIMES = ("time_s", "t_est_s", "t_s", "timestamp_s", "elapsed_s", "time", "t", "timestamp")
+_POWERS = ("power_w", "power.draw.instant", "power.draw", "power.draw.average", "power")
+_SM_UTILS = ("sm_util", "gpu_util_pct", "utilization.gpu", "gpu_util")
+_MEM_UTILS = ("mem_util", "mem_util_pct", "utilization.memory")
+_GPUS = ("index", "gpu", "gpu_index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial")
+_STAMPS = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+# More cells than this that cannot be read, as a share of the rows, and the file is not what it seems.
+_MOST_BROKEN = 0.5
+_MOST_GPUS = 16
+# Rows of one look at several GPUs follow each other within this share of the time to the next look.
+_TOGETHER = 0.25
+# And do so in the same number nearly every time.
+_REGULAR = 0.9
+
+
+def parse_traces(text: str, *, file: str) -> tuple[PowerSamples, ...]:
+    """The samples of each GPU in a trace, in the order of their first rows."""
+    header, rows = _table(text, file)
+    columns = {name: _column(header, names) for name, names in _KINDS.items()}
+    if columns["time"] is None or columns["power"] is None:
+        missing = "time" if columns["time"] is None else "power"
+        raise InputError(f"{file}: there is no column of {missing}; it has {', '.join(header)}", hint=f"use {FORMS}")
+    time_s = _times_s([row[columns["time"]] for row in rows], header[columns["time"]])
+    power_w = _numbers(rows, columns["power"])
+    known = np.isfinite(time_s) & np.isfinite(power_w)
+    if known.sum() < (1 - _MOST_BROKEN) * len(rows):
+        raise InputError(
+            f"{file}: {len(rows) - int(known.sum())} of {len(rows)} rows have no time or no power", hint=f"use {FORMS}"
+        )
+    samples = PowerSamples(
+        time_s - float(time_s[known][0]),
+        power_w,
+        _shares(rows, header, columns["sm"]),
+        _shares(rows, header, columns["mem"]),
+    )
+    gpus = _by_column(rows, columns["gpu"]) if columns["gpu"] is not None else _by_turns(time_s)
+    return tuple(samples.where(gpus == gpu) for gpu in range(int(gpus.max()) + 1))
+
+
+def busiest(traces: Sequence[PowerSamples]) -> int:
+    """The number of the GPU that drew the most."""
+    means_w = [float(np.nanmean(trace.power_w)) for trace in traces]
+    return int(np.argmax(means_w))
+
+
+_KINDS = {"time": _TIMES, "power": _POWERS, "sm": _SM_UTILS, "mem": _MEM_UTILS, "gpu": _GPUS}
+
+
+def _table(text: str, file: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows; a last row that was cut off is left out."""
+    try:
+        lines = [row for row in csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True) if any(row)]
+    except csv.Error as error:
+        raise InputError(f"{file}: {error}", hint=f"the file is not CSV; use {FORMS}") from None
+    if len(lines) < 2:
+        raise InputError(f"{file} {'has a header and no rows' if lines else 'is empty'}", hint=f"use {FORMS}")
+    header = [cell.strip() for cell in lines[0]]
+    rows = [[cell.strip() for cell in row] for row in lines[1:]]
+    if len(rows[-1]) < len(header):
+        rows.pop()
+    # nvidia-smi writes its header anew where a log was appended to.
+    rows = [row for row in rows if row != header]
+    odd = next((number for number, row in enumerate(rows, 2) if len(row) != len(header)), None)
+    if odd is not None or not rows:
+        where = f", line {odd}" if odd else ""
+        raise InputError(f"{file}{where}: as many cells as the header are needed", hint="mend or remove that line")
+    return header, rows
+
+
+def _column(header: Sequence[str], names: Sequence[str]) -> int | None:
+    """The place of the first of the names that is there, units left aside."""
+    plain = [re.sub(r"\s*\[.*\]$", "", cell).lower() for cell in header]
+    return next((plain.index(name) for name in names if name in plain), None)
+
+
+def _numbers(rows: Sequence[Sequence[str]], column: int) -> Floats:
+    """The cells as numbers, units left aside; not a number where a cell has none."""
+    return np.array([_number(row[column]) for row in rows], dtype=np.float64)
+
+
+def _number(cell: str) -> float:
+    found = _NUMBER.match(cell)
+    value = float(found[0]) if found else np.nan
+    return value if isfinite(value) else np.nan
+
+
+def _shares(rows: Sequence[Sequence[str]], header: Sequence[str], column: int | None) -> Floats | None:
+    """Utilisation from 0 to 1; a column in percent is told by its name, its unit or its values."""
+    if column is None:
+        return None
+    values = _numbers(rows, column)
+    percent = "%" in header[column] or "pct" in header[column].lower() or bool(np.nanmax(values, initial=0.0) > 1.5)
+    return values / 100 if percent else values
+
+
+def _times_s(cells: Sequence[str], name: str) -> Floats:
+    """Seconds, from numbers or from dates; milli-, micro- and nanoseconds since 1970 are told by their size."""
+    first = next((cell for cell in cells if cell), "")
+    reader = _reader(first)
+    values = np.array([reader(cell) for cell in cells], dtype=np.float64)
+    if "[ms]" in name.lower() or name.lower().endswith("_ms"):
+        return values / 1e3
+    size = float(np.nanmedian(np.abs(values))) if np.isfinite(values).any() else 0.0
+    # Seconds since 1970 have ten digits; each thirteen, sixteen and nineteen digits a thousand times finer.
+    for least, scale in ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3)):
+        if size > least:
+            return values / scale
+    return values
+
+
+def _reader(first: str) -> Callable[[str], float]:
+    for form in _STAMPS:
+        try:
+            datetime.strptime(first, form)
+        except ValueError:
+            continue
+        return lambda cell: _stamp_s(cell, form)
+    try:
+        datetime.fromisoformat(first)
+    except ValueError:
+        return _number
+    return lambda cell: _stamp_s(cell, None)
+
+
+def _stamp_s(cell: str, form: str | None) -> float:
+    """Seconds of a date, each taken as if in UTC, so that a change to summer time is all that may go wrong."""
+    try:
+        date = datetime.strptime(cell, form) if form else datetime.fromisoformat(cell)
+    except ValueError:
+        return np.nan
+    return (date.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
+
+
+def _by_column(rows: Sequence[Sequence[str]], column: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    order: dict[str, int] = {}
+    return np.array([order.setdefault(row[column], len(order)) for row in rows], dtype=np.int64)
+
+
+def _by_turns(time_s: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Which GPU each row belongs to, by the rhythm of the rows: those of one look come close together."""
+    alone = np.zeros(len(time_s), dtype=np.int64)
+    steps_s = np.diff(time_s)
+    usual_s = float(np.nanquantile(steps_s, 0.9)) if len(steps_s) else 0.0
+    if usual_s <= 0:
+        return alone
+    first = np.append(True, ~(steps_s < _TOGETHER * usual_s))
+    sizes = np.diff(np.append(np.flatnonzero(first), len(time_s)))
+    size = int(np.median(sizes))
+    if not 1 < size <= _MOST_GPUS or float(np.mean(sizes == size)) < _REGULAR:
+        return alone
+    place = np.arange(len(time_s)) - np.flatnonzero(first)[np.cumsum(first) - 1]
+    return np.asarray(np.minimum(place, size - 1), dtype=np.int64)

@@ -1,0 +1,203 @@
+"""Whether a program began to do something else: what is found, how soon, and what is no change."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from wattune.benchmarks.change_streams import Kind, Warmth, stream
+from wattune.signals.change import Look, Watch, add
+from wattune.signals.change_threshold import threshold, values_per_alarm
+
+USUAL = Kind("usual", 0.015)
+NOISY = Kind("noisy", 0.02)
+
+
+def play(looks, watch=None):
+    """The watch after some looks, and the changes that it told of with their places."""
+    watch, changes = watch or Watch(), []
+    for place, look in enumerate(looks):
+        watch = watch.add(look)
+        if watch.change is not None:
+            changes.append((place, watch.change))
+    return watch, changes
+
+
+def looks_of(played):
+    columns = (played.time_s, played.period_s, played.power_w, played.util)
+    return [
+        Look(time_s=time_s, period_s=period_s, power_w=power_w, util=util)
+        for time_s, period_s, power_w, util in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+
+
+def steady(count, *, start_s=0.0, period_s=1.0, power_w=300.0, util=0.9):
+    return [
+        Look(time_s=start_s + period_s * n, period_s=period_s, power_w=power_w, util=util) for n in range(1, count + 1)
+    ]
+
+
+# what is found
+
+
+@pytest.mark.parametrize("kind", [USUAL, NOISY], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    ("quantity", "share"), [("period", 0.05), ("period", -0.05), ("power", 0.05), ("power", -0.05)]
+)
+def test_a_shift_of_five_percent_is_found_in_ten_periods(kind, quantity, share):
+    found = []
+    for seed in range(20):
+        played = stream(kind, 120, np.random.default_rng(seed)).shifted(60, quantity, share)
+        _, changes = play(looks_of(played))
+        found.append(changes[0][0] - 59 if changes else 1000)
+    # At 2 % some take longer: `wattune bench change` counts how many.
+    assert sum(one <= 10 for one in found) >= 18
+    assert min(found) >= 3
+
+
+def test_what_changed_is_named_with_its_size():
+    played = stream(USUAL, 120, np.random.default_rng(1)).shifted(60, "power", 0.2)
+    _, ((place, change), *_) = play(looks_of(played))
+    assert change.what == ("power",)
+    shift = change.shifts["power"]
+    assert abs(shift.change - 0.2) < shift.error < 0.05
+    assert not change.shifts["period"].certain
+    assert change.words.startswith("power +")
+    assert change.since_s == pytest.approx(played.time_s[60], abs=2.0)
+    assert change.looks <= place
+
+
+def test_two_quantities_may_change_at_once():
+    _, ((_, change), *_) = play([*steady(30), *steady(10, start_s=30, period_s=1.3, power_w=200.0)])
+    assert change.what == ("period", "power")
+    assert change.shifts["period"].change == pytest.approx(0.3)
+    assert change.shifts["power"].change == pytest.approx(-1 / 3)
+
+
+def test_utilisation_changes_by_points():
+    _, ((_, change), *_) = play([*steady(30), *steady(10, start_s=30, util=0.0)])
+    assert change.what == ("util",)
+    assert change.words.startswith("util -90.0 points since 31.0 s")
+
+
+def test_it_learns_again_after_a_change_and_knows_an_earlier_stretch():
+    training, evaluation = {"power_w": 300.0}, {"power_w": 180.0}
+    looks = [
+        *steady(60, **training),
+        *steady(60, start_s=60, **evaluation),
+        *steady(60, start_s=120, **training),
+        *steady(60, start_s=180, power_w=240.0),
+    ]
+    watch, changes = play(looks)
+    assert [place for place, _ in changes] == [62, 122, 182]
+    assert [change.back_to_s for _, change in changes] == [None, 1.0, None]
+    assert "as it was from 1.0 s on" in changes[1][1].words
+    assert watch.levels["power"] == pytest.approx(240.0)
+
+
+def test_a_change_while_it_learns_is_not_averaged_in():
+    watch, _ = play([*steady(8), *steady(40, start_s=8, power_w=200.0)])
+    assert watch.levels["power"] == pytest.approx(200.0)
+
+
+# what is no change
+
+
+def test_false_alarms_are_rarer_than_one_in_ten_thousand_periods():
+    alarms = 0
+    for seed, kind in enumerate((USUAL, NOISY, Kind("tails", 0.015, heavy=True), Kind("stalls", 0.01, stalls=0.01))):
+        _, changes = play(looks_of(stream(kind, 5_000, np.random.default_rng(seed))))
+        alarms += len(changes)
+    assert alarms <= 1  # of 20,000 periods
+
+
+def test_what_neighbours_share_is_taken_for_noise_and_not_for_change():
+    _, changes = play(looks_of(stream(Kind("alike", 0.02, alike=0.6), 5_000, np.random.default_rng(3))))
+    assert len(changes) <= 1
+
+
+@pytest.mark.parametrize("period_s", [0.25, 1.0])
+def test_a_part_that_warms_up_drifts_and_does_not_change(period_s):
+    kind = Kind("warm", 0.01, warmth=Warmth(told=False), period_s=period_s)
+    played = stream(kind, 1_000, np.random.default_rng(5))
+    watch, changes = play(looks_of(played))
+    assert changes == []
+    assert abs(watch.drifts["power"]) > 0.01
+    assert abs(watch.drifts["period"]) < 0.01
+
+
+def test_the_temperature_explains_a_fast_warm_up():
+    played = stream(Kind("warm", 0.005, warmth=Warmth(0.1, 20.0)), 200, np.random.default_rng(6))
+    told = zip(looks_of(played), played.temperature_c.tolist(), strict=True)
+    watch, changes = play([replace(look, temperature_c=degrees) for look, degrees in told])
+    assert changes == []
+    assert watch.reference_c == played.temperature_c[0]
+
+
+def test_a_temperature_that_makes_no_sense_explains_nothing():
+    odd = [replace(look, temperature_c=place % 2 * 1e9) for place, look in enumerate(steady(60))]
+    assert play(odd)[1] == []
+
+
+def test_a_stall_of_two_periods_is_no_change():
+    stall = [Look(time_s=50.0 + n, period_s=5.0, power_w=90.0, util=0.0) for n in range(2)]
+    _, changes = play([*steady(50), *stall, *steady(50, start_s=60)])
+    assert changes == []
+
+
+def test_a_watch_that_goes_on_forgets_what_spoke_against_it():
+    watch, _ = play([*steady(30), *steady(2, start_s=30, power_w=400.0)])
+    watch, changes = play(steady(2, start_s=40, power_w=400.0), watch.resumed())
+    assert changes == []
+    assert watch.levels["power"] == pytest.approx(300.0)
+
+
+# input that makes no sense
+
+
+@pytest.mark.parametrize("odd", [None, float("nan"), float("inf"), 0.0, -3.0])
+def test_values_that_make_no_sense_are_passed_over(odd):
+    looks = [Look(time_s=float(n), period_s=odd, power_w=odd) for n in range(30)]
+    watch, changes = play([*steady(30), *looks, *steady(30, start_s=60)])
+    assert changes == []
+    assert watch.levels["period"] == pytest.approx(1.0)
+
+
+def test_nothing_is_usual_before_twenty_looks():
+    watch, _ = play(steady(19))
+    assert not watch.ready
+    assert watch.levels == watch.drifts == watch.promises == {}
+    watch = add(watch, Look(time_s=20.0, power_w=300.0))
+    assert watch.ready
+    assert watch.promises == {"power": 0.05}
+
+
+def test_more_noise_promises_less():
+    watch, _ = play(looks_of(stream(Kind("wide", 0.08), 400, np.random.default_rng(7))))
+    assert 0.1 < watch.promises["period"] < 0.2
+
+
+# thresholds
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.01, 0.02, 0.03, 0.06, 0.2])
+def test_thresholds_keep_what_they_promise(noise):
+    limit = threshold(noise)
+    assert limit.wait <= 10.1
+    assert limit.values_per_alarm >= 60_000
+    assert limit.shift == pytest.approx(max(0.05, 1.6 * noise))
+
+
+@pytest.mark.parametrize(("slack", "alarm"), [(0.5, 3.0), (0.5, 4.0), (1.0, 2.0)])
+def test_the_formula_agrees_with_sums_that_are_played(slack, alarm):
+    rng = np.random.default_rng(11)
+    runs = []
+    sums = np.zeros(2_000)
+    ages = np.zeros(2_000)
+    for _ in range(1_500):
+        sums = np.maximum(sums + rng.standard_normal(2_000) - slack, 0.0)
+        ages += 1
+        over = sums > alarm
+        runs.extend(ages[over])
+        sums[over] = ages[over] = 0.0
+    assert values_per_alarm(slack, alarm, noise=1.0) == pytest.approx(2_000 * 1_500 / len(runs), rel=0.15)
