@@ -1,0 +1,212 @@
+"""What GPOEO expects of a clock: eight boosted models from counters at one reference clock.
+
+Source: Wang et al., "GPOEO", IEEE TPDS 2022, and the program that its authors released: energy and time at a clock over
+those at the reference, one model each for three bands of the core clock and for the memory clock. The released program
+asks the models of the low core clocks about the memory clock; here the memory has its own, as the paper has it.
+
+Inputs: the clock over that of the reference, then the counters in the order of `FEATURES`. Their counters come from
+seventeen events of one GPU; ours are the four that any profiler of today can tell. The trees behind are LightGBM's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.setting import Setting
+from wattune.search.boosted_trees import DEFAULT_GROWTH, Floats, Growth, grow
+
+FEATURES = ("tensor", "fp32", "dram", "sm")
+
+# On the RTX 3080 Ti: 1800 of 2055 MHz, with bands that end below 1020 and 1425 MHz.
+_REFERENCE_SHARE = 1800 / 2055
+BANDS = (0.0, 1020 / 1800, 1425 / 1800, np.inf)
+BAND_NAMES = ("low core clocks", "middle core clocks", "high core clocks", "memory clocks")
+# The reference memory clock is the second highest, 9251 MHz, where that is about as fast as the highest.
+_NEAR = 0.95
+# Every so manieth workload is kept back to see how far off models are that have not seen it.
+_KEPT_BACK = 4
+
+Model = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predicted:
+    """Time and energy over those at the reference, and the standard deviations of both; one value per setting."""
+
+    time: Floats
+    energy: Floats
+    time_sd: Floats
+    energy_sd: Floats
+
+
+class GearPredictor(Protocol):
+    """Expects time and energy of settings from counters at a reference."""
+
+    @property
+    def reference(self) -> Setting:
+        """Where the counters must be read."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+    def predict(self, features: Mapping[str, float], settings: Sequence[Setting]) -> Predicted:
+        """What each setting takes and spends over the reference."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GearTable:
+    """Workloads at the clocks of one GPU; times and energies are over those at the reference."""
+
+    reference: Setting
+    names: tuple[str, ...]
+    features: Floats
+    """(workloads, features)"""
+    sm_mhz: tuple[int, ...]
+    time: Floats
+    """(workloads, core clocks)"""
+    energy: Floats
+    mem_mhz: tuple[int, ...]
+    """Ascending; empty where the memory clock cannot be set."""
+    mem_time: Floats
+    """(workloads, memory clocks)"""
+    mem_energy: Floats
+
+    def only(self, places: Sequence[int]) -> GearTable:
+        """The same for some of the workloads."""
+        rows = list(places)
+        return GearTable(
+            reference=self.reference,
+            names=tuple(self.names[row] for row in rows),
+            features=self.features[rows],
+            sm_mhz=self.sm_mhz,
+            time=self.time[rows],
+            energy=self.energy[rows],
+            mem_mhz=self.mem_mhz,
+            mem_time=self.mem_time[rows],
+            mem_energy=self.mem_energy[rows],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pair:
+    """The two models of a band, of logarithms, and how far off they were on workloads kept back."""
+
+    time: Model
+    energy: Model
+    time_sd: float
+    energy_sd: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GearModels:
+    """The eight models of one GPU; six where its memory clock cannot be set."""
+
+    reference: Setting
+    top: Setting
+    """What the driver's own choice counts as."""
+    core: tuple[_Pair, ...]
+    memory: _Pair | None
+
+    def predict(self, features: Mapping[str, float], settings: Sequence[Setting]) -> Predicted:
+        """Time and energy over the reference; what core and memory clock do is multiplied."""
+        if any(setting.power_limit_w is not None for setting in settings):
+            raise ValueError("the models know clocks, not power limits")
+        counters = np.array([features[name] for name in FEATURES])
+        columns = [self._core(counters, settings)]
+        if self.memory is not None:
+            columns.append(self._memory(self.memory, counters, settings))
+        time, energy = (np.prod([column[row] for column in columns], axis=0) for row in (0, 1))
+        time_sd, energy_sd = (np.linalg.norm([column[row] for column in columns], axis=0) for row in (2, 3))
+        return Predicted(time, energy, time * time_sd, energy * energy_sd)
+
+    def _core(self, counters: Floats, settings: Sequence[Setting]) -> Floats:
+        clocks = np.array([setting.sm_mhz or self.top.sm_mhz for setting in settings], dtype=np.float64)
+        relative = clocks / float(self.reference.sm_mhz or 1)
+        found = np.ones((4, len(settings)))
+        for pair, (low, high) in zip(self.core, pairwise(BANDS), strict=True):
+            inside = (relative >= low) & (relative < high)
+            if inside.any():
+                found[:, inside] = _asked(pair, counters, relative[inside])
+        return found
+
+    def _memory(self, pair: _Pair, counters: Floats, settings: Sequence[Setting]) -> Floats:
+        clocks = np.array([setting.mem_mhz or self.top.mem_mhz for setting in settings], dtype=np.float64)
+        reference = float(self.reference.mem_mhz or 1)
+        found = _asked(pair, counters, clocks / reference)
+        here = clocks == reference
+        found[:2, here], found[2:, here] = 1.0, 0.0
+        return found
+
+
+def reference_setting(spec: GpuSpec) -> Setting:
+    """The clocks at which counters are read: 1800 and 9251 MHz on the RTX 3080 Ti, alike elsewhere."""
+    clocks = spec.sm_clocks_mhz
+    sm_mhz = min(clocks, key=lambda mhz: abs(mhz - _REFERENCE_SHARE * clocks[-1]))
+    mem_mhz = spec.mem_clocks_mhz
+    if not spec.can_lock_mem or len(mem_mhz) < 2:
+        return Setting(sm_mhz)
+    return Setting(sm_mhz, mem_mhz[1] if mem_mhz[1] >= _NEAR * mem_mhz[0] else mem_mhz[0])
+
+
+def train(table: GearTable, *, growth: Growth = DEFAULT_GROWTH) -> GearModels:
+    """The models of a table; how far off they are is found by models that did not see every fourth workload."""
+    core = tuple(
+        _pair(table.features, relative, table.time[:, inside], energy=table.energy[:, inside], growth=growth)
+        for inside, relative in band_columns(table)
+    )
+    memory = None
+    if table.mem_mhz:
+        relative = np.array(table.mem_mhz) / float(table.reference.mem_mhz or 1)
+        memory = _pair(table.features, relative, table.mem_time, energy=table.mem_energy, growth=growth)
+    top = Setting(table.sm_mhz[-1], table.mem_mhz[-1] if table.mem_mhz else None)
+    return GearModels(table.reference, top, core, memory)
+
+
+def band_columns(table: GearTable) -> list[tuple[NDArray[np.intp], Floats]]:
+    """For each band that has clocks, from low to high: which columns are its own, and their relative clocks."""
+    relative = np.array(table.sm_mhz) / float(table.reference.sm_mhz or 1)
+    # A clock table that leaves a band empty gives it its nearest clock, so that there are always three.
+    found = []
+    for low, high in pairwise(BANDS):
+        inside = np.flatnonzero((relative >= low) & (relative < high))
+        if not len(inside):
+            inside = np.array([len(relative) - 1 if low > relative[-1] else int(np.searchsorted(relative, low))])
+        found.append((inside, relative[inside]))
+    return found
+
+
+def _pair(features: Floats, relative: Floats, time: Floats, *, energy: Floats, growth: Growth) -> _Pair:
+    models, spreads = [], []
+    back = np.arange(len(features)) % _KEPT_BACK == _KEPT_BACK - 1
+    for target in (time, energy):
+        blind = _grown(features[~back], relative, target[~back], growth=growth)
+        off = np.exp(blind(_inputs(features[back], relative))) / target[back].ravel() - 1.0
+        spreads.append(float(np.sqrt(np.mean(off**2))) if back.any() else 1.0)
+        models.append(_grown(features, relative, target, growth=growth))
+    return _Pair(models[0], models[1], spreads[0], spreads[1])
+
+
+def _grown(features: Floats, relative: Floats, target: Floats, *, growth: Growth) -> Model:
+    """The logarithm is learned, so that an error of some per cent weighs the same at all clocks."""
+    return grow(_inputs(features, relative), np.log(target.ravel()), growth=growth)
+
+
+def _inputs(features: Floats, relative: Floats) -> Floats:
+    """(workloads × clocks, 1 + features)"""
+    workloads, clocks = len(features), len(relative)
+    return np.column_stack([np.tile(relative, workloads), np.repeat(features, clocks, axis=0)])
+
+
+def _asked(pair: _Pair, counters: Floats, relative: Floats) -> Floats:
+    """(4, clocks): time, energy and the relative standard deviations of both."""
+    inputs = _inputs(counters[np.newaxis, :], relative)
+    spreads = (np.full(len(relative), spread) for spread in (pair.time_sd, pair.energy_sd))
+    return np.array([np.exp(pair.time(inputs)), np.exp(pair.energy(inputs)), *spreads])
