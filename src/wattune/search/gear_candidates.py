@@ -1,0 +1,63 @@
+"""The settings of a part that are worth considering."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.setting import Setting
+
+LEAST_MEMORY = 0.4
+"""Memory clocks below this share of the highest are idle states (405 and 810 of 9501 MHz on an RTX 3080 Ti): of no use
+but to programs that leave the memory idle."""
+
+IDLE_TRAFFIC = 0.01
+"""A memory of which no more of the bandwidth is in use counts as idle."""
+
+STEP = 0.007
+"""Core clocks are so far apart at least, as a share of the highest: finer steps than a promise can tell apart."""
+COARSE, COARSE_STEP = 0.55, 0.04
+"""Below this share of the highest, where programs go that hardly feel the clock, steps are this share of the clock."""
+
+LIMIT_STEP = 0.02
+"""Power limits, where no clock can be set, in steps of this share of the default."""
+
+
+def candidates_of(spec: GpuSpec, *, traffic: float | None = None) -> tuple[Setting, ...]:
+    """Core clocks at every useful memory clock, or power limits where clocks cannot be set; none where nothing can.
+
+    A lock and a limit reach the same points in steady training, so the limit is left alone where clocks can be locked.
+    `traffic` is the share of the memory bandwidth in use at the baseline, where that is known.
+    """
+    return _candidates(spec, 0.0 if traffic is not None and traffic <= IDLE_TRAFFIC else LEAST_MEMORY)
+
+
+@lru_cache(maxsize=32)
+def _candidates(spec: GpuSpec, least: float) -> tuple[Setting, ...]:
+    if spec.sm_clocks_mhz:
+        return tuple(
+            Setting(sm_mhz, None if row == 0 else table.mem_mhz)
+            for row, table in enumerate(spec.clocks)
+            if row == 0 or (spec.can_lock_mem and (table.mem_mhz or 0) >= least * spec.mem_clocks_mhz[0])
+            for sm_mhz in _thinned(table.sm_mhz)
+        )
+    limits = spec.power_limits
+    if limits is None:
+        return ()
+    count = max(round((limits.default_w - limits.min_w) / (LIMIT_STEP * limits.default_w)), 1)
+    return tuple(
+        Setting(power_limit_w=round(float(watts))) for watts in np.linspace(limits.min_w, limits.default_w, count + 1)
+    )
+
+
+def _thinned(clocks_mhz: tuple[int, ...]) -> tuple[int, ...]:
+    """The clocks, highest and lowest included, without those too close to the next higher one that is kept."""
+    top = clocks_mhz[-1]
+    kept = [top]
+    for mhz in reversed(clocks_mhz[:-1]):
+        step_mhz = STEP * top if mhz >= COARSE * top else COARSE_STEP * mhz
+        if kept[-1] - mhz >= step_mhz - 1e-9 or mhz == clocks_mhz[0]:
+            kept.append(mhz)
+    return tuple(reversed(kept))
