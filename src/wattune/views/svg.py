@@ -42,7 +42,7 @@ def draw(chart: Chart, *, width: float = 760, height: float = 420) -> str:
     place = frame(chart, width=width, height=height)
     dots = tuple(_dots(chart, place))
     notes = place_notes(chart.notes, place, dots=dots)
-    band_words = [_band_words(band, place, dots, taken=[note.box for note in notes]) for band in chart.bands]
+    band_words = [_band_words(band, chart, place, dots, taken=[note.box for note in notes]) for band in chart.bands]
     parts = (
         *_heading(chart),
         *_legend(place),
@@ -120,15 +120,17 @@ def _band_ends(band: Band, place: Frame) -> tuple[float, float]:
     return max(place.x(band.start), place.plot.left), min(place.x(band.end), place.plot.right)
 
 
-def _band_words(band: Band, place: Frame, dots: Dots, *, taken: list[Box]) -> Box | None:
-    """Where the band's name stands: at its foot, else beside it; None where neither is free."""
+def _band_words(band: Band, chart: Chart, place: Frame, dots: Dots, *, taken: list[Box]) -> Box | None:
+    """Where the band's name stands: at its foot, else beside it but in no other band; None where neither is free."""
     wide, plot = text_width(band.text) + 8, place.plot
     left, right = _band_ends(band, place)
+    others = [_band_ends(other, place) for other in chart.bands if other is not band]
     starts = (left, right) if wide <= right - left else (right,)
     for start in starts:
         box = Box(start, plot.bottom - LINE_PX - 8, start + wide, plot.bottom)
         hides = any(box.holds(x, y) for x, y in dots) or any(box.overlaps(other) for other in taken)
-        if box.inside(plot) and not hides:
+        foreign = start == right and any(start < ends[1] and ends[0] < start + wide for ends in others)
+        if box.inside(plot) and not hides and not foreign:
             return box
     return None
 

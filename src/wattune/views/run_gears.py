@@ -1,0 +1,168 @@
+"""The settings that a run was at, and what its windows say of each: pace, power, and both against the baseline.
+
+Errors are half-widths of 95 % intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import hypot, sqrt
+
+from wattune.core.measurement import Measurement
+from wattune.core.run_window import Purpose, Window
+from wattune.core.setting import Setting
+
+SIGMAS_95 = 1.96
+_LEAST_ERROR = 1e-5
+"""No pace is better known than to this share, whatever its window says: clocks of computers drift by as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value and the half-width of its 95 % interval, where that is known."""
+
+    value: float
+    error: float | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The error over the value."""
+        return None if self.error is None or self.value == 0 else self.error / abs(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Gear:
+    """A setting in one chapter: its windows, and what they say together."""
+
+    setting: Setting
+    windows: tuple[Window, ...]
+    pace: Estimate | None
+    """Seconds per unit of work."""
+    power: Estimate
+    """Watts."""
+
+    @property
+    def purposes(self) -> frozenset[Purpose]:
+        """What it was set for."""
+        return frozenset(window.purpose for window in self.windows)
+
+    @property
+    def seconds(self) -> float:
+        """How long it was set, settling included."""
+        return sum(window.cost.time_s + window.settling.time_s for window in self.windows)
+
+    @property
+    def unit(self) -> Measurement | None:
+        """What a unit of work takes; None without a pace."""
+        if self.pace is None:
+            return None
+        energy_j = self.pace.value * self.power.value
+        share = _both(self.pace.share, self.power.share)
+        return Measurement(self.pace.value, energy_j, self.pace.error, None if share is None else energy_j * share)
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A stretch in which the program did one thing: its gears in the order in which they were first set."""
+
+    windows: tuple[Window, ...]
+    gears: tuple[Gear, ...]
+
+    @property
+    def baseline(self) -> Gear | None:
+        """The gear that everything is compared with; None before it was looked at."""
+        return next((gear for gear in self.gears if Purpose.BASELINE in gear.purposes), None)
+
+    def gear(self, setting: Setting | None) -> Gear | None:
+        """The gear of a setting."""
+        return next((gear for gear in self.gears if gear.setting == setting), None)
+
+    def slowdown(self, gear: Gear) -> Estimate | None:
+        """How much longer a unit takes than at the baseline, as a share."""
+        base = self.baseline
+        if base is None or base.pace is None or gear.pace is None:
+            return None
+        return _ratio_less_one(gear.pace, base.pace) if gear is not base else Estimate(0.0, 0.0)
+
+    def saving(self, gear: Gear) -> Estimate | None:
+        """How much less energy a unit takes than at the baseline, as a share."""
+        base = self.baseline
+        if base is None or base.unit is None or gear.unit is None or base.unit.energy_j <= 0:
+            return None
+        if gear is base:
+            return Estimate(0.0, 0.0)
+        own, other = gear.unit, base.unit
+        more = _ratio_less_one(
+            Estimate(own.energy_j, own.energy_error_j), Estimate(other.energy_j, other.energy_error_j)
+        )
+        return Estimate(-more.value, more.error)
+
+
+def cut(windows: Sequence[Window]) -> tuple[tuple[Window, ...], ...]:
+    """The windows in parts, cut where the program began to do something else; the last part may be empty."""
+    found: list[list[Window]] = [[]]
+    for window in windows:
+        found[-1].append(window)
+        if window.changed:
+            found.append([])
+    return tuple(map(tuple, found))
+
+
+def chapters_of(windows: Sequence[Window]) -> tuple[Chapter, ...]:
+    """The chapters of a run, setting by setting."""
+    return tuple(_chapter(part) for part in cut(windows) if part)
+
+
+def _chapter(windows: tuple[Window, ...]) -> Chapter:
+    settings = dict.fromkeys(window.setting for window in windows)
+    return Chapter(windows, tuple(_gear(setting, windows) for setting in settings))
+
+
+def _gear(setting: Setting, windows: Iterable[Window]) -> Gear:
+    own = tuple(window for window in windows if window.setting == setting)
+    return Gear(setting, own, _pooled_pace(own), _pooled_power(own))
+
+
+def _pooled_pace(windows: Sequence[Window]) -> Estimate | None:
+    """The mean pace, weighed by what each window knows; its error grows where they disagree more than they should."""
+    told = [(one.pace_s, one.pace_error_s, one.cost.time_s) for one in windows if one.pace_s]
+    if not told:
+        return None
+    errors = [None if error is None else max(error, _LEAST_ERROR * pace) for pace, error, _ in told]
+    known = [error for error in errors if error is not None]
+    if len(known) < len(told):
+        seconds = sum(time_s for *_, time_s in told)
+        weights = [time_s / seconds if seconds > 0 else 1 / len(told) for *_, time_s in told]
+        return Estimate(sum(weight * pace for weight, (pace, *_) in zip(weights, told, strict=True)))
+    weights = [error**-2 for error in known]
+    mean = sum(weight * pace for weight, (pace, *_) in zip(weights, told, strict=True)) / sum(weights)
+    error = sum(weights) ** -0.5
+    if len(told) > 1:
+        chi2 = sum(w * SIGMAS_95**2 * (pace - mean) ** 2 for w, (pace, *_) in zip(weights, told, strict=True))
+        error *= sqrt(max(chi2 / (len(told) - 1), 1.0))
+    return Estimate(mean, error)
+
+
+def _pooled_power(windows: Sequence[Window]) -> Estimate:
+    cost = _total(window.cost for window in windows)
+    share = Estimate(cost.energy_j, cost.energy_error_j).share
+    return Estimate(cost.power_w, None if share is None else cost.power_w * share)
+
+
+def _total(costs: Iterable[Measurement]) -> Measurement:
+    """All of these one after the other; nothing where there are none."""
+    found: Measurement | None = None
+    for cost in costs:
+        found = cost if found is None else found + cost
+    return found or Measurement(0.0, 0.0)
+
+
+def _both(first: float | None, second: float | None) -> float | None:
+    """Two independent errors together; unknown where one is."""
+    return None if first is None or second is None else hypot(first, second)
+
+
+def _ratio_less_one(value: Estimate, reference: Estimate) -> Estimate:
+    ratio, share = value.value / reference.value, _both(value.share, reference.share)
+    return Estimate(ratio - 1, None if share is None else ratio * share)

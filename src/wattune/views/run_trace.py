@@ -1,0 +1,115 @@
+"""Power of a run that may last for days, in bounded memory: the last while in full, all of it in equal steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import floor, isfinite
+
+from wattune.core.reading import Reading
+
+RECENT_S = 60.0
+"""How much of the past is kept reading by reading."""
+MOST_RECENT = 6000
+"""Readings kept at most, should they come faster than a hundred a second."""
+MOST_STEPS = 720
+"""More than a picture as wide as a page can show; then neighbours are joined."""
+FIRST_STEP_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class PowerStep:
+    """A stretch of a run: when it began, and what its readings said of power."""
+
+    start_s: float
+    sum_w: float
+    count: int
+    low_w: float
+    high_w: float
+
+    @property
+    def mean_w(self) -> float:
+        """Mean of its readings."""
+        return self.sum_w / self.count
+
+    def joined(self, later: PowerStep) -> PowerStep:
+        """This stretch and a later one as one."""
+        return PowerStep(
+            self.start_s,
+            self.sum_w + later.sum_w,
+            self.count + later.count,
+            min(self.low_w, later.low_w),
+            max(self.high_w, later.high_w),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunTrace:
+    """What was read of a run; times count from its first reading."""
+
+    first_s: float | None = None
+    """The GPU's time of the first reading."""
+    recent: tuple[Reading, ...] = ()
+    """The last minute, with the GPU's own times."""
+    steps: tuple[PowerStep, ...] = ()
+    step_s: float = FIRST_STEP_S
+
+    def add(self, readings: Iterable[Reading]) -> RunTrace:
+        """The trace with these readings, which are later than all before; others are left out."""
+        fresh = _later(tuple(readings), self.recent[-1].time_s if self.recent else None)
+        if not fresh:
+            return self
+        first_s = fresh[0].time_s if self.first_s is None else self.first_s
+        recent = (*self.recent, *fresh)[-MOST_RECENT:]
+        old = bisect_left(recent, fresh[-1].time_s - RECENT_S, key=lambda reading: reading.time_s)
+        return _bounded(replace(self, first_s=first_s, recent=recent[old:], steps=_stepped(self, first_s, fresh)))
+
+    @property
+    def latest(self) -> Reading | None:
+        """The newest reading."""
+        return self.recent[-1] if self.recent else None
+
+    @property
+    def duration_s(self) -> float:
+        """From the first reading to the last."""
+        return self.recent[-1].time_s - self.first_s if self.recent and self.first_s is not None else 0.0
+
+
+def _later(readings: Sequence[Reading], last_s: float | None) -> tuple[Reading, ...]:
+    kept: list[Reading] = []
+    for reading in readings:
+        if isfinite(reading.time_s) and (last_s is None or reading.time_s > last_s):
+            kept.append(reading)
+            last_s = reading.time_s
+    return tuple(kept)
+
+
+def _stepped(trace: RunTrace, first_s: float, fresh: Sequence[Reading]) -> tuple[PowerStep, ...]:
+    steps = list(trace.steps)
+    for reading in fresh:
+        power_w = reading.power_w
+        if power_w is None or not isfinite(power_w):
+            continue
+        start_s = floor((reading.time_s - first_s) / trace.step_s) * trace.step_s
+        step = PowerStep(start_s, power_w, 1, power_w, power_w)
+        if steps and steps[-1].start_s == start_s:
+            steps[-1] = steps[-1].joined(step)
+        else:
+            steps.append(step)
+    return tuple(steps)
+
+
+def _bounded(trace: RunTrace) -> RunTrace:
+    while len(trace.steps) > MOST_STEPS:
+        step_s = 2 * trace.step_s
+        steps: list[PowerStep] = []
+        for step in trace.steps:
+            start_s = floor(step.start_s / step_s) * step_s
+            moved = replace(step, start_s=start_s)
+            if steps and steps[-1].start_s == start_s:
+                steps[-1] = steps[-1].joined(moved)
+            else:
+                steps.append(moved)
+        trace = replace(trace, steps=tuple(steps), step_s=step_s)
+    return trace
