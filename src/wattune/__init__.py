@@ -54,6 +54,7 @@ _HOME = {
     "Throttle": "wattune.core.reading",
     "Trace": "wattune.core.trace",
     "Trial": "wattune.core.trial",
+    "Tuning": "wattune.tuning.run_tuning",
     "WattuneError": "wattune.core.errors",
     "WorkGraph": "wattune.core.workgraph",
     "Workload": "wattune.core.workload",
@@ -65,6 +66,7 @@ _HOME = {
     "recurring_job": "wattune.api",
     "sweep": "wattune.tuning.sweep",
     "sweep_settings": "wattune.tuning.sweep",
+    "tuned": "wattune.api",
 }
 
 __all__ = [
@@ -110,6 +112,7 @@ __all__ = [
     "Throttle",
     "Trace",
     "Trial",
+    "Tuning",
     "WattuneError",
     "WorkGraph",
     "Workload",
@@ -122,10 +125,11 @@ __all__ = [
     "recurring_job",
     "sweep",
     "sweep_settings",
+    "tuned",
 ]
 
 if TYPE_CHECKING:
-    from wattune.api import open_gpu, open_gpus, recurring_job
+    from wattune.api import open_gpu, open_gpus, recurring_job, tuned
     from wattune.core.errors import (
         ConfigError,
         DeviceBusy,
@@ -169,6 +173,7 @@ if TYPE_CHECKING:
     from wattune.physics.catalog import load_model
     from wattune.tuning.job_ranks import Ranks
     from wattune.tuning.job_run import RecurringRun
+    from wattune.tuning.run_tuning import Tuning
     from wattune.tuning.sweep import Knob, sweep, sweep_settings
     from wattune.workloads.catalog import make_workload
 

@@ -1,4 +1,4 @@
-"""What users start with: opening GPUs, training a job that recurs."""
+"""What users start with: opening GPUs, training a job that recurs, tuning a program while it runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from wattune.devices import open as opening
 from wattune.devices.gpu import Gpu
 
 if TYPE_CHECKING:
+    from wattune.core.objective import Objective
     from wattune.tuning.job_ranks import Ranks
     from wattune.tuning.job_run import RecurringRun
+    from wattune.tuning.run_tuning import Tuning
 
 
 def surroundings(config: Config) -> opening.Surroundings:
@@ -95,3 +97,37 @@ def recurring_job(
             session.end(error=error)
             raise
         session.end()
+
+
+@contextmanager
+def tuned(
+    *gpus: Gpu,
+    slowdown: float | None = None,
+    objective: str | None = None,
+    policy: str = "wattune",
+    ranks: Ranks | None = None,
+) -> Iterator[Tuning]:
+    """A stretch of a program during which its GPUs are tuned: `with tuned(gpu, slowdown=0.05) as tuning: …`.
+
+    Call `tuning.step()` after each iteration where you can; without it the pace is looked for in the GPUs' power.
+    Several GPUs are set alike. With `ranks` every process of a data-parallel job does the same on its own GPUs, all
+    call `step` alike, and one policy decides for all. At the end the GPUs are as they were found.
+    """
+    from wattune.core.objective import LeastEnergy
+    from wattune.core.objective_text import parse_objective
+    from wattune.tuning.job_gpus import highest_limit_w
+    from wattune.tuning.run_session import RunSession
+    from wattune.tuning.run_tuning import Tuning
+
+    if (slowdown is None) == (objective is None):
+        raise InputError(
+            "say how much slower the program may become, or what else is wanted",
+            hint='tuned(gpu, slowdown=0.05), or tuned(gpu, objective="edp")',
+        )
+    if objective is None:
+        wanted: Objective = LeastEnergy(slowdown or 0.0)
+    else:
+        wanted = parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus), default=0.0))
+    session = RunSession(gpus, objective=wanted, policy=policy, ranks=ranks)
+    with session:
+        yield Tuning(session)

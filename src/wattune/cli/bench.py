@@ -121,6 +121,99 @@ def job(
         show_goals(bench)
 
 
+@command.command(short_help="Programs tuned while they run, beside GPOEO, ODPP, MF-GPOEO, Zeus and the oracle.")
+@click.option("--simulated", is_flag=True, help="The 71 simulated programs; this is what is played without --table.")
+@click.option("--table", type=click.Path(path_type=Path), help="Sweep CSV that stands for the GPU.")
+@click.option("--gpu", default="rtx-3080-ti", show_default=True, help="GPU of the catalogue.")
+@click.option("--seeds", type=click.IntRange(min=1), help="How often all is played; 5, with a table 20.")
+@click.option("--slowdown", default="5%", show_default=True, help="The promise: how much slower a run may be.")
+@click.option("--hours", type=click.FloatRange(min=0.05), default=1.0, show_default=True, help="Length of a run.")
+@click.option("--noise", default="1%", show_default=True, help="With a table: noise of a window.")
+@click.option("--workload", "workloads", multiple=True, help="Part of a workload's name; may be repeated.")
+@click.option("--policy", "policies", multiple=True, help="Play this policy only; may be repeated.")
+@click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True, help="Processes that play.")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw it: FILE.html, or FILE.svg.")
+@json_option
+def run(
+    simulated: bool,
+    table: Path | None,
+    gpu: str,
+    seeds: int | None,
+    slowdown: str,
+    hours: float,
+    noise: str,
+    workloads: tuple[str, ...],
+    policies: tuple[str, ...],
+    processes: int,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Energy saved and promises kept by wattune, the published rules and the oracle, search costs included."""
+    from wattune.cli.bench_run_output import RunAsked, run_bench
+
+    if simulated and table is not None:
+        raise click.UsageError("give --simulated or --table, not both")
+    run_bench(
+        RunAsked(
+            table=table,
+            gpu=gpu,
+            seeds=seeds,
+            slowdown=slowdown,
+            hours=hours,
+            noise=noise,
+            workloads=workloads,
+            policies=policies,
+            processes=processes,
+            plot=plot,
+        ),
+        as_json=as_json,
+    )
+
+
+@command.command(short_help="How soon a change of a program is found, beside the published rules.")
+@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="How often all is played.")
+@json_option
+def change(seeds: int, as_json: bool) -> None:
+    """Delays and false alarms of change detection beside GPOEO's and MF-GPOEO's, on made-up programs."""
+    from wattune.benchmarks.change import bench_change
+    from wattune.cli.output import stderr_console
+
+    errors = stderr_console()
+    bench = bench_change(seeds=seeds, on_step=lambda kind: errors.print(f"playing noise: {kind}", markup=False))
+    show(bench, as_json=as_json)
+
+
+@command.command(short_help="What counters at one clock tell of all others, beside simpler guesses.")
+@click.option("--gpu", default="rtx-3080-ti", show_default=True, help="GPU of the catalogue.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the 71 jobs.")
+@json_option
+def predict(gpu: str, seed: int, as_json: bool) -> None:
+    """Errors of time and energy predicted from counters, on workloads that the models have not seen."""
+    from wattune.benchmarks.predict import bench_predict
+    from wattune.cli.output import stderr_console
+
+    errors = stderr_console()
+    show(bench_predict(gpu, seed=seed, on_step=lambda step: errors.print(step, markup=False)), as_json=as_json)
+
+
+@command.command(short_help="What repeats in power traces whose truth is known, beside GPOEO's detector.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of public measurements; WATTUNE_DATA otherwise.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="How often all is drawn.")
+@json_option
+def period(data: Path | None, seeds: int, as_json: bool) -> None:
+    """Periods found in simulated traces of every kind and in real ones, beside GPOEO's detector and simpler ones."""
+    from dataclasses import replace
+
+    from wattune.benchmarks.period import bench_period, by_kind
+    from wattune.cli.output import stderr_console
+    from wattune.config import load_config
+
+    errors = stderr_console()
+    folder = data or load_config().data_dir
+    bench = bench_period(folder, seeds=seeds, on_kind=lambda kind: errors.print(f"looking at: {kind}", markup=False))
+    show(bench if as_json else replace(bench, rows=by_kind(bench.rows)), as_json=as_json)
+
+
 def show(bench: Bench, *, as_json: bool) -> None:
     """Nothing; the outcome is printed, for programs or for people."""
     if as_json:

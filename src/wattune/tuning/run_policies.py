@@ -1,0 +1,73 @@
+"""The policies that can tune a program while it runs, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wattune.core.errors import InputError
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.objective import LeastEnergy, Objective
+from wattune.core.run_window import Order, Purpose, RunPolicy, Window
+from wattune.core.setting import DRIVER_DEFAULT
+
+POLICIES = ("wattune", "gpoeo", "odpp", "mf-gpoeo", "zeus", "default")
+"""Ours, published rules, and none: the GPU is only looked at."""
+
+_LOOK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultPolicy:
+    """Leaves everything to the driver."""
+
+    name: str = "default"
+
+    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
+        """Another look at what the driver does."""
+        del seen, spec
+        return Order(setting=DRIVER_DEFAULT, purpose=Purpose.BASELINE, least_s=_LOOK_S, most_s=_LOOK_S, settle_s=0.0)
+
+
+def policy_named(name: str, objective: Objective) -> RunPolicy:
+    """The policy of that name for an objective; one line says which there are."""
+    if name == "wattune":
+        from wattune.search.run_policy import CurvePolicy
+
+        return CurvePolicy(objective=objective)
+    if name == "default":
+        return DefaultPolicy()
+    if name in POLICIES:
+        return _published(name, _slowdown(name, objective))
+    raise InputError(f"there is no policy {name!r}", hint=f"choose one of {', '.join(POLICIES)}")
+
+
+def promise_of(objective: Objective) -> float | None:
+    """The slowdown that an objective allows; None where it names none."""
+    return objective.slowdown if isinstance(objective, LeastEnergy) else None
+
+
+def _slowdown(name: str, objective: Objective) -> float:
+    promise = promise_of(objective)
+    if promise is None:
+        raise InputError(
+            f"{name} knows no objective but least energy at a slowdown", hint="give it --max-slowdown 5%, say"
+        )
+    return promise
+
+
+def _published(name: str, slowdown: float) -> RunPolicy:
+    if name == "gpoeo":
+        from wattune.search.gpoeo import GpoeoPolicy
+
+        return GpoeoPolicy(None, slowdown=slowdown)
+    if name == "odpp":
+        from wattune.search.odpp import OdppPolicy
+
+        return OdppPolicy(None, slowdown=slowdown)
+    if name == "mf-gpoeo":
+        from wattune.search.mf_gpoeo import MfGpoeoPolicy
+
+        return MfGpoeoPolicy(slowdown=slowdown)
+    from wattune.search.zeus_limit import MaxSlowdown, ZeusLimitPolicy
+
+    return ZeusLimitPolicy(MaxSlowdown(1.0 + slowdown))

@@ -1,0 +1,294 @@
+"""`wattune run` and `wattune attach` around real programs: whatever these do, their output and exit code are theirs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+import psutil
+import pytest
+
+from command import Command, complaint
+from emulated import plain_load
+from wattune.core.setting import Setting
+from wattune.emulator.emulated_gpu import EmulatedGpu
+from wattune.emulator.node import Privilege
+from wattune.physics.catalog import load_model
+from wattune.physics.spend import tabulate
+from wattune.workloads.catalog import make_workload
+
+FOUND = Setting(None, None, 400.0)
+SIM = ("--device", "sim:a100")
+
+
+@pytest.fixture
+def command(tmp_path):
+    return Command(tmp_path)
+
+
+class Started(Command):
+    """A command that ends whatever a test left running."""
+
+    def __init__(self, folder, node):
+        super().__init__(folder)
+        self.processes = []
+        self.environment |= {
+            "WATTUNE_NODE": str(node.path),
+            "LD_LIBRARY_PATH": str(node.library.parent),
+            "WATTUNE_DEVICE": "nvml:0",
+        }
+
+    def start(self, *arguments, **variables):
+        self.processes.append(super().start(*arguments, **variables))
+        return self.processes[-1]
+
+    def end(self):
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            for pipe in (process.stdout, process.stderr):
+                pipe.close()
+            process.wait()
+
+
+@pytest.fixture
+def tuning(emulated_node, tmp_path):
+    """A function that gives a node and a command that finds it."""
+    with ExitStack() as stack:
+
+        def make(*, privilege=Privilege.GRANTED):
+            node = emulated_node("a100", clock="wall", privilege=privilege)
+            command = Started(tmp_path, node)
+            stack.callback(command.end)
+            return node, command
+
+        yield make
+
+
+def play(node, pid):
+    node.play(0, tabulate(load_model("a100"), make_workload("resnet50")), pid=pid)
+
+
+def child_of(process):
+    """The program that a `wattune run` started, once it has."""
+    wait_until(lambda: process.poll() is not None or psutil.Process(process.pid).children())
+    assert process.poll() is None, process.stderr.read()
+    return psutil.Process(process.pid).children()[0]
+
+
+def wait_until(condition):
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+STEPS = "import time\nfor _ in range({}): time.sleep(0.05); print('step', flush=True)"
+
+
+def stepper(seconds):
+    """A program that tells of a step twenty times a second, for so long."""
+    return ("--step-pattern", "step", "--", sys.executable, "-c", STEPS.format(20 * seconds))
+
+
+def events(document):
+    return " | ".join(event["text"] for event in document["events"])
+
+
+# the program's own
+
+
+@pytest.mark.parametrize("pattern", [(), ("--step-pattern", "out")])
+def test_output_and_exit_code_are_the_programs(command, pattern):
+    script = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    done = command("run", *SIM, *pattern, "--", sys.executable, "-c", script)
+    assert done.returncode == 3
+    assert done.stdout == "out\n"
+    assert done.stderr.startswith("err\n")
+    assert "simulated" in done.stderr
+
+
+def test_with_json_the_document_is_alone_on_standard_output(command):
+    done = command("run", "--json", *SIM, "--", "echo", "hello")
+    document = json.loads(done.stdout)
+    assert "hello" in done.stderr
+    assert document["exit_code"] == 0
+    assert document["simulated"] is True
+    assert document["windows"] == []
+
+
+def test_a_program_that_a_signal_ends(command):
+    done = command("run", *SIM, "--", "sh", "-c", "kill -KILL $$")
+    assert done.returncode == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--max-slowdown", "quick", "--", "true"), "slowdown"),
+        (("--objective", "best", "--", "true"), "objective"),
+        (("--knobs", "fan", "--", "true"), "knob"),
+        (("--step-pattern", "(", "--", "true"), "regular expression"),
+        (("--", "no-such-program"), "no command"),
+        (("--report", "nowhere/r.html", "--", "true"), "cannot write"),
+        (("--policy", "gpoeo", "--objective", "edp", "--", "true"), "slowdown"),
+        (("--workload", "nothing", "--", "true"), "workload"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_hint(command, arguments, word):
+    message, hint = complaint(command("run", *SIM, *arguments))
+    assert word in message
+    assert hint
+
+
+def test_both_kinds_of_objective_at_once_are_wrong_usage(command):
+    done = command("run", *SIM, "--max-slowdown", "5%", "--objective", "edp", "--", "true")
+    assert done.returncode == 2
+
+
+def test_gpus_of_two_kinds_are_tuned_each_by_itself(command):
+    both = ("--device", "sim:a100", "--device", "sim:v100")
+    message, hint = complaint(command("run", *both, "--", "true"))
+    assert "one kind" in message
+    assert "--per-gpu" in hint
+    done = command("run", "--json", "--per-gpu", "--report", "r.html", *both, "--", "sh", "-c", "exit 4")
+    assert done.returncode == 4
+    document = json.loads(done.stdout)
+    assert [len(one["gpus"]) for one in document["each"]] == [1, 1]
+    assert (command.folder / "r-1.html").exists()
+
+
+# the GPU
+
+
+def test_a_program_that_never_uses_the_gpu_has_nothing_set(tuning):
+    node, command = tuning()
+    before = node.setter_calls()
+    done = command("run", "--json", *stepper(2))
+    document = json.loads(done.stdout)
+    assert node.setter_calls() == before
+    assert document["windows"] == []
+    assert document["held"] is None
+
+
+def test_without_permission_the_program_runs_as_ever_and_it_is_said(tuning):
+    node, command = tuning(privilege=Privilege.DENIED)
+    script = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {STEPS.format(1200)!r}]))"
+    process = command.start("run", "--json", "--screen", "--step-pattern", "step", "--", sys.executable, "-c", script)
+    child = child_of(process)
+    wait_until(child.children)
+    worker = child.children()[0]
+    play(node, worker.pid)  # what a program starts belongs to it
+    for line in process.stderr:
+        if "permission" in line:
+            break
+    worker.terminate()
+    out, _ = process.communicate()
+    assert process.returncode == 256 - signal.SIGTERM  # what `sys.exit(-15)` comes to
+    assert "permission" in events(json.loads(out))
+    assert node.setting(0) == FOUND
+
+
+def test_a_gpu_that_is_shared_is_not_set(tuning):
+    node, command = tuning()
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        process = command.start("run", "--json", *stepper(4))
+        node.join(0, pid=other.pid)
+        play(node, child_of(process).pid)
+        node.join(0, pid=other.pid)
+        seen = set()
+        while process.poll() is None:
+            seen.add(node.setting(0))
+            time.sleep(0.05)
+        out, _ = process.communicate()
+    finally:
+        other.kill()
+        other.wait()
+    assert seen == {FOUND}
+    assert "sharing the GPU" in events(json.loads(out))
+
+
+def test_a_signal_reaches_the_program_and_the_gpu_is_restored(tuning):
+    node, command = tuning()
+    process = command.start("run", *stepper(60))
+    play(node, child_of(process).pid)
+    wait_until(lambda: node.setting(0) != FOUND)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert node.setting(0) == FOUND
+
+
+def test_kill_9_leaves_a_journal_that_restores(tuning):
+    node, command = tuning()
+    process = command.start("run", *stepper(60))
+    child = child_of(process)
+    play(node, child.pid)
+    wait_until(lambda: node.setting(0) != FOUND)
+    process.kill()
+    process.communicate()
+    child.kill()
+    assert node.setting(0) != FOUND
+    assert command("restore").returncode == 0
+    assert node.setting(0) == FOUND
+
+
+def test_a_program_that_is_stopped_and_goes_on(tuning):
+    node, command = tuning()
+    process = command.start("run", "--json", *stepper(11))
+    child = child_of(process)
+    play(node, child.pid)
+    wait_until(lambda: node.setting(0) != FOUND)
+    child.suspend()
+    wait_until(lambda: node.setting(0) == FOUND)
+    child.resume()
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "the program is stopped" in events(json.loads(out))
+
+
+def test_a_gpu_that_is_lost_midway(tuning):
+    node, command = tuning()
+    process = command.start("run", "--json", *stepper(4))
+    play(node, child_of(process).pid)
+    time.sleep(2)
+    node.lose(0)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "fallen off the bus" in events(json.loads(out))
+
+
+# attach
+
+
+def test_a_running_process_is_attached_to_until_it_ends(tuning):
+    node, command = tuning()
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        gpu = EmulatedGpu.of(load_model("a100"), 0)
+        node.play(0, plain_load(gpu, duration_s=(0.5, 0.3), power_w=(350.0, 150.0)), pid=program.pid)
+        del command.environment["WATTUNE_DEVICE"]
+        process = command.start("attach", "--json", str(program.pid))
+        wait_until(lambda: node.setting(0) != FOUND)
+    finally:
+        program.kill()
+        program.wait()
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert document["windows"][0]["pace_s"] == pytest.approx(0.8, rel=0.02)
+    assert document["unit"] == "period"
+    assert document["exit_code"] is None
+    assert node.setting(0) == FOUND
+
+
+def test_attaching_to_what_is_not_there(command):
+    message, _ = complaint(command("attach", "4190000"))
+    assert "no process 4190000" in message
+    message, hint = complaint(command("attach", str(os.getpid())))
+    assert "GPUs of process" in message
+    assert "--device" in hint

@@ -1,0 +1,72 @@
+"""What people see of a program that is tuned while it runs."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from run_views import run_view, searched
+from wattune.cli.run_screen import RunScreen, print_closing, screen
+from wattune.views.run_view import RunEvent, Stage
+
+
+def console(**options):
+    return Console(file=io.StringIO(), highlight=False, width=80, height=24, **options)
+
+
+def test_without_a_terminal_there_is_a_line_for_each_event_and_window():
+    out, views = console(), [run_view(windows=searched()[:1], events=()), run_view()]
+    with RunScreen(lambda: views.pop(0) if len(views) > 1 else views[0], out) as shown:
+        pass
+    text = out.file.getvalue()
+    assert text.count("baseline at driver default") == 1
+    assert text.count("wattune (simulated): 61.0 s: the GPU could not be read: it is busy") == 1
+    assert "\x1b" not in text
+    assert shown.trouble is None
+
+
+def test_on_a_terminal_the_whole_screen_is_drawn_and_given_back():
+    out = console(force_terminal=True, color_system=None)
+    with RunScreen(run_view, out) as shown:
+        pass
+    text = out.file.getvalue()
+    assert "holding 1545 MHz" in text
+    assert "\x1b[?1049h" in text
+    assert text.rstrip().endswith("\x1b[?25h\x1b[?1049l")
+    assert shown.trouble is None
+
+
+def test_a_look_that_fails_does_not_end_the_program():
+    def broken():
+        raise ZeroDivisionError("odd")
+
+    with RunScreen(broken, console()) as shown:
+        pass
+    assert shown.trouble == "ZeroDivisionError: odd"
+
+
+def test_words_say_all_that_colours_do():
+    plain, coloured = console(), console(force_terminal=True, color_system="standard")
+    for out in (plain, coloured):
+        out.print(screen(run_view(), width=80, height=24))
+    assert "held" in plain.file.getvalue()
+    assert "\x1b[" not in plain.file.getvalue()
+    assert "\x1b[" in coloured.file.getvalue()
+
+
+def test_the_closing_has_the_figures_the_gears_and_the_events_without_controls():
+    out = console()
+    print_closing(run_view(stage=Stage.OVER, events=(RunEvent(3.0, "odd \x1b[31m[bold]text"),)), out)
+    text = out.file.getvalue()
+    assert "wattune: NVIDIA GeForce RTX 3080 Ti (simulated): 21.4 kJ in 84.0 s" in text
+    assert "the promise was kept" in text
+    assert "too slow" in text
+    assert "at 3.0 s: odd  [31m[bold]text" in text
+    assert "\x1b" not in text
+
+
+def test_a_run_without_windows_is_told_too():
+    out = console()
+    nothing = replace(run_view(stage=Stage.OVER, windows=(), order=None, events=()), figures=type(run_view().figures)())
+    print_closing(nothing, out)
+    assert "nothing was tuned" in out.file.getvalue()
