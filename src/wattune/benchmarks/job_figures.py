@@ -86,7 +86,7 @@ def worst_ratio(played: Played, default: Played) -> float:
 
 def energy_saving(played: Played, default: Played) -> float:
     """The energy that was saved against the default, in percent."""
-    return float(100 * (1 - played.energies_j.sum() / default.energies_j.sum()))
+    return float(100 * (1 - played.energies_j.mean() / default.energies_j.mean()))
 
 
 def settled_percent(played: Played, oracle: Played) -> float:
