@@ -65,7 +65,7 @@ def test_training_is_tuned_and_its_losses_are_the_same(tuning, tmp_path):
     assert "trial" in purposes
     assert all(window["applied"] for window in document["windows"])
     baseline = document["windows"][0]
-    assert 0.06 < baseline["pace_s"] < 0.12
+    assert baseline["pace_s"] > 0.06  # no step is shorter than on its GPU; how much longer, the machine decides
     assert "simulated" in (tmp_path / "run.html").read_text(encoding="utf-8")
     (kept,) = json.loads(command("history", "--json").stdout)["runs"]
     assert kept["kind"] == "run"
