@@ -22,8 +22,14 @@ SERVER_FULL_TIMEOUT_S = 120.0
 IMMEDIATELY = "BEGIN IMMEDIATE"
 # Any number that other programs are unlikely to use as their advisory lock: "wattune" on a telephone's keys.
 LOCK_KEY = 9288863
-# What a server says that has no place left; before a session stands, the driver gives words only, no SQLSTATE.
-_SERVER_FULL = ("too many clients", "too many connections", "connection slots are reserved")
+# What a server says that has no place left, and the system where even its queue is full; before a session stands, the
+# driver gives words only, no SQLSTATE.
+_SERVER_FULL = (
+    "too many clients",
+    "too many connections",
+    "connection slots are reserved",
+    "Resource temporarily unavailable",
+)
 _FORMS = "a store is a file, sqlite:///path/to/history.db, or postgresql://user@host/database"
 
 
