@@ -12,10 +12,14 @@ from wattune.core.job import JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import History, Trial
+from wattune.search.held_windows import LOOKS_AGAIN
 
 _NOTHING = Measurement(0.0, 0.0)
 _HARDLY = 1e-9
 """Share of an epoch that is rounding and no work."""
+
+_MOST_WINDOWS = 30
+"""Windows in a run whose batch size has no profile yet."""
 
 _CERTAINTY = 1.96
 """Standard deviations to either side that hold 95 %."""
@@ -52,7 +56,8 @@ class Profiling:
         """What is being measured; None where the best limit known is held."""
         self._known, self._noise = known, noise
         self._left = 0.0
-        if not known.over:
+        self._windows_left = LOOKS_AGAIN if known.over else _MOST_WINDOWS
+        if not (known.over and known.limits.foreseen):
             gpu, objective = known.workload.gpu, known.workload.objective
             self._search: LimitSearch = known.limits.find(objective, memory, gpu, known.batch_size)
             self._open()
@@ -72,8 +77,10 @@ class Profiling:
 
     def _open(self) -> None:
         known = self._known
-        self.window = self._search.propose(tuple(known.cells), known.windows)
-        known.over = self.window is None
+        wanted = self._search.propose(tuple(known.cells), known.windows) if self._windows_left else None
+        self.window = wanted
+        self._windows_left -= 1
+        known.over = known.over or wanted is None
         if self.window is not None:
             seconds = known.limits.window_s
             self._left = 1 / len(known.cells) if seconds is None else seconds / known.cells[self.window].time_s

@@ -11,10 +11,8 @@ from wattune.core.job import JobGpu, JobMemory, JobRun
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
 from wattune.core.trial import History
+from wattune.search.held_windows import WINDOW_S, windows_to_come
 from wattune.search.setting_search import Kin, SettingSearch
-
-WINDOW_S = 5.0
-"""How long a limit is held to be measured: some fifty refreshes of a power sensor at 10 Hz."""
 
 NOISE = 0.01
 """Standard deviation of a window's time and power, relative."""
@@ -101,4 +99,5 @@ def _setting_search(objective: Objective, memory: JobMemory, gpu: JobGpu, batch_
         if profile.trials and (profile.gpu.key, profile.batch_size) != (gpu.key, batch_size)
     ]
     nearest = tuple(sorted(kin, key=lambda kin: kin.octaves)[:_KIN])
-    return SettingSearch(objective=objective, kin=nearest, max_power_w=gpu.max_power_w)
+    horizon = windows_to_come(memory, gpu, batch_size)
+    return SettingSearch(objective=objective, kin=nearest, max_power_w=gpu.max_power_w, horizon=horizon)

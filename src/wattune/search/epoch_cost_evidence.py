@@ -8,7 +8,7 @@ from math import log, log2
 from statistics import fmean
 
 from wattune.core.errors import Infeasible
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Profile
+from wattune.core.job import Job, JobGpu, JobRun, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
@@ -18,6 +18,9 @@ from wattune.search.smooth_law import Site
 
 _COST_SD = 0.02
 """Scatter of what an epoch costs from run to run, until it is seen."""
+
+_LITTLE = 0.02
+"""Share of a run's time whose profiling leaves what the run cost as telling as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +39,25 @@ class CostEvidence:
 
 
 def cost_evidence(
-    job: Job, memory: JobMemory, gpu: JobGpu, *, over: Sequence[JobRun], epochs: Mapping[int, float]
+    job: Job, profiles: Sequence[Profile], gpu: JobGpu, *, over: Sequence[JobRun], epochs: Mapping[int, float]
 ) -> CostEvidence:
     """What is known of an epoch's cost on a part; other parts teach of its shape.
 
     `over` are the runs that are over, `epochs` what each size is thought to need: limits of time are on whole runs.
     """
     parts = {gpu.key: gpu}
-    for profile in memory.profiles:
+    for profile in profiles:
         parts.setdefault(profile.gpu.key, profile.gpu)
-    reference = _reference(job, memory.profile(gpu, job.default_batch_size), epochs)
+    at_default = _at_default(job, profiles, gpu)
+    reference = _reference(job, at_default, epochs)
     sites: list[Site] = []
     for number, part in enumerate(parts.values()):
         wish = _Wish(job.objective_on(part.max_power_w), epochs, reference if part.key == gpu.key else None)
-        costs = _epoch_costs(wish, memory, part, over)
+        costs = _epoch_costs(wish, profiles, part, over)
         sites += [Site(log2(size), value, _COST_SD**2 / seen**2, number) for size, (value, seen) in costs.items()]
-    at_default = memory.profile(gpu, job.default_batch_size)
     here = _Wish(job.objective_on(gpu.max_power_w), epochs, reference)
     return CostEvidence(
-        tuple(sites), _draw(at_default), _default_over_best(here, at_default), _epoch_s(here, memory, gpu), reference
+        tuple(sites), _draw(at_default), _default_over_best(here, at_default), _epoch_s(here, profiles, gpu), reference
     )
 
 
@@ -77,17 +80,21 @@ class _Wish:
 
 
 def paid_per_epoch(run: JobRun) -> Measurement | None:
-    """What each epoch of a run has cost, or None where profiling was mixed in."""
-    if run.cost is None or not run.epochs or (run.profiling is not None and run.profiling.time_s > 0):
+    """What each epoch of a run has cost, or None where much profiling was mixed in."""
+    if run.cost is None or not run.epochs:
+        return None
+    if run.profiling is not None and run.profiling.time_s > _LITTLE * run.cost.time_s:
         return None
     return run.cost / run.epochs
 
 
-def _epoch_costs(wish: _Wish, memory: JobMemory, part: JobGpu, over: Sequence[JobRun]) -> dict[int, tuple[float, int]]:
+def _epoch_costs(
+    wish: _Wish, profiles: Sequence[Profile], part: JobGpu, over: Sequence[JobRun]
+) -> dict[int, tuple[float, int]]:
     """The logarithm of an epoch's value and how often it was seen, by size: as paid, else as profiled."""
     found = {
         profile.batch_size: (log(value), 1)
-        for profile in _profiles(memory, part)
+        for profile in _profiles(profiles, part)
         if (value := wish.objective.value(wish.held(profile))) > 0
     }
     values = [
@@ -104,12 +111,17 @@ def _epoch_costs(wish: _Wish, memory: JobMemory, part: JobGpu, over: Sequence[Jo
     return found | {size: (fmean(some), 1 + len(some)) for size, some in paid_by_size.items()}
 
 
-def _profiles(memory: JobMemory, part: JobGpu) -> list[Profile]:
-    return [profile for profile in memory.profiles if profile.gpu.key == part.key and profile.trials]
+def _profiles(profiles: Sequence[Profile], part: JobGpu) -> list[Profile]:
+    return [profile for profile in profiles if profile.gpu.key == part.key and profile.trials]
 
 
-def _epoch_s(wish: _Wish, memory: JobMemory, gpu: JobGpu) -> dict[int, float]:
-    return {profile.batch_size: wish.held(profile).time_s for profile in _profiles(memory, gpu)}
+def _at_default(job: Job, profiles: Sequence[Profile], gpu: JobGpu) -> Profile | None:
+    same = (own for own in profiles if own.gpu.key == gpu.key and own.batch_size == job.default_batch_size)
+    return next(same, None)
+
+
+def _epoch_s(wish: _Wish, profiles: Sequence[Profile], gpu: JobGpu) -> dict[int, float]:
+    return {profile.batch_size: wish.held(profile).time_s for profile in _profiles(profiles, gpu)}
 
 
 def _reference(job: Job, profile: Profile | None, epochs: Mapping[int, float]) -> Measurement | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log, log2
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.search.epoch_cost import cost_belief
@@ -90,14 +91,32 @@ class Knowledge:
 
 def knowledge(job: Job, memory: JobMemory, gpu: JobGpu) -> Knowledge:
     """What the history of a job teaches for its runs on a part."""
-    runs = [run for run in memory.runs if run.batch_size in job.batch_sizes]
-    over = in_order_of_ending(runs)
+    over = in_order_of_ending(run for run in memory.runs if run.batch_size in job.batch_sizes)
+    return _knowledge(_Asked(job, gpu, tuple(over), memory.profiles))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """All that knowledge follows from. A run is asked about after each of its epochs, while nothing else changes."""
+
+    job: Job
+    gpu: JobGpu
+    over: tuple[JobRun, ...]
+    profiles: tuple[Profile, ...]
+
+    def __hash__(self) -> int:
+        return hash((self.job.name, self.gpu.key, len(self.over), len(self.profiles)))
+
+
+@lru_cache(maxsize=8)
+def _knowledge(asked: _Asked) -> Knowledge:
+    job, gpu, over = asked.job, asked.gpu, asked.over
     epochs = epoch_evidence(job, over)
     grid = np.log2(np.array(job.batch_sizes, dtype=float))
     default_x = log2(job.default_batch_size)
     log_epochs = epochs_belief(grid, epochs.sites, default_x=default_x)
     needed = dict(zip(job.batch_sizes, np.exp(log_epochs.mean).tolist(), strict=True))
-    costs = cost_evidence(job, memory, gpu, over=over, epochs=needed)
+    costs = cost_evidence(job, asked.profiles, gpu, over=over, epochs=needed)
     log_epoch_cost = cost_belief(grid, costs.sites, default_x=default_x, draw=costs.draw)
     objective = job.objective_on(gpu.max_power_w)
     degree = _degree(objective)
@@ -106,7 +125,7 @@ def knowledge(job: Job, memory: JobMemory, gpu: JobGpu) -> Knowledge:
     return Knowledge(
         job=job,
         gpu=gpu,
-        over=tuple(over),
+        over=over,
         epochs=epochs,
         costs=costs,
         log_epochs=log_epochs,

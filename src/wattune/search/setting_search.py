@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 
 import numpy as np
@@ -22,11 +23,11 @@ from wattune.search.curve_weights import likelihood, same_spread
 from wattune.search.repeats import Point, merged
 from wattune.search.setting_belief import Belief, believed
 
-ENOUGH = 0.002
-"""A gain below this is not worth a window: to switch and warm up costs a fifth of a window, of a hundred held."""
+SWITCH = 0.2
+"""What it costs to switch and warm up, in windows: a gain that saves less while the setting is held is not worth it."""
 
 HORIZON = 100.0
-"""Windows for which the setting is going to be held, at least: eight minutes of training after five-second windows."""
+"""Windows for which the setting is going to be held, where nothing tells: eight minutes after five-second windows."""
 
 KIN_SHAPE, KIN_POWER = 0.03, 0.10
 """How far curves of batch sizes an octave apart differ in shape and in the level of power, as shares: about what public
@@ -40,6 +41,10 @@ STEP_ASIDE, NEAR = 0.05, 0.26
 
 SURELY_WORSE = 0.1
 """What is expected to be so much dearer than the best (the logarithm of its value) is not looked at."""
+
+SURPRISE = 5e-4
+"""What a setting that the curves think dearer is expected to save nevertheless, as a share: of twenty such settings in
+recorded tables about one is cheaper by a percent or more than what the curves would hold."""
 
 _NEGLIGIBLE = 1e-5
 """Curves so much less likely than the likeliest are left out."""
@@ -78,8 +83,8 @@ class SettingSearch:
     """Limit of one GPU that holds where a setting names none; None is the highest."""
     max_mhz: int | None = None
     """Highest core clock; None takes the highest among the settings."""
-    enough: float = ENOUGH
     horizon: float = HORIZON
+    """Windows for which the setting is going to be held."""
 
     def propose(self, candidates: Sequence[Setting], history: History[Setting]) -> Setting | None:
         """The setting to measure next, perhaps again; None where the best is known."""
@@ -92,9 +97,15 @@ class SettingSearch:
         b = belief.incumbent(allowed)
         worth = np.where(allowed > 0, belief.gains(b) - belief.excess(b) / self.horizon, -np.inf)
         best = int(np.argmax(worth))
-        if worth[best] > self.enough:
+        if worth[best] > SWITCH / self.horizon:
             return belief.settings[best]
-        return _unseen_side(belief, b, allowed)
+        return _unseen_side(belief, b, allowed) or self._surprise(belief, b, allowed)
+
+    def _surprise(self, belief: Belief, b: int, allowed: Floats) -> Setting | None:
+        """The likeliest of the settings that were never measured, where a look costs less than a surprise may save."""
+        cost = np.where((allowed > 0) & (belief.windows == 0), belief.excess(b), np.inf)
+        place = int(np.argmin(cost))
+        return belief.settings[place] if cost[place] < SURPRISE * self.horizon else None
 
     def best(self, candidates: Sequence[Setting], history: History[Setting]) -> Setting | None:
         """The measured setting that is thought best; None before anything was measured."""
@@ -149,21 +160,25 @@ class SettingSearch:
         )
 
     def _likelihood_of_kin(self, kin: Kin, top_w: float | None) -> Floats:
-        points: dict[Setting, Point] = merged(kin.trials)
-        settings = tuple(sorted(points))
         kin_w = kin.max_power_w or top_w
         all_w = None if kin_w is None else kin_w * (kin.gpus or self.gpus)
-        bank = bank_of(settings, max_power_w=kin_w, max_mhz=self.max_mhz, limit_w=self.limit_w)
-        apart = sqrt(max(kin.octaves, CLOSEST))
-        alike, _ = likelihood(
-            bank, settings, points, top_w=all_w, apart=apart * KIN_SHAPE, level_apart=apart * KIN_POWER
-        )
-        same, _ = likelihood(bank, settings, points, top_w=all_w)
-        return alike + same_spread(bank, same)
+        return _alike(kin, kin_w, all_w, self.max_mhz, self.limit_w)
 
     def _top_w(self, settings: Sequence[Setting]) -> float | None:
         limits_w = [setting.power_limit_w for setting in settings if setting.power_limit_w is not None]
         return self.max_power_w or max(limits_w, default=None)
+
+
+@lru_cache(maxsize=16)
+def _alike(kin: Kin, kin_w: float | None, all_w: float | None, max_mhz: int | None, limit_w: float | None) -> Floats:
+    """(curves,): the log-likelihood of each, given the profile of something alike."""
+    points: dict[Setting, Point] = merged(kin.trials)
+    settings = tuple(sorted(points))
+    bank = bank_of(settings, max_power_w=kin_w, max_mhz=max_mhz, limit_w=limit_w)
+    apart = sqrt(max(kin.octaves, CLOSEST))
+    alike, _ = likelihood(bank, settings, points, top_w=all_w, apart=apart * KIN_SHAPE, level_apart=apart * KIN_POWER)
+    same, _ = likelihood(bank, settings, points, top_w=all_w)
+    return alike + same_spread(bank, same)
 
 
 def _unseen_side(belief: Belief, b: int, allowed: Floats) -> Setting | None:

@@ -76,7 +76,7 @@ def epoch_trials(
     known = next((trial.cost for trial in trials if trial.choice == held), None)
     if epoch is not None and known is not None and known.time_s > 0 and known.energy_j > 0:
         more_time, more_energy = epoch.time_s / known.time_s, epoch.energy_j / known.energy_j
-    return tuple(Trial(trial.choice, _times(trial.cost, more_time, more_energy)) for trial in trials)
+    return tuple(Trial(trial.choice, rescaled(trial.cost, more_time, more_energy)) for trial in trials)
 
 
 def level_apart(trials: Sequence[Trial[Setting]], held: Setting | None, epoch: Measurement) -> float:
@@ -85,7 +85,8 @@ def level_apart(trials: Sequence[Trial[Setting]], held: Setting | None, epoch: M
     return 0.0 if known is None or not known.time_s else abs(epoch.time_s / known.time_s - 1.0)
 
 
-def _times(cost: Measurement, more_time: float, more_energy: float) -> Measurement:
+def rescaled(cost: Measurement, more_time: float, more_energy: float) -> Measurement:
+    """A cost with its errors, as that of so many times the time and the energy."""
     return Measurement(
         cost.time_s * more_time,
         cost.energy_j * more_energy,

@@ -21,7 +21,9 @@ from math import ceil, hypot, sqrt
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import History, Trial
+from wattune.search.held_windows import LOOKS_AGAIN
 from wattune.search.setting_search import SettingSearch
+from wattune.tuning.job_profile import rescaled
 
 USUAL_SCATTER = 0.01
 """Relative standard deviation of seconds of training, believed as if two stretches had shown it."""
@@ -75,6 +77,8 @@ class Known:
 
     windows: History[Setting] = ()
     refused: frozenset[Setting] = frozenset()
+    again: bool = False
+    """Whether an earlier profile was found to hold and is looked at once more; its best is then in the first window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,8 @@ class SettingProfiling:
     cached: History[Setting] = ()
     most_windows: int = 30
     """A search that has not ended after so many windows ends with the best it knows."""
+    looks_again: int = LOOKS_AGAIN
+    """Windows that a run adds to an earlier profile which still holds, where the search has a use for them."""
     epochs: float = 100.0
     """To be expected of the run: for so long a setting is held where every epoch is a window."""
     power_apart: float = 0.03
@@ -140,7 +146,7 @@ class SettingProfiling:
     def by_epoch(self) -> SettingProfiling:
         """The same with epochs for windows."""
         search = replace(self.search, horizon=max(self.epochs, 1.0))
-        return replace(self, windows=BY_EPOCH, search=search)
+        return replace(self, windows=BY_EPOCH, search=search, looks_again=0)
 
     def start(self) -> Progress:
         """The earlier best where there is one, to be checked; else the first setting to measure."""
@@ -199,9 +205,11 @@ class SettingProfiling:
             return self._next(progress.known)
         hotter = epoch.energy_j / epoch.time_s / best.cost.power_w - 1.0
         slower = epoch.time_s / best.cost.time_s - 1.0
-        if abs(hotter) <= self.power_apart and abs(slower) <= self.time_apart:
-            return Holding(progress.known, progress.setting)
-        return self._next(progress.known)
+        if abs(hotter) > self.power_apart or abs(slower) > self.time_apart:
+            return self._next(progress.known)
+        if self.looks_again and self.search.propose(self._allowed(progress.known), self.cached) is not None:
+            return Warming(replace(progress.known, again=True), progress.setting)
+        return Holding(progress.known, progress.setting)
 
     def _warmed(self, progress: Warming, stretch: Stretch) -> Progress:
         steps, time_s = progress.steps + stretch.steps, progress.time_s + stretch.time_s
@@ -227,18 +235,33 @@ class SettingProfiling:
     def _next(self, known: Known) -> Progress:
         """The setting to measure next, or the best one held."""
         allowed = self._allowed(known)
-        wanted = self.search.propose(allowed, known.windows) if allowed else None
+        enough = known.again and len(known.windows) > self.looks_again
+        wanted = self.search.propose(allowed, self._history(known)) if allowed and not enough else None
         return self._held(known) if wanted is None else Warming(known, wanted)
+
+    def _history(self, known: Known) -> History[Setting]:
+        """What an iteration cost at each setting: the windows, and what an earlier profile that holds says beside them.
+
+        That profile is of epochs. Its best setting was measured again in the first window, which gives the scale.
+        """
+        if not known.again or not known.windows:
+            return known.windows
+        now = known.windows[0]
+        then = next(trial.cost for trial in self.cached if trial.choice == now.choice)
+        shorter, cheaper = now.cost.time_s / then.time_s, now.cost.energy_j / then.energy_j
+        earlier = tuple(Trial(trial.choice, rescaled(trial.cost, shorter, cheaper)) for trial in self.cached)
+        return (*earlier, *known.windows[1:])
 
     def _held(self, known: Known) -> Holding:
         allowed = self._allowed(known)
-        if not known.windows or not allowed:
+        history = self._history(known)
+        if not history or not allowed:
             best = self._cached_best()
             usable = best is not None and best.choice in allowed
             return Holding(known, best.choice if usable and best else None)
-        trials = self.search.settled(allowed, known.windows)
+        trials = self.search.settled(allowed, history)
         fit = tuple(trial for trial in trials if trial.choice in allowed)
-        best_setting = self.search.best(allowed, known.windows) if fit else None
+        best_setting = self.search.best(allowed, history) if fit else None
         return Holding(known, best_setting, trials)
 
     def _allowed(self, known: Known) -> tuple[Setting, ...]:

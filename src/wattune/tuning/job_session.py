@@ -24,6 +24,7 @@ from wattune.core.reading import Count
 from wattune.core.setting import Setting
 from wattune.core.trial import History
 from wattune.devices.gpu import Gpu
+from wattune.search.held_windows import windows_to_come
 from wattune.search.setting_search import SettingSearch
 from wattune.tuning.job_gpus import found_limit_w, part_of
 from wattune.tuning.job_lease import LeaseKeeper
@@ -208,6 +209,7 @@ class JobSession:
             max_power_w=None if limits is None else limits.max_w,
             limit_w=limit_w,
             max_mhz=clocks[-1] if clocks else None,
+            horizon=windows_to_come(memory, run.gpu, run.batch_size),
         )
         period_s = spec.sensors.counter_period_s
         return SettingProfiling(

@@ -164,10 +164,14 @@ def test_what_is_settled_scatters_less_than_the_windows():
 
 def test_the_curve_has_every_candidate_with_its_error():
     search = SettingSearch(objective=LeastCost(0.5, 300.0))
-    curve = search.curve(LIMITS, searched(search, LIMITS, a40))
+    history = searched(search, LIMITS, a40)
+    curve = search.curve(LIMITS, history)
     assert tuple(trial.choice for trial in curve) == LIMITS
     assert all(trial.cost.time_error_s > 0 and trial.cost.energy_error_j > 0 for trial in curve)
-    assert all(abs(trial.cost.time_s - a40(trial.choice).time_s) < 3 * trial.cost.time_error_s for trial in curve)
+    # Below all that was measured the curve is a guess, and its error too.
+    lowest = min(trial.choice for trial in history)
+    within = [trial for trial in curve if trial.choice >= lowest]
+    assert all(abs(trial.cost.time_s - a40(trial.choice).time_s) < 2 * trial.cost.time_error_s for trial in within)
 
 
 @pytest.mark.parametrize(

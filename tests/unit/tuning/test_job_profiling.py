@@ -137,8 +137,32 @@ def test_an_earlier_profile_is_checked_by_one_epoch():
     state = profiling.start()
     assert state == Checking(Known(), LIMITS[1])
     assert profiling.steps(state) == 0
-    longer = Stretch(1, 115.0, 115.0 * 191.0)  # the data have grown a little
-    assert profiling.step(state, longer) == Holding(Known(), LIMITS[1])
+    assert profiling.step(state, LONGER) == Holding(Known(), LIMITS[1])
+
+
+LONGER = Stretch(1, 115.0, 115.0 * 191.0)
+"""An epoch at the best limit; the data have grown a little."""
+
+
+def test_an_earlier_profile_that_holds_is_looked_at_again_where_that_pays():
+    half = CACHED[1::2]  # 200 and 300 W; what 250 W costs is not known
+    profiling = policy(cached=half, search=replace(policy().search, horizon=5000.0))
+    state = profiling.step(profiling.start(), LONGER)
+    assert state == Warming(Known(again=True), LIMITS[1])
+    held = played(profiling, state)[-1]
+    looked = [trial.choice for trial in held.known.windows]
+    assert looked[0] == LIMITS[1]
+    assert LIMITS[2] in looked
+    assert len(looked) <= 1 + profiling.looks_again
+    assert held.setting == LIMITS[1]
+    for trial in held.trials:  # per iteration, the earlier ones too
+        assert abs(trial.cost.time_s - STEP[int(trial.choice.power_limit_w)][0]) < 0.03
+    assert {LIMITS[1], LIMITS[2], LIMITS[3]} <= {trial.choice for trial in held.trials}
+
+
+def test_an_earlier_profile_is_not_looked_at_again_for_whole_epochs():
+    profiling = policy(cached=CACHED[1::2], search=replace(policy().search, horizon=5000.0)).by_epoch()
+    assert isinstance(profiling.step(profiling.start(), LONGER), Holding)
 
 
 @pytest.mark.parametrize("epoch", [Stretch(1, 108.0, 108.0 * 150.0), Stretch(1, 160.0, 160.0 * 190.0)])
