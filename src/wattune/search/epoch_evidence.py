@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log, log2
 from statistics import fmean
@@ -56,7 +56,7 @@ def in_order_of_ending(runs: Iterable[JobRun]) -> list[JobRun]:
     )
 
 
-def epoch_evidence(job: Job, over: list[JobRun]) -> EpochEvidence:
+def epoch_evidence(job: Job, over: Sequence[JobRun]) -> EpochEvidence:
     """What the runs that are over teach of the epochs to the target."""
     telling = _telling(over)
     values = [(run.batch_size, log(run.epochs), _LEAST_SCATTER / run.epochs) for run in telling]
@@ -80,7 +80,7 @@ def epoch_evidence(job: Job, over: list[JobRun]) -> EpochEvidence:
     )
 
 
-def _telling(over: list[JobRun]) -> list[JobRun]:
+def _telling(over: Sequence[JobRun]) -> list[JobRun]:
     """Runs that reached the target, and those that missed it although their size had reached it in fewer epochs."""
     longest: dict[int, int] = {}
     telling = []
@@ -95,7 +95,7 @@ def _telling(over: list[JobRun]) -> list[JobRun]:
     return telling
 
 
-def _spread_over_others(over: list[JobRun], stretch: dict[str, int]) -> None:
+def _spread_over_others(over: Sequence[JobRun], stretch: dict[str, int]) -> None:
     """Nothing; runs that tell of no change lie in the same stretch as the one before them."""
     current = max(stretch.values(), default=0)
     for run in over:
@@ -103,10 +103,18 @@ def _spread_over_others(over: list[JobRun], stretch: dict[str, int]) -> None:
 
 
 def _reached_sites(reached: tuple[JobRun, ...], stretch: dict[str, int], sd: float) -> list[Site]:
-    groups: dict[tuple[int, int], list[float]] = {}
+    groups: dict[tuple[int, int], list[int]] = {}
     for run in reached:
-        groups.setdefault((run.batch_size, stretch[run.id]), []).append(log(run.epochs))
-    return [Site(log2(size), fmean(values), _variance(values, sd), group) for (size, group), values in groups.items()]
+        groups.setdefault((run.batch_size, stretch[run.id]), []).append(run.epochs)
+    return [
+        Site(log2(size), _log_mean(epochs, sd), _variance(len(epochs), sd), group)
+        for (size, group), epochs in groups.items()
+    ]
+
+
+def _log_mean(epochs: list[int], sd: float) -> float:
+    """The logarithm of the mean, not the mean of logarithms: dear runs are paid in full. Of few it is low by sd²/2n."""
+    return log(fmean(epochs)) + 0.5 * sd**2 / len(epochs)
 
 
 def _way_sites(job: Job, reached: tuple[JobRun, ...], stretch: dict[str, int], sd: float) -> list[Site]:
@@ -132,10 +140,10 @@ def _way_sites(job: Job, reached: tuple[JobRun, ...], stretch: dict[str, int], s
     return sites
 
 
-def _variance(values: list[float], sd: float) -> float:
-    """Of the mean of the logarithms of epochs."""
+def _variance(runs: int, sd: float) -> float:
+    """Of the logarithm of the mean of the epochs of so many runs."""
     odd = min(_ODD, _ODD_SPREADS * sd)
-    return sd**2 / len(values) + (odd / len(values)) ** 2
+    return sd**2 / runs + (odd / runs) ** 2
 
 
 def _unfinished_sites(

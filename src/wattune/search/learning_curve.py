@@ -17,6 +17,9 @@ _SHAPE_SD = 0.45
 recorded trainings of images, speech, text and recommendations it was 0.3 after a fifth of the way, 0.2 after two fifths
 and 0.1 after two thirds, and grew with the square root of the octaves."""
 
+_SHAPE_FADES = 1.4
+"""The power of what is left of the way with which that fades: as those three figures do."""
+
 _LEAST_OCTAVES = 0.2
 """Two runs of one size differ as much as two sizes so far apart."""
 
@@ -85,7 +88,7 @@ def pace_on_the_way(job: Job, run: JobRun, reference: JobRun, *, octaves: float)
 def _errors(epochs: float, passed: float, whole: int, octaves: float) -> tuple[float, float]:
     """How far a factor may be off, as a standard deviation of its logarithm, because of shapes and of whole epochs."""
     share = min(passed / whole, 1.0)
-    shape = _SHAPE_SD * sqrt(max(octaves, _LEAST_OCTAVES)) * (1.0 - share) ** 2
+    shape = _SHAPE_SD * sqrt(max(octaves, _LEAST_OCTAVES)) * (1.0 - share) ** _SHAPE_FADES
     return shape, _EPOCH_SD * sqrt(1.0 / epochs**2 + 1.0 / max(passed, 1.0) ** 2)
 
 

@@ -23,6 +23,10 @@ _PRIOR_RUNS = 4.0
 """How many values the assumed spread is worth."""
 
 
+_UNDONE = 1.5
+"""Standard deviations of their sum that values after a change are off, below which there was none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shifts:
     """In which stretch between changes each value lies, the newest being 0, and how far values scatter within one."""
@@ -49,6 +53,8 @@ def shifts(values: Sequence[tuple[Hashable, float, float]], *, sd: float) -> Shi
             watch = _Watch(calm.sd)
             for again in range(begun, place + 1):
                 watch.see(again, *values[again])
+    while len(starts) > 1 and _is_undone(values, starts[-2], starts[-1], watch.sd):
+        starts.pop()
     number = len(starts) - 1
     stretch = []
     current = -1
@@ -57,6 +63,26 @@ def shifts(values: Sequence[tuple[Hashable, float, float]], *, sd: float) -> Shi
             current += 1
         stretch.append(number - current)
     return Shifts(tuple(stretch), watch.sd)
+
+
+def _is_undone(values: Sequence[tuple[Hashable, float, float]], before: int, since: int, sd: float) -> bool:
+    """Whether all values since a change, taken together, are what they were before it: an unlucky streak, no change."""
+    earlier, later = _sums(values[before:since]), _sums(values[since:])
+    off = variance = 0.0
+    for kind in earlier.keys() & later.keys():
+        (before_sum, seen, _), (sum_, count, floor) = earlier[kind], later[kind]
+        off += sum_ - count * before_sum / seen
+        variance += max(sd, floor) ** 2 * (count + count**2 / seen)
+    return variance > 0.0 and abs(off) < _UNDONE * variance**0.5
+
+
+def _sums(values: Sequence[tuple[Hashable, float, float]]) -> dict[Hashable, tuple[float, int, float]]:
+    """By kind: the sum of its values, how many there are, and the least standard deviation of one."""
+    sums: dict[Hashable, tuple[float, int, float]] = {}
+    for kind, value, floor in values:
+        total, seen, _ = sums.get(kind, (0.0, 0, 0.0))
+        sums[kind] = (total + value, seen + 1, floor)
+    return sums
 
 
 @dataclass(slots=True)

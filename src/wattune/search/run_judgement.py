@@ -19,6 +19,10 @@ _ODD_SD, _ODD_EPOCHS = 0.1, 0.4
 of that, in logarithms and, where a few epochs are all, in epochs."""
 
 
+_NEARLY = 2.0
+"""A run that needs no more than so many times what its size needed the last time is let go on."""
+
+
 def why_stop_known(job: Job, memory: JobMemory, run: JobRun) -> str | None:
     """Why a run of a size that is thought best should end; None nearly always."""
     last, stopped = None, 0
@@ -32,8 +36,8 @@ def why_stop_known(job: Job, memory: JobMemory, run: JobRun) -> str | None:
     if last is None or run.epochs < patience(last.epochs, stopped):
         return None
     seen = pace(job, run, last, octaves=0.0)
-    if seen is not None and exp(seen.log_epochs) - run.epochs < last.epochs:
-        return None  # It is slow, but nearly there.
+    if seen is not None and exp(seen.log_epochs) - run.epochs < _NEARLY * last.epochs:
+        return None  # It is slow, but nearly there; and the run that replaced it might be as slow.
     return f"{run.epochs} epochs, where {run.batch_size} needed {last.epochs} the last time"
 
 

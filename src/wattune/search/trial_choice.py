@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
+from scipy.special import ndtr as normal_cdf
 
 from wattune.core.job import JobMemory, Outcome, Proposal
 from wattune.search.exploration_budget import budget
@@ -24,6 +25,12 @@ _LEAST_LIKED = 0.1
 _NEAR = 0.6
 """Octaves that a first trial may go."""
 
+_ONE_VALLEY = 0.83
+"""How surely costs have one valley over batch size: of recorded jobs one in six has a second one."""
+
+_SAME = 0.02
+"""Sizes whose costs (in logarithms) are nearer to each other than this are one floor of a valley."""
+
 
 def trial(known: Knowledge, memory: JobMemory) -> Proposal | None:
     """The size to try, or None where no trial pays or none is safe."""
@@ -33,6 +40,7 @@ def trial(known: Knowledge, memory: JobMemory) -> Proposal | None:
     cost = known.expected_cost
     untouched = known.usable & ~_out_on_trial(known, memory)
     worth = horizon(memory) * gains(known.log_cost, known.epochs.sd, burden=known.burden, among=known.usable)
+    worth *= _on_the_way_down(known)
     left = _budget(known, memory)
     first_epoch = 1.0 / np.maximum(np.exp(known.log_epochs.mean), 1.0)
     at_stake = stakes(
@@ -51,6 +59,26 @@ def trial(known: Knowledge, memory: JobMemory) -> Proposal | None:
     if place == best or not net[place] > 0:
         return None
     return Proposal(known.sizes[place], exploring=True, why=_why(known, place))
+
+
+def _on_the_way_down(known: Knowledge) -> Floats:
+    """How much of each size's worth is left, where a size was tried between it and the best and found dearer.
+
+    Costs have one valley over batch size, nearly always: behind a dearer size come dearer ones. What was tried before
+    the job changed says nothing of that.
+    """
+    best, places = known.best, np.arange(len(known.sizes))
+    now = [run.batch_size for run in known.over if run.epochs and not known.epochs.stretch[run.id]]
+    tried = np.isin(known.sizes, now)
+    belief = known.log_cost
+    apart = belief.mean + np.log(known.burden) - belief.mean[best] - np.log(known.burden[best]) - _SAME
+    variance = belief.variance + belief.variance[best] - 2.0 * belief.covariance[best]
+    dearer = np.where(tried & (places != best), normal_cdf(apart / np.sqrt(np.maximum(variance, 1e-12))), 0.0)
+    left = np.ones(len(places))
+    for side in (places[:best][::-1], places[best + 1 :]):
+        hidden = np.concatenate(([0.0], np.maximum.accumulate(dearer[side])[:-1])) if len(side) else dearer[side]
+        left[side] = 1.0 - _ONE_VALLEY * hidden
+    return left
 
 
 def _why(known: Knowledge, place: int) -> str:

@@ -41,6 +41,12 @@ def test_a_single_odd_value_is_no_change():
     assert set(shifts(values, sd=0.12).stretch) == {0}
 
 
+def test_a_streak_of_bad_luck_is_taken_back_once_all_is_as_before():
+    before, streak = scattered(40, 2.0), [(1, 3.35, 0.01)] * 6
+    assert max(shifts([*before, *streak], sd=0.12).stretch) == 1
+    assert set(shifts([*before, *streak, *scattered(60, 2.0, seed=5)], sd=0.12).stretch) == {0}
+
+
 def test_changes_may_follow_each_other():
     values = scattered(20, 0.0) + scattered(20, 1.0, seed=1) + scattered(20, 0.2, seed=2)
     assert max(shifts(values, sd=0.12).stretch) == 2
