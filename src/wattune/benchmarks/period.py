@@ -9,6 +9,8 @@ from pathlib import Path
 from wattune.benchmarks.period_cases import Case, simulated_cases
 from wattune.benchmarks.period_family import family_cases
 from wattune.benchmarks.period_judgement import Judged, Outcome, judge, share_percent
+from wattune.benchmarks.period_logs import KIND as LOG
+from wattune.benchmarks.period_logs import log_cases
 from wattune.benchmarks.period_peers import PEERS
 from wattune.benchmarks.period_real import real_cases
 from wattune.benchmarks.period_stream import stream_cost
@@ -18,9 +20,14 @@ from wattune.signals.period import PeriodAnswer, Verdict, find_period
 OURS = "wattune"
 OnKind = Callable[[str], None]
 
+# The detector's constants were chosen on the draws before this one, which would flatter it.
+_FIRST_DRAW = 10
+
 _NOTES = (
     "A period is right within 5 % of a level that the sensor can follow: a step, a micro-step (alone or with its share "
     "of the update) or a cycle of steps. A level is one where it takes two refreshes and two polls at least.",
+    "Where a level is slow enough for the sensor but stands out to no test, not even to one that is told of it, both "
+    "not observable and that level are right.",
     "Peers answer on every trace; where they find no peak, and where GPOEO calls its answer unstable, they are silent. "
     "GPOEO's released code says neither aperiodic nor not observable.",
     "Real traces: the clocks of the public ones are good to about 3 %, so within 10 % counts.",
@@ -31,12 +38,13 @@ def bench_period(data: Path | None, *, seeds: int = 1, on_kind: OnKind | None = 
     """All detectors on simulated traces of every kind and on the real ones under `data`."""
     judged: list[Judged] = []
     kinds: set[str] = set()
-    stream: Case | None = None
+    streams: list[Case] = []
     for case in _cases(data, seeds):
         if on_kind and case.kind not in kinds:
             on_kind(case.kind)
+        if case.kind not in kinds:
+            streams.append(case)
         kinds.add(case.kind)
-        stream = stream or case
         judged += _judge(case)
     ours = [own for own in judged if own.detector == OURS]
     notes = [*_NOTES, *_compared(judged)]
@@ -46,7 +54,7 @@ def bench_period(data: Path | None, *, seeds: int = 1, on_kind: OnKind | None = 
         bench="period",
         simulated=True,
         rows=tuple(own.row for own in judged),
-        goals=(*_goals(ours), *_stream_goals(stream)),
+        goals=(*_goals(ours), *_stream_goals(streams)),
         notes=tuple(notes),
     )
 
@@ -63,9 +71,10 @@ def by_kind(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _cases(data: Path | None, seeds: int) -> Iterator[Case]:
-    for seed in range(seeds):
+    for seed in range(_FIRST_DRAW, _FIRST_DRAW + seeds):
         yield from simulated_cases(seed=seed)
         yield from family_cases(seed=seed)
+        yield from log_cases(seed=seed)
     if data is not None:
         yield from real_cases(data)
 
@@ -83,21 +92,29 @@ def _answer(period_s: float | None) -> PeriodAnswer:
 
 
 def _goals(ours: Sequence[Judged]) -> tuple[Goal, ...]:
-    simulated = [own for own in ours if own.case.simulated]
+    simulated, logs, real = _groups(ours)
     answered = _answered(simulated)
     none = [own for own in simulated if own.case.verdict is not Verdict.PERIODIC]
     there = [own for own in simulated if own.case.verdict is Verdict.PERIODIC]
-    real = [own for own in ours if not own.case.simulated and own.outcome is not Outcome.UNKNOWN]
     silent = share_percent(there, Outcome.SILENT)
     return (
         at_least("simulated: within 5 % when it answers", share_percent(answered, Outcome.RIGHT), 97, unit=" %"),
         at_most("simulated: wrong harmonics when it answers", share_percent(answered, Outcome.HARMONIC), 1, unit=" %"),
         at_least("simulated: right where nothing can be seen", share_percent(none, Outcome.RIGHT), 99, unit=" %"),
-        at_least("simulated: answers where it could", None if silent is None else 100 - silent, 90, unit=" %"),
+        at_least("simulated: answers where it could", None if silent is None else 100 - silent, 93, unit=" %"),
+        at_least("simulated logs: within 10 %", share_percent(logs, Outcome.RIGHT, Outcome.NEAR), 93, unit=" %"),
         at_least(
             "real: within 10 %, or right that none", share_percent(real, Outcome.RIGHT, Outcome.NEAR), 97, unit=" %"
         ),
     )
+
+
+def _groups(judged: Sequence[Judged]) -> tuple[list[Judged], list[Judged], list[Judged]]:
+    """Answers to simulated traces, to look-alikes of logs, and to real traces whose truth is known."""
+    simulated = [own for own in judged if own.case.simulated]
+    logs = [own for own in simulated if own.case.kind.startswith(LOG)]
+    plain = [own for own in simulated if not own.case.kind.startswith(LOG)]
+    return plain, logs, [own for own in judged if not own.case.simulated and own.outcome is not Outcome.UNKNOWN]
 
 
 def _answered(judged: Sequence[Judged]) -> list[Judged]:
@@ -109,25 +126,26 @@ def _answered(judged: Sequence[Judged]) -> list[Judged]:
     ]
 
 
-def _stream_goals(case: Case | None) -> tuple[Goal, ...]:
-    cost = stream_cost(case) if case else None
+def _stream_goals(cases: Sequence[Case]) -> tuple[Goal, ...]:
+    """The cost of a stream, over a trace of every kind."""
+    costs = [stream_cost(case) for case in cases]
+    mean_ms = sum(cost.mean_ms for cost in costs) / len(costs) if costs else None
     return (
-        at_most("stream: mean time of an update", cost.mean_ms if cost else None, 5, unit=" ms"),
-        at_most("stream: longest update", cost.longest_ms if cost else None, 50, unit=" ms"),
+        at_most("stream: mean time of an update", mean_ms, 5, unit=" ms"),
+        at_most("stream: longest update", max((cost.longest_ms for cost in costs), default=None), 5, unit=" ms"),
     )
 
 
 def _compared(judged: Sequence[Judged]) -> Iterator[str]:
     """For each detector, what its answers come to."""
     for detector in (OURS, *PEERS):
-        own = [one for one in judged if one.detector == detector]
-        simulated = [one for one in own if one.case.simulated]
+        simulated, logs, real = _groups([one for one in judged if one.detector == detector])
         answered, there = _answered(simulated), [one for one in simulated if one.case.verdict is Verdict.PERIODIC]
-        real = [one for one in own if not one.case.simulated and one.outcome is not Outcome.UNKNOWN]
         yield (
             f"{detector}: answers {_percent(100 * len(answered) / len(there) if there else None)} of simulated traces "
             f"that have a period, {_percent(share_percent(answered, Outcome.RIGHT))} of these right, "
-            f"{_percent(share_percent(answered, Outcome.HARMONIC))} wrong harmonics; real within 10 %: "
+            f"{_percent(share_percent(answered, Outcome.HARMONIC))} wrong harmonics; simulated logs within "
+            f"10 %: {_percent(share_percent(logs, Outcome.RIGHT, Outcome.NEAR))} of {len(logs)}; real within 10 %: "
             f"{_percent(share_percent(real, Outcome.RIGHT, Outcome.NEAR))} of {len(real)}."
         )
 

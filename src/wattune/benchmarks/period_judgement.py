@@ -2,7 +2,9 @@
 
 Right is a period within 5 % of a level that the sensor can follow: a step, or, where the program has them, a micro-step
 (alone, or with its share of the update) or a cycle of steps. A wrong harmonic is one within 5 % of a whole multiple or
-fraction of such a level. Saying nothing where something could be seen is not wrong, and is counted by itself.
+fraction of such a level. Saying nothing where something could be seen is not wrong, and is counted by itself. Where
+a level is slow enough for the sensor, but does not stand out even to a test that is told of it, "not observable" is
+right, and so is that level.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from wattune.benchmarks.period_cases import Case
 from wattune.signals.period import PeriodAnswer, Verdict
@@ -72,20 +75,26 @@ def spans_s(case: Case) -> dict[str, tuple[float, float]]:
 
 
 def _outcome(case: Case, answer: PeriodAnswer) -> Outcome:
+    spans = tuple(spans_s(case).values())
     if case.verdict is not Verdict.PERIODIC:
-        return Outcome.RIGHT if answer.verdict is case.verdict else Outcome.WRONG
+        known = answer.period_s is not None and _least_off(answer.period_s, spans) <= _WITHIN
+        return Outcome.RIGHT if known or answer.verdict is case.verdict else Outcome.WRONG
     if answer.period_s is None:
         return Outcome.SILENT
-    spans = tuple(spans_s(case).values())
     if not spans:
         return Outcome.UNKNOWN
-    off = min(_off(answer.period_s, *span) for span in spans)
+    off = _least_off(answer.period_s, spans)
     if off <= _WITHIN:
         return Outcome.RIGHT
     factors = [factor for many in range(2, _MOST_MULTIPLE + 1) for factor in (many, 1 / many)]
     if any(_off(answer.period_s * factor, *span) <= _WITHIN for factor in factors for span in spans):
         return Outcome.HARMONIC
     return Outcome.NEAR if off <= WITHIN_REAL else Outcome.WRONG
+
+
+def _least_off(period_s: float, spans: Sequence[tuple[float, float]]) -> float:
+    """How far from the nearest of some spans."""
+    return min((_off(period_s, *span) for span in spans), default=inf)
 
 
 def _off(period_s: float, low_s: float, high_s: float) -> float:

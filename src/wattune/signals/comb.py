@@ -33,6 +33,8 @@ _PER_CYCLE = 4.0
 _MANY_SEGMENTS = 6
 _LEAST_CHANCE = 1e-30
 _FIRSTS = (1, 2, 4)
+# The share of the strongest line's power that makes another a strong one, and how many are looked at.
+_FAIR, _MOST_STRONG = 0.1, 4
 # Of a fold: so many that the highest line loses little within one.
 _LEAST_BINS = 64
 
@@ -61,6 +63,15 @@ class Comb:
     def share_of(self, which: Flags) -> float:
         """The share of the variance on some of the lines."""
         return float(np.maximum(self.on - self.floor, 0.0)[which].sum())
+
+    def strong(self, *, seen_by: Floats | float = 1.0) -> tuple[int, ...]:
+        """The numbers of the lowest lines that carry a fair part of what the strongest does.
+
+        `seen_by` is the share of each line's power that whoever asks would see.
+        """
+        above = np.maximum(self.on - self.floor, 0.0) * seen_by
+        fair = np.flatnonzero(above >= _FAIR * above.max())[:_MOST_STRONG]
+        return tuple(int(number) + 1 for number in fair)
 
     def chance_of(self, which: Flags) -> float:
         """How likely some of the lines are to stand out this much by chance."""
@@ -94,12 +105,13 @@ def comb(grid: Grid, period_s: float, *, length_s: float | None = None, most_lin
 
 
 def folded_lines(
-    grid: Grid, base_hz: float, count: int, *, length_s: float, overlap: bool
+    grid: Grid, base_hz: float, count: int, *, length_s: float, overlap: bool, least_seen: float = _LEAST_SEEN
 ) -> tuple[Lines, np.ndarray[tuple[int], np.dtype[np.int64]]]:
     """The complex amplitude of the lines at `base_hz` and its multiples, by segment, and the segments' numbers.
 
     Each segment is folded at 1/`base_hz` into bins, whose transform has all the lines at once. Phases count from the
-    start of the grid. Segments overlap by half or not at all; those with too many holes are left out.
+    start of the grid. Segments overlap by half or not at all; those of which less than `least_seen` counts are
+    left out.
     """
     coarse = _thinned(grid, count * base_hz)
     points = min(round(length_s / coarse.step_s), len(coarse.value))
@@ -109,7 +121,7 @@ def folded_lines(
     bin_ = (np.arange(len(coarse.value)) * (coarse.step_s * base_hz) % 1.0 * bins).astype(np.int64)
     window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(points) + 0.5) / points)
     starts = (0, points // 2) if overlap else (0,)
-    parts = [_folded(coarse, bin_, bins, window, start, count) for start in starts]
+    parts = [_folded(coarse, bin_, bins, window, start, count, least_seen) for start in starts]
     return np.concatenate([lines for lines, _ in parts]), np.concatenate([numbers for _, numbers in parts])
 
 
@@ -120,6 +132,7 @@ def _folded(
     window: Floats,
     start: int,
     count: int,
+    least_seen: float,
 ) -> tuple[Lines, np.ndarray[tuple[int], np.dtype[np.int64]]]:
     """Lines of the segments that begin at `start` and follow each other."""
     points = len(window)
@@ -134,28 +147,8 @@ def _folded(
     total = np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
     level = folded.sum(axis=1, keepdims=True) / total
     lines = rfft(folded - level * weights, axis=1)[:, 1 : count + 1] / total
-    numbers = np.flatnonzero(seen.mean(axis=1) >= _LEAST_SEEN) if segments else np.zeros(0, dtype=np.int64)
+    numbers = np.flatnonzero(seen.mean(axis=1) >= least_seen) if segments else np.zeros(0, dtype=np.int64)
     return np.asarray(lines[numbers]), np.asarray(numbers)
-
-
-def wave_power(grid: Grid, frequency_hz: Floats, *, length_s: float) -> tuple[Floats, int]:
-    """Mean share of variance that a line at each frequency carries, over segments, and how many segments there were."""
-    points = min(round(length_s / grid.step_s), len(grid.value))
-    if points < 8:
-        return np.zeros_like(frequency_hz), 0
-    hop = max(points // 2, 1)
-    pieces = np.lib.stride_tricks.sliding_window_view(grid.value, points)[::hop]
-    seen = np.lib.stride_tricks.sliding_window_view(grid.seen, points)[::hop]
-    whole = seen.mean(axis=1) >= _LEAST_SEEN
-    if not whole.any():
-        return np.zeros_like(frequency_hz), 0
-    weight = seen[whole] * (0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(points) + 0.5) / points))
-    total = weight.sum(axis=1, keepdims=True)
-    level = (pieces[whole] * weight).sum(axis=1, keepdims=True) / total
-    angle = 2 * np.pi * grid.step_s * np.outer(np.arange(points), frequency_hz)
-    levelled = (pieces[whole] - level) * weight / total
-    lines = levelled @ np.cos(angle) - 1j * (levelled @ np.sin(angle))
-    return _share(lines, grid), len(lines)
 
 
 def _share(lines: Lines, grid: Grid) -> Floats:

@@ -9,22 +9,31 @@ from __future__ import annotations
 import numpy as np
 
 from wattune.signals.grid import Grid
+from wattune.signals.samples import Ints
 
 _MOST_BINS = 48
 # Values per bin, below which a fold describes its own noise.
 _PER_BIN = 5.0
+# Values per stretch, below which a cycle would have too few bins to show its shape.
+_LEAST_VALUES = 120
 
 
-def folded_share(grid: Grid, period_s: float, *, like_s: float, length_s: float) -> float:
-    """The share of the variance that folding explains, in stretches of `length_s`, allowing for its bins.
+def folded_shares(grid: Grid, shorter_s: float, longer_s: float, *, length_s: float) -> tuple[float, float]:
+    """The shares of the variance that folding at two periods explains, in stretches of `length_s` or more.
 
-    Bins are as wide as those of a period `like_s` would be, so that the folds of two periods can be compared.
+    Each gets as many bins as the values allow. So the shorter has the finer ones, which show what is faster than the
+    sensor as well, and a longer one that merely falls in step with the sensor gains nothing. A share allows for the
+    number of its bins.
     """
-    stretch_s = max(min(length_s, grid.duration_s), 1e-9)
+    stretch_s = max(min(max(length_s, _LEAST_VALUES * grid.refresh_s), grid.duration_s), 1e-9)
     number = (grid.point_s / stretch_s).astype(np.int64)
-    usual = len(grid.point) / max(int(number.max(initial=0)) + 1, 1)
-    wide = max(min(_MOST_BINS, int(usual / _PER_BIN * like_s / period_s)), 4)
-    bins = max(min(round(wide * period_s / like_s), int(usual / _PER_BIN)), 4)
+    values = len(grid.point) / max(int(number.max(initial=0)) + 1, 1)
+    most = max(int(values / _PER_BIN), 4)
+    shorter = _share(grid, number, shorter_s, min(_MOST_BINS, most))
+    return shorter, _share(grid, number, longer_s, min(round(_MOST_BINS * longer_s / shorter_s), most))
+
+
+def _share(grid: Grid, number: Ints, period_s: float, bins: int) -> float:
     place = number * bins + np.minimum((grid.point_s / period_s % 1.0 * bins).astype(np.int64), bins - 1)
     count, stretches = np.bincount(place), np.bincount(number)
     mean = np.bincount(place, weights=grid.point) / np.maximum(count, 1)

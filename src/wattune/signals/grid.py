@@ -17,6 +17,8 @@ _BUSY = 0.35
 # The quiet level must lie this far below the busy one for the two to be told apart at all.
 _APART = 0.25
 _COARSE_S = 1.0
+# Fewer busy values than this are spikes, and the whole is looked at.
+_LEAST_BUSY = 16
 # Thermal drift and ageing are smooth; a cubic follows them and leaves everything with three cycles or more.
 _DEGREE = 3
 # Where a cubic explains less than this share of the variance there is no drift, and cycles would only lose by it.
@@ -112,6 +114,8 @@ def busy_stretch_s(signal: Fresh) -> tuple[float, float]:
     # A lone spike before the start is not the start: the second around it has to be busy too.
     inside = above[coarse[above] > level]
     above = inside if len(inside) else above
+    if len(above) < _LEAST_BUSY:
+        return float(time_s[0]), float(time_s[-1])
     return float(time_s[above[0]]), float(time_s[above[-1]])
 
 

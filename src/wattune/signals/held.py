@@ -18,6 +18,8 @@ _IN_STEP = (24, 192, 1536)
 _TRIED = 65
 # Mean length of the vector sum of phases, above which refreshes are in step: that of a spread of a third of a period.
 _TOGETHER = 0.6
+# The share of stays that are short ones.
+_SHORT = 0.1
 # Samples this many refreshes apart have a gap between them.
 _GAP = 3.5
 
@@ -66,29 +68,49 @@ def _refresh_s(time_s: Floats, changed: np.ndarray[tuple[int], np.dtype[np.bool_
         return None
     stays_s = np.diff(edges_s)
     # A value that comes twice in a row stays for two refreshes, and idle stretches for many: the usual stay counts.
-    usual_s = float(np.median(stays_s))
-    near = stays_s[(stays_s > 0.5 * usual_s) & (stays_s < 1.6 * usual_s)]
-    period_s = _in_step_s(edges_s, float(np.mean(near)) if len(near) else usual_s)
+    usual_s = _mean_near_s(stays_s, float(np.median(stays_s)))
+    period_s = _in_step_s(edges_s, usual_s)
+    if period_s is None:
+        # Where most values come several times, as those of utilisation do, the short stays are of one refresh.
+        short_s = _mean_near_s(stays_s, float(np.quantile(stays_s, _SHORT)))
+        period_s = _in_step_s(edges_s, short_s) or usual_s
     return period_s if period_s > 1.2 * poll_s else None
 
 
-def _in_step_s(edges_s: Floats, guess_s: float) -> float:
-    """The period that most refreshes are in step with, near a guess; the guess where they keep no step.
+def _mean_near_s(stays_s: Floats, about_s: float) -> float:
+    near = stays_s[(stays_s > 0.5 * about_s) & (stays_s < 1.6 * about_s)]
+    return float(np.mean(near)) if len(near) else about_s
+
+
+def _in_step_s(edges_s: Floats, guess_s: float) -> float | None:
+    """The period that most refreshes are in step with, near a guess; None where they keep no step.
 
     Few refreshes give it roughly, more of them better and better.
     """
-    period_s, slack = guess_s, 0.2
+    period_s, slack, found = guess_s, 0.2, False
     for count in _IN_STEP:
         some_s = edges_s[:count] - edges_s[0]
-        tried_s = period_s * np.linspace(1 - slack, 1 + slack, _TRIED)
-        together = np.abs(np.exp(2j * np.pi * np.outer(1 / tried_s, some_s)).mean(axis=1))
+        tried_hz = np.linspace(1 - slack, 1 + slack, _TRIED) / period_s
+        together = _together(some_s, tried_hz)
         best = int(np.argmax(together))
         if together[best] < _TOGETHER:
             break
-        period_s, slack = float(tried_s[best]), slack * 4 / _TRIED
+        period_s, slack, found = float(1 / tried_hz[best]), slack * 4 / _TRIED, True
         if count >= len(edges_s):
             break
-    return period_s
+    return period_s if found else None
+
+
+def _together(time_s: Floats, tried_hz: Floats) -> Floats:
+    """How well times keep step with each of some evenly spaced rates, from 0 to 1."""
+    phase = np.exp(2j * np.pi * tried_hz[0] * time_s)
+    # From each rate to the next every phase turns by the same again, which is quicker than to work it out anew.
+    turn = np.exp(2j * np.pi * (tried_hz[1] - tried_hz[0]) * time_s)
+    found = np.empty(len(tried_hz))
+    for place in range(len(tried_hz)):
+        found[place] = abs(phase.mean())
+        phase = phase * turn
+    return found
 
 
 def _kept(

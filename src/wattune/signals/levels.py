@@ -13,9 +13,10 @@ import numpy as np
 
 from wattune.signals.autocorrelation import Autocorrelation, autocorrelation, peaks_s
 from wattune.signals.comb import CYCLES, MOST_LINES, comb
-from wattune.signals.folds import folded_share
+from wattune.signals.folds import folded_shares
 from wattune.signals.grid import Grid
 from wattune.signals.phase import sharpened
+from wattune.signals.work import Work
 
 FALSE_ALARM = 1e-3
 """How often a period may be seen in a trace that has none, over all candidates that are looked at."""
@@ -27,6 +28,12 @@ _LEAST_CONTRAST = 0.02
 _ADDS = 0.05
 # The share of what a part explains that a step of such parts explains too, seen over more time.
 _HOLDS = 0.6
+# A fold explains something from here on, and as much as another from this share of it on.
+_SOME, _AS_WELL = 0.1, 0.97
+# A period is sharpened by no more than this share.
+_NEAR = 0.01
+# A period is a multiple of another up to this share of the other, for all that both are known.
+_MULTIPLE = 0.15
 # A step has at most about so many micro-steps; anything longer is a cycle of steps.
 MOST_PARTS = 12
 # How far along the autocorrelation's peaks a lag is followed, in cycles.
@@ -42,29 +49,81 @@ class Level:
     chance: float
 
 
-def levels(grid: Grid, *, shortest_s: float, longest_s: float) -> tuple[Level, ...]:
+def levels(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[Level, ...]]:
     """What repeats between two lags, the shortest first: nothing, a step, or a micro-step and its step."""
-    found = candidates(grid, shortest_s=shortest_s, longest_s=longest_s)
+    found = yield from candidates(grid, shortest_s=shortest_s, longest_s=longest_s)
     if not found:
         return ()
     best = max(found, key=lambda level: level.explained)
-    shorter = (level for level in found if level.period_s < 0.95 * best.period_s)
-    best = next((level for level in shorter if not adds(grid, best.period_s, to_s=level.period_s)), best)
-    steps = [best]
     for level in found:
-        last = steps[-1]
-        near = 1.05 * last.period_s < level.period_s < MOST_PARTS * best.period_s
-        if near and _holds(grid, level, last) and adds(grid, level.period_s, to_s=last.period_s):
-            steps.append(level)
-    return tuple(dict.fromkeys((steps[0], steps[-1])))
+        if level.period_s >= 0.95 * best.period_s:
+            break
+        yield
+        if not adds(grid, best.period_s, to_s=level.period_s):
+            best = level
+            break
+    best = yield from _undivided(grid, best, shortest_s)
+    step = yield from _step_of(grid, best, found)
+    return (best,) if step is None else (best, step)
 
 
-def candidates(grid: Grid, *, shortest_s: float, longest_s: float) -> tuple[Level, ...]:
+def _undivided(grid: Grid, level: Level, shortest_s: float) -> Work[Level]:
+    """The shortest whole part of a period that repeats as well as the whole.
+
+    A step that falls in step with the sensor after some repetitions has its lines there, and may have none of its own.
+    Its strongest line is then one of the part's; folds alone could not tell parts of a cycle of few refreshes.
+    """
+    while True:
+        yield
+        # Lines may be strongest where a period fits the refreshes, and folds at that would be out of step.
+        exact_s = sharpened(grid, level.period_s).period_s
+        if abs(exact_s / level.period_s - 1) < _NEAR:
+            level = replace(level, period_s=exact_s)
+        yield
+        parts = _parts(grid, level.period_s, shortest_s)
+        if parts == 1:
+            return level
+        level = replace(level, period_s=level.period_s / parts)
+
+
+def _parts(grid: Grid, period_s: float, shortest_s: float) -> int:
+    """How many like parts a period has, as far as its strongest line and folds can tell."""
+    lines = comb(grid, period_s)
+    strongest = int(np.argmax(lines.on)) + 1 if lines is not None else 1
+    for parts in range(min(strongest, int(period_s / shortest_s)), 1, -1):
+        if strongest % parts:
+            continue
+        shorter, longer = folded_shares(grid, period_s / parts, period_s, length_s=CYCLES * period_s)
+        if longer > _SOME and shorter > _AS_WELL * longer:
+            return parts
+    return 1
+
+
+def _step_of(grid: Grid, part: Level, found: tuple[Level, ...]) -> Work[Level | None]:
+    """The step that a micro-step is a part of; None where none shows more."""
+    longer: list[tuple[float, Level]] = []
+    for level in found:
+        if not 1.05 * part.period_s < level.period_s < MOST_PARTS * part.period_s:
+            continue
+        yield
+        explained = _explained(grid, level, part)
+        if explained > _HOLDS * part.explained and adds(grid, level.period_s, to_s=part.period_s):
+            longer.append((explained, level))
+    if not longer:
+        return None
+    most = max(explained for explained, _ in longer)
+    step = next(level for explained, level in longer if explained > (1 - _ADDS) * most)
+    step = yield from _undivided(grid, step, 0.95 * part.period_s)
+    return step if step.period_s > 1.05 * part.period_s else None
+
+
+def candidates(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[Level, ...]]:
     """Every period that autocorrelation and spectrum agree on, the shortest first."""
     correlation = autocorrelation(grid, longest_s=longest_s)
     looks = max(grid.duration_s / grid.refresh_s / 2, 1.0)
     found: list[Level] = []
     for lag_s in _lags_s(correlation, shortest_s):
+        yield
         period_s = climbed_s(correlation, lag_s)
         if period_s < 0.99 * shortest_s or any(abs(level.period_s / period_s - 1) < 0.004 for level in found):
             continue
@@ -104,23 +163,24 @@ def climbed_s(correlation: Autocorrelation, lag_s: float) -> float:
     return period_s
 
 
-def _holds(grid: Grid, longer: Level, shorter: Level) -> bool:
-    """Whether a longer period still explains most of what a shorter one does, in the same band."""
+def _explained(grid: Grid, longer: Level, shorter: Level) -> float:
+    """How much a longer period explains in the band in which a shorter one was looked at."""
     highest = min(MOST_LINES / shorter.period_s, 0.5 / grid.refresh_s)
     lines = comb(grid, longer.period_s, most_lines=int(longer.period_s * highest + 0.5))
-    return lines is not None and lines.explained > _HOLDS * shorter.explained
+    return lines.explained if lines is not None else 0.0
 
 
 def adds(grid: Grid, period_s: float, *, to_s: float) -> bool:
     """Whether a longer period shows something that a shorter one does not, by lines and by folding.
 
     Each has a weakness of its own: images of a load's higher lines may stand where lines of the longer period would,
-    and folds need many values.
+    and folds need many values. Lines of periods that are no multiples of each other lie too close to be told apart,
+    and folds alone decide.
     """
-    length_s = CYCLES * period_s
-    if not _shows_more(grid, period_s, to_s, length_s):
+    length_s, many = CYCLES * period_s, period_s / to_s
+    if abs(many - round(many)) < _MULTIPLE and not _shows_more(grid, period_s, to_s, length_s):
         return False
-    shorter, longer = (folded_share(grid, own_s, like_s=to_s, length_s=length_s) for own_s in (to_s, period_s))
+    shorter, longer = folded_shares(grid, to_s, period_s, length_s=length_s)
     return shorter < (1 - _ADDS) * longer
 
 

@@ -12,28 +12,51 @@ from the real thing. Three things can tell:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
 
 import numpy as np
-from scipy.special import fdtrc
 
-from wattune.signals.comb import Comb, comb, wave_power
-from wattune.signals.grid import Grid, even_grid
-from wattune.signals.held import Fresh, fresh
+from wattune.signals.comb import Comb, comb
+from wattune.signals.grid import Grid
+from wattune.signals.held import Fresh
 from wattune.signals.samples import Floats, PowerSamples
+from wattune.signals.witness import LEAST_REFRESHES, Witness, witnesses
+from wattune.signals.work import Work
 
 # Variation of power below this share of its mean is sensor noise and heat, and no work that comes and goes.
 _STEADY = 0.01
-# Correlation from one refresh to the second next above which power moves slowly enough to be followed.
+# Correlation from one refresh to the next ones above which power moves slowly enough to be followed.
 _FOLLOWED = 0.35
-# Refreshes of utilisation that are needed to say anything.
-_LEAST_UTILISATION = 24
+# Standard deviation of utilisation over its mean above which it says something of what the GPU does.
+_MOVES = 0.05
+# And above which it is too wide for the mean of something that comes and goes many times between two refreshes.
+_WIDE = 0.25
+# Correlation of power and utilisation above which they vary together.
+_TOGETHER = 0.2
 # Utilisation that stays above this says that kernels ran all the time; below the other, that none did.
 _ALWAYS, _NEVER = 0.93, 0.05
 # Power that swings by this share of its upper level, while the GPU idles in between, takes utilisation with it.
 _DEEP = 0.35
 # Images from beyond so many times the refresh rate are weak: a sensor averages them away, most or all.
 _MOST_IMAGES = 2
+# The share of utilisation's variance from which on it says something, and by how much another must be the larger.
+_SAYS, _LARGER = 0.1, 1.25
+POINT = 0.01
+"""Utilisation is told to a percent: what swings by less says nothing."""
+MORE_POINTS = 0.02
+"""And what swings by less than this says little."""
+# The most that is left of a load to which both sensors are blind in the same way: a square wave of 30 Hz, averaged over
+# a sixth of a second.
+_DEEP_POINTS = 0.05
+# Power that swings by less than this share of its mean may be noise of the sensor, and by less than the other, what a
+# sensor that averages over 100 ms leaves of a load of 30 Hz.
+_WEAK, _CLEAR = 0.02, 0.03
+# Where nothing but power was told, sensors this quick are trusted with cycles of so many refreshes, sharp or not:
+# a load that they could not follow has steps of less than 50 ms, and they average most of it away.
+_QUICK_S, _LEAST_QUICK = 0.025, 6.0
+# A period of so many refreshes of utilisation is seen by it, and of so many is seen by it whole.
+_SEEN_BY_UTILISATION, _WHOLE = 3.0, 6.0
+# A share of the variance of utilisation that is as good as none.
+_NOTHING = 0.03
 # How much better one frequency must fit the stamps than its images.
 _BETTER = 1.2
 _CHANCE = 1e-3
@@ -41,21 +64,7 @@ _CHANCE = 1e-3
 _HIGH_LINE = 3
 _SHARP = 0.02
 # A cycle shorter than this many refreshes has too few lines to show its shape.
-_SHAPED = 6.0
-# The share of the swing that is due at which utilisation is taken to follow power.
-_ALIKE = 0.3
-# Cycles per look at utilisation: few for a load that loses step, many to tell close places apart.
-_LOOKS = (12.0, 60.0)
-# Utilisation follows what takes this many of its refreshes.
-_SEEN_BY_UTILISATION = 3.0
-
-
-class Standing(Enum):
-    """What the samples say of a period."""
-
-    REAL = auto()
-    IMAGE = auto()
-    UNKNOWN = auto()
+_SHAPED = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,56 +79,131 @@ class _Loads:
         return cls(np.concatenate(([line_hz], rates_hz - line_hz, rates_hz + line_hz)))
 
 
-def is_believable(samples: PowerSamples, power: Fresh, grid: Grid, *, period_s: float) -> bool:
-    """Whether a period that was seen in power may be taken for real."""
-    lines = comb(grid, period_s)
+@dataclass(frozen=True, slots=True, eq=False)
+class Told:
+    """All that the sensors told: samples, and what of them was new."""
+
+    samples: PowerSamples
+    power: Fresh
+    grid: Grid
+    """Power while the program ran."""
+    utilisations: tuple[Fresh, ...]
+
+
+def is_believable(told: Told, grid: Grid, *, period_s: float, least_points: float = POINT) -> Work[bool]:
+    """Whether a period that was seen in power, as a grid has it, may be taken for real.
+
+    `least_points` is by how much utilisation has to swing with it, where it says anything. Where something shorter was
+    no real period it is `MORE_POINTS`, since a load that throws one image throws others too.
+    """
+    power, lines = told.power, comb(grid, period_s)
     if lines is None:
         return False
-    strongest_hz = float(lines.frequency_hz[np.argmax(lines.on)])
-    loads = _Loads.of(strongest_hz, power.refresh_s)
-    seen = _utilisations(samples)
+    sharp = _is_sharp(lines)
     swing = (2 * float(lines.on.max()) * grid.variance) ** 0.5 / max(float(power.value.mean()), 1e-9)
-    votes = [_by_utilisation(part, loads, cycles=cycles, swing=swing) for part in seen for cycles in _LOOKS]
-    if Standing.REAL in votes:
+    says = yield from witnesses(told.utilisations, grid, lines)
+    clear = sharp or swing >= _CLEAR
+    real = [one for one in says if _is_real(one) and one.amplitude > least_points]
+    if any(clear or _is_deep(one, period_s) for one in real):
         return True
-    if Standing.IMAGE in votes or _is_image_by_stamps(power, grid, loads):
+    if least_points > POINT or any(_is_image(one) or _is_missed(one, period_s) for one in says):
         return False
-    slow = any(period_s > _SEEN_BY_UTILISATION * part.refresh_s for part in seen)
-    if slow and idles_unseen(samples, power):
+    whole = any(period_s > _SEEN_BY_UTILISATION * one.refresh_s for one in says)
+    if whole and idles_unseen(told):
         return False
-    return 1 / strongest_hz >= _SHAPED * power.refresh_s and _is_sharp(lines)
-
-
-def is_slow(power: Fresh) -> bool:
-    """Whether power varies, and slowly enough for the sensor to follow."""
-    value = power.value - power.value.mean()
-    variance = float((value**2).mean())
-    if variance <= (_STEADY * float(power.value.mean())) ** 2 or len(value) < 8:
+    yield
+    strongest = _Loads.of(float(lines.frequency_hz[np.argmax(lines.on)]), power.refresh_s)
+    if _is_image_by_stamps(power, grid, strongest):
         return False
-    return float((value[2:] * value[:-2]).mean()) / variance > _FOLLOWED
+    if swing < _WEAK:
+        return False
+    if power.refresh_s <= _QUICK_S and _is_power_alone(told.samples):
+        return period_s >= _LEAST_QUICK * power.refresh_s
+    return sharp and lines.strong()[0] == 1 and period_s >= _SHAPED * power.refresh_s
 
 
-def idles_unseen(samples: PowerSamples, power: Fresh) -> bool:
+def _is_power_alone(samples: PowerSamples) -> bool:
+    return all(values is None or not np.isfinite(values).any() for values in (samples.sm_util, samples.mem_util))
+
+
+def _is_real(one: Witness) -> bool:
+    return one.real > _SAYS and one.real * _LARGER > one.image
+
+
+def _is_deep(one: Witness, period_s: float) -> bool:
+    """Whether utilisation swings as what is averaged away cannot, or follows what is too slow for that."""
+    return one.amplitude > _DEEP_POINTS or period_s > _WHOLE * one.refresh_s
+
+
+def _is_image(one: Witness) -> bool:
+    return one.image > _SAYS and one.image > _LARGER * one.real
+
+
+def _is_missed(one: Witness, period_s: float) -> bool:
+    """Whether utilisation moves, would see the period, and has nothing of it."""
+    return period_s > _SEEN_BY_UTILISATION * one.refresh_s and one.spread > POINT and one.real < _NOTHING
+
+
+def is_slow(told: Told) -> bool:
+    """Whether power varies, slowly enough for the sensor to follow, and so does utilisation where that is known."""
+    samples, power = told.samples, told.power
+    if float(np.std(power.value)) <= _STEADY * float(power.value.mean()) or not _goes_on(power.value):
+        return False
+    moving = [seen for seen in told.utilisations if _spread(seen) > _MOVES]
+    if not moving:
+        # Cores alone may be busy all the time whatever they do; cores and memory that never change do one thing.
+        return samples.sm_util is None or samples.mem_util is None
+    return any(_together(power, seen) > _TOGETHER or _is_wide(seen) for seen in moving)
+
+
+def _goes_on(value: Floats) -> bool:
+    """Whether a value is much like the last and the one before: one that swings to and fro is like the second only."""
+    off = value - value.mean()
+    least = _FOLLOWED * float((off**2).sum())
+    return len(off) >= 8 and all(float((off[later:] * off[:-later]).sum()) > least for later in (1, 2))
+
+
+def _is_wide(seen: Fresh) -> bool:
+    """Whether utilisation moves far and slowly, as it does not where it is the mean of something fast."""
+    off = seen.value - seen.value.mean()
+    return _spread(seen) > _WIDE and float((off[1:] * off[:-1]).sum()) > _FOLLOWED * float((off**2).sum())
+
+
+def _spread(seen: Fresh) -> float:
+    return float(np.std(seen.value)) / max(float(np.mean(np.abs(seen.value))), 1e-9)
+
+
+def _together(power: Fresh, seen: Fresh) -> float:
+    """How strongly power, over the looks that utilisation takes, and utilisation vary together, 0 to 1."""
+    total = np.concatenate(([0.0], np.cumsum(power.value)))
+    stop = np.searchsorted(power.time_s, seen.time_s, side="right")
+    start = np.searchsorted(power.time_s, seen.time_s - seen.refresh_s, side="right")
+    whole = stop > start
+    if whole.sum() < 8:
+        return 0.0
+    mean_w = (total[stop] - total[start])[whole] / (stop - start)[whole]
+    pair = mean_w - mean_w.mean(), seen.value[whole] - seen.value[whole].mean()
+    size = float(np.sqrt((pair[0] ** 2).sum() * (pair[1] ** 2).sum()))
+    return abs(float((pair[0] * pair[1]).sum())) / size if size > 0 else 0.0
+
+
+def idles_unseen(told: Told) -> bool:
     """Whether power swings as if the GPU came and went, while utilisation says it is always busy for part of the time.
 
     Then it comes and goes faster than either shows, and the swing is an image.
     """
-    first_s, last_s = busy_span_s(power)
+    samples = told.samples
     if samples.sm_util is None:
         return False
+    # Without what utilisation still remembers of the time before, and of the time after.
+    margin_s = min(1.0, 0.1 * told.grid.duration_s)
+    first_s, last_s = told.grid.start_s + margin_s, told.grid.start_s + told.grid.duration_s - margin_s
     inside = (samples.time_s > first_s) & (samples.time_s < last_s) & np.isfinite(samples.sm_util)
-    if inside.sum() < _LEAST_UTILISATION:
+    if inside.sum() < LEAST_REFRESHES:
         return False
     low, middle, high = np.quantile(samples.sm_util[inside], (0.1, 0.5, 0.9))
     low_w, high_w = np.quantile(samples.power_w[inside], (0.05, 0.95))
     return bool(_NEVER < middle < _ALWAYS and high - low < 0.15 and high_w - low_w > _DEEP * high_w)
-
-
-def busy_span_s(power: Fresh) -> tuple[float, float]:
-    """The middle of the busy stretch, without what utilisation still remembers of its ends."""
-    grid = even_grid(power)
-    margin_s = min(1.0, 0.1 * grid.duration_s)
-    return grid.start_s + margin_s, grid.start_s + grid.duration_s - margin_s
 
 
 def _is_image_by_stamps(power: Fresh, grid: Grid, loads: _Loads) -> bool:
@@ -145,51 +229,6 @@ def _fits(power: Fresh, grid: Grid, frequency_hz: Floats) -> Floats:
     real = np.array([np.bincount(number, weights=product.real) for product in products])
     imaginary = np.array([np.bincount(number, weights=product.imag) for product in products])
     return np.asarray((real**2 + imaginary**2).sum(axis=1))
-
-
-def _utilisations(samples: PowerSamples) -> list[Fresh]:
-    """The refreshes of each utilisation that is known and moves."""
-    found = []
-    for values in (samples.sm_util, samples.mem_util):
-        if values is None:
-            continue
-        known = np.isfinite(values)
-        if known.sum() >= _LEAST_UTILISATION and len(np.unique(values[known])) > 2:
-            seen = fresh(samples.time_s[known], values[known])
-            if len(seen.time_s) >= _LEAST_UTILISATION:
-                found.append(seen)
-    return found
-
-
-def _by_utilisation(seen: Fresh, loads: _Loads, *, cycles: float, swing: float) -> Standing:
-    """Whether utilisation has a line where a real period would have one, or only where a faster load would.
-
-    It counts as one only where it swings about as much, by its mean, as power by its own: utilisation is averaged from
-    one refresh to the next, so of a load that is many times faster little is left.
-    """
-    grid = even_grid(seen)
-    length_s = min(max(cycles / float(loads.frequency_hz[0]), 3 * cycles * seen.refresh_s), grid.duration_s / 2)
-    if grid.variance <= 0 or length_s < _LEAST_UTILISATION * seen.refresh_s:
-        return Standing.UNKNOWN
-    rate_hz = 1 / seen.refresh_s
-    places_hz = np.abs(loads.frequency_hz - np.round(loads.frequency_hz / rate_hz) * rate_hz)
-    # What falls together in utilisation too cannot be told apart by it, nor what falls onto its mean.
-    apart = np.abs(places_hz - places_hz[0]) > 2 / length_s
-    readable = places_hz > 2 / length_s
-    if not readable[0]:
-        return Standing.UNKNOWN
-    spread_hz = np.linspace(2 / length_s, 0.5 * rate_hz, 48)
-    power, segments = wave_power(grid, np.concatenate((places_hz, spread_hz)), length_s=length_s)
-    if not segments:
-        return Standing.UNKNOWN
-    floor = float(np.median(power[len(places_hz) :])) / np.log(2)
-    chances = fdtrc(max(2.0, 1.1 * segments), 1000.0, power[: len(places_hz)] / max(floor, 1e-300)) * len(places_hz)
-    others = (chances < _CHANCE) & apart & readable
-    if chances[0] < _CHANCE and not (others & (power[: len(places_hz)] > 2 * power[0])).any():
-        amplitude = (2 * float(power[0]) * grid.variance) ** 0.5 / max(float(np.abs(seen.value).mean()), 1e-9)
-        due = swing * abs(float(np.sinc(loads.frequency_hz[0] * seen.refresh_s)))
-        return Standing.REAL if apart[1:].all() and amplitude > _ALIKE * due else Standing.UNKNOWN
-    return Standing.IMAGE if bool(others.any()) else Standing.UNKNOWN
 
 
 def _is_sharp(lines: Comb) -> bool:

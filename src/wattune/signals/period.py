@@ -7,17 +7,19 @@ follows what the GPU does, and it does not repeat.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from wattune.core.gpu_spec import Sensors
 from wattune.signals.grid import Grid, even_grid
-from wattune.signals.held import Fresh, fresh
+from wattune.signals.held import fresh
 from wattune.signals.levels import Level, levels
-from wattune.signals.observability import idles_unseen, is_believable, is_slow
+from wattune.signals.observability import MORE_POINTS, POINT, Told, idles_unseen, is_believable, is_slow
 from wattune.signals.phase import sharpened
-from wattune.signals.samples import PowerSamples
+from wattune.signals.samples import Flags, PowerSamples
 from wattune.signals.stalls import stalls
+from wattune.signals.witness import utilisations
+from wattune.signals.work import Work, done
 
 LEAST_SAMPLES = 24
 """Fewer say nothing of anything that repeats."""
@@ -25,6 +27,10 @@ LEAST_SAMPLES = 24
 _LEAST_CYCLES = 3.0
 # Excursions beyond these quantiles count no more than the quantiles: spikes, short stalls.
 _CLIP = 0.1
+# Over this long a program that trains draws much the same all the time, unless its steps are longer.
+_SMOOTH_S = 1.0
+# Two looks at a step agree within this.
+_SAME = 0.05
 # Whole cycles of steps, where they are seen, are this much longer than a step at least.
 _LEAST_STEPS = 3.0
 # A single step that takes longer than this is rarer than a cycle whose steps the sensor does not show.
@@ -70,7 +76,7 @@ class PeriodAnswer:
     error_s: float | None = None
     """Half-width of the 95 % interval; the clock that stamped the samples is taken as right."""
     cycles: tuple[PeriodCycle, ...] = ()
-    """Every level, the shortest first."""
+    """Every level that is no beat of something faster with the sensor's refresh, the shortest first."""
     refresh_s: float | None = None
     """Time between two new values of the sensor; nothing shorter than two of them can be seen."""
     stalled: float = 0.0
@@ -80,68 +86,102 @@ class PeriodAnswer:
 
 def find_period(samples: PowerSamples, *, sensor: Sensors | None = None) -> PeriodAnswer:
     """What repeats in the samples; `sensor` tells how power is measured where that is known."""
+    return done(finding(samples, sensor=sensor))
+
+
+def finding(samples: PowerSamples, *, sensor: Sensors | None = None) -> Work[PeriodAnswer]:
+    """What repeats in the samples, found bit by bit."""
     samples = samples.in_order()
     if len(samples) < LEAST_SAMPLES or samples.duration_s <= 0:
         return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, reason="too few samples")
+    yield
     power = fresh(samples.time_s, samples.power_w, refresh_s=sensor.power_period_s if sensor else None)
     if len(power.time_s) < LEAST_SAMPLES:
         return PeriodAnswer(
             verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason="the power sensor hardly ever refreshed"
         )
-    grid = even_grid(power)
-    hidden = stalls(grid)
-    steady = (grid.masked(hidden) if hidden.any() else grid).clipped(share=_CLIP)
-    cycles = _cycles(grid, steady)
+    yield
+    told = Told(samples, power, even_grid(power), (yield from utilisations(samples)))
+    seen = yield from _seen(told.grid)
+    if not (seen.inner or seen.outer):
+        return _without_period(told)
+    cycles: list[PeriodCycle] = []
+    least_points = POINT
+    for part, grid in ((seen.inner, seen.steady), (seen.outer, seen.grid)):
+        for own in part:
+            if (yield from is_believable(told, grid, period_s=own.period_s, least_points=least_points)):
+                cycles.append(own)
+            elif not cycles:
+                least_points = MORE_POINTS
+    return _answer(told, tuple(cycles), stalled=float(seen.hidden.mean()))
+
+
+def _answer(told: Told, cycles: tuple[PeriodCycle, ...], *, stalled: float) -> PeriodAnswer:
     if not cycles:
-        return _without_period(samples, power)
-    believed = tuple(
-        cycle
-        for cycle in cycles
-        if _is_believed(samples, power, grid if cycle.kind is CycleKind.CYCLE else steady, cycle)
-    )
-    if not believed:
-        return PeriodAnswer(
-            verdict=Verdict.NOT_OBSERVABLE,
-            refresh_s=power.refresh_s,
-            reason="what seems to repeat may be a beat of something faster with the sensor's refresh",
-        )
-    cycles = tuple(cycle for cycle in cycles if cycle.period_s >= believed[0].period_s)
-    step = next((cycle for cycle in reversed(cycles) if cycle.kind is not CycleKind.CYCLE), cycles[0])
+        reason = "what seems to repeat may be a beat of something faster with the sensor's refresh"
+        return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=told.power.refresh_s, reason=reason)
+    step = next((own for own in reversed(cycles) if own.kind is not CycleKind.CYCLE), cycles[0])
     return PeriodAnswer(
         verdict=Verdict.PERIODIC,
         period_s=step.period_s,
         error_s=step.error_s,
         cycles=cycles,
-        refresh_s=power.refresh_s,
-        stalled=float(hidden.mean()),
+        refresh_s=told.power.refresh_s,
+        stalled=stalled,
         reason="" if step.kind is not CycleKind.CYCLE else "steps cannot be seen, only a cycle of many",
     )
 
 
-def _cycles(grid: Grid, steady: Grid) -> tuple[PeriodCycle, ...]:
-    """Every level, the shortest first: steps by the steady part of the signal, cycles of steps by all of it."""
-    shortest_s = 2 * grid.refresh_s
-    found = levels(steady, shortest_s=shortest_s, longest_s=_longest_s(steady))
-    inner = tuple(
-        _cycle(steady, level, CycleKind.STEP if level is found[-1] else CycleKind.MICRO_STEP) for level in found
-    )
-    outer = _outer(grid, inner[-1].period_s if inner else None)
-    if not inner and outer and outer[0].period_s <= _LONG_STEP_S:
-        first = outer[0]
-        inner, outer = (_as_step(first),), outer[1:]
-    return (*inner, *outer)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Seen:
+    """What seems to repeat: steps in the steady part of a signal, cycles of steps in all of it."""
+
+    grid: Grid
+    steady: Grid
+    hidden: Flags
+    inner: tuple[PeriodCycle, ...]
+    outer: tuple[PeriodCycle, ...] = ()
 
 
-def _outer(grid: Grid, step_s: float | None) -> tuple[PeriodCycle, ...]:
+def _seen(grid: Grid) -> Work[_Seen]:
+    seen = yield from _steps(grid, _SMOOTH_S)
+    if seen.inner:
+        # A mean over whole steps shows stalls between steps of any length.
+        step_s = seen.inner[-1].period_s
+        again = yield from _steps(grid, max(round(_SMOOTH_S / step_s), 1) * step_s)
+        if again.inner and abs(again.inner[-1].period_s / step_s - 1) < _SAME:
+            seen = min(seen, again, key=lambda look: look.inner[-1].error_s)
+    outer = yield from _outer(grid, seen.inner[-1].period_s if seen.inner else None)
+    if not seen.inner and outer and outer[0].period_s <= _LONG_STEP_S:
+        return replace(seen, inner=(replace(outer[0], kind=CycleKind.STEP),))
+    return replace(seen, outer=outer)
+
+
+def _steps(grid: Grid, smooth_s: float) -> Work[_Seen]:
+    """What seems to be steps where there are no stalls, as a running mean over `smooth_s` shows these."""
+    yield
+    hidden = stalls(grid, smooth_s=smooth_s)
+    steady = (grid.masked(hidden) if hidden.any() else grid).clipped(share=_CLIP)
+    inner = yield from _inner(steady)
+    return _Seen(grid=grid, steady=steady, hidden=hidden, inner=inner)
+
+
+def _inner(steady: Grid) -> Work[tuple[PeriodCycle, ...]]:
+    """The step, and the micro-step where one was seen, the shorter first."""
+    found = yield from levels(steady, shortest_s=2 * steady.refresh_s, longest_s=_longest_s(steady))
+    kinds = (CycleKind.MICRO_STEP, CycleKind.STEP)[-len(found) :] if found else ()
+    return tuple(_cycle(steady, level, kind) for level, kind in zip(found, kinds, strict=True))
+
+
+def _outer(grid: Grid, step_s: float | None) -> Work[tuple[PeriodCycle, ...]]:
     """The cycle around the steps, where it is seen in what a step's length of time draws on average."""
-    if step_s is None:
-        found = levels(grid, shortest_s=2 * grid.refresh_s, longest_s=_longest_s(grid))[:1]
-        return tuple(_cycle(grid, level, CycleKind.CYCLE) for level in found)
-    coarse = grid.averaged(step_s)
+    yield
+    coarse = grid if step_s is None else grid.averaged(step_s)
     if len(coarse.value) < LEAST_SAMPLES:
         return ()
-    found = levels(coarse, shortest_s=_LEAST_STEPS * step_s, longest_s=_longest_s(coarse))[:1]
-    return tuple(_cycle(coarse, level, CycleKind.CYCLE) for level in found)
+    shortest_s = 2 * grid.refresh_s if step_s is None else _LEAST_STEPS * step_s
+    found = yield from levels(coarse, shortest_s=shortest_s, longest_s=_longest_s(coarse))
+    return tuple(_cycle(coarse, level, CycleKind.CYCLE) for level in found[:1])
 
 
 def _longest_s(grid: Grid) -> float:
@@ -155,17 +195,10 @@ def _cycle(grid: Grid, level: Level, kind: CycleKind) -> PeriodCycle:
     )
 
 
-def _as_step(cycle: PeriodCycle) -> PeriodCycle:
-    return PeriodCycle(kind=CycleKind.STEP, period_s=cycle.period_s, error_s=cycle.error_s, strength=cycle.strength)
-
-
-def _is_believed(samples: PowerSamples, power: Fresh, grid: Grid, cycle: PeriodCycle) -> bool:
-    return is_believable(samples, power, grid, period_s=cycle.period_s)
-
-
-def _without_period(samples: PowerSamples, power: Fresh) -> PeriodAnswer:
-    if is_slow(power) and not idles_unseen(samples, power):
+def _without_period(told: Told) -> PeriodAnswer:
+    refresh_s = told.power.refresh_s
+    if is_slow(told) and not idles_unseen(told):
         reason = "the power varies slowly enough for the sensor, and does not repeat"
-        return PeriodAnswer(verdict=Verdict.APERIODIC, refresh_s=power.refresh_s, reason=reason)
+        return PeriodAnswer(verdict=Verdict.APERIODIC, refresh_s=refresh_s, reason=reason)
     reason = "the power is steady, or varies faster than the sensor can follow"
-    return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason=reason)
+    return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=refresh_s, reason=reason)

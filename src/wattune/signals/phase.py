@@ -20,6 +20,8 @@ from wattune.signals.samples import Floats
 # Cycles per segment: few, so that the phase cannot turn over between two, but enough to have one line at a time.
 _CYCLES = 3.0
 _ROUNDS = 2
+# The share of a segment's points that count.
+_WHOLE = 0.98
 # Lines above this carry little and turn over soon.
 _LOW_LINES = 4
 # Student's t for 95 % and few degrees of freedom is above the normal 1.96.
@@ -52,14 +54,15 @@ def _unsharpened_s(grid: Grid, period_s: float) -> float:
 
 def _once(grid: Grid, period_s: float) -> Sharpened | None:
     count = max(min(int(period_s / (2 * grid.refresh_s)), _LOW_LINES), 1)
-    lines, segments = folded_lines(grid, 1 / period_s, count, length_s=_CYCLES * period_s, overlap=False)
+    # A program goes on after a stall at any phase: segments that a stall touches are left out, and part two runs.
+    hop_s = _CYCLES * period_s
+    lines, segments = folded_lines(grid, 1 / period_s, count, length_s=hop_s, overlap=False, least_seen=_WHOLE)
     if len(segments) < 3:
         return None
     # The lowest line that carries at least half of what the strongest does: higher ones turn over sooner.
     power = (np.abs(lines) ** 2).mean(axis=0)
     line = int(np.argmax(power >= 0.5 * power.max()))
     phase = np.angle(lines[:, line])
-    hop_s = _CYCLES * period_s
     runs = np.split(np.arange(len(segments)), np.flatnonzero(np.diff(segments) > 1) + 1)
     behind = [-np.unwrap(phase[run]) * period_s / (2 * np.pi * (line + 1)) for run in runs if len(run) >= 3]
     if not behind:

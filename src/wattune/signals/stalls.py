@@ -7,8 +7,6 @@ import numpy as np
 from wattune.signals.grid import Grid
 from wattune.signals.samples import Flags, Floats
 
-# Over this long a program that trains draws much the same all the time, unless its steps are longer.
-_SMOOTH_S = 1.0
 # How far from the usual a stretch must be, in robust standard deviations and as a share of the whole range.
 _FAR = 5.0
 _LEAST_SHARE = 0.12
@@ -16,9 +14,12 @@ _LEAST_SHARE = 0.12
 MOST_HIDDEN = 0.25
 
 
-def stalls(grid: Grid) -> Flags:
-    """Which points lie in a stretch whose running mean is far from the usual; none where much of the trace would."""
-    width = max(round(_SMOOTH_S / grid.step_s), 1)
+def stalls(grid: Grid, *, smooth_s: float) -> Flags:
+    """Which points lie in a stretch whose running mean over `smooth_s` is far from the usual.
+
+    None do where much of the trace would.
+    """
+    width = max(round(smooth_s / grid.step_s), 1)
     smooth = _running_mean(grid.value, width)
     known = smooth[grid.seen > 0]
     if len(known) < 8:

@@ -1,0 +1,74 @@
+"""What holds of any trace: an answer comes back, it is one of three, and units and stamps do not change it."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wattune.signals.period import Verdict, find_period
+from wattune.signals.period_tracker import PeriodTracker
+from wattune.signals.samples import PowerSamples
+
+numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(numbers, numbers, numbers), max_size=80))
+def test_any_samples_get_an_answer(rows):
+    time_s, power_w, sm_util = (
+        (np.array(column, dtype=np.float64) for column in zip(*rows, strict=True)) if rows else (np.zeros(0),) * 3
+    )
+    with np.errstate(all="ignore"):
+        answer = find_period(PowerSamples(time_s, power_w, sm_util))
+    assert (answer.verdict is Verdict.PERIODIC) == (answer.period_s is not None)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    period_s=st.floats(0.2, 3.0),
+    share=st.floats(0.2, 0.8),
+    start_s=st.floats(-1e6, 1e6),
+    gain=st.floats(0.1, 10.0),
+    seed=st.integers(0, 1000),
+)
+def test_when_a_trace_begins_and_what_a_watt_is_called_do_not_matter(period_s, share, start_s, gain, seed):
+    random = np.random.default_rng(seed)
+    time_s = np.cumsum(random.uniform(0.015, 0.025, 3000))
+    power_w = 100 + 150 * (time_s % period_s < share * period_s) + random.standard_normal(len(time_s))
+    first = find_period(PowerSamples(time_s, power_w))
+    other = find_period(PowerSamples(time_s + start_s, gain * power_w))
+    assert first.verdict is Verdict.PERIODIC
+    assert abs(first.period_s / period_s - 1) < 0.01
+    assert abs(other.period_s / first.period_s - 1) < 0.005
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    period_s=st.floats(0.2, 2.0),
+    share=st.floats(0.25, 0.75),
+    phase=st.floats(0.0, 1.0),
+    unit=st.sampled_from((0.5, 2.0, 3.0)),
+    seed=st.integers(0, 1000),
+)
+def test_neither_where_in_a_step_a_trace_begins_nor_how_long_a_second_is_matters(period_s, share, phase, unit, seed):
+    random = np.random.default_rng(seed)
+    time_s = np.cumsum(random.uniform(0.015, 0.025, 3000))
+    power_w = 100 + 150 * ((time_s / period_s + phase) % 1.0 < share) + random.standard_normal(len(time_s))
+    found = find_period(PowerSamples(time_s, power_w))
+    assert found.verdict is Verdict.PERIODIC
+    assert abs(found.period_s / period_s - 1) < 0.01
+    # What counts in seconds (a stall, a quick sensor) is not stretched, so a period is compared where both have one.
+    other = find_period(PowerSamples(unit * time_s, power_w))
+    if other.period_s is not None:
+        assert abs(other.period_s / (unit * found.period_s) - 1) < 0.01
+
+
+@settings(max_examples=12, deadline=None)
+@given(many=st.integers(1, 400), seed=st.integers(0, 100))
+def test_how_a_stream_is_cut_does_not_matter_once_it_has_settled(many, seed):
+    random = np.random.default_rng(seed)
+    time_s = np.cumsum(random.uniform(0.018, 0.022, 1200))
+    samples = PowerSamples(time_s, 150 + 60 * (time_s % 0.7 < 0.3) + random.standard_normal(len(time_s)))
+    tracker, index = PeriodTracker(), np.arange(len(samples))
+    for first in range(0, len(samples), many):
+        tracker = tracker.add(samples.where((index >= first) & (index < first + many)))
+    assert abs(tracker.settled().answer.period_s / 0.7 - 1) < 0.01

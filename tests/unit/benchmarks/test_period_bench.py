@@ -1,0 +1,99 @@
+"""Traces whose truth is known, what is right of them, and the figures that come of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from wattune.benchmarks.period_cases import KINDS, Case, simulated_cases
+from wattune.benchmarks.period_judgement import Outcome, judge, share_percent
+from wattune.benchmarks.period_loads import Plan, training
+from wattune.benchmarks.period_logs import log_cases
+from wattune.benchmarks.period_real import real_cases
+from wattune.benchmarks.period_sensing import Sensing, polled
+from wattune.benchmarks.period_stream import stream_cost
+from wattune.core.errors import InputError
+from wattune.signals.period import PeriodAnswer, Verdict, find_period
+from wattune.signals.samples import PowerSamples
+
+NOTHING = PowerSamples(np.zeros(0), np.zeros(0))
+STEPS = Case(file="f", kind="k", samples=NOTHING, verdict=Verdict.PERIODIC, periods_s={"step": 1.0, "cycle": 20.0})
+UNCLEAR = replace(STEPS, verdict=Verdict.NOT_OBSERVABLE)
+
+
+def outcome(case, period_s=None, verdict=Verdict.NOT_OBSERVABLE):
+    verdict = Verdict.PERIODIC if period_s else verdict
+    return judge(case, PeriodAnswer(verdict=verdict, period_s=period_s), detector="d").outcome
+
+
+@pytest.mark.parametrize(
+    ("period_s", "worth"),
+    [
+        (1.04, Outcome.RIGHT),
+        (19.5, Outcome.RIGHT),
+        (1.08, Outcome.NEAR),
+        (0.5, Outcome.HARMONIC),
+        (3.0, Outcome.HARMONIC),
+        (1.37, Outcome.WRONG),
+        (None, Outcome.SILENT),
+    ],
+)
+def test_what_an_answer_is_worth(period_s, worth):
+    assert outcome(STEPS, period_s) is worth
+
+
+def test_where_nothing_is_clear_silence_is_right_and_so_is_the_truth():
+    assert outcome(UNCLEAR) is Outcome.RIGHT
+    assert outcome(UNCLEAR, 1.02) is Outcome.RIGHT
+    assert outcome(UNCLEAR, 2.0) is Outcome.WRONG
+    assert outcome(UNCLEAR, verdict=Verdict.APERIODIC) is Outcome.WRONG
+    assert outcome(replace(UNCLEAR, periods_s={}), 1.0) is Outcome.WRONG
+
+
+def test_without_a_truth_nothing_is_judged():
+    assert outcome(replace(STEPS, periods_s={}), 1.0) is Outcome.UNKNOWN
+    assert share_percent([], Outcome.RIGHT) is None
+
+
+def test_every_kind_is_drawn_for_every_gpu_and_alike_each_time():
+    first, again = list(_some(simulated_cases(seed=3))), list(_some(simulated_cases(seed=3)))
+    assert [case.kind for case in first] == list(KINDS)
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one.samples.power_w, other.samples.power_w)
+    assert all(bool(case.periods_s) is (case.verdict is Verdict.PERIODIC) for case in first)
+
+
+def _some(cases):
+    for _, case in zip(range(len(KINDS)), cases, strict=False):
+        yield case
+
+
+def test_look_alikes_of_logs_are_told_apart_from_noise_and_found():
+    cases = list(log_cases(seed=0))
+    assert len({case.kind for case in cases}) == 3
+    some = cases[::8] + cases[3::8]
+    judged = [judge(case, find_period(case.samples), detector="d").outcome for case in some]
+    assert sum(own in (Outcome.RIGHT, Outcome.NEAR) for own in judged) >= len(judged) - 1
+
+
+def test_a_stream_is_charged_per_update():
+    random = np.random.default_rng(0)
+    sensing = Sensing(refresh_s=0.02, window_s=0.01, noise_w=0.3, poll_s=0.02)
+    samples = polled(training(Plan(step_s=0.5), 6.0, random=random), sensing, 6.0, random=random)
+    cost = stream_cost(replace(STEPS, samples=samples))
+    assert cost.updates == -(-len(samples) // 5)
+    assert 0 <= cost.mean_ms <= cost.longest_ms
+
+
+def test_truths_beside_traces_are_read(tmp_path):
+    rows = "".join(f"{0.05 * row},{100 + row % 20}\n" for row in range(200))
+    (tmp_path / "a.csv").write_text("time_s,power_w\n" + rows, encoding="utf-8")
+    (tmp_path / "truths.csv").write_text(
+        "file,verdict,period_s\na.csv,periodic,1.0\na.csv,periodic,9\n", encoding="utf-8"
+    )
+    (case,) = real_cases(tmp_path)
+    assert case.verdict is Verdict.PERIODIC
+    assert [low_s for low_s, _ in case.spans_s.values()] == [1.0, 9.0]
+    (tmp_path / "truths.csv").write_text("file,verdict,period_s\na.csv,sometimes,1.0\n", encoding="utf-8")
+    with pytest.raises(InputError):
+        list(real_cases(tmp_path))
