@@ -4,6 +4,9 @@ A *look* is what was seen of one period of a program (or of one step that it rep
 repeats): how long it took, its mean power, its mean utilisation. `Watch` learns what is usual from the first twenty
 looks, then adds up what looks are off, upward and downward (Page's cumulative sums). What moves slowly, as power does
 while a GPU warms up, is followed and not called a change; how far it went since is among the `drifts`.
+
+A pause is no look at the program: nothing ran. It is passed over, with the look after it, in which work began again.
+Whether a pause is a rest is asked elsewhere (`idle`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ _FOLLOW_LOOKS = (20.0, 300.0)
 """Never so fast that ten looks could take a change with them, and never so slow that drift adds up."""
 _PER_KELVIN, _MOST_KELVIN = 0.0027, 100.0
 """Share by which total power rises per kelvin: 0.2 to 0.35 % on A100 and H100, by public sweeps."""
+_NOTHING_RAN = 0.005
+"""Utilisation is told in whole percents, so that less is none."""
 _STAGES = 6
 """Earlier stretches that are remembered, to know them again: training, evaluation, a checkpoint."""
 
@@ -102,6 +107,8 @@ class Watch:
     """What the latest look made certain."""
     reference_c: float | None = None
     """The temperature at which power is compared: that of the first look that told one."""
+    paused: bool = False
+    """Whether nothing ran at the latest look."""
 
     @classmethod
     def of(cls, *, least_shift: float = LEAST_SHIFT) -> Watch:
@@ -132,6 +139,12 @@ class Watch:
 
     def add(self, look: Look) -> Watch:
         """The watch after one more look; `change` tells where that made a change certain."""
+        pauses = look.util is not None and 0 <= look.util < _NOTHING_RAN
+        if pauses or self.paused:
+            return replace(self, change=None, paused=pauses)
+        return self._added(look)
+
+    def _added(self, look: Look) -> Watch:
         times_s = (*self.times_s[1 - KEPT :], look.time_s)
         horizon = _horizon(times_s)
         reference_c = look.temperature_c if self.reference_c is None else self.reference_c

@@ -52,7 +52,7 @@ class Usual:
     def alarm(self) -> Sum | None:
         """The sum that passed the threshold, if one did."""
         larger = self.rise if self.rise.total > self.fall.total else self.fall
-        return larger if larger.total > self.threshold.alarm else None
+        return larger if self.threshold.passed(larger.total, larger.values) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Notation
     δ   the shift to be found, in the unit of the values
     σ   long-run standard deviation: that of single values, raised by how far neighbours resemble each other
     k   slack, δ/2: what every value may be off without being counted
-    h   threshold on the sum of what values are off beyond the slack
+    h   threshold on the sum of what values are off beyond the slack, once it is made of five values
     A   mean number of values until one sum alarms by chance
     L   mean number of values until a shift of δ is found
 
@@ -24,14 +24,15 @@ PERIODS_PER_ALARM = 10_000
 """Fewer than one false alarm in so many periods."""
 _SUMS = 6
 """Three quantities, each watched upward and downward."""
-_MARGIN = 5.0
+_MARGIN = 3.0
 """The noise is estimated and not quite normal, so that the sums are laid out for so much rarer alarms."""
-_LONGEST_WAIT = 10.0
-"""Values after which, on average, a shift should be found."""
+_ENOUGH = 5
+"""Values that make a change, at least: half of what is promised. A stall of three periods is none, and where tails are
+heavy, two or three odd values in a row come up once in some ten thousand, five hardly ever."""
 _OVERSHOOT = 1.166
 _FLOOR = 1.85
-"""Times δ: with single values counted for 0.9 δ at most (`_CLIP`), at least three in a row are needed, so that a stall
-of two periods is no change. With noise up to 2 % it is this that decides, and alarms by chance are rarer than asked."""
+"""Times δ: single values count for 0.9 δ at most (`_CLIP`), so that three of them are no change once two usual ones
+follow. With noise up to 2 % it is this that decides, and alarms by chance are rarer than asked."""
 _CLIP = 1.4
 """Times δ that one value may be off as far as it counts."""
 _FOUND_IN_TIME = 1.6
@@ -49,6 +50,10 @@ class Threshold:
     clip: float
     """What a single value is off at most, as far as it counts."""
     noise: float
+
+    def passed(self, total: float, values: int) -> bool:
+        """Whether a sum of so many values is a change."""
+        return values >= _ENOUGH and total > self.alarm
 
     @property
     def wait(self) -> float:

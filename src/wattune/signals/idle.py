@@ -5,7 +5,7 @@ several times as long as the longest pause that the program was seen to make, an
 turned out to be one is remembered. Work counts from the first reading that shows it: nothing waits for a second one.
 
 What to do in a rest: hand the clocks back to the driver, which lowers them by itself and raises them within
-milliseconds. A low clock that is locked helps no more and has to be undone by us.
+milliseconds. A low clock that is locked has to be undone by us, and the work after a pause pays until it is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Activity(StrEnum):
     UNKNOWN = "unknown"
     WORKING = "working"
     BURSTY = "bursty"
-    """It works and pauses by turns; clocks stay as they are in the pauses."""
+    """It works and pauses by turns; its clocks are not given back in the pauses."""
     IDLE = "idle"
     """It rests: longer than its own pauses explain."""
 

@@ -5,7 +5,7 @@ first comes up, and counted.
 
 | wrong | how it is known |
 |---|---|
-| no number | not finite, or negative; a share above 1 |
+| no number | not finite, or negative; a share above 1; a power of nothing, which no part that answers draws |
 | jump | more power than twice the limit in force or the part's highest; an energy counter that rises faster than that |
 | set back | a counter lower than before, as after a driver was loaded anew: counted on from there |
 | frozen | power stays while counter, utilisation or clock say otherwise; the counter stands while power flows |
@@ -80,9 +80,9 @@ class Sanity:
 
     def _numbers(self, reading: Reading) -> tuple[Sanity, Reading]:
         seen, clean = self, reading
-        for name, most in _RANGES.items():
+        for name, (least, most) in _RANGES.items():
             value = getattr(reading, name)
-            if value is not None and not (isfinite(value) and 0 <= value <= most):
+            if value is not None and not (isfinite(value) and least <= value <= most):
                 seen = seen._note(f"{_WORDS[name]} that cannot be was taken out")
                 clean = _without(clean, name)
         return seen, clean
@@ -115,7 +115,9 @@ class Sanity:
         if risen_j < 0:
             return "the energy counter was set back; it is counted on from there"
         most_w = self._most_w(reading)
-        if most_w is not None and risen_j > most_w * (reading.time_s - before.time_s) + _COUNTER_SLACK_J:
+        # A counter that stood still catches up with all that was spent since it last moved.
+        still_s = before.time_s if self.counted is None else min(self.counted.time_s, before.time_s)
+        if most_w is not None and risen_j > most_w * (reading.time_s - still_s) + _COUNTER_SLACK_J:
             return "the energy counter jumped; the jump is left out"
         return None
 
@@ -148,15 +150,17 @@ class Sanity:
         return replace(seen, seen_s=times_s)
 
 
+_LEAST_W = 1e-3
+"""A part that answers draws something: 0 is what some drivers tell where they could not measure, in steps of a mW."""
 _RANGES = {
-    "power_w": 1e5,
-    "energy_j": 1e15,
-    "temperature_c": 200.0,
-    "sm_mhz": 1e4,
-    "mem_mhz": 1e5,
-    "sm_util": 1.0,
-    "mem_util": 1.0,
-    "power_limit_w": 1e5,
+    "power_w": (_LEAST_W, 1e5),
+    "energy_j": (0.0, 1e15),
+    "temperature_c": (0.0, 200.0),
+    "sm_mhz": (0, 1e4),
+    "mem_mhz": (0, 1e5),
+    "sm_util": (0.0, 1.0),
+    "mem_util": (0.0, 1.0),
+    "power_limit_w": (0.0, 1e5),
 }
 _WORDS = {
     "power_w": "a power",

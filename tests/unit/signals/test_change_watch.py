@@ -1,6 +1,7 @@
 """Whether a program began to do something else: what is found, how soon, and what is no change."""
 
 from dataclasses import replace
+from math import exp
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_a_shift_of_five_percent_is_found_in_ten_periods(kind, quantity, share):
         found.append(changes[0][0] - 59 if changes else 1000)
     # At 2 % some take longer: `wattune bench change` counts how many.
     assert sum(one <= 10 for one in found) >= 18
-    assert min(found) >= 3
+    assert np.median(found) <= 6
 
 
 def test_what_changed_is_named_with_its_size():
@@ -75,9 +76,9 @@ def test_two_quantities_may_change_at_once():
 
 
 def test_utilisation_changes_by_points():
-    _, ((_, change), *_) = play([*steady(30), *steady(10, start_s=30, util=0.0)])
+    _, ((_, change), *_) = play([*steady(30), *steady(10, start_s=30, util=0.2)])
     assert change.what == ("util",)
-    assert change.words.startswith("util -90.0 points since 31.0 s")
+    assert change.words.startswith("util -70.0 points since 31.0 s")
 
 
 def test_it_learns_again_after_a_change_and_knows_an_earlier_stretch():
@@ -89,7 +90,7 @@ def test_it_learns_again_after_a_change_and_knows_an_earlier_stretch():
         *steady(60, start_s=180, power_w=240.0),
     ]
     watch, changes = play(looks)
-    assert [place for place, _ in changes] == [62, 122, 182]
+    assert [place for place, _ in changes] == [64, 124, 184]
     assert [change.back_to_s for _, change in changes] == [None, 1.0, None]
     assert "as it was from 1.0 s on" in changes[1][1].words
     assert watch.levels["power"] == pytest.approx(240.0)
@@ -139,10 +140,71 @@ def test_a_temperature_that_makes_no_sense_explains_nothing():
     assert play(odd)[1] == []
 
 
-def test_a_stall_of_two_periods_is_no_change():
-    stall = [Look(time_s=50.0 + n, period_s=5.0, power_w=90.0, util=0.0) for n in range(2)]
+@pytest.mark.parametrize("util", [0.0, 0.3, None])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_stall_of_three_periods_is_no_change(count, util):
+    stall = [Look(time_s=50.0 + n, period_s=5.0, power_w=90.0, util=util) for n in range(count)]
     _, changes = play([*steady(50), *stall, *steady(50, start_s=60)])
     assert changes == []
+
+
+def test_heavy_tails_are_no_change_and_hide_none():
+    tails = Kind("tails", 0.02, heavy=True)
+    alarms = [play(looks_of(stream(tails, 10_000, np.random.default_rng(seed))))[1] for seed in range(20, 23)]
+    assert sum(map(len, alarms)) <= 1  # of 30,000 periods
+    found = []
+    for seed in range(40):
+        played = stream(tails, 110, np.random.default_rng(seed)).shifted(90, "power", -0.05)
+        _, changes = play(looks_of(played))
+        found.append(bool(changes) and changes[0][0] < 100)
+    assert sum(found) >= 38
+
+
+def bursts(*, work=20, pause=10, count=20, edge=0.45):
+    """A program that works and pauses by turns, in looks of a second; work begins and ends in the middle of one."""
+    looks = []
+    for n in range(count * (work + pause)):
+        place = n % (work + pause)
+        share = 1.0 if place < work - 1 else edge if place in (work - 1, work + pause - 1) else 0.0
+        looks.append(Look(time_s=float(n), power_w=80 + 220 * share, util=0.9 * share))
+    return looks
+
+
+@pytest.mark.parametrize(("work", "pause"), [(20, 3), (20, 10), (60, 30), (30, 120)])
+def test_a_pause_is_no_change_nor_is_work_after_it(work, pause):
+    watch, changes = play(bursts(work=work, pause=pause))
+    assert changes == []
+    assert watch.levels["power"] == pytest.approx(300.0, rel=0.02)
+
+
+def test_a_change_is_found_through_pauses():
+    slower = [replace(look, time_s=600.0 + look.time_s, power_w=0.8 * look.power_w) for look in bursts(count=2)]
+    _, ((_, change), *_) = play([*bursts(), *slower])
+    # The last look before the pause, in which work ended, counts with it.
+    assert 589.0 <= change.since_s <= 601.0
+    assert change.shifts["power"].change == pytest.approx(-0.2, abs=0.02)
+    assert change.looks <= 10
+
+
+def test_after_an_evaluation_the_training_is_known_again():
+    rng = np.random.default_rng(12)
+
+    def block(count, period_s, power_w):
+        return [
+            (period_s * exp(0.015 * rng.standard_normal()), power_w * exp(0.015 * rng.standard_normal()))
+            for _ in range(count)
+        ]
+
+    values = [pair for _ in range(5) for pair in (*block(150, 1.0, 300.0), *block(30, 0.4, 210.0))]
+    times_s = np.cumsum([period_s for period_s, _ in values])
+    looks = [
+        Look(time_s=float(time_s), period_s=period_s, power_w=power_w)
+        for time_s, (period_s, power_w) in zip(times_s, values, strict=True)
+    ]
+    _, changes = play(looks)
+    assert len(changes) == 9
+    assert all(change.what == ("period", "power") for _, change in changes)
+    assert sum(change.back_to_s is not None for _, change in changes[2:]) >= 6
 
 
 def test_a_watch_that_goes_on_forgets_what_spoke_against_it():
@@ -186,6 +248,13 @@ def test_thresholds_keep_what_they_promise(noise):
     assert limit.wait <= 10.1
     assert limit.values_per_alarm >= 60_000
     assert limit.shift == pytest.approx(max(0.05, 1.6 * noise))
+
+
+def test_a_sum_of_few_values_is_no_change_however_large():
+    limit = threshold(0.02)
+    assert not limit.passed(100 * limit.alarm, 4)
+    assert limit.passed(1.01 * limit.alarm, 5)
+    assert not limit.passed(0.99 * limit.alarm, 50)
 
 
 @pytest.mark.parametrize(("slack", "alarm"), [(0.5, 3.0), (0.5, 4.0), (1.0, 2.0)])
