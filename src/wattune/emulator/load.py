@@ -31,13 +31,18 @@ def fitted(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, .
     return [table.merged(starts) for table in found]
 
 
-def pack(tables: Sequence[LoadTable]) -> tuple[Floats, Floats, Floats, Floats]:
-    """Durations, powers, core and memory use of all tables, each as one array, one table after another."""
+def pack(tables: Sequence[LoadTable]) -> tuple[Floats, ...]:
+    """Durations, powers, use of core, memory, tensor and plain units of all tables, each as one array.
+
+    One table after another; units whose use is not told are not used.
+    """
     return (
         _joined(table.duration_s for table in tables),
         _joined(table.power_w for table in tables),
         _joined(table.sm_util for table in tables),
         _joined(table.mem_util for table in tables),
+        _joined(_or_none(table.tensor_util, table) for table in tables),
+        _joined(_or_none(table.fp32_util, table) for table in tables),
     )
 
 
@@ -45,6 +50,10 @@ def limited_w(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int
     """What power limits act on, at every clock, one table after another in the order of the GPU's memory clocks."""
     by_mem = {table.mem_mhz: table for table in tables}
     return _joined(by_mem[mem_mhz].limited_power_w for mem_mhz, _ in clocks)
+
+
+def _or_none(util: Floats | None, table: LoadTable) -> Floats:
+    return np.zeros_like(table.duration_s) if util is None else util
 
 
 def _joined(arrays: Iterable[Floats]) -> Floats:

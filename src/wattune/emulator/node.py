@@ -25,6 +25,7 @@ NODE_VARIABLE = "WATTUNE_NODE"
 NOBODY = 0
 """In place of a process number: a load that no process shows up for."""
 _NEVER_NS = (1 << 63) - 1
+_IGNORED = -1
 _SLICE_S = 0.02
 
 
@@ -194,6 +195,14 @@ class Node:
     def fail(self, index: int, code: int) -> None:
         """Nothing; every call on the GPU gives this NVML error code, and 0 mends it."""
         self._c.wattuneFault(self._handle, self._device(index), code, _NEVER_NS)
+
+    def refuse(self, index: int, code: int) -> None:
+        """Nothing; every change on the GPU gives this NVML error code and does nothing, and 0 mends it."""
+        self._c.wattuneRefuse(self._handle, self._device(index), code)
+
+    def ignore(self, index: int) -> None:
+        """Nothing; clocks that are asked for are taken and never come into force, until `refuse(index, 0)`."""
+        self._c.wattuneRefuse(self._handle, self._device(index), _IGNORED)
 
     def calls(self) -> dict[str, int]:
         """How often each NVML function was called, by all processes; those never called are left out."""

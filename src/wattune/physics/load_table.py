@@ -33,12 +33,18 @@ class LoadTable:
     """(phases,): share of the phase in which a kernel runs, 0 to 1."""
     mem_util: Floats
     """(phases, clocks): share of the memory bandwidth in use, 0 to 1."""
+    tensor_util: Floats | None = None
+    """(phases, clocks): share of what the tensor units can do, 0 to 1; None where counters are not asked for."""
+    fp32_util: Floats | None = None
+    """(phases, clocks): the same of the plain arithmetic units."""
 
     def __post_init__(self) -> None:
         shape = self.duration_s.shape
         if len(shape) != 2 or shape[0] == 0 or shape[1] != len(self.sm_mhz):
             raise ValueError(f"load {self.name!r}: durations of shape {shape} for {len(self.sm_mhz)} clocks")
-        if self.power_w.shape != shape or self.mem_util.shape != shape or self.sm_util.shape != shape[:1]:
+        pipes = [table for table in (self.tensor_util, self.fp32_util) if table is not None]
+        wide = (self.power_w, self.mem_util, *pipes)
+        if any(table.shape != shape for table in wide) or self.sm_util.shape != shape[:1]:
             raise ValueError(f"load {self.name!r}: its tables differ in shape")
         if not (np.all(self.duration_s > 0) and np.all(self.power_w > 0)):
             raise ValueError(f"load {self.name!r}: durations and powers are positive")
@@ -91,7 +97,13 @@ class LoadTable:
         middle_s = self.duration_s[:, -1]
         duration_s = np.add.reduceat(self.duration_s, starts, axis=0)
         energy_j = np.add.reduceat(self.duration_s * self.power_w, starts, axis=0)
-        mem_s = np.add.reduceat(self.duration_s * self.mem_util, starts, axis=0)
+
+        def mean(util: Floats | None) -> Floats | None:
+            used_s = None if util is None else np.add.reduceat(self.duration_s * util, starts, axis=0)
+            return None if used_s is None else np.asarray(used_s / duration_s)
+
+        mem_util = mean(self.mem_util)
+        assert mem_util is not None
         busy_s = np.add.reduceat(middle_s * self.sm_util, starts)
         return LoadTable(
             name=self.name,
@@ -100,5 +112,7 @@ class LoadTable:
             duration_s=duration_s,
             power_w=energy_j / duration_s,
             sm_util=busy_s / duration_s[:, -1],
-            mem_util=mem_s / duration_s,
+            mem_util=mem_util,
+            tensor_util=mean(self.tensor_util),
+            fp32_util=mean(self.fp32_util),
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattune.core.errors import InputError
-from wattune.core.workload import Phase, Workload
+from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
 from wattune.physics.load_table import LoadTable
@@ -33,6 +33,8 @@ class _Rows:
     power_w: Floats
     mem_util: Floats
     sm_util: Floats
+    tensor_util: Floats
+    fp32_util: Floats
 
 
 def tabulate(model: GpuModel, workload: Workload, *, temperature_c: float | None = None) -> tuple[LoadTable, ...]:
@@ -56,6 +58,8 @@ def _tabulate(
         power_w=rows.power_w + model.leak_w(sm_mhz, warm_c),
         sm_util=rows.sm_util,
         mem_util=rows.mem_util,
+        tensor_util=rows.tensor_util,
+        fp32_util=rows.fp32_util,
     )
 
 
@@ -83,12 +87,22 @@ def _work(model: GpuModel, phases: Sequence[Phase], sm_mhz: Floats, mem_mhz: int
     power_w = model.awake_w(sm_mhz, mem_mhz) + kernel_w(model, phases, sm_mhz, times=times)
     full_bytes_per_s = model.memory.bandwidth_bytes_per_s * mem_mhz / model.default_mem_mhz
     bytes_per_s = column(phase.dram_bytes for phase in phases) / times.duration_s
-    return _Rows(times.duration_s, power_w, np.minimum(bytes_per_s / full_bytes_per_s, 1.0), np.ones(len(phases)))
+    used = times.compute_s / times.duration_s
+    plain = column(float(model.unit(phase.pipe).pipe is Pipe.FP32) for phase in phases)
+    return _Rows(
+        times.duration_s,
+        power_w,
+        np.minimum(bytes_per_s / full_bytes_per_s, 1.0),
+        np.ones(len(phases)),
+        used * (1.0 - plain),
+        used * plain,
+    )
 
 
 def _waits(model: GpuModel, duration_s: Floats, sm_mhz: Floats, mem_mhz: int) -> _Rows:
     power_w = np.broadcast_to(model.awake_w(sm_mhz, mem_mhz), duration_s.shape)
-    return _Rows(duration_s, power_w, np.zeros_like(duration_s), np.zeros(len(duration_s)))
+    nothing = np.zeros_like(duration_s)
+    return _Rows(duration_s, power_w, nothing, np.zeros(len(duration_s)), nothing, nothing)
 
 
 def _order(workload: Workload, working: Sequence[Phase], waiting: Sequence[Phase]) -> list[int]:
@@ -109,4 +123,6 @@ def _joined(first: _Rows, second: _Rows, order: list[int]) -> _Rows:
         np.concatenate([first.power_w, second.power_w])[order],
         np.concatenate([first.mem_util, second.mem_util])[order],
         np.concatenate([first.sm_util, second.sm_util])[order],
+        np.concatenate([first.tensor_util, second.tensor_util])[order],
+        np.concatenate([first.fp32_util, second.fp32_util])[order],
     )

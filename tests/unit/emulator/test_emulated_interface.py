@@ -25,6 +25,8 @@ STRUCTURES = {
     "temperature_v1": pynvml.c_nvmlTemperature_v1_t,
     "power_value_v2": pynvml.c_nvmlPowerValue_v2_t,
     "c2c_mode": pynvml.c_nvmlC2cModeInfo_v1_t,
+    "gpm_support": pynvml.c_nvmlGpmSupport_t,
+    "gpm_metric": pynvml.c_nvmlGpmMetric_t,
 }
 
 

@@ -112,6 +112,24 @@ struct power_value_v2 {
     unsigned int version, scope, milliwatts;
 };
 
+struct gpm_support {
+    unsigned int version, is_supported;
+};
+
+struct gpm_metric {
+    unsigned int metric;
+    ret_t status;
+    double value;
+    const char *short_name, *long_name, *unit;
+};
+
+/* As long as the caller's list: nvidia-ml-py reserves room for every metric that it knows. */
+struct gpm_metrics {
+    unsigned int version, count;
+    struct gpm_sample *first, *second;
+    struct gpm_metric metric[];
+};
+
 struct c2c_mode {
     unsigned int enabled;
 };

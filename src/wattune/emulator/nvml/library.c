@@ -129,6 +129,8 @@ ret_t call_change(struct call *call, enum function function, handle_t handle, in
     uint32_t privilege = call->node->privilege;
     if (privilege == PRIVILEGE_DENIED || (privilege == PRIVILEGE_EUID && geteuid() != 0))
         return NO_PERMISSION;
+    if (call->device->refusal > 0)
+        return call->device->refusal;
     node_lock(call->node);
     call->now_ns = node_now(call->node);
     switching_settle(call->device, call->now_ns);

@@ -75,6 +75,8 @@ static struct totals played(const struct load *load, const struct totals *end, d
         .energy_j = at.whole * all->energy_j + between(from->energy_j, to->energy_j, at.part),
         .busy_s = at.whole * all->busy_s + between(from->busy_s, to->busy_s, at.part),
         .mem_busy_s = at.whole * all->mem_busy_s + between(from->mem_busy_s, to->mem_busy_s, at.part),
+        .tensor_s = at.whole * all->tensor_s + between(from->tensor_s, to->tensor_s, at.part),
+        .fp32_s = at.whole * all->fp32_s + between(from->fp32_s, to->fp32_s, at.part),
     };
 }
 
@@ -85,6 +87,8 @@ static struct totals plus(struct totals a, struct totals b, double sign)
         .energy_j = a.energy_j + sign * b.energy_j,
         .busy_s = a.busy_s + sign * b.busy_s,
         .mem_busy_s = a.mem_busy_s + sign * b.mem_busy_s,
+        .tensor_s = a.tensor_s + sign * b.tensor_s,
+        .fp32_s = a.fp32_s + sign * b.fp32_s,
     };
 }
 
@@ -108,7 +112,14 @@ static struct totals spent(const struct device *device, uint64_t number, double 
     const struct segment *next = segment_number(device, number + 1);
     struct totals whole = plus(next->at_start, segment->at_start, -1);
     double part = whole.time_s > 0 ? time_s / whole.time_s : 0;
-    return (struct totals){time_s, whole.energy_j * part, whole.busy_s * part, whole.mem_busy_s * part};
+    return (struct totals){
+        .time_s = time_s,
+        .energy_j = whole.energy_j * part,
+        .busy_s = whole.busy_s * part,
+        .mem_busy_s = whole.mem_busy_s * part,
+        .tensor_s = whole.tensor_s * part,
+        .fp32_s = whole.fp32_s * part,
+    };
 }
 
 static uint64_t oldest_number(const struct device *device)

@@ -5,34 +5,42 @@
 #include <signal.h>
 #include <string.h>
 
-/* One memory clock of a load; tables are (phases, columns), one phase after another. */
-static void fill_row(struct load *load, uint32_t row, uint32_t columns, const double *duration_s,
-                     const double *power_w, const double *sm_util, const double *mem_util)
+/* What a load takes and uses: (phases, columns) each, one phase after another; sm_util is (phases). */
+struct tables {
+    const double *duration_s, *power_w, *sm_util, *mem_util, *tensor_util, *fp32_util;
+};
+
+/* One memory clock of a load. */
+static void fill_row(struct load *load, uint32_t row, uint32_t columns, const struct tables *tables)
 {
     for (uint32_t column = 0; column < columns; column++) {
         struct totals *end = load->end[row][column];
         end[0] = (struct totals){0};
         for (uint32_t phase = 0; phase < load->phases; phase++) {
             size_t at = (size_t)phase * columns + column;
-            end[phase + 1].time_s = end[phase].time_s + duration_s[at];
-            end[phase + 1].energy_j = end[phase].energy_j + duration_s[at] * power_w[at];
-            end[phase + 1].busy_s = end[phase].busy_s + duration_s[at] * sm_util[phase];
-            end[phase + 1].mem_busy_s = end[phase].mem_busy_s + duration_s[at] * mem_util[at];
+            double time_s = tables->duration_s[at];
+            end[phase + 1].time_s = end[phase].time_s + time_s;
+            end[phase + 1].energy_j = end[phase].energy_j + time_s * tables->power_w[at];
+            end[phase + 1].busy_s = end[phase].busy_s + time_s * tables->sm_util[phase];
+            end[phase + 1].mem_busy_s = end[phase].mem_busy_s + time_s * tables->mem_util[at];
+            end[phase + 1].tensor_s = end[phase].tensor_s + time_s * tables->tensor_util[at];
+            end[phase + 1].fp32_s = end[phase].fp32_s + time_s * tables->fp32_util[at];
         }
     }
 }
 
 /* All rows of a load, whose tables follow one another. */
-static void fill_load(struct load *load, const struct device *device, const double *duration_s, const double *power_w,
-                      const double *sm_util, const double *mem_util)
+static void fill_load(struct load *load, const struct device *device, struct tables tables)
 {
     for (uint32_t row = 0; row < device->rows; row++) {
         size_t size = (size_t)load->phases * device->row[row].columns;
-        fill_row(load, row, device->row[row].columns, duration_s, power_w, sm_util, mem_util);
-        duration_s += size;
-        power_w += size;
-        mem_util += size;
-        sm_util += load->phases;
+        fill_row(load, row, device->row[row].columns, &tables);
+        tables.duration_s += size;
+        tables.power_w += size;
+        tables.sm_util += load->phases;
+        tables.mem_util += size;
+        tables.tensor_util += size;
+        tables.fp32_util += size;
     }
     const struct totals *fastest = load->end[0][device->row[0].columns - 1];
     for (uint32_t phase = 0; phase <= load->phases; phase++)
@@ -49,7 +57,8 @@ static int64_t settled(struct node *node, struct device *device)
 
 /* Plays a load from now on, from the beginning of an iteration. */
 EXPORT int wattunePlay(struct node *node, unsigned int index, unsigned int phases, const double *duration_s,
-                       const double *power_w, const double *sm_util, const double *mem_util, const double *limited_w)
+                       const double *power_w, const double *sm_util, const double *mem_util, const double *tensor_util,
+                       const double *fp32_util, const double *limited_w)
 {
     struct device *device = &node->device[index];
     if (phases == 0 || phases > MAX_PHASES)
@@ -60,7 +69,7 @@ EXPORT int wattunePlay(struct node *node, unsigned int index, unsigned int phase
     struct load *load = &device->load[slot];
     load->generation = 0; /* nobody may look into it until it is whole */
     load->phases = phases;
-    fill_load(load, device, duration_s, power_w, sm_util, mem_util);
+    fill_load(load, device, (struct tables){duration_s, power_w, sm_util, mem_util, tensor_util, fp32_util});
     for (uint32_t row = 0; row < device->rows; limited_w += device->row[row++].columns)
         memcpy(load->limited_w[row], limited_w, device->row[row].columns * sizeof *limited_w);
     load->generation = device->load[device->slot].generation + 1;

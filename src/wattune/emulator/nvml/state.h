@@ -26,10 +26,11 @@ enum {
 };
 
 #define NODE_MAGIC 0x65646f6e74746177ULL /* "wattnode" */
-#define NODE_VERSION 3u
+#define NODE_VERSION 4u
 #define NEVER INT64_MAX
 
 enum mode { MODE_IDLE, MODE_CONTEXT, MODE_LOAD };
+enum refusal { CHANGES_IGNORED = -1 }; /* answered as if done; an NVML error above 0 is answered, and nothing done */
 enum privilege { PRIVILEGE_DENIED, PRIVILEGE_GRANTED, PRIVILEGE_EUID };
 
 /* What has been spent since the beginning of an iteration, or of the node. */
@@ -38,6 +39,8 @@ struct totals {
     double energy_j;
     double busy_s;     /* time in which kernels ran */
     double mem_busy_s; /* time in which the memory was busy */
+    double tensor_s;   /* what the tensor units did, in time at their full rate */
+    double fp32_s;     /* the same of the plain units */
 };
 
 /* One iteration at every clock: the totals at the end of each phase, the first entry being all zero. */
@@ -102,7 +105,7 @@ struct device {
     double power_limit_w;
     uint32_t lock_min_mhz, lock_max_mhz, lock_mem_min_mhz, lock_mem_max_mhz, app_sm_mhz, app_mem_mhz;
     uint32_t persistence;
-    int32_t fault;
+    int32_t fault, refusal; /* what every call answers, and what every change does; 0 where nothing is wrong */
     int64_t lost_ns;
 
     /* what of that is in force, and when the rest will be */

@@ -46,6 +46,8 @@ static void take_over(struct device *device, int64_t time_ns)
 /* A change of the controls, made now. */
 void switching_ask(struct device *device, int64_t now_ns)
 {
+    if (device->refusal == CHANGES_IGNORED)
+        return;
     struct clocks wanted = asked(device);
     double seconds = is_same(&wanted, &device->held) ? 0 : delay_s(device, &device->held, &wanted);
     if (seconds <= 0) {

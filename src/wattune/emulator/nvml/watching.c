@@ -25,6 +25,14 @@ EXPORT void wattuneFault(struct node *node, unsigned int device, int code, int64
     node_unlock(node);
 }
 
+/* Lets every change on a GPU fail with an error, or be ignored. */
+EXPORT void wattuneRefuse(struct node *node, unsigned int device, int refusal)
+{
+    node_lock(node);
+    node->device[device].refusal = refusal;
+    node_unlock(node);
+}
+
 static const struct {
     const char *name;
     char kind;
@@ -79,6 +87,7 @@ EXPORT size_t wattuneSizeOf(const char *name)
         SIZE(field_value),  SIZE(sample),     SIZE(pci_info_v2),    SIZE(pci_info_v3),    SIZE(pci_info_ext),
         SIZE(memory),       SIZE(memory_v2),  SIZE(utilization),    SIZE(process_v1),     SIZE(process_v2),
         SIZE(c2c_mode),     SIZE(process_utilization), SIZE(violation_time), SIZE(temperature_v1), SIZE(power_value_v2),
+        SIZE(gpm_support),  SIZE(gpm_metric),
     };
     for (size_t index = 0; index < sizeof SIZES / sizeof *SIZES; index++)
         if (!strcmp(SIZES[index].name, name))

@@ -8,6 +8,11 @@ import pytest
 from emulated import plain_gpu
 from wattune.core.errors import DeviceLost, DeviceNotFound
 from wattune.devices.nvml import gpm
+from wattune.devices.open import Surroundings, open_gpu
+from wattune.emulator.emulated_gpu import EmulatedGpu
+from wattune.physics.catalog import load_model
+from wattune.physics.spend import tabulate
+from wattune.workloads.catalog import make_workload
 
 
 class FakeGpm:
@@ -106,10 +111,35 @@ def test_a_gpu_that_is_lost_midway_is_an_error_of_ours(monkeypatch):
     assert fake.freed == 2
 
 
-def test_the_emulated_library_has_none(emulated_node):
+def test_an_emulated_part_before_hopper_has_none(emulated_node):
     gpu = plain_gpu()
     emulated_node(gpu)
     with gpm.opened_counters(gpu.spec.uuid) as reader:
         assert reader is None
     with pytest.raises(DeviceNotFound), gpm.opened_counters("GPU-unknown"):
         pass
+
+
+def test_an_emulated_hopper_tells_what_its_load_does(emulated_node):
+    model, workload = load_model("h100"), make_workload("bert-base")
+    node = emulated_node("h100")
+    tables = tabulate(model, workload)
+    node.play(0, tables)
+    with gpm.opened_counters(EmulatedGpu.of(model, 0).spec.uuid) as reader:
+        assert reader.read() is None
+        node.advance(20.0)
+        found = reader.read()
+    table, seconds = tables[0], tables[0].duration_s
+    clock = table.sm_mhz.index(node_clock(node))
+    share = seconds[:, clock] / seconds[:, clock].sum()
+    assert set(found) == {"sm", "tensor", "dram", "fp32"}
+    assert found["tensor"] == pytest.approx(share @ table.tensor_util[:, clock], abs=0.01)
+    assert found["fp32"] == pytest.approx(share @ table.fp32_util[:, clock], abs=0.01)
+    assert found["dram"] == pytest.approx(share @ table.mem_util[:, clock], abs=0.01)
+    assert found["tensor"] > found["fp32"] > 0
+
+
+def node_clock(node):
+    """The core clock that holds on the only GPU of a node."""
+    with open_gpu("nvml:0", Surroundings(node.path.parent, None)) as gpu:
+        return gpu.read().sm_mhz
