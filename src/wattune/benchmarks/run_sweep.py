@@ -1,7 +1,8 @@
 """A recorded sweep that stands for the GPU: only what was measured may be set, and every window has noise.
 
-A window is one evaluation, however long it lasts: its time and its energy are those of the table, each times 1 plus
-noise. What is judged is the setting that is held in the end, by the table itself.
+A window is one look, however long it lasts: its time and its energy are those of the table, each times 1 plus noise.
+What is judged is the setting that is held in the end, by the table itself. An evaluation is a setting other than the
+reference that was ever set, for however many windows and whatever for; looks count every window that was not held.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class SweepRun:
             settling=Measurement(0.0, 0.0),
             pace_s=pace_s,
             pace_error_s=error * pace_s,
+            counted=True,
         )
 
 
@@ -119,6 +121,14 @@ class SweepOutcome:
     settled: Setting
     """Held first."""
     evaluations: int
+    """Settings other than the reference that were set."""
+    looks: int
+    """Windows at such settings that were tried and not held."""
+    baselines: int
+    """Windows at the reference, for comparison."""
+    run_saving: float
+    """Energy saved over the whole run, all looks included, as a share."""
+    run_slowdown: float
     changes: int
 
 
@@ -135,4 +145,15 @@ def play_sweep(sweep: Sweep, *, slowdown: float, noise: float, seed: int) -> Swe
     outcome: Outcome = play(policy, SweepRun(sweep, noise=noise, seed=seed), passes=1000.0)
     held = [window.setting for window in outcome.windows if window.purpose is Purpose.HOLD]
     held = held or [sweep.reference]
-    return SweepOutcome(held[-1], held[0], outcome.evaluations, sum(a != b for a, b in pairwise(held)))
+    purposes = [window.purpose for window in outcome.windows]
+    default = sweep.costs[sweep.reference] / sweep.costs[sweep.reference].time_s
+    return SweepOutcome(
+        chosen=held[-1],
+        settled=held[0],
+        evaluations=len({window.setting for window in outcome.windows} - {sweep.reference}),
+        looks=purposes.count(Purpose.TRIAL),
+        baselines=purposes.count(Purpose.BASELINE),
+        run_saving=1.0 - outcome.cost.energy_j / (RUN_S * default.energy_j),
+        run_slowdown=outcome.cost.time_s / RUN_S - 1.0,
+        changes=sum(a != b for a, b in pairwise(held)),
+    )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
+from wattune.benchmarks.run_bound import provable_saving
 from wattune.benchmarks.run_case import one_thread_each
 from wattune.benchmarks.run_policies import DEFAULT, ORACLE, OURS
 from wattune.benchmarks.run_sweep import Sweep, play_sweep, sweeps_of
@@ -52,12 +53,13 @@ def bench_table(asked: TableBench, *, on_step: Callable[[str, int, int], None] |
         simulated=True,
         rows=tuple(rows),
         goals=tuple(_goals([row for row in rows if row["policy"] == OURS])),
-        notes=_notes(asked, sweeps),
+        notes=_notes(asked, sweeps, rows),
         figures={
             "table": asked.table.name,
             "promise_percent": 100 * asked.slowdown,
             "noise_percent": 100 * asked.noise,
             "policies": [_mean_row(name, rows) for name in POLICIES],
+            "provable_points": fmean(row["oracle_saving_percent"] - row["provable_saving_percent"] for row in rows),
         },
     )
 
@@ -97,7 +99,15 @@ def _rows(sweep: Sweep, asked: TableBench, seed: int) -> list[Row]:
         _row(sweep, asked, seed, policy=OURS, chosen=ours.chosen, evaluations=ours.evaluations),
         _row(sweep, asked, seed, policy=ORACLE, chosen=sweep.oracle(asked.slowdown), evaluations=0),
     ]
-    found[2] = {**found[2], "changes": ours.changes, "settled": str(ours.settled)}
+    found[2] = {
+        **found[2],
+        "looks": ours.looks,
+        "baselines": ours.baselines,
+        "run_saving_percent": 100 * ours.run_saving,
+        "run_slowdown_percent": 100 * ours.run_slowdown,
+        "changes": ours.changes,
+        "settled": str(ours.settled),
+    }
     return found
 
 
@@ -111,9 +121,14 @@ def _row(
         "seed": seed,
         "saving_percent": 100 * sweep.saving(chosen),
         "oracle_saving_percent": 100 * sweep.saving(sweep.oracle(asked.slowdown)),
+        "provable_saving_percent": 100 * provable_saving(sweep, slowdown=asked.slowdown, noise=asked.noise),
         "slowdown_percent": 100 * slower,
         "promise_kept": slower <= asked.slowdown + 1e-12,
         "evaluations": evaluations,
+        "looks": evaluations,
+        "baselines": min(evaluations, 1),
+        "run_saving_percent": 100 * sweep.saving(chosen),
+        "run_slowdown_percent": 100 * slower,
         "settings": len(sweep.costs),
         "held": str(chosen),
         "changes": 0,
@@ -145,6 +160,8 @@ def _mean_row(name: str, rows: Sequence[Row]) -> dict[str, Any]:
         "slowdown_most_percent": max(row["slowdown_percent"] for row in own),
         "promise_kept_percent": 100 * fmean(row["promise_kept"] for row in own),
         "evaluations": fmean(row["evaluations"] for row in own),
+        "looks": fmean(row["looks"] for row in own),
+        "run_saving_percent": fmean(row["run_saving_percent"] for row in own),
     }
 
 
@@ -153,14 +170,22 @@ def _goals(ours: Sequence[Row]) -> list[Goal]:
     return [
         at_most("points of saving from the oracle's", points, 1.0),
         at_least("seeds that keep the promise", 100 * fmean(row["promise_kept"] for row in ours), 95.0, unit=" %"),
-        at_most("gears evaluated, at most", max(row["evaluations"] for row in ours), 6),
+        at_most("settings evaluated, at most", max(row["evaluations"] for row in ours), 6),
     ]
 
 
-def _notes(asked: TableBench, sweeps: Sequence[Sweep]) -> tuple[str, ...]:
+def _notes(asked: TableBench, sweeps: Sequence[Sweep], rows: Sequence[Row]) -> tuple[str, ...]:
+    ours = [row for row in rows if row["policy"] == OURS]
+    points = fmean(row["oracle_saving_percent"] - row["provable_saving_percent"] for row in ours)
+    spent = fmean(row["oracle_saving_percent"] - row["run_saving_percent"] for row in ours)
     notes = [
         f"played from {asked.table.name}: only recorded settings are set; every window, trial or held, is off by "
-        f"{100 * asked.noise:g} % in time and in energy; the setting held in the end is judged by the table."
+        f"{100 * asked.noise:g} % in time and in energy; the setting held in the end is judged by the table.",
+        f"a setting counts as evaluated once, however often it is looked at: {fmean(row['looks'] for row in ours):.0f} "
+        f"looks at trials and {fmean(row['baselines'] for row in ours):.0f} at the reference in a run, on average. "
+        f"Over the whole hour, with all looks, the saving is {spent:.1f} points from the oracle's.",
+        f"with as many looks as an hour has, a policy that knew what every setting saves could prove all but "
+        f"{points:.2f} points of the oracle's saving.",
     ]
     without = sum(sweep.reference != DRIVER_DEFAULT for sweep in sweeps)
     if without:

@@ -61,12 +61,17 @@ class Window:
     """None where the program showed no progress that could be measured."""
     pace_error_s: float | None = None
     """Half-width of the 95 % interval."""
+    counted: bool = False
+    """Whether the units of the pace were counted, so that no multiple of one can have been taken for it."""
     held: bool = True
     """Whether the clocks that were read back were those asked for, or lower for a reason that the GPU names."""
     sm_mhz: float | None = None
     """Mean core clock that was read; under a power limit lower than what was asked for."""
     sm_util: float | None = None
     mem_util: float | None = None
+    sm_util_error: float | None = None
+    """Half-width of the 95 % interval, by how much it varied meanwhile; None where that is not known."""
+    mem_util_error: float | None = None
     features: Mapping[str, float] = field(default_factory=dict)
     """Counters, where something reads them: tensor, fp32, dram, sm; each 0 to 1."""
     changed: bool = False

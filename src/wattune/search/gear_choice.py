@@ -20,6 +20,7 @@ from wattune.core.objective import Deadline, Objective, PowerBudget
 from wattune.search.cost_values import values
 from wattune.search.gear_bank import Floats, Gear
 from wattune.search.gear_belief import Belief
+from wattune.search.gear_evidence import LEAST_POWER
 from wattune.search.run_account import Account
 
 _NOTHING = 1e-6
@@ -29,12 +30,9 @@ HOPE = 0.7
 CURIOUS = 0.7
 """Standard deviations of its power by which a gear is thought better than expected, so that it gets looked at."""
 
-FRESH = 6
-"""Windows until when a gear needs only half the standard deviations to be held: to hold it is how it gets known, and
-the whole run keeps the promise meanwhile."""
-
-TRIAL_S = 40.0
-"""A trial may be as slow as what passed before pays for, if it takes this long."""
+TRIAL_S, PAID = 40.0, 1.65
+"""A trial may be as slow as what passed before surely pays for, if it takes this long: at 95 %, since a program may end
+right after it."""
 
 _WAY_EXPONENT = 1.05
 """A clock that is lower by some share makes nothing slower by more than about that share, at the same memory clock."""
@@ -50,14 +48,22 @@ class Choice:
     """(gears,): σ"""
     worth: Floats
     """(gears,): v"""
+    worth_doubt: Floats
+    """(gears,): standard deviation of v, as far as looks can lessen it"""
+    limit: float
+    """The most that D may be."""
     allowed: NDArray[np.bool_]
     """(gears,): sure to keep the promise."""
+    paid: NDArray[np.bool_]
+    """(gears,): what passed before pays for a trial."""
     guess: int | None
     """The best that is more likely than not to keep it."""
     safe: int | None
     """The best that is sure to keep it; None is the baseline."""
     hope: int | None
     """The best that would keep it if things turned out a little better than expected."""
+    beat: float = 0.0
+    """What v must be below to be chosen: the baseline's, or anything where the baseline itself is not allowed."""
 
     @property
     def lost(self) -> float:
@@ -67,6 +73,10 @@ class Choice:
     def value(self, place: int | None) -> float:
         """v; nothing for the baseline."""
         return 0.0 if place is None else float(self.worth[place])
+
+    def best(self, eligible: NDArray[np.bool_]) -> int | None:
+        """The place of least v among some; None where none of them is better than the baseline."""
+        return _least(self.worth, eligible, beat=self.beat)
 
     def words(self, place: int | None) -> str:
         """What is expected of a gear."""
@@ -87,6 +97,7 @@ def choose(
     sure: float,
     held_sure: float,
     watts: float,
+    most_gears: int | None = None,
     default_s: float | None = None,
 ) -> Choice:
     """The choice among gears, which are the first of the belief."""
@@ -99,20 +110,31 @@ def choose(
     bound = _physical(gears, base)
     limit = _limit(objective, default_s)
     share = ahead_s / (book.total_s + ahead_s)
-    most = np.minimum(total + sure * spread, total - share * slower + share * bound)
+    # What physics bounds is what comes; what has passed is known as well as it is.
+    past = total - share * slower + sure * _past_spread(belief, base, book, ahead_s=ahead_s)
+    most = np.minimum(total + sure * spread, past + share * bound)
     below = np.array([gear.x is None or base.x is None or gear.x <= base.x + 1e-9 for gear in gears])
     power_ok = _within_power(objective, power[:count], base_w)
-    fresh = np.array([book.windows.get(gear, 0) < FRESH for gear in gears])
-    own = np.minimum(slower + np.where(fresh, held_sure / 2.0, held_sure) * doubt, bound)
+    # Where each gear must prove itself, looks at it count for more than what physics says of it.
+    proving = held_sure > 0.0
+    own = slower + held_sure * doubt
+    known = np.array([gear in book.windows for gear in gears])
+    own = np.where(known & proving, own, np.minimum(own, bound))
     allowed = below & (most <= limit) & (own <= limit) & power_ok
+    if most_gears is not None and len(set(book.windows) - {base}) >= most_gears:
+        allowed &= known
     soon, soon_spread = _whole(belief, base, book, slower, doubt, ahead_s=TRIAL_S)
-    paid = below & power_ok & (soon + soon_spread <= limit)
+    soon_share = TRIAL_S / (book.total_s + TRIAL_S)
+    soon_past = soon - soon_share * slower + PAID * _past_spread(belief, base, book, ahead_s=TRIAL_S)
+    paid = below & power_ok & (np.minimum(soon + PAID * soon_spread, soon_past + soon_share * bound) <= limit)
     # What is not known well may be better than it looks, and finding out costs nothing where the promise is kept.
     inviting = worth - CURIOUS * np.sqrt(belief.power_var[:count])
     beat = inf if isinstance(objective, PowerBudget) and base_w > objective.watts else 0.0
     guess = _least(inviting, paid & (total <= limit) & (slower <= limit), beat=beat)
     hope = _least(inviting, paid & (total - HOPE * spread <= limit) & (slower - HOPE * doubt <= limit), beat=beat)
-    return Choice(slower, doubt, worth, allowed, guess, _least(inviting, allowed, beat=beat), hope)
+    safe = _least(worth if proving else inviting, allowed, beat=beat)
+    worth_doubt = np.sqrt(np.maximum(belief.power_var[:count] - 2.0 * LEAST_POWER**2, 0.0))
+    return Choice(slower, doubt, worth, worth_doubt, limit, allowed, paid, guess, safe, hope, beat)
 
 
 def _whole(
@@ -124,6 +146,13 @@ def _whole(
     share = ahead_s / total_s
     spread = variance + (share * doubt) ** 2 + 2.0 * share * together[: len(slower)]
     return past + share * slower, np.sqrt(np.maximum(spread, 0.0))
+
+
+def _past_spread(belief: Belief, base: Gear, book: Account, *, ahead_s: float) -> float:
+    """The standard deviation of what has passed adds to D."""
+    total_s = book.total_s + ahead_s
+    _, variance, _ = belief.mixed(base, {gear: s / total_s for gear, s in book.seconds.items()})
+    return float(np.sqrt(max(variance, 0.0)))
 
 
 def _physical(gears: tuple[Gear, ...], base: Gear) -> Floats:

@@ -1,7 +1,8 @@
 """What windows say of a program at each gear, in the terms of `gear_bank`.
 
 Windows at one gear count together. A pace is that of some unit, and a detector may take half or twice of it for the
-unit; as physics lets no clock change the pace that far, such a pace is folded back onto the first one.
+unit; as no clock that is tried changes the pace that far, such a pace is folded back onto the first one, unless the
+units were counted.
 """
 
 from __future__ import annotations
@@ -96,14 +97,21 @@ def evidence(windows: tuple[Window, ...], scale: Scale) -> Evidence:
 def _point(windows: list[Window], first: float | None, watts: float) -> Point:
     paces = [_pace(window, first) for window in windows if window.pace_s and first is not None]
     powers = [_power(window, watts) for window in windows if window.power_w > 0]
-    waiting = [_share(1.0 - window.sm_util, LEAST_WAITING) for window in windows if window.sm_util is not None]
-    traffic = [_share(window.mem_util, _LEAST_TRAFFIC) for window in windows if window.mem_util]
+    waiting = [
+        _share(1.0 - window.sm_util, LEAST_WAITING, error=window.sm_util_error)
+        for window in windows
+        if window.sm_util is not None
+    ]
+    traffic = [
+        _share(window.mem_util, _LEAST_TRAFFIC, error=window.mem_util_error) for window in windows if window.mem_util
+    ]
     return Point(_mean(paces, LEAST_PACE / 2), _mean(powers, LEAST_POWER), _mean(waiting, SHARE), _mean(traffic, SHARE))
 
 
 def _pace(window: Window, first: float) -> Seen:
     assert window.pace_s is not None
-    value = min((log(window.pace_s * factor) for factor in _FACTORS), key=lambda each: _off(each - first))
+    factors = (1.0,) if window.counted else _FACTORS
+    value = min((log(window.pace_s * factor) for factor in factors), key=lambda each: _off(each - first))
     share = USUAL_PACE if window.pace_error_s is None else window.pace_error_s / CERTAINTY / window.pace_s
     return Seen(value, max(share, LEAST_PACE))
 
@@ -119,9 +127,9 @@ def _power(window: Window, watts: float) -> Seen:
     return Seen(log(window.power_w / watts), max(share, LEAST_POWER))
 
 
-def _share(share: float, least: float) -> Seen:
+def _share(share: float, least: float, *, error: float | None) -> Seen:
     share = max(share, least)
-    return Seen(log(share), SHARE / share)
+    return Seen(log(share), max(SHARE, (error or 0.0) / CERTAINTY) / share)
 
 
 def _mean(some: list[Seen], least: float) -> Seen | None:

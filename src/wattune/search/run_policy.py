@@ -3,12 +3,15 @@
 A baseline, then trials where the belief of `gear_belief` thinks the optimum is, each as short as its error bar allows.
 What is held is the best setting of which it is sure enough that the whole run, with all that passed until now, stays
 within the promise. Every window that is held makes the belief surer, so the guard band shrinks and the setting follows.
+
+Where each setting that is held must keep the promise by itself, as with recorded sweeps, gears are studied instead: a
+few of them are looked at as often as it takes to prove the best (`gear_study`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import exp, sqrt
 
 from scipy.special import ndtri
 
@@ -17,36 +20,48 @@ from wattune.core.objective import Objective
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.search.gear_bank import Gear
-from wattune.search.gear_belief import Belief, believe
+from wattune.search.gear_belief import believe
 from wattune.search.gear_candidates import candidates_of
-from wattune.search.gear_choice import Choice, choose
+from wattune.search.gear_choice import choose
 from wattune.search.gear_evidence import Evidence, Scale, evidence
+from wattune.search.gear_study import doubtful, study
 from wattune.search.look_length import error_by_length
-from wattune.search.run_account import Account, account
+from wattune.search.run_account import account
+from wattune.search.run_orders import (
+    BETWEEN_S,
+    LOOKS_S,
+    ahead_s,
+    baseline_order,
+    hold_order,
+    look_s,
+    short_hold_order,
+)
+from wattune.search.run_outlook import Outlook, apart, since_change, tells_more
 
-CONFIDENCE = 0.99
-"""How sure the promise must be at every decision; there are several in a run, and 99 % is promised for the run."""
+CONFIDENCE = 0.98
+"""How sure the promise must be at every decision. What is decided wrongly is left at the next look, while the run goes
+on: so more runs than that keep their promise, of which 99 % is the goal."""
 
 MOST_TRIALS, MANY_TRIALS = 3, 6
 """Trials in a run, as a rule; and where a lot more could be had."""
 _TRIAL_WORTH, _LOT = 0.02, 0.05
 """What a trial must promise beyond what is sure, as a share of the energy; and what is a lot."""
-_FIRST_S, _FIRST_MOST_S, _FIRST_PRECISION = 5.0, 20.0, 0.006
+_FIRST_S, _FIRST_MOST_S = 5.0, 20.0
 _TRIAL_S, _TRIAL_MOST_S, _TRIAL_PRECISION = 4.0, 15.0, 0.010
-_HOLD_S, _HOLD_MOST_S = 20.0, 240.0
-_HOLD_SHORT_S, _NO_BETTER = 30.0, 0.7
-"""Where longer windows are no better, and something is left to be found out, many short ones tell more."""
-_LOOKS_S = (10.0, 20.0, 40.0, 80.0)
-"""Lengths of later baselines."""
 _SAME = 3
 """Windows at one setting after which another trial there would tell little more."""
 _IN_A_ROW = 3
 """So many baselines follow each other at most."""
-_AHEAD_S, _AHEAD_SHARE = 60.0, 0.1
-"""For how long a setting is thought to be held, when it is asked whether the promise is kept at the end of that: so
-long, and this share of what has passed. By then it is looked at again."""
 _WORTH = 0.004
 """What is not worth a change of clocks, as a share of the energy."""
+_EVEN = 0.5
+"""A certainty that asks for nothing: as likely as not."""
+_STUDY_S = 120.0
+"""After so much study what is best so far is held for a while."""
+_RESERVE_S = 900.0
+"""The last gear of few is not spent before: by then some seventy looks tell where the promise ends, to about 0.3 %."""
+_LOOKS_AT_ONCE = 10.0
+"""A gear is studied where so many looks would be paid for by what it might save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,35 +73,38 @@ class CurvePolicy:
     """What may be set; None is all that the part has and that is of use."""
     baseline: Setting = DRIVER_DEFAULT
     confidence: float = CONFIDENCE
-    held_confidence: float = 0.5
-    """How sure each setting that is held must be to keep the promise by itself; the whole run keeps it anyway."""
+    held_confidence: float = _EVEN
+    """How sure each setting that is held must be to keep the promise by itself; the whole run keeps it anyway. Above
+    one half, gears are studied before they are held."""
+    most_gears: int = 6
+    """Gears that are set besides the baseline, where they are studied."""
     default_s: float | None = None
-    """How long the program would take at its baseline, where that is known: a deadline needs it."""
+    """How long the program would take at its baseline, where that is known; for a deadline."""
+    units: float | None = None
+    """How many units of its pace the program's work has, where that is known: then the baseline's pace tells what
+    `default_s` would."""
     horizon_s: float = 1800.0
     """For how long the program is thought to go on, at least: what a search may cost follows from it."""
     name: str = "wattune"
 
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
         """The order for the next window."""
-        known = _since_change(seen)
+        known = since_change(seen)
         if not any(window.purpose is Purpose.BASELINE for window in known):
-            return self._baseline(_FIRST_S, _FIRST_MOST_S, "what everything is compared with")
-        view = self._view(known, spec)
+            why = "what everything is compared with"
+            return baseline_order(self.baseline, _FIRST_S, most_s=_FIRST_MOST_S, why=why)
+        view = self._outlook(known, spec)
         if view is None:
-            return self._hold(self.baseline, known, "there is nothing to set")
+            return hold_order(self.baseline, known, why="there is nothing to set")
+        if self._studies:
+            return self._study(view, known) or self._proved(view, known)
         return self._trial(view, known) or self._held(view, known)
 
-    def _baseline(self, least_s: float, most_s: float, why: str) -> Order:
-        return Order(
-            setting=self.baseline,
-            purpose=Purpose.BASELINE,
-            least_s=least_s,
-            most_s=most_s,
-            precision=_FIRST_PRECISION,
-            why=why,
-        )
+    @property
+    def _studies(self) -> bool:
+        return self.held_confidence > _EVEN
 
-    def _view(self, known: tuple[Window, ...], spec: GpuSpec) -> _View | None:
+    def _outlook(self, known: tuple[Window, ...], spec: GpuSpec) -> Outlook | None:
         scale = Scale.of(spec)
         based = [window for window in known if window.purpose is Purpose.BASELINE]
         settings = self.candidates
@@ -96,7 +114,9 @@ class CurvePolicy:
             return None
         base = scale.gear(self.baseline, based[-1].sm_mhz)
         reads = based[-1].sm_mhz is not None
-        gears = tuple(scale.gear(setting, setting.sm_mhz if reads else None) for setting in settings)
+        gears, settings = apart(
+            settings, [scale.gear(setting, setting.sm_mhz if reads else None) for setting in settings]
+        )
         points = evidence(known, scale)
         belief = believe(gears, points, free_power=scale.limit_w is None)
         book = account(known, scale)
@@ -106,15 +126,23 @@ class CurvePolicy:
             base=base,
             book=book,
             objective=self.objective,
-            ahead_s=_ahead_s(book.total_s),
+            ahead_s=ahead_s(book.total_s),
             sure=float(ndtri(self.confidence)),
             held_sure=float(ndtri(self.held_confidence)),
             watts=scale.limit_w or 1.0,
-            default_s=self.default_s,
+            most_gears=self.most_gears if self._studies else None,
+            default_s=self._default_s(points, base),
         )
-        return _View(settings, gears, base, belief, choice, book, points)
+        return Outlook(settings, gears, base, belief, choice, book, points)
 
-    def _trial(self, view: _View, known: tuple[Window, ...]) -> Order | None:
+    def _default_s(self, points: Evidence, base: Gear) -> float | None:
+        """How long the default takes: as was told, or by the baseline's pace, and then no longer than is sure."""
+        point = points.get(base)
+        if self.default_s is not None or self.units is None or point is None or point.log_pace is None:
+            return self.default_s
+        return self.units * exp(point.log_pace.value + float(ndtri(self.confidence)) * point.log_pace.error)
+
+    def _trial(self, view: Outlook, known: tuple[Window, ...]) -> Order | None:
         """A trial, where it may find something better than what is sure; None otherwise."""
         choice = view.choice
         tried = [window for window in known if window.purpose is Purpose.TRIAL]
@@ -122,9 +150,9 @@ class CurvePolicy:
         if place is None or choice.lost < _TRIAL_WORTH or len(tried) >= _most_trials(choice.lost):
             return None
         setting = view.settings[place]
-        if setting == known[-1].setting and _own_error(view, place) < 0.7 * choice.doubt[place]:
+        if setting == known[-1].setting and view.error(view.gears[place]) < 0.7 * choice.doubt[place]:
             return None
-        if sum(window.setting == setting for window in known) >= _SAME or not _tells_more(setting, known):
+        if sum(window.setting == setting for window in known) >= _SAME or not tells_more(setting, known):
             return None
         unit_s = max((window.pace_s or 0.0 for window in known), default=0.0)
         return Order(
@@ -136,27 +164,76 @@ class CurvePolicy:
             why=f"saves most within the promise, as far as is known: {choice.words(place)}",
         )
 
-    def _held(self, view: _View, known: tuple[Window, ...]) -> Order:
+    def _study(self, view: Outlook, known: tuple[Window, ...]) -> Order | None:
+        """A look at the gear, or at the baseline, that tells most of what might be had; None where none is worth it."""
+        length_s = look_s(known)
+        found = study(
+            view.belief,
+            view.choice,
+            base=view.base,
+            book=view.book,
+            sure=float(ndtri(self.held_confidence)),
+            look_error=error_by_length(known)(length_s),
+            spare=self.most_gears - view.tried,
+            least=_LOOKS_AT_ONCE * (length_s + BETWEEN_S) * view.saving / max(self.horizon_s, view.book.total_s),
+        )
+        if found is None:
+            return None
+        if _unheld_s(known) > _STUDY_S:
+            return self._between(view, known, left=found.left)
+        why = f"may be better: {view.choice.words(found.target)}"
+        if found.place is None:
+            return baseline_order(self.baseline, length_s, most_s=length_s, why=why)
+        setting = view.settings[found.place]
+        return Order(setting=setting, purpose=Purpose.TRIAL, least_s=length_s, most_s=length_s, why=why)
+
+    def _between(self, view: Outlook, known: tuple[Window, ...], *, left: float) -> Order:
+        """The best that was looked at, held between looks; later what is sure and new, if that gains more."""
+        choice = view.choice
+        place = choice.best(choice.allowed & view.seen)
+        gains = choice.value(place) - choice.value(choice.safe) > max(left, _TRIAL_WORTH)
+        handful = len(view.settings) <= self.most_gears + 1
+        if (gains or place is None) and (handful or view.book.total_s > _RESERVE_S):
+            place = choice.safe
+        setting = self.baseline if place is None else view.settings[place]
+        return short_hold_order(setting, known, why=f"the best so far: {choice.words(place)}")
+
+    def _proved(self, view: Outlook, known: tuple[Window, ...]) -> Order:
+        """What is proved is held; as long as it is in doubt, baseline and gear are looked at in turn."""
+        choice, place = view.choice, view.choice.safe
+        if place is None:
+            return hold_order(self.baseline, known, why="nothing else is sure to keep the promise")
+        why = choice.words(place)
+        if not doubtful(choice, place, direct=view.direct(place)):
+            return hold_order(view.settings[place], known, why=why)
+        if view.error(view.gears[place]) < view.error(view.base):
+            length_s = look_s(known)
+            why = f"what is held is near the limit: {why}"
+            return baseline_order(self.baseline, length_s, most_s=length_s, why=why)
+        return short_hold_order(view.settings[place], known, why=why)
+
+    def _held(self, view: Outlook, known: tuple[Window, ...]) -> Order:
         choice = view.choice
         again = self._baseline_again(view, known)
         if again is not None:
             return again
         if choice.safe is None:
-            return self._hold(self.baseline, known, "nothing else is sure to keep the promise")
+            return hold_order(self.baseline, known, why="nothing else is sure to keep the promise")
         place, now = choice.safe, known[-1].setting
         if now in view.settings:
             current = view.settings.index(now)
             if choice.allowed[current] and choice.value(current) - choice.value(place) < _WORTH / 2:
                 place = current
-        return self._hold(view.settings[place], known, choice.words(place), open_=choice.lost > _WORTH)
+        order = short_hold_order if choice.lost > _WORTH else hold_order
+        return order(view.settings[place], known, why=choice.words(place))
 
-    def _baseline_again(self, view: _View, known: tuple[Window, ...]) -> Order | None:
+    def _baseline_again(self, view: Outlook, known: tuple[Window, ...]) -> Order | None:
         """Another look at the baseline, where the guard band costs more than the look would."""
         choice, book = view.choice, view.book
         point = view.points.get(view.base)
         if choice.hope is None or point is None or point.log_pace is None:
             return None
-        ahead_s, saving = max(self.horizon_s, book.total_s), max(-choice.value(choice.safe), 0.02)
+        horizon_s = max(self.horizon_s, book.total_s)
         error, spread = point.log_pace.error, max(float(choice.doubt[choice.hope]), 1e-9)
         expected = error_by_length(known)
 
@@ -164,57 +241,21 @@ class CurvePolicy:
             """What a look of that length is expected to be worth, in seconds of the baseline's energy."""
             less = error**4 / (error**2 + expected(length_s) ** 2)
             better = 1.0 - sqrt(max(spread**2 - less, 0.0)) / spread
-            return better * choice.lost * ahead_s - (length_s + 2.0) * saving
+            return better * choice.lost * horizon_s - (length_s + BETWEEN_S) * view.saving
 
-        best_s = max(_LOOKS_S, key=gain)
+        best_s = max(LOOKS_S, key=gain)
         row = known[-_IN_A_ROW:]
         if gain(best_s) > 0.0 and not all(window.purpose is Purpose.BASELINE for window in row):
-            return self._baseline(best_s, best_s, "the guard band is wider than it needs to be")
+            why = "the guard band is wider than it needs to be"
+            return baseline_order(self.baseline, best_s, most_s=best_s, why=why)
         return None
-
-    def _hold(self, setting: Setting, known: tuple[Window, ...], why: str, *, open_: bool = False) -> Order:
-        held = sum(window.purpose is Purpose.HOLD for window in known)
-        passed_s = sum(window.cost.time_s + window.settling.time_s for window in known)
-        length_s = min(_HOLD_S * 1.5**held, _ahead_s(passed_s), _HOLD_MOST_S)
-        expected = error_by_length(known)
-        if open_ and expected(_HOLD_MOST_S) > _NO_BETTER * expected(_HOLD_S):
-            length_s = min(length_s, _HOLD_SHORT_S)
-        return Order(setting=setting, purpose=Purpose.HOLD, least_s=length_s, most_s=length_s, why=why)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _View:
-    """What one step thinks."""
-
-    settings: tuple[Setting, ...]
-    gears: tuple[Gear, ...]
-    base: Gear
-    belief: Belief
-    choice: Choice
-    book: Account
-    points: Evidence
-
-
-def _tells_more(setting: Setting, known: tuple[Window, ...]) -> bool:
-    """Whether another window there could tell something: without a pace, one tells all there is."""
-    return any(window.pace_s for window in known) or all(window.setting != setting for window in known)
-
-
-def _ahead_s(passed_s: float) -> float:
-    return _AHEAD_S + _AHEAD_SHARE * passed_s
 
 
 def _most_trials(lost: float) -> int:
     return MANY_TRIALS if lost > _LOT else MOST_TRIALS
 
 
-def _own_error(view: _View, place: int) -> float:
-    """Standard error of the pace at a gear by itself; endless where there is none."""
-    point = view.points.get(view.gears[place])
-    return inf if point is None or point.log_pace is None else point.log_pace.error
-
-
-def _since_change(seen: tuple[Window, ...]) -> tuple[Window, ...]:
-    """The windows since the program last began to do something else."""
-    last = max((place for place, window in enumerate(seen) if window.changed), default=-1)
-    return seen[last + 1 :]
+def _unheld_s(known: tuple[Window, ...]) -> float:
+    """For how long nothing was held."""
+    last = max((place for place, window in enumerate(known) if window.purpose is Purpose.HOLD), default=-1)
+    return sum(window.cost.time_s + window.settling.time_s for window in known[last + 1 :])

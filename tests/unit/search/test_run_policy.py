@@ -100,8 +100,7 @@ def test_the_same_windows_give_the_same_order():
 def test_holds_near_the_optimum_after_few_trials():
     _, orders = played(CurvePolicy(objective=LeastEnergy(0.05)))
     assert sum(order.purpose is Purpose.TRIAL for order in orders) <= 4
-    held = orders[-1]
-    assert held.purpose is Purpose.HOLD
+    held = [order for order in orders if order.purpose is Purpose.HOLD][-1]
     assert held.setting.sm_mhz == pytest.approx(best_within(0.05), abs=45)
 
 
