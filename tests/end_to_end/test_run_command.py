@@ -223,6 +223,62 @@ def test_a_signal_reaches_the_program_and_the_gpu_is_restored(tuning):
     assert node.setting(0) == FOUND
 
 
+UNTIL = """
+import os, sys, time
+while not os.path.exists("enough"):
+    time.sleep(0.05)
+    print("step", flush=True)
+sys.exit(7)
+"""
+
+
+def test_a_program_that_exits_during_the_search(tuning):
+    node, command = tuning()
+    process = command.start("run", "--json", "--step-pattern", "step", "--", sys.executable, "-c", UNTIL)
+    play(node, child_of(process).pid)
+    wait_until(lambda: node.setting(0) != FOUND)
+    (command.folder / "enough").touch()
+    out, err = process.communicate()
+    assert process.returncode == 7, err
+    document = json.loads(out)
+    assert document["exit_code"] == 7
+    assert document["windows"][0]["purpose"] == "baseline"
+    assert node.setting(0) == FOUND
+
+
+FORK = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    open("child", "w").write(str(os.getpid()))
+    os.close(1), os.close(2)  # as a daemon does, so that nobody waits for its output
+    while not os.path.exists("enough"):
+        time.sleep(0.05)
+    os._exit(0)
+while not os.path.exists("parent-enough"):
+    time.sleep(0.05)
+    print("step", flush=True)
+print("the parent ends", flush=True)
+os._exit(5)
+"""
+
+
+def test_a_program_that_forks_and_leaves_its_child(tuning):
+    node, command = tuning()
+    process = command.start("run", "--json", "--step-pattern", "step", "--", sys.executable, "-c", FORK)
+    left = command.folder / "child"
+    wait_until(lambda: left.exists() and left.read_text())
+    play(node, int(left.read_text()))
+    wait_until(lambda: node.setting(0) != FOUND)  # what the program forked belongs to it
+    (command.folder / "parent-enough").touch()
+    _, err = process.communicate()
+    assert process.returncode == 5, err
+    assert "the parent ends" in err
+    assert node.setting(0) == FOUND  # although its child goes on
+    assert psutil.pid_exists(int(left.read_text()))
+    (command.folder / "enough").touch()
+
+
 def test_kill_9_leaves_a_journal_that_restores(tuning):
     node, command = tuning()
     process = command.start("run", *stepper(60))

@@ -16,6 +16,7 @@ from wattune.cli.measure import play_on_simulated
 from wattune.cli.output import json_option
 from wattune.cli.run_closing import Closing, finish, recall, watching
 from wattune.cli.run_objective import KNOB_NAMES, is_played, knobs_named, objective_text, wanted_objective
+from wattune.cli.run_policy import live_policy
 from wattune.config import load_config
 from wattune.core.errors import DeviceError, InputError
 from wattune.tuning.run_policies import POLICIES
@@ -63,8 +64,16 @@ def command(
     with open_gpus(*(devices or _devices_of(pid)), wall_clock=True) as gpus:
         wanted = wanted_objective(max_slowdown, objective, gpus)
         program = ProcessWatch(users_of(gpus), played=is_played(gpus), pid=pid)
-        memory = recall(name, gpus[0], policy=policy, config=config)
-        session = RunSession(gpus, objective=wanted, policy=policy, knobs=allowed, program=program, memory=memory)
+        decides, notes = live_policy(policy, wanted, gpus[0].spec)
+        session = RunSession(
+            gpus,
+            objective=wanted,
+            policy=decides,
+            knobs=allowed,
+            program=program,
+            memory=recall(name, gpus[0], policy=policy, config=config),
+            notes=notes,
+        )
         play_on_simulated(gpus, workload)
         aim = objective_text(max_slowdown, objective)
         wanted_screen = sys.stderr.isatty() if screen is None else screen

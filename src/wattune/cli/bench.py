@@ -124,6 +124,7 @@ def job(
 @command.command(short_help="Programs tuned while they run, beside GPOEO, ODPP, MF-GPOEO, Zeus and the oracle.")
 @click.option("--simulated", is_flag=True, help="The 71 simulated programs; this is what is played without --table.")
 @click.option("--table", type=click.Path(path_type=Path), help="Sweep CSV that stands for the GPU.")
+@click.option("--live", metavar="SECONDS", type=click.FloatRange(min=1), help="What the live loop takes of a core.")
 @click.option("--gpu", default="rtx-3080-ti", show_default=True, help="GPU of the catalogue.")
 @click.option("--seeds", type=click.IntRange(min=1), help="How often all is played; 5, with a table 20.")
 @click.option("--slowdown", default="5%", show_default=True, help="The promise: how much slower a run may be.")
@@ -137,6 +138,7 @@ def job(
 def run(
     simulated: bool,
     table: Path | None,
+    live: float | None,
     gpu: str,
     seeds: int | None,
     slowdown: str,
@@ -149,10 +151,13 @@ def run(
     as_json: bool,
 ) -> None:
     """Energy saved and promises kept by wattune, the published rules and the oracle, search costs included."""
-    from wattune.cli.bench_run_output import RunAsked, run_bench
+    from wattune.cli.bench_run_output import RunAsked, run_bench, run_live
 
-    if simulated and table is not None:
-        raise click.UsageError("give --simulated or --table, not both")
+    if simulated + (table is not None) + (live is not None) > 1:
+        raise click.UsageError("give one of --simulated, --table and --live")
+    if live is not None:
+        show(run_live(gpu, live, slowdown), as_json=as_json)
+        return
     run_bench(
         RunAsked(
             table=table,

@@ -53,6 +53,21 @@ def run_bench(asked: RunAsked, *, as_json: bool) -> None:
         _show(bench)
 
 
+def run_live(gpu: str, seconds: float, slowdown: str) -> Bench:
+    """What the live loop took of a core."""
+    from wattune.benchmarks.run_live import bench_live
+    from wattune.config import load_config
+
+    errors = stderr_console()
+    return bench_live(
+        gpu,
+        seconds=seconds,
+        slowdown=_share("--slowdown", slowdown),
+        cache_dir=load_config().cache_dir,
+        on_step=lambda step: errors.print(step, markup=False),
+    )
+
+
 def _simulated(asked: RunAsked) -> Bench:
     what = RunBench(
         gpu=asked.gpu,

@@ -20,6 +20,7 @@ from wattune.cli.measure import play_on_simulated
 from wattune.cli.output import json_option
 from wattune.cli.run_closing import Closing, finish, recall, watching
 from wattune.cli.run_objective import KNOB_NAMES, is_played, knobs_named, objective_text, wanted_objective
+from wattune.cli.run_policy import live_policy
 from wattune.config import load_config
 from wattune.tuning.metric_http import Answer
 from wattune.tuning.metric_pattern import StepPattern
@@ -81,14 +82,22 @@ def command(
         sessions: list[RunSession] = []
         for group in [(gpu,) for gpu in gpus] if per_gpu else [gpus]:
             programs.append(ProcessWatch(users_of(group), played=is_played(group)))
-            memory = recall(name, group[0], policy=policy, config=config)
+            decides, notes = live_policy(policy, wanted, group[0].spec)
             sessions.append(
-                RunSession(group, objective=wanted, policy=policy, knobs=allowed, program=programs[-1], memory=memory)
+                RunSession(
+                    group,
+                    objective=wanted,
+                    policy=decides,
+                    knobs=allowed,
+                    program=programs[-1],
+                    memory=recall(name, group[0], policy=policy, config=config),
+                    notes=notes,
+                )
             )
         play_on_simulated(gpus, workload)
         wanted_screen = sys.stderr.isatty() and not sys.stdout.isatty() if screen is None else screen
         started_at = datetime.now(UTC)
-        with ExitStack() as stack, watching(sessions[0], program=name, objective=aim, wanted=wanted_screen):
+        with ExitStack() as stack, watching(*sessions, program=name, objective=aim, wanted=wanted_screen):
 
             def begin(pid: int) -> None:
                 for program, session in zip(programs, sessions, strict=True):

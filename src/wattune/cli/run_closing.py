@@ -142,13 +142,16 @@ def recall(command_line: str, gpu: Gpu, *, policy: str, config: Config | None) -
         return None
 
 
-def watching(session: RunSession, *, program: str, objective: str, wanted: bool) -> AbstractContextManager[object]:
+def watching(*sessions: RunSession, program: str, objective: str, wanted: bool) -> AbstractContextManager[object]:
     """A stretch in which people see what the tuning does, on standard error, where that is wanted."""
     if not wanted:
         return nullcontext()
     from wattune.cli.run_screen import RunScreen
 
-    return RunScreen(lambda: view_of(session, program=program, objective=objective), stderr_console())
+    def look() -> tuple[RunView, ...]:
+        return tuple(view_of(session, program=program, objective=objective) for session in sessions)
+
+    return RunScreen(look, stderr_console())
 
 
 def _write(file: Path, closing: Closing) -> bool:
@@ -189,6 +192,7 @@ def _window(window: Window) -> dict[str, Any]:
         "mean_sm_mhz": window.sm_mhz,
         "sm_util": window.sm_util,
         "mem_util": window.mem_util,
+        "counters": dict(window.features),
         "changed": window.changed,
     }
 

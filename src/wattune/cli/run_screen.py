@@ -1,6 +1,6 @@
 """What people see of a program that is tuned while it runs: a live screen or lines, and what came of it.
 
-with RunScreen(lambda: view_of(session, ...), stderr_console()):
+with RunScreen(lambda: (view_of(session, ...),), stderr_console()):
     ...
 print_closing(view_of(session, ..., over=True), stderr_console())
 """
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Self
 from wattune.cli.run_tables import one_line
 from wattune.views.job_words import duration
 from wattune.views.quantity import quantity
+from wattune.views.run_several import job_lines, job_news
 from wattune.views.run_table import gear_rows, table_lines
-from wattune.views.run_terminal import STYLES, news, screen_lines
+from wattune.views.run_terminal import STYLES
 from wattune.views.run_view import RunView
 from wattune.views.run_words import closing_lines
 from wattune.views.terminal_graph import Line
@@ -31,12 +32,12 @@ MOST_GEARS = 12
 
 
 class RunScreen:
-    """`with RunScreen(look, out):` shows what `look` gives until the block ends.
+    """`with RunScreen(look, out):` shows what `look` gives until the block ends: a view for each tuning.
 
     On a terminal the whole screen is drawn anew twice a second; elsewhere there is a line for whatever happens.
     """
 
-    def __init__(self, look: Callable[[], RunView], out: Console) -> None:
+    def __init__(self, look: Callable[[], tuple[RunView, ...]], out: Console) -> None:
         self._look, self._out = look, out
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="wattune-screen", daemon=True)
@@ -67,25 +68,26 @@ class RunScreen:
 
         with Live(console=self._out, screen=True, auto_refresh=False) as live:
             while True:
-                live.update(screen(self._look(), width=self._out.width, height=self._out.height), refresh=True)
+                live.update(screen(*self._look(), width=self._out.width, height=self._out.height), refresh=True)
                 if self._ended.wait(REFRESH_S):
                     return
 
     def _lines(self) -> None:
-        before: RunView | None = None
+        before: tuple[RunView, ...] | None = None
         while True:
             ended = self._ended.wait(0 if before is None else REFRESH_S)
             now = self._look()
-            for line in news(before, now):
-                self._out.print(f"wattune{' (simulated)' * now.simulated}: {line}", markup=False, soft_wrap=True)
+            simulated = any(view.simulated for view in now)
+            for line in job_news(before, now):
+                self._out.print(f"wattune{' (simulated)' * simulated}: {line}", markup=False, soft_wrap=True)
             before = now
             if ended:
                 return
 
 
-def screen(view: RunView, *, width: int, height: int) -> Text:
+def screen(*views: RunView, width: int, height: int) -> Text:
     """The whole screen as a function of what was seen."""
-    return styled(screen_lines(view, width=width, height=height))
+    return styled(job_lines(views, width=width, height=height))
 
 
 def print_closing(view: RunView, out: Console) -> None:

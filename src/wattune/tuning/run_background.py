@@ -9,6 +9,14 @@ from typing import Self
 
 from wattune.tuning.run_loop import RunLoop
 
+MOST_SHARE = 0.006
+"""Share of one core that ordinary ticks may take; what is left of one percent is for those in which much is decided.
+Where a tick costs more, as with many GPUs or a slow driver, the GPUs are looked at less often."""
+DEAREST_S = 0.002
+"""A tick that costs more is no ordinary one."""
+MEMORY = 50.0
+"""Ticks that make the usual one."""
+
 
 class Background:
     """A thread that ticks a loop until the block ends, and knows what that cost."""
@@ -20,6 +28,7 @@ class Background:
         self.cpu_s = 0.0
         """CPU time of the thread so far."""
         self.wall_s = 0.0
+        self._tick_s = 0.0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -37,9 +46,14 @@ class Background:
         """Share of one core that the loop takes."""
         return self.cpu_s / self.wall_s if self.wall_s > 0 else None
 
+    @property
+    def wait_s(self) -> float:
+        """How long to wait until the next tick: as the loop wants it, or longer where ticks are dear."""
+        return max(self.loop.wait_s, self._tick_s / MOST_SHARE)
+
     def _run(self) -> None:
         start_s, begun_s = time.monotonic(), time.thread_time()
-        while not self._ended.wait(self.loop.wait_s):
+        while not self._ended.wait(self.wait_s):
             try:
                 self.loop.tick()
             except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
@@ -47,4 +61,9 @@ class Background:
                 self.loop.restore()
                 return
             finally:
-                self.cpu_s, self.wall_s = time.thread_time() - begun_s, time.monotonic() - start_s
+                self._count(time.thread_time() - begun_s, time.monotonic() - start_s)
+
+    def _count(self, cpu_s: float, wall_s: float) -> None:
+        """Nothing; the thread has used so much by now."""
+        self._tick_s += (min(cpu_s - self.cpu_s, DEAREST_S) - self._tick_s) / MEMORY
+        self.cpu_s, self.wall_s = cpu_s, wall_s

@@ -8,29 +8,30 @@ event.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from wattune.core.errors import DeviceError, DeviceLost
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu
+from wattune.signals.change import Change
 from wattune.signals.idle import Activity, IdleWatch
 from wattune.signals.sanity import Sanity
+from wattune.tuning.run_counters import CounterWatch
+from wattune.tuning.run_polling import Polling
 from wattune.tuning.run_program import Program
 from wattune.tuning.run_progress import Progress, Resigned, Waiting
 from wattune.tuning.run_sight import Condition, Pace, Sight, as_one
-from wattune.tuning.run_tally import POLL_S
 from wattune.tuning.run_tuner import RunTuner
 
-DECIDE_S = 0.25
+DECIDE_S = 0.5
 """Between two decisions: short beside any window."""
 LOOK_S = 1.0
 """Between two looks at what the program is doing, which costs more than a reading."""
 STILL_S = 1.0
 """A counter that has not moved for so long is read anyway."""
-RESTING = 0.7
-"""Share of a refresh of the counter in which nobody looks at it."""
 BLIND_S = 10.0
 """After so long without a reading the tuning is given up."""
 
@@ -38,8 +39,17 @@ BLIND_S = 10.0
 class PaceSource(Protocol):
     """Tells the pace of a program, from whatever it shows."""
 
-    def see(self, readings: Sequence[Reading], *, setting: Setting) -> str | None:
-        """What the program began to do otherwise, in words, where these readings make that certain."""
+    @property
+    def counters(self) -> CounterWatch:
+        """What counters of its GPUs say."""
+        ...
+
+    def see(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:
+        """What the program began to do otherwise, where these readings make that certain."""
+        ...
+
+    def forget(self) -> None:
+        """Nothing; what was learned of the program is not so any more."""
         ...
 
     def between(self, start_s: float, end_s: float) -> Pace | None:
@@ -63,15 +73,20 @@ class RunLoop:
         self._applied = DRIVER_DEFAULT
         self._failing_since_s: float | None = None
         self._remarks: list[str] = []
-        self._refresh_s = self.gpus[0].spec.sensors.counter_period_s or 0.0
-        self._moved = False
+        self._stuck: list[Gpu] = []
+        self._polling = Polling(self.gpus[0].spec.sensors.counter_period_s)
         self.changes = 0
         """How often something was set."""
 
     @property
     def wait_s(self) -> float:
         """How long to wait until the next tick: the counter does not move before its next refresh."""
-        return max(POLL_S, RESTING * self._refresh_s) if self._moved else POLL_S
+        return self._polling.wait_s
+
+    @property
+    def latest(self) -> tuple[Reading, ...]:
+        """What each GPU showed last, as far as it made sense."""
+        return tuple(sanity.last for sanity in self._sanities if sanity.last is not None)
 
     def tick(self) -> None:
         """Nothing; what is due was done."""
@@ -102,7 +117,7 @@ class RunLoop:
         try:
             count = self.gpus[0].count()
             moved = count.energy_j != self._counted_j
-            self._moved = moved
+            self._polling = self._polling.looked(count.time_s, moved=moved)
             if always or moved or count.time_s - self._read_s >= STILL_S:
                 self._read()
                 self._counted_j, self._read_s = count.energy_j, count.time_s
@@ -143,10 +158,16 @@ class RunLoop:
             self._narrow()
         readings = self._taken()
         change = self._paces.see(readings, setting=self._applied)
-        pace = self._pace(now_s)
-        remarks, self._remarks = tuple(self._remarks), []
-        sight = Sight(readings=readings, condition=self._condition, pace=pace, change=change, remarks=remarks)
+        trouble = self._paces.counters.look(readings)
+        pace, features = self._shown(now_s)
+        remarks, self._remarks = (*self._remarks, *([trouble] if trouble else [])), []
+        sight = Sight(
+            readings=readings, condition=self._condition, pace=pace, features=features, change=change, remarks=remarks
+        )
+        changes = len(self.progress.changes)
         self.progress = self.tuner.step(self.progress, sight)
+        if change is None and len(self.progress.changes) > changes:
+            self._paces.forget()
         self._set()
 
     def _seen(self, condition: Condition) -> Condition:
@@ -168,21 +189,24 @@ class RunLoop:
         used = self._program.used()
         kept = tuple(gpu for place, gpu in enumerate(self.gpus) if used is None or place in used)
         if kept and kept != self.gpus and isinstance(self.progress.state, Waiting):
+            self._paces.counters.keep([self.gpus.index(gpu) for gpu in kept])
             self.gpus = kept
             self._sanities = [Sanity(_highest_w(gpu)) for gpu in kept]
             self._fresh, self._idle = [], IdleWatch()
             names = ", ".join(gpu.spec.label for gpu in kept)
-            self.progress = self.tuner.start().noted(f"of the GPUs named, the program uses {len(kept)}: {names}")
+            begun = replace(self.tuner.start(), events=self.progress.events)
+            self.progress = begun.noted(f"of the GPUs named, the program uses {len(kept)}: {names}")
 
     def _taken(self) -> tuple[Reading, ...]:
         readings, self._fresh = tuple(self._fresh), []
         return readings
 
-    def _pace(self, now_s: float) -> Pace | None:
+    def _shown(self, now_s: float) -> tuple[Pace | None, Mapping[str, float]]:
+        """The pace and the counters of the present window, where they are worth a look."""
         since_s = self.progress.looking_since_s
         if since_s is None or not self.progress.wants_pace:
-            return None
-        return self._paces.between(since_s, now_s)
+            return None, {}
+        return self._paces.between(since_s, now_s), self._paces.counters.between(since_s, now_s)
 
     def _set(self) -> None:
         """Nothing; the GPUs have what the progress wants, or the tuner has taken note that they do not take it."""
@@ -210,11 +234,18 @@ class RunLoop:
                 self._remarks.append(f"{gpu.spec.label} may keep {wanted}: {error.message}")
 
     def restore(self) -> None:
-        """Nothing; each GPU is as it was found, as far as it lets itself be set."""
+        """Nothing; each GPU is as it was found, as far as it lets itself be set.
+
+        One that did not let itself be is asked again, since what kept it may be over.
+        """
         for gpu in self.gpus:
             try:
+                if gpu in self._stuck:
+                    gpu.apply(DRIVER_DEFAULT)
+                    self._stuck.remove(gpu)
                 gpu.restore()
             except DeviceError as error:
+                self._stuck = [*(one for one in self._stuck if one is not gpu), gpu]
                 self.progress = self.progress.noted(
                     f"{gpu.spec.label} could not be restored, `wattune restore` will try again: {error.message}"
                 )

@@ -33,6 +33,8 @@ class Memory:
 
     base: Measurement
     trials: History[Setting]
+    pace_apart: float = PACE_APART
+    power_apart: float = POWER_APART
 
     def fits(self, baseline: Window) -> bool:
         """Whether the program looks as it did then."""
@@ -40,7 +42,7 @@ class Memory:
         if unit is None or self.base.time_s <= 0 or self.base.power_w <= 0:
             return False
         pace, power = unit.time_s / self.base.time_s - 1, unit.power_w / self.base.power_w - 1
-        return abs(pace) <= PACE_APART and abs(power) <= POWER_APART
+        return abs(pace) <= self.pace_apart and abs(power) <= self.power_apart
 
     def recalled(self, seen: tuple[Window, ...]) -> tuple[Window, ...]:
         """The windows of this run, with what is remembered after the first baseline, as long as it holds."""

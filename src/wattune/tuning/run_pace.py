@@ -11,9 +11,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import log, sqrt
+from math import log
 from threading import Lock
 
+from wattune.tuning.progress_stalls import without_stalls
+from wattune.tuning.run_scatter import mean_error
 from wattune.tuning.run_sight import Pace
 
 LEAST_MARKS = 5
@@ -24,9 +26,6 @@ LEAST_ERROR = 5e-4
 """No pace is better known than to this share: clocks wander, and what was done is stamped a little late."""
 KEPT = 200_000
 """Marks that are remembered: an hour of fifty a second."""
-
-T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18)
-"""Student's 97.5 % quantiles for 1 to 12 degrees of freedom."""
 
 FASTER, SLOWER = 0.93, 1.08
 """A lower clock makes nothing faster, and nothing slower than in proportion: bounds with room for errors."""
@@ -60,7 +59,7 @@ class StepMarks:
         with self._lock:
             low, high = bisect_left(self._times_s, start_s), bisect_right(self._times_s, end_s)
             times_s, counts = self._times_s[low:high], self._counts[low:high]
-        return steps_pace(times_s, counts)
+        return steps_pace(without_stalls(times_s, counts)[0], counts)
 
 
 def steps_pace(times_s: Sequence[float], counts: Sequence[float]) -> Pace | None:
@@ -75,13 +74,8 @@ def steps_pace(times_s: Sequence[float], counts: Sequence[float]) -> Pace | None
     paces_s = [
         (times_s[b] - times_s[a]) / (counts[b] - counts[a]) for a, b in pairwise(places) if counts[b] > counts[a]
     ]
-    if len(paces_s) < 2:
-        return None
-    mean_s = sum(paces_s) / len(paces_s)
-    variance = sum((one - mean_s) ** 2 for one in paces_s) / (len(paces_s) - 1)
-    quantile = T_95[min(len(paces_s) - 1, len(T_95)) - 1]
-    error_s = max(quantile * sqrt(variance / len(paces_s)), LEAST_ERROR * pace_s)
-    return Pace(pace_s, error_s, "steps")
+    error_s = mean_error(paces_s)
+    return None if error_s is None else Pace(pace_s, max(error_s, LEAST_ERROR * pace_s), "steps")
 
 
 @dataclass(frozen=True, slots=True)

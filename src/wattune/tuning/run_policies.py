@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from wattune.core.errors import InputError
 from wattune.core.gpu_spec import GpuSpec
@@ -10,8 +11,16 @@ from wattune.core.objective import LeastEnergy, Objective
 from wattune.core.run_window import Order, Purpose, RunPolicy, Window
 from wattune.core.setting import DRIVER_DEFAULT
 
-POLICIES = ("wattune", "gpoeo", "odpp", "mf-gpoeo", "zeus", "default")
+if TYPE_CHECKING:
+    from wattune.search.gpoeo_models import GearPredictor
+    from wattune.search.odpp import Corrections
+
+OURS = "wattune"
+POLICIES = (OURS, "gpoeo", "odpp", "mf-gpoeo", "zeus", "default")
 """Ours, published rules, and none: the GPU is only looked at."""
+
+COUNTING = ("gpoeo",)
+"""Policies that look at counters once and predict from them."""
 
 _LOOK_S = 60.0
 
@@ -28,16 +37,25 @@ class DefaultPolicy:
         return Order(setting=DRIVER_DEFAULT, purpose=Purpose.BASELINE, least_s=_LOOK_S, most_s=_LOOK_S, settle_s=0.0)
 
 
-def policy_named(name: str, objective: Objective) -> RunPolicy:
-    """The policy of that name for an objective; one line says which there are."""
-    if name == "wattune":
+def policy_named(
+    name: str,
+    objective: Objective,
+    *,
+    models: GearPredictor | None = None,
+    corrections: Corrections | None = None,
+) -> RunPolicy:
+    """The policy of that name for an objective; one line says which there are.
+
+    `models` are what gpoeo predicts with, `corrections` what odpp corrects with; both do without as best they can.
+    """
+    if name == OURS:
         from wattune.search.run_policy import CurvePolicy
 
         return CurvePolicy(objective=objective)
     if name == "default":
         return DefaultPolicy()
     if name in POLICIES:
-        return _published(name, _slowdown(name, objective))
+        return _published(name, _slowdown(name, objective), models, corrections)
     raise InputError(f"there is no policy {name!r}", hint=f"choose one of {', '.join(POLICIES)}")
 
 
@@ -55,15 +73,15 @@ def _slowdown(name: str, objective: Objective) -> float:
     return promise
 
 
-def _published(name: str, slowdown: float) -> RunPolicy:
+def _published(name: str, slowdown: float, models: GearPredictor | None, corrections: Corrections | None) -> RunPolicy:
     if name == "gpoeo":
         from wattune.search.gpoeo import GpoeoPolicy
 
-        return GpoeoPolicy(None, slowdown=slowdown)
+        return GpoeoPolicy(models, slowdown=slowdown)
     if name == "odpp":
         from wattune.search.odpp import OdppPolicy
 
-        return OdppPolicy(None, slowdown=slowdown)
+        return OdppPolicy(corrections, slowdown=slowdown)
     if name == "mf-gpoeo":
         from wattune.search.mf_gpoeo import MfGpoeoPolicy
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +36,9 @@ class Itself:
         return None
 
 
+LOOKS = 30
+"""Looks at a program after which its processes are searched for anew, in any case."""
+
 Users = Callable[[], tuple[frozenset[int], ...] | None]
 """The processes on each GPU; None where that is not told."""
 
@@ -48,22 +51,27 @@ class ProcessWatch:
         self._users, self._played = users, played
         self.pid = pid
         """None until the program has begun."""
+        self._family: frozenset[int] = frozenset()
+        self._others: frozenset[int] = frozenset()
+        self._looks = 0
 
     def condition(self) -> Condition:
         """What the program is doing."""
         if self.pid is None:
             return Condition.UNUSED
-        family, stopped = self._family(self.pid)
-        if stopped:
+        users = None if self._played else self._users()
+        everyone = frozenset[int]().union(*users or ())
+        family = self._family_among(everyone)
+        if _all_stopped({self.pid}) or _all_stopped(everyone & family):
             return Condition.STOPPED
-        return Condition.WORKING if self._played else use_of(family, self._users())
+        return Condition.WORKING if self._played else use_of(family, users)
 
     def used(self) -> frozenset[int] | None:
         """Which of the GPUs it uses; None where that is not told."""
         users = None if self._played or self.pid is None else self._users()
-        if users is None or self.pid is None:
+        if users is None:
             return None
-        family = self._family(self.pid)[0] | {os.getpid()}
+        family = self._family_among(frozenset().union(*users)) | {os.getpid()}
         return frozenset(place for place, one in enumerate(users) if one & family) or None
 
     @property
@@ -76,17 +84,42 @@ class ProcessWatch:
         except psutil.Error:
             return False
 
-    def _family(self, pid: int) -> tuple[frozenset[int], bool]:
-        """The numbers of its processes, and whether all of them are stopped."""
-        import psutil
+    def _family_among(self, everyone: frozenset[int]) -> frozenset[int]:
+        """The numbers of the program's processes, as far as they are on GPUs.
 
-        try:
-            first = psutil.Process(pid)
-            family = [first, *first.children(recursive=True)]
-            stopped = first.status() == psutil.STATUS_STOPPED
-        except psutil.Error:
-            return frozenset({pid}), False
-        return frozenset(process.pid for process in family), stopped
+        To find them all processes of the machine are gone through, which takes long where there are many: so that is
+        done where somebody new is on a GPU, and now and then, since numbers are used again.
+        """
+        assert self.pid is not None
+        self._looks += 1
+        if everyone - self._family - self._others or self._looks % LOOKS == 1:
+            self._family = _descendants(self.pid)
+            self._others = everyone - self._family
+        return self._family
+
+
+def _descendants(pid: int) -> frozenset[int]:
+    """The numbers of a process and of all that it started."""
+    import psutil
+
+    try:
+        return frozenset({pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))})
+    except psutil.Error:
+        return frozenset({pid})
+
+
+def _all_stopped(pids: Collection[int]) -> bool:
+    """Whether there are such processes and a signal stopped each of them."""
+    return bool(pids) and all(map(_is_stopped, pids))
+
+
+def _is_stopped(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
 
 
 def use_of(family: frozenset[int], users: tuple[frozenset[int], ...] | None) -> Condition:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.run_window import Order, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.signals.change import Change
 from wattune.tuning.run_sight import Condition, Pace
 from wattune.tuning.run_tally import Tally
 
@@ -53,6 +55,7 @@ class Looking:
     tally: Tally
     settling: Measurement
     pace: Pace | None = None
+    features: Mapping[str, float] = field(default_factory=dict)
     again_s: float = 0.0
     """The age of the window from which on another look at its pace is worth it; 0 before the first."""
 
@@ -77,6 +80,8 @@ class Progress:
     windows: tuple[Window, ...] = ()
     events: tuple[Event, ...] = ()
     refused: tuple[Setting, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """What the program began to do otherwise, for each window that says so."""
     first: Reading | None = None
     last: Reading | None = None
     loose: Measurement = NOTHING

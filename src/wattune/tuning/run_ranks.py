@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import isnan, nan
 
 from wattune.core.errors import DeviceError, SettingRefused
@@ -18,6 +19,7 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu
 from wattune.tuning.job_ranks import Ranks
 from wattune.tuning.run_sight import as_one
+from wattune.tuning.run_tally import working_mhz
 
 APART_S = 0.5
 """Between two exchanges, about."""
@@ -120,9 +122,11 @@ class RankExchange:
     def _own(self) -> Reading:
         """What the GPUs of this rank show; nothing but the time where they cannot be read."""
         try:
-            return as_one([gpu.read() for gpu in self.gpus])
+            shown = as_one([gpu.read() for gpu in self.gpus])
         except DeviceError:
             return Reading(time_s=self._began_s + self._last_s)
+        # Between two steps a GPU may well be idle, and its clock then is not that of the steps.
+        return replace(shown, sm_mhz=working_mhz(shown))
 
     def _next_step(self, now_s: float, done: int) -> int:
         """The step of the next exchange, by how long the steps since the last one took."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -21,17 +22,20 @@ from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
 from wattune.tuning.job_ranks import Ranks
 from wattune.tuning.run_background import Background
+from wattune.tuning.run_counters import CounterWatch, counters_of
 from wattune.tuning.run_loop import RunLoop
 from wattune.tuning.run_memory import Memory
 from wattune.tuning.run_pace import StepMarks
 from wattune.tuning.run_periods import period_finder
-from wattune.tuning.run_policies import policy_named
+from wattune.tuning.run_policies import COUNTING, policy_named
 from wattune.tuning.run_program import Itself, Program
 from wattune.tuning.run_progress import Progress
 from wattune.tuning.run_ranks import RankExchange, SharedGpu, refusal
 from wattune.tuning.run_spec import KNOBS, limited_to
 from wattune.tuning.run_tuner import RunTuner
 from wattune.tuning.run_watch import RunWatch
+
+_MISSED = "this GPU tells none from outside (NVML's GPM, on Hopper and newer)"
 
 
 class RunSession:
@@ -47,8 +51,9 @@ class RunSession:
         program: Program | None = None,
         ranks: Ranks | None = None,
         memory: Memory | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
-        """`memory` is what an earlier run of the same program showed."""
+        """`memory` is what an earlier run of the same program showed; `notes` are told with what happens."""
         check_alike(tuple(gpus))
         self.objective = objective
         self.policy = policy_named(policy, objective) if isinstance(policy, str) else policy
@@ -60,9 +65,13 @@ class RunSession:
         tuner = RunTuner(self.policy, limited_to(spec, knobs), memory=memory)
         tuned: Sequence[Gpu] = self._own if self._shared is None else (self._shared,)
         self.loop = RunLoop(tuner, tuned, program=program or Itself(), paces=self.watch)
+        self.loop.progress = self.loop.progress.noted(*notes)
+        self._opened = ExitStack()
         self._background = Background(self.loop) if self._exchange is None and passes_by_itself(gpus[0]) else None
 
     def __enter__(self) -> Self:
+        if self._exchange is None and self.policy.name != "default":
+            self._count()
         if self._background is not None:
             self._background.__enter__()
         return self
@@ -70,12 +79,13 @@ class RunSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._background is not None:
-            self._background.__exit__(kind, error, trace)
-            return
-        self.loop.close()
-        if self._shared is not None:
-            restore(self._own)
+        with self._opened:
+            if self._background is not None:
+                self._background.__exit__(kind, error, trace)
+                return
+            self.loop.close()
+            if self._shared is not None:
+                restore(self._own)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -103,6 +113,14 @@ class RunSession:
             return  # the loop notices by itself that the GPU does not answer, and the program goes on
         if self._background is None:
             self.loop.tick()
+
+    def _count(self) -> None:
+        """Nothing; the counters of the GPUs are read from now on, or it is said that a policy misses them."""
+        readers = self._opened.enter_context(counters_of(self._own))
+        clocks = self._own[0].spec.sm_clocks_mhz
+        self.watch.counters = CounterWatch(readers, top_mhz=clocks[-1] if clocks else 0.0)
+        if not readers and self.policy.name in COUNTING:
+            self.loop.progress = self.loop.progress.noted(f"{self.policy.name} has no counters to go by: {_MISSED}")
 
     def _decided(self, shown: Reading, refused: bool, steps: int) -> Setting:
         """What all ranks are to set, after what they showed."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from wattune.core.reading import Reading, Throttle
+from wattune.signals.change import Change
 
 
 class Condition(StrEnum):
@@ -43,8 +44,10 @@ class Sight:
     condition: Condition = Condition.WORKING
     pace: Pace | None = None
     """Of the present window, where it was asked for and can be told."""
-    change: str | None = None
-    """What the program began to do otherwise, in words, where it did."""
+    features: Mapping[str, float] = field(default_factory=dict)
+    """What counters say of the present window, where its pace was asked for and something counts."""
+    change: Change | None = None
+    """What the program began to do otherwise, where it did."""
     remarks: tuple[str, ...] = ()
     """What was odd about the sensors, in words."""
 

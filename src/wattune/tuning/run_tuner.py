@@ -17,9 +17,11 @@ from wattune.core.errors import DeviceBusy, DeviceError, DeviceLost, NoPermissio
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
-from wattune.core.run_window import Order, RunPolicy, Window
+from wattune.core.run_window import Order, Purpose, RunPolicy, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.signals.change import PERIOD
 from wattune.tuning.run_memory import Memory
+from wattune.tuning.run_policies import OURS
 from wattune.tuning.run_progress import (
     LEAST_S,
     NOTHING,
@@ -33,6 +35,7 @@ from wattune.tuning.run_progress import (
 )
 from wattune.tuning.run_sight import Condition, Pace, Sight
 from wattune.tuning.run_spec import KNOBS, can_set, limited_to, without
+from wattune.tuning.run_stages import impossible, known_stage, last_stage
 from wattune.tuning.run_tally import Tally
 from wattune.tuning.run_verify import complaint
 
@@ -41,8 +44,11 @@ SETTLE_S = 1.0
 little later."""
 PATIENCE = 3.0
 """So many times that long a clock may take to hold before it is given up."""
-GROWTH = (1.25, 1.6)
+GROWTH = (1.25, 2.0)
 """By how much a window grows from one look at its pace to the next, at least and at most: a look is much work."""
+NEW_S = 10.0
+"""A setting that is held and was never looked at before is looked at after so long, as a trial would be: a clock below
+some knee of a program may be far slower than its neighbours, and what a promise leaves is soon used up."""
 MOST_REFUSED = 3
 """After so many settings that were not applied the rest is not tried either."""
 
@@ -56,6 +62,11 @@ class RunTuner:
     settle_s: float = SETTLE_S
     memory: Memory | None = None
     """What an earlier run of the program showed."""
+
+    @property
+    def recalls(self) -> bool:
+        """Whether the policy is shown what was seen at another time; published rules begin afresh each time."""
+        return self.policy.name == OURS
 
     def start(self) -> Progress:
         """Nothing is set before the program is seen to work."""
@@ -115,10 +126,9 @@ class RunTuner:
         """The next order of the policy, begun."""
         if not can_set(progress.spec) or len(progress.refused) >= MOST_REFUSED:
             return self.resigned(progress, "nothing that was asked for could be set")
-        seen = progress.windows if self.memory is None else self.memory.recalled(progress.windows)
-        if len(seen) > len(progress.windows):
-            progress = progress.noted("the program looks as it did in an earlier run, whose settings are remembered")
-        order = self.policy.step(seen, progress.spec)
+        seen, remark = self._recalled(progress)
+        progress = progress if remark is None else progress.noted(remark)
+        order = _looked_at_soon(self.policy.step(seen, progress.spec), last_stage(progress.windows))
         if order.setting in progress.refused:
             return self.resigned(progress, f"{self.policy.name} insists on {order.setting}, which was refused")
         assert progress.last is not None
@@ -126,6 +136,22 @@ class RunTuner:
         if progress.windows and progress.windows[-1].setting == order.setting and not loose.time_s:
             return replace(progress, state=Looking(order, Tally(progress.last), NOTHING))
         return replace(progress, state=Settling(order, progress.last, loose), loose=NOTHING)
+
+    def _recalled(self, progress: Progress) -> tuple[tuple[Window, ...], str | None]:
+        """The windows that the policy is shown, and a remark where what was known before helps it."""
+        windows = progress.windows
+        if not self.recalls:
+            return windows, None
+        if progress.changes:
+            stage, earlier = last_stage(windows), known_stage(windows, progress.changes[-1])
+            if earlier is None:
+                return windows, None
+            return earlier.recalled(stage), "what was found before the program changed is used again"
+        if self.memory is None:
+            return windows, None
+        seen = self.memory.recalled(windows)
+        more = len(seen) > len(windows)
+        return seen, "the program looks as it did in an earlier run, whose settings are remembered" if more else None
 
     def _settled(self, progress: Progress, state: Settling, readings: tuple[Reading, ...]) -> Progress:
         if not readings:
@@ -148,13 +174,33 @@ class RunTuner:
             tally = tally.add(reading, state.order.setting)
         state = replace(state, tally=tally)
         if sight.pace is not None or progress.wants_pace:
-            state = replace(state, pace=sight.pace or state.pace, again_s=_again_s(state.order, sight.pace, tally))
+            state = replace(
+                state,
+                pace=sight.pace or state.pace,
+                features=sight.features or state.features,
+                again_s=_again_s(state.order, sight.pace, tally),
+            )
         if sight.change is not None:
-            noted = progress.noted(f"the program does something else: {sight.change}")
-            return self._next(_with_window(noted, state, state.pace, changed=True))
+            noted = progress.noted(f"the program does something else: {sight.change.words}")
+            changed = replace(noted, changes=(*noted.changes, sight.change))
+            return self._next(_with_window(changed, state, state.pace, changed=True))
         if not _is_enough(state):
             return replace(progress, state=state)
-        return self._next(_with_window(progress, state, state.pace, changed=False))
+        ended = _with_window(progress, state, state.pace, changed=False)
+        missed = None if state.pace is None or state.pace.source == PERIOD else impossible(ended.windows, self.spec)
+        if missed is None:
+            return self._next(ended)
+        noted = progress.noted(f"the program does something else, which no clock explains: {missed.words}")
+        changed = replace(noted, changes=(*noted.changes, missed))
+        return self._next(_with_window(changed, state, state.pace, changed=True))
+
+
+def _looked_at_soon(order: Order, stage: tuple[Window, ...]) -> Order:
+    """The order, no longer than it takes to see the pace where it holds what was never looked at."""
+    paced = [window for window in stage if window.pace_s is not None]
+    if order.purpose is not Purpose.HOLD or not paced or any(window.setting == order.setting for window in paced):
+        return order
+    return replace(order, least_s=min(order.least_s, NEW_S), most_s=min(order.most_s, NEW_S))
 
 
 def _again_s(order: Order, pace: Pace | None, tally: Tally) -> float:
@@ -190,10 +236,14 @@ def _with_window(progress: Progress, state: Looking, pace: Pace | None, *, chang
         settling=state.settling,
         pace_s=None if pace is None else pace.pace_s,
         pace_error_s=None if pace is None else pace.error_s,
+        counted=pace is not None and pace.source != PERIOD,
         held=tally.held,
         sm_mhz=tally.sm_mhz,
         sm_util=tally.sm_util,
         mem_util=tally.mem_util,
+        sm_util_error=tally.sm_utils.error,
+        mem_util_error=tally.mem_utils.error,
+        features=state.features,
         changed=changed,
     )
     return replace(progress, windows=(*progress.windows, window), loose=NOTHING)

@@ -1,24 +1,27 @@
 """What a program shows of its pace and of its changes, put together from all that tells something of it.
 
-Steps that the program reports win; without them it is what repeats in its power, where something does. Where neither
-is seen there is no pace, and a policy has to make do with utilisation.
+Steps that the program reports win; without them it is what repeats in its power; where nothing does, what the counters
+of its GPUs count. Where none of these is seen there is no pace, and a policy has to make do with utilisation. Units
+differ from one to the other, so a program stays with the one that told its first pace.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.signals.change import Look, Watch
+from wattune.signals.change import Change, Look, Watch
 from wattune.signals.change_looks import CycleCutter
 from wattune.signals.period import PeriodAnswer
 from wattune.signals.samples import PowerSamples
+from wattune.tuning.run_counters import COUNTERS, CounterWatch
 from wattune.tuning.run_pace import StepMarks, Unit, same_unit
 from wattune.tuning.run_periods import FindPeriod, periods_of
 from wattune.tuning.run_sight import Pace
-from wattune.tuning.run_tally import Sum, Tally
+from wattune.tuning.run_tally import Sum, Tally, working_mhz
 from wattune.views.run_trace import RunTrace
 
 KEPT = 3000
@@ -30,10 +33,12 @@ LOOK_S = 1.0
 
 
 class RunWatch:
-    """Steps, periods and changes of one program."""
+    """Steps, periods, counters and changes of one program."""
 
     def __init__(self, marks: StepMarks, find_period: FindPeriod) -> None:
         self.marks = marks
+        self.counters = CounterWatch()
+        """What counts, where something does."""
         self.answer: PeriodAnswer | None = None
         """What repeats, as it was last looked for."""
         self.trace = RunTrace()
@@ -41,6 +46,8 @@ class RunWatch:
         self._find = find_period
         self._readings: deque[Reading] = deque(maxlen=KEPT)
         self._unit: Unit | None = None
+        self._source: str | None = None
+        self._told_s: float | None = None
         self._watches: dict[Setting, Watch] = {}
         self._setting: Setting = DRIVER_DEFAULT
         self._since_s: float | None = None
@@ -52,32 +59,54 @@ class RunWatch:
         """The latest readings."""
         return tuple(self._readings)
 
-    def see(self, readings: Sequence[Reading], *, setting: Setting) -> str | None:
-        """What the program began to do otherwise, in words, where these readings make that certain."""
+    @property
+    def unit(self) -> str:
+        """What the pace is of: a step, a period, or a unit of counted work."""
+        return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
+
+    def see(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:
+        """What the program began to do otherwise, where these readings make that certain."""
         if setting != self._setting:
             self._begin(setting)
         self._readings.extend(readings)
         self.trace = self.trace.add(readings)
         settled = [reading for reading in readings if self._is_settled(reading)]
         for look in self._looks(settled):
-            watch = self._watches.get(setting, Watch()).add(look)
+            watch = self._watches.get(setting, Watch()).add(replace(look, temperature_c=settled[-1].temperature_c))
             self._watches[setting] = watch
             if watch.change is not None:
-                # All that was learned is of a program that is no more.
-                self._watches, self._unit, self._cutter = {setting: watch}, None, None
-                return watch.change.words
+                self.forget()
+                self._watches[setting] = watch
+                return watch.change
         return None
 
+    def forget(self) -> None:
+        """Nothing; all that was learned is of a program that is no more."""
+        self._watches, self._unit, self._cutter = {}, None, None
+        self._source = self._told_s = None
+        self.counters.forget()
+
     def between(self, start_s: float, end_s: float) -> Pace | None:
-        """The pace between two instants of the GPU's time: of steps, else of what repeats."""
+        """The pace between two instants of the GPU's time: of steps, else of what repeats, else of what is counted."""
         if self.marks.total:
             return self.marks.between(start_s, end_s)
+        # Within the window that told it first, a better source may still take over.
+        source = None if self._told_s == start_s else self._source
+        pace = None if source == COUNTERS else self._repeating(start_s, end_s)
+        if pace is None and source in (None, COUNTERS):
+            pace = self.counters.pace(start_s, end_s)
+        if pace is not None and source is None:
+            self._source, self._told_s = pace.source, start_s
+        return pace
+
+    def _repeating(self, start_s: float, end_s: float) -> Pace | None:
+        """The pace of what repeats between two instants; None where nothing does that could be seen."""
         inside = [reading for reading in self._readings if start_s <= reading.time_s <= end_s]
         self.answer = self._find(PowerSamples.of(inside))
         found = periods_of(self.answer)
         if not found:
             return None
-        sm_mhz, mem_mhz = _mean([one.sm_mhz for one in inside]), _mean([one.mem_mhz for one in inside])
+        sm_mhz, mem_mhz = _mean([working_mhz(one) for one in inside]), _mean([one.mem_mhz for one in inside])
         if self._unit is None:
             self._unit = Unit(found[0][0], sm_mhz, mem_mhz)
         pace = same_unit(self._unit, found, sm_mhz=sm_mhz, mem_mhz=mem_mhz)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from math import ceil, floor
 
 from wattune.core.measurement import Measurement
+from wattune.core.reading import Reading
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.views.run_gears import Estimate, cut
@@ -114,6 +115,8 @@ class RunView:
     about_trials: int | None = 5
     """How many trials a search takes, roughly; None where that is not known."""
     trace: RunTrace = field(default_factory=RunTrace)
+    each: tuple[Reading, ...] = ()
+    """What each GPU showed last."""
     period: SeenPeriod | None = None
     events: tuple[RunEvent, ...] = ()
     cpu_share: float | None = None

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from run_views import run_view, searched
 from wattune.cli.run_screen import RunScreen, print_closing, screen
+from wattune.core.reading import Reading
 from wattune.views.run_view import RunEvent, Stage
 
 
@@ -16,7 +17,7 @@ def console(**options):
 
 def test_without_a_terminal_there_is_a_line_for_each_event_and_window():
     out, views = console(), [run_view(windows=searched()[:1], events=()), run_view()]
-    with RunScreen(lambda: views.pop(0) if len(views) > 1 else views[0], out) as shown:
+    with RunScreen(lambda: (views.pop(0) if len(views) > 1 else views[0],), out) as shown:
         pass
     text = out.file.getvalue()
     assert text.count("baseline at driver default") == 1
@@ -27,7 +28,7 @@ def test_without_a_terminal_there_is_a_line_for_each_event_and_window():
 
 def test_on_a_terminal_the_whole_screen_is_drawn_and_given_back():
     out = console(force_terminal=True, color_system=None)
-    with RunScreen(run_view, out) as shown:
+    with RunScreen(lambda: (run_view(),), out) as shown:
         pass
     text = out.file.getvalue()
     assert "holding 1545 MHz" in text
@@ -70,3 +71,40 @@ def test_a_run_without_windows_is_told_too():
     nothing = replace(run_view(stage=Stage.OVER, windows=(), order=None, events=()), figures=type(run_view().figures)())
     print_closing(nothing, out)
     assert "nothing was tuned" in out.file.getvalue()
+
+
+# several GPUs
+
+
+def readings(count):
+    return tuple(Reading(time_s=9.0, power_w=300.0 + n, sm_mhz=1275, temperature_c=60.0 + n) for n in range(count))
+
+
+def test_gpus_that_are_tuned_as_one_are_each_shown():
+    out = console()
+    out.print(screen(run_view(gpus=4, each=readings(4)), width=80, height=24))
+    text = out.file.getvalue()
+    assert all(f"GPU {n}  30{n} W  1275 MHz  6{n} °C" in text for n in range(4))
+    assert len(text.rstrip("\n").splitlines()) <= 24
+
+
+def test_gpus_that_are_tuned_each_by_itself_share_the_screen():
+    for count, height in ((2, 24), (2, 60), (8, 24), (16, 12)):
+        out = console()
+        views = [run_view(gpus=1) for _ in range(count)]
+        out.print(screen(*views, width=80, height=height))
+        lines = out.file.getvalue().rstrip("\n").splitlines()
+        assert len(lines) <= height
+        assert all(len(line) <= 80 for line in lines)
+        shown = [n for n in range(count) if any(line.startswith(f"GPU {n}: ") for line in lines)]
+        assert shown == list(range(min(count, height - 1)))
+        assert any("holding 1545 MHz" in line for line in lines)
+
+
+def test_without_a_terminal_each_gpu_has_its_lines():
+    out = console()
+    with RunScreen(lambda: (run_view(), run_view()), out):
+        pass
+    text = out.file.getvalue()
+    assert "wattune (simulated): GPU 0: " in text
+    assert "wattune (simulated): GPU 1: " in text

@@ -189,6 +189,50 @@ def test_a_counter_that_freezes_is_replaced_by_power():
     assert loop.progress.windows[-1].power_w == pytest.approx(gpu.real.read().power_w, rel=0.2)
 
 
+def test_sensors_that_jump_do_not_reach_the_windows():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 3)
+    gpu.twist = lambda reading: replace(reading, power_w=9e4, energy_j=reading.energy_j + 1e9)
+    ticked(loop, gpu, 0.5)
+    gpu.twist = lambda reading: reading
+    ticked(loop, gpu, 16)
+    said = texts(loop)
+    assert "more than twice the limit" in said
+    assert "counter jumped" in said
+    assert all(one.power_w < 500.0 for one in loop.progress.windows)
+    assert gpu.real.setting == LOWER
+
+
+def test_a_power_sensor_that_freezes_is_said_and_the_counter_goes_on():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 3)
+    gpu.twist = lambda reading: replace(reading, power_w=60.0)
+    ticked(loop, gpu, 17)
+    assert "power sensor is frozen" in texts(loop)
+    gpu.twist = lambda reading: reading
+    assert loop.progress.windows[-1].power_w == pytest.approx(gpu.real.read().power_w, rel=0.2)
+
+
+def test_a_gpu_that_could_not_be_restored_is_asked_again():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 6)
+    gpu.on_apply, restored, before = DeviceError("busy"), gpu.restore, gpu.real.setting
+
+    def fail():
+        raise DeviceError("busy")
+
+    gpu.restore = fail
+    loop.restore()
+    assert gpu.real.setting == before != DRIVER_DEFAULT
+    gpu.on_apply, gpu.restore = None, restored
+    loop.close()
+    assert gpu.real.setting == DRIVER_DEFAULT
+    assert "could not be restored" in texts(loop)
+
+
 def test_several_gpus_are_set_alike_and_read_as_one():
     time = VirtualTime()
     first, second = OddGpu(time=time), OddGpu(index=1, time=time)

@@ -49,7 +49,7 @@ def test_another_program_is_not_taken_for_the_earlier_one(seen):
 
 def test_our_policy_searches_less_with_a_memory():
     spec = OddGpu().spec
-    policy = CurvePolicy(objective=LeastEnergy(0.05))
+    policy = CurvePolicy(objective=LeastEnergy(0.05), confidence=0.99)
     base = window(None, Purpose.BASELINE, power_w=300.0, sm_util=1.0, mem_util=0.5)
     base = replace(base, sm_mhz=1410.0)
     memory = Memory(

@@ -14,14 +14,16 @@ from wattune.core.reading import Reading, Throttle
 from wattune.core.run_window import Purpose
 from wattune.core.setting import Setting
 from wattune.physics.catalog import load_model
+from wattune.tuning import run_program
 from wattune.tuning.run_fingerprint import fingerprint
-from wattune.tuning.run_history import trials_of
 from wattune.tuning.run_pace import StepMarks, Unit, same_unit, steps_pace
 from wattune.tuning.run_policies import POLICIES, policy_named, promise_of
 from wattune.tuning.run_program import ProcessWatch, use_of
 from wattune.tuning.run_report import figures_of
 from wattune.tuning.run_sight import Condition, as_one
 from wattune.tuning.run_spec import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, can_set, limited_to, without
+from wattune.tuning.run_tally import Tally
+from wattune.tuning.run_trials import trials_of
 from wattune.tuning.run_verify import complaint, is_held
 
 A100 = load_model("a100").spec()
@@ -270,3 +272,56 @@ def test_a_process_that_is_not_there():
     assert not watch.runs
     assert ProcessWatch(lambda: None, pid=os.getpid()).condition() is Condition.WORKING
     assert not ProcessWatch(lambda: None, pid=4_190_000).runs
+
+
+def test_processes_are_searched_for_when_somebody_new_comes(monkeypatch):
+    searched, users = [], [frozenset({os.getpid()})]
+    monkeypatch.setattr(run_program, "_descendants", lambda pid: searched.append(pid) or frozenset({pid}))
+    watch = ProcessWatch(lambda: tuple(users), pid=os.getpid())
+    for _ in range(10):
+        assert watch.condition() is Condition.WORKING
+    assert len(searched) == 1
+    users[0] = frozenset({os.getpid(), 1})
+    for _ in range(5):
+        assert watch.condition() is Condition.SHARED
+    assert len(searched) == 2
+    for _ in range(2 * run_program.LOOKS):
+        watch.condition()
+    assert len(searched) == 4
+
+
+def test_a_program_is_stopped_where_all_that_compute_are(monkeypatch):
+    mine, worker = os.getpid(), os.getppid()
+    monkeypatch.setattr(run_program, "_descendants", lambda pid: frozenset({pid, worker}))
+    stopped = {worker}
+    monkeypatch.setattr(run_program, "_is_stopped", lambda pid: pid in stopped)
+    watch = ProcessWatch(lambda: (frozenset({worker}),), pid=mine)
+    assert watch.condition() is Condition.STOPPED
+    stopped.clear()
+    assert watch.condition() is Condition.WORKING
+    assert ProcessWatch(lambda: (frozenset(),), pid=mine).condition() is Condition.UNUSED
+
+
+# pauses
+
+
+def test_a_pause_is_no_part_of_a_window():
+    tally = Tally(Reading(time_s=0.0, energy_j=0.0, power_w=300.0, sm_util=1.0))
+    joules = 0.0
+    for place in range(1, 301):
+        busy = not 100 < place <= 200
+        joules += 30.0 if busy else 5.0
+        power_w, util = (300.0, 0.8) if busy else (50.0, 0.0)
+        reading = Reading(time_s=0.1 * place, energy_j=joules, power_w=power_w, sm_util=util, sm_mhz=1200)
+        tally = tally.add(reading, Setting(1200))
+    assert tally.cost.time_s == pytest.approx(20.0, abs=0.3)
+    assert tally.cost.power_w == pytest.approx(300.0, rel=0.02)
+    assert tally.sm_util == pytest.approx(0.8, abs=0.01)
+
+
+def test_a_clock_that_is_read_while_nothing_runs_does_not_count():
+    tally = Tally(Reading(time_s=0.0))
+    for place, throttle in enumerate((Throttle.IDLE, Throttle.POWER_CAP, Throttle.IDLE | Throttle.LOCKED), 1):
+        mhz = 1305 if throttle is Throttle.POWER_CAP else 1410
+        tally = tally.add(Reading(time_s=float(place), sm_mhz=mhz, throttle=throttle), Setting())
+    assert tally.sm_mhz == 1305
