@@ -17,8 +17,8 @@ PASSIVE = {"nvmlDeviceGetFanSpeed", "nvmlDeviceGetFanSpeed_v2"}  # an A100 has n
 
 @pytest.fixture(scope="module")
 def getters(peers_for_module):
-    """What every getter gave for an A100 that has played 100 iterations, beside a V100."""
-    options = ("--gpu", "a100,v100", "--virtual-time")
+    """What every getter gave for an A100 that has played 100 iterations, beside a V100 and an H100."""
+    options = ("--gpu", "a100,v100,h100", "--virtual-time")
     return peers_for_module.simulate(*options, command=peers_for_module.client("nvml_getters")).json()
 
 
@@ -42,7 +42,7 @@ def test_what_the_part_is(getters):
     values = getters["values"]
     assert values["nvmlDeviceGetName"] == SPEC.label
     assert values["nvmlDeviceGetUUID"] == SPEC.uuid
-    assert values["nvmlDeviceGetCount"] == 2
+    assert values["nvmlDeviceGetCount"] == 3
     assert {values[f"nvmlDeviceGetHandleBy{key}"] for key in ("UUID", "Serial", "PciBusId")} == {0}
     assert values["nvmlDeviceGetCudaComputeCapability"] == [8, 0]
     assert values["nvmlDeviceGetNumGpuCores"] == A100.cores
@@ -80,6 +80,14 @@ def test_what_it_does(getters):
     assert kind == 1
     assert len(samples) > 10
     assert (values["nvmlDeviceGetViolationStatus"]["violationTime"] > 0) == (FREE_REASONS != 0)
+
+
+def test_counters_are_there_from_hopper_on(getters):
+    values = getters["values"]
+    assert [values[f"counters of the {name}"]["isSupportedDevice"] for name in ("older", "newer")] == [0, 1]
+    (sm, *others) = values["nvmlGpmMetricsGet"]
+    assert sm == [0, pytest.approx(100.0, abs=10.0)]
+    assert all(status == 0 and 0 < percent <= 100 for status, percent in others)
 
 
 def test_who_uses_it(getters):

@@ -135,9 +135,26 @@ WITH_ARGUMENTS = (
 )
 
 
+def counters(handle, run):
+    """What the counters of a GPU say of what it runs."""
+    before, after = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
+    nvml.nvmlGpmSampleGet(handle, before)
+    run()
+    nvml.nvmlGpmSampleGet(handle, after)
+    asked = nvml.c_nvmlGpmMetricsGet_t(version=nvml.NVML_GPM_METRICS_GET_VERSION, sample1=before, sample2=after)
+    wanted = (nvml.NVML_GPM_METRIC_SM_UTIL, nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL, nvml.NVML_GPM_METRIC_DRAM_BW_UTIL)
+    asked.numMetrics = len(wanted)
+    for place, metric in enumerate(wanted):
+        asked.metrics[place].metricId = metric
+    nvml.nvmlGpmMetricsGet(asked)
+    nvml.nvmlGpmSampleFree(before)
+    nvml.nvmlGpmSampleFree(after)
+    return [(metric.nvmlReturn, metric.value) for metric in asked.metrics[: len(wanted)]]
+
+
 def main():
     nvml.nvmlInit()
-    first, second = nvml.nvmlDeviceGetHandleByIndex(0), nvml.nvmlDeviceGetHandleByIndex(1)
+    first, second, third = (nvml.nvmlDeviceGetHandleByIndex(index) for index in range(3))
     with Node.attach(Path(os.environ["WATTUNE_NODE"])) as node:
         node.run(0, 100)
         found = {name: told(name, *arguments) for name, arguments in system_and_handles(first)}
@@ -148,9 +165,13 @@ def main():
         found["nvmlDeviceGetPciInfoExt"] = pci_info(first)
         found["nvmlDeviceGetMemoryInfo_v2"] = told("nvmlDeviceGetMemoryInfo", first, nvml.nvmlMemory_v2)
         found["nvmlDeviceGetTopologyCommonAncestor"] = told("nvmlDeviceGetTopologyCommonAncestor", first, second)
+        for name, handle in (("older", first), ("newer", third)):
+            found[f"counters of the {name}"] = told("nvmlGpmQueryDeviceSupport", handle)
+        energy_j = node.truth_j(0)
+        found["nvmlGpmMetricsGet"] = counters(third, lambda: node.run(2, 100))
         found["nvmlDeviceOnSameBoard"] = told("nvmlDeviceOnSameBoard", first, second)
         found["nvmlDeviceIsMigDeviceHandle"] = told("nvmlDeviceIsMigDeviceHandle", first)
-        truth = {"pid": os.getpid(), "called": [*node.calls()], "energy_j": node.truth_j(0)}
+        truth = {"pid": os.getpid(), "called": [*node.calls()], "energy_j": energy_j}
     print(json.dumps({"values": found, **truth}))
 
 
