@@ -33,6 +33,7 @@ class KnownLimits:
         self.cells = workload.epochs[batch_size]
         self.over = False
         """Whether enough is known."""
+        self._runs = self._asked = 0
         self.windows: History[Setting] = ()
         self.profile: Profile | None = None
         self.best = max(self.cells)
@@ -40,6 +41,17 @@ class KnownLimits:
             self.keep(profile.trials, profile.trials)
         elif limits.foreseen:
             self.keep((), tuple(Trial(setting, cost) for setting, cost in self.cells.items()))
+
+    def is_due(self) -> bool:
+        """Whether one more run has a look at limits: until enough is known, and then whenever runs grew by half.
+
+        Only the longer time for which a limit will be held makes a look worth more than when there was last none.
+        """
+        self._runs += 1
+        if self.over and (self.limits.foreseen or self._runs < 1.5 * self._asked):
+            return False
+        self._asked = self._runs
+        return True
 
     def keep(self, windows: History[Setting], settled: History[Setting]) -> None:
         """Nothing; these are the windows so far, and what they come to."""
@@ -57,7 +69,7 @@ class Profiling:
         self._known, self._noise = known, noise
         self._left = 0.0
         self._windows_left = LOOKS_AGAIN if known.over else _MOST_WINDOWS
-        if not (known.over and known.limits.foreseen):
+        if known.is_due():
             gpu, objective = known.workload.gpu, known.workload.objective
             self._search: LimitSearch = known.limits.find(objective, memory, gpu, known.batch_size)
             self._open()

@@ -97,12 +97,11 @@ def _epoch_costs(
         for profile in _profiles(profiles, part)
         if (value := wish.objective.value(wish.held(profile))) > 0
     }
+    key, objective = part.key, wish.objective
     values = [
         (run.batch_size, log(value), _COST_SD)
         for run in over
-        if run.gpu.key == part.key
-        and (paid := paid_per_epoch(run)) is not None
-        and (value := wish.objective.value(paid)) > 0
+        if run.gpu.key == key and (paid := paid_per_epoch(run)) is not None and (value := objective.value(paid)) > 0
     ]
     paid_by_size: dict[int, list[float]] = {}
     for (size, value, _), stretch in zip(values, shifts(values, sd=_COST_SD).stretch, strict=True):

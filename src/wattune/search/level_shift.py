@@ -6,8 +6,12 @@ kinds share is seen whichever of them are run. Page, "Continuous inspection sche
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+Value = tuple[Hashable, float, float]
+"""Of what kind it is, the value, and the least standard deviation that it has."""
 
 _SLACK = 0.75
 """Standard deviations that every value may be off without being counted."""
@@ -35,37 +39,63 @@ class Shifts:
     sd: float
 
 
-def shifts(values: Sequence[tuple[Hashable, float, float]], *, sd: float) -> Shifts:
+def shifts(values: Sequence[Value], *, sd: float) -> Shifts:
     """Where the values (kind, value, least standard deviation of it), oldest first, changed.
 
     `sd` is what scatter to assume as long as little was seen.
     """
-    starts: list[int] = [0]
-    watch = _Watch(sd)
-    for place, (kind, value, floor) in enumerate(values):
-        begun = watch.see(place, kind, value, floor)
-        if begun is not None:
-            # The scatter is that of the values before the change: those that told of it are not scatter.
-            calm = _Watch(sd)
-            for before in range(starts[-1], begun):
-                calm.see(before, *values[before])
-            starts.append(begun)
-            watch = _Watch(calm.sd)
-            for again in range(begun, place + 1):
-                watch.see(again, *values[again])
-    while len(starts) > 1 and _is_undone(values, starts[-2], starts[-1], watch.sd):
+    found = _scanned(tuple(values), sd)
+    starts = list(found.starts)
+    while len(starts) > 1 and _is_undone(values, starts[-2], starts[-1], found.watch.sd):
         starts.pop()
-    number = len(starts) - 1
-    stretch = []
-    current = -1
-    for place in range(len(values)):
-        while current < number and place >= starts[current + 1]:
-            current += 1
-        stretch.append(number - current)
-    return Shifts(tuple(stretch), watch.sd)
+    ends = (*starts[1:], len(values))
+    stretch = [number for number, (start, end) in enumerate(zip(starts, ends, strict=True)) for _ in range(start, end)]
+    newest = len(starts) - 1
+    return Shifts(tuple(newest - number for number in stretch), found.watch.sd)
 
 
-def _is_undone(values: Sequence[tuple[Hashable, float, float]], before: int, since: int, sd: float) -> bool:
+@dataclass(slots=True)
+class _Scan:
+    """How far values have been gone through."""
+
+    sd: float
+    watch: _Watch
+    starts: tuple[int, ...] = (0,)
+
+    def see(self, values: Sequence[Value], place: int) -> None:
+        """Nothing; the value at that place was seen, after all before it."""
+        begun = self.watch.see(place, *values[place])
+        if begun is None:
+            return
+        # The scatter is that of the values before the change: those that told of it are not scatter.
+        calm = _Watch(self.sd)
+        for before in range(self.starts[-1], begun):
+            calm.see(before, *values[before])
+        self.starts = (*self.starts, begun)
+        self.watch = _Watch(calm.sd)
+        for again in range(begun, place + 1):
+            self.watch.see(again, *values[again])
+
+
+_scans: OrderedDict[tuple[tuple[Value, ...], float], _Scan] = OrderedDict()
+"""The last scans, by what they have seen: a history is asked about again and again, each time by one value longer."""
+
+_KEPT_SCANS = 16
+
+
+def _scanned(values: tuple[Value, ...], sd: float) -> _Scan:
+    """The scan of all the values."""
+    earlier = _scans.get((values, sd)) or _scans.get((values[:-1], sd))
+    scan = _Scan(sd, _Watch(sd)) if earlier is None else replace(earlier, watch=earlier.watch.copied())
+    for place in range(scan.watch.seen, len(values)):
+        scan.see(values, place)
+    _scans[values, sd] = scan
+    while len(_scans) > _KEPT_SCANS:
+        _scans.popitem(last=False)
+    return scan
+
+
+def _is_undone(values: Sequence[Value], before: int, since: int, sd: float) -> bool:
     """Whether all values since a change, taken together, are what they were before it: an unlucky streak, no change."""
     earlier, later = _sums(values[before:since]), _sums(values[since:])
     off = variance = 0.0
@@ -76,7 +106,7 @@ def _is_undone(values: Sequence[tuple[Hashable, float, float]], before: int, sin
     return variance > 0.0 and abs(off) < _UNDONE * variance**0.5
 
 
-def _sums(values: Sequence[tuple[Hashable, float, float]]) -> dict[Hashable, tuple[float, int, float]]:
+def _sums(values: Sequence[Value]) -> dict[Hashable, tuple[float, int, float]]:
     """By kind: the sum of its values, how many there are, and the least standard deviation of one."""
     sums: dict[Hashable, tuple[float, int, float]] = {}
     for kind, value, floor in values:
@@ -93,6 +123,12 @@ class _Watch:
     sums: dict[Hashable, tuple[float, int]] = field(default_factory=dict)
     above: tuple[float, int] = (0.0, -1)
     below: tuple[float, int] = (0.0, -1)
+    seen: int = 0
+    """The place after that of the last value."""
+
+    def copied(self) -> _Watch:
+        """A watch that goes on by itself from here."""
+        return replace(self, sums=dict(self.sums))
 
     @property
     def sd(self) -> float:
@@ -101,6 +137,7 @@ class _Watch:
 
     def see(self, place: int, kind: Hashable, value: float, floor: float) -> int | None:
         """Where a change began, if this value makes it certain that there was one."""
+        self.seen = place + 1
         total, seen = self.sums.get(kind, (0.0, 0))
         self.sums[kind] = (total + value, seen + 1)
         if not seen:

@@ -138,35 +138,43 @@ class SettingSearch:
         return asks and self.reference is None
 
     def _belief(self, candidates: Sequence[Setting], history: History[Setting]) -> Belief:
-        points = merged(history)
-        settings = tuple(sorted({*candidates, *points}))
-        top_w = self._top_w(settings)
-        bank = bank_of(settings, max_power_w=top_w, max_mhz=self.max_mhz, limit_w=self.limit_w)
-        all_w = None if top_w is None else top_w * self.gpus
-        likely, level = likelihood(bank, settings, points, top_w=all_w)
-        for kin in self.kin:
-            likely = likely + self._likelihood_of_kin(kin, top_w)
-        weights = np.exp(likely - likely.max())
-        alive = weights > _NEGLIGIBLE
-        return believed(
-            bank.some(alive),
-            settings,
-            points,
-            weights=weights[alive] / weights[alive].sum(),
-            level=level[alive],
-            top_w=all_w,
-            objective=self.objective,
-            reference=self.reference,
-        )
+        return _belief(self, tuple(candidates), tuple(history))
 
-    def _likelihood_of_kin(self, kin: Kin, top_w: float | None) -> Floats:
+    def likelihood_of_kin(self, kin: Kin, top_w: float | None) -> Floats:
+        """(curves,): the log-likelihood of each, given the profile of something alike."""
         kin_w = kin.max_power_w or top_w
         all_w = None if kin_w is None else kin_w * (kin.gpus or self.gpus)
         return _alike(kin, kin_w, all_w, self.max_mhz, self.limit_w)
 
-    def _top_w(self, settings: Sequence[Setting]) -> float | None:
+    def top_w(self, settings: Sequence[Setting]) -> float | None:
+        """The highest limit of one GPU; None where neither it nor any limit is known."""
         limits_w = [setting.power_limit_w for setting in settings if setting.power_limit_w is not None]
         return self.max_power_w or max(limits_w, default=None)
+
+
+@lru_cache(maxsize=4)
+def _belief(search: SettingSearch, candidates: tuple[Setting, ...], history: History[Setting]) -> Belief:
+    """What is believed after the history; who asks what to measure next asks for the best so far as well."""
+    points = merged(history)
+    settings = tuple(sorted({*candidates, *points}))
+    top_w = search.top_w(settings)
+    bank = bank_of(settings, max_power_w=top_w, max_mhz=search.max_mhz, limit_w=search.limit_w)
+    all_w = None if top_w is None else top_w * search.gpus
+    likely, level = likelihood(bank, settings, points, top_w=all_w)
+    for kin in search.kin:
+        likely = likely + search.likelihood_of_kin(kin, top_w)
+    weights = np.exp(likely - likely.max())
+    alive = weights > _NEGLIGIBLE
+    return believed(
+        bank.some(alive),
+        settings,
+        points,
+        weights=weights[alive] / weights[alive].sum(),
+        level=level[alive],
+        top_w=all_w,
+        objective=search.objective,
+        reference=search.reference,
+    )
 
 
 @lru_cache(maxsize=16)
