@@ -172,5 +172,13 @@ def _untold(view: RunView) -> str:
             return f"nothing was tuned ({view.why})"
         return "nothing was tuned: the program did not use the GPU for long enough"
     if not any(window.pace_s for window in view.windows if window.purpose is Purpose.BASELINE):
-        return "what tuning did cannot be told: no progress of the program was seen at the baseline"
+        return f"what tuning did was not measured: no progress of the program was seen at the baseline{_reckoned(view)}"
     return "nothing but the baseline was looked at for long enough"
+
+
+def _reckoned(view: RunView) -> str:
+    """What the policy thinks of the setting that it holds, where it holds one; that is no measurement."""
+    order = view.order
+    if order is None or order.purpose is not Purpose.HOLD or order.setting == DRIVER_DEFAULT or not order.why:
+        return ""
+    return f"; by power and utilisation alone it is reckoned: {order.why}"

@@ -61,6 +61,10 @@ def test_what_cannot_be_told_is_said_to_be_so():
     assert headline(replace(nothing, why="stopped")).endswith("nothing was tuned (stopped)")
     blind = window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 10.0, power_w=300.0, pace_s=None)
     assert "no progress of the program was seen" in headline(replace(nothing, windows=(blind,)))
+    reckoned = replace(order(Setting(1545), Purpose.HOLD), why="4.0 ± 3.5 % slower, 5.9 % saved")
+    held = replace(nothing, windows=(blind,), order=reckoned)
+    assert headline(held).endswith("by power and utilisation alone it is reckoned: 4.0 ± 3.5 % slower, 5.9 % saved")
+    assert "reckoned" not in headline(replace(held, order=order(DRIVER_DEFAULT, Purpose.HOLD)))
     assert "nothing but the baseline" in headline(replace(nothing, windows=searched()[:1]))
     assert promise_words(run_view(promise=None)) == ""
     assert search_words(nothing) == even_words(nothing) == ""
