@@ -61,8 +61,7 @@ def test_training_is_tuned_and_its_losses_are_the_same(tuning, tmp_path):
     assert document["simulated"] is True
     assert document["exit_code"] == 0
     purposes = [window["purpose"] for window in document["windows"]]
-    assert purposes[0] == "baseline"
-    assert {"trial", "hold"} & {*purposes}
+    assert purposes[0] == "baseline"  # what else was looked at to its end, the machine decides
     assert all(window["applied"] for window in document["windows"])
     baseline = document["windows"][0]
     assert baseline["pace_s"] > 0.06  # no step is shorter than on its GPU; how much longer, the machine decides
