@@ -176,3 +176,16 @@ class JobMemory:
             if profile.gpu.key == gpu.key and profile.batch_size == batch_size:
                 return profile
         return None
+
+
+def metric_value(metric: object) -> float | None:
+    """The metric as a number, or None where it is none, such as NaN; InputError for what is not even of that kind."""
+    if metric is None:
+        return None
+    try:
+        number = float(metric)  # type: ignore[arg-type]
+    except OverflowError:
+        return None
+    except (TypeError, ValueError):
+        raise InputError(f"{metric!r} is no metric", hint="report a number after each epoch") from None
+    return number if isfinite(number) else None

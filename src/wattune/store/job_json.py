@@ -1,4 +1,4 @@
-"""Jobs and their runs as JSON: what `--json` prints, and what the spill file holds of runs that ended."""
+"""Parts of a job's rows as JSON, and what the spill file holds of runs that ended."""
 
 from __future__ import annotations
 
@@ -6,67 +6,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile
+from wattune.core.job import JobGpu, Outcome, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import Trial
-from wattune.store.job_records import JobSummary, RecordedRun, RunEnd, Totals, moment, storable_metric
+from wattune.store.job_records import RunEnd, Totals, moment
 
 Document = dict[str, Any]
-
-
-def job_to_json(job: Job) -> Document:
-    """The job, field by field."""
-    fields = {name: getattr(job, name) for name in Job.__dataclass_fields__}
-    return fields | {"batch_sizes": list(job.batch_sizes)}
-
-
-def summary_to_json(summary: JobSummary) -> Document:
-    """The job at a glance, and its definition within."""
-    fields = {name: getattr(summary, name) for name in JobSummary.__dataclass_fields__ if name != "job"}
-    times = {"defined_at": _instant(summary.defined_at), "last_run_at": _instant(summary.last_run_at)}
-    return {"name": summary.name} | fields | times | {"job": job_to_json(summary.job)}
-
-
-def record_to_json(record: RecordedRun) -> Document:
-    """The run with all that is kept of it."""
-    return job_run_to_json(record.run) | {
-        "job": record.job,
-        "definition": record.definition,
-        "comparable": record.comparable,
-        "replaces": record.replaces,
-        "replaced": record.replaced,
-        "lease_until": _instant(record.lease_until),
-        "ended_at": _instant(record.ended_at),
-        "host": record.host,
-        "pid": record.pid,
-    }
-
-
-def job_run_to_json(run: JobRun) -> Document:
-    """The run as searchers see it."""
-    return {
-        "id": run.id,
-        "order": run.order,
-        "recurrence": run.recurrence,
-        "batch_size": run.batch_size,
-        "exploring": run.exploring,
-        "why": run.why,
-        "submitted_at": _instant(run.submitted_at),
-        "outcome": run.outcome.value,
-        "epochs": run.epochs,
-        "metrics": list(run.metrics),
-        "ended": run.ended,
-        "cost": cost_to_json(run.cost),
-        "profiling": cost_to_json(run.profiling),
-        "setting": setting_to_json(run.setting),
-    } | gpu_to_json(run.gpu)
-
-
-def profile_to_json(profile: Profile) -> Document:
-    """The profile: what an epoch costs at each setting."""
-    trials = [trial_to_json(trial) for trial in profile.trials]
-    return {"batch_size": profile.batch_size} | gpu_to_json(profile.gpu) | {"trials": trials}
 
 
 def gpu_to_json(gpu: JobGpu) -> Document:
@@ -88,7 +34,7 @@ def end_to_json(end: RunEnd) -> Document:
         "cost": cost_to_json(end.cost),
         "profiling": cost_to_json(end.profiling),
         "setting": setting_to_json(end.setting),
-        "metrics": [storable_metric(metric) for metric in end.metrics],
+        "metrics": [metric_value(metric) for metric in end.metrics],
     }
 
 
@@ -107,7 +53,7 @@ def end_from_json(document: Mapping[str, Any]) -> RunEnd:
         cost=totals.cost,
         profiling=totals.profiling,
         setting=totals.setting,
-        metrics=tuple(storable_metric(metric) for metric in document["metrics"]),
+        metrics=tuple(metric_value(metric) for metric in document["metrics"]),
     )
 
 
@@ -129,7 +75,3 @@ def cost_from_json(document: Mapping[str, Any]) -> Measurement:
 def setting_from_json(document: Mapping[str, Any]) -> Setting:
     """The setting that a document of `setting_to_json` holds; what else is in it does no harm."""
     return Setting(*(document[name] for name in Setting.__dataclass_fields__))
-
-
-def _instant(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()

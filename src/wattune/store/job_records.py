@@ -120,19 +120,6 @@ def storable_gpu(gpu: JobGpu) -> JobGpu:
     return replace(gpu, name=storable(gpu.name), max_power_w=float(gpu.max_power_w))
 
 
-def storable_metric(metric: object) -> float | None:
-    """The metric, or None for one that is no number; InputError for what is not even of that kind."""
-    if metric is None:
-        return None
-    try:
-        number = float(metric)  # type: ignore[arg-type]
-    except OverflowError:
-        return None
-    except (TypeError, ValueError):
-        raise InputError(f"{metric!r} is no metric", hint="report a number after each epoch") from None
-    return number if isfinite(number) else None
-
-
 def storable_cost(cost: Measurement) -> Measurement:
     """The cost in plain numbers, an error that is no number left out."""
     return Measurement(

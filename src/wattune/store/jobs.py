@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine, delete
 
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store import job_tables as tables
@@ -37,7 +37,6 @@ from wattune.store.job_records import (
     moment,
     storable_gpu,
     storable_job,
-    storable_metric,
     storable_profile,
 )
 from wattune.store.job_states import ended, place_of_epoch, renewed, with_totals
@@ -130,7 +129,7 @@ class SqlJobBook:
         now: datetime | None = None,
     ) -> JobRun:
         """The run after one more epoch, its lease renewed."""
-        at, number, totals = moment(now), storable_metric(metric), Totals.of(cost, profiling, setting)
+        at, number, totals = moment(now), metric_value(metric), Totals.of(cost, profiling, setting)
         check_lease(lease_s)
         with self._one_run(run_id, at) as (connection, head, found):
             record = renewed(found, at, lease_s=lease_s)
@@ -165,7 +164,7 @@ class SqlJobBook:
     ) -> JobRun:
         """The run, ended. The first ending stands: the same again changes nothing, another raises `RunOver`."""
         at, totals = moment(now), Totals.of(cost, profiling, setting)
-        told = {epoch: storable_metric(metric) for epoch, metric in enumerate(metrics)}
+        told = {epoch: metric_value(metric) for epoch, metric in enumerate(metrics)}
         with self._one_run(run_id, at) as (connection, head, found):
             record = ended(found, outcome, now=at, submitted=head.submitted)
             if record is None:

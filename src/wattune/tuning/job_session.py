@@ -15,10 +15,9 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 
 from wattune.core.errors import DeviceError, InputError
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
 from wattune.core.setting import Setting
@@ -169,7 +168,7 @@ class JobSession:
         if self.verdict is not None:
             self._tell(f"a report came after the run had ended ({self.verdict.why}); it is not counted")
             return self.verdict
-        profiler, number = self._current(), number_of(metric)
+        profiler, number = self._current(), metric_value(metric)
         profiler.end_epoch()
         self._count_epoch(number)
         self.verdict = _shared_verdict(self._judged() if self.ranks.rank == 0 else None, self.ranks)
@@ -300,19 +299,6 @@ class JobSession:
         if self._profiler is None:
             raise InputError("this run has not begun", hint="start it first")
         return self._profiler
-
-
-def number_of(metric: object) -> float | None:
-    """The metric as a number, or None where it is none, such as NaN; InputError for what is not even of that kind."""
-    if metric is None:
-        return None
-    try:
-        number = float(metric)  # type: ignore[arg-type]
-    except OverflowError:
-        return None
-    except (TypeError, ValueError):
-        raise InputError(f"{metric!r} is no metric", hint="report a number after each epoch") from None
-    return number if isfinite(number) else None
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
