@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import log2
 from typing import Protocol
 
 from wattune.core.job import JobGpu, JobMemory, JobRun
@@ -12,16 +11,11 @@ from wattune.core.objective import Objective
 from wattune.core.setting import Setting
 from wattune.core.trial import History
 from wattune.search.held_windows import WINDOW_S, windows_to_come
-from wattune.search.setting_search import Kin, SettingSearch
+from wattune.search.setting_search import SettingSearch
+from wattune.tuning.job_profile import kin_of
 
 NOISE = 0.01
 """Standard deviation of a window's time and power, relative."""
-
-_OTHER_PART = 2.0
-"""Doublings of the batch size that another part counts for."""
-
-_KIN = 3
-"""Profiles of other sizes that are looked at, the nearest first: further ones say what these have said."""
 
 
 class LimitSearch(Protocol):
@@ -89,15 +83,6 @@ def own_limits() -> Profiled:
 
 
 def _setting_search(objective: Objective, memory: JobMemory, gpu: JobGpu, batch_size: int) -> SettingSearch:
-    kin = [
-        Kin(
-            trials=profile.trials,
-            octaves=abs(log2(profile.batch_size / batch_size)) + (0 if profile.gpu.key == gpu.key else _OTHER_PART),
-            max_power_w=profile.gpu.max_power_w,
-        )
-        for profile in memory.profiles
-        if profile.trials and (profile.gpu.key, profile.batch_size) != (gpu.key, batch_size)
-    ]
-    nearest = tuple(sorted(kin, key=lambda kin: kin.octaves)[:_KIN])
+    kin = kin_of(memory, gpu, batch_size, knobs=("power_limit",))
     horizon = windows_to_come(memory, gpu, batch_size)
-    return SettingSearch(objective=objective, kin=nearest, max_power_w=gpu.max_power_w, horizon=horizon)
+    return SettingSearch(objective=objective, kin=kin, max_power_w=gpu.max_power_w, horizon=horizon)

@@ -16,8 +16,8 @@ from wattune.search.setting_search import Kin
 OTHER_PART = 2.0
 """Octaves that another part counts for; on the public tables the shares of a V100 and an A40 differ as much."""
 
-NEAR = 2
-"""Profiles that are asked for advice."""
+NEAR = 3
+"""Profiles that are asked for advice: further ones say what these have said."""
 
 
 def profiling_objective(job: Job, gpu: JobGpu, memory: JobMemory, batch_size: int) -> Objective:
@@ -44,6 +44,7 @@ def kin_of(memory: JobMemory, gpu: JobGpu, batch_size: int, *, knobs: tuple[str,
         _kin(profile, gpu, batch_size)
         for profile in memory.profiles
         if (profile.gpu.key, profile.batch_size) != (gpu.key, batch_size)
+        and profile.trials
         and profile.gpu.max_power_w > 0
         and all(trial.choice.knobs == knobs for trial in profile.trials)
         and (profile.gpu.name == gpu.name or knobs == ("power_limit",))
