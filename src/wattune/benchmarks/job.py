@@ -95,32 +95,6 @@ def bench_of(played: JobPlayed) -> Bench:
     )
 
 
-def bench_job(
-    data: Path,
-    gpus: Sequence[str] = (),
-    *,
-    seeds: int = 20,
-    eta: float = 0.5,
-    workloads: Sequence[str] = (),
-    sections: Sequence[str] = (),
-    processes: int = 2,
-    on_step: OnStep | None = None,
-) -> Bench:
-    """Regret, safety, drift and overlap of all policies on the jobs of a folder of tables."""
-    return bench_of(
-        play_job_bench(
-            data,
-            gpus,
-            seeds=seeds,
-            eta=eta,
-            workloads=workloads,
-            sections=sections,
-            processes=processes,
-            on_step=on_step,
-        )
-    )
-
-
 def _silent(step: str, done: int, of: int) -> None:
     del step, done, of
 

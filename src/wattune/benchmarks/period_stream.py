@@ -20,7 +20,6 @@ class StreamCost:
 
     mean_ms: float
     longest_ms: float
-    updates: int
 
 
 def stream_cost(case: Case) -> StreamCost:
@@ -36,4 +35,4 @@ def stream_cost(case: Case) -> StreamCost:
         tracker = tracker.add(part)
         spent_ms.append(1000 * (time.thread_time() - begun_s))
     gc.unfreeze()
-    return StreamCost(float(np.mean(spent_ms)), max(spent_ms), len(spent_ms))
+    return StreamCost(float(np.mean(spent_ms)), max(spent_ms))

@@ -1,4 +1,4 @@
-"""Looks at a program, cut out of samples: along steps that it reports, along a period that was found, or by time.
+"""Looks at a program, cut out of samples along a period that was found.
 
 Notation, for the period of single cycles
     T   the period that was found
@@ -10,9 +10,7 @@ A cycle in which d grew by Δ took T/(1 − Δ).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import ceil, pi
 
 import numpy as np
@@ -23,8 +21,6 @@ from wattune.signals.samples import Floats, PowerSamples
 
 Spectrum = NDArray[np.complex128]
 
-LEAST_S = 0.5
-"""How long a look at reported steps lasts at least: shorter ones tell little more and cost more."""
 _LEAST_SAMPLES = 8
 """Samples of a look along a period: with fewer a cycle cannot be told from another."""
 _HARMONICS = 8
@@ -34,27 +30,6 @@ _REACH = np.linspace(-0.3, 0.3, 121)
 """Where a cycle is looked for, as shares of T around where the one before was."""
 _MEMORY = 20.0
 """Cycles that make the usual one."""
-
-
-def step_looks(stamps_s: Sequence[float], samples: PowerSamples, *, units: int = 1) -> tuple[Look, ...]:
-    """The looks between stamps of finished steps, each `LEAST_S` long at least; a stamp ends `units` steps."""
-    looks: list[Look] = []
-    first = 0
-    for place, stamp_s in enumerate(stamps_s):
-        if stamp_s - stamps_s[first] >= LEAST_S:
-            period_s = (stamp_s - stamps_s[first]) / (place - first) / units
-            looks.append(_look(samples, stamps_s[first], stamp_s, period_s))
-            first = place
-    return tuple(looks)
-
-
-def tick_looks(samples: PowerSamples, *, tick_s: float = 1.0) -> tuple[Look, ...]:
-    """The looks of equal length at a program that shows neither steps nor a period; what is left over is left out."""
-    if not len(samples):
-        return ()
-    start_s = float(samples.time_s[0])
-    edges_s = [start_s + tick_s * place for place in range(int(samples.duration_s / tick_s) + 1)]
-    return tuple(_look(samples, early, late, None) for early, late in pairwise(edges_s))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

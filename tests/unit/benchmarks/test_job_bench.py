@@ -5,7 +5,7 @@ import json
 import pytest
 
 from job_tables import write_tables
-from wattune.benchmarks.job import bench_job
+from wattune.benchmarks.job import bench_of, play_job_bench
 from wattune.benchmarks.job_sections import SECTIONS
 from wattune.cli.main import run
 
@@ -22,7 +22,7 @@ def tables(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
     tables = write_tables(tmp_path_factory.mktemp("tables"), gpus=("p100", "t4"))
-    return bench_job(tables, seeds=1, processes=1)
+    return bench_of(play_job_bench(tables, seeds=1, processes=1))
 
 
 def test_all_sections_are_played(bench):
@@ -67,7 +67,8 @@ def test_every_goal_is_against_zeus_in_the_same_run(bench):
 
 def test_two_processes_find_the_same(tables):
     alone, shared = (
-        bench_job(tables, ["p100"], seeds=2, sections=["horizon"], processes=processes) for processes in (1, 2)
+        bench_of(play_job_bench(tables, ["p100"], seeds=2, sections=["horizon"], processes=processes))
+        for processes in (1, 2)
     )
     assert alone.rows == shared.rows
 

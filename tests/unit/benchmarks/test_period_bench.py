@@ -81,8 +81,7 @@ def test_a_stream_is_charged_per_update():
     sensing = Sensing(refresh_s=0.02, window_s=0.01, noise_w=0.3, poll_s=0.02)
     samples = polled(training(Plan(step_s=0.5), 6.0, random=random), sensing, 6.0, random=random)
     cost = stream_cost(replace(STEPS, samples=samples))
-    assert cost.updates == -(-len(samples) // 5)
-    assert 0 <= cost.mean_ms <= cost.longest_ms
+    assert 0 < cost.mean_ms <= cost.longest_ms
 
 
 def test_truths_beside_traces_are_read(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from wattune.signals.change import Watch
-from wattune.signals.change_looks import CycleCutter, step_looks, tick_looks
+from wattune.signals.change_looks import CycleCutter
 from wattune.signals.samples import PowerSamples
 
 
@@ -17,28 +17,6 @@ def samples(periods_s, *, every_s=0.02, noise_w=3.0, seed=0):
     busy = ((fine_s - edges_s[place]) / np.asarray(periods_s)[place] < 0.7).reshape(count, 20).mean(axis=1)
     noise = noise_w * np.random.default_rng(seed).standard_normal(count)
     return PowerSamples(np.arange(count) * every_s, 120.0 + 180.0 * busy + noise, busy)
-
-
-def test_steps_are_put_together_to_half_a_second():
-    stamps_s = np.arange(0, 4, 0.1)
-    looks = step_looks(stamps_s.tolist(), samples([1.0] * 4))
-    assert len(looks) == 7
-    assert all(look.period_s == pytest.approx(0.1) for look in looks)
-    assert all(0 <= look.util <= 1 for look in looks)
-    assert step_looks([], samples([1.0])) == ()
-
-
-def test_a_line_of_fifty_steps_counts_fifty():
-    (look,) = step_looks([1.0, 11.0], samples([1.0] * 12), units=50)
-    assert look.period_s == pytest.approx(0.2)
-    assert look.power_w == pytest.approx(246.0, abs=2.0)
-
-
-def test_ticks_tell_power_and_no_period():
-    looks = tick_looks(samples([0.5] * 9))
-    assert [look.period_s for look in looks] == [None] * 4
-    assert looks[0].power_w == pytest.approx(246.0, abs=2.0)
-    assert tick_looks(PowerSamples(np.array([]), np.array([]))) == ()
 
 
 @pytest.mark.parametrize("piece_s", [0.3, 1.7, 100.0])
