@@ -71,12 +71,13 @@ def by_kind(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _cases(data: Path | None, seeds: int) -> Iterator[Case]:
+    # Read first: a folder that is not there is said at once.
+    real = () if data is None else tuple(real_cases(data))
     for seed in range(_FIRST_DRAW, _FIRST_DRAW + seeds):
         yield from simulated_cases(seed=seed)
         yield from family_cases(seed=seed)
         yield from log_cases(seed=seed)
-    if data is not None:
-        yield from real_cases(data)
+    yield from real
 
 
 def _judge(case: Case) -> list[Judged]:
