@@ -9,7 +9,7 @@ import numpy as np
 from wattune.benchmarks.job_limits import LimitSearch, Profiled
 from wattune.benchmarks.job_trace import TraceWorkload, Training
 from wattune.core.job import JobMemory, JobRun, Outcome, Profile
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import History, Trial
 from wattune.search.held_windows import LOOKS_AGAIN
@@ -20,9 +20,6 @@ _HARDLY = 1e-9
 
 _MOST_WINDOWS = 30
 """Windows in a run whose batch size has no profile yet."""
-
-_CERTAINTY = 1.96
-"""Standard deviations to either side that hold 95 %."""
 
 
 class KnownLimits:
@@ -113,7 +110,7 @@ class Profiling:
             return cell
         slower, dearer = (1 + spread * self._noise.standard_normal(2)).tolist()
         time_s, energy_j = cell.time_s * slower, cell.energy_j * slower * dearer
-        return Measurement(time_s, energy_j, _CERTAINTY * spread * time_s, _CERTAINTY * spread * 2**0.5 * energy_j)
+        return Measurement(time_s, energy_j, SIGMAS_95 * spread * time_s, SIGMAS_95 * spread * 2**0.5 * energy_j)
 
 
 class Attempt:

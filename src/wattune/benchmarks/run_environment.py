@@ -25,7 +25,7 @@ from wattune.benchmarks.run_sight import (
 )
 from wattune.benchmarks.run_truth import Program, counters
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 
@@ -136,7 +136,7 @@ class SimulatedRun:
         """Relative 95 % half-width of the pace after so long; 1 where there is no pace yet."""
         if window_s < (LEAST_UNITS if self._known else FIRST_UNITS) * rates.unit_s:
             return 1.0
-        return 1.96 * hypot(*self.sight.spread(rates.unit_s, self._jitter_s(), window_s))
+        return SIGMAS_95 * hypot(*self.sight.spread(rates.unit_s, self._jitter_s(), window_s))
 
     @property
     def _unit(self) -> tuple[tuple[int, int], ...]:
@@ -228,7 +228,7 @@ class SimulatedRun:
         period_s = self.spec.sensors.counter_period_s or 0.1
         share = hypot(_COUNTER_ERROR, period_s / max(cost.time_s, period_s) * 0.3)
         off = share * float(self._random.standard_normal()) if self._noisy else 0.0
-        seen = Measurement(cost.time_s, max(cost.energy_j * (1 + off), 0.0), None, 1.96 * share * cost.energy_j)
+        seen = Measurement(cost.time_s, max(cost.energy_j * (1 + off), 0.0), None, SIGMAS_95 * share * cost.energy_j)
         return Window(
             setting=order.setting,
             purpose=order.purpose,
@@ -250,12 +250,12 @@ class SimulatedRun:
         self._known = True
         waits, sensor = self.sight.spread(mean.unit_s, self._jitter_s(), window_s)
         if not self._noisy:
-            return mean.unit_s, 1.96 * mean.unit_s * hypot(waits, sensor)
+            return mean.unit_s, SIGMAS_95 * mean.unit_s * hypot(waits, sensor)
         draw, trust = self._random.standard_normal(2)
         pace_s = mean.unit_s * (1.0 + sensor * float(draw))
         if self._random.random() < WRONG:
             pace_s *= self._random.choice((0.5, 2.0))
-        return pace_s, 1.96 * pace_s * hypot(waits, sensor) * exp(_TRUST * float(trust))
+        return pace_s, SIGMAS_95 * pace_s * hypot(waits, sensor) * exp(_TRUST * float(trust))
 
     def _shares(self, setting: Setting, mean: _Rates, window_s: float) -> tuple[float, float]:
         """Busy shares of the cores and of the memory, as the driver counts them."""

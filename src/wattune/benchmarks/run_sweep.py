@@ -15,7 +15,7 @@ import numpy as np
 
 from wattune.benchmarks.run_play import Outcome, play
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -97,7 +97,7 @@ class SweepRun:
         self.spent = self.spent + Measurement(unit_s * units, unit_j * units)
         slower, dearer = np.maximum(1.0 + self._noise * self._random.standard_normal(2), 0.1)
         pace_s, energy_j = unit_s * float(slower), unit_j * float(dearer)
-        error = 1.96 * self._noise
+        error = SIGMAS_95 * self._noise
         # Power is energy over time, so that a unit's time and energy have the noise of the table each.
         stretch = Measurement(pace_s * units, energy_j * units, None, error * energy_j * units)
         return Window(

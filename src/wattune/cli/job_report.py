@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 from wattune.cli.job_account import Account, account
 from wattune.core.errors import WattuneError
 from wattune.core.job import Job, JobGpu, JobMemory, Outcome, Proposal
+from wattune.core.measurement import SIGMAS_95
 from wattune.core.setting import Setting
 from wattune.search.job_searcher import JobSearcher
 from wattune.views.job_view import EpochsBand, JobView, best_setting
 
 if TYPE_CHECKING:
     from wattune.views.job_page import JobReport
-
-_SURE = 1.96
-"""Standard deviations to both sides that hold 95 of 100 cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +57,7 @@ def law(job: Job, memory: JobMemory, gpu: JobGpu) -> tuple[EpochsBand, ...]:
     bands = []
     for size, mean, variance in zip(known.sizes, log_epochs.mean, log_epochs.variance, strict=True):
         # The spread of a run about the law counts too: the band is where the next run will lie.
-        spread = _SURE * sqrt(float(variance) + known.epochs.sd**2)
+        spread = SIGMAS_95 * sqrt(float(variance) + known.epochs.sd**2)
         bands.append(EpochsBand(size, exp(mean), exp(mean - spread), exp(mean + spread)))
     return tuple(bands)
 

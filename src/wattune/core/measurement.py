@@ -17,6 +17,10 @@ class Counted(Protocol):
     def energy_j(self) -> float | None: ...  # noqa: D102
 
 
+SIGMAS_95 = 1.96
+"""Standard errors to either side that hold 95 %: what half-widths are made of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """Seconds and joules, each with the half-width of its 95 % interval where that is known."""

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from math import log, sqrt
 
 from wattune.core.gpu_spec import GpuSpec
+from wattune.core.measurement import SIGMAS_95
 from wattune.core.run_window import Window
 from wattune.core.setting import Setting
 from wattune.search.gear_bank import LEAST_WAITING, Gear
-
-CERTAINTY = 1.96
-"""Standard errors of a 95 % half-width."""
 
 LEAST_PACE, USUAL_PACE = 0.0007, 0.01
 """Standard errors of a pace: no window is better than the first, one whose own is not known has the second."""
@@ -112,7 +110,7 @@ def _pace(window: Window, first: float) -> Seen:
     assert window.pace_s is not None
     factors = (1.0,) if window.counted else _FACTORS
     value = min((log(window.pace_s * factor) for factor in factors), key=lambda each: _off(each - first))
-    share = USUAL_PACE if window.pace_error_s is None else window.pace_error_s / CERTAINTY / window.pace_s
+    share = USUAL_PACE if window.pace_error_s is None else window.pace_error_s / SIGMAS_95 / window.pace_s
     return Seen(value, max(share, LEAST_PACE))
 
 
@@ -123,13 +121,13 @@ def _off(distance: float) -> float:
 
 def _power(window: Window, watts: float) -> Seen:
     error_j = window.cost.energy_error_j
-    share = USUAL_POWER if error_j is None else error_j / CERTAINTY / max(window.cost.energy_j, 1e-12)
+    share = USUAL_POWER if error_j is None else error_j / SIGMAS_95 / max(window.cost.energy_j, 1e-12)
     return Seen(log(window.power_w / watts), max(share, LEAST_POWER))
 
 
 def _share(share: float, least: float, *, error: float | None) -> Seen:
     share = max(share, least)
-    return Seen(log(share), max(SHARE, (error or 0.0) / CERTAINTY) / share)
+    return Seen(log(share), max(SHARE, (error or 0.0) / SIGMAS_95) / share)
 
 
 def _mean(some: list[Seen], least: float) -> Seen | None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from wattune.core.measurement import SIGMAS_95
 from wattune.core.run_window import Window
-from wattune.search.gear_evidence import CERTAINTY, LEAST_PACE, USUAL_PACE
+from wattune.search.gear_evidence import LEAST_PACE, USUAL_PACE
 
 USUAL_S = 10.0
 """The length at which a window without an error of its own has the usual one."""
@@ -19,7 +20,7 @@ def error_by_length(windows: tuple[Window, ...]) -> Callable[[float], float]:
     Errors fall with the root of the time, unless the windows so far show that they do not.
     """
     known = [
-        (np.log(window.cost.time_s), np.log(max(window.pace_error_s / CERTAINTY / window.pace_s, LEAST_PACE)))
+        (np.log(window.cost.time_s), np.log(max(window.pace_error_s / SIGMAS_95 / window.pace_s, LEAST_PACE)))
         for window in windows
         if window.pace_s and window.pace_error_s and window.cost.time_s > 0
     ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log, sqrt
 
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import History
 
@@ -45,7 +45,7 @@ def _point(cost: Measurement) -> Point:
 
 
 def _share(half_width: float | None, value: float) -> float:
-    return USUAL_ERROR if half_width is None else max(half_width / 1.96 / value, LEAST_ERROR)
+    return USUAL_ERROR if half_width is None else max(half_width / SIGMAS_95 / value, LEAST_ERROR)
 
 
 def _mean(points: Iterable[Point]) -> Point:

@@ -15,7 +15,7 @@ from math import log
 
 import numpy as np
 
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.objective import Objective, PowerBudget
 from wattune.core.setting import Setting
 from wattune.core.trial import History, Trial
@@ -32,8 +32,6 @@ _FAR = 100.0
 
 _TINY = 1e-300
 _STEP = 1e-3
-_CERTAINTY = 1.96
-"""Standard errors to either side that hold 95 %."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +105,7 @@ class Belief:
 
     def _error(self, off: Floats, doubt: Floats) -> Floats:
         """(settings,): half-width of the 95 % interval, from how the curves differ and what each leaves open."""
-        return np.asarray(_CERTAINTY * np.sqrt(self.weights @ (off**2 + doubt**2)))
+        return np.asarray(SIGMAS_95 * np.sqrt(self.weights @ (off**2 + doubt**2)))
 
 
 def believed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
-from scipy.special import ndtr as normal_cdf
+from scipy.special import ndtr
 
 from wattune.core.job import JobMemory, Outcome, Proposal
 from wattune.search.exploration_budget import budget
@@ -73,7 +73,7 @@ def _on_the_way_down(known: Knowledge) -> Floats:
     belief = known.log_cost
     apart = belief.mean + np.log(known.burden) - belief.mean[best] - np.log(known.burden[best]) - _SAME
     variance = belief.variance + belief.variance[best] - 2.0 * belief.covariance[best]
-    dearer = np.where(tried & (places != best), normal_cdf(apart / np.sqrt(np.maximum(variance, 1e-12))), 0.0)
+    dearer = np.where(tried & (places != best), ndtr(apart / np.sqrt(np.maximum(variance, 1e-12))), 0.0)
     left = np.ones(len(places))
     for side in (places[:best][::-1], places[best + 1 :]):
         hidden = np.concatenate(([0.0], np.maximum.accumulate(dearer[side])[:-1])) if len(side) else dearer[side]

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import exp
 
+from wattune.core.measurement import SIGMAS_95
 from wattune.signals.change_channel import KEPT, LEARN, Channel
 from wattune.signals.change_threshold import LEAST_SHIFT
 
@@ -235,7 +236,7 @@ def _shift(channel: Channel, looks: int) -> Shift | None:
         return None
     off, error = found
     certain = channel.alarm is not None or abs(off) > max(channel.usual.threshold.slack, 3 * error)
-    return Shift(channel.gap(off), 1.96 * error, certain)
+    return Shift(channel.gap(off), SIGMAS_95 * error, certain)
 
 
 def _percent(name: str, shift: Shift) -> str:

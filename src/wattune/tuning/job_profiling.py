@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import ceil, hypot, sqrt
 
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import History, Trial
 from wattune.search.held_windows import LOOKS_AGAIN
@@ -29,8 +29,6 @@ USUAL_SCATTER = 0.01
 """Relative standard deviation of seconds of training, believed as if two stretches had shown it."""
 
 _BELIEVED = 2
-_CERTAINTY = 1.96
-"""Standard errors to either side that hold 95 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +291,8 @@ def window_cost(stretches: tuple[Stretch, ...], counter_period_s: float) -> Meas
     return Measurement(
         time_s / steps,
         energy_j / steps,
-        _CERTAINTY * time_error * time_s / steps,
-        _CERTAINTY * energy_error * energy_j / steps,
+        SIGMAS_95 * time_error * time_s / steps,
+        SIGMAS_95 * energy_error * energy_j / steps,
     )
 
 
@@ -302,7 +300,7 @@ def standard_error(cost: Measurement) -> float:
     """The larger of the relative standard errors of time and energy; 1 where one is not known."""
     if cost.time_error_s is None or cost.energy_error_j is None or not (cost.time_s and cost.energy_j):
         return 1.0
-    return max(cost.time_error_s / cost.time_s, cost.energy_error_j / cost.energy_j) / _CERTAINTY
+    return max(cost.time_error_s / cost.time_s, cost.energy_error_j / cost.energy_j) / SIGMAS_95
 
 
 def _scatter(rates: list[float], *, counter: float = 0.0) -> float:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from math import hypot, inf, isfinite, sqrt
 from statistics import NormalDist
 
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.run_window import Purpose, Window
 from wattune.core.setting import Setting
-from wattune.views.run_gears import SIGMAS_95, Estimate
+from wattune.views.run_gears import Estimate
 from wattune.views.run_view import RunFigures
 
 UNSURE = 0.05

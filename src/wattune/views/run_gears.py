@@ -9,11 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import hypot, sqrt
 
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.run_window import Purpose, Window
 from wattune.core.setting import Setting
 
-SIGMAS_95 = 1.96
 _LEAST_ERROR = 1e-5
 """No pace is better known than to this share, whatever its window says: clocks of computers drift by as much."""
 
