@@ -168,7 +168,9 @@ class SettingProfiling:
         setting, known = self.setting(progress), progress.known
         if setting is None:
             return progress
-        known = replace(known, refused=known.refused | {setting})
+        # Where the earlier best itself is refused there is nothing to compare with: the search begins afresh.
+        again = known.again and bool(known.windows)
+        known = replace(known, refused=known.refused | {setting}, again=again)
         return self._held(known) if isinstance(progress, Holding) else self._next(known)
 
     def given_up(self, progress: Progress) -> Holding:

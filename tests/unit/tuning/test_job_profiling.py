@@ -160,6 +160,17 @@ def test_an_earlier_profile_that_holds_is_looked_at_again_where_that_pays():
     assert {LIMITS[1], LIMITS[2], LIMITS[3]} <= {trial.choice for trial in held.trials}
 
 
+def test_an_earlier_best_that_is_refused_when_it_is_looked_at_again_leaves_a_search_from_its_beginning():
+    half = CACHED[1:2]
+    profiling = policy(cached=half, search=replace(policy().search, horizon=5000.0))
+    state = profiling.step(profiling.start(), LONGER)
+    assert state == Warming(Known(again=True), LIMITS[1])
+    held = played(profiling, profiling.refused(state))[-1]
+    assert held.setting is not None
+    assert held.setting != LIMITS[1]
+    assert held.trials
+
+
 def test_an_earlier_profile_is_not_looked_at_again_for_whole_epochs():
     profiling = policy(cached=CACHED[1::2], search=replace(policy().search, horizon=5000.0)).by_epoch()
     assert isinstance(profiling.step(profiling.start(), LONGER), Holding)
