@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from wattune.core.job import Job, Proposal
 from wattune.devices.simulated import SimulatedGpu
+from wattune.levels.job.session import JobSession
+from wattune.levels.job.settings import JobKnob
+from wattune.levels.job.store_access import JobLedger
 from wattune.physics.catalog import load_model
-from wattune.tuning.job_ledger import JobLedger
-from wattune.tuning.job_session import JobSession
-from wattune.tuning.job_settings import JobKnob
 from wattune.workloads.catalog import make_workload
 
 JOB = Job(name="nightly", batch_sizes=(32, 64, 128), default_batch_size=64, target=0.75, max_epochs=12)

@@ -8,7 +8,7 @@ from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import Trial
-from wattune.views.job_view import EpochsBand, JobView
+from wattune.levels.job.view.view_model import EpochsBand, JobView
 
 SIZES = (32, 64, 128, 256, 512)
 LIMITS_W = (100.0, 150.0, 200.0, 250.0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from wattune.planning.pipeline import plan_pipeline
-from wattune.planning.planned import PlannedPipeline, Source, choose, default_trial
-from wattune.planning.stage_profile import StageProfile, parse_stage_profile
+from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, default_trial
+from wattune.levels.kernel.planner import plan_pipeline
+from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 
 BLOCKING_W = 60.0
 CLOCKS = (1400, 1200, 1000, 800)

@@ -10,7 +10,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.search.gpoeo_models import FEATURES, Predicted, reference_setting
+from wattune.levels.run.gpoeo.models import FEATURES, Predicted, reference_setting
 
 
 @dataclass

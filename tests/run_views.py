@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import pi, sin
 
+from wattune.control.power_trace import RunTrace
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.views.run_gears import Estimate
-from wattune.views.run_trace import RunTrace
-from wattune.views.run_view import RunEvent, RunFigures, RunView, SeenCycle, SeenPeriod, Stage
+from wattune.levels.run.view.settings import Estimate
+from wattune.levels.run.view.view_model import RunEvent, RunFigures, RunView, SeenCycle, SeenPeriod, Stage
 
 PERIOD_S = 0.8
 BASE_W, BASE_S = 300.0, PERIOD_S / 1.03

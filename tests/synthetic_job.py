@@ -11,7 +11,7 @@ from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import Trial
-from wattune.search.job_searcher import JobSearcher
+from wattune.levels.job.policy_protocol import JobSearcher
 
 GPU = JobGpu(name="v100", simulated=True, max_power_w=250.0)
 JOB = Job(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import History, Trial
-from wattune.views.chart import Axis, Band, Chart, Mark, Note, Point, Rule, Series, Tone, Way
+from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, Rule, Series, Tone, Way
 
 
 def sweep_history() -> History[Setting]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from wattune._version import __version__
 
 _HOME = {
     "ConfigError": "wattune.core.errors",
@@ -25,7 +25,7 @@ _HOME = {
     "GpuSpec": "wattune.core.gpu_spec",
     "Infeasible": "wattune.core.errors",
     "InputError": "wattune.core.errors",
-    "Knob": "wattune.tuning.sweep",
+    "Knob": "wattune.control.sweep",
     "LeastCarbon": "wattune.core.objective",
     "LeastCost": "wattune.core.objective",
     "LeastEnergy": "wattune.core.objective",
@@ -41,9 +41,9 @@ _HOME = {
     "Plan": "wattune.core.plan",
     "PlanError": "wattune.core.errors",
     "PowerBudget": "wattune.core.objective",
-    "Ranks": "wattune.tuning.job_ranks",
+    "Ranks": "wattune.control.ranks",
     "Reading": "wattune.core.reading",
-    "RecurringRun": "wattune.tuning.job_run",
+    "RecurringRun": "wattune.levels.job.handle",
     "Sampler": "wattune.devices.sampler",
     "Setting": "wattune.core.setting",
     "SettingRefused": "wattune.core.errors",
@@ -54,7 +54,7 @@ _HOME = {
     "Throttle": "wattune.core.reading",
     "Trace": "wattune.core.trace",
     "Trial": "wattune.core.trial",
-    "Tuning": "wattune.tuning.run_tuning",
+    "Tuning": "wattune.levels.run.handle",
     "WattuneError": "wattune.core.errors",
     "WorkGraph": "wattune.core.workgraph",
     "Workload": "wattune.core.workload",
@@ -64,8 +64,8 @@ _HOME = {
     "open_gpu": "wattune.api",
     "open_gpus": "wattune.api",
     "recurring_job": "wattune.api",
-    "sweep": "wattune.tuning.sweep",
-    "sweep_settings": "wattune.tuning.sweep",
+    "sweep": "wattune.control.sweep",
+    "sweep_settings": "wattune.control.sweep",
     "tuned": "wattune.api",
 }
 
@@ -130,6 +130,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from wattune.api import open_gpu, open_gpus, recurring_job, tuned
+    from wattune.control.ranks import Ranks
+    from wattune.control.sweep import Knob, sweep, sweep_settings
     from wattune.core.errors import (
         ConfigError,
         DeviceBusy,
@@ -170,11 +172,9 @@ if TYPE_CHECKING:
     from wattune.devices.meter import Span, measured
     from wattune.devices.sampler import Sampler
     from wattune.devices.simulated import SimulatedGpu
+    from wattune.levels.job.handle import RecurringRun
+    from wattune.levels.run.handle import Tuning
     from wattune.physics.catalog import load_model
-    from wattune.tuning.job_ranks import Ranks
-    from wattune.tuning.job_run import RecurringRun
-    from wattune.tuning.run_tuning import Tuning
-    from wattune.tuning.sweep import Knob, sweep, sweep_settings
     from wattune.workloads.catalog import make_workload
 
 

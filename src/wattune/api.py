@@ -13,10 +13,10 @@ from wattune.devices import open as opening
 from wattune.devices.gpu import Gpu
 
 if TYPE_CHECKING:
+    from wattune.control.ranks import Ranks
     from wattune.core.objective import Objective
-    from wattune.tuning.job_ranks import Ranks
-    from wattune.tuning.job_run import RecurringRun
-    from wattune.tuning.run_tuning import Tuning
+    from wattune.levels.job.handle import RecurringRun
+    from wattune.levels.run.handle import Tuning
 
 
 def surroundings(config: Config) -> opening.Surroundings:
@@ -64,11 +64,11 @@ def recurring_job(
     takes. `synchronise` waits until the GPUs have done what was asked of them, as `torch.cuda.synchronize` does.
     """
     from wattune.core.job import Job
-    from wattune.tuning.job_ledger import JobLedger
-    from wattune.tuning.job_run import RecurringRun
-    from wattune.tuning.job_searchers import searcher_named
-    from wattune.tuning.job_session import JobSession, warn
-    from wattune.tuning.job_settings import knob_named
+    from wattune.levels.job.handle import RecurringRun
+    from wattune.levels.job.policies import searcher_named
+    from wattune.levels.job.session import JobSession, warn
+    from wattune.levels.job.settings import knob_named
+    from wattune.levels.job.store_access import JobLedger
 
     job = Job(
         name=name,
@@ -115,9 +115,9 @@ def tuned(
     """
     from wattune.core.objective import LeastEnergy
     from wattune.core.objective_text import parse_objective
-    from wattune.tuning.job_gpus import highest_limit_w
-    from wattune.tuning.run_session import RunSession
-    from wattune.tuning.run_tuning import Tuning
+    from wattune.levels.job.gpus import highest_limit_w
+    from wattune.levels.run.handle import Tuning
+    from wattune.levels.run.session import RunSession
 
     if (slowdown is None) == (objective is None):
         raise InputError(

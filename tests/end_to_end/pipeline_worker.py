@@ -19,8 +19,8 @@ from wattune.core.plan import Plan
 from wattune.devices.open import Surroundings, open_gpu
 from wattune.emulator.node import Node
 from wattune.integrations.pipelining import played, tuned
+from wattune.levels.kernel.progress import Holding
 from wattune.physics.load_table import LoadTable
-from wattune.tuning.pipeline_progress import Holding
 
 WIDTH = 16
 SM_MHZ = tuple(range(600, 1501, 75))

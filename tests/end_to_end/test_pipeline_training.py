@@ -15,7 +15,7 @@ from emulated import plain_gpu
 from wattune.core.plan import Plan, Step
 from wattune.core.setting import Setting
 from wattune.devices.open import Surroundings, restore_abandoned
-from wattune.planning.schedules import interleaved
+from wattune.levels.kernel.schedules import interleaved
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
 

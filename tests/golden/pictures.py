@@ -9,10 +9,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from view_samples import everything_chart, sweep_history
-from wattune.views.chart import Chart
-from wattune.views.frontier_view import allowed_band, frontier_chart, view_settings
-from wattune.views.svg import draw
-from wattune.views.terminal_graph import Spot, area_graph, plain, scatter
+from wattune.render.chart import Chart
+from wattune.render.frontier_view import allowed_band, frontier_chart, view_settings
+from wattune.render.svg import draw
+from wattune.render.terminal_graph import Spot, area_graph, plain, scatter
 
 HERE = Path(__file__).parent
 

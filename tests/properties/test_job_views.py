@@ -12,16 +12,16 @@ from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import Trial
-from wattune.views.job_curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
-from wattune.views.job_frontier import job_frontier_chart
-from wattune.views.job_history import history_chart, sizes_chart
-from wattune.views.job_law_view import law_chart
-from wattune.views.job_map_svg import standalone_map
-from wattune.views.job_page import JobReport, job_file
-from wattune.views.job_terminal import law_lines, map_lines
-from wattune.views.job_view import JobView, job_map
-from wattune.views.svg import standalone
-from wattune.views.terminal_graph import plain
+from wattune.levels.job.view.cost_map_svg import standalone_map
+from wattune.levels.job.view.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
+from wattune.levels.job.view.frontier import job_frontier_chart
+from wattune.levels.job.view.history import history_chart, sizes_chart
+from wattune.levels.job.view.model_chart import law_chart
+from wattune.levels.job.view.page import JobReport, job_file
+from wattune.levels.job.view.terminal import law_lines, map_lines
+from wattune.levels.job.view.view_model import JobView, job_map
+from wattune.render.svg import standalone
+from wattune.render.terminal_graph import plain
 
 SIZES = st.lists(st.integers(1, 1 << 20), min_size=1, max_size=16, unique=True)
 COSTS = st.builds(Measurement, st.floats(0, 1e9), st.floats(0, 1e12))

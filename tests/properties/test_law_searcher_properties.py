@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from synthetic_job import GPU, JOB, World, ended, remembered
 from wattune.core.job import JobGpu, Outcome
-from wattune.search.job_law import LawSearcher
+from wattune.levels.job.policy import LawSearcher
 
 SEARCHER = LawSearcher()
 OTHER = JobGpu(name="a40", simulated=True, max_power_w=300.0)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.run_window import Window
+from wattune.levels.run.gpoeo.models import FEATURES
+from wattune.levels.run.gpoeo.policy import GpoeoPolicy
+from wattune.levels.run.mf_gpoeo.policy import MfGpoeoPolicy
+from wattune.levels.run.odpp.policy import OdppPolicy
+from wattune.levels.run.zeus_limit import ZeusCost, ZeusLimitPolicy
 from wattune.physics.catalog import load_model
-from wattune.search.gpoeo import GpoeoPolicy
-from wattune.search.gpoeo_models import FEATURES
-from wattune.search.mf_gpoeo import MfGpoeoPolicy
-from wattune.search.odpp import OdppPolicy
-from wattune.search.zeus_limit import ZeusCost, ZeusLimitPolicy
 
 RULES = (
     GpoeoPolicy(None),

@@ -7,18 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from wattune.control.power_trace import RunTrace
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.views.run_charts import close_chart, plane_chart, power_chart
-from wattune.views.run_gears import Estimate
-from wattune.views.run_page import run_file
-from wattune.views.run_terminal import news, screen_lines
-from wattune.views.run_trace import RunTrace
-from wattune.views.run_view import RunEvent, RunFigures, RunView, SeenCycle, SeenPeriod, Stage
-from wattune.views.run_words import closing_lines
-from wattune.views.svg import draw
+from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart
+from wattune.levels.run.view.page import run_file
+from wattune.levels.run.view.settings import Estimate
+from wattune.levels.run.view.terminal import news, screen_lines
+from wattune.levels.run.view.view_model import RunEvent, RunFigures, RunView, SeenCycle, SeenPeriod, Stage
+from wattune.levels.run.view.words import closing_lines
+from wattune.render.svg import draw
 
 SETTINGS = st.just(DRIVER_DEFAULT) | st.builds(
     Setting, st.none() | st.integers(100, 2000), st.none() | st.integers(400, 5001), st.none() | st.floats(1, 700)

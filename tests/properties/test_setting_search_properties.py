@@ -8,7 +8,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, PowerBudget
 from wattune.core.setting import Setting
 from wattune.core.trial import Trial
-from wattune.search.setting_search import Kin, SettingSearch
+from wattune.response.setting_search import Kin, SettingSearch
 
 OBJECTIVES = st.one_of(
     st.floats(0, 1).map(lambda eta: LeastCost(eta, 400.0)),

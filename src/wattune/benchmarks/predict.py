@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattune.benchmarks.gpoeo_training import gear_table, programs_of, training_workloads
 from wattune.benchmarks.result import Bench, Goal, Row, at_most
-from wattune.benchmarks.run_truth import program_of
 from wattune.core.setting import Setting
+from wattune.levels.run.gpoeo.models import BAND_NAMES, FEATURES, GearModels, GearTable, band_columns, train
+from wattune.levels.run.gpoeo.training import gear_table, programs_of, training_workloads
+from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import Floats
 from wattune.search.boosted_trees import MISSING, MISSING_HINT, installed
-from wattune.search.gpoeo_models import BAND_NAMES, FEATURES, GearModels, GearTable, band_columns, train
 from wattune.workloads.family import family
 
 HELD_OUT, JUDGED = "held-out workloads", "the 71 jobs"

@@ -14,14 +14,14 @@ from wattune.api import open_gpus
 from wattune.cli.files import check_writable
 from wattune.cli.measure import play_on_simulated
 from wattune.cli.output import json_option
-from wattune.cli.run_closing import Closing, finish, recall, watching
-from wattune.cli.run_objective import KNOB_NAMES, is_played, knobs_named, objective_text, wanted_objective
-from wattune.cli.run_policy import live_policy
+from wattune.cli.run.closing import Closing, finish, recall, watching
+from wattune.cli.run.objective import KNOB_NAMES, is_played, knobs_named, objective_text, wanted_objective
+from wattune.cli.run.policy import live_policy
 from wattune.config import load_config
+from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.core.errors import DeviceError, InputError
-from wattune.tuning.run_policies import POLICIES
-from wattune.tuning.run_program import ProcessWatch, users_of
-from wattune.tuning.run_session import RunSession
+from wattune.levels.run.policies import POLICIES
+from wattune.levels.run.session import RunSession
 
 POLL_S = 0.2
 """How often it is looked whether the program still runs."""

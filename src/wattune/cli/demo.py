@@ -9,7 +9,7 @@ import click
 from wattune.cli.files import check_writable
 from wattune.cli.output import console, json_option
 from wattune.cli.sweep import deliver, make_sweep
-from wattune.tuning.sweep import Knob
+from wattune.control.sweep import Knob
 
 DEVICE = "sim:a100"
 WORKLOAD = "resnet50"

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from wattune import __version__
+from wattune._version import __version__
 from wattune.core.errors import WattuneError
 
 COMMANDS = {

@@ -187,7 +187,7 @@ def _show(outcome: Outcome) -> None:
 
 def _write_traces(file: Path, outcome: Outcome) -> bool:
     """Whether the traces are in their files; where not, it is said, since the command has run and keeps its code."""
-    from wattune.views.trace_csv import trace_csv
+    from wattune.render.trace_csv import trace_csv
 
     several = len(outcome.traces) > 1
     try:

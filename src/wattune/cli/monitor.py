@@ -12,12 +12,12 @@ import click
 from wattune.api import surroundings
 from wattune.cli.keyboard import Keyboard
 from wattune.cli.output import console, json_option, print_json
-from wattune.cli.sweep_output import coloured
+from wattune.cli.sweep.output import coloured
 from wattune.config import load_config
 from wattune.core.errors import DeviceError, InputError
 from wattune.devices.gpu import Gpu
 from wattune.devices.open import expand, open_gpus
-from wattune.views.monitor_view import (
+from wattune.render.monitor_view import (
     HEAD,
     Watched,
     fitting_columns,
@@ -27,7 +27,7 @@ from wattune.views.monitor_view import (
     power_steps,
     together,
 )
-from wattune.views.terminal_graph import area_graph
+from wattune.render.terminal_graph import area_graph
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -126,10 +126,10 @@ def _seconds(period_s: float, error_s: float) -> str:
 
 
 def _draw(plot: Path, file: Path, samples: PowerSamples, answer: PeriodAnswer) -> None:
+    from wattune.render import period_view
+    from wattune.render.page import render_page
+    from wattune.render.svg import standalone
     from wattune.signals.folding import folded_cycle
-    from wattune.views import period_view
-    from wattune.views.page import render_page
-    from wattune.views.svg import standalone
 
     known = samples.in_order()
     time_s, power_w = known.time_s.tolist(), known.power_w.tolist()

@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from wattune.render.quantity import UNKNOWN, number
 from wattune.store.records import FullRun, Run, mean_power_w
-from wattune.views.quantity import UNKNOWN, number
 
 NOT_MEASURED = "not measured"
 SHOWN_ID = 8

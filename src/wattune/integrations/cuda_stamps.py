@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from wattune.tuning.pipeline_stamps import Stamp
+from wattune.levels.kernel.stamps import Stamp
 
 
 class CudaStamp:

@@ -21,19 +21,27 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("playing a plan in PyTorch needs PyTorch: pip install 'wattune[torch]'") from error
 
+from wattune.control.actuator import ClockQueue
 from wattune.core.errors import PlanError
 from wattune.core.plan import Plan
 from wattune.core.workgraph import WorkGraph
 from wattune.devices.gpu import Gpu
 from wattune.integrations.cuda_stamps import CudaStamps
-from wattune.planning.schedules import BACKWARD, FORWARD, WEIGHT, Order, Piece, one_forward_one_backward, work_graph
-from wattune.tuning.clock_queue import ClockQueue
-from wattune.tuning.pipeline_listener import Listener, PlanListener
-from wattune.tuning.pipeline_online import OnlinePlanning, profiling_settings
-from wattune.tuning.pipeline_player import Player
-from wattune.tuning.pipeline_progress import RankReading, Readings
-from wattune.tuning.pipeline_stamps import HostStamps, Stamps
-from wattune.tuning.pipeline_tuner import OnlineListener, Share
+from wattune.levels.kernel.listener import Listener, PlanListener
+from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
+from wattune.levels.kernel.player import Player
+from wattune.levels.kernel.progress import RankReading, Readings
+from wattune.levels.kernel.schedules import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    Order,
+    Piece,
+    one_forward_one_backward,
+    work_graph,
+)
+from wattune.levels.kernel.stamps import HostStamps, Stamps
+from wattune.levels.kernel.tuner import OnlineListener, Share
 
 METHODS = {"forward_one_chunk": FORWARD, "backward_one_chunk": BACKWARD, "backward_weight_one_chunk": WEIGHT}
 """What a stage calls its instructions; each takes the microbatch first."""

@@ -11,7 +11,7 @@ from math import hypot
 from pathlib import Path
 from typing import Any
 
-from wattune import __version__
+from wattune._version import __version__
 from wattune.core.errors import StoreError
 from wattune.store.protocol import RunExists
 from wattune.store.records import FullRun, Run, RunGpu

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from wattune import __version__
+from wattune._version import __version__
 from wattune.core.errors import StoreError
 from wattune.store.engine import keep_others_out, place_of, reading, writing
 

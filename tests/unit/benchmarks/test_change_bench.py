@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from wattune.benchmarks import change
-from wattune.benchmarks.change_detectors import DETECTORS
-from wattune.benchmarks.change_streams import KINDS, Kind, stream
+from wattune.benchmarks.change import bench as change
+from wattune.benchmarks.change.detectors import DETECTORS
+from wattune.benchmarks.change.streams import KINDS, Kind, stream
 from wattune.cli.main import run
 
 

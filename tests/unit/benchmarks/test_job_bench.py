@@ -5,8 +5,8 @@ import json
 import pytest
 
 from job_tables import write_tables
-from wattune.benchmarks.job import bench_of, play_job_bench
-from wattune.benchmarks.job_sections import SECTIONS
+from wattune.benchmarks.job.bench import bench_of, play_job_bench
+from wattune.benchmarks.job.sections import SECTIONS
 from wattune.cli.main import run
 
 FIELDS = {"workload", "gpu", "policy", "seed", "recurrences", "cost", "energy_j", "time_s", "regret_percent"}

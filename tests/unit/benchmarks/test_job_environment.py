@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from job_tables import write_tables
-from wattune.benchmarks.job_environment import ATTEMPTS, play
-from wattune.benchmarks.job_limits import Profiled, Ruled, own_limits, zeus_limits
-from wattune.benchmarks.job_policies import POLICIES, Fixed
-from wattune.benchmarks.job_trace import Drift, read_workloads
+from wattune.benchmarks.job.environment import ATTEMPTS, play
+from wattune.benchmarks.job.limits import Profiled, Ruled, own_limits, zeus_limits
+from wattune.benchmarks.job.policies import POLICIES, Fixed
+from wattune.benchmarks.job.trace import Drift, read_workloads
 from wattune.core.job import Outcome, Proposal
 from wattune.core.setting import Setting
-from wattune.search.zeus import ZeusSearcher
+from wattune.levels.job.zeus import ZeusSearcher
 
 TOP = Setting(power_limit_w=250.0)
 

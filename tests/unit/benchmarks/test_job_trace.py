@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from job_tables import SIZES, TRAIN, power_table, train_table, write_tables
-from wattune.benchmarks.job_trace import Drift, Training, read_workloads
+from wattune.benchmarks.job.trace import Drift, Training, read_workloads
 from wattune.core.errors import InputError
 from wattune.core.job import JobChoice
 from wattune.core.setting import Setting

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from job_tables import write_tables
-from wattune.benchmarks import job_zeus_package
-from wattune.benchmarks.job_case import PACKAGE, Case, run_case
-from wattune.benchmarks.job_environment import play
-from wattune.benchmarks.job_figures import apart
-from wattune.benchmarks.job_policies import POLICIES
-from wattune.benchmarks.job_trace import read_workloads
+from wattune.benchmarks.job import zeus_package as job_zeus_package
+from wattune.benchmarks.job.case import PACKAGE, Case, run_case
+from wattune.benchmarks.job.environment import play
+from wattune.benchmarks.job.figures import apart
+from wattune.benchmarks.job.policies import POLICIES
+from wattune.benchmarks.job.trace import read_workloads
 
 pytestmark = pytest.mark.skipif(not job_zeus_package.installed(), reason="the zeus package is not installed")
 

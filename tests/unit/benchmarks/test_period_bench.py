@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period_cases import KINDS, Case, simulated_cases
-from wattune.benchmarks.period_judgement import Outcome, judge, share_percent
-from wattune.benchmarks.period_loads import Plan, training
-from wattune.benchmarks.period_logs import log_cases
-from wattune.benchmarks.period_real import real_cases
-from wattune.benchmarks.period_sensing import Sensing, polled
-from wattune.benchmarks.period_stream import stream_cost
+from wattune.benchmarks.period.cases import KINDS, Case, simulated_cases
+from wattune.benchmarks.period.judgement import Outcome, judge, share_percent
+from wattune.benchmarks.period.loads import Plan, training
+from wattune.benchmarks.period.logs import log_cases
+from wattune.benchmarks.period.real import real_cases
+from wattune.benchmarks.period.sensing import Sensing, polled
+from wattune.benchmarks.period.stream import stream_cost
 from wattune.core.errors import InputError
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wattune.benchmarks.physics import bench_physics
-from wattune.benchmarks.physics_judgement import Judgement, never_falling, never_rising, relative
-from wattune.benchmarks.physics_limits import judge_table
-from wattune.benchmarks.physics_overlap import judge_overlap
-from wattune.benchmarks.physics_power import judge_clock_sweep, judge_stress
-from wattune.benchmarks.physics_published import judge_published
-from wattune.benchmarks.physics_stages import judge_stages
+from wattune.benchmarks.physics.bench import bench_physics
+from wattune.benchmarks.physics.judgement import Judgement, never_falling, never_rising, relative
+from wattune.benchmarks.physics.limits import judge_table
+from wattune.benchmarks.physics.overlap import judge_overlap
+from wattune.benchmarks.physics.power import judge_clock_sweep, judge_stress
+from wattune.benchmarks.physics.published import judge_published
+from wattune.benchmarks.physics.stages import judge_stages
 from wattune.cli.main import run
 from wattune.core.setting import Setting
 from wattune.physics.catalog import load_model

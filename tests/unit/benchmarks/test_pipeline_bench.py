@@ -6,13 +6,13 @@ import json
 import pytest
 
 from pipelines import profile_csv
-from wattune.benchmarks import pipeline as bench
-from wattune.benchmarks.pipeline_cases import find_cases, made_up_profile
-from wattune.benchmarks.pipeline_solved import at_equal_time, solve
+from wattune.benchmarks.pipeline import bench
+from wattune.benchmarks.pipeline.cases import find_cases, made_up_profile
+from wattune.benchmarks.pipeline.solved import at_equal_time, solve
 from wattune.cli.main import run
 from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
-from wattune.planning.stage_profile import parse_stage_profile
+from wattune.levels.kernel.stage_profile import parse_stage_profile
 
 BLOCKING_W = 83.64
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks import gpoeo_training, predict
-from wattune.benchmarks.gpoeo_training import gear_table, programs_of, settled, training_workloads
-from wattune.benchmarks.run_truth import counters, program_of
+from wattune.benchmarks import predict
 from wattune.core.setting import Setting
+from wattune.levels.run.gpoeo import training as gpoeo_training
+from wattune.levels.run.gpoeo.training import gear_table, programs_of, settled, training_workloads
+from wattune.levels.run.simulated_program import counters, program_of
 from wattune.physics.catalog import load_model
 from wattune.search import boosted_trees
 from wattune.workloads.family import family

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from wattune.benchmarks.run_environment import SimulatedRun
-from wattune.benchmarks.run_oracle import standard_of
-from wattune.benchmarks.run_play import Fixed, play
-from wattune.benchmarks.run_sight import sight_of
-from wattune.benchmarks.run_sweep import SweepRun, play_sweep, sweeps_of
-from wattune.benchmarks.run_truth import program_of
+from wattune.benchmarks.run.environment import SimulatedRun
+from wattune.benchmarks.run.observation import sight_of
+from wattune.benchmarks.run.oracle import standard_of
+from wattune.benchmarks.run.play import Fixed, play
+from wattune.benchmarks.run.sweep import SweepRun, play_sweep, sweeps_of
 from wattune.cli.main import run
 from wattune.core.run_window import Order, Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.sweep_table import parse_sweep
+from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import load_model
 from wattune.physics.operating_point import loaded_point
 from wattune.physics.spend import tabulate

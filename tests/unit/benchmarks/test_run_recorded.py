@@ -2,8 +2,8 @@
 
 import pytest
 
-from wattune.benchmarks.run_bound import provable_saving
-from wattune.benchmarks.run_sweep import play_sweep, sweeps_of
+from wattune.benchmarks.run.bound import provable_saving
+from wattune.benchmarks.run.sweep import play_sweep, sweeps_of
 from wattune.core.setting import Setting
 from wattune.devices.sweep_table import parse_sweep
 

@@ -2,17 +2,17 @@
 
 import pytest
 
-from wattune.cli.job_account import account, parts
-from wattune.cli.job_output import shown_document, simulated
-from wattune.cli.job_report import law, page_of, shown
-from wattune.cli.job_screen import account_lines, end_line, print_job
+from wattune.cli.job.account import account, parts
+from wattune.cli.job.documents import shown_document, simulated
+from wattune.cli.job.report import law, page_of, shown
+from wattune.cli.job.screen import account_lines, end_line, print_job
 from wattune.core.errors import Infeasible
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.trial import Trial
-from wattune.search.job_law import LawSearcher
-from wattune.views.job_page import job_file
+from wattune.levels.job.policy import LawSearcher
+from wattune.levels.job.view.page import job_file
 
 GPU = JobGpu(name="NVIDIA A40", simulated=True, max_power_w=300.0)
 OTHER = JobGpu(name="NVIDIA V100", simulated=False, max_power_w=250.0)

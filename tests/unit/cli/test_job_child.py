@@ -6,11 +6,11 @@ import sys
 import psutil
 import pytest
 
-from wattune.cli.job_child import Watch, run_watched
+from wattune.cli.job.child import Watch, run_watched
+from wattune.control.reports.http import Answer
+from wattune.control.reports.pattern import MetricPattern, StepPattern
+from wattune.control.reports.report import Report, Step
 from wattune.core.errors import InputError
-from wattune.tuning.metric_http import Answer
-from wattune.tuning.metric_pattern import MetricPattern, StepPattern
-from wattune.tuning.metric_report import Report, Step
 
 METRIC = MetricPattern.parse(r"acc (\S+)")
 

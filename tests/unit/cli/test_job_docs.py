@@ -9,7 +9,7 @@ import click
 import pytest
 
 from wattune.cli.job import command
-from wattune.cli.job_placeholders import PLACEHOLDERS
+from wattune.cli.job.placeholders import PLACEHOLDERS
 from wattune.cli.main import run
 from wattune.core.job import Outcome
 from wattune.core.objective_text import FORMS

@@ -14,7 +14,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import Setting
-from wattune.views.monitor_view import Watched
+from wattune.render.monitor_view import Watched
 
 
 @pytest.fixture(autouse=True)

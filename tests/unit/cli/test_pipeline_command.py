@@ -9,7 +9,7 @@ import pytest
 
 from pipelines import HEADER, profile_csv, profile_rows
 from wattune.cli.main import run
-from wattune.planning.plan_file import parse_plan
+from wattune.levels.kernel.plan_file import parse_plan
 
 PLAN = ("plan", "--profile", "p.csv", "--microbatches", "4", "--blocking-power", "60", "--points", "8")
 

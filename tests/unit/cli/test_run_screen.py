@@ -6,9 +6,9 @@ from dataclasses import replace
 from rich.console import Console
 
 from run_views import run_view, searched
-from wattune.cli.run_screen import RunScreen, print_closing, screen
+from wattune.cli.run.screen import RunScreen, print_closing, screen
 from wattune.core.reading import Reading
-from wattune.views.run_view import RunEvent, Stage
+from wattune.levels.run.view.view_model import RunEvent, Stage
 
 
 def console(**options):

@@ -22,13 +22,13 @@ from wattune.core.plan import Plan, Step  # noqa: E402
 from wattune.core.setting import Setting  # noqa: E402
 from wattune.integrations import cuda_stamps  # noqa: E402
 from wattune.integrations.pipelining import graph_of, listened, order_of, played, rank_of, stamps_for, tuned  # noqa: E402
-from wattune.planning.pipeline import plan_pipeline  # noqa: E402
-from wattune.planning.planned import rank_plan  # noqa: E402
-from wattune.planning.schedules import one_forward_one_backward  # noqa: E402
-from wattune.planning.stage_profile import parse_stage_profile  # noqa: E402
-from wattune.tuning.pipeline_progress import Profiling  # noqa: E402
-from wattune.tuning.pipeline_stamps import HostStamps  # noqa: E402
-from wattune.tuning.pipeline_switches import without_short_switches  # noqa: E402
+from wattune.levels.kernel.planned import rank_plan  # noqa: E402
+from wattune.levels.kernel.planner import plan_pipeline  # noqa: E402
+from wattune.levels.kernel.progress import Profiling  # noqa: E402
+from wattune.levels.kernel.schedules import one_forward_one_backward  # noqa: E402
+from wattune.levels.kernel.stage_profile import parse_stage_profile  # noqa: E402
+from wattune.levels.kernel.stamps import HostStamps  # noqa: E402
+from wattune.levels.kernel.switches import without_short_switches  # noqa: E402
 
 MICROBATCHES = 4
 

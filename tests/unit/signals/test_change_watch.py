@@ -6,7 +6,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from wattune.benchmarks.change_streams import Kind, Warmth, stream
+from wattune.benchmarks.change.streams import Kind, Warmth, stream
 from wattune.signals.change import Look, Watch, add
 from wattune.signals.change_threshold import threshold, values_per_alarm
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period_loads import Load, Plan, training
-from wattune.benchmarks.period_sensing import Sensing, polled
+from wattune.benchmarks.period.loads import Load, Plan, training
+from wattune.benchmarks.period.sensing import Sensing, polled
 from wattune.signals.folds import folded_shares
 from wattune.signals.grid import even_grid
 from wattune.signals.held import Fresh, fresh

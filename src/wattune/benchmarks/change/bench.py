@@ -1,0 +1,184 @@
+"""`wattune bench change`: how soon a change of a program is found, and how often one is seen where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from wattune.benchmarks.change.detectors import DETECTORS, Detector
+from wattune.benchmarks.change.streams import KINDS, Kind, stream
+from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
+
+QUIET_LOOKS = 10_000
+"""Per kind and seed."""
+CASES = 40
+"""Per kind, shift and seed."""
+LEAST = 5.0
+SHIFTS = (("period", 0.05), ("period", -0.05), ("power", 0.05), ("power", -0.05), ("period", 0.15), ("power", -0.15))
+IN_TIME = 10
+_AFTER = 100
+_EARLIEST, _LATEST = 40, 240
+"""Between which looks the shift comes: what is usual is known by then, and has not been for long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a detector made of one shift."""
+
+    before: int
+    """Looks that it watched before the shift, or before it raised a false alarm."""
+    early: bool
+    """Whether it raised one, after which its delay says nothing."""
+    looks: int | None
+    """How many it took; None where it was not found."""
+    right: bool | None
+    """Whether it named what shifted, and that alone; None where it names nothing."""
+
+
+def bench_change(*, seeds: int, on_step: Callable[[str], None] | None = None) -> Bench:
+    """Delays and false alarms of every detector on the same streams."""
+    quiet: list[Row] = []
+    found: list[Row] = []
+    for kind in KINDS:
+        if on_step is not None:
+            on_step(kind.name)
+        for name, detector in DETECTORS.items():
+            quiet.append(_quiet_row(name, detector, kind, seeds))
+            found += [_shift_row(name, detector, kind, shift, seeds) for shift in SHIFTS]
+    return Bench(
+        bench="change",
+        simulated=True,
+        rows=(*quiet, *found),
+        goals=_goals(quiet, found),
+        notes=(
+            "Programs are made up: per-period values with noise, so that what changed is known.",
+            f"The shift comes {_EARLIEST} to {_LATEST} periods after the start. Where a detector raised a false alarm "
+            "before it, the case is left out of its delays and counted in false_alarms_before.",
+            "Kinds not marked promised are beyond what is promised: more noise, or neighbours that are much alike.",
+            "Goals are over the kinds of noise marked promised; the others show what is left beyond them.",
+        ),
+    )
+
+
+def _quiet_row(name: str, detector: Detector, kind: Kind, seeds: int) -> Row:
+    alarms = 0
+    for seed in range(seeds):
+        quiet = stream(kind, QUIET_LOOKS, np.random.default_rng((seed, _number(kind), 0)))
+        alarms += sum(1 for _ in detector(quiet))
+    return {
+        "policy": name,
+        **_kind(kind),
+        "periods": seeds * QUIET_LOOKS,
+        "false_alarms": alarms,
+        "false_alarms_per_10000": alarms / (seeds * QUIET_LOOKS) * 10_000,
+    }
+
+
+def _shift_row(name: str, detector: Detector, kind: Kind, shift: tuple[str, float], seeds: int) -> Row:
+    quantity, share = shift
+    number = SHIFTS.index(shift)
+    rng = (
+        np.random.default_rng((seed, _number(kind), 1, number, case)) for seed in range(seeds) for case in range(CASES)
+    )
+    played = [_case(detector, kind, shift, one) for one in rng]
+    cases = [case for case in played if not case.early]
+    looks = [np.inf if case.looks is None else float(case.looks) for case in cases]
+    named = [case.right for case in cases if case.right is not None and case.looks is not None]
+    return {
+        "policy": name,
+        **_kind(kind),
+        "quantity": quantity,
+        "shift_percent": round(100 * share, 6),
+        "cases": len(cases),
+        "false_alarms_before": len(played) - len(cases),
+        "periods_before": sum(case.before for case in played),
+        "found_in_10_percent": 100 * float(np.mean([one <= IN_TIME for one in looks])) if looks else None,
+        "median_periods": _quantile(looks, 0.5),
+        "p95_periods": _quantile(looks, 0.95),
+        "named_right_percent": 100 * float(np.mean(named)) if named else None,
+    }
+
+
+def _case(detector: Detector, kind: Kind, shift: tuple[str, float], rng: np.random.Generator) -> Case:
+    """What came of one shift."""
+    place = int(rng.integers(_EARLIEST, _LATEST))
+    played = stream(kind, place + _AFTER, rng).shifted(place, *shift)
+    for alarm in islice(detector(played), 1):
+        if alarm.place < place:
+            return Case(alarm.place, True, None, None)
+        right = None if alarm.what is None else alarm.what == (shift[0],)
+        return Case(place, False, alarm.place - place + 1, right)
+    return Case(place, False, None, None)
+
+
+def _goals(quiet: Sequence[Row], found: Sequence[Row]) -> tuple[Goal, ...]:
+    ours = _least([row for row in found if row["policy"] == "wattune"])
+    alarms = [row for row in quiet if row["policy"] == "wattune" and row["promised"]]
+    worst = max(row["false_alarms_per_10000"] for row in alarms)
+    early = _early([row for row in found if row["policy"] == "wattune" and row["promised"]])
+    mean = sum(row["false_alarms"] for row in alarms) / sum(row["periods"] for row in alarms) * 10_000
+    return (
+        at_least("shifts of 5 % found in ≤ 10 periods", _found(ours), 95, unit=" %"),
+        at_least("shifts of 5 % found in ≤ 10 periods, worst kind", _worst(ours), 95, unit=" %"),
+        at_most("median periods to find a shift of 5 %, worst kind", max(_known(ours, "median_periods")), IN_TIME),
+        Goal("false alarms per 10,000 periods", mean, "< 1", mean < 1),
+        Goal("false alarms per 10,000 periods, worst kind", worst, "< 1", worst < 1),
+        Goal("false alarms per 10,000 periods, soon after the start, worst kind", early, "< 1", early < 1),
+        *(_peer(name, found) for name in DETECTORS if name != "wattune"),
+    )
+
+
+def _peer(name: str, found: Sequence[Row]) -> Goal:
+    theirs = _found(_least([row for row in found if row["policy"] == name]))
+    return Goal(f"beside it: {name}, shifts of 5 % found in ≤ 10 periods", theirs, "its own rule", None)
+
+
+def _found(rows: Sequence[Row]) -> float | None:
+    """The share of cases that were found in time, over all rows."""
+    cases = sum(row["cases"] for row in rows)
+    return sum(row["cases"] * (row["found_in_10_percent"] or 0.0) for row in rows) / cases if cases else None
+
+
+def _least(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the least shift, at noise at which it is promised."""
+    return [row for row in rows if row["promised"] and abs(row["shift_percent"]) == LEAST]
+
+
+def _worst(rows: Sequence[Row]) -> float | None:
+    """The same for the kind of noise that has the least of it."""
+    kinds = {row["noise"] for row in rows}
+    shares = [_found([row for row in rows if row["noise"] == kind]) for kind in kinds]
+    return min((share for share in shares if share is not None), default=None)
+
+
+def _early(rows: Sequence[Row]) -> float:
+    """False alarms per 10,000 periods before the shift, while little was seen: of the kind that has the most."""
+    kinds = {row["noise"] for row in rows}
+    groups = [[row for row in rows if row["noise"] == kind] for kind in kinds]
+    sums = [
+        [float(sum(row[f"{what}_before"] for row in group)) for what in ("false_alarms", "periods")] for group in groups
+    ]
+    return max(alarms / periods * 10_000 for alarms, periods in sums)
+
+
+def _known(rows: Sequence[Row], column: str) -> list[float]:
+    return [np.inf if row[column] is None else row[column] for row in rows]
+
+
+def _kind(kind: Kind) -> dict[str, object]:
+    return {"noise": kind.name, "noise_percent": 100 * kind.noise, "promised": kind.promised}
+
+
+def _number(kind: Kind) -> int:
+    return KINDS.index(kind)
+
+
+def _quantile(looks: Sequence[float], share: float) -> float | None:
+    """None where so many were not found at all."""
+    if not looks:
+        return None
+    value = float(np.quantile(looks, share, method="higher"))
+    return value if np.isfinite(value) else None

@@ -1,0 +1,266 @@
+"""A recurring job, replayed from recorded tables: a policy sees what a live job would see, and pays for all it does.
+
+Each recurrence draws one of the trainings that were recorded at the batch size chosen. Its epochs pass one by one; the
+searcher is asked after each whether to go on. A run that was stopped or that missed the target is replaced within its
+recurrence, which pays for both. Windows at poor power limits are paid for like everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+import numpy as np
+
+from wattune.benchmarks.job.limits import Limits, Profiled, Ruled
+from wattune.benchmarks.job.replayed_run import Attempt, KnownLimits, Profiling
+from wattune.benchmarks.job.trace import Drift, TraceWorkload, Training
+from wattune.core.job import JobMemory, JobRun, Outcome, Profile
+from wattune.core.measurement import Measurement
+from wattune.core.objective import Objective
+from wattune.core.setting import Setting
+from wattune.levels.job.policy_protocol import JobSearcher
+from wattune.physics.load_table import Floats
+
+_NOTHING = Measurement(0.0, 0.0)
+ATTEMPTS = 20
+"""Runs that a recurrence may take, as in the simulator published with Zeus; then it is given up, and the job too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """What it took to have the model trained once."""
+
+    cost: float
+    """By the objective, of all its runs."""
+    energy_j: float
+    time_s: float
+    profiling: float
+    """The part of the cost that was spent while limits were measured."""
+    batch_sizes: tuple[int, ...]
+    """Of its runs, in their order; the last one reached the target."""
+    reached: bool
+    """False where it was given up after too many attempts."""
+
+    @property
+    def attempts(self) -> int:
+        """How many runs it took."""
+        return len(self.batch_sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Playback:
+    """A policy's way through the recurrences of a job."""
+
+    recurrences: tuple[Recurrence, ...]
+    """As many as were played: none follows on one that was given up, where they are played one by one."""
+    memory: JobMemory
+
+    @property
+    def costs(self) -> Floats:
+        """The cost of each recurrence."""
+        return np.array([recurrence.cost for recurrence in self.recurrences])
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a recurrence was given up."""
+        return not all(recurrence.reached for recurrence in self.recurrences)
+
+
+def play(
+    workload: TraceWorkload,
+    searcher: JobSearcher,
+    limits: Limits,
+    *,
+    recurrences: int,
+    seed: int,
+    drift: Drift | None = None,
+    load: float | None = None,
+    start: JobMemory | None = None,
+) -> Playback:
+    """What becomes of a job under a policy.
+
+    `drift` changes the job after half of the recurrences. `load` submits them at random moments, so many in the mean
+    per length of the oracle's run, whether or not earlier ones are over; without it one follows on the other. `start`
+    is what is known beforehand, such as from another GPU. Policies that choose alike are dealt the same trainings.
+    """
+    stage = _Stage(workload, searcher, limits, seed=seed, recurrences=recurrences, drift=drift, start=start)
+    if load is None:
+        stage.one_by_one()
+    else:
+        stage.overlapping(load)
+    return stage.playback()
+
+
+@dataclass(slots=True)
+class _Spent:
+    """What a recurrence has spent so far."""
+
+    time_s: float = 0.0
+    energy_j: float = 0.0
+    profiling: Measurement = field(default=_NOTHING)
+    batch_sizes: list[int] = field(default_factory=list)
+    reached: bool = False
+
+    def closed(self, objective: Objective) -> Recurrence:
+        """The bill."""
+        return Recurrence(
+            objective.value(Measurement(self.time_s, self.energy_j)),
+            self.energy_j,
+            self.time_s,
+            objective.value(self.profiling),
+            tuple(self.batch_sizes),
+            self.reached,
+        )
+
+
+class _Stage:
+    """The job in play: its history as a store would hold it, and the bill of each recurrence."""
+
+    def __init__(
+        self,
+        workload: TraceWorkload,
+        searcher: JobSearcher,
+        limits: Limits,
+        *,
+        seed: int,
+        recurrences: int,
+        drift: Drift | None,
+        start: JobMemory | None,
+    ) -> None:
+        known = start or JobMemory()
+        self._workload, self._searcher, self._limits = workload, searcher, limits
+        self._objective = workload.objective
+        self._later = workload if drift is None else workload.drifted(drift)
+        self._change = recurrences if drift is None else recurrences // 2
+        self._runs = list(known.runs)
+        self._known = known.profiles
+        self._limits_known: dict[int, KnownLimits] = {}
+        self._foreseen = isinstance(limits, Profiled) and limits.foreseen
+        self._first = 1 + max((run.recurrence for run in known.runs), default=-1)
+        self._spent = [_Spent() for _ in range(recurrences)]
+        generator = np.random.default_rng([seed, 1])
+        self._luck = generator.random((recurrences, ATTEMPTS))
+        self._seed = seed
+
+    def one_by_one(self) -> None:
+        """Nothing; every recurrence is played to its end before the next, until one is given up."""
+        for number, spent in enumerate(self._spent):
+            while (attempt := self._submit(number)) is not None:
+                memory = self._memory()
+                while attempt.run.outcome is Outcome.RUNNING:
+                    profiles = memory.profiles
+                    self._work(attempt)
+                    if (now := self._profiles()) != profiles:
+                        memory = JobMemory(memory.runs, now)
+                    self._close_epoch(attempt, memory)
+            if not spent.reached:
+                return
+
+    def overlapping(self, load: float) -> None:
+        """Nothing; recurrences are submitted at random moments and run side by side."""
+        gap_s = self._workload.oracle[1].time_s / load
+        arrivals_s = np.random.default_rng([self._seed, 2]).exponential(gap_s, len(self._spent)).cumsum()
+        queue: list[tuple[float, int, int, Attempt | None]] = []
+        for number, arrival_s in enumerate(arrivals_s):
+            heappush(queue, (float(arrival_s), len(queue), number, None))
+        stamp = len(queue)
+        while queue:
+            now_s, _, number, attempt = heappop(queue)
+            if attempt is None:
+                attempt = self._submit(number)
+            else:
+                self._close_epoch(attempt, self._memory_beside(attempt))
+                self._runs[attempt.run.order] = attempt.run
+            if attempt is not None and attempt.run.outcome is not Outcome.RUNNING:
+                attempt = self._submit(number)
+            if attempt is not None:
+                stamp += 1
+                heappush(queue, (now_s + self._work(attempt), stamp, number, attempt))
+
+    def playback(self) -> Playback:
+        """What came of it."""
+        bills = tuple(spent.closed(self._objective) for spent in self._spent if spent.batch_sizes)
+        return Playback(bills, self._memory())
+
+    def _submit(self, number: int) -> Attempt | None:
+        """The next run of a recurrence that goes further than its first moment; None where it needs none any more."""
+        spent = self._spent[number]
+        while not spent.reached and len(spent.batch_sizes) < ATTEMPTS:
+            attempt = self._attempt(number)
+            if attempt.run.outcome is Outcome.RUNNING:
+                return attempt
+        return None
+
+    def _attempt(self, number: int) -> Attempt:
+        workload = self._later if number >= self._change else self._workload
+        memory = self._memory()
+        proposal = self._searcher.propose(workload.job, memory, workload.gpu)
+        run = JobRun(
+            id=str(len(self._runs)),
+            order=len(self._runs),
+            recurrence=self._first + number,
+            batch_size=proposal.batch_size,
+            gpu=workload.gpu,
+            exploring=proposal.exploring,
+            why=proposal.why,
+        )
+        attempt = Attempt(workload, run, self._drawn(workload, number, run), limit=self._limit(run, memory))
+        self._spent[number].batch_sizes.append(run.batch_size)
+        self._runs.append(run)
+        if self._foreseen and self._searcher.stop(workload.job, self._memory(), run) is not None:
+            self._end(attempt, Outcome.STOPPED)
+        return attempt
+
+    def _drawn(self, workload: TraceWorkload, number: int, run: JobRun) -> Training:
+        trainings = workload.trainings[run.batch_size]
+        return trainings[int(self._luck[number, len(self._spent[number].batch_sizes)] * len(trainings))]
+
+    def _limit(self, run: JobRun, memory: JobMemory) -> Profiling | Setting:
+        """The limit that a run holds, or the search for it."""
+        if isinstance(self._limits, Ruled):
+            return self._limits.setting(memory, run)
+        size = run.batch_size
+        if size not in self._limits_known:
+            profile = memory.profile(run.gpu, size)
+            self._limits_known[size] = KnownLimits(self._workload, size, self._limits, profile=profile)
+        return Profiling(self._limits_known[size], memory, np.random.default_rng([self._seed, 3, run.order]))
+
+    def _work(self, attempt: Attempt) -> float:
+        """The seconds that the next epoch takes; it is paid for."""
+        cost, profiling = attempt.pass_epoch()
+        spent = self._spent[attempt.run.recurrence - self._first]
+        spent.time_s += cost.time_s
+        spent.energy_j += cost.energy_j
+        if profiling.time_s:
+            spent.profiling += profiling
+        return cost.time_s
+
+    def _close_epoch(self, attempt: Attempt, memory: JobMemory) -> None:
+        """Nothing; the epoch is reported, and the run ends where it should."""
+        attempt.report()
+        if attempt.reached:
+            self._spent[attempt.run.recurrence - self._first].reached = True
+            self._end(attempt, Outcome.REACHED)
+        elif attempt.run.epochs >= self._workload.job.max_epochs:
+            self._end(attempt, Outcome.MISSED)
+        elif self._searcher.stop(self._workload.job, memory, attempt.run) is not None:
+            self._end(attempt, Outcome.STOPPED)
+
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+        attempt.end(outcome, ended=len(self._runs))
+        self._runs[attempt.run.order] = attempt.run
+
+    def _memory(self) -> JobMemory:
+        return JobMemory(tuple(self._runs), self._profiles())
+
+    def _profiles(self) -> tuple[Profile, ...]:
+        own = [known.profile for known in self._limits_known.values() if known.profile is not None]
+        sizes = {profile.batch_size for profile in own}
+        key = self._workload.gpu.key
+        return (*(old for old in self._known if old.gpu.key != key or old.batch_size not in sizes), *own)
+
+    def _memory_beside(self, attempt: Attempt) -> JobMemory:
+        """What is known while a run is at work: how the others stand, and itself as it was submitted."""
+        runs = (*self._runs[: attempt.run.order], attempt.submitted, *self._runs[attempt.run.order + 1 :])
+        return JobMemory(runs, self._profiles())

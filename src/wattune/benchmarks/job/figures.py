@@ -1,0 +1,169 @@
+"""Figures of what policies paid: a row per case and seed, a row per case, and goals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import sqrt
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from wattune.benchmarks.job.case import Case, Played
+from wattune.benchmarks.result import Row
+from wattune.physics.load_table import Floats
+
+Outcomes = Sequence[tuple[Case, Played]]
+
+FIRST = (5, 10, 20)
+"""Numbers of recurrences after which a policy is looked at."""
+
+SETTLED = 5
+"""Recurrences after a change within which a policy has to be near the new oracle."""
+
+
+def seed_rows(case: Case, played: Played) -> list[Row]:
+    """What the policy paid with each seed."""
+    return [
+        {
+            "workload": case.workload.name,
+            "gpu": case.workload.gpu.name,
+            "policy": case.policy,
+            "seed": seed,
+            "eta": case.eta,
+            "recurrences": case.recurrences,
+            "cost": _number(played.costs[place].sum()),
+            "energy_j": _number(played.energies_j[place].sum()),
+            "time_s": _number(played.times_s[place].sum()),
+            "regret_percent": _regret(played.costs[place], played.oracle),
+            **{f"cost_first_{first}": _first_cost(played.costs[place], first) for first in FIRST},
+            **{f"regret_first_{first}_percent": _regret(played.costs[place], played.oracle, first) for first in FIRST},
+            "runs": _number(played.runs[place].sum()),
+            "profiling_percent": _number(100 * played.profiling[place].sum() / played.costs[place].sum()),
+            "given_up": bool(played.stuck[place].any()),
+        }
+        for place, seed in enumerate(case.seeds)
+    ]
+
+
+def mean_row(case: Case, played: Played, outcomes: Outcomes) -> Row:
+    """The means over seeds of one case, beside the default of the same section."""
+    default, oracle = (beside(outcomes, case, policy) for policy in ("default", "oracle"))
+    costs = played.costs.mean(axis=0)
+    return {
+        **name_of(case),
+        "recurrences": case.recurrences,
+        **{f"regret_first_{first}_percent": _regret(costs, played.oracle, first) for first in FIRST},
+        "regret_percent": _regret(costs, played.oracle),
+        "worst_of_default": None if default is None else _number(worst_ratio(played, default)),
+        "energy_saving_percent": None if default is None else _number(energy_saving(played, default)),
+        "seeds_given_up": int(played.stuck.any(axis=1).sum()),
+        **(
+            {}
+            if case.drift is None or oracle is None
+            else {"after_5_percent": _number(settled_percent(played, oracle))}
+        ),
+    }
+
+
+def name_of(case: Case) -> dict[str, Any]:
+    """What tells a case from the others of its section."""
+    return {
+        "workload": case.workload.name,
+        "gpu": case.workload.gpu.name,
+        "policy": case.policy,
+        **({"eta": case.eta} if case.section == "eta" else {}),
+        **({} if case.drift is None else {"drift": case.drift.name}),
+        **({} if case.load is None else {"load": case.load}),
+        **({"known_from": case.before.gpu.name if case.before else None} if case.section == "transfer" else {}),
+    }
+
+
+def worst_ratio(played: Played, default: Played) -> float:
+    """The most that all recurrences up to some moment have cost, as a multiple of the default's; mean over seeds."""
+    return float((played.costs.mean(axis=0).cumsum() / default.costs.mean(axis=0).cumsum()).max())
+
+
+def energy_saving(played: Played, default: Played) -> float:
+    """The energy that was saved against the default, in percent."""
+    return float(100 * (1 - played.energies_j.mean() / default.energies_j.mean()))
+
+
+def settled_percent(played: Played, oracle: Played) -> float:
+    """How far the cost of a recurrence lies above the new oracle's from the fifth after the change on; mean.
+
+    Against what the oracle pays when dealt the same trainings, so that luck that both share does not count.
+    """
+    start = played.costs.shape[1] // 2 + SETTLED
+    excess = (played.costs - oracle.costs)[:, start:].mean()
+    return float(100 * excess / played.oracle[start:].mean())
+
+
+def mean_regret(outcomes: Iterable[tuple[Case, Played]], *, after: int | None = None) -> float | None:
+    """The regret in percent, in the mean over cases; after so many recurrences, or over the whole of each."""
+    found = [_regret(played.costs.mean(axis=0), played.oracle, after) for _, played in outcomes]
+    known = [value for value in found if value is not None]
+    return fmean(known) if known else None
+
+
+def policy_rows(outcomes: Outcomes) -> list[Row]:
+    """The means over workloads of each policy on each GPU."""
+    groups: dict[tuple[str, str], list[tuple[Case, Played]]] = {}
+    for case, played in outcomes:
+        groups.setdefault((case.workload.gpu.name, case.policy), []).append((case, played))
+    return [
+        {
+            "gpu": gpu,
+            "policy": policy,
+            "workloads": len(some),
+            **{f"regret_first_{first}_percent": mean_regret(some, after=first) for first in FIRST},
+            "regret_percent": mean_regret(some),
+            **_beside_default(some, outcomes),
+        }
+        for (gpu, policy), some in groups.items()
+    ]
+
+
+def _beside_default(some: Outcomes, outcomes: Outcomes) -> Mapping[str, float | None]:
+    pairs = [(played, default) for case, played in some if (default := beside(outcomes, case, "default")) is not None]
+    savings = [energy_saving(played, default) for played, default in pairs]
+    return {
+        "worst_of_default": max((worst_ratio(played, default) for played, default in pairs), default=None),
+        "energy_saving_least_percent": min(savings, default=None),
+        "energy_saving_most_percent": max(savings, default=None),
+    }
+
+
+def beside(outcomes: Outcomes, case: Case, policy: str) -> Played | None:
+    """What another policy paid in the same case; None where it was not played."""
+    wanted = {**name_of(case), "policy": policy}
+    return next((played for other, played in outcomes if name_of(other) == wanted and other.eta == case.eta), None)
+
+
+def apart(played: Played, other: Played) -> float:
+    """How many standard errors lie between the mean costs of two policies."""
+    first, second = played.costs.sum(axis=1), other.costs.sum(axis=1)
+    difference = abs(float(first.mean() - second.mean()))
+    error = sqrt((_variance(first) / len(first)) + (_variance(second) / len(second)))
+    # Where nothing is left to luck, sums in another order differ by rounding.
+    return difference / max(error, 1e-9 * float(first.mean()))
+
+
+def _variance(values: Floats) -> float:
+    return float(values.var(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _regret(costs: Floats, oracle: Floats, first: int | None = None) -> float | None:
+    """What was paid beyond the oracle, in percent; None where there are not so many recurrences."""
+    if first is not None and first > len(costs):
+        return None
+    return _number(100 * (costs[:first].sum() / oracle[:first].sum() - 1))
+
+
+def _first_cost(costs: Floats, first: int) -> float | None:
+    return _number(costs[:first].sum()) if first <= len(costs) else None
+
+
+def _number(value: Any) -> float | None:
+    """The value, or None where there is none: a recurrence was given up, or the peer does not tell."""
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,185 @@
+"""One run in the replay: its epochs pass, its first moments go into finding a power limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from wattune.benchmarks.job.limits import LimitSearch, Profiled
+from wattune.benchmarks.job.trace import TraceWorkload, Training
+from wattune.core.job import JobMemory, JobRun, Outcome, Profile
+from wattune.core.measurement import SIGMAS_95, Measurement
+from wattune.core.setting import Setting
+from wattune.core.trial import History, Trial
+from wattune.response.held_windows import LOOKS_AGAIN
+
+_NOTHING = Measurement(0.0, 0.0)
+_HARDLY = 1e-9
+"""Share of an epoch that is rounding and no work."""
+
+_MOST_WINDOWS = 30
+"""Windows in a run whose batch size has no profile yet."""
+
+
+class KnownLimits:
+    """What has been measured of a batch size by all its runs."""
+
+    def __init__(self, workload: TraceWorkload, batch_size: int, limits: Profiled, *, profile: Profile | None) -> None:
+        self.workload, self.batch_size, self.limits = workload, batch_size, limits
+        self.cells = workload.epochs[batch_size]
+        self.over = False
+        """Whether enough is known."""
+        self._runs = self._asked = 0
+        self.windows: History[Setting] = ()
+        self.profile: Profile | None = None
+        self.best = max(self.cells)
+        if profile is not None:
+            self.keep(profile.trials, profile.trials)
+        elif limits.foreseen:
+            self.keep((), tuple(Trial(setting, cost) for setting, cost in self.cells.items()))
+
+    def is_due(self) -> bool:
+        """Whether one more run has a look at limits: until enough is known, and then whenever runs grew by half.
+
+        Only the longer time for which a limit will be held makes a look worth more than when there was last none.
+        """
+        self._runs += 1
+        if self.over and (self.limits.foreseen or self._runs < 1.5 * self._asked):
+            return False
+        self._asked = self._runs
+        return True
+
+    def keep(self, windows: History[Setting], settled: History[Setting]) -> None:
+        """Nothing; these are the windows so far, and what they come to."""
+        self.windows = windows
+        self.profile = Profile(gpu=self.workload.gpu, batch_size=self.batch_size, trials=settled)
+        self.best = self.workload.objective.choose(settled).choice
+
+
+class Profiling:
+    """One run's share in finding the best limit of its batch size."""
+
+    def __init__(self, known: KnownLimits, memory: JobMemory, noise: np.random.Generator) -> None:
+        self.window: Setting | None = None
+        """What is being measured; None where the best limit known is held."""
+        self._known, self._noise = known, noise
+        self._left = 0.0
+        self._windows_left = LOOKS_AGAIN if known.over else _MOST_WINDOWS
+        if known.is_due():
+            gpu, objective = known.workload.gpu, known.workload.objective
+            self._search: LimitSearch = known.limits.find(objective, memory, gpu, known.batch_size)
+            self._open()
+
+    @property
+    def held(self) -> Setting:
+        """The best limit by now; the highest where nothing is known."""
+        return self._known.best
+
+    def measure(self, work: float) -> float:
+        """The share of an epoch, at most that of `work`, which is done in the window that is open."""
+        part = min(work, self._left)
+        self._left -= part
+        if self._left <= _HARDLY:
+            self._close()
+        return part
+
+    def _open(self) -> None:
+        known = self._known
+        wanted = self._search.propose(tuple(known.cells), known.windows) if self._windows_left else None
+        self.window = wanted
+        self._windows_left -= 1
+        known.over = known.over or wanted is None
+        if self.window is not None:
+            seconds = known.limits.window_s
+            self._left = 1 / len(known.cells) if seconds is None else seconds / known.cells[self.window].time_s
+
+    def _close(self) -> None:
+        assert self.window is not None
+        known = self._known
+        windows = (*known.windows, Trial(self.window, self._measured(known.cells[self.window])))
+        if known.limits.foreseen:
+            known.windows = windows
+        else:
+            known.keep(windows, self._search.settled(tuple(known.cells), windows))
+        self._open()
+
+    def _measured(self, cell: Measurement) -> Measurement:
+        spread = self._known.limits.noise
+        if not spread:
+            return cell
+        slower, dearer = (1 + spread * self._noise.standard_normal(2)).tolist()
+        time_s, energy_j = cell.time_s * slower, cell.energy_j * slower * dearer
+        return Measurement(time_s, energy_j, SIGMAS_95 * spread * time_s, SIGMAS_95 * spread * 2**0.5 * energy_j)
+
+
+class Attempt:
+    """A run under way: `run` is how it stands."""
+
+    def __init__(self, workload: TraceWorkload, run: JobRun, training: Training, *, limit: Profiling | Setting) -> None:
+        self.submitted = self.run = run
+        self._cells = workload.epochs[run.batch_size]
+        self._length, self._reaches = workload.length(training)
+        self._metrics = training.metrics(self._length)
+        self._limit = limit
+        self._spent = self._measuring = (0.0, 0.0)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target has been reached by now."""
+        return self._reaches and self.run.epochs >= self._length
+
+    def pass_epoch(self) -> tuple[Measurement, Measurement]:
+        """What the next epoch costs, and the part of that during which limits were measured."""
+        before, measuring = self._spent, self._measuring
+        left = 1.0
+        while left > _HARDLY:
+            left -= self._work(left)
+        return _between(before, self._spent), _between(measuring, self._measuring)
+
+    def _work(self, left: float) -> float:
+        """The share of the epoch, at most `left`, that passes at one limit."""
+        limit = self._limit
+        if isinstance(limit, Setting) or limit.window is None:
+            cell = self._cells[limit if isinstance(limit, Setting) else limit.held]
+            self._spent = _add(self._spent, cell, left)
+            return left
+        cell = self._cells[limit.window]
+        part = limit.measure(left)
+        self._spent, self._measuring = _add(self._spent, cell, part), _add(self._measuring, cell, part)
+        return part
+
+    def report(self) -> None:
+        """Nothing; the epoch that has passed is on record."""
+        self.run = replace(
+            self.run,
+            metrics=self._metrics[: self.run.epochs + 1],
+            cost=Measurement(*self._spent),
+            profiling=Measurement(*self._measuring),
+            setting=self._setting,
+        )
+
+    def end(self, outcome: Outcome, *, ended: int) -> None:
+        """Nothing; the run is over."""
+        self.run = replace(
+            self.run,
+            outcome=outcome,
+            ended=ended,
+            cost=self.run.cost or _NOTHING,
+            profiling=self.run.profiling or _NOTHING,
+            setting=self._setting,
+        )
+
+    @property
+    def _setting(self) -> Setting | None:
+        if isinstance(self._limit, Setting):
+            return self._limit
+        return None if self._limit.window is not None else self._limit.held
+
+
+def _add(spent: tuple[float, float], epoch: Measurement, share: float) -> tuple[float, float]:
+    return spent[0] + share * epoch.time_s, spent[1] + share * epoch.energy_j
+
+
+def _between(before: tuple[float, float], after: tuple[float, float]) -> Measurement:
+    return Measurement(after[0] - before[0], after[1] - before[1])

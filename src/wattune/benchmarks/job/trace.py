@@ -1,0 +1,226 @@
+"""Recurring jobs from recorded tables: how many epochs a training takes at each batch size, and what an epoch costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+
+from wattune.benchmarks.datasets.find import data_files, with_columns
+from wattune.benchmarks.datasets.zeus_tables import (
+    COLUMNS,
+    TRAIN_COLUMNS,
+    RecordedTraining,
+    read_power_table,
+    read_train_table,
+)
+from wattune.benchmarks.job.targets import job_of
+from wattune.core.errors import InputError
+from wattune.core.job import Job, JobChoice, JobGpu
+from wattune.core.measurement import Measurement
+from wattune.core.objective import Objective
+from wattune.core.setting import Setting
+from wattune.physics.fit.limit_prior import LimitCurve
+
+POWER_FILE = "summary_power_"
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One recorded training: what it would have reported."""
+
+    steps: tuple[tuple[int, float], ...]
+    """Epochs after which the best metric so far changed, and to what."""
+
+    def metrics(self, epochs: int) -> tuple[float | None, ...]:
+        """The best recorded metric reached by the end of each of the first epochs; None before the first."""
+        found: list[float | None] = []
+        best: float | None = None
+        for epoch, metric in self.steps:
+            if epoch > epochs:
+                break
+            found += [best] * (epoch - 1 - len(found))
+            best = metric
+        return tuple(found + [best] * (epochs - len(found)))
+
+    def slower(self, factor: float) -> Training:
+        """The same training, when everything takes so many times the epochs."""
+        return Training(tuple((ceil(epoch * factor - 1e-9), metric) for epoch, metric in self.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How a job changes: every training takes `factor` times the epochs, and each batch size behaves as the one
+    `shift` places above it did (the largest ones as the largest)."""
+
+    factor: float = 1.0
+    shift: int = 0
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return f"shift {self.shift}" if self.shift else f"x{self.factor:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceWorkload:
+    """A recurring job on one GPU, as recorded."""
+
+    name: str
+    job: Job
+    gpu: JobGpu
+    trainings: Mapping[int, tuple[Training, ...]]
+    """By batch size; also sizes that were not measured on this GPU, since drift may bring their behaviour."""
+    epochs: Mapping[int, Mapping[Setting, Measurement]]
+    """What an epoch costs, by batch size and power limit, limits ascending."""
+    notes: tuple[str, ...] = ()
+    """How target, default and cap were derived, where the paper has none."""
+
+    @property
+    def objective(self) -> Objective:
+        """What its owner wants, on this GPU."""
+        return self.job.objective_on(self.gpu.max_power_w)
+
+    @property
+    def horizon(self) -> int:
+        """As many recurrences as Zeus's experiments have: twice the batch sizes times the limits."""
+        return 2 * len(self.job.batch_sizes) * max(len(self.epochs[size]) for size in self.job.batch_sizes)
+
+    @property
+    def default(self) -> JobChoice:
+        """What the owner does today: the default batch size at the highest limit."""
+        size = self.job.default_batch_size
+        return JobChoice(size, max(self.epochs[size]))
+
+    def wanting(self, objective: str) -> TraceWorkload:
+        """The same job with another objective."""
+        return replace(self, job=replace(self.job, objective=objective))
+
+    def drifted(self, drift: Drift) -> TraceWorkload:
+        """The same job after a change."""
+        sizes = sorted(self.trainings)
+        moved = {
+            size: tuple(
+                training.slower(drift.factor)
+                for training in self.trainings[sizes[min(place + drift.shift, len(sizes) - 1)]]
+            )
+            for place, size in enumerate(sizes)
+        }
+        return replace(self, trainings=moved)
+
+    def patient(self, times: int) -> TraceWorkload:
+        """The same job with so many times the epochs allowed."""
+        return replace(self, job=replace(self.job, max_epochs=times * self.job.max_epochs))
+
+    def expected(self, choice: JobChoice) -> Measurement | None:
+        """What a recurrence costs in the mean with a fixed choice, missed runs included; None if none would reach."""
+        trainings = self.trainings[choice.batch_size]
+        lengths = [self.length(training) for training in trainings]
+        successes = sum(reached for _, reached in lengths)
+        if not successes:
+            return None
+        epochs = sum(epochs for epochs, _ in lengths) / successes
+        cost = self.epochs[choice.batch_size][choice.setting]
+        return Measurement(epochs * cost.time_s, epochs * cost.energy_j)
+
+    def length(self, training: Training) -> tuple[int, bool]:
+        """After how many epochs a training ends, and whether it has reached the target by then."""
+        for epoch, metric in training.steps:
+            if epoch <= self.job.max_epochs and self.job.reaches(metric):
+                return epoch, True
+        return self.job.max_epochs, False
+
+    @property
+    def oracle(self) -> tuple[JobChoice, Measurement]:
+        """The fixed choice of least expected cost, and that cost; an error where no run would ever reach the target."""
+        objective = self.objective
+        choices = [JobChoice(size, setting) for size in self.job.batch_sizes for setting in self.epochs[size]]
+        costs = [(choice, cost) for choice in choices if (cost := self.expected(choice)) is not None]
+        if not costs:
+            raise InputError(
+                f"{self.name}: no recorded training reaches {self.job.target:g}", hint="choose an easier target"
+            )
+        return min(costs, key=lambda pair: objective.value(pair[1]))
+
+
+def read_workloads(folder: Path, gpus: Sequence[str] = ()) -> tuple[TraceWorkload, ...]:
+    """The recurring jobs of a folder of tables, on the GPUs named, or on all of which there is a table."""
+    files = data_files(folder)
+    trains = with_columns(files, TRAIN_COLUMNS)
+    tables = {_gpu_name(file): file for file in with_columns(files, COLUMNS)}
+    if not trains or not tables:
+        raise InputError(
+            f"{folder} has no tables of recurring jobs",
+            hint=f"it needs summary_train.csv and {POWER_FILE}GPU.csv, as the Zeus trace has them",
+        )
+    trainings = [training for file in trains for training in read_train_table(file)]
+    return tuple(
+        workload
+        for gpu in gpus or sorted(tables)
+        for workload in _workloads(_table(tables, gpu), gpu=gpu, trainings=trainings)
+    )
+
+
+def _gpu_name(file: Path) -> str:
+    return file.stem.removeprefix(POWER_FILE)
+
+
+def _table(tables: Mapping[str, Path], gpu: str) -> Path:
+    if gpu not in tables:
+        raise InputError(f"there is no table of GPU {gpu!r}", hint=f"there are tables of {', '.join(sorted(tables))}")
+    return tables[gpu]
+
+
+def _workloads(file: Path, *, gpu: str, trainings: Sequence[RecordedTraining]) -> list[TraceWorkload]:
+    curves = read_power_table(file)
+    max_power_w = max(float(curve.limit_w[-1]) for curve in curves)
+    part = JobGpu(name=gpu, simulated=False, max_power_w=max_power_w)
+    found = []
+    for name in sorted({curve.workload for curve in curves}):
+        epochs = {curve.batch_size: _epoch_costs(curve) for curve in curves if curve.workload == name}
+        recorded = [training for training in trainings if training.workload == name]
+        if {training.batch_size for training in recorded} & set(epochs):
+            found.append(_workload(name, part, epochs, recorded))
+    return found
+
+
+def _workload(
+    name: str,
+    gpu: JobGpu,
+    epochs: Mapping[int, Mapping[Setting, Measurement]],
+    recorded: Sequence[RecordedTraining],
+) -> TraceWorkload:
+    sizes = sorted({training.batch_size for training in recorded} & set(epochs))
+    job, notes = job_of(name, sizes, recorded)
+    by_size: dict[int, list[Training]] = {}
+    for training in recorded:
+        by_size.setdefault(training.batch_size, []).append(_training(training, higher_is_better=job.higher_is_better))
+    return TraceWorkload(
+        name=name,
+        job=job,
+        gpu=gpu,
+        trainings={size: tuple(by_size[size]) for size in sorted(by_size)},
+        epochs={size: epochs[size] for size in sizes},
+        notes=notes,
+    )
+
+
+def _epoch_costs(curve: LimitCurve) -> dict[Setting, Measurement]:
+    return {
+        Setting(power_limit_w=float(limit_w)): Measurement(float(time_s), float(time_s * power_w))
+        for limit_w, time_s, power_w in zip(curve.limit_w, curve.time_s, curve.power_w, strict=True)
+    }
+
+
+def _training(recorded: RecordedTraining, *, higher_is_better: bool) -> Training:
+    """The steps of the best metric so far; metrics that come in the same epoch as a better one are left out."""
+    best_at: dict[int, float] = {}
+    for metric, epoch in recorded.epochs if higher_is_better else reversed(recorded.epochs):
+        if epoch is not None:
+            best_at[epoch] = metric
+    steps: list[tuple[int, float]] = []
+    for epoch, metric in sorted(best_at.items()):
+        if not steps or (metric > steps[-1][1]) == higher_is_better:
+            steps.append((epoch, metric))
+    return Training(tuple(steps))

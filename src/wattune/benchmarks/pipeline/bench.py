@@ -1,0 +1,257 @@
+"""`wattune bench pipeline`: frontiers beside lowtime's, beside their own bounds, and beside the published figures."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wattune.benchmarks.pipeline.cases import (
+    SLOWDOWN,
+    STRAGGLER_MICROBATCHES,
+    Case,
+    find_cases,
+    made_up_profile,
+)
+from wattune.benchmarks.pipeline.solved import Solved, at_equal_time, solve
+from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
+from wattune.core.errors import InputError
+from wattune.levels.kernel.planned import PlannedPipeline
+from wattune.levels.kernel.planner import POINTS
+from wattune.levels.kernel.stage_profile import parse_stage_profile
+from wattune.levels.kernel.straggler import answer_slowdown
+
+OnStep = Callable[[str], None]
+
+PEER_MICROBATCHES = (12, 24)
+PUBLISHED_MICROBATCHES = (12, 24, 48, 96)
+EQUAL_TIME_POINTS = 240
+"""Plans of the frontier that lowtime's, a millisecond apart, are held against at equal time."""
+
+LARGE = (16, 512, 40)
+"""Stages, microbatches and clocks of the pipeline that must still be planned in a minute."""
+
+LARGE_QUICK = (16, 64, 40)
+LARGE_S, LARGE_MB = 60.0, 4096.0
+LARGE_PATIENCE_S = 600.0
+"""Seconds after which that is given up."""
+
+_TIMED = "solve_s and peer_solve_s are CPU seconds of all threads, without imports, in processes of their own."
+NEAR_POINTS = -0.5
+"""Points of saving by which a figure may stay behind the paper's."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What has been found so far."""
+
+    rows: list[Row] = field(default_factory=list)
+    goals: list[Goal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    gaps_percent: list[tuple[float, float]] = field(default_factory=list)
+    """Mean and worst of each frontier."""
+    late: int = 0
+
+
+def bench_pipeline(data: Path, *, quick: bool = False, on_step: OnStep | None = None) -> Bench:
+    """Speed, optimality, equal-time energy, published savings and a large pipeline, for the profiles of a folder."""
+    say = on_step or _silent
+    cases, remarks = find_cases(data)
+    found = _Found(notes=[_TIMED, *remarks])
+    peer = importlib.util.find_spec("lowtime") is not None
+    if not peer:
+        found.notes.append("lowtime is not installed here, so its columns are empty: pip install 'wattune[bench]'")
+    if quick:
+        found.notes.append(
+            "--quick: lowtime on 12 microbatches of the first profile only, and a smaller large pipeline."
+        )
+    for number, case in enumerate(cases):
+        solved = _solve_all(case, say)
+        beside = _beside(number, quick=quick) if peer else ()
+        _compare(case, solved, beside, found, say)
+        _published(case, solved, found)
+    _judge_gaps(found)
+    _large(cases[0], found, say, quick=quick)
+    return Bench(
+        bench="pipeline",
+        simulated=any(case.profile.simulated for case in cases),
+        rows=tuple(found.rows),
+        goals=tuple(found.goals),
+        notes=tuple(found.notes),
+    )
+
+
+def _silent(step: str) -> None:
+    del step
+
+
+def _beside(number: int, *, quick: bool) -> tuple[int, ...]:
+    """The microbatches for which the peer runs too."""
+    if not quick:
+        return PEER_MICROBATCHES
+    return PEER_MICROBATCHES[:1] if number == 0 else ()
+
+
+def _solve_all(case: Case, say: OnStep) -> dict[int, Solved]:
+    solved = {}
+    for microbatches in PUBLISHED_MICROBATCHES:
+        say(f"wattune: {case.name}, {microbatches} microbatches")
+        repetitions = 5 if microbatches in PEER_MICROBATCHES else 1
+        solved[microbatches] = _solve("wattune", case, microbatches, repetitions=repetitions)
+    return solved
+
+
+def _solve(solver: str, case: Case, microbatches: int, *, points: int = POINTS, repetitions: int = 1) -> Solved:
+    return solve(
+        solver,
+        case.text,
+        case.profile,
+        microbatches=microbatches,
+        blocking_power_w=case.blocking_power_w,
+        points=points,
+        repetitions=repetitions,
+    )
+
+
+def _compare(case: Case, solved: dict[int, Solved], beside: tuple[int, ...], found: _Found, say: OnStep) -> None:
+    """Nothing; a row per number of microbatches, and for those of the peer one at equal time, are added."""
+    for microbatches, own in solved.items():
+        peer = _peer(case, microbatches, found, say) if microbatches in beside else None
+        found.rows.append(_speed_row(case.name, own, peer))
+        found.gaps_percent.append((_mean(own.gaps_percent), max(own.gaps_percent)))
+        found.late += own.late
+        if peer is not None:
+            name = f"times faster than lowtime, {case.name}, {microbatches} microbatches"
+            found.goals.append(at_least(name, peer.solve_s / own.solve_s, 300))
+            _equal_time(case, microbatches, peer, found, say)
+
+
+def _peer(case: Case, microbatches: int, found: _Found, say: OnStep) -> Solved | None:
+    say(f"lowtime: {case.name}, {microbatches} microbatches (minutes)")
+    try:
+        return _solve("lowtime", case, microbatches)
+    except InputError as error:
+        found.notes.append(error.message)
+        return None
+
+
+def _speed_row(name: str, own: Solved, peer: Solved | None) -> Row:
+    return {
+        "profile": name,
+        "schedule": own.shape.schedule,
+        "stages": own.shape.stages,
+        "microbatches": own.shape.microbatches,
+        "points": len(own.promised),
+        "solve_s": own.solve_s,
+        "peer_solve_s": None if peer is None else peer.solve_s,
+        "speedup": None if peer is None else peer.solve_s / own.solve_s,
+        "gap_mean_percent": _mean(own.gaps_percent),
+        "gap_worst_percent": max(own.gaps_percent),
+        "late_plans": own.late,
+        "peak_mb": own.peak_mb,
+    }
+
+
+def _equal_time(case: Case, microbatches: int, peer: Solved, found: _Found, say: OnStep) -> None:
+    say(f"wattune: {case.name}, {microbatches} microbatches, {EQUAL_TIME_POINTS} plans")
+    own = _solve("wattune", case, microbatches, points=EQUAL_TIME_POINTS)
+    found.late += own.late
+    planned = _planned(case, own)
+    outcome = at_equal_time(planned, (trial.cost for trial in peer.trials))
+    found.rows.append(
+        {
+            "profile": case.name,
+            "peer": "lowtime",
+            "microbatches": microbatches,
+            "peer_plans": outcome.compared,
+            "own_plans": len(planned.frontier),
+            "dearer_plans": outcome.dearer,
+            "worst_percent": outcome.worst_percent,
+            "mean_saving_percent": outcome.saving_percent,
+            "peer_faster_plans": outcome.faster,
+            "peer_late_plans": peer.late,
+        }
+    )
+    name = f"plans of lowtime that spend less at equal time, {case.name}, {microbatches} microbatches"
+    found.goals.append(at_most(name, float(outcome.dearer + outcome.faster), 0))
+
+
+def _published(case: Case, solved: dict[int, Solved], found: _Found) -> None:
+    """Nothing; each cell beside the paper's is added, where the paper has this model on this GPU."""
+    if case.published is None:
+        return
+    differences = []
+    for microbatches, paper in case.published.saving_percent.items():
+        if microbatches not in solved:
+            continue
+        own = answer_slowdown(_planned(case, solved[microbatches]), 1.0).saving_percent
+        differences.append(own - paper)
+        found.rows.append(_cell(case, microbatches, "saving without a straggler, % (Table 6)", own, paper))
+    name = f"points of saving above the paper's Table 6, least of {len(differences)}, {case.name}"
+    found.goals.append(at_least(name, min(differences), NEAR_POINTS))
+    planned = _planned(case, solved[STRAGGLER_MICROBATCHES])
+    own, paper = answer_slowdown(planned, SLOWDOWN).saving_percent, case.published.straggler_saving_percent
+    figure = f"saving with a straggler of {SLOWDOWN}, % (Figure 7)"
+    found.rows.append(_cell(case, STRAGGLER_MICROBATCHES, figure, own, paper))
+    found.goals.append(at_least(f"points of saving above the paper's Figure 7, {case.name}", own - paper, NEAR_POINTS))
+    slowest = planned.frontier.cheapest.cost.time_s / planned.frontier.fastest.cost.time_s
+    found.rows.append(
+        _cell(case, STRAGGLER_MICROBATCHES, "T*/T, time of least energy", slowest, case.published.slowest)
+    )
+
+
+def _planned(case: Case, solved: Solved) -> PlannedPipeline:
+    return solved.planned(case.profile, blocking_power_w=case.blocking_power_w)
+
+
+def _cell(case: Case, microbatches: int, figure: str, own: float, paper: float) -> Row:
+    return {
+        "profile": case.name,
+        "microbatches": microbatches,
+        "figure": figure,
+        "wattune": own,
+        "paper": paper,
+        "difference": own - paper,
+    }
+
+
+def _judge_gaps(found: _Found) -> None:
+    mean = _mean([mean for mean, _ in found.gaps_percent])
+    worst = max(worst for _, worst in found.gaps_percent)
+    found.goals += [
+        at_most("energy above the bound, mean of all plans from measured profiles", mean, 0.3, unit=" %"),
+        at_most("energy above the bound, worst plan from a measured profile", worst, 1, unit=" %"),
+        at_most("plans that take longer than planned when timed anew", float(found.late), 0),
+    ]
+
+
+def _large(case: Case, found: _Found, say: OnStep, *, quick: bool) -> None:
+    """Nothing; the large pipeline's row and, at full size, its goals are added."""
+    stages, microbatches, clocks = LARGE_QUICK if quick else LARGE
+    say(f"wattune: made up, {stages} stages, {microbatches} microbatches, {clocks} clocks")
+    text = made_up_profile(case.profile, stages=stages, clocks=clocks)
+    profile = parse_stage_profile(text, file=f"made up from {case.name}")
+    name = f"frontier of {stages} stages × {microbatches} microbatches × {clocks} clocks"
+    try:
+        own = solve(
+            "wattune",
+            text,
+            profile,
+            microbatches=microbatches,
+            blocking_power_w=case.blocking_power_w,
+            points=None,
+            patience_s=LARGE_PATIENCE_S,
+        )
+    except InputError as error:
+        found.notes.append(error.message)
+        found.goals.append(Goal(f"seconds for the {name}", None, f"≤ {LARGE_S:g}", False))
+        return
+    found.rows.append(_speed_row(f"made up from {case.name}, {clocks} clocks", own, None))
+    if not quick:
+        found.goals.append(at_most(f"seconds for the {name}", own.solve_s, LARGE_S))
+        found.goals.append(at_most(f"megabytes for the {name}", own.peak_mb, LARGE_MB))
+
+
+def _mean(values: tuple[float, ...] | list[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,73 @@
+"""`wattune bench run --live`: what the live tuner takes of a core while it tunes, on the emulated library in real time.
+
+The loop that tunes is a thread; its CPU time is that of the thread, everything included: reading the GPUs through NVML,
+looking for periods, deciding, setting clocks. The first minute is the dearest, since that is when it searches.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from wattune.benchmarks.result import Bench, Row, at_most
+from wattune.core.objective import LeastEnergy
+from wattune.devices.open import Surroundings, open_gpus
+from wattune.emulator.emulated_gpu import EmulatedGpu
+from wattune.emulator.inprocess import emulated
+from wattune.emulator.library import build_library
+from wattune.emulator.node import Node
+from wattune.levels.run.session import RunSession
+from wattune.physics.catalog import load_model
+from wattune.physics.spend import tabulate
+from wattune.workloads.catalog import make_workload
+
+GPU_COUNTS = (1, 8)
+WORKLOAD = "bert-large"
+MOST_PERCENT = 1.0
+
+
+def bench_live(
+    gpu: str, *, seconds: float, slowdown: float, cache_dir: Path, on_step: Callable[[str], None] | None = None
+) -> Bench:
+    """A row for one GPU and for eight that are tuned as one, so many seconds each."""
+    library, rows = build_library(cache_dir), []
+    for count in GPU_COUNTS:
+        if on_step is not None:
+            on_step(f"tunes {count} {'GPU' if count == 1 else 'GPUs'} for {seconds:g} s")
+        rows.append(_row(gpu, count, library, seconds=seconds, slowdown=slowdown))
+    dearest = max(row["control_core_percent"] for row in rows)
+    return Bench(
+        bench="run",
+        simulated=True,
+        rows=tuple(rows),
+        goals=(at_most("control loop, of one core", dearest, MOST_PERCENT, unit=" %"),),
+        notes=("Simulated GPUs behind the emulated NVML library; a real driver's calls take longer.",),
+        figures={"gpu": load_model(gpu).name, "seconds": seconds},
+    )
+
+
+def _row(gpu: str, count: int, library: Path, *, seconds: float, slowdown: float) -> Row:
+    model = load_model(gpu)
+    tables = tabulate(model, make_workload(WORKLOAD))
+    with tempfile.TemporaryDirectory() as folder:
+        gpus = [EmulatedGpu.of(model, index) for index in range(count)]
+        with Node.create(Path(folder) / "node", gpus, library=library, clock="wall") as node, emulated(node):
+            for index in range(count):
+                node.play(index, tables)
+            names = tuple(f"nvml:{index}" for index in range(count))
+            with open_gpus(names, Surroundings(Path(folder), None)) as opened:
+                session = RunSession(opened, objective=LeastEnergy(slowdown))
+                with session:
+                    time.sleep(seconds)
+                share = session.cpu_share or 0.0
+                return {
+                    "policy": session.policy.name,
+                    "workload": WORKLOAD,
+                    "gpus": count,
+                    "time_s": session.progress.time_s,
+                    "windows": len(session.progress.windows),
+                    "changes": session.loop.changes,
+                    "control_core_percent": 100 * share,
+                }

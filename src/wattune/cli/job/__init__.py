@@ -1,0 +1,192 @@
+"""`wattune job`: training jobs that run again and again, with less energy each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from wattune._version import __version__
+from wattune.cli.files import check_writable, write_text
+from wattune.cli.job.run import run
+from wattune.cli.output import console, json_option, print_json
+from wattune.core.errors import InputError
+from wattune.levels.job.policies import SEARCHERS, searcher_named
+
+if TYPE_CHECKING:
+    from wattune.cli.job.report import Shown
+    from wattune.store.job_book import JobBook
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group()
+def command() -> None:
+    """Tune training jobs that run again and again: their batch size, and the GPU's power limit or clock.
+
+    Each run is given a batch size to train with. What it needs to reach its target metric, and what that costs, is kept
+    in the store; so every run makes the next choice better.
+    """
+
+
+command.add_command(run)
+
+
+def searcher_option(function: F) -> F:
+    """The option that names who chooses batch sizes."""
+    return click.option(
+        "--searcher", type=click.Choice(SEARCHERS), default="wattune", show_default=True, help="Who chooses."
+    )(function)
+
+
+def open_book() -> JobBook:
+    """The jobs of the configured store, after it has taken in what an earlier failure left beside it."""
+    from wattune.cli.history import open_history
+
+    return open_history().jobs
+
+
+@command.command("list", short_help="List the jobs that were run.")
+@json_option
+def list_jobs(as_json: bool) -> None:
+    """List the jobs that were run, with their energy so far."""
+    from wattune.cli.job.documents import summary_document
+    from wattune.cli.job.screen import job_table
+
+    summaries = open_book().jobs()
+    if as_json:
+        print_json({"jobs": [summary_document(summary) for summary in summaries]})
+    elif summaries:
+        console().print(job_table(summaries))
+    else:
+        console().print("no jobs yet; try: wattune job run NAME -- COMMAND", markup=False, soft_wrap=True)
+
+
+@command.command(short_help="Show what was learned of a job, spent and saved.")
+@click.argument("name")
+@searcher_option
+@click.option("--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many runs at most.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the page of the job (.html), or its first picture (.svg).",
+)
+@json_option
+def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool) -> None:
+    """Show what was learned of a job, spent and saved, and which batch size comes next.
+
+    On each part that it ran on: what every batch size needs and costs, what was spent on profiling and on learning, and
+    what that has saved against the default batch size at the GPU's own setting.
+    """
+    from wattune.cli.job.account import parts
+    from wattune.cli.job.documents import job_document, record_document, shown_document, simulated
+    from wattune.cli.job.report import shown
+
+    _check_plot(plot)
+    book = open_book()
+    job, memory = book.job(name), book.job_memory(name)
+    records = book.job_runs(name, limit=limit)
+    chooser = searcher_named(searcher)
+    found = tuple(shown(job, memory, gpu, searcher=chooser) for gpu in parts(memory))
+    if plot is not None:
+        _write_plot(plot, found, searcher)
+    if as_json:
+        document = {
+            "simulated": simulated(memory.runs),
+            "job": job_document(job),
+            "parts": [shown_document(one) for one in found],
+            "runs": [record_document(record) for record in records],
+            "plot": plot,
+        }
+        print_json(document)
+    else:
+        from wattune.cli.job.screen import print_job
+
+        print_job(console(), job, found, records)
+        if plot is not None:
+            console().print(f"plot written to {plot}", soft_wrap=True, markup=False)
+
+
+@command.command("next", short_help="Say what the next run of a job would get, and why.")
+@click.argument("name")
+@click.option(
+    "--device", "devices", multiple=True, help="GPU that it would run on: auto, nvml:0, sim:a100 … (repeatable)."
+)
+@searcher_option
+@json_option
+def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) -> None:
+    """Say which batch size and setting the next run of a job would get on a GPU, and why. Nothing is changed."""
+    from wattune.api import open_gpus
+    from wattune.cli.job.documents import gpu_document, setting_document
+    from wattune.cli.job.report import shown
+    from wattune.levels.job.gpus import part_of
+    from wattune.render.words import part
+
+    book = open_book()
+    job, memory = book.job(name), book.job_memory(name)
+    with open_gpus(*devices) as gpus:
+        gpu = part_of(gpus)
+    chooser = searcher_named(searcher)
+    proposal = chooser.propose(job, memory, gpu)
+    setting = shown(job, memory, gpu, searcher=chooser).setting
+    if as_json:
+        print_json(
+            {
+                "simulated": gpu.simulated,
+                "job": name,
+                "gpu": gpu_document(gpu),
+                "searcher": searcher,
+                "batch_size": proposal.batch_size,
+                "exploring": proposal.exploring,
+                "why": proposal.why,
+                "setting": setting_document(setting),
+            }
+        )
+        return
+    out = console()
+    held = "to be found by profiling" if setting is None else str(setting)
+    out.print(f"batch size {proposal.batch_size} on {part(gpu)}", markup=False, soft_wrap=True)
+    out.print(f"setting: {held}", markup=False, soft_wrap=True)
+    out.print(f"why: {proposal.why}", markup=False, soft_wrap=True)
+
+
+@command.command(short_help="Take a job and all its runs out of the store.")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def forget(name: str, yes: bool, as_json: bool) -> None:
+    """Take a job, its runs and its profiles out of the store for good."""
+    from wattune.cli.job.documents import summary_document
+    from wattune.render.words import counted
+
+    book = open_book()
+    book.job(name)
+    if not yes:
+        if as_json:
+            raise click.UsageError("--json cannot ask; add --yes")
+        runs = len(book.job_runs(name))
+        click.confirm(f"Forget {name} and its {counted(runs, 'run')}?", abort=True, err=True)
+    summary = book.forget_job(name)
+    if as_json:
+        print_json({"forgotten": summary_document(summary)})
+    else:
+        console().print(f"forgot {name} ({counted(summary.runs, 'run')})", markup=False, soft_wrap=True)
+
+
+def _check_plot(plot: Path | None) -> None:
+    if plot is not None and plot.suffix not in (".html", ".svg"):
+        raise InputError(f"cannot plot to {plot}", hint="name a file that ends with .html or .svg")
+    check_writable(plot)
+
+
+def _write_plot(plot: Path, found: tuple[Shown, ...], searcher: str) -> None:
+    from wattune.cli.job.report import page_of
+    from wattune.levels.job.view.page import job_file
+
+    if not found:
+        raise InputError("there is nothing to plot yet", hint="run the job first: wattune job run NAME -- COMMAND")
+    made = f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+    write_text(plot, job_file(page_of(found[0], searcher=searcher, made=made), suffix=plot.suffix))

@@ -1,0 +1,268 @@
+"""`wattune job run`: any training program, run with the batch size and setting that are thought best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wattune.api import open_gpus
+from wattune.cli.job.child import Watch
+from wattune.cli.job.definition import MAX_EPOCHS, Wanted, changes, first_definition, parse_sizes, redefined
+from wattune.cli.job.documents import job_document, run_document, simulated
+from wattune.cli.job.program import Program
+from wattune.cli.job.rate import ScaledRate
+from wattune.cli.job.recurrence import Attempt, Patience, Session, run_recurrence
+from wattune.cli.output import json_option, print_json, stderr_console
+from wattune.config import Config, load_config
+from wattune.control.reports.pattern import MetricPattern, StepPattern
+from wattune.core.errors import InputError, StoreError
+from wattune.core.job import Job, Outcome
+from wattune.devices.gpu import Gpu
+from wattune.levels.job.learning_rate import RULES
+from wattune.levels.job.policies import SEARCHERS
+from wattune.levels.job.settings import JobKnob
+
+LINGER_S = 10.0
+"""To save a model of a few gigabytes to a disk of today; a second of a GPU's idle power beside hours of training."""
+
+GRACE_S = 30.0
+"""What Kubernetes and Slurm give by default between SIGTERM and SIGKILL."""
+
+ATTEMPTS = 10
+
+
+@click.command("run", short_help="Run a training program with the batch size that is thought best.")
+@click.argument("name")
+@click.option("--batch-sizes", metavar="N,N,…", help="Batch sizes to choose from, over all GPUs: 16,32,64.")
+@click.option("--default", "default", type=click.IntRange(min=1), help="The batch size that is used today.")
+@click.option("--target", type=float, help="The metric to reach.")
+@click.option("--lower-is-better/--higher-is-better", "lower", default=None, help="Which way the metric goes.")
+@click.option(
+    "--max-epochs", type=click.IntRange(min=1), help=f"A run misses the target after so many.  [default: {MAX_EPOCHS}]"
+)
+@click.option("--objective", help="What to save: cost:0.5, energy:5%, deadline:2h …  [default: cost:0.5]")
+@click.option("--metric-file", metavar="FILE", help="The program writes its metric into this file.")
+@click.option("--metric-pattern", metavar="REGEX", help="The program prints its metric: 'accuracy: ([0-9.]+)'.")
+@click.option(
+    "--metric-http",
+    type=click.IntRange(0, 65535),
+    is_flag=False,
+    flag_value=0,
+    metavar="[PORT]",
+    help="The program posts its metric to WATTUNE_METRIC_URL.",
+)
+@click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
+@click.option("--device", "devices", multiple=True, help="GPU of the job: auto, nvml:0, sim:a100 … (repeatable).")
+@click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile.")
+@click.option(
+    "--knob",
+    type=click.Choice([knob.value for knob in JobKnob]),
+    default=JobKnob.AUTO.value,
+    show_default=True,
+    help="What is set on the GPU.",
+)
+@click.option("--searcher", type=click.Choice(SEARCHERS), default="wattune", show_default=True, help="Who chooses.")
+@click.option("--lr", metavar="RATE@BATCH", help="A learning rate and the batch size that it was tuned for: 0.1@256.")
+@click.option("--lr-rule", type=click.Choice(RULES), help="How it follows the batch size.")
+@click.option(
+    "--attempts",
+    type=click.IntRange(min=1),
+    default=ATTEMPTS,
+    show_default=True,
+    help="How many runs at most until one reaches the target.",
+)
+@click.option(
+    "--linger",
+    "linger_s",
+    type=click.FloatRange(min=0),
+    default=LINGER_S,
+    show_default=True,
+    help="Seconds to save its model, once the target is reached, before it is ended.",
+)
+@click.option("--keep-going", is_flag=True, help="Do not end the program when the target is reached.")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.FloatRange(min=0),
+    default=GRACE_S,
+    show_default=True,
+    help="Seconds between SIGTERM and SIGKILL.",
+)
+@json_option
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
+def run(
+    name: str,
+    batch_sizes: str | None,
+    default: int | None,
+    target: float | None,
+    lower: bool | None,
+    max_epochs: int | None,
+    objective: str | None,
+    metric_file: str | None,
+    metric_pattern: str | None,
+    metric_http: int | None,
+    step_pattern: str | None,
+    devices: tuple[str, ...],
+    workload: str,
+    knob: str,
+    searcher: str,
+    lr: str | None,
+    lr_rule: str | None,
+    attempts: int,
+    linger_s: float,
+    keep_going: bool,
+    grace_s: float,
+    as_json: bool,
+    command_line: tuple[str, ...],
+) -> int:
+    """Run a training program with the batch size and the GPU setting that are thought best, and learn from it.
+
+    In COMMAND, {batch_size} stands for the batch size; {local_batch_size}, {learning_rate}, {run_id} and {seed} are
+    there too, and the same in the environment: WATTUNE_BATCH_SIZE and so on. The first run of a job needs
+    --batch-sizes, --default and --target; later runs may leave them out, and what they say otherwise redefines the job.
+
+    The program keeps its input and output. It is ended when the target is reached, or when it costs more than training
+    with another batch size would; then the next attempt starts by itself.
+    """
+    watch = _watch(metric_file, metric_pattern, metric_http, step_pattern)
+    rate = _rate(lr, lr_rule)
+    wanted = Wanted(
+        batch_sizes=None if batch_sizes is None else parse_sizes(batch_sizes),
+        default_batch_size=default,
+        target=target,
+        higher_is_better=None if lower is None else not lower,
+        max_epochs=max_epochs,
+        objective=objective,
+    )
+    config = load_config()
+    job, changed = _defined(name, wanted, config)
+    for line in changed:
+        _say(f"{name} is redefined: {line}")
+    with open_gpus(*devices, wall_clock=True) as gpus:
+        program = Program(command_line=command_line, watch=watch, rate=rate, workload=workload, gpus=gpus)
+        if not program.check(job):
+            _say("the command has no {batch_size}; it has to read WATTUNE_BATCH_SIZE itself")
+        patience = Patience(attempts=attempts, linger_s=None if keep_going else linger_s, grace_s=grace_s)
+        new_session = _sessions(job, gpus, knob=JobKnob(knob), searcher=searcher, config=config)
+        done = run_recurrence(program, new_session, patience, quiet=as_json, say=_say)
+    if as_json:
+        print_json(_document(job, searcher, changed, done))
+    return _tell_end(job, done)
+
+
+def _watch(file: str | None, pattern: str | None, port: int | None, steps: str | None) -> Watch:
+    given = [option for option in (file, pattern, port) if option is not None]
+    if not given:
+        raise InputError(
+            "it is not said where the metric comes from",
+            hint="add --metric-pattern 'accuracy: ([0-9.]+)', --metric-file FILE or --metric-http",
+        )
+    if len(given) > 1:
+        raise click.UsageError("--metric-file, --metric-pattern and --metric-http exclude each other")
+    return Watch(
+        file=None if file is None else Path(file),
+        pattern=None if pattern is None else MetricPattern.parse(pattern),
+        port=port,
+        steps=None if steps is None else StepPattern.parse(steps),
+    )
+
+
+def _rate(lr: str | None, rule: str | None) -> ScaledRate | None:
+    if lr is None:
+        if rule is not None:
+            raise click.UsageError("--lr-rule needs --lr")
+        return None
+    if rule is None:
+        raise InputError(
+            "it is not said how the learning rate follows the batch size",
+            hint="add --lr-rule linear (usual for SGD) or --lr-rule sqrt (usual for Adam)",
+        )
+    return ScaledRate.parse(lr, rule)
+
+
+def _defined(name: str, wanted: Wanted, config: Config) -> tuple[Job, tuple[str, ...]]:
+    """The job, and what the options change of it."""
+    known = _known(name, config)
+    if known is None:
+        return first_definition(name, wanted), ()
+    job = redefined(known, wanted)
+    return job, changes(known, job)
+
+
+def _known(name: str, config: Config) -> Job | None:
+    """The job as it was defined last; None where it is new, or where the history cannot be reached."""
+    from wattune.store.open import open_store
+    from wattune.store.records import storable
+
+    try:
+        jobs = open_store(config.store_url).jobs.jobs()
+    except StoreError as error:
+        _say(f"{error.message}; the job is taken to be as the options say")
+        return None
+    return next((summary.job for summary in jobs if summary.name == storable(name)), None)
+
+
+def _sessions(
+    job: Job, gpus: tuple[Gpu, ...], *, knob: JobKnob, searcher: str, config: Config
+) -> Callable[[], Session]:
+    """What makes the session of each attempt."""
+    from wattune.levels.job.policies import searcher_named
+    from wattune.levels.job.session import JobSession
+    from wattune.levels.job.store_access import JobLedger
+
+    ledger = JobLedger(job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, tell=_say)
+    return lambda: JobSession(job, gpus, ledger=ledger, knob=knob, tell=_say)
+
+
+def _document(job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Attempt, ...]) -> dict[str, Any]:
+    runs = [attempt.run for attempt in done]
+    return {
+        "simulated": simulated(runs),
+        "job": job_document(job),
+        "searcher": searcher,
+        "redefined": list(changed),
+        "reached": runs[-1].outcome is Outcome.REACHED,
+        "exit_code": done[-1].exit_code,
+        "runs": [
+            {**run_document(attempt.run), "ended_because": attempt.why, "program_exit_code": attempt.ending.exit_code}
+            for attempt in done
+        ],
+    }
+
+
+def _tell_end(job: Job, done: tuple[Attempt, ...]) -> int:
+    """The exit code, after it was said what went wrong, if anything did."""
+    complaint = _complaint(job, done)
+    if complaint is not None:
+        click.echo(f"error: {complaint[0]}\nhint: {complaint[1]}", err=True)
+    return done[-1].exit_code
+
+
+def _complaint(job: Job, done: tuple[Attempt, ...]) -> tuple[str, str] | None:
+    """What is wrong and what to do, where the model was not trained to its target; None where it was."""
+    last = done[-1]
+    show = f"see what happened: wattune job show {job.name}"
+    match last.run.outcome:
+        case Outcome.REACHED:
+            return None
+        case Outcome.CRASHED if last.ending.interrupted:
+            return f"{job.name}: the program was interrupted", "run it again; nothing was learned from this run"
+        case Outcome.CRASHED if last.ending.exit_code == 0:
+            return (
+                f"{job.name}: the program ended and no metric was found",
+                "check the pattern, file or address of the metric; nothing was learned from this run",
+            )
+        case Outcome.CRASHED:
+            return f"{job.name}: the program died with exit code {last.ending.exit_code}", show
+        case Outcome.LOST:
+            return f"{job.name}: {last.why}", show
+        case _:
+            runs = "run" if len(done) == 1 else f"{len(done)} runs"
+            return f"{job.name}: the target {job.target:g} was not reached in {runs}", show
+
+
+def _say(text: str) -> None:
+    stderr_console().print(f"wattune: {text}", markup=False, soft_wrap=True)

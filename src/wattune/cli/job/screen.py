@@ -1,0 +1,204 @@
+"""Recurring jobs as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from wattune.cli.job.account import Account, SizeAccount
+from wattune.cli.run_tables import SHOWN_ID, one_line
+from wattune.core.job import Job, JobRun, Outcome
+from wattune.core.measurement import Measurement
+from wattune.core.setting import Setting
+from wattune.levels.job.view.terminal import law_lines, map_lines, style
+from wattune.levels.job.view.view_model import job_map
+from wattune.render.quantity import UNKNOWN, number, percent, quantity
+from wattune.render.words import ENDS, counted, duration, part
+
+if TYPE_CHECKING:
+    from wattune.cli.job.report import Shown
+    from wattune.store.job_records import JobSummary, RecordedRun
+
+_ROOMY, _LEAST_WHY = 110, 30
+"""Columns from which on a run is told with its reason, and what is left for that."""
+
+
+def job_table(summaries: Sequence[JobSummary]) -> Table:
+    """A line per job."""
+    table = _table("job", "batch sizes", "target", "objective", numbers=("runs", "running", "energy"))
+    for summary in summaries:
+        job = summary.job
+        cells = (job.name, _sizes(job), _target(job), job.objective, str(summary.runs), str(summary.running))
+        table.add_row(*(Text(one_line(cell)) for cell in (*cells, _energy(summary))))
+    return table
+
+
+def job_line(job: Job) -> str:
+    """A job in one line."""
+    return (
+        f"{one_line(job.name)}: batch sizes {_sizes(job)}, target {_target(job)} within "
+        f"{counted(job.max_epochs, 'epoch')}, objective {job.objective}"
+    )
+
+
+def print_job(out: Console, job: Job, found: Sequence[Shown], records: Sequence[RecordedRun]) -> None:
+    """Nothing; all that is known of a job was printed."""
+    _say(out, job_line(job))
+    if not found:
+        _say(out, "no runs yet")
+    for one in found:
+        out.print()
+        out.print(Text(one_line(part(one.account.gpu)), style="bold"))
+        out.print(size_table(one.account, job, one.view.next_size))
+        out.print()
+        for lines in (law_lines(one.view, width=out.width), map_lines(job_map(one.view), width=out.width)):
+            for line in lines:
+                out.print(Text.assemble(*((stretch.text, style(stretch.kind)) for stretch in line)), no_wrap=True)
+            out.print()
+        for text in (*account_lines(one.account), *_next_line(one)):
+            _say(out, text)
+    if records:
+        out.print()
+        out.print(run_table(records, width=out.width))
+
+
+def _next_line(found: Shown) -> tuple[str, ...]:
+    proposal = found.proposal
+    if proposal is None:
+        return ("next: no batch size is left to try",)
+    held = "" if found.setting is None else f" at {found.setting}"
+    return (f"next: batch size {proposal.batch_size}{held} – {one_line(proposal.why)}",)
+
+
+def _say(out: Console, text: str) -> None:
+    out.print(text, markup=False, soft_wrap=True)
+
+
+def size_table(account: Account, job: Job, chosen: int | None) -> Table:
+    """A line per batch size: how often it was tried, what it needs and costs, and what is set for it."""
+    table = _table("batch size", "", "setting", numbers=("runs", "epochs", "energy", "time"))
+    for size in account.sizes:
+        remarks = [size.state]
+        remarks += ["default"] * (size.batch_size == job.default_batch_size)
+        remarks += ["next"] * (size.batch_size == chosen)
+        remarks += ["no longer listed"] * (size.batch_size not in job.batch_sizes)
+        cells = (str(size.batch_size), ", ".join(remarks), _setting(size.setting), _tries(size))
+        figures = (number(size.epochs), quantity(size.energy_j, "J"), duration(size.time_s))
+        table.add_row(*(Text(cell) for cell in (*cells, *figures)))
+    return table
+
+
+def account_lines(account: Account) -> tuple[str, ...]:
+    """What was spent on a part, on what, and what came of it."""
+    label = part(account.gpu)
+    if not account.runs:
+        return (f"no runs yet on {label}",)
+    lines = [
+        f"{counted(account.runs, 'run')} on {label}, {counted(account.recurrences, 'recurrence')} that reached the "
+        f"target: {_cost(account.spent)}",
+        f"of that {_cost(account.profiling)} for profiling, and {_cost(account.exploring)} for runs to learn from",
+    ]
+    if account.saving_percent is not None:
+        lines.append(
+            f"against {_cost(account.default_run)} for each default run: energy "
+            f"{percent(_negative(account.energy_saving_percent))}, cost {percent(_negative(account.saving_percent))}"
+        )
+    lines.append(_even(account))
+    return tuple(line for line in lines if line)
+
+
+def run_table(records: Sequence[RecordedRun], *, width: int) -> Table:
+    """A line per run, newest first, and why it was made where there is room for that."""
+    table = _table("run", "when", "outcome", "setting", numbers=("batch", "epochs", "energy", "time"))
+    table.columns[0].no_wrap = table.columns[1].no_wrap = True
+    roomy = width >= _ROOMY
+    if roomy:
+        table.add_column("why", no_wrap=True, overflow="ellipsis", max_width=width - _ROOMY + _LEAST_WHY)
+    for record in records:
+        run = record.run
+        when = "" if run.submitted_at is None else run.submitted_at.astimezone().strftime("%m-%d %H:%M")
+        outcome = _outcome(run) + ("" if record.comparable else ", other target")
+        cells = (run.id[:SHOWN_ID], when, outcome, _setting(run.setting))
+        cost = run.cost
+        figures = (
+            str(run.batch_size),
+            str(run.epochs),
+            UNKNOWN if cost is None else quantity(cost.energy_j, "J"),
+            UNKNOWN if cost is None else duration(cost.time_s),
+        )
+        table.add_row(*(Text(one_line(cell)) for cell in (*cells, *figures, *([run.why] if roomy else []))))
+    return table
+
+
+def end_line(run: JobRun, why: str) -> str:
+    """How a run ended and what it cost, in one line."""
+    ended = why if run.outcome is Outcome.REACHED else ENDS[run.outcome] + (f" ({why})" if why else "")
+    parts = [f"run {run.id[:SHOWN_ID]}: {ended}"]
+    if run.cost is not None:
+        label = " (simulated)" if run.gpu.simulated else ""
+        held = "the setting that was found" if run.setting is None else str(run.setting)
+        parts.append(f"{_cost(run.cost)}{label} at {held}")
+    if run.profiling is not None and run.profiling.energy_j:
+        parts.append(f"{_cost(run.profiling)} of it for profiling")
+    return one_line("; ".join(parts))
+
+
+def _outcome(run: JobRun) -> str:
+    return run.outcome.value.replace("_", " ")
+
+
+def _even(account: Account) -> str:
+    match account.break_even:
+        case None:
+            return ""
+        case 0:
+            return "what was spent on learning is saved again"
+        case more:
+            return f"what was spent on learning is saved again after {counted(more, 'more recurrence')}"
+
+
+def _energy(summary: JobSummary) -> str:
+    parts = []
+    if summary.energy_j is not None:
+        parts.append(quantity(summary.energy_j, "J"))
+    if summary.simulated_energy_j is not None:
+        parts.append(f"{quantity(summary.simulated_energy_j, 'J')} simulated")
+    return " + ".join(parts) or UNKNOWN
+
+
+def _tries(size: SizeAccount) -> str:
+    return f"{size.reached}/{size.runs}" if size.runs else "0"
+
+
+def _cost(cost: Measurement | None) -> str:
+    return UNKNOWN if cost is None else f"{quantity(cost.energy_j, 'J')} in {duration(cost.time_s)}"
+
+
+def _setting(setting: Setting | None) -> str:
+    return UNKNOWN if setting is None else str(setting)
+
+
+def _sizes(job: Job) -> str:
+    return ",".join(map(str, job.batch_sizes))
+
+
+def _target(job: Job) -> str:
+    return f"{'≥' if job.higher_is_better else '≤'} {job.target:g}"
+
+
+def _negative(value: float | None) -> float | None:
+    """A saving as a change: 12 % saved is −12 %."""
+    return None if value is None else -value
+
+
+def _table(*heads: str, numbers: tuple[str, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for head in numbers:
+        table.add_column(head, justify="right", no_wrap=True)
+    return table

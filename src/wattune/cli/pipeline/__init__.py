@@ -1,0 +1,260 @@
+"""`wattune pipeline`: the time-energy frontier of a training pipeline, its plans as files and as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from wattune.cli.files import check_writable, write_text
+from wattune.cli.output import console, json_option, print_json, stderr_console
+from wattune.cli.pipeline.files import read_plan, read_profile, read_schedules, write_folder
+from wattune.cli.pipeline.output import (
+    frontier_csv,
+    heading,
+    pipeline_document,
+    plan_page,
+    straggler_document,
+    timeline_picture,
+    timelines,
+)
+from wattune.cli.pipeline.screen import (
+    print_answer,
+    print_frontier,
+    print_steps,
+    print_verified,
+    print_written,
+    rank_steps,
+    verified_row,
+)
+from wattune.levels.kernel.plan_file import plan_text
+from wattune.levels.kernel.planned import PlannedPipeline, choose, default_trial
+from wattune.levels.kernel.planner import LARGE, POINTS, POINTS_OF_LARGE, plan_pipeline
+from wattune.levels.kernel.schedule_exchange import FORMATS, export_files, import_files
+from wattune.levels.kernel.shape import INTERLEAVED, SCHEDULE_NAMES
+from wattune.levels.kernel.straggler import StragglerAnswer, answer_slowdown
+from wattune.levels.kernel.verify import verify
+
+F = TypeVar("F", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group()
+def command() -> None:
+    """Plan the clocks of a training pipeline: the least energy for every iteration time.
+
+    A profile says what each instruction of each stage takes and spends at each clock. The plan file holds the whole
+    frontier; the others show it, translate it and check it.
+    """
+
+
+def _wish(function: F) -> F:
+    """The options that choose one plan of a frontier."""
+    deadline = click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="Seconds per iteration.")
+    straggler = click.option(
+        "--straggler", type=click.FloatRange(min=1), help="Another pipeline takes so many times as long (1.2)."
+    )
+    return deadline(straggler(function))
+
+
+@command.command(short_help="Find the frontier of a pipeline from a stage profile.")
+@click.option("--profile", type=_FILE, required=True, help="CSV: stage,instruction,frequency,time,energy.")
+@click.option("--schedule", type=click.Choice(SCHEDULE_NAMES), default="1f1b", show_default=True, help="Who runs when.")
+@click.option("--microbatches", type=click.IntRange(1, 100_000), required=True, help="Microbatches per iteration.")
+@click.option("--chunks", type=click.IntRange(1, 1000), help=f"Stages per rank, for {INTERLEAVED}.  [default: 2]")
+@click.option(
+    "--blocking-power", type=click.FloatRange(min=0), required=True, help="Watts of a GPU that waits for another."
+)
+@_wish
+@click.option(
+    "--points",
+    type=click.IntRange(2, 2000),
+    help=f"Plans to look for.  [default: {POINTS}, or {POINTS_OF_LARGE} where there are thousands of operations]",
+)
+@click.option("--out", type=_FILE, help="Write the plan file (JSON).")
+@click.option("--frontier-csv", "csv_file", type=_FILE, help="Write time_s,energy_j,bound_j as CSV.")
+@json_option
+def plan(
+    profile: Path,
+    schedule: str,
+    microbatches: int,
+    chunks: int | None,
+    blocking_power: float,
+    deadline: float | None,
+    straggler: float | None,
+    points: int | None,
+    out: Path | None,
+    csv_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Find the plan of least energy for every iteration time, from the fastest to the time of least energy.
+
+    The plan chosen is the cheapest that is no slower than default settings, or that meets --deadline, or that makes
+    the best of the time that a --straggler takes.
+    """
+    for path in (out, csv_file):
+        check_writable(path)
+    found, source = read_profile(profile)
+    found.check_blocking_power(blocking_power)
+    shape = found.shape(schedule, microbatches, chunks=chunks or (2 if schedule == INTERLEAVED else 1))
+    graph = shape.graph
+    if len(graph.operations) >= LARGE:
+        stderr_console().print(f"planning {len(graph.operations)} operations")
+    planned = PlannedPipeline(
+        shape,
+        graph,
+        blocking_power,
+        source,
+        default_trial(graph, found, blocking_power_w=blocking_power),
+        plan_pipeline(graph, found.options, blocking_power_w=blocking_power, points=points),
+        "wattune",
+    )
+    chosen, answer = _chosen(planned, deadline, straggler)
+    _write(out, lambda: plan_text(chosen))
+    _write(csv_file, lambda: frontier_csv(chosen))
+    if as_json:
+        wait = None if answer is None else straggler_document(answer)
+        print_json({**pipeline_document(chosen), "straggler": wait, "out": out, "frontier_csv": csv_file})
+        return
+    print_frontier(chosen, answer)
+    print_written(out, csv_file)
+
+
+@command.command(short_help="Draw a plan beside the default: in the terminal, as SVG, as a page.")
+@click.argument("plan_file", type=_FILE, metavar="PLAN")
+@_wish
+@click.option("--plan", "number", type=click.IntRange(min=0), help="The plan of this number.")
+@click.option("--rank", type=click.IntRange(min=0), help="List the instructions of one rank instead.")
+@click.option("--svg", type=_FILE, help="Write the timelines as SVG.")
+@click.option("--html", type=_FILE, help="Write a page with timelines, frontier and every plan.")
+@json_option
+def show(
+    plan_file: Path,
+    deadline: float | None,
+    straggler: float | None,
+    number: int | None,
+    rank: int | None,
+    svg: Path | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Draw one iteration of a plan: ranks over time, coloured by clock, default above and plan below.
+
+    Without --plan, --deadline or --straggler it is the plan that was chosen when the file was made.
+    """
+    from wattune.render.timeline_svg import standalone_timelines
+
+    for path in (svg, html):
+        check_writable(path)
+    planned, answer = read_plan(plan_file), None
+    if number is not None:
+        if deadline is not None or straggler is not None:
+            raise click.UsageError("--plan, --deadline and --straggler exclude each other")
+        planned = replace(planned, chosen=number)
+    elif deadline is not None or straggler is not None:
+        planned, answer = _chosen(planned, deadline, straggler)
+    steps = rank_steps(planned, rank)
+    _write(svg, lambda: standalone_timelines(timelines(planned)))
+    _write(html, lambda: plan_page(planned))
+    if as_json:
+        wait = None if answer is None else straggler_document(answer)
+        print_json({**pipeline_document(planned), "straggler": wait, "steps": steps, "svg": svg, "html": html})
+        return
+    screen = console()
+    screen.print(heading(planned), markup=False, soft_wrap=True)
+    if rank is not None:
+        print_steps(steps[0])
+    else:
+        screen.print(timeline_picture(timelines(planned), screen))
+    print_answer(answer)
+    print_written(svg, html)
+
+
+@command.command(short_help="Write a frontier as schedule files of Perseus or Kareus.")
+@click.argument("plan_file", type=_FILE, metavar="PLAN")
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="Whose files.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder for the files.")
+@json_option
+def export(plan_file: Path, form: str, out: Path, as_json: bool) -> None:
+    """Write one freqs_pipeline_NNNNN.py per plan, and for Kareus one scheds_pipeline_NNNNN.py; larger is faster."""
+    files = export_files(read_plan(plan_file), form)
+    write_folder(out, files)
+    if as_json:
+        print_json({"format": form, "out": out, "files": list(files)})
+    else:
+        console().print(f"{len(files)} files written to {out}", markup=False, soft_wrap=True)
+
+
+@command.command(name="import", short_help="Read schedule files of Perseus or Kareus as a plan file.")
+@click.argument("schedules", type=click.Path(path_type=Path), metavar="FOLDER|FILE")
+@click.option("--profile", type=_FILE, required=True, help="The stage profile to time them with.")
+@click.option(
+    "--blocking-power", type=click.FloatRange(min=0), required=True, help="Watts of a GPU that waits for another."
+)
+@click.option(
+    "--schedule",
+    type=click.Choice([name for name in SCHEDULE_NAMES if name != INTERLEAVED]),
+    default="1f1b",
+    show_default=True,
+    help="For files that do not name their instructions.",
+)
+@click.option("--out", type=_FILE, help="Write the plan file (JSON).")
+@json_option
+def import_(
+    schedules: Path, profile: Path, blocking_power: float, schedule: str, out: Path | None, as_json: bool
+) -> None:
+    """Read freqs_pipeline_NNNNN.py files, with scheds_pipeline_NNNNN.py beside them where there are any.
+
+    The files are parsed as literals and never run. Each plan is timed anew from the profile; plans that another one
+    beats in both time and energy are left out.
+    """
+    check_writable(out)
+    found, source = read_profile(profile)
+    found.check_blocking_power(blocking_power)
+    planned = choose(
+        import_files(
+            read_schedules(schedules), found, source=source, blocking_power_w=blocking_power, schedule=schedule
+        )
+    )
+    _write(out, lambda: plan_text(planned))
+    if as_json:
+        print_json({**pipeline_document(planned), "out": out})
+        return
+    print_frontier(planned, None)
+    print_written(out)
+
+
+@command.command(name="verify", short_help="Time a plan anew from a profile: what it really takes.")
+@click.argument("plan_file", type=_FILE, metavar="PLAN")
+@click.option("--profile", type=_FILE, required=True, help="The stage profile to time it with.")
+@json_option
+def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
+    """Say what each plan of a file really takes and spends by a profile, beside what it promises."""
+    planned = read_plan(plan_file)
+    found, source = read_profile(profile)
+    verified = verify(planned, found)
+    if as_json:
+        rows = [verified_row(row) for row in verified]
+        print_json({"simulated": source.simulated, "profile": source.file, "chosen": planned.chosen, "plans": rows})
+        return
+    print_verified(planned, verified, source.file)
+
+
+def _chosen(
+    planned: PlannedPipeline, deadline_s: float | None, straggler: float | None
+) -> tuple[PlannedPipeline, StragglerAnswer | None]:
+    """The frontier with the plan chosen that the user asked for."""
+    if deadline_s is not None and straggler is not None:
+        raise click.UsageError("--deadline and --straggler exclude each other")
+    if straggler is None:
+        return choose(planned, deadline_s=deadline_s), None
+    answer = answer_slowdown(planned, straggler)
+    return choose(planned, deadline_s=answer.straggler_time_s), answer
+
+
+def _write(path: Path | None, text: Callable[[], str]) -> None:
+    if path is not None:
+        write_text(path, text())

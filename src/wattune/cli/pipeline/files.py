@@ -1,0 +1,80 @@
+"""The files of `wattune pipeline`: reading what people hand in, and writing what they get."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from wattune.cli.files import write_text
+from wattune.core.errors import InputError
+from wattune.levels.kernel.plan_file import parse_plan
+from wattune.levels.kernel.planned import PlannedPipeline, Source
+from wattune.levels.kernel.schedule_exchange import FREQS_NAME
+from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
+
+LARGEST = 400_000_000
+"""Bytes of a file that is read at all."""
+
+
+def read_text(path: Path) -> str:
+    """The text of a file."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise InputError(f"{path} is larger than {LARGEST} bytes", hint="is it the right file?")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", hint="check the path and its permissions") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text in UTF-8", hint="is it the right file?") from None
+
+
+def read_profile(path: Path) -> tuple[StageProfile, Source]:
+    """A stage profile and where it came from."""
+    text = read_text(path)
+    profile = parse_stage_profile(text, file=str(path))
+    return profile, Source(path.name, hashlib.sha256(text.encode()).hexdigest(), profile.simulated)
+
+
+def read_plan(path: Path) -> PlannedPipeline:
+    """The frontier of a plan file."""
+    return parse_plan(read_text(path), file=str(path))
+
+
+def read_schedules(path: Path) -> dict[str, str]:
+    """The schedule files of a folder by name, or the one that is named together with its other half."""
+    if not path.exists():
+        raise InputError(f"there is no {path}", hint="name a folder of freqs_pipeline_NNNNN.py files, or one of them")
+    found = _listed(path) if path.is_dir() else [path]
+    names = [file for file in found if FREQS_NAME.fullmatch(file.name)]
+    if not names:
+        raise InputError(
+            f"{path} has no freqs_pipeline_NNNNN.py", hint="name such a file, or the folder that holds some"
+        )
+    halves = [file.with_name(file.name.replace("freqs", "scheds", 1)) for file in names]
+    return {file.name: read_text(file) for file in (*names, *(half for half in halves if half.is_file()))}
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror}", hint="check its permissions") from None
+
+
+def write_folder(folder: Path, files: dict[str, str]) -> None:
+    """Nothing; the folder, made where it is not there, holds the files; other schedules in it are refused.
+
+    A reader takes all files of a folder for one frontier, so two frontiers must not mix.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make {folder}: {error.strerror}", hint="choose another folder") from None
+    others = [file.name for file in _listed(folder) if FREQS_NAME.fullmatch(file.name) and file.name not in files]
+    if others:
+        raise InputError(
+            f"{folder} already has schedules of another frontier, such as {others[0]}",
+            hint="choose an empty folder",
+        )
+    for name, text in files.items():
+        write_text(folder / name, text)

@@ -1,0 +1,143 @@
+"""`wattune run`: any program, tuned while it runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from wattune.api import open_gpus
+from wattune.cli.child import check_command, run_child
+from wattune.cli.files import check_writable
+from wattune.cli.job.child import Watch, run_watched
+from wattune.cli.measure import play_on_simulated
+from wattune.cli.output import json_option
+from wattune.cli.run.closing import Closing, finish, recall, watching
+from wattune.cli.run.objective import KNOB_NAMES, is_played, knobs_named, objective_text, wanted_objective
+from wattune.cli.run.policy import live_policy
+from wattune.config import load_config
+from wattune.control.process_monitor import ProcessWatch, users_of
+from wattune.control.reports.http import Answer
+from wattune.control.reports.pattern import StepPattern
+from wattune.control.reports.report import Counted, Step, Told
+from wattune.levels.run.policies import POLICIES
+from wattune.levels.run.session import RunSession
+
+GRACE_S = 30.0
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]")
+@click.option("--objective", metavar="FORM", help="What to save instead: edp, cost:0.5, power:250 …")
+@click.option("--device", "devices", multiple=True, help="GPU of the program: auto, nvml:0, sim:a100 … (repeatable).")
+@click.option("--per-gpu", is_flag=True, help="Tune each GPU by itself, for programs that do not work together.")
+@click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile.")
+@click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
+@click.option("--knobs", metavar="NAMES", help=f"What may be set, of {','.join(KNOB_NAMES)}.  [default: all]")
+@click.option("--policy", type=click.Choice(POLICIES), default="wattune", show_default=True, help="Who decides.")
+@click.option("--report", "report_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a report here.")
+@click.option("--screen/--no-screen", default=None, help="Show live what is done, on standard error.")
+@click.option("--no-store", is_flag=True, help="Do not keep this run in the history, nor use what is there.")
+@json_option
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
+def command(
+    max_slowdown: str | None,
+    objective: str | None,
+    devices: tuple[str, ...],
+    per_gpu: bool,
+    workload: str,
+    step_pattern: str | None,
+    knobs: str | None,
+    policy: str,
+    report_file: Path | None,
+    screen: bool | None,
+    no_store: bool,
+    as_json: bool,
+    command_line: tuple[str, ...],
+) -> int:
+    """Run any program and tune the clocks of its GPU meanwhile, so that it spends less and is hardly slower.
+
+    The program keeps its input, output and exit code. What came of it goes to standard error at the end, or with --json
+    as one document to standard output (the program's own output then goes to standard error). However it ends, the GPU
+    is as it was found. The live screen is there where standard error is a terminal and the program's output goes
+    elsewhere, or with --screen.
+    """
+    check_command(command_line)
+    check_writable(report_file)
+    config = None if no_store else load_config()
+    steps = None if step_pattern is None else StepPattern.parse(step_pattern)
+    allowed = knobs_named(knobs)
+    if per_gpu and steps is not None:
+        raise click.UsageError("--per-gpu and --step-pattern exclude each other: a step is of all GPUs")
+    name, aim = shlex.join(command_line), objective_text(max_slowdown, objective)
+    with open_gpus(*devices, wall_clock=True) as gpus:
+        wanted = wanted_objective(max_slowdown, objective, gpus)
+        programs: list[ProcessWatch] = []
+        sessions: list[RunSession] = []
+        for group in [(gpu,) for gpu in gpus] if per_gpu else [gpus]:
+            programs.append(ProcessWatch(users_of(group), played=is_played(group)))
+            decides, notes = live_policy(policy, wanted, group[0].spec)
+            sessions.append(
+                RunSession(
+                    group,
+                    objective=wanted,
+                    policy=decides,
+                    knobs=allowed,
+                    program=programs[-1],
+                    memory=recall(name, group[0], policy=policy, config=config),
+                    notes=notes,
+                )
+            )
+        play_on_simulated(gpus, workload)
+        wanted_screen = sys.stderr.isatty() and not sys.stdout.isatty() if screen is None else screen
+        started_at = datetime.now(UTC)
+        with ExitStack() as stack, watching(*sessions, program=name, objective=aim, wanted=wanted_screen):
+
+            def begin(pid: int) -> None:
+                for program, session in zip(programs, sessions, strict=True):
+                    program.pid = pid
+                    stack.enter_context(session)
+
+            exit_code = _run(command_line, steps, sessions[0], quiet=as_json, begin=begin)
+        closings = tuple(Closing(name, started_at, exit_code, session, aim) for session in sessions)
+    return finish(closings, as_json=as_json, report_file=report_file, config=config)
+
+
+def _run(
+    command_line: tuple[str, ...],
+    steps: StepPattern | None,
+    session: RunSession,
+    *,
+    quiet: bool,
+    begin: Callable[[int], None],
+) -> int:
+    """The exit code of the program; its output is searched for steps where there is a pattern, else not touched."""
+    if steps is None:
+        return run_child(command_line, stdout_to_stderr=quiet, on_start=begin)
+    counted = Counted()
+
+    def hear(told: Told) -> Answer:
+        nonlocal counted
+        if isinstance(told, Step):
+            counted, count = counted.stepped(told)
+            session.step(count)
+        return Answer()
+
+    # Python holds back what goes into a pipe; steps that come late would be worth nothing.
+    environment = {**os.environ, "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED") or "1"}
+    ending = run_watched(
+        command_line,
+        Watch(steps=steps),
+        hear,
+        environment=environment,
+        quiet=quiet,
+        grace_s=GRACE_S,
+        on_start=begin,
+    )
+    return ending.exit_code

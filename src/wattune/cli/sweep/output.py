@@ -1,0 +1,202 @@
+"""What a sweep leaves behind: a table and a picture on the terminal, JSON, a CSV file, a report, the store."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wattune._version import __version__
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.measurement import Measurement
+from wattune.core.setting import Setting
+from wattune.core.trial import History
+from wattune.render.frontier_view import FrontierRow, FrontierView, units, view_settings, worth_showing
+from wattune.render.quantity import percent, quantity
+from wattune.render.terminal_graph import Line, Spot, scatter
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+SLOWDOWN = 0.05
+"""The slowdown that tables and reports point out, the one that papers on GPU clocks quote most."""
+
+_SIGNS = "①②③④⑤⑥⑦⑧⑨"
+_STYLES = {"axis": "dim", "graph": "cyan", "frontier": "cyan", "beaten": "dim", "pick": "bold yellow"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """A sweep that was made, wholly or in part."""
+
+    device: str
+    spec: GpuSpec
+    workload: str
+    knob: str
+    per: str
+    """What each trial's cost belongs to: an iteration, or a run."""
+    iterations: int
+    """How many of those each trial took the mean of."""
+    history: History[Setting]
+    started_at: datetime
+
+    @property
+    def view(self) -> FrontierView[Setting]:
+        """The sweep as people want to see it."""
+        return view_settings(self.history, slowdown=SLOWDOWN)
+
+    @property
+    def total(self) -> Measurement:
+        """What the whole sweep took."""
+        time_s = sum(trial.cost.time_s for trial in self.history) * self.iterations
+        return Measurement(time_s, sum(trial.cost.energy_j for trial in self.history) * self.iterations)
+
+
+def document(swept: Swept, *, files: dict[str, Path | None]) -> dict[str, Any]:
+    """The sweep as one JSON document; `files` are those that were written, by kind."""
+    view = swept.view
+    return {
+        "simulated": swept.spec.simulated,
+        "device": swept.device,
+        "gpu": swept.spec.label,
+        "uuid": swept.spec.uuid,
+        "workload": swept.workload,
+        "knob": swept.knob,
+        "per": swept.per,
+        "iterations": swept.iterations,
+        "reference": view.reference_name,
+        "trials": [_trial_document(row) for row in view.rows],
+        **files,
+    }
+
+
+def _trial_document(row: FrontierRow[Setting]) -> dict[str, Any]:
+    setting, cost = row.trial.choice, row.trial.cost
+    return {
+        "sm_mhz": setting.sm_mhz,
+        "mem_mhz": setting.mem_mhz,
+        "power_limit_w": setting.power_limit_w,
+        "time_s": cost.time_s,
+        "energy_j": cost.energy_j,
+        "time_error_s": cost.time_error_s,
+        "energy_error_j": cost.energy_error_j,
+        "power_w": cost.power_w,
+        "saving_percent": row.saving_percent,
+        "slowdown_percent": row.slowdown_percent,
+        "on_frontier": row.on_frontier,
+        "names": list(row.names),
+    }
+
+
+def frontier_table(swept: Swept) -> Table:
+    """The frontier and the reference, fastest first; the named ones carry the sign they have in the picture."""
+    from rich.table import Table
+
+    view = swept.view
+    signs = _signs(view)
+    shown = sorted((row for row in view.rows if row.on_frontier or row.names), key=lambda row: row.trial.cost.time_s)
+    cells = [(signs.get(row.trial.choice, ""), *_cells(row)) for row in shown]
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for column, head in enumerate(_HEAD[:-1]):
+        wide = max(len(row[column]) for row in (_HEAD, *cells))
+        table.add_column(head, justify="left" if column < 2 else "right", no_wrap=True, min_width=wide)
+    table.add_column(_HEAD[-1])
+    for row, texts in zip(shown, cells, strict=True):
+        table.add_row(*texts, style="bold" if row.names else None)
+    return table
+
+
+_HEAD = ("", "setting", "time", "energy", "power", "Δ time", "Δ energy", "")
+
+
+def _cells(row: FrontierRow[Setting]) -> tuple[str, ...]:
+    cost, choice, saving = row.trial.cost, str(row.trial.choice), row.saving_percent
+    return (
+        choice,
+        quantity(cost.time_s, "s"),
+        quantity(cost.energy_j, "J"),
+        quantity(cost.power_w, "W"),
+        percent(row.slowdown_percent),
+        percent(None if saving is None else -saving),
+        ", ".join(name for name in row.names if name != choice),
+    )
+
+
+def frontier_picture(swept: Swept, *, width: int, height: int) -> Text:
+    """The sweep as a scatter for the terminal."""
+    view = swept.view
+    rows = worth_showing(view)
+    seconds, joules = units(rows)
+    signs = _signs(view)
+    spots = []
+    for row in sorted(rows, key=lambda row: (bool(row.names), row.on_frontier)):
+        kind = "pick" if row.names else "frontier" if row.on_frontier else "beaten"
+        sign = signs.get(row.trial.choice) or ("•" if row.on_frontier else "∘")
+        spots.append(Spot(row.trial.cost.time_s * seconds.factor, row.trial.cost.energy_j * joules.factor, sign, kind))
+    return coloured(scatter(spots, width=width, height=height, x_unit=seconds.symbol, y_unit=joules.symbol))
+
+
+def coloured(lines: tuple[Line, ...]) -> Text:
+    """A picture of the terminal with the colours of its kinds."""
+    from rich.text import Text
+
+    text = Text(no_wrap=True)
+    for number, line in enumerate(lines):
+        text.append("\n" if number else "")
+        for stretch in line:
+            text.append(stretch.text, style=_STYLES.get(stretch.kind))
+    return text
+
+
+def _signs(view: FrontierView[Setting]) -> dict[Setting, str]:
+    return {row.trial.choice: sign for row, sign in zip(view.picks, _SIGNS, strict=False)}
+
+
+def sweep_csv(swept: Swept) -> str:
+    """The sweep CSV, one row per trial, an empty field where the driver decides."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j"))
+    for trial in swept.history:
+        knobs = (trial.choice.sm_mhz, trial.choice.mem_mhz, trial.choice.power_limit_w)
+        shown = ["" if knob is None else f"{knob:g}" for knob in knobs]
+        writer.writerow((swept.workload, *shown, repr(trial.cost.time_s), repr(trial.cost.energy_j)))
+    return text.getvalue()
+
+
+def sweep_report(swept: Swept, *, made_at: datetime) -> str:
+    """The report page."""
+    from wattune.render.page import render_page
+    from wattune.render.report import SweepReport, sweep_page
+
+    report = SweepReport(
+        workload=swept.workload,
+        gpu=swept.spec.name,
+        simulated=swept.spec.simulated,
+        history=swept.history,
+        per=swept.per,
+        slowdown=SLOWDOWN,
+        how=_how(swept),
+        made=f"Made by wattune {__version__} on {made_at:%Y-%m-%d %H:%M} UTC.",
+    )
+    return render_page(sweep_page(report))
+
+
+def _how(swept: Swept) -> tuple[str, ...]:
+    amount = f"{swept.iterations} {swept.per}s" if swept.iterations > 1 else f"one {swept.per}"
+    paragraphs = [
+        f"At each setting, the driver's default first, the GPU did {amount} of {swept.workload}; its energy counter was"
+        f" read before and after. All figures are per {swept.per}.",
+        "A trial is on the frontier when no other trial is both faster and cheaper. The knee is the point of the "
+        "frontier furthest below the straight line from its fastest to its cheapest point.",
+    ]
+    if swept.spec.simulated:
+        paragraphs.append(
+            "The GPU is simulated: time and energy come from wattune's model of the part and not from hardware. They "
+            "show how settings compare; they are no promise for a GPU that one can touch."
+        )
+    return tuple(paragraphs)

@@ -1,0 +1,69 @@
+"""A thread in which a program is tuned, and what that thread costs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from wattune.control.loop import RunLoop
+
+MOST_SHARE = 0.006
+"""Share of one core that ordinary ticks may take; what is left of one percent is for those in which much is decided.
+Where a tick costs more, as with many GPUs or a slow driver, the GPUs are looked at less often."""
+DEAREST_S = 0.002
+"""A tick that costs more is no ordinary one."""
+MEMORY = 50.0
+"""Ticks that make the usual one."""
+
+
+class Background:
+    """A thread that ticks a loop until the block ends, and knows what that cost."""
+
+    def __init__(self, loop: RunLoop) -> None:
+        self.loop = loop
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wattune-run", daemon=True)
+        self.cpu_s = 0.0
+        """CPU time of the thread so far."""
+        self.wall_s = 0.0
+        self._tick_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.loop.close()
+
+    @property
+    def cpu_share(self) -> float | None:
+        """Share of one core that the loop takes."""
+        return self.cpu_s / self.wall_s if self.wall_s > 0 else None
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait until the next tick: as the loop wants it, or longer where ticks are dear."""
+        return max(self.loop.wait_s, self._tick_s / MOST_SHARE)
+
+    def _run(self) -> None:
+        start_s, begun_s = time.monotonic(), time.thread_time()
+        while not self._ended.wait(self.wait_s):
+            try:
+                self.loop.tick()
+            except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
+                self.loop.progress = self.loop.tuner.resigned(self.loop.progress, f"{type(error).__name__}: {error}")
+                self.loop.restore()
+                return
+            finally:
+                self._count(time.thread_time() - begun_s, time.monotonic() - start_s)
+
+    def _count(self, cpu_s: float, wall_s: float) -> None:
+        """Nothing; the thread has used so much by now."""
+        self._tick_s += (min(cpu_s - self.cpu_s, DEAREST_S) - self._tick_s) / MEMORY
+        self.cpu_s, self.wall_s = cpu_s, wall_s

@@ -1,0 +1,264 @@
+"""A program that is tuned while it runs, as a value: each look at it gives the next.
+
+    progress = tuner.start()
+    for each look:   set progress.setting on the GPUs, and
+                     progress = tuner.step(progress, sight)
+
+A policy orders windows; here they are carried out: a setting is applied, given time to settle, read back, and looked at
+until its pace is known well enough or its time is up. What the GPUs refuse, or do not do, is taken out of what the
+policy may choose from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wattune.control.allowed_settings import KNOBS, can_set, limited_to, without
+from wattune.control.observation import Condition, Pace, Sight
+from wattune.control.phases import impossible, known_stage, last_stage
+from wattune.control.readback import complaint
+from wattune.control.state import (
+    LEAST_S,
+    NOTHING,
+    Looking,
+    Progress,
+    Resigned,
+    Settling,
+    Waiting,
+    between,
+    least_s,
+)
+from wattune.control.warm_start import Memory
+from wattune.control.window_totals import Tally
+from wattune.core.errors import DeviceBusy, DeviceError, DeviceLost, NoPermission, NotSupported
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.measurement import Measurement
+from wattune.core.reading import Reading
+from wattune.core.run_window import Order, Purpose, RunPolicy, Window
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.signals.change import PERIOD
+
+SETTLE_S = 1.0
+"""From a new clock to the window, where the order leaves it open: clocks hold within 0.1 s, power and data loaders a
+little later."""
+PATIENCE = 3.0
+"""So many times that long a clock may take to hold before it is given up."""
+GROWTH = (1.25, 2.0)
+"""By how much a window grows from one look at its pace to the next, at least and at most: a look is much work."""
+NEW_S = 10.0
+"""A setting that is held and was never looked at before is looked at after so long, as a trial would be: a clock below
+some knee of a program may be far slower than its neighbours, and what a promise leaves is soon used up."""
+MOST_REFUSED = 3
+"""After so many settings that were not applied the rest is not tried either."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTuner:
+    """How a program is tuned: a policy for one part, and the knobs that may be set."""
+
+    policy: RunPolicy
+    spec: GpuSpec
+    settle_s: float = SETTLE_S
+    memory: Memory | None = None
+    """What an earlier run of the program showed."""
+
+    @property
+    def recalls(self) -> bool:
+        """Whether the policy is shown what was seen at another time; published rules begin afresh each time."""
+        return self.policy.name == "wattune"
+
+    def start(self) -> Progress:
+        """Nothing is set before the program is seen to work."""
+        return Progress(self.spec)
+
+    def step(self, progress: Progress, sight: Sight) -> Progress:
+        """The progress after one more look."""
+        progress = progress.noted(*sight.remarks)
+        if sight.readings:
+            first = progress.first or sight.readings[0]
+            progress = replace(progress, first=first, last=sight.readings[-1])
+        state = progress.state
+        if isinstance(state, Resigned):
+            return progress
+        if sight.condition is not Condition.WORKING:
+            return self._interrupted(progress, sight.condition)
+        match state:
+            case Waiting():
+                return self._next(progress) if sight.readings else progress
+            case Settling():
+                return self._settled(progress, state, sight.readings)
+            case Looking():
+                return self._looked(progress, state, sight)
+
+    def failed(self, progress: Progress, error: DeviceError) -> Progress:
+        """The progress where the present setting could not be applied."""
+        setting = progress.setting
+        if isinstance(error, NoPermission | DeviceBusy | DeviceLost) or setting == DRIVER_DEFAULT:
+            return self.resigned(progress, error.message)
+        noted = progress.noted(f"{setting} was refused and is not tried again: {error.message}")
+        if isinstance(error, NotSupported):
+            knobs = frozenset(name for name in KNOBS if name not in setting.knobs)
+            return self._next(_dropped(noted, setting, limited_to(noted.spec, knobs)))
+        return self._next(_dropped(noted, setting, without(noted.spec, setting)))
+
+    def resigned(self, progress: Progress, why: str) -> Progress:
+        """The progress where tuning is given up for good."""
+        noted = progress.noted(f"tuning ended, the GPU is as it was found: {why}")
+        return replace(noted, state=Resigned(why), loose=_loose(progress))
+
+    def closed(self, progress: Progress, pace: Pace | None) -> Progress:
+        """The progress at the end of the program: a window that is under way counts as far as it went."""
+        state = progress.state
+        if not isinstance(state, Looking) or state.tally.cost.time_s < LEAST_S:
+            return progress
+        return _with_window(progress, state, pace or state.pace, changed=False)
+
+    def _interrupted(self, progress: Progress, why: Condition) -> Progress:
+        """Nothing is measured and nothing set until the program works again; an unfinished window is lost."""
+        if isinstance(progress.state, Waiting) and progress.state.why is why:
+            return progress
+        expected = why is Condition.UNUSED and not progress.windows
+        noted = progress if expected else progress.noted(f"the program is {why}")
+        return replace(noted, state=Waiting(why), loose=_loose(progress))
+
+    def _next(self, progress: Progress) -> Progress:
+        """The next order of the policy, begun."""
+        if not can_set(progress.spec) or len(progress.refused) >= MOST_REFUSED:
+            return self.resigned(progress, "nothing that was asked for could be set")
+        seen, remark = self._recalled(progress)
+        progress = progress if remark is None else progress.noted(remark)
+        order = _looked_at_soon(self.policy.step(seen, progress.spec), last_stage(progress.windows))
+        if order.setting in progress.refused:
+            return self.resigned(progress, f"{self.policy.name} insists on {order.setting}, which was refused")
+        assert progress.last is not None
+        loose = progress.loose
+        if progress.windows and progress.windows[-1].setting == order.setting and not loose.time_s:
+            return replace(progress, state=Looking(order, Tally(progress.last), NOTHING))
+        return replace(progress, state=Settling(order, progress.last, loose), loose=NOTHING)
+
+    def _recalled(self, progress: Progress) -> tuple[tuple[Window, ...], str | None]:
+        """The windows that the policy is shown, and a remark where what was known before helps it."""
+        windows = progress.windows
+        if not self.recalls:
+            return windows, None
+        if progress.changes:
+            stage, earlier = last_stage(windows), known_stage(windows, progress.changes[-1])
+            if earlier is None:
+                return windows, None
+            return earlier.recalled(stage), "what was found before the program changed is used again"
+        if self.memory is None:
+            return windows, None
+        seen = self.memory.recalled(windows)
+        more = len(seen) > len(windows)
+        return seen, "the program looks as it did in an earlier run, whose settings are remembered" if more else None
+
+    def _settled(self, progress: Progress, state: Settling, readings: tuple[Reading, ...]) -> Progress:
+        if not readings:
+            return progress
+        settle_s = self.settle_s if state.order.settle_s is None else state.order.settle_s
+        age_s = readings[-1].time_s - state.first.time_s
+        against = complaint(state.order.setting, readings[-1])
+        if against is not None and age_s >= PATIENCE * max(settle_s, self.settle_s):
+            noted = progress.noted(f"not applied, and not tried again: {against}")
+            dropped = _dropped(noted, state.order.setting, without(noted.spec, state.order.setting))
+            return self._next(dropped)
+        if against is not None or age_s < settle_s:
+            return replace(progress, state=replace(state, against=against))
+        settling = state.spent + between(state.first, readings[-1])
+        return replace(progress, state=Looking(state.order, Tally(readings[-1]), settling))
+
+    def _looked(self, progress: Progress, state: Looking, sight: Sight) -> Progress:
+        tally = state.tally
+        for reading in sight.readings:
+            tally = tally.add(reading, state.order.setting)
+        state = replace(state, tally=tally)
+        if sight.pace is not None or progress.wants_pace:
+            state = replace(
+                state,
+                pace=sight.pace or state.pace,
+                features=sight.features or state.features,
+                again_s=_again_s(state.order, sight.pace, tally),
+            )
+        if sight.change is not None:
+            noted = progress.noted(f"the program does something else: {sight.change.words}")
+            changed = replace(noted, changes=(*noted.changes, sight.change))
+            return self._next(_with_window(changed, state, state.pace, changed=True))
+        if not _is_enough(state):
+            return replace(progress, state=state)
+        ended = _with_window(progress, state, state.pace, changed=False)
+        missed = None if state.pace is None or state.pace.source == PERIOD else impossible(ended.windows, self.spec)
+        if missed is None:
+            return self._next(ended)
+        noted = progress.noted(f"the program does something else, which no clock explains: {missed.words}")
+        changed = replace(noted, changes=(*noted.changes, missed))
+        return self._next(_with_window(changed, state, state.pace, changed=True))
+
+
+def _looked_at_soon(order: Order, stage: tuple[Window, ...]) -> Order:
+    """The order, no longer than it takes to see the pace where it holds what was never looked at."""
+    paced = [window for window in stage if window.pace_s is not None]
+    if order.purpose is not Purpose.HOLD or not paced or any(window.setting == order.setting for window in paced):
+        return order
+    return replace(order, least_s=min(order.least_s, NEW_S), most_s=min(order.most_s, NEW_S))
+
+
+def _again_s(order: Order, pace: Pace | None, tally: Tally) -> float:
+    """The age at which the pace will be known well enough: its error falls with the age to the power of 1.5."""
+    age_s, (least, most) = tally.cost.time_s, GROWTH
+    error = None if pace is None else pace.relative_error
+    if error is None or order.precision is None:
+        return most * age_s
+    return age_s * min(max(float((error / order.precision) ** (2 / 3)), least), most)
+
+
+def _is_enough(state: Looking) -> bool:
+    order, age_s = state.order, state.tally.cost.time_s
+    shortest_s = least_s(order)
+    if age_s < shortest_s or not state.again_s:
+        return False
+    if age_s >= max(order.most_s, shortest_s):
+        return True
+    if order.precision is None:
+        return True
+    error = None if state.pace is None else state.pace.relative_error
+    return error is not None and error <= order.precision
+
+
+def _with_window(progress: Progress, state: Looking, pace: Pace | None, *, changed: bool) -> Progress:
+    tally, order = state.tally, state.order
+    assert progress.first is not None
+    window = Window(
+        setting=order.setting,
+        purpose=order.purpose,
+        start_s=tally.first.time_s - progress.first.time_s,
+        cost=tally.cost,
+        settling=state.settling,
+        pace_s=None if pace is None else pace.pace_s,
+        pace_error_s=None if pace is None else pace.error_s,
+        counted=pace is not None and pace.source != PERIOD,
+        held=tally.held,
+        sm_mhz=tally.sm_mhz,
+        sm_util=tally.sm_util,
+        mem_util=tally.mem_util,
+        sm_util_error=tally.sm_utils.error,
+        mem_util_error=tally.mem_utils.error,
+        features=state.features,
+        changed=changed,
+    )
+    return replace(progress, windows=(*progress.windows, window), loose=NOTHING)
+
+
+def _dropped(progress: Progress, setting: Setting, spec: GpuSpec) -> Progress:
+    """The progress without a setting, and what it took charged to whatever comes next."""
+    return replace(progress, spec=spec, refused=(*progress.refused, setting), loose=_loose(progress))
+
+
+def _loose(progress: Progress) -> Measurement:
+    """What has passed since the last window that counts."""
+    match progress.state:
+        case Settling(first=first, spent=spent) if progress.last is not None:
+            return spent + between(first, progress.last)
+        case Looking(tally=tally, settling=settling):
+            return settling + Measurement(tally.cost.time_s, tally.cost.energy_j)
+        case _:
+            return progress.loose

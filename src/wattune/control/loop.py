@@ -1,0 +1,257 @@
+"""The loop around a tuner: it reads the GPUs, lets the tuner decide, and sets what it wants.
+
+`tick` does what is due and comes back at once; a thread calls it every few hundredths of a second (`run_background`),
+or whoever lets virtual time pass. Nothing that goes wrong here may reach the program that is tuned: it becomes an
+event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from wattune.control.controller import RunTuner
+from wattune.control.counters import CounterWatch
+from wattune.control.observation import Condition, Pace, Sight, as_one
+from wattune.control.polling import Polling
+from wattune.control.process_monitor import Program
+from wattune.control.state import Progress, Resigned, Waiting
+from wattune.core.errors import DeviceError, DeviceLost
+from wattune.core.reading import Reading
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.devices.gpu import Gpu
+from wattune.signals.change import Change
+from wattune.signals.idle import Activity, IdleWatch
+from wattune.signals.sanity import Sanity
+
+DECIDE_S = 0.5
+"""Between two decisions: short beside any window."""
+LOOK_S = 1.0
+"""Between two looks at what the program is doing, which costs more than a reading."""
+STILL_S = 1.0
+"""A counter that has not moved for so long is read anyway."""
+BLIND_S = 10.0
+"""After so long without a reading the tuning is given up."""
+
+
+class PaceSource(Protocol):
+    """Tells the pace of a program, from whatever it shows."""
+
+    @property
+    def counters(self) -> CounterWatch:
+        """What counters of its GPUs say."""
+        ...
+
+    def see(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:
+        """What the program began to do otherwise, where these readings make that certain."""
+        ...
+
+    def forget(self) -> None:
+        """Nothing; what was learned of the program is not so any more."""
+        ...
+
+    def between(self, start_s: float, end_s: float) -> Pace | None:
+        """The pace between two instants of the GPU's time."""
+        ...
+
+
+class RunLoop:
+    """One tuner on the GPUs of one program."""
+
+    def __init__(self, tuner: RunTuner, gpus: Sequence[Gpu], *, program: Program, paces: PaceSource) -> None:
+        self.tuner, self.gpus = tuner, tuple(gpus)
+        self.progress: Progress = tuner.start()
+        self._program, self._paces = program, paces
+        self._fresh: list[Reading] = []
+        self._counted_j: float | None = None
+        self._read_s = self._decided_s = self._looked_s = float("-inf")
+        self._condition = Condition.UNUSED
+        self._sanities = [Sanity(_highest_w(gpu)) for gpu in self.gpus]
+        self._idle = IdleWatch()
+        self._applied = DRIVER_DEFAULT
+        self._failing_since_s: float | None = None
+        self._remarks: list[str] = []
+        self._stuck: list[Gpu] = []
+        self._polling = Polling(self.gpus[0].spec.sensors.counter_period_s)
+        self.changes = 0
+        """How often something was set."""
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait until the next tick: the counter does not move before its next refresh."""
+        return self._polling.wait_s
+
+    @property
+    def latest(self) -> tuple[Reading, ...]:
+        """What each GPU showed last, as far as it made sense."""
+        return tuple(sanity.last for sanity in self._sanities if sanity.last is not None)
+
+    def tick(self) -> None:
+        """Nothing; what is due was done."""
+        if isinstance(self.progress.state, Resigned) and self._failing_since_s is not None:
+            return
+        now_s = self._sample()
+        if now_s is not None and now_s - self._decided_s >= DECIDE_S:
+            self._decided_s = now_s
+            self._decide(now_s)
+
+    def refused(self, error: DeviceError) -> None:
+        """Nothing; what was set last turned out to be refused, and something else is set."""
+        self.progress = self.tuner.failed(self.progress, error)
+        self._set()
+
+    def close(self) -> None:
+        """Nothing; the program has ended: the last window is counted and the GPUs are as they were found."""
+        self._sample(always=True)
+        if self._fresh:
+            self.progress = self.tuner.step(self.progress, Sight(readings=self._taken(), condition=self._condition))
+        since_s, last = self.progress.looking_since_s, self.progress.last
+        pace = None if since_s is None or last is None else self._paces.between(since_s, last.time_s)
+        self.progress = self.tuner.closed(self.progress, pace)
+        self.restore()
+
+    def _sample(self, *, always: bool = False) -> float | None:
+        """The GPU's time, after what is new was read; None where it does not answer."""
+        try:
+            count = self.gpus[0].count()
+            moved = count.energy_j != self._counted_j
+            self._polling = self._polling.looked(count.time_s, moved=moved)
+            if always or moved or count.time_s - self._read_s >= STILL_S:
+                self._read()
+                self._counted_j, self._read_s = count.energy_j, count.time_s
+        except DeviceError as error:
+            self._missed(error)
+            return None
+        self._failing_since_s = None
+        return count.time_s
+
+    def _read(self) -> None:
+        """Nothing; each GPU was read, and what cannot be so was left out."""
+        clean: list[Reading] = []
+        for place, gpu in enumerate(self.gpus):
+            self._sanities[place], reading = self._sanities[place].add(gpu.read())
+            self._remarks.extend(self._sanities[place].news)
+            if reading is not None:
+                clean.append(reading)
+        if len(clean) == len(self.gpus):
+            one = as_one(clean)
+            self._fresh.append(one)
+            self._idle = self._idle.add(one)
+
+    def _missed(self, error: DeviceError) -> None:
+        """Nothing; a reading that failed is noted, and the tuning given up where that goes on."""
+        now_s = time.monotonic()
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+        self.progress = self.progress.noted(f"the GPU could not be read: {error.message}")
+        lost = isinstance(error, DeviceLost) or now_s - self._failing_since_s > BLIND_S
+        if lost and not isinstance(self.progress.state, Resigned):
+            self.progress = self.tuner.resigned(self.progress, "it cannot be read any more")
+            self.restore()
+
+    def _decide(self, now_s: float) -> None:
+        if now_s - self._looked_s >= LOOK_S:
+            self._looked_s = now_s
+            self._condition = self._seen(self._program.condition())
+            self._narrow()
+        readings = self._taken()
+        change = self._paces.see(readings, setting=self._applied)
+        trouble = self._paces.counters.look(readings)
+        pace, features = self._shown(now_s)
+        remarks, self._remarks = (*self._remarks, *([trouble] if trouble else [])), []
+        sight = Sight(
+            readings=readings, condition=self._condition, pace=pace, features=features, change=change, remarks=remarks
+        )
+        changes = len(self.progress.changes)
+        self.progress = self.tuner.step(self.progress, sight)
+        if change is None and len(self.progress.changes) > changes:
+            self._paces.forget()
+        self._set()
+
+    def _seen(self, condition: Condition) -> Condition:
+        """What the program does, by its processes and by what its GPUs show of it."""
+        if condition is not Condition.WORKING:
+            return condition
+        match self._idle.activity:
+            case Activity.IDLE:
+                return Condition.IDLE
+            case Activity.UNKNOWN if self._idle.last_s is not None:
+                return Condition.UNUSED
+            case _:
+                return condition
+
+    def _narrow(self) -> None:
+        """Nothing; before anything is set, GPUs of the machine that the program does not use are left alone."""
+        if self.progress.windows or self._condition is not Condition.WORKING or len(self.gpus) == 1:
+            return
+        used = self._program.used()
+        kept = tuple(gpu for place, gpu in enumerate(self.gpus) if used is None or place in used)
+        if kept and kept != self.gpus and isinstance(self.progress.state, Waiting):
+            self._paces.counters.keep([self.gpus.index(gpu) for gpu in kept])
+            self.gpus = kept
+            self._sanities = [Sanity(_highest_w(gpu)) for gpu in kept]
+            self._fresh, self._idle = [], IdleWatch()
+            names = ", ".join(gpu.spec.label for gpu in kept)
+            begun = replace(self.tuner.start(), events=self.progress.events)
+            self.progress = begun.noted(f"of the GPUs named, the program uses {len(kept)}: {names}")
+
+    def _taken(self) -> tuple[Reading, ...]:
+        readings, self._fresh = tuple(self._fresh), []
+        return readings
+
+    def _shown(self, now_s: float) -> tuple[Pace | None, Mapping[str, float]]:
+        """The pace and the counters of the present window, where they are worth a look."""
+        since_s = self.progress.looking_since_s
+        if since_s is None or not self.progress.wants_pace:
+            return None, {}
+        return self._paces.between(since_s, now_s), self._paces.counters.between(since_s, now_s)
+
+    def _set(self) -> None:
+        """Nothing; the GPUs have what the progress wants, or the tuner has taken note that they do not take it."""
+        while self.progress.setting != self._applied:
+            wanted = self.progress.setting
+            try:
+                for gpu in self.gpus:
+                    gpu.apply(wanted)
+            except DeviceError as error:
+                self._undo_part(wanted)
+                self.progress = self.tuner.failed(self.progress, error)
+                if isinstance(self.progress.state, Resigned):
+                    self.restore()
+                    return
+                continue
+            self._applied = wanted
+            self.changes += 1
+
+    def _undo_part(self, wanted: Setting) -> None:
+        """Nothing; where one of several GPUs took a setting that another refused, it goes back to what was before."""
+        for gpu in self.gpus:
+            try:
+                gpu.apply(self._applied)
+            except DeviceError as error:
+                self._remarks.append(f"{gpu.spec.label} may keep {wanted}: {error.message}")
+
+    def restore(self) -> None:
+        """Nothing; each GPU is as it was found, as far as it lets itself be set.
+
+        One that did not let itself be is asked again, since what kept it may be over.
+        """
+        for gpu in self.gpus:
+            try:
+                if gpu in self._stuck:
+                    gpu.apply(DRIVER_DEFAULT)
+                    self._stuck.remove(gpu)
+                gpu.restore()
+            except DeviceError as error:
+                self._stuck = [*(one for one in self._stuck if one is not gpu), gpu]
+                self.progress = self.progress.noted(
+                    f"{gpu.spec.label} could not be restored, `wattune restore` will try again: {error.message}"
+                )
+        self._applied = DRIVER_DEFAULT
+
+
+def _highest_w(gpu: Gpu) -> float | None:
+    limits = gpu.spec.power_limits
+    return None if limits is None else limits.max_w

@@ -1,0 +1,150 @@
+"""Metrics over HTTP: a program posts them to this machine, and hears whether to go on.
+
+`POST /TOKEN/metric` takes what a line of a metric file takes (`{"metric": 0.71, "epoch": 3}` or `0.71`), and
+`POST /TOKEN/step` one more iteration (an empty body, or `{"step": 200}`). Only this machine is listened to, and only
+who knows the token is heard.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from types import TracebackType
+from typing import Self
+
+from wattune.control.reports.form import LineForm, read_object
+from wattune.control.reports.report import Step, Told, Unreadable
+from wattune.core.errors import InputError
+
+HOST = "127.0.0.1"
+LONGEST_BODY = 1 << 16
+PATIENCE_S = 30.0
+"""How long a caller may take to send what it announced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a program hears after it told something: whether it should end, why, and how long it has for that."""
+
+    stop: bool = False
+    why: str | None = None
+    within_s: float | None = None
+    """Seconds that it gets to end by itself; None where it may go on."""
+
+
+Hear = Callable[[Told], Answer]
+
+
+class MetricServer:
+    """Listens while its block lasts. `hear` is called in a thread of the server, one call at a time for each caller."""
+
+    def __init__(self, hear: Hear, *, port: int = 0) -> None:
+        self._token = secrets.token_urlsafe(16)
+        try:
+            self._server = _Server((HOST, port), _handler(hear, self._token))
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InputError(
+                f"cannot listen on port {port} of {HOST}: {reason}", hint="choose another port, or leave it out"
+            ) from None
+
+    @property
+    def metric_url(self) -> str:
+        """Where to post metrics."""
+        return self._url("metric")
+
+    @property
+    def step_url(self) -> str:
+        """Where to post steps."""
+        return self._url("step")
+
+    def _url(self, what: str) -> str:
+        return f"http://{HOST}:{self._server.server_port}/{self._token}/{what}"
+
+    def __enter__(self) -> Self:
+        self._thread = Thread(target=self._server.serve_forever, args=(0.05,), daemon=True, name="wattune-metrics")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: a caller that went away in the middle is no concern of ours."""
+
+
+def _handler(hear: Hear, token: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = PATIENCE_S
+        server_version, sys_version = "wattune", ""
+
+        def do_POST(self) -> None:
+            given, *what = self.path.strip("/").split("/")
+            if not secrets.compare_digest(given.encode(), token.encode()):
+                self._refuse(403, "the token is wrong; post to the address in WATTUNE_METRIC_URL")
+            elif what not in (["metric"], ["step"]):
+                self._refuse(404, "there is no such address; post to metric or step")
+            else:
+                self._take(what[0])
+
+        def do_GET(self) -> None:
+            self._refuse(405, 'metrics are posted, such as {"metric": 0.71, "epoch": 3}')
+
+        do_PUT = do_GET  # noqa: N815
+
+        def _take(self, what: str) -> None:
+            length = self.headers.get("Content-Length", "0")
+            if not length.isdecimal():
+                self._refuse(411, "the length of the body is not known")
+            elif int(length) > LONGEST_BODY:
+                self._refuse(413, f"the body is longer than {LONGEST_BODY} bytes")
+            else:
+                told = understood(what, self.rfile.read(int(length)))
+                if isinstance(told, Unreadable):
+                    self._refuse(400, told.complaint)
+                else:
+                    self._reply(200, asdict(hear(told)))
+
+        def _refuse(self, status: int, line: str) -> None:
+            self.close_connection = True
+            self._reply(status, {"error": line})
+
+        def _reply(self, status: int, document: dict[str, object]) -> None:
+            body = json.dumps(document).encode() + b"\n"
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: the program's output is not ours to write into."""
+
+    return Handler
+
+
+def understood(what: str, body: bytes) -> Told:
+    """What a body tells, at the address of metrics or at that of steps."""
+    try:
+        text = body.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        return Unreadable("the body is no text")
+    if what == "step":
+        return Step() if text in ("", "{}") else read_object(text if text.startswith("{") else f'{{"step": {text}}}')
+    if "\n" in text and not text.startswith("{"):
+        return Unreadable("the body is more than one line")
+    told = LineForm().read(text.replace("\n", " "))[1]
+    return Unreadable('the body tells no metric; for example {"metric": 0.71, "epoch": 3}') if told is None else told

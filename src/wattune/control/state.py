@@ -1,0 +1,145 @@
+"""How far the tuning of a running program has come, as a value: states are types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from wattune.control.observation import Condition, Pace
+from wattune.control.window_totals import Tally
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.measurement import Measurement
+from wattune.core.reading import Reading
+from wattune.core.run_window import Order, Window
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.signals.change import Change
+
+LEAST_S = 1.0
+"""No window is shorter, so that clocks are not changed more often: changes every few tens of ms slow down NCCL."""
+
+NOTHING = Measurement(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, in words, and when: seconds since the tuning began."""
+
+    time_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """There is nothing to tune at the moment, and nothing is set."""
+
+    why: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """A setting was asked for; what passes now is no window."""
+
+    order: Order
+    first: Reading
+    spent: Measurement = NOTHING
+    """What passed before that belongs to no window either."""
+    against: str | None = None
+    """What the latest reading says against the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """A window is under way."""
+
+    order: Order
+    tally: Tally
+    settling: Measurement
+    pace: Pace | None = None
+    features: Mapping[str, float] = field(default_factory=dict)
+    again_s: float = 0.0
+    """The age of the window from which on another look at its pace is worth it; 0 before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resigned:
+    """Nothing will be set any more."""
+
+    why: str
+
+
+State = Waiting | Settling | Looking | Resigned
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the tuning of a program has come."""
+
+    spec: GpuSpec
+    """What may be set still."""
+    state: State = Waiting(Condition.UNUSED)
+    windows: tuple[Window, ...] = ()
+    events: tuple[Event, ...] = ()
+    refused: tuple[Setting, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """What the program began to do otherwise, for each window that says so."""
+    first: Reading | None = None
+    last: Reading | None = None
+    loose: Measurement = NOTHING
+    """What passed since the last window and belongs to none yet."""
+
+    @property
+    def setting(self) -> Setting:
+        """What is to be set now."""
+        match self.state:
+            case Settling(order=order) | Looking(order=order):
+                return order.setting
+            case _:
+                return DRIVER_DEFAULT
+
+    @property
+    def order(self) -> Order | None:
+        """The order that is being carried out."""
+        return self.state.order if isinstance(self.state, Settling | Looking) else None
+
+    @property
+    def spent(self) -> Measurement:
+        """Time and energy of one GPU since the tuning began."""
+        return NOTHING if self.first is None or self.last is None else between(self.first, self.last)
+
+    @property
+    def time_s(self) -> float:
+        """Seconds since the tuning began."""
+        return self.spent.time_s
+
+    @property
+    def looking_since_s(self) -> float | None:
+        """The GPU's time at which the present window began; None where there is none."""
+        return self.state.tally.first.time_s if isinstance(self.state, Looking) else None
+
+    @property
+    def wants_pace(self) -> bool:
+        """Whether the pace of the present window is worth looking at: seldom, since that may be much work."""
+        if not isinstance(self.state, Looking):
+            return False
+        order, age_s = self.state.order, self.state.tally.cost.time_s
+        return age_s >= least_s(order) and (age_s >= self.state.again_s or age_s >= order.most_s)
+
+    def noted(self, *texts: str) -> Progress:
+        """The progress with more events; one that was the latest already is not said again."""
+        known = {event.text for event in self.events[-8:]}
+        new = tuple(Event(self.time_s, text) for text in texts if text not in known)
+        return replace(self, events=self.events + new) if new else self
+
+
+def between(before: Reading, after: Reading) -> Measurement:
+    """What passed between two readings; without a counter, by their power."""
+    time_s = max(after.time_s - before.time_s, 0.0)
+    if before.energy_j is not None and after.energy_j is not None and after.energy_j >= before.energy_j:
+        return Measurement(time_s, after.energy_j - before.energy_j)
+    watts = [reading.power_w for reading in (before, after) if reading.power_w is not None]
+    return Measurement(time_s, time_s * sum(watts) / len(watts) if watts else 0.0)
+
+
+def least_s(order: Order) -> float:
+    """How long a window lasts at least."""
+    return max(order.least_s, LEAST_S)

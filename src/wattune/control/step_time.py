@@ -1,0 +1,116 @@
+"""The pace of a program between two instants: from the steps that it tells of, or from what repeats in its power.
+
+Whatever the unit of work is, it has to be the same one at every setting. A program reports its steps; in its power
+several things may repeat, one inside the other. So once one of them was seen at the baseline, the same one is looked
+for at other settings: physics says within which bounds it has to be.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log
+from threading import Lock
+
+from wattune.control.observation import Pace
+from wattune.control.scatter import mean_error
+from wattune.control.stalls import without_stalls
+
+LEAST_MARKS = 5
+"""Marks between which a pace is told: less say nothing of its scatter."""
+GROUPS = 12
+"""Stretches whose scatter makes the error; more of them would be too short to be independent."""
+LEAST_ERROR = 5e-4
+"""No pace is better known than to this share: clocks wander, and what was done is stamped a little late."""
+KEPT = 200_000
+"""Marks that are remembered: an hour of fifty a second."""
+
+FASTER, SLOWER = 0.93, 1.08
+"""A lower clock makes nothing faster, and nothing slower than in proportion: bounds with room for errors."""
+UNKNOWN = 1.6
+"""The same where the clock is not told: less than what lies between a step and two."""
+
+
+class StepMarks:
+    """When which number of steps was done; filled from the program's thread, read from ours."""
+
+    def __init__(self) -> None:
+        self._times_s: list[float] = []
+        self._counts: list[int] = []
+        self._lock = Lock()
+
+    def add(self, time_s: float, count: int = 1) -> None:
+        """Nothing; so many more steps were done by then."""
+        with self._lock:
+            self._times_s.append(time_s)
+            self._counts.append((self._counts[-1] if self._counts else 0) + count)
+            if len(self._times_s) > KEPT:
+                del self._times_s[: KEPT // 2], self._counts[: KEPT // 2]
+
+    @property
+    def total(self) -> int:
+        """Steps so far."""
+        return self._counts[-1] if self._counts else 0
+
+    def between(self, start_s: float, end_s: float) -> Pace | None:
+        """The pace of the steps between two instants; None where there were too few."""
+        with self._lock:
+            low, high = bisect_left(self._times_s, start_s), bisect_right(self._times_s, end_s)
+            times_s, counts = self._times_s[low:high], self._counts[low:high]
+        return steps_pace(without_stalls(times_s, counts)[0], counts)
+
+
+def steps_pace(times_s: Sequence[float], counts: Sequence[float]) -> Pace | None:
+    """The pace of steps whose numbers and times are known, with what its stretches scatter by."""
+    if len(times_s) < LEAST_MARKS or counts[-1] == counts[0]:
+        return None
+    pace_s = (times_s[-1] - times_s[0]) / (counts[-1] - counts[0])
+    if pace_s <= 0:
+        return None
+    groups = min(GROUPS, len(times_s) - 1)
+    places = [round(place * (len(times_s) - 1) / groups) for place in range(groups + 1)]
+    paces_s = [
+        (times_s[b] - times_s[a]) / (counts[b] - counts[a]) for a, b in pairwise(places) if counts[b] > counts[a]
+    ]
+    error_s = mean_error(paces_s)
+    return None if error_s is None else Pace(pace_s, max(error_s, LEAST_ERROR * pace_s), "steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What repeats in the power of a program, as it was at the clocks that held then."""
+
+    period_s: float
+    sm_mhz: float | None = None
+    mem_mhz: float | None = None
+
+    def bounds_s(self, *, sm_mhz: float | None, mem_mhz: float | None) -> tuple[float, float]:
+        """Between which it has to lie at other clocks."""
+        ratios = (_ratio(self.sm_mhz, sm_mhz), _ratio(self.mem_mhz, mem_mhz))
+        if ratios[0] is None:
+            return self.period_s / UNKNOWN, self.period_s * UNKNOWN
+        fastest = slowest = 1.0
+        for ratio in ratios:
+            fastest *= min(ratio or 1.0, 1.0)
+            slowest *= max(ratio or 1.0, 1.0)
+        return FASTER * self.period_s * fastest, SLOWER * self.period_s * slowest
+
+
+def same_unit(
+    unit: Unit, found: Sequence[tuple[float, float | None]], *, sm_mhz: float | None, mem_mhz: float | None = None
+) -> Pace | None:
+    """Which of the periods found, each with its error, is the unit at these clocks; None where none can be."""
+    low_s, high_s = unit.bounds_s(sm_mhz=sm_mhz, mem_mhz=mem_mhz)
+    within = [(period_s, error_s) for period_s, error_s in found if low_s <= period_s <= high_s]
+    if not within:
+        return None
+    middle = (log(low_s) + log(high_s)) / 2
+    period_s, error_s = min(within, key=lambda one: abs(log(one[0]) - middle))
+    return Pace(period_s, error_s, "period")
+
+
+def _ratio(first: float | None, second: float | None) -> float | None:
+    """One clock over another; None where one of them is not known."""
+    return None if not first or not second else first / second

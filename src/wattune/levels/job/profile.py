@@ -1,0 +1,96 @@
+"""Profiles of a job: what is like the one that is wanted, and what an epoch costs, from what iterations cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2
+from statistics import median
+
+from wattune.core.job import Job, JobGpu, JobMemory, Outcome, Profile
+from wattune.core.measurement import Measurement
+from wattune.core.objective import Deadline, Objective
+from wattune.core.setting import Setting
+from wattune.core.trial import History, Trial
+from wattune.response.setting_search import Kin
+
+OTHER_PART = 2.0
+"""Octaves that another part counts for; on the public tables the shares of a V100 and an A40 differ as much."""
+
+NEAR = 3
+"""Profiles that are asked for advice: further ones say what these have said."""
+
+
+def profiling_objective(job: Job, gpu: JobGpu, memory: JobMemory, batch_size: int) -> Objective:
+    """What one epoch is to be good for: what the job is, a deadline divided by the epochs that are to be expected."""
+    objective = job.objective_on(gpu.max_power_w)
+    if isinstance(objective, Deadline):
+        return Deadline(objective.seconds / expected_epochs(job, memory, batch_size))
+    return objective
+
+
+def expected_epochs(job: Job, memory: JobMemory, batch_size: int) -> float:
+    """Epochs to the target: the median of this batch size, else of all, else all that the job allows."""
+    reached = [run for run in memory.runs if run.outcome is Outcome.REACHED and run.epochs]
+    mine = [run.epochs for run in reached if run.batch_size == batch_size]
+    return float(median(mine or [run.epochs for run in reached] or [job.max_epochs]))
+
+
+def kin_of(memory: JobMemory, gpu: JobGpu, batch_size: int, *, knobs: tuple[str, ...]) -> tuple[Kin, ...]:
+    """The profiles most like that of a batch size on a part, among those that turn the same knobs.
+
+    Clocks of another part are shares of another highest clock, which a profile does not tell; limits are comparable.
+    """
+    kin = [
+        _kin(profile, gpu, batch_size)
+        for profile in memory.profiles
+        if (profile.gpu.key, profile.batch_size) != (gpu.key, batch_size)
+        and profile.trials
+        and profile.gpu.max_power_w > 0
+        and all(trial.choice.knobs == knobs for trial in profile.trials)
+        and (profile.gpu.name == gpu.name or knobs == ("power_limit",))
+    ]
+    return tuple(sorted(kin, key=lambda one: one.octaves)[:NEAR])
+
+
+def _kin(profile: Profile, gpu: JobGpu, batch_size: int) -> Kin:
+    theirs = profile.gpu
+    # What an iteration asks of a GPU depends on its own share of the batch.
+    octaves = abs(log2((profile.batch_size / theirs.count) / (batch_size / gpu.count)))
+    apart = OTHER_PART if (theirs.name, theirs.simulated) != (gpu.name, gpu.simulated) else 0.0
+    return Kin(
+        trials=profile.trials,
+        octaves=octaves + apart,
+        max_power_w=theirs.max_power_w / theirs.count,
+        gpus=theirs.count,
+    )
+
+
+def epoch_trials(
+    trials: History[Setting], steps: int, *, held: Setting | None = None, epoch: Measurement | None = None
+) -> History[Setting]:
+    """What an epoch costs at each setting, from what an iteration does.
+
+    `epoch` is what a whole one cost at the setting `held`, with validation and all that lies between iterations; the
+    other settings are taken to differ from it as their iterations do.
+    """
+    more_time = more_energy = float(steps)
+    known = next((trial.cost for trial in trials if trial.choice == held), None)
+    if epoch is not None and known is not None and known.time_s > 0 and known.energy_j > 0:
+        more_time, more_energy = epoch.time_s / known.time_s, epoch.energy_j / known.energy_j
+    return tuple(Trial(trial.choice, rescaled(trial.cost, more_time, more_energy)) for trial in trials)
+
+
+def level_apart(trials: Sequence[Trial[Setting]], held: Setting | None, epoch: Measurement) -> float:
+    """The share by which a whole epoch took longer or shorter than a profile says of the setting that is held."""
+    known = next((trial.cost for trial in trials if trial.choice == held), None)
+    return 0.0 if known is None or not known.time_s else abs(epoch.time_s / known.time_s - 1.0)
+
+
+def rescaled(cost: Measurement, more_time: float, more_energy: float) -> Measurement:
+    """A cost with its errors, as that of so many times the time and the energy."""
+    return Measurement(
+        cost.time_s * more_time,
+        cost.energy_j * more_energy,
+        None if cost.time_error_s is None else cost.time_error_s * more_time,
+        None if cost.energy_error_j is None else cost.energy_error_j * more_energy,
+    )

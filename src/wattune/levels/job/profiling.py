@@ -1,0 +1,318 @@
+"""Finding the best setting while a job trains: warm up, measure, judge, and hold, one stretch of work after another.
+
+The shell counts time and energy between two moments at which an iteration had just ended, and hands each such stretch
+to a pure step. What is then to be set, and when to look again, follows from the progress alone.
+
+    progress = policy.start()
+    for each stretch:  set policy.setting(progress), wait for policy.steps(progress) iterations, and
+                       progress = policy.step(progress, stretch)
+
+Notation: a window is all stretches at one setting after its warm-up; stretches of a second or so make the scatter
+within a window visible. A counter that moves every τ seconds is off by up to τ·P at both ends of a window, which makes
+a standard error of τ·P/√6 for every unbroken part of it. Single stretches have that error too, but where one joins the
+next it cancels; so it is taken off their scatter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import ceil, hypot, sqrt
+
+from wattune.core.measurement import SIGMAS_95, Measurement
+from wattune.core.setting import Setting
+from wattune.core.trial import History, Trial
+from wattune.levels.job.profile import rescaled
+from wattune.response.held_windows import LOOKS_AGAIN
+from wattune.response.setting_search import SettingSearch
+
+USUAL_SCATTER = 0.01
+"""Relative standard deviation of seconds of training, believed as if two stretches had shown it."""
+
+_BELIEVED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Work of all GPUs of the job: so many iterations, and what they took together."""
+
+    steps: int
+    time_s: float
+    energy_j: float
+    joined: bool = False
+    """Whether it follows directly on the stretch before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """How long a setting is measured."""
+
+    counter_period_s: float = 0.1
+    """How often the energy counter moves; 100 ms is the slowest of data-centre parts (A100, H100)."""
+    warm_steps: int = 3
+    warm_s: float = 0.5
+    """After a switch; clocks settle within 0.1 s, data loaders and power within some iterations more."""
+    stretch_s: float = 1.0
+    fewest: int = 4
+    """Stretches in a window."""
+    good: float = 0.01
+    """Relative standard error of time and energy at which a window ends."""
+    longest_s: float = 15.0
+    """A window ends here, however much it scatters; one iteration that takes longer is a window."""
+
+    @property
+    def shortest_stretch_s(self) -> float:
+        """A stretch holds ten moves of the counter, so that the counter does not add to the scatter."""
+        return max(self.stretch_s, 10 * self.counter_period_s)
+
+
+BY_EPOCH = Windows(warm_steps=0, warm_s=0.0, fewest=1, longest_s=0.0)
+"""For programs that tell of epochs alone: every epoch is a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was learned in this run: windows, whose costs are per iteration, and settings that the part refused."""
+
+    windows: History[Setting] = ()
+    refused: frozenset[Setting] = frozenset()
+    again: bool = False
+    """Whether an earlier profile was found to hold and is looked at once more; its best is then in the first window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checking:
+    """The best setting of an earlier profile holds for an epoch, which shows whether that profile still does."""
+
+    known: Known
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Warming:
+    """A setting was just applied; what is done now does not count."""
+
+    known: Known
+    setting: Setting
+    steps: int = 0
+    time_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """A window at a setting is under way."""
+
+    known: Known
+    setting: Setting
+    step_s: float
+    """How long an iteration takes, about."""
+    stretches: tuple[Stretch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The search is over; None leaves the GPUs as they were found."""
+
+    known: Known
+    setting: Setting | None
+    trials: History[Setting] = field(default=(), repr=False)
+    """Per iteration, one for each setting that was measured; empty where an earlier profile was found to hold."""
+
+
+Progress = Checking | Warming | Measuring | Holding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingProfiling:
+    """How the best setting is found. `cached` is an earlier profile of the same job, batch size and part, per epoch."""
+
+    search: SettingSearch
+    candidates: tuple[Setting, ...]
+    windows: Windows = Windows()
+    cached: History[Setting] = ()
+    most_windows: int = 30
+    """A search that has not ended after so many windows ends with the best it knows."""
+    looks_again: int = LOOKS_AGAIN
+    """Windows that a run adds to an earlier profile which still holds, where the search has a use for them."""
+    epochs: float = 100.0
+    """To be expected of the run: for so long a setting is held where every epoch is a window."""
+    power_apart: float = 0.03
+    """Share by which the mean power of an epoch may differ from the earlier profile's before that is given up: more
+    than the warmth of a room makes, less than another curve does."""
+    time_apart: float = 0.10
+    """The same for its time, which changes with the amount of data too."""
+
+    def by_epoch(self) -> SettingProfiling:
+        """The same with epochs for windows."""
+        search = replace(self.search, horizon=max(self.epochs, 1.0))
+        return replace(self, windows=BY_EPOCH, search=search, looks_again=0)
+
+    def start(self) -> Progress:
+        """The earlier best where there is one, to be checked; else the first setting to measure."""
+        best = self._cached_best()
+        return self._next(Known()) if best is None else Checking(Known(), best.choice)
+
+    def step(self, progress: Progress, stretch: Stretch) -> Progress:
+        """What is known after one more stretch of work at the setting of the progress; while checking, an epoch."""
+        match progress:
+            case Checking():
+                return self._checked(progress, stretch)
+            case Warming():
+                return self._warmed(progress, stretch)
+            case Measuring():
+                return self._measured(progress, stretch)
+            case Holding():
+                return progress
+
+    def refused(self, progress: Progress) -> Progress:
+        """What comes next where the part does not take the setting of the progress."""
+        setting, known = self.setting(progress), progress.known
+        if setting is None:
+            return progress
+        # Where the earlier best itself is refused there is nothing to compare with: the search begins afresh.
+        again = known.again and bool(known.windows)
+        known = replace(known, refused=known.refused | {setting}, again=again)
+        return self._held(known) if isinstance(progress, Holding) else self._next(known)
+
+    def given_up(self, progress: Progress) -> Holding:
+        """Nothing can be set here: the GPUs stay as they were found."""
+        return Holding(progress.known, None)
+
+    def setting(self, progress: Progress) -> Setting | None:
+        """What is to be set; None is what was found."""
+        return progress.setting
+
+    def steps(self, progress: Progress) -> int | None:
+        """After how many iterations the counters are to be read; 0 after the epoch, None not any more."""
+        match progress:
+            case Checking():
+                return 0
+            case Warming(steps=0):
+                return max(self.windows.warm_steps, 1)
+            case Warming(steps=done, time_s=time_s):
+                return max(ceil((self.windows.warm_s - time_s) / max(time_s / done, 1e-9)), 1)
+            case Measuring(step_s=step_s):
+                return max(ceil(self.windows.shortest_stretch_s / max(step_s, 1e-9)), 1)
+            case Holding():
+                return None
+
+    def _checked(self, progress: Checking, epoch: Stretch) -> Progress:
+        """The setting held where its epoch is as the earlier profile says, else the search from its beginning.
+
+        Under a limit that binds any job draws the limit, so power alone tells too little.
+        """
+        best = self._cached_best()
+        if best is None:
+            return self._next(progress.known)
+        hotter = epoch.energy_j / epoch.time_s / best.cost.power_w - 1.0
+        slower = epoch.time_s / best.cost.time_s - 1.0
+        if abs(hotter) > self.power_apart or abs(slower) > self.time_apart:
+            return self._next(progress.known)
+        if self.looks_again and self.search.propose(self._allowed(progress.known), self.cached) is not None:
+            return Warming(replace(progress.known, again=True), progress.setting)
+        return Holding(progress.known, progress.setting)
+
+    def _warmed(self, progress: Warming, stretch: Stretch) -> Progress:
+        steps, time_s = progress.steps + stretch.steps, progress.time_s + stretch.time_s
+        if self.windows.warm_steps == 0:
+            return self._measured(Measuring(progress.known, progress.setting, stretch.time_s / stretch.steps), stretch)
+        if steps >= self.windows.warm_steps and time_s >= self.windows.warm_s:
+            return Measuring(progress.known, progress.setting, stretch.time_s / stretch.steps)
+        return replace(progress, steps=steps, time_s=time_s)
+
+    def _measured(self, progress: Measuring, stretch: Stretch) -> Progress:
+        stretches = (*progress.stretches, stretch)
+        cost = window_cost(stretches, self.windows.counter_period_s)
+        if not self._is_enough(stretches, cost):
+            return replace(progress, stretches=stretches)
+        known = replace(progress.known, windows=(*progress.known.windows, Trial(progress.setting, cost)))
+        return self._held(known) if len(known.windows) >= self.most_windows else self._next(known)
+
+    def _is_enough(self, stretches: tuple[Stretch, ...], cost: Measurement) -> bool:
+        if sum(stretch.time_s for stretch in stretches) >= self.windows.longest_s:
+            return True
+        return len(stretches) >= self.windows.fewest and standard_error(cost) <= self.windows.good
+
+    def _next(self, known: Known) -> Progress:
+        """The setting to measure next, or the best one held."""
+        allowed = self._allowed(known)
+        enough = known.again and len(known.windows) > self.looks_again
+        wanted = self.search.propose(allowed, self._history(known)) if allowed and not enough else None
+        return self._held(known) if wanted is None else Warming(known, wanted)
+
+    def _history(self, known: Known) -> History[Setting]:
+        """What an iteration cost at each setting: the windows, and what an earlier profile that holds says beside them.
+
+        That profile is of epochs. Its best setting was measured again in the first window, which gives the scale.
+        """
+        if not known.again or not known.windows:
+            return known.windows
+        now = known.windows[0]
+        then = next(trial.cost for trial in self.cached if trial.choice == now.choice)
+        shorter, cheaper = now.cost.time_s / then.time_s, now.cost.energy_j / then.energy_j
+        earlier = tuple(Trial(trial.choice, rescaled(trial.cost, shorter, cheaper)) for trial in self.cached)
+        return (*earlier, *known.windows[1:])
+
+    def _held(self, known: Known) -> Holding:
+        allowed = self._allowed(known)
+        history = self._history(known)
+        if not history or not allowed:
+            best = self._cached_best()
+            usable = best is not None and best.choice in allowed
+            return Holding(known, best.choice if usable and best else None)
+        trials = self.search.settled(allowed, history)
+        fit = tuple(trial for trial in trials if trial.choice in allowed)
+        best_setting = self.search.best(allowed, history) if fit else None
+        return Holding(known, best_setting, trials)
+
+    def _allowed(self, known: Known) -> tuple[Setting, ...]:
+        return tuple(setting for setting in self.candidates if setting not in known.refused)
+
+    def _cached_best(self) -> Trial[Setting] | None:
+        """The best setting of the earlier profile, if it is still to be had."""
+        known = tuple(trial for trial in self.cached if trial.choice in self.candidates)
+        if not known:
+            return None
+        best = self.search.best(self.candidates, known)
+        return next((trial for trial in known if trial.choice == best), None)
+
+
+def window_cost(stretches: tuple[Stretch, ...], counter_period_s: float) -> Measurement:
+    """What an iteration costs, from the stretches of a window, with the half-widths of its 95 % intervals."""
+    steps = sum(stretch.steps for stretch in stretches)
+    time_s, energy_j = (sum(getattr(stretch, name) for stretch in stretches) for name in ("time_s", "energy_j"))
+    if not (steps and time_s > 0):
+        raise ValueError("a window has iterations that take time")
+    parts = 1 + sum(not stretch.joined for stretch in stretches[1:])
+    counter = sqrt(parts / 6) * counter_period_s / time_s
+    time_error = _scatter([stretch.time_s / stretch.steps for stretch in stretches])
+    powers = _scatter(
+        [stretch.energy_j / stretch.time_s for stretch in stretches],
+        counter=sum((counter_period_s / stretch.time_s) ** 2 / 6 for stretch in stretches),
+    )
+    energy_error = hypot(counter, time_error, powers)
+    return Measurement(
+        time_s / steps,
+        energy_j / steps,
+        SIGMAS_95 * time_error * time_s / steps,
+        SIGMAS_95 * energy_error * energy_j / steps,
+    )
+
+
+def standard_error(cost: Measurement) -> float:
+    """The larger of the relative standard errors of time and energy; 1 where one is not known."""
+    if cost.time_error_s is None or cost.energy_error_j is None or not (cost.time_s and cost.energy_j):
+        return 1.0
+    return max(cost.time_error_s / cost.time_s, cost.energy_error_j / cost.energy_j) / SIGMAS_95
+
+
+def _scatter(rates: list[float], *, counter: float = 0.0) -> float:
+    """Relative standard error of the mean of a rate over stretches of about one length.
+
+    `counter` is the sum of squares that the counter adds and that does not count.
+    """
+    mean = sum(rates) / len(rates)
+    if mean <= 0:
+        return 1.0
+    seen = max(sum((rate / mean - 1.0) ** 2 for rate in rates) - counter, 0.0)
+    square = seen + _BELIEVED * USUAL_SCATTER**2
+    return sqrt(square / (len(rates) - 1 + _BELIEVED) / len(rates))

@@ -1,0 +1,354 @@
+"""One run of a recurring job, live: the store, the searcher and the GPUs tied together.
+
+    session.start()                     a batch size is chosen and the first setting applied
+    session.step()                      after each iteration, where the program can say so
+    session.report(metric)              after each epoch; the verdict says whether to go on
+    session.end()                       the GPUs are as they were found, and the history knows how it went
+
+In a data-parallel job every rank has a session of its own, on its own GPUs, and all make the same calls. Rank 0 decides
+and writes; the others hear from it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from wattune.control.ranks import Alone, Ranks
+from wattune.core.errors import DeviceError, InputError
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, metric_value
+from wattune.core.measurement import Measurement
+from wattune.core.reading import Count
+from wattune.core.setting import Setting
+from wattune.core.trial import History
+from wattune.devices.gpu import Gpu
+from wattune.levels.job.gpus import found_limit_w, part_of
+from wattune.levels.job.lease import LeaseKeeper
+from wattune.levels.job.profile import epoch_trials, expected_epochs, kin_of, level_apart, profiling_objective
+from wattune.levels.job.profiler import Profiler, spent_between
+from wattune.levels.job.profiling import Holding, SettingProfiling, Windows
+from wattune.levels.job.settings import JobKnob, job_settings
+from wattune.levels.job.store_access import JobLedger
+from wattune.response.held_windows import windows_to_come
+from wattune.response.setting_search import SettingSearch
+
+LEVEL_APART = 0.05
+"""Share by which an epoch may take longer or shorter than its profile says before that is brought up to date."""
+
+_NOTHING = Measurement(0.0, 0.0)
+
+
+def warn(what: str) -> None:
+    """Nothing; the log of the program has a line of what went wrong without stopping the training."""
+    logging.getLogger("wattune").warning(what)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a run ended, and why, for people."""
+
+    outcome: Outcome
+    why: str
+
+
+class JobSession:
+    """One run of a job on the GPUs of this process."""
+
+    def __init__(
+        self,
+        job: Job,
+        gpus: Sequence[Gpu],
+        *,
+        ledger: JobLedger,
+        knob: JobKnob = JobKnob.AUTO,
+        ranks: Ranks | None = None,
+        synchronise: Callable[[], None] | None = None,
+        tell: Callable[[str], None],
+    ) -> None:
+        """`tell` hears of what went wrong without stopping the training; `synchronise` waits for the GPUs' work."""
+        self.job, self.gpus = job, tuple(gpus)
+        self.ranks = ranks or Alone()
+        self.verdict: Verdict | None = None
+        """How the run ended; None while it should go on."""
+        self._ledger, self._knob, self._synchronise, self._tell = ledger, knob, synchronise, tell
+        self._run: JobRun | None = None
+        self._profiler: Profiler | None = None
+        self._cached: History[Setting] = ()
+        self._lease: LeaseKeeper | None = None
+        self._before: tuple[Count, ...] = ()
+        self._mine = _NOTHING
+        """Spent by this process, as far as its counters told."""
+        self._epoch: Measurement | None = None
+        """The last epoch, where one setting was held for all of it."""
+        self._is_held = False
+        """Whether the setting of this epoch was known when it began."""
+        self._profile_is_final = False
+        _check_shares(job, self.ranks)
+
+    def start(self, *, replaces: str | None = None) -> JobRun:
+        """The run that was chosen; from here on it is measured. `replaces` is the id of a run whose place it takes."""
+        gpu = part_of(self.gpus, self.ranks)
+        limit_w = found_limit_w(self.gpus, self.ranks)
+        memory = JobMemory()
+        run = None
+        if self.ranks.rank == 0:
+            run, memory = self._ledger.submit(gpu, replaces=replaces)
+        self._run = _shared(run, gpu, self.ranks)
+        try:
+            self._begin(memory, limit_w)
+        except BaseException as error:
+            self.end(error=error)
+            raise
+        return self._run
+
+    def _begin(self, memory: JobMemory, limit_w: float | None) -> None:
+        """Nothing; the run is measured, its first setting applied and its lease kept."""
+        run = self.run
+        self._before = tuple(gpu.count() for gpu in self.gpus)
+        self._profiler = Profiler(
+            self._policy(run, memory, limit_w),
+            self.gpus,
+            ranks=self.ranks,
+            tell=self._tell,
+            synchronise=self._synchronise,
+        )
+        self._begin_epoch(self._profiler)
+        if self.ranks.rank == 0:
+            self._lease = LeaseKeeper(lambda: self._ledger.renew(run), lease_s=self._ledger.lease_s)
+            self._lease.start()
+
+    @property
+    def run(self) -> JobRun:
+        """The run as it stands."""
+        if self._run is None:
+            raise InputError("this run has not begun", hint="start it first")
+        return self._run
+
+    @property
+    def local_batch_size(self) -> int:
+        """What each rank has of the batch."""
+        return self.run.batch_size // self.ranks.size
+
+    @property
+    def reached(self) -> bool:
+        """Whether the target was reached."""
+        return self.verdict is not None and self.verdict.outcome is Outcome.REACHED
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the run should end before it reached the target, or None."""
+        return None if self.verdict is None or self.reached else self.verdict.why
+
+    @property
+    def setting(self) -> Setting | None:
+        """What is set on the GPUs now; None is what was found."""
+        return None if self._profiler is None else self._profiler.setting
+
+    @property
+    def is_profiling(self) -> bool:
+        """Whether the best setting is still being searched."""
+        return self._profiler is not None and self._profiler.is_searching
+
+    def note(self, what: str) -> None:
+        """Nothing; whoever listens has heard of something odd."""
+        self._tell(what)
+
+    def step(self, count: int = 1) -> None:
+        """Nothing; so many more iterations are over."""
+        if self._profiler is not None and self.verdict is None:
+            self._profiler.step(count)
+
+    def report(self, metric: float | None) -> Verdict | None:
+        """How the run ended, after one more epoch; None where it should go on. What is no number is kept as None.
+
+        Once the run is over, a report changes nothing.
+        """
+        if self.verdict is not None:
+            self._tell(f"a report came after the run had ended ({self.verdict.why}); it is not counted")
+            return self.verdict
+        profiler, number = self._current(), metric_value(metric)
+        profiler.end_epoch()
+        self._count_epoch(number)
+        self.verdict = _shared_verdict(self._judged() if self.ranks.rank == 0 else None, self.ranks)
+        if self.verdict is None:
+            self._begin_epoch(profiler)
+        else:
+            self._close(self.verdict.outcome)
+        return self.verdict
+
+    def end(self, outcome: Outcome | None = None, *, error: BaseException | None = None) -> JobRun:
+        """The run, ended; the GPUs are as they were found.
+
+        A verdict that was given before stands. Else the outcome is what is said here, or follows from the error, or
+        is that the target was missed, if there was any epoch at all.
+        """
+        if self.verdict is None and self._run is not None:
+            outcome = outcome or _outcome(error, self._run)
+            if self.ranks.size == 1 and self._profiler is not None:  # other ranks may be gone, so nobody is asked
+                self._run = self._spent(self._run)
+            self.verdict = Verdict(outcome, _why(outcome, error))
+            self._close(outcome)
+        elif self._profiler is not None:
+            self._profiler.give_up()
+        return self.run
+
+    def _policy(self, run: JobRun, memory: JobMemory, limit_w: float | None) -> SettingProfiling:
+        spec = self.gpus[0].spec
+        candidates = job_settings(spec, self._knob, limit_w=limit_w)
+        knobs = candidates[-1].knobs if candidates else ()
+        own = memory.profile(run.gpu, run.batch_size)
+        self._cached = () if own is None else tuple(trial for trial in own.trials if trial.choice in candidates)
+        limits, clocks = spec.power_limits, spec.sm_clocks_mhz
+        search = SettingSearch(
+            objective=profiling_objective(self.job, run.gpu, memory, run.batch_size),
+            kin=kin_of(memory, run.gpu, run.batch_size, knobs=knobs),
+            gpus=run.gpu.count,
+            max_power_w=None if limits is None else limits.max_w,
+            limit_w=limit_w,
+            max_mhz=clocks[-1] if clocks else None,
+            horizon=windows_to_come(memory, run.gpu, run.batch_size),
+        )
+        period_s = spec.sensors.counter_period_s
+        return SettingProfiling(
+            search=search,
+            candidates=candidates,
+            windows=Windows() if period_s is None else Windows(counter_period_s=period_s),
+            cached=self._cached,
+            epochs=expected_epochs(self.job, memory, run.batch_size),
+        )
+
+    def _begin_epoch(self, profiler: Profiler) -> None:
+        profiler.begin_epoch()
+        self._is_held = not profiler.is_searching
+
+    def _count_epoch(self, metric: float | None) -> None:
+        """Nothing; the run has one more epoch, and what it has cost so far."""
+        before = self.run.cost or _NOTHING
+        self._run = replace(self._spent(self.run), metrics=(*self.run.metrics, metric))
+        after = self._run.cost or _NOTHING
+        self._epoch = None
+        if self._is_held and after.time_s > before.time_s and after.energy_j > before.energy_j:
+            self._epoch = Measurement(after.time_s - before.time_s, after.energy_j - before.energy_j)
+
+    def _spent(self, run: JobRun) -> JobRun:
+        """The run with what all ranks have spent until now."""
+        profiler = self._current()
+        mine = self._mine = self._counted() or self._mine
+        (energy_j, _), (_, time_s) = self.ranks.sum_and_max((mine.energy_j, mine.time_s))
+        setting = None if profiler.is_searching else profiler.setting
+        return replace(run, cost=Measurement(time_s, energy_j), profiling=profiler.spent, setting=setting)
+
+    def _counted(self) -> Measurement | None:
+        """What the GPUs of this process have spent since the start; None where a counter does not tell."""
+        try:
+            spent = spent_between(self._before, tuple(gpu.count() for gpu in self.gpus))
+        except DeviceError as error:
+            self._tell(f"{error.message}; what was spent since the last report is not known")
+            return None
+        if spent is None:
+            self._tell("an energy counter was set back; what was spent since the last report is not known")
+        return spent
+
+    def _judged(self) -> Verdict | None:
+        """What rank 0 makes of the newest epoch, after putting it and what was profiled on record."""
+        run, job = self.run, self.job
+        if not self._ledger.report(run):
+            return Verdict(Outcome.LOST, "another run took its place")
+        self._keep_profile()
+        if job.reaches(run.metrics[-1]):
+            return Verdict(Outcome.REACHED, f"the target {job.target:g} is reached after {_epochs(run.epochs)}")
+        if run.epochs >= job.max_epochs:
+            return Verdict(Outcome.MISSED, f"the target {job.target:g} is not reached after {_epochs(run.epochs)}")
+        why = self._ledger.stop(run)
+        return None if why is None else Verdict(Outcome.STOPPED, why)
+
+    def _keep_profile(self) -> None:
+        """Nothing; the profile is on record as soon as it is known, and again when an epoch shows its level."""
+        profiler = self._current()
+        progress = profiler.progress
+        if self._profile_is_final or not isinstance(progress, Holding) or not profiler.is_over:
+            return
+        trials = self._epoch_trials(progress, profiler)
+        self._profile_is_final = self._epoch is not None or profiler.by_epoch
+        if trials:
+            self._ledger.keep_profile(Profile(gpu=self.run.gpu, batch_size=self.run.batch_size, trials=trials))
+
+    def _epoch_trials(self, progress: Holding, profiler: Profiler) -> History[Setting]:
+        """What an epoch costs at each setting that was measured; nothing where that is on record already."""
+        if progress.trials:
+            steps = 1 if profiler.by_epoch else profiler.epoch_steps
+            epoch = None if profiler.by_epoch else self._epoch
+            return () if steps is None else epoch_trials(progress.trials, steps, held=progress.setting, epoch=epoch)
+        if self._epoch is None or level_apart(self._cached, progress.setting, self._epoch) <= LEVEL_APART:
+            return ()
+        return epoch_trials(self._cached, 1, held=progress.setting, epoch=self._epoch)
+
+    def _close(self, outcome: Outcome) -> None:
+        """Nothing; the run is over, and what it set is undone."""
+        self._run = replace(self.run, outcome=outcome)
+        if self._profiler is not None:
+            self._profiler.give_up()
+        if self._lease is not None:
+            self._lease.stop()
+        if self.ranks.rank == 0 and outcome is not Outcome.LOST:
+            self._ledger.end(self.run, outcome)
+
+    def _current(self) -> Profiler:
+        if self._profiler is None:
+            raise InputError("this run has not begun", hint="start it first")
+        return self._profiler
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what it was raised from, says that a batch does not fit the GPU."""
+    while error is not None:
+        if type(error).__name__ == "OutOfMemoryError" or "out of memory" in str(error).lower():
+            return True
+        error = error.__cause__
+    return False
+
+
+def _outcome(error: BaseException | None, run: JobRun) -> Outcome:
+    if is_out_of_memory(error):
+        return Outcome.OUT_OF_MEMORY
+    # A run without any epoch says nothing of its batch size.
+    return Outcome.CRASHED if error is not None or not run.epochs else Outcome.MISSED
+
+
+def _why(outcome: Outcome, error: BaseException | None) -> str:
+    if error is not None:
+        return f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"it ended as {outcome.value.replace('_', ' ')}"
+
+
+def _epochs(count: int) -> str:
+    return "1 epoch" if count == 1 else f"{count} epochs"
+
+
+def _check_shares(job: Job, ranks: Ranks) -> None:
+    uneven = [size for size in job.batch_sizes if size % ranks.size]
+    if uneven:
+        raise InputError(
+            f"{job.name}: batch sizes are over all {ranks.size} ranks, which cannot share {uneven[0]} evenly",
+            hint=f"give multiples of {ranks.size}",
+        )
+
+
+def _shared(run: JobRun | None, gpu: JobGpu, ranks: Ranks) -> JobRun:
+    """The run of rank 0, on every rank."""
+    mine = (
+        "" if run is None else json.dumps([run.id, run.order, run.recurrence, run.batch_size, run.exploring, run.why])
+    )
+    told = json.loads(ranks.broadcast(mine))
+    if run is not None:
+        return run
+    names = ("id", "order", "recurrence", "batch_size", "exploring", "why")
+    return JobRun(gpu=gpu, **dict(zip(names, told, strict=True)))
+
+
+def _shared_verdict(verdict: Verdict | None, ranks: Ranks) -> Verdict | None:
+    """The verdict of rank 0, on every rank."""
+    told = json.loads(ranks.broadcast(json.dumps(None if verdict is None else [verdict.outcome.value, verdict.why])))
+    return None if told is None else Verdict(Outcome(told[0]), told[1])

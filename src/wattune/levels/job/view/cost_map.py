@@ -1,0 +1,192 @@
+"""The batch size × setting map: what a run to the target is expected to cost in each cell, beside the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from wattune.core.errors import Infeasible
+from wattune.core.frontier import Frontier
+from wattune.core.job import JobChoice
+from wattune.core.measurement import Measurement
+from wattune.core.objective import Objective
+from wattune.core.setting import Setting
+from wattune.core.trial import Trial
+from wattune.render.quantity import percent, quantity
+from wattune.render.words import counted, duration
+
+DEFAULT, CHOSEN, BEST = "default", "chosen", "best"
+UNMEASURED = "not measured"
+TOO_SLOW = "breaks the limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapCell:
+    """One batch size at one setting."""
+
+    choice: JobChoice
+    cost: Measurement | None = None
+    """Expected to the target; None where that is unknown."""
+    ratio: float | None = None
+    """Its cost over that of the best cell; None where it is unknown or not allowed."""
+    runs: int = 0
+    """How many runs held this setting at this batch size."""
+    on_frontier: bool = False
+    names: tuple[str, ...] = ()
+    """Of default, chosen and best those that it is."""
+    remark: str | None = None
+    """Why it has no ratio."""
+
+    @property
+    def label(self) -> str:
+        """What is written in it."""
+        if self.ratio is None:
+            return "?" if self.cost is None else "limit"
+        if BEST in self.names:
+            return BEST
+        above = 100 * (self.ratio - 1)
+        if above >= 999.5:
+            return f"×{self.ratio:.0f}"
+        return f"+{above:.1f} %" if above < 9.95 else f"+{above:.0f} %"
+
+    @property
+    def tip(self) -> str:
+        """All about it, a line per fact."""
+        lines = [f"batch size {self.choice.batch_size}, {self.choice.setting}", *self.names]
+        if self.cost is not None:
+            lines.append(f"expected {duration(self.cost.time_s)}, {quantity(self.cost.energy_j, 'J')}")
+        if self.ratio is not None:
+            lines.append(f"{percent(100 * (self.ratio - 1))} cost against the best")
+        if self.on_frontier:
+            lines.append("on the time-energy frontier")
+        runs = f"{counted(self.runs, 'run')} here" if self.runs else "no run here yet"
+        return "\n".join([*lines, *filter(None, (self.remark,)), runs])
+
+
+@dataclass(frozen=True, slots=True)
+class MapRow:
+    """All settings at one batch size; `barred` says why the size is out, where it is."""
+
+    batch_size: int
+    cells: tuple[MapCell, ...]
+    barred: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostMap:
+    """The map: rows by batch size and columns by setting, both rising."""
+
+    gpu: str
+    simulated: bool
+    settings: tuple[Setting, ...]
+    rows: tuple[MapRow, ...]
+
+    @property
+    def cells(self) -> tuple[MapCell, ...]:
+        """All cells, row by row."""
+        return tuple(cell for row in self.rows for cell in row.cells)
+
+    def named(self, name: str) -> MapCell | None:
+        """The cell that is default, chosen or best."""
+        return next((cell for cell in self.cells if name in cell.names), None)
+
+    @property
+    def knob(self) -> str:
+        """What the columns turn."""
+        knobs = {name for setting in self.settings for name in setting.knobs}
+        words = {"power_limit": "power limit", "sm_clock": "core clock", "mem_clock": "memory clock"}
+        return words[knobs.pop()] if len(knobs) == 1 else "setting"
+
+
+def cost_map(
+    expected: Mapping[JobChoice, Measurement],
+    objective: Objective,
+    *,
+    gpu: str,
+    simulated: bool,
+    batch_sizes: Iterable[int],
+    tried: Mapping[JobChoice, int] | None = None,
+    barred: Mapping[int, str] | None = None,
+    default: JobChoice | None = None,
+    chosen: JobChoice | None = None,
+    reference: Measurement | None = None,
+) -> CostMap:
+    """The map of these expected costs; `barred` sizes are out whatever they cost, `reference` is the default's run."""
+    tried, barred = tried or {}, barred or {}
+    open_to = {choice: cost for choice, cost in expected.items() if choice.batch_size not in barred}
+    values = {choice: objective.value(cost) for choice, cost in open_to.items() if _allowed(cost, objective, reference)}
+    marked = {DEFAULT: default, CHOSEN: chosen, BEST: min(values, key=lambda choice: values[choice], default=None)}
+    kept = {trial.choice for trial in Frontier.of(Trial(choice, open_to[choice]) for choice in values)}
+    best = min(values.values(), default=None)
+    settings = _settings(expected, tried, filter(None, (default, chosen)))
+    cells = {
+        size: tuple(
+            MapCell(
+                choice=choice,
+                cost=expected.get(choice),
+                ratio=_ratio(values.get(choice), best),
+                runs=tried.get(choice, 0),
+                on_frontier=choice in kept,
+                names=tuple(name for name, owner in marked.items() if owner == choice),
+                remark=barred.get(size) or _remark(choice, expected, values),
+            )
+            for choice in (JobChoice(size, setting) for setting in settings)
+        )
+        for size in sorted(set(batch_sizes))
+    }
+    rows = tuple(MapRow(size, own, barred.get(size)) for size, own in cells.items())
+    return CostMap(gpu=gpu, simulated=simulated, settings=settings, rows=rows)
+
+
+def _settings(
+    expected: Iterable[JobChoice], tried: Iterable[JobChoice], others: Iterable[JobChoice]
+) -> tuple[Setting, ...]:
+    return tuple(sorted({choice.setting for choices in (expected, tried, others) for choice in choices}))
+
+
+def _allowed(cost: Measurement, objective: Objective, reference: Measurement | None) -> bool:
+    try:
+        objective.choose((Trial(None, cost),), reference=reference)
+    except Infeasible:
+        return False
+    return True
+
+
+def _ratio(value: float | None, best: float | None) -> float | None:
+    if value is None or best is None:
+        return None
+    return value / best if best > 0 else 1.0
+
+
+def _remark(
+    choice: JobChoice, expected: Mapping[JobChoice, Measurement], values: Mapping[JobChoice, float]
+) -> str | None:
+    if choice not in expected:
+        return UNMEASURED
+    return None if choice in values else TOO_SLOW
+
+
+def short(setting: Setting) -> str:
+    """A setting as a column's head: 225 W, 1410 MHz, or driver."""
+    parts = []
+    if setting.sm_mhz is not None:
+        parts.append(f"{setting.sm_mhz} MHz")
+    if setting.mem_mhz is not None:
+        parts.append(f"mem {setting.mem_mhz}")
+    if setting.power_limit_w is not None:
+        parts.append(f"{setting.power_limit_w:g} W")
+    return " ".join(parts) or "driver"
+
+
+def thinned(view: CostMap, most: int) -> CostMap:
+    """The map with at most so many columns: those with a name first, then those that were tried, then others evenly."""
+    columns = len(view.settings)
+    if columns <= most:
+        return view
+    named = {cell.choice.setting for cell in view.cells if cell.names}
+    tried = {cell.choice.setting for cell in view.cells if cell.runs}
+    worth = [view.settings.index(setting) for group in (named, tried) for setting in sorted(group)]
+    evenly = (round(part * (columns - 1) / max(most - 1, 1)) for part in range(most))
+    kept = sorted(list(dict.fromkeys((*worth, *evenly)))[:most])
+    rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in view.rows)
+    return replace(view, settings=tuple(view.settings[place] for place in kept), rows=rows)

@@ -1,0 +1,139 @@
+"""What each recurrence of a live job has cost, and which batch size it had, beside what the default would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from wattune.core.job import JobRun, Outcome
+from wattune.core.measurement import Measurement
+from wattune.levels.job.view.axes import count_axis, size_axis, value_axis
+from wattune.levels.job.view.model_chart import run_tip
+from wattune.levels.job.view.view_model import JobView
+from wattune.render.chart import Chart, Mark, Point, Rule, Series, Shape, Tone
+from wattune.render.quantity import percent, quantity, unit_for
+from wattune.render.words import ENDS, amount, counted, counted_in, duration, part
+
+_SHAPES = (Shape.CIRCLE, Shape.SQUARE, Shape.DIAMOND, Shape.TRIANGLE)
+_FAILED = "target not reached"
+_INCLUDED = "failed runs and profiling included"
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """One wish to have the model trained: its runs, and what they cost together."""
+
+    number: int
+    runs: tuple[JobRun, ...]
+    cost: Measurement
+    value: float
+    """The cost as the job's objective counts it."""
+
+    @property
+    def batch_size(self) -> int:
+        """That of its last run."""
+        return self.runs[-1].batch_size
+
+    @property
+    def reached(self) -> bool:
+        """Whether the model was trained to its target."""
+        return any(run.outcome is Outcome.REACHED for run in self.runs)
+
+
+def recurrences(view: JobView) -> tuple[Recurrence, ...]:
+    """The recurrences on this part that are over and cost something, oldest first."""
+    objective = view.job.objective_on(view.gpu.max_power_w)
+    found = []
+    ordered = sorted(view.here, key=lambda run: (run.recurrence, run.order))
+    for number, own in groupby(ordered, key=lambda run: run.recurrence):
+        runs = tuple(own)
+        costs = [run.cost for run in runs if run.cost is not None]
+        if costs and all(run.outcome is not Outcome.RUNNING for run in runs):
+            whole = Measurement(sum(cost.time_s for cost in costs), sum(cost.energy_j for cost in costs))
+            found.append(Recurrence(number, runs, whole, objective.value(whole)))
+    return tuple(found)
+
+
+def history_chart(view: JobView) -> Chart:
+    """The cost of each recurrence by the batch size it ended with, and the default's cost as a line."""
+    done = recurrences(view)
+    what, base = counted_in(view.job.objective)
+    default = _default_value(view)
+    values = [own.value for own in done] + ([] if default is None else [default])
+    unit = unit_for(values, base)
+    other = len(view.memory.runs) - len(view.here)
+    elsewhere = f"; {counted(other, 'run')} on other parts not shown" if other else ""
+    series = _by_size(view, done, unit.factor, default)
+    return Chart(
+        title=f"{what[0].upper()}{what[1:]} of each recurrence: {view.job.name}",
+        subtitle=f"{part(view.gpu)}; {_INCLUDED if done else 'no recurrence is over yet'}{elsewhere}{_alone(series)}",
+        x=count_axis("recurrence", max((own.number + 1 for own in done), default=1)),
+        y=value_axis(what, unit.symbol or None, [value * unit.factor for value in values]),
+        series=series,
+        rules=() if default is None else (Rule(default * unit.factor, f"default {amount(default, base)}"),),
+    )
+
+
+def sizes_chart(view: JobView) -> Chart:
+    """The batch size of every run on this part, in the order of submission, by how it ended."""
+    shapes = {
+        Outcome.REACHED: (Shape.CIRCLE, Tone.GREEN),
+        Outcome.MISSED: (Shape.CROSS, Tone.ORANGE),
+        Outcome.STOPPED: (Shape.TRIANGLE, Tone.PURPLE),
+        Outcome.OUT_OF_MEMORY: (Shape.SQUARE, Tone.GOLD),
+        Outcome.CRASHED: (Shape.CROSS, Tone.GREY),
+        Outcome.LOST: (Shape.TRIANGLE, Tone.GREY),
+        Outcome.RUNNING: (Shape.DIAMOND, Tone.SKY),
+    }
+    series = []
+    for outcome, (shape, tone) in shapes.items():
+        points = tuple(
+            Point(float(run.order + 1), float(run.batch_size), run_tip(run))
+            for run in view.here
+            if run.outcome is outcome
+        )
+        if points:
+            series.append(Series(name=ENDS[outcome], points=points, mark=Mark.POINTS, tone=tone, shape=shape))
+    return Chart(
+        title=f"Batch size of each run: {view.job.name}",
+        subtitle=part(view.gpu) + _alone(series),
+        x=count_axis("run", max((run.order + 1 for run in view.here), default=1)),
+        y=size_axis(view.batch_sizes, "batch size"),
+        series=tuple(series),
+    )
+
+
+def _alone(series: Sequence[Series]) -> str:
+    """What a single series shows, since it has no legend."""
+    return f"; all {series[0].name}" if len(series) == 1 else ""
+
+
+def _default_value(view: JobView) -> float | None:
+    if view.default_run is None:
+        return None
+    return view.job.objective_on(view.gpu.max_power_w).value(view.default_run)
+
+
+def _by_size(view: JobView, done: tuple[Recurrence, ...], factor: float, default: float | None) -> tuple[Series, ...]:
+    """A series per batch size, each with a shape and a tone of its own; what failed has a cross."""
+    series = []
+    for place, size in enumerate(view.batch_sizes):
+        own = tuple(each for each in done if each.reached and each.batch_size == size)
+        if own:
+            shape, tone = _SHAPES[place % len(_SHAPES)], tuple(Tone)[place % len(Tone)]
+            points = tuple(_point(view, each, factor, default) for each in own)
+            series.append(Series(name=f"size {size}", points=points, mark=Mark.POINTS, tone=tone, shape=shape))
+    failed = tuple(_point(view, each, factor, default) for each in done if not each.reached)
+    if failed:
+        series.append(Series(name=_FAILED, points=failed, mark=Mark.POINTS, tone=Tone.GREY, shape=Shape.CROSS))
+    return tuple(series)
+
+
+def _point(view: JobView, own: Recurrence, factor: float, default: float | None) -> Point:
+    base = counted_in(view.job.objective)[1]
+    against = "" if not default else f", {percent(100 * (own.value / default - 1))} against the default"
+    lines = [f"recurrence {own.number + 1}: {amount(own.value, base)}{against}"]
+    lines.append(f"{duration(own.cost.time_s)}, {quantity(own.cost.energy_j, 'J')}")
+    lines += [f"{run.batch_size}: {counted(run.epochs, 'epoch')}, {ENDS[run.outcome]}" for run in own.runs]
+    return Point(own.number + 1, own.value * factor, "\n".join(lines))

@@ -1,0 +1,156 @@
+"""A recurring job as people look at it on one part: what is known of each batch size, and the map that follows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wattune.core.errors import Infeasible
+from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Profile
+from wattune.core.measurement import Measurement
+from wattune.core.setting import Setting
+from wattune.levels.job.view.cost_map import CostMap, cost_map
+from wattune.render.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsBand:
+    """How many epochs a batch size is expected to need, and between what it will probably lie."""
+
+    batch_size: int
+    epochs: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.epochs <= self.high < float("inf"):
+            raise ValueError(f"{self.batch_size}: {self.epochs} epochs, from {self.low} to {self.high}, cannot be")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job on one part: its runs, what its epochs are expected to be, and what is chosen next."""
+
+    job: Job
+    memory: JobMemory
+    gpu: JobGpu
+    law: tuple[EpochsBand, ...] = ()
+    """Of every batch size that something is known of; without one, what runs have shown."""
+    next_size: int | None = None
+    """The batch size that the next run would get; None where nobody was asked."""
+    default_run: Measurement | None = None
+    """What a run of the owner's default would cost; None where that is not known yet."""
+
+    @property
+    def epochs(self) -> tuple[EpochsBand, ...]:
+        """What is expected of each batch size, ascending."""
+        known = self.law or seen_epochs(self.memory.runs)
+        return tuple(sorted(known, key=lambda band: band.batch_size))
+
+    @property
+    def most_epochs(self) -> float:
+        """How many epochs pictures reach to: a law may foresee any number, but none is ever run beyond the limit."""
+        return 1.25 * max((self.job.max_epochs, *(run.epochs for run in self.memory.runs)))
+
+    @property
+    def here(self) -> tuple[JobRun, ...]:
+        """The runs on this part."""
+        return tuple(run for run in self.memory.runs if run.gpu.key == self.gpu.key)
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The sizes of today, and those that were tried before."""
+        return tuple(sorted({*self.job.batch_sizes, *(run.batch_size for run in self.here)}))
+
+
+def seen_epochs(runs: Iterable[JobRun]) -> tuple[EpochsBand, ...]:
+    """What the runs that reached the target have needed: their mean, least and most."""
+    seen: dict[int, list[int]] = {}
+    for run in runs:
+        if run.outcome is Outcome.REACHED and run.epochs:
+            seen.setdefault(run.batch_size, []).append(run.epochs)
+    return tuple(
+        EpochsBand(size, sum(epochs) / len(epochs), min(epochs), max(epochs)) for size, epochs in sorted(seen.items())
+    )
+
+
+def job_map(view: JobView) -> CostMap:
+    """The map of a job: epochs as expected, times what profiles say of an epoch."""
+    bands = {band.batch_size: band for band in view.epochs}
+    expected = {
+        JobChoice(profile.batch_size, trial.choice): _times(trial.cost, bands[profile.batch_size].epochs)
+        for profile in view.memory.profiles
+        if profile.gpu.key == view.gpu.key and profile.batch_size in bands
+        for trial in profile.trials
+    }
+    held = Counter(JobChoice(run.batch_size, run.setting) for run in view.here if run.setting is not None)
+    return cost_map(
+        expected,
+        view.job.objective_on(view.gpu.max_power_w),
+        gpu=view.gpu.name,
+        simulated=view.gpu.simulated,
+        batch_sizes=view.batch_sizes,
+        tried=held,
+        barred=barred_sizes(view),
+        default=_default_choice(view),
+        chosen=_chosen(view),
+        reference=view.default_run,
+    )
+
+
+def barred_sizes(view: JobView) -> Mapping[int, str]:
+    """The sizes that are out, and why: no memory on this part, every run missed the target, or surely would."""
+    full = _out_of_memory(view.here)
+    barred = {size: "out of memory" for size in view.batch_sizes if full is not None and size >= full}
+    for size in view.batch_sizes:
+        outcomes = [run.outcome for run in view.memory.runs if run.batch_size == size]
+        missed = outcomes.count(Outcome.MISSED)
+        if missed and Outcome.REACHED not in outcomes:
+            barred.setdefault(size, f"missed the target in {counted(missed, 'run')}")
+    reached = {run.batch_size for run in view.memory.runs if run.outcome is Outcome.REACHED}
+    for band in view.epochs:
+        if band.low > view.job.max_epochs and band.batch_size not in reached:
+            barred.setdefault(band.batch_size, f"thought to need more than {view.job.max_epochs} epochs")
+    return barred
+
+
+def _out_of_memory(runs: Sequence[JobRun]) -> int | None:
+    """The least size that did not fit, unless a later run of that size or a larger one went on to report an epoch."""
+    least: int | None = None
+    for run in runs:
+        if run.outcome is Outcome.OUT_OF_MEMORY:
+            least = run.batch_size if least is None else min(least, run.batch_size)
+        elif least is not None and run.epochs and run.batch_size >= least:
+            least = None
+    return least
+
+
+def _default_choice(view: JobView) -> JobChoice | None:
+    """The owner's default: its batch size at the highest setting that was measured, where every search begins."""
+    profile = view.memory.profile(view.gpu, view.job.default_batch_size)
+    if profile is None or not profile.trials:
+        return None
+    return JobChoice(profile.batch_size, max(trial.choice for trial in profile.trials))
+
+
+def _chosen(view: JobView) -> JobChoice | None:
+    if view.next_size is None:
+        return None
+    setting = best_setting(view, view.memory.profile(view.gpu, view.next_size))
+    return None if setting is None else JobChoice(view.next_size, setting)
+
+
+def best_setting(view: JobView, profile: Profile | None) -> Setting | None:
+    """The setting that the job's objective likes best for an epoch; None without a profile, or where none qualifies."""
+    if profile is None or not profile.trials:
+        return None
+    reference = max(profile.trials, key=lambda trial: trial.choice).cost
+    try:
+        return profile.best(view.job.objective_on(view.gpu.max_power_w), reference=reference).choice
+    except Infeasible:
+        return None
+
+
+def _times(cost: Measurement, epochs: float) -> Measurement:
+    return Measurement(cost.time_s * epochs, cost.energy_j * epochs)

@@ -1,0 +1,189 @@
+"""Planning a pipeline while it trains: profile, plan, hold, and answer stragglers, one iteration after another.
+
+Every rank reads its own iteration, all ranks exchange the readings, and each takes the same pure step from the same
+readings; so all agree and nobody serves. What a rank then sets follows from the progress alone.
+
+    progress = policy.start()
+    for each iteration:  run policy.steps(progress, …), exchange readings, progress = policy.step(progress, readings)
+
+Notation: a rank's slowdown is how long its instructions really took over how long they were planned to take. The best
+time of a pipeline is what it takes with its slowdowns and everything at its fastest; the deadline is the longest of all
+best times and of the time that the owner allows. Being done before the deadline gains nothing (Perseus's T_opt,
+SOSP'24), so every pipeline plays what spends least within it. Slowdowns are medians of three: what is believed and the
+last two iterations; so one odd iteration moves nothing and the second moves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
+
+from wattune.control.sweep import evenly
+from wattune.core.errors import InputError, PlanError
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.measurement import Measurement
+from wattune.core.plan import Step
+from wattune.core.setting import Setting
+from wattune.core.trial import Trial
+from wattune.core.workgraph import WorkGraph
+from wattune.levels.kernel.curves import fit_curves
+from wattune.levels.kernel.live_straggler import answered, best_time_s
+from wattune.levels.kernel.planner import PipelinePlan, plan_pipeline
+from wattune.levels.kernel.progress import Holding, Profiling, Progress, Readings
+from wattune.levels.kernel.shape import places_by_rank
+from wattune.levels.kernel.stage_profile import StageChoice
+from wattune.levels.kernel.switches import without_short_switches
+
+LOWEST_SHARE = 0.6
+"""Of the highest clock: about where published searches end, 900 of 1410 MHz on an A100 (Kareus, OSDI'26)."""
+
+STRAGGLING = 0.05
+"""Share by which a slowdown must change to be believed: the least for which Perseus reports savings."""
+
+
+def profiling_settings(spec: GpuSpec, points: int) -> tuple[Setting, ...]:
+    """A few clocks to profile at, highest first."""
+    if points < 2:
+        raise InputError(f"a curve needs two clocks or more, not {points}", hint="4 or 5 are a good number")
+    clocks_mhz = [mhz for mhz in spec.sm_clocks_mhz if mhz >= LOWEST_SHARE * spec.sm_clocks_mhz[-1]]
+    if len(clocks_mhz) < 2:
+        raise PlanError(f"{spec.label} has too few core clocks to plan with", hint="see `wattune devices`")
+    return tuple(Setting(mhz) for mhz in reversed(evenly(clocks_mhz, points)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlinePlanning:
+    """How a pipeline is profiled, planned and held. All GPUs of a pipeline are of one kind."""
+
+    graph: WorkGraph
+    spec: GpuSpec
+    settings: tuple[Setting, ...]
+    """To profile at; see `profiling_settings`."""
+    slowdown: float
+    """Share by which an iteration may be slower than the fastest plan; 0 keeps the speed."""
+    pipelines: int = 1
+    straggling: float = STRAGGLING
+    by_rank: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    """For each rank the places of its operations in the graph."""
+
+    def __post_init__(self) -> None:
+        if not self.slowdown >= 0:
+            raise InputError(f"a slowdown is not negative, not {self.slowdown}", hint="0.05 allows 5 % more time")
+        object.__setattr__(self, "by_rank", places_by_rank(self.graph))
+
+    def start(self) -> Profiling:
+        """Nothing is known yet."""
+        return Profiling()
+
+    def step(self, progress: Progress, readings: Readings) -> Progress:
+        """What is known after one more iteration, given what every rank of every pipeline saw of it."""
+        match progress:
+            case Profiling():
+                return self._profiled(progress, readings)
+            case Holding():
+                return self._held(progress, readings)
+
+    def steps(self, progress: Progress, *, pipeline: int, rank: int) -> tuple[Step, ...]:
+        """What a rank is to do in the next iteration."""
+        places = self.by_rank[rank]
+        match progress:
+            case Profiling():
+                setting = self.settings[progress.place]
+                return tuple(Step(self.graph.operations[place].name, setting) for place in places)
+            case Holding():
+                choices = progress.held[pipeline].choices
+                return tuple(Step(self.graph.operations[place].name, choices[place].setting) for place in places)
+
+    def expected(self, progress: Holding, pipeline: int) -> Measurement:
+        """What an iteration of a pipeline should take and spend now, its stragglers included."""
+        plan, slowdowns = progress.held[pipeline], progress.slowdowns[pipeline]
+        factors = [slowdowns[operation.rank] for operation in self.graph.operations]
+        durations_s = tuple(factor * time_s for factor, time_s in zip(factors, plan.durations_s, strict=True))
+        time_s = self.graph.makespan_s(durations_s)
+        waited_s = len(self.by_rank) * time_s - sum(durations_s)
+        spent_j = sum(factor * energy_j for factor, energy_j in zip(factors, plan.energies_j, strict=True))
+        return Measurement(time_s, spent_j + waited_s * progress.waiting_w)
+
+    # profile and plan
+
+    def _profiled(self, progress: Profiling, readings: Readings) -> Progress:
+        found = tuple(item for reading in readings for item in reading.trials)
+        if {operation.kind for operation in self.graph.operations} - {kind for kind, _ in found}:
+            return progress
+        waiting_w = tuple(reading.waiting_w for reading in readings if reading.waiting_w is not None)
+        after = Profiling(progress.place + 1, progress.trials + found, progress.waiting_w + waiting_w)
+        return after if after.place < len(self.settings) else self._planned(after)
+
+    def _planned(self, progress: Profiling) -> Holding:
+        """The frontier of the curves that fit the trials, and the owner's point of it for every pipeline."""
+        kinds = dict.fromkeys(kind for kind, _ in progress.trials)
+        measured = {kind: self._means(progress, kind) for kind in kinds}
+        curves = fit_curves(measured, highest_mhz=self.spec.sm_clocks_mhz[-1])
+        clocks_mhz = [setting.sm_mhz for setting in self.settings if setting.sm_mhz is not None]
+        between = [mhz for mhz in self.spec.sm_clocks_mhz if min(clocks_mhz) <= mhz <= max(clocks_mhz)]
+        profile = {kind: curve.options(between) for kind, curve in curves.items()}
+        # Where nobody ever waited, what is drawn whatever the clock is the nearest thing to it.
+        waiting_w = fmean(progress.waiting_w or [curve.static_w for curve in curves.values()])
+        found = plan_pipeline(self.graph, profile, blocking_power_w=waiting_w)
+        even = tuple((1.0,) * len(self.by_rank) for _ in range(self.pipelines))
+        return self._decided(Holding(found, profile, waiting_w, (), even, even))
+
+    def _means(self, progress: Profiling, kind: str) -> tuple[Trial[Setting], ...]:
+        """One trial per setting: the mean over the pipelines."""
+        by_setting: dict[Setting, list[Measurement]] = {}
+        for found, trial in progress.trials:
+            if found == kind:
+                by_setting.setdefault(trial.choice, []).append(trial.cost)
+        return tuple(
+            Trial(setting, Measurement(fmean(cost.time_s for cost in costs), fmean(cost.energy_j for cost in costs)))
+            for setting, costs in by_setting.items()
+        )
+
+    # hold, and answer stragglers
+
+    def _held(self, progress: Holding, readings: Readings) -> Holding:
+        now = self._slowdowns(progress, readings)
+        believed = tuple(
+            tuple(self._believed(*three) for three in zip(*of_pipeline, strict=True))
+            for of_pipeline in zip(progress.slowdowns, progress.last, now, strict=True)
+        )
+        after = replace(progress, slowdowns=believed, last=now)
+        return after if believed == progress.slowdowns else self._decided(after)
+
+    def _slowdowns(self, progress: Holding, readings: Readings) -> tuple[tuple[float, ...], ...]:
+        found = [list(of_pipeline) for of_pipeline in progress.last]
+        for reading in readings:
+            plan = progress.held[reading.pipeline]
+            planned_s = sum(plan.durations_s[place] for place in self.by_rank[reading.rank])
+            found[reading.pipeline][reading.rank] = reading.busy_s / planned_s
+        return tuple(tuple(of_pipeline) for of_pipeline in found)
+
+    def _decided(self, progress: Holding) -> Holding:
+        """What every pipeline plays with what is believed now."""
+        best_s = [best_time_s(self.graph, progress.profile, of_ranks) for of_ranks in progress.slowdowns]
+        deadline_s = max(*best_s, progress.plans.fastest.cost.time_s * (1 + self.slowdown))
+        return replace(
+            progress, held=tuple(self._answered(progress, of_ranks, deadline_s) for of_ranks in progress.slowdowns)
+        )
+
+    def _answered(
+        self, progress: Holding, slowdowns: tuple[float, ...], deadline_s: float
+    ) -> PipelinePlan[StageChoice]:
+        plan = answered(
+            self.graph,
+            progress.plans,
+            progress.profile,
+            slowdowns=slowdowns,
+            deadline_s=deadline_s,
+            blocking_power_w=progress.waiting_w,
+        )
+        return without_short_switches(
+            self.graph, plan, progress.profile, spec=self.spec, blocking_power_w=progress.waiting_w
+        ).choice
+
+    def _believed(self, believed: float, last: float, now: float) -> float:
+        """The slowdown to believe after two iterations."""
+        middle = median((believed, last, now))
+        if abs(middle - 1.0) <= self.straggling:
+            return 1.0
+        return believed if abs(middle - believed) <= self.straggling * believed else middle

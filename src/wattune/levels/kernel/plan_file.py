@@ -1,0 +1,234 @@
+"""The plan file: a whole frontier of pipeline plans as one versioned JSON document, checked when it is read.
+
+Each rank's instructions are listed once; the options that any plan uses are listed once per kind of instruction, with
+the time and energy that the profile gave them; a plan is then, rank by rank, one option number per instruction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from wattune.core.errors import PlanError
+from wattune.core.frontier import Frontier
+from wattune.core.measurement import Measurement
+from wattune.core.setting import Setting
+from wattune.core.trial import Trial
+from wattune.core.workgraph import WorkGraph
+from wattune.levels.kernel.plan_fields import Field, document_of
+from wattune.levels.kernel.planned import PlannedPipeline, Source, StagePlan, TimedPlan, timed
+from wattune.levels.kernel.planner import PipelinePlan
+from wattune.levels.kernel.shape import PipelineShape, places_by_rank
+from wattune.levels.kernel.stage_profile import StageChoice
+
+FORMAT = "wattune pipeline plan"
+VERSION = 1
+CLOSE = 1e-6
+"""Share by which a planned time or energy may differ from what the options of the same file add up to."""
+
+ORIGINS = {
+    "options": "the profile",
+    "time_s": "the options, each instruction started as soon as the schedule lets it",
+    "energy_j": "the options, and blocking_power_w while a rank waits",
+    "bound_j": "the linear relaxation: no plan of this time spends less",
+    "blocking_power_w": "given by whoever made the plan",
+    "default": "every instruction at the highest setting of the profile",
+}
+
+_Kinds = dict[str, dict[StageChoice, Trial[StageChoice]]]
+
+
+def plan_document(planned: PlannedPipeline) -> dict[str, Any]:
+    """The frontier as a JSON document."""
+    graph, places = planned.graph, places_by_rank(planned.graph)
+    kinds = _used(planned)
+    numbers = {(kind, choice): number for kind, own in kinds.items() for number, choice in enumerate(own)}
+
+    def plan(choices: tuple[StageChoice, ...], cost: Measurement) -> dict[str, Any]:
+        ranks = [[numbers[graph.operations[place].kind, choices[place]] for place in rank] for rank in places]
+        return {"time_s": cost.time_s, "energy_j": cost.energy_j, "ranks": ranks}
+
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "simulated": planned.source.simulated,
+        "made_by": planned.made_by,
+        "pipeline": {
+            "schedule": planned.shape.schedule,
+            "stages": planned.shape.stages,
+            "ranks": planned.shape.ranks,
+            "microbatches": planned.shape.microbatches,
+            "chunks": planned.shape.chunks,
+            "extras": list(planned.shape.extras),
+        },
+        "blocking_power_w": planned.blocking_power_w,
+        "profile": {"file": planned.source.file, "sha256": planned.source.sha256},
+        "origins": ORIGINS,
+        "instructions": [[graph.operations[place].name for place in rank] for rank in places],
+        "options": {kind: [_option(trial) for trial in own.values()] for kind, own in kinds.items()},
+        "chosen": planned.chosen,
+        "default": plan(planned.default.choice.choices, planned.default.cost),
+        "frontier": [
+            {**plan(trial.choice.choices, trial.cost), "bound_j": trial.choice.bound_j} for trial in planned.frontier
+        ],
+    }
+
+
+def plan_text(planned: PlannedPipeline) -> str:
+    """The plan file: one line per plan and per rank's instructions, so that two files can be compared by eye."""
+    document = plan_document(planned)
+    lines = []
+    for key, value in document.items():
+        if key in ("instructions", "frontier"):
+            inner = ",\n    ".join(json.dumps(part, allow_nan=False) for part in value)
+            lines.append(f'  "{key}": [\n    {inner}\n  ]')
+        elif key == "options":
+            inner = ",\n    ".join(f"{json.dumps(kind)}: {json.dumps(own)}" for kind, own in value.items())
+            lines.append(f'  "{key}": {{\n    {inner}\n  }}')
+        else:
+            lines.append(f'  "{key}": {json.dumps(value, allow_nan=False)}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _used(planned: PlannedPipeline) -> _Kinds:
+    """For each kind the options that the default or any plan uses, highest setting first."""
+    plans: Iterable[TimedPlan | StagePlan] = (
+        planned.default.choice,
+        *(trial.choice for trial in planned.frontier),
+    )
+    found: _Kinds = {}
+    for plan in plans:
+        parts = zip(planned.graph.operations, plan.choices, plan.durations_s, plan.energies_j, strict=True)
+        for operation, choice, time_s, energy_j in parts:
+            own = found.setdefault(operation.kind, {})
+            if choice not in own:
+                own[choice] = Trial(choice, Measurement(time_s, energy_j))
+    return {kind: {choice: own[choice] for choice in sorted(own, reverse=True)} for kind, own in sorted(found.items())}
+
+
+def _option(trial: Trial[StageChoice]) -> dict[str, Any]:
+    setting = trial.choice.setting
+    return {
+        "sm_mhz": setting.sm_mhz,
+        "mem_mhz": setting.mem_mhz,
+        "power_limit_w": setting.power_limit_w,
+        "knobs": dict(trial.choice.knobs),
+        "time_s": trial.cost.time_s,
+        "energy_j": trial.cost.energy_j,
+    }
+
+
+def parse_plan(text: str, *, file: str) -> PlannedPipeline:
+    """The frontier that a plan file holds; an error names the part that is wrong."""
+    document = document_of(text, file=file)
+    if document.get("format").value != FORMAT:
+        raise PlanError(f"{file} is not a pipeline plan", hint="make one with `wattune pipeline plan --out FILE`")
+    if document.get("version").value != VERSION:
+        raise PlanError(
+            f"{file} is a plan of version {document.get('version').value}, not {VERSION}",
+            hint="make it anew with this version of wattune",
+        )
+    shape = _shape(document.get("pipeline"))
+    graph = shape.graph
+    _check_instructions(document.get("instructions"), graph)
+    blocking_power_w = document.get("blocking_power_w").number(least=0.0)
+    kinds = {
+        name: tuple(_trial(part) for part in own.items()) for name, own in document.get("options").fields().items()
+    }
+    default = _timed(document.get("default"), graph, kinds, blocking_power_w=blocking_power_w)
+    plans = [_plan(part, graph, kinds, blocking_power_w=blocking_power_w) for part in document.get("frontier").items()]
+    try:
+        frontier = Frontier(tuple(plans))
+    except ValueError as error:
+        raise PlanError(
+            f"{file}, frontier: {error}", hint="its plans go from fast and dear to slow and cheap"
+        ) from None
+    if not plans:
+        raise PlanError(f"{file}, frontier: there is no plan", hint="make one with `wattune pipeline plan`")
+    chosen = document.get("chosen")
+    if isinstance(chosen.value, bool) or chosen.value not in range(len(plans)):
+        raise chosen.wrong(f"{chosen.value!r} is no plan of the frontier")
+    profile = document.get("profile")
+    source = Source(profile.get("file").text(), profile.get("sha256").text(), document.get("simulated").truth())
+    return PlannedPipeline(
+        shape, graph, blocking_power_w, source, default, frontier, document.get("made_by").text(), int(chosen.value)
+    )
+
+
+def _shape(part: Field) -> PipelineShape:
+    shape = PipelineShape(
+        part.get("schedule").text(),
+        part.get("stages").whole(most=100_000),
+        part.get("microbatches").whole(most=100_000),
+        part.get("chunks").whole(most=1_000),
+        tuple(extra.text() for extra in part.get("extras").items()),
+    )
+    if shape.stages * shape.microbatches > 10_000_000:
+        raise part.wrong("a pipeline of more than 10 million forwards")
+    if part.get("ranks").whole(most=100_000) != shape.ranks:
+        raise part.get("ranks").wrong(f"is not {shape.ranks}, which follows from stages and chunks")
+    return shape
+
+
+def _check_instructions(part: Field, graph: WorkGraph) -> None:
+    """Nothing, where the file lists what its schedule runs."""
+    places, ranks = places_by_rank(graph), part.items()
+    if len(ranks) != len(places):
+        raise part.wrong(f"{len(ranks)} ranks where the schedule has {len(places)}")
+    for rank, own in zip(ranks, places, strict=True):
+        names, expected = rank.items(), [graph.operations[place].name for place in own]
+        if len(names) != len(expected):
+            raise rank.wrong(f"{len(names)} instructions where the schedule has {len(expected)}")
+        for name, right in zip(names, expected, strict=True):
+            if name.value != right:
+                raise name.wrong(f"is {name.value!r} where the schedule has {right!r}")
+
+
+def _trial(part: Field) -> Trial[StageChoice]:
+    setting = Setting(
+        part.get("sm_mhz").whole_or_none(),
+        part.get("mem_mhz").whole_or_none(),
+        part.get("power_limit_w").number_or_none(),
+    )
+    knobs = tuple((name, value.text()) for name, value in part.get("knobs").fields().items())
+    return Trial(StageChoice(setting, knobs), Measurement(part.get("time_s").number(), part.get("energy_j").number()))
+
+
+_Options = dict[str, tuple[Trial[StageChoice], ...]]
+
+
+def _timed(part: Field, graph: WorkGraph, kinds: _Options, *, blocking_power_w: float) -> Trial[TimedPlan]:
+    """One plan of the file, timed anew from the options of the file, which must agree with what it promises."""
+    chosen = _chosen(part.get("ranks"), graph, kinds)
+    found = timed(graph, chosen, blocking_power_w=blocking_power_w)
+    for name, real in (("time_s", found.cost.time_s), ("energy_j", found.cost.energy_j)):
+        promised = part.get(name).number()
+        if abs(promised - real) > CLOSE * real:
+            raise part.get(name).wrong(f"is {promised:g} where the options add up to {real:g}")
+    return Trial(found.choice, Measurement(part.get("time_s").number(), part.get("energy_j").number()))
+
+
+def _plan(part: Field, graph: WorkGraph, kinds: _Options, *, blocking_power_w: float) -> Trial[StagePlan]:
+    found = _timed(part, graph, kinds, blocking_power_w=blocking_power_w)
+    plan: StagePlan = PipelinePlan(
+        found.choice.choices, found.choice.durations_s, found.choice.energies_j, part.get("bound_j").number(least=0.0)
+    )
+    return Trial(plan, found.cost)
+
+
+def _chosen(part: Field, graph: WorkGraph, kinds: _Options) -> list[Trial[StageChoice]]:
+    found: dict[int, Trial[StageChoice]] = {}
+    places, ranks = places_by_rank(graph), part.items()
+    if len(ranks) != len(places):
+        raise part.wrong(f"{len(ranks)} ranks where the pipeline has {len(places)}")
+    for rank, own in zip(ranks, places, strict=True):
+        numbers = rank.items()
+        if len(numbers) != len(own):
+            raise rank.wrong(f"{len(numbers)} choices for {len(own)} instructions")
+        for number, place in zip(numbers, own, strict=True):
+            options = kinds.get(graph.operations[place].kind, ())
+            if isinstance(number.value, bool) or number.value not in range(len(options)):
+                raise number.wrong(f"{number.value!r} is no option of {graph.operations[place].kind}")
+            found[place] = options[int(number.value)]
+    return [found[place] for place in range(len(graph.operations))]

@@ -1,0 +1,152 @@
+"""The time-energy frontier of one training iteration over a pipeline.
+
+Notation: T iteration time, N ranks, P blocking power of a GPU that waits. A plan spends Σ e_i + P·Σ_ranks(T − busy)
+= Σ ê_i + N·P·T with ê of `options`. The relaxed frontier is convex in T, so the value at one time and its slope there
+bound every plan of another time from below; each plan carries that bound. Beyond T* = the time of least energy every
+plan is beaten, and a straggler that takes T' is answered by the best plan within min(T', T*) (Perseus, SOSP'24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic
+
+import numpy as np
+
+from wattune.core.errors import PlanError
+from wattune.core.frontier import Frontier
+from wattune.core.measurement import Measurement
+from wattune.core.trial import C, Trial
+from wattune.core.workgraph import WorkGraph
+from wattune.levels.kernel.aggregation import Aggregation
+from wattune.levels.kernel.options import Options
+from wattune.levels.kernel.relaxation import Relaxation, Relaxed
+from wattune.levels.kernel.rounding import Rounding
+
+LARGE = 4000
+"""Operations from which on they are planned in groups, with a bound that is a little looser."""
+
+POINTS, POINTS_OF_LARGE = 40, 20
+"""Plans of a frontier where nobody asks for another number."""
+
+WORTH_DIVING = 0.008
+"""Share of energy above the bound from which a plan is looked for by fixing operations one after another."""
+
+DIVES = 12
+
+SHORTEST = 1e-3
+"""Share by which a relaxed plan may miss the shortest time and still stand for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan(Generic[C]):
+    """What every operation of a graph does, what that is planned to take, and a bound that no plan can beat."""
+
+    choices: tuple[C, ...]
+    """One per operation, in the graph's order."""
+    durations_s: tuple[float, ...]
+    energies_j: tuple[float, ...]
+    bound_j: float
+    """No plan that takes as long as this one spends less."""
+
+
+def plan_pipeline(
+    graph: WorkGraph,
+    profile: Mapping[str, Iterable[Trial[C]]],
+    *,
+    blocking_power_w: float,
+    points: int | None = None,
+) -> Frontier[PipelinePlan[C]]:
+    """The plans worth having, fastest first, up to the time of least energy."""
+    if not blocking_power_w >= 0:
+        raise PlanError(f"blocking power is not negative, not {blocking_power_w} W")
+    options = _options(graph, profile, blocking_power_w)
+    planner = _Planner(graph, options, blocking_power_w)
+    return Frontier.of(plan for relaxed in planner.relaxed(points) for plan in planner.plans(relaxed))
+
+
+def _options(
+    graph: WorkGraph, profile: Mapping[str, Iterable[Trial[C]]], blocking_power_w: float
+) -> dict[str, Options[C]]:
+    kinds = dict.fromkeys(operation.kind for operation in graph.operations)
+    for kind in kinds:
+        if kind not in profile:
+            raise PlanError(f"the profile has nothing for {kind}", hint="profile every instruction of every stage")
+    return {kind: Options.of(profile[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in kinds}
+
+
+class _Planner(Generic[C]):
+    """One graph with its options, relaxed and rounded for one time after another."""
+
+    def __init__(self, graph: WorkGraph, options: Mapping[str, Options[C]], blocking_power_w: float) -> None:
+        self._options = [options[operation.kind] for operation in graph.operations]
+        self._exact = Relaxation(graph, options) if len(graph.operations) < LARGE else None
+        self._relaxation = self._exact or Aggregation(graph, options)
+        self._rounding = Rounding.of(graph, options)
+        ranks = len({operation.rank for operation in graph.operations})
+        self._waiting_w = ranks * blocking_power_w
+        self._fastest_s = self._rounding.time_of((0,) * len(self._options))
+
+    def relaxed(self, points: int | None) -> Iterable[Relaxed]:
+        """Relaxed plans from the time of least energy down to the shortest, each solved from the one before."""
+        points = points or (POINTS if self._exact else POINTS_OF_LARGE)
+        slowest = self._relaxation.cheapest(self._waiting_w)
+        for time_s in np.linspace(slowest.time_s, self._fastest_s, points):
+            yield self._relaxation.at(float(max(time_s, self._fastest_s)))
+
+    def plans(self, relaxed: Relaxed) -> Iterable[Trial[PipelinePlan[C]]]:
+        """The plan nearest to a relaxed one and, where that is for the shortest time, the one that surely takes it."""
+        yield self.plan(relaxed)
+        if relaxed.time_s <= self._fastest_s * (1 + SHORTEST):
+            fastest = (0,) * len(self._options)
+            yield self._timed(self._rounding.reusing_slack(fastest, self._fastest_s), relaxed)
+
+    def plan(self, relaxed: Relaxed) -> Trial[PipelinePlan[C]]:
+        """The real plan nearest to a relaxed one, with what it really takes and spends."""
+        plan = self._timed(self._rounding.rounded(relaxed.durations_s, relaxed.time_s), relaxed)
+        if self._exact and plan.cost.energy_j > (1 + WORTH_DIVING) * plan.choice.bound_j:
+            dived = self._timed(self._dive(self._exact, relaxed), relaxed)
+            plan = min(plan, dived, key=lambda trial: trial.cost.energy_j - trial.choice.bound_j)
+        return plan
+
+    def _timed(self, choice: tuple[int, ...], relaxed: Relaxed) -> Trial[PipelinePlan[C]]:
+        chosen = [own.trials[option] for own, option in zip(self._options, choice, strict=True)]
+        time_s = self._rounding.time_of(choice)
+        bound_j = relaxed.effective_j + relaxed.slope_w * (time_s - relaxed.time_s) + self._waiting_w * time_s
+        plan = PipelinePlan(
+            tuple(trial.choice for trial in chosen),
+            tuple(trial.cost.time_s for trial in chosen),
+            tuple(trial.cost.energy_j for trial in chosen),
+            bound_j,
+        )
+        energy_j = self._rounding.effective_of(choice) + self._waiting_w * time_s
+        return Trial(plan, Measurement(time_s, energy_j))
+
+    def _dive(self, exact: Relaxation, relaxed: Relaxed) -> tuple[int, ...]:
+        """A choice found by fixing the least undecided operations at their nearer corner and solving for the rest."""
+        fixed: dict[int, int] = {}
+        solved = relaxed
+        try:
+            for _ in range(DIVES):
+                undecided = [
+                    found for found in self._rounding.between_corners(solved.durations_s) if found[0] not in fixed
+                ]
+                if not undecided:
+                    break
+                undecided.sort(key=lambda found: -abs(found[2] - 0.5))
+                taken = undecided[: max(len(undecided) // 3, 4)]
+                solved = self._fixed(exact, taken, relaxed.time_s)
+                fixed |= {place: corner for place, corner, _ in taken}
+            return self._rounding.reusing_slack(self._rounding.at_corners(solved.durations_s), relaxed.time_s)
+        finally:
+            exact.free(fixed)
+
+    def _fixed(self, exact: Relaxation, taken: list[tuple[int, int, float]], time_s: float) -> Relaxed:
+        """The relaxed plan with these operations at the nearer corner, or at the faster where that is too slow."""
+        try:
+            exact.fix({place: corner + (share > 0.5) for place, corner, share in taken})
+            return exact.at(time_s)
+        except PlanError:
+            exact.fix({place: corner for place, corner, _ in taken})
+            return exact.at(time_s)

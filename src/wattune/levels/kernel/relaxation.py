@@ -1,0 +1,137 @@
+"""The relaxed problem: durations anywhere between the options, which makes the frontier a linear programme in the time.
+
+Notation: operation i starts at s_i, lasts d_i = D_i − Σ_k δ_ik with D_i its slowest time and δ_ik ≤ the length of hull
+segment k, whose slope c_k is what a second less costs; operation j waits for i: s_j ≥ s_i + d_i; the iteration ends at
+T ≥ s_i + d_i. Minimise Σ c_k δ_ik for a given T. The hull is convex, so the cheap segments fill first by themselves.
+Lowering T keeps the last basis dual feasible: the dual simplex method goes on from it (HiGHS, Huangfu and Hall 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+
+from wattune.core.errors import PlanError
+from wattune.core.workgraph import WorkGraph
+from wattune.levels.kernel.options import Floats, Options
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxed:
+    """The best relaxed plan for one time: durations, effective energy, and what a second more would save."""
+
+    time_s: float
+    durations_s: Floats
+    effective_j: float
+    slope_w: float
+    """dE/dT at this time: not positive."""
+
+
+class Relaxation:
+    """The linear programme of a graph, solved for one time after another, each from the last."""
+
+    def __init__(self, graph: WorkGraph, options: Mapping[str, Options[Any]]) -> None:
+        self._count = len(graph.operations)
+        kinds = [options[operation.kind] for operation in graph.operations]
+        self._slowest_s = np.array([kind.hull_times_s[-1] for kind in kinds])
+        self._slowest_j = float(sum(kind.hull_effective_j[-1] for kind in kinds))
+        segments = np.array([len(kind.corners) - 1 for kind in kinds], dtype=np.int64)
+        self._first = np.concatenate(([0], np.cumsum(segments)))
+        self._lengths_s = np.concatenate([np.diff(kind.hull_times_s) for kind in kinds])
+        self._costs_w = np.concatenate([-np.diff(kind.hull_effective_j) / np.diff(kind.hull_times_s) for kind in kinds])
+        self._model = self._make(graph, segments)
+
+    @property
+    def _end(self) -> int:
+        """The column of T; starts come before it, segments after."""
+        return self._count
+
+    def cheapest(self, waiting_w: float) -> Relaxed:
+        """The plan of least energy where each second of the iteration costs `waiting_w`."""
+        self._model.changeColCost(self._end, waiting_w)
+        self._model.changeColBounds(self._end, 0.0, highspy.kHighsInf)
+        solved = self._solve()
+        self._model.changeColCost(self._end, 0.0)
+        return solved
+
+    def at(self, time_s: float) -> Relaxed:
+        """The plan of least effective energy that ends in time."""
+        self._model.changeColBounds(self._end, 0.0, time_s)
+        return self._solve()
+
+    def fix(self, corners: Mapping[int, int]) -> None:
+        """Nothing; each of these operations now lasts as long as this corner of its hull says."""
+        columns, values = [], []
+        for place, corner in corners.items():
+            for segment in range(self._first[place], self._first[place + 1]):
+                columns.append(self._end + 1 + segment)
+                values.append(self._lengths_s[segment] if segment - self._first[place] >= corner else 0.0)
+        self._bound(columns, values, values)
+
+    def free(self, places: Iterable[int]) -> None:
+        """Nothing; each of these operations may last as long as any of its options again."""
+        segments = [segment for place in places for segment in range(self._first[place], self._first[place + 1])]
+        columns = [self._end + 1 + segment for segment in segments]
+        self._bound(columns, [0.0] * len(columns), [self._lengths_s[segment] for segment in segments])
+
+    def _bound(self, columns: list[int], lower: list[float], upper: list[float]) -> None:
+        self._model.changeColsBounds(len(columns), np.array(columns, dtype=np.int32), np.array(lower), np.array(upper))
+
+    def _solve(self) -> Relaxed:
+        self._model.run()
+        if self._model.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            raise PlanError("no plan ends in that time", hint="ask for at least the time of the fastest options")
+        solution = self._model.getSolution()
+        columns = np.asarray(solution.col_value)
+        shortened_s = columns[self._end + 1 :]
+        sums = np.concatenate(([0.0], np.cumsum(shortened_s)))
+        durations_s = self._slowest_s - (sums[self._first[1:]] - sums[self._first[:-1]])
+        return Relaxed(
+            float(columns[self._end]),
+            durations_s,
+            self._slowest_j + float(self._costs_w @ shortened_s),
+            min(float(solution.col_dual[self._end]), 0.0),
+        )
+
+    def _make(self, graph: WorkGraph, segments: Ints) -> highspy.Highs:
+        before, after = _edges(graph)
+        rows = np.arange(len(before), dtype=np.int64)
+        spread = segments[before]
+        total = self._end + 1 + len(self._lengths_s)
+        # Row: s_after − s_before + Σ δ_before ≥ D_before.
+        own = np.repeat(self._end + 1 + self._first[before] - np.concatenate(([0], np.cumsum(spread)))[:-1], spread)
+        index = np.concatenate((after, before, own + np.arange(len(own))))
+        value = np.concatenate((np.ones(len(rows)), -np.ones(len(rows)), np.ones(len(own))))
+        place = np.argsort(np.concatenate((rows, rows, np.repeat(rows, spread))), kind="stable")
+        programme = highspy.HighsLp()
+        programme.num_col_, programme.num_row_ = total, len(rows)
+        programme.col_cost_ = np.concatenate((np.zeros(self._end + 1), self._costs_w))
+        programme.col_lower_ = np.zeros(total)
+        programme.col_upper_ = np.concatenate((np.full(self._end + 1, highspy.kHighsInf), self._lengths_s))
+        programme.row_lower_ = self._slowest_s[before]
+        programme.row_upper_ = np.full(len(rows), highspy.kHighsInf)
+        programme.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        programme.a_matrix_.start_ = np.concatenate(([0], np.cumsum(2 + spread)))
+        programme.a_matrix_.index_, programme.a_matrix_.value_ = index[place], value[place]
+        model = highspy.Highs()
+        model.setOptionValue("output_flag", False)
+        model.setOptionValue("presolve", "off")
+        model.setOptionValue("threads", 1)
+        model.passModel(programme)
+        return model
+
+
+def _edges(graph: WorkGraph) -> tuple[Ints, Ints]:
+    """Who waits for whom, as two columns; operations that nobody waits for are waited for by the end."""
+    pairs = [(other, index) for index, others in enumerate(graph.predecessors) for other in others]
+    waited = {other for other, _ in pairs}
+    pairs += [(index, len(graph.operations)) for index in range(len(graph.operations)) if index not in waited]
+    before, after = np.array(pairs, dtype=np.int64).T
+    return before, after

@@ -1,0 +1,171 @@
+"""The stage profile: what each instruction of each stage takes and spends at each setting, read from CSV.
+
+Columns `stage,instruction,frequency,time,energy` (MHz, s, J) are what Perseus users have; `mem_mhz` and `power_limit_w`
+add to the setting, `simulated` says that a row was not measured on hardware, and any further column is a knob of the
+instruction's own, such as the launch configuration of its communication (Kareus).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import total_ordering
+from types import MappingProxyType
+
+from wattune.core.csv_input import Row, parse_csv
+from wattune.core.errors import InputError
+from wattune.core.measurement import Measurement
+from wattune.core.setting import Setting
+from wattune.core.trial import Trial
+from wattune.levels.kernel.schedules import EXTRAS, kind_of
+from wattune.levels.kernel.shape import PipelineShape
+
+REQUIRED = ("stage", "instruction", "frequency", "time", "energy")
+_OWN = (*REQUIRED, "mem_mhz", "power_limit_w", "simulated", "rank", "dp_rank", "pp_rank", "tp_rank")
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class StageChoice:
+    """How one instruction is run: the setting of its GPU, and knobs of its own by name."""
+
+    setting: Setting
+    knobs: tuple[tuple[str, str], ...] = ()
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, StageChoice):
+            return NotImplemented
+        return (self.setting, self.knobs) < (other.setting, other.knobs)
+
+    def __str__(self) -> str:
+        return ", ".join((str(self.setting), *(f"{name} {value}" for name, value in self.knobs)))
+
+
+Options = Mapping[str, tuple[Trial[StageChoice], ...]]
+"""For each kind of operation what may be chosen for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageProfile:
+    """The options of every instruction of every stage, and where each came from."""
+
+    file: str
+    options: Options
+    lines: Mapping[tuple[str, StageChoice], int]
+    """The line of the file for each kind and choice."""
+    stages: int
+    simulated: bool
+    _trials: Mapping[tuple[str, StageChoice], Trial[StageChoice]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found = {(kind, trial.choice): trial for kind, trials in self.options.items() for trial in trials}
+        object.__setattr__(self, "_trials", MappingProxyType(found))
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The transfers and endings that the profile has rows for."""
+        instructions = {kind.partition(".")[2] for kind in self.options}
+        return tuple(extra for extra in EXTRAS if extra in instructions)
+
+    def shape(self, schedule: str, microbatches: int, *, chunks: int = 1) -> PipelineShape:
+        """The shape of a pipeline over the stages of this profile, all of whose instructions it must have."""
+        shape = PipelineShape(schedule, self.stages, microbatches, chunks, self.extras)
+        for piece in dict.fromkeys(piece for rank in shape.order for piece in rank if piece.microbatch == 0):
+            if piece.kind not in self.options:
+                raise InputError(
+                    f"{self.file}: stage {piece.stage} has no row for {piece.instruction!r}",
+                    hint=f"schedule {schedule} runs it; profile every instruction of every stage",
+                )
+        return shape
+
+    def check_blocking_power(self, blocking_power_w: float) -> None:
+        """Nothing, where no row spends less than a GPU that waits just as long."""
+        for kind, trials in self.options.items():
+            for trial in trials:
+                if trial.cost.power_w < blocking_power_w:
+                    line = self.lines[kind, trial.choice]
+                    raise InputError(
+                        f"{self.file}, line {line}, column energy: {trial.cost.energy_j:g} J in {trial.cost.time_s:g} s"
+                        f" is {trial.cost.power_w:.1f} W, less than the blocking power of {blocking_power_w:g} W",
+                        hint="mend the row, or give the power that a waiting GPU really draws",
+                    )
+
+    def trial(self, kind: str, choice: StageChoice) -> Trial[StageChoice]:
+        """What a kind takes and spends at a choice."""
+        trial = self._trials.get((kind, choice))
+        if trial is not None:
+            return trial
+        stage, _, instruction = kind.partition(".")
+        if kind not in self.options:
+            raise InputError(
+                f"{self.file}: stage {stage} has no row for {instruction!r}",
+                hint="use the profile that the plan was made from, or one of the same pipeline",
+            )
+        raise InputError(
+            f"{self.file}: stage {stage}, {instruction} has no row at {choice}",
+            hint="the plan was made from another profile; measure that setting or plan anew",
+        )
+
+    @property
+    def default(self) -> Mapping[str, Trial[StageChoice]]:
+        """For each kind the trial at the highest setting: what a GPU does that nobody tunes."""
+        return MappingProxyType(
+            {kind: max(trials, key=lambda trial: trial.choice.setting) for kind, trials in self.options.items()}
+        )
+
+
+def parse_stage_profile(text: str, *, file: str) -> StageProfile:
+    """The profile that a CSV text holds; an error names the row that is wrong."""
+    options: dict[str, list[Trial[StageChoice]]] = {}
+    lines: dict[tuple[str, StageChoice], int] = {}
+    stages: set[int] = set()
+    simulated = False
+    for row in parse_csv(text, file=file, required=REQUIRED):
+        stage = _stage(row)
+        kind, choice = kind_of(stage, row.text("instruction").lower()), _choice(row)
+        if (kind, choice) in lines:
+            first = lines[kind, choice]
+            raise row.wrong("frequency", f"stage {stage}, {row.text('instruction')} at {choice} is on line {first} too")
+        lines[kind, choice] = row.line
+        stages.add(stage)
+        simulated = simulated or _simulated(row)
+        cost = Measurement(row.positive("time"), row.positive("energy"))
+        options.setdefault(kind, []).append(Trial(choice, cost))
+    _check_stages(stages, file)
+    frozen = MappingProxyType({kind: tuple(trials) for kind, trials in options.items()})
+    return StageProfile(file, frozen, MappingProxyType(lines), len(stages), simulated)
+
+
+def _stage(row: Row) -> int:
+    text = row.text("stage")
+    if not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise row.wrong("stage", f"{text!r} is not a number of a stage (0, 1, 2 …)")
+    return int(text)
+
+
+def _choice(row: Row) -> StageChoice:
+    setting = Setting(
+        row.whole_or_none("frequency"), row.whole_or_none("mem_mhz"), row.positive_or_none("power_limit_w")
+    )
+    return StageChoice(setting, _knobs(row))
+
+
+def _knobs(row: Row) -> tuple[tuple[str, str], ...]:
+    cells = ((column, cell.strip()) for column, cell in row.cells.items() if column not in _OWN)
+    return tuple((column, cell) for column, cell in cells if cell)
+
+
+def _simulated(row: Row) -> bool:
+    cell = row.cells.get("simulated", "").strip().lower()
+    if cell not in ("", "yes", "no", "true", "false"):
+        raise row.wrong("simulated", f"{cell!r} is neither yes nor no")
+    return cell in ("yes", "true")
+
+
+def _check_stages(stages: Iterable[int], file: str) -> None:
+    for expected, stage in enumerate(sorted(stages)):
+        if stage != expected:
+            raise InputError(
+                f"{file}: there are rows for stage {stage} and none for stage {expected}",
+                hint="stages are numbered 0, 1, 2 … without a gap",
+            )

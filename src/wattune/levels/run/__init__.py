@@ -1,0 +1,1 @@
+"""The run level: clocks of an unmodified program while it runs."""

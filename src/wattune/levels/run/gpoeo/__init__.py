@@ -1,0 +1,1 @@
+"""GPOEO (Wang et al. 2022), the published rule."""

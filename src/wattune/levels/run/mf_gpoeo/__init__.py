@@ -1,0 +1,1 @@
+"""MF-GPOEO, the published model-free rule."""

@@ -1,0 +1,166 @@
+"""MF-GPOEO's rule: a controller that steers the core clock to a slowdown, without period, model or search.
+
+Source: the program that the authors of MF-GPOEO released. Kernels and the gaps between them, recorded in a window, are
+compared with those in windows at the default; the ratio of their times is the index, the slowdown of the moment. A PID
+controller moves the core gear until the index is near its limit. Here the index comes from the counters of a window,
+and from its pace where nothing reads counters: both tell what the records of kernels tell.
+
+The original goes on from where it was when the program changes; here it begins anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.run_window import Order, Window
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.levels.run.mf_gpoeo.baseline import Base, look, measured_base
+from wattune.levels.run.mf_gpoeo.controller import Control, at_rest
+from wattune.levels.run.procedure import Procedure, forever, holding, next_order
+
+_REFRESH_STEPS = 5
+_FREE_MEMORY, _MEMORY_SETTLE_S, _MEMORY_TRIES = 0.20, 3.0, 2
+_BUSY = 0.95
+_STARTS = ((0.60, 0.65), (0.90, 0.70))
+"""With a lower memory clock that took so many limits, the controller begins at so many of the gears."""
+_START, _LATER_START = 0.95, 0.90
+_MARGIN = 0.001
+_PHASE, _PHASE_WINDOWS, _LONGEST_SLEEP = 0.10, 5, 8
+
+
+@dataclass(frozen=True, slots=True)
+class MfGpoeoPolicy:
+    """MF-GPOEO at a promise of a slowdown."""
+
+    slowdown: float = 0.05
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return "mf-gpoeo"
+
+    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
+        """What the controller does next."""
+        if not spec.sm_clocks_mhz:
+            return next_order(forever(DRIVER_DEFAULT, why="the core clock cannot be set"), seen)
+        return next_order(self._tune(spec), seen)
+
+    def _tune(self, spec: GpuSpec) -> Procedure[None]:
+        while True:
+            base = yield from measured_base(spec)
+            if base is None:
+                yield from forever(DRIVER_DEFAULT, why="neither counters nor a period show how fast the program is")
+                return
+            limit = max(self.slowdown - _MARGIN, 0.0)
+            mem_mhz, index = yield from _memory(base, spec, limit)
+            gear = yield from _controlled(base, spec, limit=limit, mem_mhz=mem_mhz, index=index)
+            setting = Setting(_clocks(spec, mem_mhz)[gear], mem_mhz)
+            yield from _watched(setting, base.length_s, spec)
+
+
+def _memory(base: Base, spec: GpuSpec, limit: float) -> Procedure[tuple[int | None, float]]:
+    """The memory clock and the index that it showed: lower ones are tried where a program hardly uses its memory."""
+    if base.mem_util is None or base.mem_util > _FREE_MEMORY or not spec.can_lock_mem:
+        return None, 0.0
+    sm_mhz = spec.sm_clocks_mhz[_share(_START, len(spec.sm_clocks_mhz))]
+    found: tuple[int | None, float] = (None, 0.0)
+    least = inf
+    for mem_mhz in _lower(spec, sm_mhz)[:_MEMORY_TRIES]:
+        order = look(Setting(sm_mhz, mem_mhz), base.length_s, why="a lower memory clock", settle_s=_MEMORY_SETTLE_S)
+        window = yield order
+        index = base.index(window)
+        if index is None or index > limit:
+            break
+        value = base.objective(window, index)
+        if value > least:
+            break
+        found, least = (mem_mhz, index), value
+    return found
+
+
+def _lower(spec: GpuSpec, sm_mhz: int) -> tuple[int, ...]:
+    """Memory clocks clearly below the highest that allow this core clock, the highest first."""
+    top_mhz = spec.mem_clocks_mhz[0] if spec.mem_clocks_mhz else 0
+    return tuple(
+        table.mem_mhz
+        for table in spec.clocks
+        if table.mem_mhz is not None and table.mem_mhz < 0.9 * top_mhz and sm_mhz in table.sm_mhz
+    )
+
+
+def _clocks(spec: GpuSpec, mem_mhz: int | None) -> tuple[int, ...]:
+    tables = [table for table in spec.clocks if table.mem_mhz == mem_mhz]
+    return tables[0].sm_mhz if tables else spec.sm_clocks_mhz
+
+
+def _share(share: float, gears: int) -> int:
+    return min(round(share * gears), gears - 1)
+
+
+def _start(base: Base, clocks: tuple[int, ...], *, limit: float, mem_mhz: int | None, index: float) -> int:
+    """The first gear: near the top, lower where a low memory clock says that the core hardly matters."""
+    share = _START
+    if mem_mhz is not None and (base.sm_util is None or base.sm_util < _BUSY):
+        share = next((share for limits, share in _STARTS if index < limits * limit), _LATER_START)
+    start = _share(share, len(clocks))
+    if base.sm_mhz is None:
+        return start
+    usual_mhz = base.sm_mhz
+    return min(start, min(range(len(clocks)), key=lambda gear: abs(clocks[gear] - usual_mhz)))
+
+
+def _controlled(base: Base, spec: GpuSpec, *, limit: float, mem_mhz: int | None, index: float) -> Procedure[int]:
+    """The gear at which the controller comes to rest."""
+    clocks = _clocks(spec, mem_mhz)
+    first = _start(base, clocks, limit=limit, mem_mhz=mem_mhz, index=index)
+    if limit <= 0 or len(clocks) < 2:
+        return first
+    control = Control(limit=limit, gears=len(clocks), gear=first)
+    seconds = 0.0
+    while True:
+        window = yield look(Setting(clocks[control.gear], mem_mhz), base.length_s, why="the controller's gear")
+        seconds += window.cost.time_s + window.settling.time_s
+        slower = base.index(window)
+        if slower is None:
+            return first
+        reached = window.sm_mhz is None or clocks[control.gear] - window.sm_mhz <= 0.5
+        control = control.after(slower, base.objective(window, slower), reached=reached)
+        rest = at_rest(control, seconds, low_memory=mem_mhz is not None)
+        if rest is not None:
+            return rest
+        if len(control.steps) % _REFRESH_STEPS == 0:
+            base = base.refreshed((yield look(DRIVER_DEFAULT, base.length_s, why="the base, once more")))
+
+
+def _watched(setting: Setting, length_s: float, spec: GpuSpec) -> Procedure[None]:
+    """Holds a setting until the program does something else."""
+    first: tuple[float, ...] | None = None
+    shifts: list[bool] = []
+    sleep = 1.0
+    while True:
+        window = yield holding(setting, seconds=length_s * sleep, why="at rest; the phase is watched")
+        signature = _signature(window, spec)
+        if first is None:
+            first = signature
+            continue
+        shifts = [*shifts, _apart(first, signature) > _PHASE][-_PHASE_WINDOWS:]
+        if len(shifts) == _PHASE_WINDOWS and sum(shifts) > _PHASE_WINDOWS / 2:
+            return
+        sleep = 1.0 if shifts[-1] else min(2 * sleep, _LONGEST_SLEEP)
+
+
+def _signature(window: Window, spec: GpuSpec) -> tuple[float, ...]:
+    """Power, clocks and utilisation, each over what it can be at most."""
+    limit_w = spec.power_limits.default_w if spec.power_limits else max(window.power_w, 1.0)
+    core = (window.sm_mhz or 0.0) / spec.sm_clocks_mhz[-1]
+    top_mhz = spec.mem_clocks_mhz[0] if spec.mem_clocks_mhz else 1
+    memory = (window.setting.mem_mhz or top_mhz) / top_mhz
+    return (window.power_w / limit_w, core, memory, window.sm_util or 0.0, window.mem_util or 0.0)
+
+
+def _apart(first: tuple[float, ...], second: tuple[float, ...]) -> float:
+    """Sum of the differences over the sum of both."""
+    both = sum(first) + sum(second)
+    return sum(abs(a - b) for a, b in zip(first, second, strict=True)) / both if both > 0 else 0.0

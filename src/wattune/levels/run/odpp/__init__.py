@@ -1,0 +1,1 @@
+"""ODPP, the published rule."""

@@ -1,0 +1,192 @@
+"""ODPP's rule: seven core clocks are measured, a curve through them is corrected by a small network, the best is held.
+
+Source: Zou et al., "Indicator-directed dynamic power management", CCGrid 2020, as the authors of GPOEO (IEEE TPDS 2022)
+wrote it anew for their comparison. Four clocks from 450 to 1920 MHz give a piecewise linear curve each for time and
+energy; a network that was trained on other programs corrects both, after it has learned from the three clocks half-way
+between. E·T² is minimised within nine tenths of the promised slowdown against the highest of the four clocks, which is
+the only baseline; the memory clock stays. A shift of the power by 15 % begins everything anew.
+
+Their comparison takes seconds for ratios; here both are over the baseline, as the rule means it. A program without a
+period of at most a minute is left alone: there is nothing to measure by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.run_window import Order, Purpose, Window
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.levels.run.gpoeo.rule import Gear, Rule
+from wattune.levels.run.odpp.perceptron import Floats, Perceptron, fresh
+from wattune.levels.run.power_watch import watched
+from wattune.levels.run.procedure import Procedure, forever, next_order
+
+_LOWEST, _HIGHEST = 450 / 2055, 1920 / 2055
+_SAMPLES = 4
+_SETTLE_S = 1.0
+_FIRST_S, _PERIODS, _LONGEST_S = 25.0, 3.0, 180.0
+_MARGIN = 0.9
+_SHIFT = 0.15
+_HIDDEN = (46, 92, 92)
+_BATCH, _LEARNING_EPOCHS, _RELEARNING_EPOCHS = 24, 20, 20
+"""Rows small enough for matrix products on one thread: several wait for each other where cores are busy."""
+FLOOR_W = 32.0
+"""Energy counts above this: 32 W on the RTX 3080 Ti in the program that was released."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Corrections:
+    """The two networks that correct a curve: of time and of energy."""
+
+    time: Perceptron
+    energy: Perceptron
+
+
+@dataclass(frozen=True, slots=True)
+class OdppCase:
+    """What is known of a program at its baseline: power in W, and how busy cores and memory are, 0 to 1."""
+
+    power_w: float
+    sm_util: float
+    mem_util: float
+
+
+@dataclass(frozen=True, slots=True)
+class OdppPolicy:
+    """ODPP; without corrections the curve goes through all seven clocks."""
+
+    corrections: Corrections | None
+    slowdown: float = 0.05
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return "odpp"
+
+    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
+        """The next clock to measure, or the one that was found."""
+        if len(searched_mhz(spec)) < 2:
+            return next_order(forever(DRIVER_DEFAULT, why="there are no core clocks to choose from"), seen)
+        return next_order(self._tune(spec), seen)
+
+    def _tune(self, spec: GpuSpec) -> Procedure[None]:
+        clocks = searched_mhz(spec)
+        while True:
+            found: dict[int, Window] = {}
+            for sm_mhz in (*sampled_mhz(clocks), *between_mhz(clocks)):
+                window = yield from _measured(sm_mhz)
+                if window.pace_s is None:
+                    yield from forever(DRIVER_DEFAULT, why="the program shows no period")
+                found[sm_mhz] = window
+            chosen_mhz = self._chosen(clocks, found)
+            period_s = found[max(found)].pace_s or _FIRST_S
+            yield from watched(
+                Setting(chosen_mhz), bound=_SHIFT, period_s=period_s, length_s=_length_s(period_s), floor_w=FLOOR_W
+            )
+
+    def _chosen(self, clocks: tuple[int, ...], found: dict[int, Window]) -> int:
+        base = found[max(found)]
+        case = OdppCase(base.power_w, base.sm_util or 0.0, base.mem_util or 0.0)
+        seen = tuple(sorted((mhz, *_relative(window, base)) for mhz, window in found.items()))
+        expected = _expected(self.corrections, clocks, seen, case)
+        gears = [Gear(time, energy) for time, energy in expected]
+        return clocks[Rule(Gear(1.0, 1.0), _MARGIN * self.slowdown).best(gears)]
+
+
+def searched_mhz(spec: GpuSpec) -> tuple[int, ...]:
+    """The core clocks that are considered: 450 to 1920 MHz on the RTX 3080 Ti, alike elsewhere."""
+    clocks = spec.sm_clocks_mhz
+    if not clocks:
+        return ()
+    return tuple(mhz for mhz in clocks if _LOWEST * clocks[-1] - 1 <= mhz <= _HIGHEST * clocks[-1] + 1) or clocks
+
+
+def sampled_mhz(clocks: Sequence[int]) -> tuple[int, ...]:
+    """The clocks through which the curve goes, ascending."""
+    wanted = np.linspace(clocks[0], clocks[-1], _SAMPLES)
+    return tuple(sorted({_nearest(clocks, float(mhz)) for mhz in wanted}))
+
+
+def between_mhz(clocks: Sequence[int]) -> tuple[int, ...]:
+    """The clocks half-way between, from which the networks learn; without those that are among the others."""
+    samples = sampled_mhz(clocks)
+    wanted = [(low + high) / 2 for low, high in pairwise(samples)]
+    return tuple(sorted({_nearest(clocks, mhz) for mhz in wanted} - set(samples)))
+
+
+def _nearest(clocks: Sequence[int], wanted_mhz: float) -> int:
+    return min(clocks, key=lambda mhz: abs(mhz - wanted_mhz))
+
+
+def learned(inputs: Floats, targets: Floats) -> Perceptron:
+    """A network that has learned from other programs: rows of `correction_inputs`, and what they should give."""
+    return fresh(inputs, hidden=_HIDDEN).trained(inputs, targets, epochs=_LEARNING_EPOCHS, batch=_BATCH)
+
+
+def correction_inputs(curve: Floats, relative: Floats, case: OdppCase) -> Floats:
+    """(clocks, 5): the curve, the clock over that of the baseline, and the program at its baseline."""
+    same = np.ones_like(curve)
+    return np.column_stack([curve, relative, case.power_w * same, case.sm_util * same, case.mem_util * same])
+
+
+@lru_cache(maxsize=256)
+def _expected(
+    corrections: Corrections | None,
+    clocks: tuple[int, ...],
+    seen: tuple[tuple[int, float, float], ...],
+    case: OdppCase,
+) -> tuple[tuple[float, float], ...]:
+    """Time and energy over the baseline at every clock; a policy asks for the same again with every step."""
+    rows = np.array(seen)
+    if corrections is None:
+        curves = [np.interp(clocks, rows[:, 0], rows[:, kind]) for kind in (1, 2)]
+        return tuple(zip(*(curve.tolist() for curve in curves), strict=True))
+    samples = np.isin(rows[:, 0], sampled_mhz(clocks))
+    relative = np.array(clocks) / clocks[-1]
+    found = []
+    for kind, network in ((1, corrections.time), (2, corrections.energy)):
+        known, others = rows[samples], rows[~samples]
+        curve = np.interp(clocks, known[:, 0], known[:, kind])
+        if len(others):
+            there = np.interp(others[:, 0], known[:, 0], known[:, kind])
+            inputs = correction_inputs(there, others[:, 0] / clocks[-1], case)
+            network = network.trained(inputs, others[:, kind], epochs=_RELEARNING_EPOCHS, batch=_BATCH)
+        found.append(network(correction_inputs(curve, relative, case)).tolist())
+    return tuple(zip(*found, strict=True))
+
+
+def _relative(window: Window, base: Window) -> tuple[float, float]:
+    """Time and energy above the floor over those of the baseline."""
+    time = (window.pace_s or 0.0) / (base.pace_s or 1.0)
+    return time, time * max(window.power_w - FLOOR_W, 0.0) / max(base.power_w - FLOOR_W, 1.0)
+
+
+def _measured(sm_mhz: int) -> Procedure[Window]:
+    """A clock, looked at until three periods show."""
+    window = yield _look(sm_mhz, _FIRST_S, settle_s=_SETTLE_S)
+    wanted_s = _LONGEST_S if window.pace_s is None else min(_PERIODS * window.pace_s, _LONGEST_S)
+    if wanted_s > _FIRST_S:
+        more = yield _look(sm_mhz, max(wanted_s - _FIRST_S, _FIRST_S), settle_s=0.0)
+        window = more if more.pace_s is not None else window
+    return window
+
+
+def _length_s(period_s: float) -> float:
+    return max(min(_PERIODS * period_s, _LONGEST_S), _FIRST_S)
+
+
+def _look(sm_mhz: int, seconds: float, *, settle_s: float) -> Order:
+    return Order(
+        setting=Setting(sm_mhz),
+        purpose=Purpose.TRIAL,
+        least_s=seconds,
+        most_s=seconds,
+        settle_s=settle_s,
+        why="a clock of the curve",
+    )

@@ -1,0 +1,161 @@
+"""What a program shows of its pace and of its changes, put together from all that tells something of it.
+
+Steps that the program reports win; without them it is what repeats in its power; where nothing does, what the counters
+of its GPUs count. Where none of these is seen there is no pace, and a policy has to make do with utilisation. Units
+differ from one to the other, so a program stays with the one that told its first pace.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from wattune.control.counters import COUNTERS, CounterWatch
+from wattune.control.observation import Pace
+from wattune.control.power_trace import RunTrace
+from wattune.control.step_time import StepMarks, Unit, same_unit
+from wattune.control.window_totals import Sum, Tally, working_mhz
+from wattune.core.reading import Reading
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.levels.run.periods import FindPeriod, periods_of
+from wattune.signals.change import Change, Look, Watch
+from wattune.signals.change_looks import CycleCutter
+from wattune.signals.period import PeriodAnswer
+from wattune.signals.samples import PowerSamples
+
+KEPT = 3000
+"""Readings that are remembered: five minutes of ten a second, which is what sensors of today tell."""
+SETTLED_S = 3.0
+"""After a new setting nothing is watched for so long."""
+LOOK_S = 1.0
+"""Over how long power and utilisation are averaged for one look, where no period is known."""
+
+
+class RunWatch:
+    """Steps, periods, counters and changes of one program."""
+
+    def __init__(self, marks: StepMarks, find_period: FindPeriod) -> None:
+        self.marks = marks
+        self.counters = CounterWatch()
+        """What counts, where something does."""
+        self.answer: PeriodAnswer | None = None
+        """What repeats, as it was last looked for."""
+        self.trace = RunTrace()
+        """Power since the beginning, for people to look at."""
+        self._find = find_period
+        self._readings: deque[Reading] = deque(maxlen=KEPT)
+        self._unit: Unit | None = None
+        self._source: str | None = None
+        self._told_s: float | None = None
+        self._watches: dict[Setting, Watch] = {}
+        self._setting: Setting = DRIVER_DEFAULT
+        self._since_s: float | None = None
+        self._look: Tally | None = None
+        self._cutter: CycleCutter | None = None
+
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        """The latest readings."""
+        return tuple(self._readings)
+
+    @property
+    def unit(self) -> str:
+        """What the pace is of: a step, a period, or a unit of counted work."""
+        return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
+
+    def see(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:
+        """What the program began to do otherwise, where these readings make that certain."""
+        if setting != self._setting:
+            self._begin(setting)
+        self._readings.extend(readings)
+        self.trace = self.trace.add(readings)
+        settled = [reading for reading in readings if self._is_settled(reading)]
+        for look in self._looks(settled):
+            watch = self._watches.get(setting, Watch()).add(replace(look, temperature_c=settled[-1].temperature_c))
+            self._watches[setting] = watch
+            if watch.change is not None:
+                self.forget()
+                self._watches[setting] = watch
+                return watch.change
+        return None
+
+    def forget(self) -> None:
+        """Nothing; all that was learned is of a program that is no more."""
+        self._watches, self._unit, self._cutter = {}, None, None
+        self._source = self._told_s = None
+        self.counters.forget()
+
+    def between(self, start_s: float, end_s: float) -> Pace | None:
+        """The pace between two instants of the GPU's time: of steps, else of what repeats, else of what is counted."""
+        if self.marks.total:
+            return self.marks.between(start_s, end_s)
+        # Within the window that told it first, a better source may still take over.
+        source = None if self._told_s == start_s else self._source
+        pace = None if source == COUNTERS else self._repeating(start_s, end_s)
+        if pace is None and source in (None, COUNTERS):
+            pace = self.counters.pace(start_s, end_s)
+        if pace is not None and source is None:
+            self._source, self._told_s = pace.source, start_s
+        return pace
+
+    def _repeating(self, start_s: float, end_s: float) -> Pace | None:
+        """The pace of what repeats between two instants; None where nothing does that could be seen."""
+        inside = [reading for reading in self._readings if start_s <= reading.time_s <= end_s]
+        self.answer = self._find(PowerSamples.of(inside))
+        found = periods_of(self.answer)
+        if not found:
+            return None
+        sm_mhz, mem_mhz = _mean([working_mhz(one) for one in inside]), _mean([one.mem_mhz for one in inside])
+        if self._unit is None:
+            self._unit = Unit(found[0][0], sm_mhz, mem_mhz)
+        pace = same_unit(self._unit, found, sm_mhz=sm_mhz, mem_mhz=mem_mhz)
+        if pace is not None and self._cutter is None:
+            self._cutter, self._look = CycleCutter(pace.pace_s), None
+        return pace
+
+    def _begin(self, setting: Setting) -> None:
+        """Nothing; from now on the watch of another setting is in charge."""
+        self._setting, self._since_s, self._look, self._cutter = setting, None, None, None
+        known = self._watches.get(setting)
+        if known is not None:
+            self._watches[setting] = known.resumed()
+
+    def _is_settled(self, reading: Reading) -> bool:
+        if self._since_s is None:
+            self._since_s = reading.time_s
+        return reading.time_s - self._since_s >= SETTLED_S
+
+    def _looks(self, readings: Sequence[Reading]) -> Sequence[Look]:
+        """What these readings complete: looks along the period where that is known, else by time."""
+        if self._cutter is not None:
+            if not readings:
+                return ()
+            self._cutter, looks = self._cutter.add(PowerSamples.of(readings))
+            return looks
+        return [look for reading in readings if (look := self._ticked(reading)) is not None]
+
+    def _ticked(self, reading: Reading) -> Look | None:
+        if self._look is None:
+            self._look = Tally(reading)
+            return None
+        self._look = self._look.add(reading, self._setting)
+        cost = self._look.cost
+        if cost.time_s < LOOK_S:
+            return None
+        pace = self.marks.between(self._look.first.time_s, reading.time_s) if self.marks.total else None
+        look = Look(
+            time_s=reading.time_s,
+            period_s=None if pace is None else pace.pace_s,
+            power_w=cost.power_w,
+            util=self._look.sm_util,
+        )
+        self._look = Tally(reading)
+        return look
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    total = Sum()
+    for value in values:
+        total = total.add(value)
+    return total.mean

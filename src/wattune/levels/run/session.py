@@ -1,0 +1,161 @@
+"""One program, tuned while it runs: the policy, the GPUs and what tells of the program, tied together.
+
+session = RunSession(gpus, objective=LeastEnergy(0.05), program=...)
+with session:                       a thread reads, decides and sets
+    session.step()                  after each iteration, where the program can say so
+session.report()                    what came of it; the GPUs are as they were found
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from wattune.control.allowed_settings import KNOBS, limited_to
+from wattune.control.background import Background
+from wattune.control.controller import RunTuner
+from wattune.control.counters import CounterWatch, counters_of
+from wattune.control.loop import RunLoop
+from wattune.control.process_monitor import Itself, Program
+from wattune.control.rank_agreement import RankExchange, SharedGpu, refusal
+from wattune.control.ranks import Ranks
+from wattune.control.state import Progress
+from wattune.control.step_time import StepMarks
+from wattune.control.warm_start import Memory
+from wattune.core.errors import DeviceError, InputError
+from wattune.core.objective import Objective
+from wattune.core.reading import Reading
+from wattune.core.run_window import RunPolicy
+from wattune.core.setting import Setting
+from wattune.devices.gpu import Gpu
+from wattune.levels.run.periods import period_finder
+from wattune.levels.run.policies import COUNTING, policy_named
+from wattune.levels.run.progress_estimator import RunWatch
+
+_MISSED = "this GPU tells none from outside (NVML's GPM, on Hopper and newer)"
+
+
+class RunSession:
+    """Tunes one program on GPUs of one kind, as one."""
+
+    def __init__(
+        self,
+        gpus: Sequence[Gpu],
+        *,
+        objective: Objective,
+        policy: str | RunPolicy = "wattune",
+        knobs: frozenset[str] = frozenset(KNOBS),
+        program: Program | None = None,
+        ranks: Ranks | None = None,
+        memory: Memory | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        """`memory` is what an earlier run of the same program showed; `notes` are told with what happens."""
+        check_alike(tuple(gpus))
+        self.objective = objective
+        self.policy = policy_named(policy, objective) if isinstance(policy, str) else policy
+        spec = gpus[0].spec
+        self.watch = RunWatch(StepMarks(), period_finder(spec.sensors))
+        self._own = tuple(gpus)
+        self._exchange = None if ranks is None or ranks.size == 1 else RankExchange(ranks, self._own)
+        self._shared = None if self._exchange is None else SharedGpu(spec)
+        tuner = RunTuner(self.policy, limited_to(spec, knobs), memory=memory)
+        tuned: Sequence[Gpu] = self._own if self._shared is None else (self._shared,)
+        self.loop = RunLoop(tuner, tuned, program=program or Itself(), paces=self.watch)
+        self.loop.progress = self.loop.progress.noted(*notes)
+        self._opened = ExitStack()
+        self._background = Background(self.loop) if self._exchange is None and passes_by_itself(gpus[0]) else None
+
+    def __enter__(self) -> Self:
+        if self._exchange is None and self.policy.name != "default":
+            self._count()
+        if self._background is not None:
+            self._background.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._opened:
+            if self._background is not None:
+                self._background.__exit__(kind, error, trace)
+                return
+            self.loop.close()
+            if self._shared is not None:
+                restore(self._own)
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs of this process that are tuned."""
+        return self._own if self._shared is not None else self.loop.gpus
+
+    @property
+    def progress(self) -> Progress:
+        """How far the tuning has come."""
+        return self.loop.progress
+
+    @property
+    def cpu_share(self) -> float | None:
+        """Share of one core that the tuning takes; None where it works within `step`."""
+        return None if self._background is None else self._background.cpu_share
+
+    def step(self, count: int = 1) -> None:
+        """Nothing; so many more iterations of the program are over."""
+        if self._exchange is not None:
+            self._exchange.step(count, self._decided)
+            return
+        try:
+            self.watch.marks.add(self._own[0].count().time_s, count)
+        except DeviceError:
+            return  # the loop notices by itself that the GPU does not answer, and the program goes on
+        if self._background is None:
+            self.loop.tick()
+
+    def _count(self) -> None:
+        """Nothing; the counters of the GPUs are read from now on, or it is said that a policy misses them."""
+        readers = self._opened.enter_context(counters_of(self._own))
+        clocks = self._own[0].spec.sm_clocks_mhz
+        self.watch.counters = CounterWatch(readers, top_mhz=clocks[-1] if clocks else 0.0)
+        if not readers and self.policy.name in COUNTING:
+            self.loop.progress = self.loop.progress.noted(f"{self.policy.name} has no counters to go by: {_MISSED}")
+
+    def _decided(self, shown: Reading, refused: bool, steps: int) -> Setting:
+        """What all ranks are to set, after what they showed."""
+        assert self._shared is not None
+        self._shared.show(shown)
+        self.watch.marks.add(shown.time_s, steps)
+        if refused:
+            self.loop.refused(refusal(self._shared.wanted))
+        self.loop.tick()
+        return self._shared.wanted
+
+
+def restore(gpus: Sequence[Gpu]) -> None:
+    """Nothing; each GPU is as it was found, as far as it lets itself be set."""
+    for gpu in gpus:
+        try:
+            gpu.restore()
+        except DeviceError:
+            continue  # its journal entry stays, and the next start tries again
+
+
+def check_alike(gpus: tuple[Gpu, ...]) -> None:
+    """Nothing, where these GPUs can be tuned as one."""
+    if not gpus:
+        raise InputError("there is no GPU to tune", hint="name one, such as nvml:0 or sim:a100")
+    names = sorted({gpu.spec.name for gpu in gpus})
+    if len(names) > 1:
+        raise InputError(
+            f"GPUs that are tuned as one are of one kind, not {' and '.join(names)}",
+            hint="name those of one kind, or tune each by itself: --per-gpu",
+        )
+
+
+def passes_by_itself(gpu: Gpu) -> bool:
+    """Whether the time of a GPU passes with the wall's, and not only when work is run on it."""
+    before_s = gpu.count().time_s
+    time.sleep(0.002)
+    return gpu.count().time_s != before_s

@@ -1,0 +1,176 @@
+"""Charts of a run that was tuned: its power with the gears, a close look at its periods, and the gears it was at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from wattune.core.frontier import Frontier
+from wattune.core.run_window import Purpose, Window
+from wattune.core.setting import Setting
+from wattune.core.trial import Trial
+from wattune.levels.run.view.marks import period_marks
+from wattune.levels.run.view.settings import Chapter, Gear, chapters_of
+from wattune.levels.run.view.view_model import RunView
+from wattune.levels.run.view.words import estimate_words, verdict
+from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, Rule, Series, Shape, Spread, Tone, Way
+from wattune.render.quantity import Unit, unit_for
+from wattune.render.words import long_unit
+
+TONES = {
+    Purpose.BASELINE: Tone.GREY,
+    Purpose.REFERENCE: Tone.PURPLE,
+    Purpose.TRIAL: Tone.GOLD,
+    Purpose.HOLD: Tone.GREEN,
+}
+CLOSE_PERIODS = 12
+"""How many periods the close look shows."""
+_LEAST = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """Neighbouring windows at one setting and for one purpose."""
+
+    setting: Setting
+    purpose: Purpose
+    start_s: float
+    end_s: float
+
+
+def spells(windows: Sequence[Window]) -> tuple[Spell, ...]:
+    """The windows, neighbours of one kind joined."""
+    found: list[Spell] = []
+    for window in windows:
+        end_s = window.start_s + window.cost.time_s
+        last = found[-1] if found else None
+        if last is not None and (last.setting, last.purpose) == (window.setting, window.purpose):
+            found[-1] = Spell(last.setting, last.purpose, last.start_s, end_s)
+        else:
+            found.append(Spell(window.setting, window.purpose, window.start_s, end_s))
+    return tuple(found)
+
+
+def power_chart(view: RunView) -> Chart:
+    """Power over the whole run: mean and range, with what was set as bands."""
+    unit = long_unit((view.trace.duration_s, *(window.start_s + window.cost.time_s for window in view.windows)))
+    steps = view.trace.steps
+    half_s = view.trace.step_s / 2
+    points = tuple(Point((step.start_s + half_s) * unit.factor, step.mean_w) for step in steps)
+    spread = tuple(Spread((step.start_s + half_s) * unit.factor, step.low_w, step.high_w) for step in steps)
+    series = [Series(name="power, and its range", points=points, spread=spread)]
+    return Chart(
+        title="Power, and what was set",
+        subtitle=_told(view, "grey: the baseline; gold: trials; green: held"),
+        x=Axis(title="time", unit=unit.symbol, low=0.0),
+        y=Axis(title="power", unit="W", low=0.0),
+        series=tuple(series),
+        bands=tuple(_bands(view, unit)),
+    )
+
+
+def close_chart(view: RunView) -> Chart | None:
+    """The last periods of the run, each beginning marked; None where there are none to mark."""
+    trace, period = view.trace, view.period
+    if not trace.recent or trace.first_s is None or period is None or not period.period_s:
+        return None
+    end_s = trace.recent[-1].time_s
+    start_s = max(end_s - CLOSE_PERIODS * period.period_s, trace.recent[0].time_s)
+    shown = [reading for reading in trace.recent if reading.time_s >= start_s]
+    marks_s = period_marks(view, start_s=start_s, end_s=end_s)
+    if len(shown) < 4 or len(marks_s) < 2:
+        return None
+    unit = unit_for((end_s - start_s,), "s")
+    points = tuple(Point((reading.time_s - start_s) * unit.factor, reading.power_w) for reading in shown)
+    return Chart(
+        title=f"The last {len(marks_s) - 1} periods",
+        subtitle=_told(view, "each dashed line is one period after the last"),
+        x=Axis(title="time", unit=unit.symbol, low=0.0),
+        y=Axis(title="power", unit="W", low=0.0),
+        series=(Series(name="power", points=points),),
+        rules=tuple(Rule((mark_s - start_s) * unit.factor, "", Way.UPRIGHT) for mark_s in marks_s),
+    )
+
+
+def plane_chart(view: RunView) -> Chart | None:
+    """The gears of the last chapter by time and energy per unit, with error bars and frontier; None without a pace."""
+    found = [chapter for chapter in chapters_of(view.windows) if any(gear.unit for gear in chapter.gears)]
+    if not found:
+        return None
+    chapter = found[-1]
+    trials = [Trial(gear, gear.unit) for gear in chapter.gears if gear.unit is not None]
+    seconds = unit_for((trial.cost.time_s for trial in trials), "s")
+    joules = unit_for((trial.cost.energy_j for trial in trials), "J")
+    frontier = Frontier.of(trials)
+    kept = {id(trial) for trial in frontier}
+    beaten = tuple(_point(view, chapter, one, (seconds, joules)) for one in trials if id(one) not in kept)
+    line = tuple(_point(view, chapter, one, (seconds, joules)) for one in frontier)
+    series = [
+        Series(name="95 % interval", points=tuple(_bars(trials, seconds, joules)), tone=Tone.SKY),
+        Series(name="frontier", points=line, mark=Mark.LINE_AND_POINTS, tone=Tone.BLUE),
+        Series(name="beaten in both", points=beaten, mark=Mark.POINTS, tone=Tone.GREY, shape=Shape.SQUARE),
+    ]
+    return Chart(
+        title=f"Time and energy per {view.unit}",
+        subtitle=_told(view, "left is faster, down is cheaper"),
+        x=Axis(title=f"time per {view.unit}", unit=seconds.symbol, least=_LEAST),
+        y=Axis(title=f"energy per {view.unit}", unit=joules.symbol, least=_LEAST),
+        series=tuple(one for one in series if one.points),
+        notes=tuple(_notes(view, chapter, seconds, joules)),
+        bands=tuple(_allowed(view, chapter, seconds)),
+    )
+
+
+def _told(view: RunView, words: str) -> str:
+    return f"simulated; {words}" if view.simulated else words
+
+
+def _bands(view: RunView, unit: Unit) -> Iterator[Band]:
+    for spell in spells(view.windows):
+        text = "baseline" if spell.purpose is Purpose.BASELINE else str(spell.setting)
+        yield Band(spell.start_s * unit.factor, spell.end_s * unit.factor, text, TONES[spell.purpose])
+
+
+def _point(view: RunView, chapter: Chapter, trial: Trial[Gear], units: tuple[Unit, Unit]) -> Point:
+    seconds, joules = units
+    gear, cost = trial.choice, trial.cost
+    said = (
+        str(gear.setting),
+        f"{estimate_words(chapter.slowdown(gear))} time, {estimate_words(chapter.saving(gear))} energy saved",
+        verdict(chapter, gear, promise=view.promise),
+    )
+    return Point(cost.time_s * seconds.factor, cost.energy_j * joules.factor, "\n".join(filter(None, said)))
+
+
+def _bars(trials: Sequence[Trial[Gear]], seconds: Unit, joules: Unit) -> Iterator[Point]:
+    """Both bars of each gear as strokes with gaps between them."""
+    for trial in trials:
+        x, y = trial.cost.time_s * seconds.factor, trial.cost.energy_j * joules.factor
+        wide, high = (
+            (trial.cost.time_error_s or 0.0) * seconds.factor,
+            (trial.cost.energy_error_j or 0.0) * joules.factor,
+        )
+        for bar in ((x - wide, y, x + wide, y) if wide else None, (x, y - high, x, y + high) if high else None):
+            if bar is not None:
+                yield from (Point(bar[0], bar[1]), Point(bar[2], bar[3]), Point(bar[2], None))
+
+
+def _notes(view: RunView, chapter: Chapter, seconds: Unit, joules: Unit) -> Iterator[Note]:
+    """A remark at the baseline and at what was held."""
+    for gear in chapter.gears:
+        unit, is_base, is_held = gear.unit, gear is chapter.baseline, gear.setting == view.held
+        if unit is None or not (is_base or is_held):
+            continue
+        name = ", ".join((["baseline"] if is_base else []) + (["held"] if is_held else []))
+        slower, saved = chapter.slowdown(gear), chapter.saving(gear)
+        detail = None
+        if not is_base and slower is not None and saved is not None:
+            detail = f"{100 * slower.value:+.1f} % time, {-100 * saved.value:+.1f} % energy".replace("-", "−")
+        yield Note(unit.time_s * seconds.factor, unit.energy_j * joules.factor, f"{name}: {gear.setting}", detail)
+
+
+def _allowed(view: RunView, chapter: Chapter, seconds: Unit) -> Iterator[Band]:
+    base = chapter.baseline
+    if view.promise and base is not None and base.pace is not None:
+        start, end = base.pace.value * seconds.factor, base.pace.value * (1 + view.promise) * seconds.factor
+        yield Band(start, end, f"up to {100 * view.promise:g} % slower", Tone.GREEN)

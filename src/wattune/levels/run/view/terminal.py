@@ -1,0 +1,242 @@
+"""A run that is being tuned, for a terminal: the whole screen as lines, and lines for where there is no screen.
+
+Kinds of stretches are head, simulated, state, axis, graph, mark, bar, doubt, over, now, held, base, gear, frontier,
+pick and event; `STYLES` gives each a rich style. Words say all that colours do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.cells import cell_len, set_cell_size
+
+from wattune.core.frontier import Frontier
+from wattune.core.run_window import Window
+from wattune.core.trial import Trial
+from wattune.levels.run.view.marks import period_marks
+from wattune.levels.run.view.settings import Estimate, chapters_of
+from wattune.levels.run.view.table import clipped, gear_rows, table_lines
+from wattune.levels.run.view.view_model import RunView, Stage, state_words
+from wattune.levels.run.view.words import estimate_words, period_words
+from wattune.render.monitor_view import power_steps
+from wattune.render.quantity import quantity, unit_for
+from wattune.render.report import with_error
+from wattune.render.terminal_graph import Line, Spot, Stretch, area_graph, scatter
+from wattune.render.ticks import tick_step
+
+STYLES = {
+    "head": "bold",
+    "simulated": "bold yellow",
+    "state": "bold cyan",
+    "axis": "dim",
+    "graph": "cyan",
+    "mark": "yellow",
+    "bar": "green",
+    "doubt": "green dim",
+    "over": "bold red",
+    "now": "bold",
+    "held": "green",
+    "base": "",
+    "gear": "",
+    "frontier": "cyan",
+    "beaten": "dim",
+    "pick": "bold yellow",
+    "event": "",
+}
+_LONGEST_S, _SHORTEST_S, _PERIODS = 60.0, 4.0, 16.0
+"""The graph shows so many periods, within these bounds; a minute where nothing repeats."""
+_ROOMY = 76
+"""Columns from which on the frontier stands beside the power."""
+_LEAST_GRAPH, _MOST_GRAPH = 3, 9
+_PLANE = 34
+_LEAST_BAR, _MOST_BAR = 10, 36
+
+
+def screen_lines(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
+    """The whole screen, never wider or higher than that."""
+    top = (_title(view, width), _state(view, width), promise_line(view, width=width))
+    rows = gear_rows(view)
+    room = height - len(top) - 1
+    most_rows = min(len(rows) + 1, max(room // 2, 2)) if rows else 0
+    events = min(len(view.events), max((room - most_rows) // 6, 1))
+    graph = min(room - most_rows - events - 4, _MOST_GRAPH)
+    lines = [*top]
+    if graph >= _LEAST_GRAPH:
+        lines += [(), *_pictures(view, width, graph)]
+    table = table_lines(rows, width=width, most=most_rows)
+    lines += [(), *table] if table else []
+    left = height - len(lines) - 1
+    if events and left > 0:
+        lines += [(), *event_lines(view, width=width, most=min(left, max(events, 3)))]
+    return tuple(_cut(line, width) for line in lines[:height])
+
+
+def promise_line(view: RunView, *, width: int) -> Line:
+    """The promise as a bar: full up to the slowdown, light over its error, with a mark at what was promised."""
+    slower = view.figures.slowdown
+    words = f" {estimate_words(slower)}" if slower is not None else " not known yet"
+    if view.promise is None or view.promise <= 0:
+        return (Stretch(clipped(f"slowdown{words}, {view.objective}", width), "axis"),)
+    words += f"{',' if slower is None else ' of'} {100 * view.promise:g} % promised"
+    bar = min(width - len("slowdown ") - cell_len(words) - 2, _MOST_BAR)
+    if bar < _LEAST_BAR:
+        return (Stretch(clipped(f"slowdown{words}", width), "state"),)
+    cells = _bar_cells(view.promise, slower, bar)
+    return (Stretch("slowdown ", "axis"), *cells, Stretch(words, "state"))
+
+
+def event_lines(view: RunView, *, width: int, most: int) -> tuple[Line, ...]:
+    """The latest events, oldest first."""
+    shown = view.events[-most:] if most > 0 else ()
+    return tuple((Stretch(clipped(f"{event.time_s:7.1f} s  {event.text}", width), "event"),) for event in shown)
+
+
+def news(before: RunView | None, now: RunView) -> tuple[str, ...]:
+    """What is worth a line since the last look, where there is no screen: events, windows, and what is done next."""
+    old_events, old_windows = (0, 0) if before is None else (len(before.events), len(before.windows))
+    lines = [f"{event.time_s:.1f} s: {clipped(event.text, 400)}" for event in now.events[old_events:]]
+    lines += [window_words(now, window) for window in now.windows[old_windows:]]
+    doing = _doing(now)
+    if doing is not None and (before is None or doing != _doing(before)):
+        lines.append(f"{now.trace.duration_s:.1f} s: {doing}")
+    return tuple(lines)
+
+
+def window_words(view: RunView, window: Window) -> str:
+    """A window in one line."""
+    at = f"{window.start_s + window.cost.time_s:.1f} s: {window.purpose.value} at {window.setting}"
+    if window.pace_s is None:
+        return f"{at}: {quantity(window.power_w, 'W')}, no pace"
+    return (
+        f"{at}: {with_error(window.pace_s, window.pace_error_s, 's')} per {view.unit}, {quantity(window.power_w, 'W')}"
+    )
+
+
+def _doing(view: RunView) -> str | None:
+    """What is done, without what changes at every look."""
+    if view.stage in (Stage.SETTLING, Stage.OVER):
+        return None
+    return clipped(state_words(view), 400)
+
+
+def _title(view: RunView, width: int) -> Line:
+    """The name, which gives way to the word simulated where there is no room for both, and the program."""
+    mark = "simulated" if view.simulated else ""
+    head = f"wattune run{'  ' * view.simulated}"
+    if len(head) + len(mark) > width and mark:
+        return (Stretch(clipped(mark, width), "simulated"),)
+    program = clipped(f"  {view.program}", max(width - len(head) - len(mark), 0))
+    return (Stretch(head, "head"), Stretch(mark, "simulated"), Stretch(program, "axis"))
+
+
+def _state(view: RunView, width: int) -> Line:
+    words = clipped(state_words(view), width)
+    latest = view.trace.latest
+    now = "" if latest is None or latest.power_w is None else f"   {quantity(latest.power_w, 'W')}"
+    if latest is not None and latest.sm_mhz is not None:
+        now += f", {latest.sm_mhz} MHz"
+    return (Stretch(words, "state"), Stretch(clipped(now, max(width - cell_len(words), 0)), "axis"))
+
+
+def _bar_cells(promise: float, slower: Estimate | None, bar: int) -> Iterator[Stretch]:
+    """A bar from 0 to twice the promise, cut at the promise by a mark."""
+    value, error = (0.0, 0.0) if slower is None else (slower.value, slower.error or 0.0)
+    full, light = (round(bar * min(max(share / (2 * promise), 0.0), 1.0)) for share in (value, value + error))
+    signs = ["█" if place < full else "▒" if place < light else "·" for place in range(bar)]
+    kinds = ["over" if place >= bar // 2 and sign != "·" else _KINDS[sign] for place, sign in enumerate(signs)]
+    yield from (Stretch(sign, kind) for sign, kind in zip(signs[: bar // 2], kinds, strict=False))
+    yield Stretch("│", "mark")
+    yield from (Stretch(sign, kind) for sign, kind in zip(signs[bar // 2 :], kinds[bar // 2 :], strict=True))
+
+
+_KINDS = {"█": "bar", "▒": "doubt", "·": "axis"}
+
+
+def _pictures(view: RunView, width: int, rows: int) -> tuple[Line, ...]:
+    """Power over time and, where there is room, the gears by time and energy beside it."""
+    plane = _plane(view, width=_PLANE, height=rows) if width >= _ROOMY else ()
+    left = width - _PLANE - 2 if plane else width
+    power = _power(view, width=left, height=rows)
+    if not plane:
+        return power
+    lines = []
+    for place in range(max(len(power), len(plane))):
+        own = power[place] if place < len(power) else ()
+        beside = plane[place] if place < len(plane) else ()
+        gap = left + 2 - sum(cell_len(stretch.text) for stretch in own)
+        lines.append((*own, Stretch(" " * gap, "axis"), *beside))
+    return tuple(lines)
+
+
+def _power(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
+    trace, period = view.trace, view.period
+    span_s = _LONGEST_S
+    if period is not None and period.period_s:
+        span_s = min(max(_PERIODS * period.period_s, _SHORTEST_S), _LONGEST_S)
+    shown = [reading for reading in trace.recent if reading.time_s >= trace.recent[-1].time_s - span_s]
+    most_w = max([reading.power_w or 0.0 for reading in shown] + [1.0])
+    step_w = tick_step(0.0, most_w, about=4)
+    top_w = -(-most_w // step_w) * step_w
+    columns = max(width - 8, 1) * 2
+    now_s = trace.recent[-1].time_s if trace.recent else 0.0
+    steps = power_steps(trace.recent, now_s=now_s, span_s=span_s, steps=columns)
+    graph = area_graph(steps, width=width, height=height, high=top_w, unit="W")
+    room = len(graph[0][0].text)
+    words = f"power, last {span_s:.3g} s" + ("" if period is None else f"; {_period(view)}")
+    ticks = _ticks(view, width, room, (now_s, span_s))
+    return ((Stretch(clipped(words, width), "axis"),), *graph, *([ticks] if ticks else []))
+
+
+def _period(view: RunView) -> str:
+    period = view.period
+    if period is None or period.period_s is None:
+        return period_words(period)
+    return f"period {with_error(period.period_s, period.error_s, 's')}"
+
+
+def _ticks(view: RunView, width: int, room: int, shown: tuple[float, float]) -> Line:
+    """A mark below the graph where each period begins; none where they would run into each other."""
+    now_s, span_s = shown
+    columns = max(width - room, 1)
+    # The graph has two steps to a character, and its newest step at the right edge.
+    each_s = span_s / max(width - 8, 1)
+    if view.period is None or not view.trace.recent or not view.period.period_s or view.period.period_s < 2 * each_s:
+        return ()
+    signs = [" "] * columns
+    for mark_s in period_marks(view, start_s=max(now_s - span_s, view.trace.recent[0].time_s), end_s=now_s):
+        place = columns - 1 - int((now_s - mark_s) / each_s)
+        if 0 <= place < columns:
+            signs[place] = "╵"
+    return (Stretch(" " * room, "axis"), Stretch("".join(signs).rstrip(), "mark"))
+
+
+def _plane(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
+    """The gears by time and energy, once there are two to compare."""
+    chapters = chapters_of(view.since_change)
+    trials = [Trial(gear, gear.unit) for gear in chapters[0].gears if gear.unit is not None] if chapters else []
+    if len(trials) < 2 or height < 4:
+        return ()
+    kept = {id(trial) for trial in Frontier.of(trials)}
+    seconds = unit_for((trial.cost.time_s for trial in trials), "s")
+    joules = unit_for((trial.cost.energy_j for trial in trials), "J")
+    spots = []
+    for trial in sorted(trials, key=lambda trial: trial.choice.setting == view.held):
+        base, held = trial.choice is chapters[0].baseline, trial.choice.setting == view.held
+        sign, kind = ("●", "pick") if held else ("○", "base") if base else ("·", "beaten")
+        if id(trial) in kept and not held and not base:
+            sign, kind = "+", "frontier"
+        spots.append(Spot(trial.cost.time_s * seconds.factor, trial.cost.energy_j * joules.factor, sign, kind))
+    # The words at the right end of the axis need some room beyond it.
+    picture = scatter(spots, width=width - 6, height=height - 1, x_unit=seconds.symbol, y_unit=joules.symbol)
+    head = (Stretch(clipped(f"per {view.unit}: ○ base ● held + frontier", width), "axis"),)
+    return (head, *(_cut(line, width) for line in picture))
+
+
+def _cut(line: Line, width: int) -> Line:
+    """As much of a line as there is room for."""
+    kept, room = [], width
+    for stretch in line:
+        text = stretch.text if cell_len(stretch.text) <= room else set_cell_size(stretch.text, room)
+        kept.append(Stretch(text, stretch.kind))
+        room -= cell_len(text)
+    return tuple(kept)

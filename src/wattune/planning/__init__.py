@@ -1,1 +1,0 @@
-"""Which plans are worth having: for every time, the least energy."""

@@ -1,0 +1,1 @@
+"""Charts, tables and the page frame. Nothing here knows a level."""

@@ -1,0 +1,208 @@
+"""A chart as a value: axes, series and remarks. `wattune.render.svg.draw` makes a picture of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from math import isfinite
+
+from wattune.render.ticks import padded, widened
+
+
+class Mark(Enum):
+    """How a series is drawn."""
+
+    LINE = "line"
+    STEPS = "steps"
+    POINTS = "points"
+    LINE_AND_POINTS = "line and points"
+    AREA = "area"
+
+
+class Shape(Enum):
+    """What a point looks like, so that series are told apart without colours too."""
+
+    CIRCLE = "circle"
+    SQUARE = "square"
+    DIAMOND = "diamond"
+    TRIANGLE = "triangle"
+    CROSS = "cross"
+
+
+class Scale(Enum):
+    """How an axis goes from value to value: by equal steps, or by equal factors."""
+
+    LINEAR = "linear"
+    LOG = "log"
+
+
+class Tone(Enum):
+    """The colour of a series by its role; each tone has a light and a dark form that colour-blind people tell apart."""
+
+    BLUE = "blue"
+    ORANGE = "orange"
+    GREEN = "green"
+    PURPLE = "purple"
+    GOLD = "gold"
+    SKY = "sky"
+    GREY = "grey"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A place in the chart; `y` is None where nothing is known, which breaks a line there."""
+
+    x: float
+    y: float | None
+    tip: str | None = None
+    """What the tooltip says."""
+
+    def __post_init__(self) -> None:
+        if not isfinite(self.x) or (self.y is not None and not isfinite(self.y)):
+            raise ValueError(f"a chart cannot show ({self.x}, {self.y}); an unknown y is None")
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """From where to where values lie at one x."""
+
+    x: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not all(map(isfinite, (self.x, self.low, self.high))) or self.low > self.high:
+            raise ValueError(f"a chart cannot show a spread from {self.low} to {self.high} at {self.x}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points under one name and in one tone."""
+
+    name: str
+    points: tuple[Point, ...]
+    mark: Mark = Mark.LINE
+    tone: Tone = Tone.BLUE
+    dashed: bool = False
+    shape: Shape = Shape.CIRCLE
+    every: int = 1
+    """Of a line with points, only each so manieth is marked by its shape, from the `first` on."""
+    first: int = 0
+    spread: tuple[Spread, ...] = ()
+    """A shaded band around the series, such as the range of several seeds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What an axis shows; an end that is None comes from the data, with some room."""
+
+    title: str
+    unit: str | None = None
+    low: float | None = None
+    high: float | None = None
+    least: float = 0.0
+    """The share of its middle that the axis is wide at least, so that noise does not fill a whole picture."""
+    scale: Scale = Scale.LINEAR
+    marks: tuple[tuple[float, str], ...] = ()
+    """Values to write at the axis instead of round numbers, and the words for them; those without room are left out."""
+
+    def __post_init__(self) -> None:
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"axis {self.title!r} goes from {self.low} to {self.high}")
+
+    @property
+    def label(self) -> str:
+        """Title and unit."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    def bounds(self, values: Iterable[float]) -> tuple[float, float]:
+        """The ends of the axis for these values."""
+        known = tuple(values)
+        if self.scale is Scale.LOG:
+            return self._log_bounds(known or (1.0, 10.0))
+        if not known:
+            low, high = 0.0, 1.0
+        else:
+            low, high = padded(min(known), max(known), least=self.least)
+        return widened(low if self.low is None else self.low, high if self.high is None else self.high)
+
+    def _log_bounds(self, known: tuple[float, ...]) -> tuple[float, float]:
+        low = min(known) if self.low is None else self.low
+        high = max(known) if self.high is None else self.high
+        if low <= 0:
+            raise ValueError(f"axis {self.title!r} goes by factors and has no place for {low}")
+        room = max((high / low) ** 0.06, 1.05)
+        return (low / room if self.low is None else low), (high * room if self.high is None else high)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A remark at a point, drawn with a ring around the point and a thin line to the words."""
+
+    x: float
+    y: float
+    text: str
+    detail: str | None = None
+    """A second, quieter line."""
+
+
+class Way(Enum):
+    """The direction of a rule."""
+
+    ACROSS = "across"
+    UPRIGHT = "upright"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A thin dashed line through the whole chart at one value, such as a power limit."""
+
+    at: float
+    text: str
+    way: Way = Way.ACROSS
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A shaded stretch of the x axis, such as a span of a timeline or the slowdowns that are allowed."""
+
+    start: float
+    end: float
+    text: str
+    tone: Tone = Tone.GREY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Everything a picture needs."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    notes: tuple[Note, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    bands: tuple[Band, ...] = ()
+    subtitle: str | None = None
+
+    @property
+    def x_bounds(self) -> tuple[float, float]:
+        """The ends of the x axis."""
+        upright = (rule.at for rule in self.rules if rule.way is Way.UPRIGHT)
+        return self.x.bounds((*self._all("x"), *upright))
+
+    @property
+    def y_bounds(self) -> tuple[float, float]:
+        """The ends of the y axis."""
+        across = (rule.at for rule in self.rules if rule.way is Way.ACROSS)
+        return self.y.bounds((*self._all("y"), *across))
+
+    def _all(self, name: str) -> tuple[float, ...]:
+        values = (getattr(point, name) for series in self.series for point in series.points if point.y is not None)
+        spreads = tuple(spread for series in self.series for spread in series.spread)
+        if name == "x":
+            edges = tuple(spread.x for spread in spreads)
+        else:
+            edges = tuple(edge for spread in spreads for edge in (spread.low, spread.high))
+        return (*values, *edges, *(getattr(note, name) for note in self.notes))

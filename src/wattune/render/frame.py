@@ -1,0 +1,157 @@
+"""Where things of a chart lie on paper: pixels from values, and room for words.
+
+Text is measured by a rule of thumb (0.56 of the font size per character), since no font is at hand when a picture is
+written; it errs on the wide side for the system fonts that pages use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+
+from wattune.render.chart import Axis, Chart, Scale, Series
+from wattune.render.ticks import log_labels, log_ticks, tick_labels, ticks
+
+FONT_PX = 12.0
+TITLE_PX = 15.0
+LINE_PX = 17.0
+KEY_PX = 22.0
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle of the picture."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether the two share any area."""
+        apart = self.right <= other.left or other.right <= self.left
+        return not (apart or self.bottom <= other.top or other.bottom <= self.top)
+
+    def holds(self, x: float, y: float) -> bool:
+        """Whether the place lies inside."""
+        return self.left <= x <= self.right and self.top <= y <= self.bottom
+
+    def inside(self, other: Box) -> bool:
+        """Whether it lies wholly within the other."""
+        return other.holds(self.left, self.top) and other.holds(self.right, self.bottom)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """Values along an axis and what is written at them."""
+
+    values: tuple[float, ...]
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """The plot's rectangle and the scales of its axes."""
+
+    width: float
+    height: float
+    plot: Box
+    x_bounds: tuple[float, float]
+    y_bounds: tuple[float, float]
+    x_ticks: Ticks
+    y_ticks: Ticks
+    keys: tuple[tuple[Series, float, float], ...]
+    """Each entry of the legend: its series and the place where it starts."""
+    x_scale: Scale
+    y_scale: Scale
+
+    def x(self, value: float) -> float:
+        """The pixel of an x value."""
+        return self.plot.left + _share(value, self.x_bounds, self.x_scale) * (self.plot.right - self.plot.left)
+
+    def y(self, value: float) -> float:
+        """The pixel of a y value."""
+        return self.plot.bottom - _share(value, self.y_bounds, self.y_scale) * (self.plot.bottom - self.plot.top)
+
+
+def frame(chart: Chart, *, width: float, height: float) -> Frame:
+    """The layout of a chart on paper of that size."""
+    keys = _keys(chart, width)
+    top = _header(chart) + (keys[-1][2] - keys[0][2] + LINE_PX + 4 if keys else 0.0) + LINE_PX + 8
+    bottom = height - 2 * LINE_PX - 8
+    y_bounds = chart.y_bounds
+    y_ticks = _ticks(chart.y, y_bounds, (bottom - top) / 48)
+    left = max((text_width(label) for label in y_ticks.labels), default=0.0) + 12
+    x_bounds = chart.x_bounds
+    x_ticks = _ticks(chart.x, x_bounds, (width - left) / 84)
+    right = width - max(text_width(x_ticks.labels[-1]) / 2 if x_ticks.labels else 0.0, 10)
+    plot = Box(left, top, right, bottom)
+    return Frame(
+        width=width,
+        height=height,
+        plot=plot,
+        x_bounds=x_bounds,
+        y_bounds=y_bounds,
+        x_ticks=_with_room(x_ticks, x_bounds, chart.x.scale, long=right - left),
+        y_ticks=_with_room(y_ticks, y_bounds, chart.y.scale, long=bottom - top, each=LINE_PX - 4),
+        keys=keys,
+        x_scale=chart.x.scale,
+        y_scale=chart.y.scale,
+    )
+
+
+def _share(value: float, bounds: tuple[float, float], scale: Scale) -> float:
+    """How far along an axis a value lies, from 0 to 1."""
+    low, high = bounds
+    if scale is Scale.LOG:
+        return log(value / low) / log(high / low)
+    return (value - low) / (high - low)
+
+
+def text_width(text: str, *, size_px: float = FONT_PX) -> float:
+    """Roughly how wide a text will be."""
+    return len(text) * size_px * 0.56
+
+
+def _header(chart: Chart) -> float:
+    return TITLE_PX + 8 + (LINE_PX if chart.subtitle else 0.0)
+
+
+def _ticks(axis: Axis, bounds: tuple[float, float], about: float) -> Ticks:
+    if axis.marks:
+        within = tuple((value, text) for value, text in axis.marks if bounds[0] <= value <= bounds[1])
+        return Ticks(tuple(value for value, _ in within), tuple(text for _, text in within))
+    parts = max(int(about), 2)
+    if axis.scale is Scale.LOG:
+        values = log_ticks(*bounds, about=parts)
+        return Ticks(values, log_labels(values))
+    values = ticks(*bounds, about=parts)
+    return Ticks(values, tick_labels(values))
+
+
+def _with_room(
+    found: Ticks, bounds: tuple[float, float], scale: Scale, *, long: float, each: float | None = None
+) -> Ticks:
+    """The ticks whose words do not run into those before; along the axis words take `each`, or their width."""
+    kept: list[tuple[float, str]] = []
+    end = -1e9
+    for value, text in zip(found.values, found.labels, strict=True):
+        middle, half = _share(value, bounds, scale) * long, (text_width(text) + 6 if each is None else each) / 2
+        if middle - half >= end:
+            kept.append((value, text))
+            end = middle + half
+    return Ticks(tuple(value for value, _ in kept), tuple(text for _, text in kept))
+
+
+def _keys(chart: Chart, width: float) -> tuple[tuple[Series, float, float], ...]:
+    """The legend's entries in rows; none where a single series needs no name."""
+    if len(chart.series) < 2:
+        return ()
+    placed, x, y = [], 0.0, _header(chart) + LINE_PX / 2 + 4
+    for series in chart.series:
+        wide = KEY_PX + text_width(series.name) + 18
+        if x and x + wide > width:
+            x, y = 0.0, y + LINE_PX
+        placed.append((series, x, y))
+        x += wide
+    return tuple(placed)

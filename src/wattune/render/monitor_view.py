@@ -1,0 +1,157 @@
+"""What `wattune monitor` shows of each GPU: a row of words, and its power over the last while in equal steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from statistics import fmean
+from typing import Any
+
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.reading import Reading
+from wattune.render.quantity import UNKNOWN, fixed, quantity
+from wattune.render.ticks import tick_step
+
+HEAD = ("GPU", "power", "limit", "core", "memory", "busy", "mem busy", "temp", "throttled by", "energy")
+_WORTH = (0, 1, 9, 3, 2, 5, 7, 8, 4, 6)
+"""The columns, the one that is given up last first."""
+_GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A GPU, what it told of late (oldest first), and what its counter stood at when watching began."""
+
+    spec: GpuSpec
+    readings: tuple[Reading, ...] = ()
+    start_j: float | None = None
+    trouble: str | None = None
+    """Why it tells nothing more, where that is so."""
+
+    @property
+    def latest(self) -> Reading | None:
+        """The newest reading; None before the first and after the GPU was lost."""
+        return self.readings[-1] if self.readings and self.trouble is None else None
+
+    @property
+    def energy_j(self) -> float | None:
+        """Energy since watching began; None without a counter or before it can have moved."""
+        now = self.latest
+        if now is None or now.energy_j is None or self.start_j is None or len(self.readings) < 2:
+            return None
+        return now.energy_j - self.start_j
+
+    def with_reading(self, reading: Reading, *, keep_s: float) -> Watched:
+        """The same GPU with one more reading, and without those older than `keep_s` but for one."""
+        old = [past for past in self.readings if past.time_s < reading.time_s - keep_s]
+        kept = self.readings[max(len(old) - 1, 0) :]
+        start_j = reading.energy_j if not self.readings else self.start_j
+        return Watched(self.spec, (*kept, reading), start_j)
+
+
+def monitor_row(index: int, watched: Watched) -> tuple[str, ...]:
+    """The words of one GPU, a dash for each thing it does not tell."""
+    name = f"{index} {watched.spec.label.removeprefix('NVIDIA ')}"
+    now = watched.latest
+    if now is None:
+        return (name, *[UNKNOWN] * (len(HEAD) - 3), watched.trouble or UNKNOWN, UNKNOWN)
+    return (
+        name,
+        fixed(now.power_w, "W"),
+        fixed(now.power_limit_w, "W"),
+        fixed(now.sm_mhz, "MHz"),
+        fixed(now.mem_mhz, "MHz"),
+        _share(now.sm_util),
+        _share(now.mem_util),
+        fixed(now.temperature_c, "°C"),
+        _throttle(now),
+        quantity(watched.energy_j, "J"),
+    )
+
+
+def fitting_columns(rows: Sequence[tuple[str, ...]], *, width: int) -> tuple[int, ...]:
+    """The columns that fit side by side, in their order; the least important go first where room is short."""
+    widths = [max(len(row[column]) for row in (HEAD, *rows)) for column in range(len(HEAD))]
+    kept = list(_WORTH)
+    while len(kept) > 2 and sum(widths[column] + _GAP for column in kept) - _GAP > width:
+        kept.pop()
+    return tuple(sorted(kept))
+
+
+def monitor_document(watched: Sequence[Watched]) -> dict[str, Any]:
+    """One JSON document with the newest reading of each GPU."""
+    return {
+        "simulated": any(gpu.spec.simulated for gpu in watched),
+        "gpus": [_document(index, gpu) for index, gpu in enumerate(watched)],
+    }
+
+
+def power_steps(readings: Sequence[Reading], *, now_s: float, span_s: float, steps: int) -> list[float | None]:
+    """Power over the last `span_s` in equal steps, oldest first.
+
+    A step shows the mean of the readings that fall into it, or else the one before, which still holds; None before the
+    first reading and where the GPU told none.
+    """
+    start_s, place, before = now_s - span_s, 0, None
+    shown: list[float | None] = []
+    for step in range(steps):
+        end_s = start_s + span_s * (step + 1) / steps if step < steps - 1 else inf
+        powers_w: list[float] = []
+        while place < len(readings) and readings[place].time_s < end_s:
+            before = readings[place].power_w
+            if before is not None and readings[place].time_s >= start_s:
+                powers_w.append(before)
+            place += 1
+        shown.append(fmean(powers_w) if powers_w else before)
+    return shown
+
+
+def together(graphs: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """The sum of several graphs, unknown where all are."""
+    sums: list[float | None] = []
+    for column in zip(*graphs, strict=True):
+        known = [value for value in column if value is not None]
+        sums.append(sum(known) if known else None)
+    return sums
+
+
+def graph_top_w(watched: Sequence[Watched]) -> float:
+    """A round power that none of these GPUs has passed: their largest limit, or what they drew where that is more."""
+    seen = [reading.power_w or 0.0 for gpu in watched for reading in gpu.readings]
+    limits = [gpu.latest.power_limit_w or 0.0 for gpu in watched if gpu.latest]
+    most = max([*seen, *limits, 1.0])
+    step = tick_step(0.0, most, about=4)
+    return -(-most // step) * step
+
+
+def _share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{100 * value:.0f} %"
+
+
+def _throttle(reading: Reading) -> str:
+    if reading.throttle is None:
+        return UNKNOWN
+    return ", ".join(reading.throttle.words) or "nothing"
+
+
+def _document(index: int, watched: Watched) -> dict[str, Any]:
+    now = watched.latest
+    return {
+        "index": index,
+        "name": watched.spec.name,
+        "uuid": watched.spec.uuid,
+        "simulated": watched.spec.simulated,
+        "time_s": now and now.time_s,
+        "power_w": now and now.power_w,
+        "power_limit_w": now and now.power_limit_w,
+        "sm_mhz": now and now.sm_mhz,
+        "mem_mhz": now and now.mem_mhz,
+        "sm_util": now and now.sm_util,
+        "mem_util": now and now.mem_util,
+        "temperature_c": now and now.temperature_c,
+        "throttle": None if now is None or now.throttle is None else list(now.throttle.words),
+        "energy_j": watched.energy_j,
+        "memory_used_bytes": now and now.memory_used_bytes,
+        "trouble": watched.trouble,
+    }

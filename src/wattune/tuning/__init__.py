@@ -1,1 +1,0 @@
-"""The loops that drive GPUs, one file per level of control."""

@@ -1,1 +1,0 @@
-"""What people look at, as pure functions of histories and traces."""

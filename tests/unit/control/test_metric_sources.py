@@ -1,0 +1,317 @@
+"""What programs tell, by file, by what they print and over HTTP."""
+
+import json
+import os
+import re
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattune.control.reports.file import MetricFile
+from wattune.control.reports.form import LineForm
+from wattune.control.reports.http import LONGEST_BODY, Answer, MetricServer, understood
+from wattune.control.reports.lines import LONGEST_LINE, LineBuffer
+from wattune.control.reports.pattern import MetricPattern, StepPattern
+from wattune.control.reports.queue import RUN_OVER, Desk
+from wattune.control.reports.report import Counted, NoMemory, Report, Step, Unreadable
+from wattune.core.errors import InputError
+
+
+def told(*lines):
+    """What these lines of one file tell."""
+    form, found = LineForm(), []
+    for line in lines:
+        form, one = form.read(line)
+        found.append(one)
+    return found
+
+
+# one line
+
+
+@pytest.mark.parametrize(
+    ("line", "report"),
+    [
+        ("0.71", Report(0.71)),
+        (" -3e2 \r", Report(-300.0)),
+        ("nan", Report(None)),
+        ("-inf", Report(None)),
+        ("3,0.71", Report(0.71, 3)),
+        ("3.0, 0.71", Report(0.71, 3)),
+        (",0.71", Report(0.71)),
+        ("3,n/a", Report(None, 3)),
+        ("3,", Report(None, 3)),
+        ('{"metric": 0.71}', Report(0.71)),
+        ('{"metric": 0.71, "epoch": 3, "loss": [1]}', Report(0.71, 3)),
+        ('{"metric": NaN, "epoch": "4"}', Report(None, 4)),
+        ('{"metric": null}', Report(None)),
+        ('{"metric": 1' + "0" * 400 + "}", Report(None)),
+        ('{"step": 200}', Step(200)),
+        ('{"error": "out_of_memory"}', NoMemory()),
+        ("\ufeff0.5", Report(0.5)),
+        ("", None),
+        ("# accuracy", None),
+        ("epoch,metric", None),
+    ],
+)
+def test_a_line_is_understood(line, report):
+    assert told(line) == [report]
+
+
+def test_a_heading_says_what_the_columns_are():
+    assert told("Step,Metric,Loss", "10,0.5,2", "20,,1", "30,0.6") == [
+        None,
+        Report(0.5),
+        Step(20),
+        Unreadable("'30,0.6' tells no metric: it has 2 fields where step,metric,loss has another number"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("hello", "a,0.5", "1,2,3", "[1]", "{", "{}", '{"a":' * 5000, '{"metric": "0.7"}', '{"metric": true}'),
+        *('{"metric": [1]}', '{"metric": 1, "epoch": 1.5}', '{"step": -1}', '{"step": "many"}', '{"error": "boom"}'),
+    ],
+)
+def test_a_line_that_tells_nothing_is_complained_of_in_one_short_line(line):
+    (found,) = told(line)
+    assert isinstance(found, Unreadable)
+    assert "tells no metric: " in found.complaint
+    assert "\n" not in found.complaint
+    assert len(found.complaint) < 200
+
+
+@given(st.text())
+def test_any_text_is_understood_or_complained_of(text):
+    LineForm().read(text)
+    understood("metric", text.encode("utf-8", "surrogatepass"))
+    understood("step", text.encode("utf-8", "surrogatepass"))
+
+
+# bytes that come in pieces
+
+
+@given(st.lists(st.binary(max_size=12)))
+def test_lines_do_not_depend_on_how_the_bytes_were_cut(pieces):
+    whole, cut = LineBuffer(), LineBuffer()
+    data = b"".join(pieces)
+    assert sum((cut.feed(piece) for piece in pieces), ()) + cut.rest() == whole.feed(data) + whole.rest()
+
+
+def test_a_progress_bar_and_colours():
+    lines = LineBuffer()
+    assert lines.feed(b"1/3\r2/3\r\x1b[32macc 0.5\x1b[0m\r\nne") == ("1/3", "2/3", "acc 0.5")
+    assert lines.feed(b"xt\n") == ("next",)
+    assert lines.feed(b"no end") == ()
+    assert (lines.rest(), lines.rest()) == (("no end",), ())
+
+
+def test_a_line_that_never_ends_does_not_fill_the_memory():
+    lines = LineBuffer()
+    for _ in range(4):
+        assert lines.feed(b"x" * LONGEST_LINE) == ()
+    assert len(lines.rest()[0]) == LONGEST_LINE
+
+
+# what is printed
+
+
+def test_patterns_find_metrics_epochs_and_steps():
+    assert MetricPattern.parse("acc(?:uracy)? ([0-9.]+)").read("epoch 3: accuracy 0.71") == Report(0.71)
+    named = MetricPattern.parse(r"epoch (?P<epoch>\d+).*acc (?P<metric>\S+)")
+    assert named.read("epoch 3: acc 0.71") == Report(0.71, 3)
+    assert named.read("epoch 3: acc nan") == Report(None, 3)
+    assert named.read("epoch 3: loss 1") is None
+    assert MetricPattern.parse("(?:acc ([0-9.]+))?").read("nothing") is None
+    assert StepPattern.parse("^iteration").read("iteration done") == Step()
+    assert StepPattern.parse(r"(\d+)/\d+").read("200/1000") == Step(200)
+    assert StepPattern.parse(r"(\w+) step (?P<step>\d+)").read("my step 7") == Step(7)
+    assert StepPattern.parse(r"step (\S+)").read("step down") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (MetricPattern, "accuracy", "has no group for the metric"),
+        (MetricPattern, "(a)(b)", "has 2 groups and none is called metric"),
+        (MetricPattern, "([0-9", "is no regular expression"),
+        (StepPattern, "(a)(b)", "has 2 groups and none is called step"),
+        (StepPattern, "*", "is no regular expression"),
+    ],
+)
+def test_a_bad_pattern_is_an_error_that_shows_a_good_one(kind, text, message):
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        kind.parse(text)
+    assert "'" in caught.value.hint
+
+
+# counting
+
+
+def test_an_epoch_that_was_reported_is_not_new():
+    counted = Counted().reported(Report(0.5, 1)).reported(Report(0.6))
+    assert [counted.is_new(report) for report in (Report(0.7, 1), Report(0.7, 2), Report(0.7))] == [False, True, True]
+
+
+def test_steps_are_counted_however_they_are_told():
+    counted, steps = Counted(), []
+    for number in (None, None, 10, 10, 25, 5, 10):
+        counted, more = counted.stepped(Step(number))
+        steps.append(more)
+    assert steps == [1, 1, 8, 0, 15, 5, 5]
+
+
+# a file
+
+
+def add(path, text):
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def test_a_file_is_read_as_it_grows(tmp_path):
+    path = tmp_path / "metric.csv"
+    source = MetricFile(path)
+    assert source.read() == ()
+    add(path, "0.1\n0.")
+    assert source.read() == (Report(0.1),)
+    assert source.read() == ()
+    add(path, "25\n0.3")
+    assert source.read() == (Report(0.25),)
+    assert source.read(ended=True) == (Report(0.3),)
+
+
+def test_what_an_earlier_run_left_tells_nothing_but_its_heading(tmp_path):
+    path = tmp_path / "metric.csv"
+    add(path, "metric,epoch\n0.9,1\n0.")
+    source = MetricFile(path)
+    assert source.read() == ()
+    add(path, "\n0.1,2\n")
+    assert source.read() == (Report(0.1, 2),)
+
+
+def test_a_file_that_is_written_anew_is_read_from_its_beginning(tmp_path):
+    path = tmp_path / "metric.csv"
+    add(path, "0.9\n0.95\n")
+    source = MetricFile(path)
+    path.write_text("0.1\n", encoding="utf-8")
+    assert source.read() == (Report(0.1),)
+    path.write_text("0.2\n0.3\n0.4\n", encoding="utf-8")
+    assert source.read() == (Report(0.2), Report(0.3), Report(0.4))
+
+
+def test_a_file_that_is_replaced_or_removed(tmp_path):
+    path = tmp_path / "metric.csv"
+    source = MetricFile(path)
+    add(path, "0.1\n")
+    assert source.read() == (Report(0.1),)
+    new = tmp_path / "new"
+    add(new, "0.1\n0.2\n")
+    os.replace(new, path)
+    assert source.read() == (Report(0.1), Report(0.2))
+    path.unlink()
+    assert source.read() == ()
+    add(path, "0.5\n")
+    assert source.read() == (Report(0.5),)
+
+
+def test_places_that_cannot_be_a_metric_file(tmp_path):
+    with pytest.raises(InputError, match="no folder"):
+        MetricFile(tmp_path / "none" / "metric.csv")
+    with pytest.raises(InputError, match="no plain file"):
+        MetricFile(tmp_path)
+    with pytest.raises(InputError, match="no plain file"):
+        MetricFile(Path("/dev/null"))
+
+
+# HTTP
+
+
+def post(url, body):
+    """The status and the document that came back."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=30) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_a_server_hears_metrics_and_steps_and_answers():
+    heard = []
+
+    def hear(one):
+        heard.append(one)
+        return Answer(stop=one == Report(0.9), why="reached", within_s=10.0)
+
+    with MetricServer(hear) as server:
+        assert post(server.metric_url, b'{"metric": 0.71, "epoch": 3}')[1] == {
+            "stop": False,
+            "why": "reached",
+            "within_s": 10.0,
+        }
+        assert post(server.metric_url, b"0.9") == (200, {"stop": True, "why": "reached", "within_s": 10.0})
+        for body in (b"", b"{}", b'{"step": 7}', b"8"):
+            assert post(server.step_url, body)[0] == 200
+        assert post(server.metric_url, b'{\n "error": "out_of_memory"\n}')[0] == 200
+    assert heard == [Report(0.71, 3), Report(0.9), Step(), Step(), Step(7), Step(8), NoMemory()]
+
+
+def test_a_server_refuses_in_one_line():
+    with MetricServer(lambda one: pytest.fail(f"heard {one}")) as server:
+        url = server.metric_url
+        refused = [
+            post(url, body)[0]
+            for body in (b"", b"hello", b"1\n2", b"\xff", b"{", b'{"metric": "x"}', b"x" * (LONGEST_BODY + 1))
+        ]
+        assert refused == [400, 400, 400, 400, 400, 400, 413]
+        assert post(url.replace("/metric", "/epoch"), b"1")[0] == 404
+        assert post(re.sub(r"/[^/]+/metric", "/guess/metric", url), b"1")[0] == 403
+        status, document = post(url, None)
+        assert status == 405
+        assert "posted" in document["error"]
+        assert "\n" not in document["error"]
+
+
+def nod(one):
+    return Answer(why="heard")
+
+
+def test_a_port_that_is_taken_is_an_error_of_one_line():
+    with MetricServer(nod) as server:
+        port = int(server.metric_url.split(":")[2].split("/")[0])
+        with pytest.raises(InputError, match="cannot listen on port"):
+            MetricServer(nod, port=port)
+    with pytest.raises(InputError, match="cannot listen on port"):
+        MetricServer(nod, port=70000)
+
+
+def test_what_threads_tell_is_heard_in_the_thread_that_decides():
+    answers, heard = [], []
+    with Desk() as desk:
+        threads = [threading.Thread(target=lambda: answers.append(desk.tell(Step()))) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        while len(answers) < 5:
+            desk.answer(lambda one: heard.append(threading.current_thread()) or nod(one))
+        for thread in threads:
+            thread.join()
+    assert answers == [Answer(why="heard")] * 5
+    assert heard == [threading.main_thread()] * 5
+    assert desk.tell(Step()) is RUN_OVER
+
+
+def test_who_waits_when_the_run_ends_hears_that():
+    answers = []
+    with Desk() as desk:
+        thread = threading.Thread(target=lambda: answers.append(desk.tell(Step())))
+        thread.start()
+        os.read(desk.descriptor, 1)  # it has told
+    thread.join()
+    assert answers == [RUN_OVER]

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattune.control.sweep import Knob, evenly, recorded_settings, sweep, sweep_settings
+from wattune.core.errors import InputError, NotSupported
+from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
+from wattune.core.measurement import Measurement
+from wattune.core.reading import Count, Reading
+from wattune.core.refresh import Refresh
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.trial import Trial
+
+SPEC = GpuSpec(
+    name="Part",
+    uuid="GPU-1",
+    clocks=(ClockTable(1215, tuple(range(210, 1411, 15))), ClockTable(810, tuple(range(210, 1411, 15)))),
+    power_limits=PowerLimits(100.0, 400.0, 400.0),
+    can_lock_mem=True,
+)
+FIXED = GpuSpec(name="Laptop", uuid="GPU-2", clocks=(), power_limits=None)
+
+
+class Recorder:
+    """A GPU that remembers what was asked of it."""
+
+    spec = SPEC
+    refresh: Refresh | None = None
+
+    def __init__(self) -> None:
+        self.asked: list[Setting | str] = []
+
+    def read(self) -> Reading:
+        return Reading(time_s=0.0)
+
+    def count(self) -> Count:
+        return Count(0.0, 0.0)
+
+    def apply(self, setting: Setting) -> None:
+        self.asked.append(setting)
+
+    def restore(self) -> None:
+        self.asked.append("restore")
+
+
+def test_each_setting_is_applied_measured_and_told_of_then_the_gpu_is_restored() -> None:
+    gpu, heard = Recorder(), []
+    settings = (DRIVER_DEFAULT, Setting(sm_mhz=1200))
+    history = sweep(gpu, settings, lambda setting: Measurement(1.0, setting.sm_mhz or 9.0), on_trial=heard.append)
+    assert gpu.asked == [*settings, "restore"]
+    assert history == tuple(heard)
+    assert [trial.cost.energy_j for trial in history] == [9.0, 1200]
+
+
+def test_a_failure_restores_the_gpu_and_keeps_what_was_heard() -> None:
+    gpu = Recorder()
+    heard: list[Trial[Setting]] = []
+
+    def measure(setting: Setting) -> Measurement:
+        if setting.sm_mhz == 1200:
+            raise KeyboardInterrupt
+        return Measurement(1.0, 1.0)
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(gpu, (DRIVER_DEFAULT, Setting(sm_mhz=1200), Setting(sm_mhz=900)), measure, on_trial=heard.append)
+    assert gpu.asked == [DRIVER_DEFAULT, Setting(sm_mhz=1200), "restore"]
+    assert [trial.choice for trial in heard] == [DRIVER_DEFAULT]
+
+
+@given(st.sampled_from(list(Knob)), st.integers(1, 200))
+def test_settings_start_with_the_default_and_are_all_allowed(knob: Knob, points: int) -> None:
+    first, *rest = sweep_settings(SPEC, knob, points=points)
+    assert first == DRIVER_DEFAULT
+    assert 1 <= len(rest) <= points
+    assert len(set(rest)) == len(rest)
+    assert rest == sorted(rest, reverse=True)
+    for setting in rest:
+        SPEC.check(setting)
+        assert setting.knobs == (knob.turns,)
+
+
+@given(st.sets(st.integers(0, 3000), min_size=1, max_size=60), st.integers(1, 40))
+def test_evenly_keeps_the_ends_and_at_most_so_many(values: set[int], points: int) -> None:
+    chosen = evenly(values, points)
+    assert set(chosen) <= values
+    assert len(chosen) <= points
+    assert max(chosen) == max(values)
+    if points > 1:
+        assert min(chosen) == min(values)
+
+
+def test_evenly_on_a_regular_grid_is_regular() -> None:
+    assert evenly(range(0, 101, 5), 5) == (0, 25, 50, 75, 100)
+
+
+@pytest.mark.parametrize("knob", list(Knob))
+def test_a_part_without_the_knob_says_which_other_to_try(knob: Knob) -> None:
+    with pytest.raises(NotSupported) as caught:
+        sweep_settings(FIXED, knob, points=5)
+    assert "Laptop" in caught.value.message
+    assert "--knob" in (caught.value.hint or "")
+
+
+def test_no_points_at_all_is_refused() -> None:
+    with pytest.raises(InputError, match="at least one"):
+        sweep_settings(SPEC, Knob.SM_CLOCK, points=0)
+
+
+def test_a_recording_is_swept_at_its_own_settings() -> None:
+    recorded = [Setting(sm_mhz=mhz) for mhz in (600, 900, 1200)] + [DRIVER_DEFAULT, Setting(power_limit_w=200.0)]
+    assert recorded_settings(recorded, Knob.SM_CLOCK, points=2) == (
+        DRIVER_DEFAULT,
+        Setting(sm_mhz=1200),
+        Setting(sm_mhz=600),
+    )
+    assert recorded_settings(recorded[:3], Knob.SM_CLOCK, points=1) == (Setting(sm_mhz=1200),)
+
+
+def test_a_recording_that_never_turned_the_knob_names_those_it_did() -> None:
+    with pytest.raises(InputError) as caught:
+        recorded_settings([Setting(power_limit_w=200.0)], Knob.MEM_CLOCK, points=3)
+    assert caught.value.hint == "choose --knob power-limit"

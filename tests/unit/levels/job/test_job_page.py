@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from job_view_samples import GPU, epoch, view
+from wattune.core.job import JobChoice, JobMemory
+from wattune.core.measurement import Measurement
+from wattune.core.objective import LeastCost
+from wattune.core.setting import Setting
+from wattune.levels.job.view.bench_page import BenchCase, GoalRow, JobBenchReport, job_bench_file, job_bench_page
+from wattune.levels.job.view.cost_map import cost_map
+from wattune.levels.job.view.curves import PolicyCurve, PolicyCurves
+from wattune.levels.job.view.page import JobReport, job_file, job_page
+from wattune.render.page import Drawing, LargeChart, Table
+
+NOTHING = Measurement(0.0, 0.0)
+
+
+def report(name: str = "nightly-bert", **changes: object) -> JobReport:
+    fields = {
+        "view": view(name),
+        "searcher": "wattune",
+        "next_why": "law expects 19 ± 3 epochs.",
+        "recurrences": 9,
+        "spent": Measurement(9000.0, 2.2e6),
+        "profiling": Measurement(100.0, 2.2e4),
+        "exploring": Measurement(1000.0, 2e5),
+        "saving_percent": 12.3,
+        "energy_saving_percent": 4.0,
+        "break_even": 0,
+        "made": "Made by wattune.",
+    }
+    return JobReport(**{**fields, **changes})
+
+
+def empty() -> JobReport:
+    gpu = replace(GPU, simulated=True)
+    nobody = view(memory=JobMemory(), law=(), next_size=None, default_run=None, gpu=gpu)
+    spent = {"spent": NOTHING, "profiling": NOTHING, "exploring": NOTHING}
+    unknown = {"saving_percent": None, "energy_saving_percent": None, "break_even": None, "next_why": None}
+    return report(view=nobody, recurrences=0, **spent, **unknown)
+
+
+def bench(cases: int = 2, **changes: object) -> JobBenchReport:
+    rng = np.random.default_rng(5)
+    policies = tuple(PolicyCurve(name, rng.uniform(100, 200, (3, 30))) for name in ("default", "zeus", "wattune"))
+    curves = PolicyCurves(workload="cifar<100>", gpu="V100", simulated=False, oracle=100.0, curves=policies)
+    costs = {JobChoice(size, Setting(power_limit_w=200.0)): epoch(size, 200.0) for size in (8, 16)}
+    known = cost_map(costs, LeastCost(0.5, 250.0), gpu="V100", simulated=False, batch_sizes=(8, 16))
+    goals = (GoalRow("regret after 10", 0.31, "≤ 0.333", met=True), GoalRow("drift", None, "≤ 5", met=None))
+    fields = {"source": "tables", "goals": goals, "made": "Made by wattune.", **changes}
+    return JobBenchReport(cases=(BenchCase(curves, known), BenchCase(curves), BenchCase(curves))[:cases], **fields)
+
+
+class Balanced(HTMLParser):
+    """Counts tags that were opened and not closed, and looks for what would load something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta",):
+            self.open.append(tag)
+        self.loads += [name for name, _ in attrs if name in ("src", "href")]
+        if tag == "script":
+            self.loads.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("text", [job_file(report("<b> & ü"), suffix=".html"), job_bench_file(bench(), suffix=".html")])
+def test_pages_are_whole_and_load_nothing(text: str) -> None:
+    parser = Balanced()
+    parser.feed(text)
+    assert (parser.open, parser.loads) == ([], [])
+    assert "nan" not in text.lower().replace("nanosecond", "")
+    assert "prefers-color-scheme:dark" in text
+
+
+def test_the_page_of_a_job_joins_all_pictures() -> None:
+    page = job_page(report())
+    titles = [section.chart.title for section in page.sections if isinstance(section, LargeChart)]
+    assert titles == [
+        "Cost of each recurrence: nightly-bert",
+        "Batch size of each run: nightly-bert",
+        "Epochs to the target: nightly-bert",
+        "Time-energy frontier of a run to the target",
+    ]
+    assert any(isinstance(section, Drawing) for section in page.sections)
+    assert page.lead == (
+        "9 recurrences on V100 took 12.3 % less cost than as many runs of the default (512), learning included. "
+        "The next run gets batch size 128: law expects 19 ± 3 epochs."
+    )
+
+
+def test_more_than_the_default_is_said_as_plainly() -> None:
+    assert "took 2.0 % more cost" in job_page(report(saving_percent=-2.0)).lead
+
+
+def test_names_are_escaped() -> None:
+    text = job_file(report("<b> & ü"), suffix=".html")
+    assert "&lt;b&gt; &amp; ü on V100" in text
+    assert "<b> &" not in text
+
+
+def test_every_size_and_run_has_its_row() -> None:
+    sizes, runs = (section for section in job_page(report()).sections if isinstance(section, Table))
+    assert [row[0] for row in sizes.rows] == ["32", "64", "128", "256", "512"]
+    assert sizes.rows[1][1] == "missed the target in 1 run"
+    assert sizes.strong == frozenset({2})
+    assert [row[0] for row in runs.rows] == [str(n) for n in range(12, 0, -1)]
+
+
+def test_a_job_without_runs_has_a_page_without_empty_pictures() -> None:
+    page = job_page(empty())
+    assert not any(isinstance(section, LargeChart | Drawing) for section in page.sections)
+    assert page.lead == "No run on V100 (simulated) yet."
+    text = job_file(empty(), suffix=".html")
+    assert "simulated" in text
+    assert "nan" not in text.lower()
+
+
+def test_without_the_cost_of_the_default_nothing_is_claimed() -> None:
+    lead = job_page(report(saving_percent=None)).lead
+    assert "what the default costs is not known yet" in lead
+
+
+def test_an_svg_is_the_first_picture_only() -> None:
+    text = job_file(report(), suffix=".svg")
+    assert text.startswith("<svg ")
+    assert "Cost of each recurrence" in text
+    assert "Regret after so many recurrences, mean of 2 jobs" in job_bench_file(bench(), suffix=".svg")
+    assert "Regret so far: cifar&lt;100&gt;" in job_bench_file(bench(1), suffix=".svg")
+
+
+def test_the_page_of_a_benchmark_has_goals_regrets_and_every_case() -> None:
+    page = job_bench_page(bench(3))
+    goals, regrets = (section for section in page.sections if isinstance(section, Table))
+    assert [row[1] for row in goals.rows] == ["met", "not measured"]
+    assert len(regrets.rows) == 9
+    assert regrets.strong == frozenset({2, 5, 8})
+    assert regrets.rows[0][-2:] != ("–", "–")
+    assert regrets.rows[0][6] == "–"
+    assert sum(isinstance(section, LargeChart) for section in page.sections) == 1 + 2 * 3
+    assert sum(isinstance(section, Drawing) for section in page.sections) == 1
+
+
+def test_a_benchmark_without_cases_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one case"):
+        bench(0)

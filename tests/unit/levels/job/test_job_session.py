@@ -1,0 +1,417 @@
+"""A live run: submitted, profiled, reported, judged and ended, on simulated GPUs in virtual time."""
+
+from dataclasses import replace
+
+import pytest
+
+from fakes import FakeGpu
+from job_runs import JOB, Jobs, Stubborn, gpu_of, train
+from wattune.core.errors import DeviceLost, InputError, NoPermission, SettingRefused, StoreError
+from wattune.core.job import JobMemory, Outcome
+from wattune.core.measurement import Measurement
+from wattune.core.objective import Deadline
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.levels.job.gpus import part_of
+from wattune.levels.job.profile import profiling_objective
+from wattune.levels.job.session import is_out_of_memory
+from wattune.levels.job.settings import JobKnob
+from wattune.levels.job.store_access import UNRECORDED
+from wattune.workloads.catalog import make_workload
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    return Jobs(tmp_path)
+
+
+def finished(jobs, session, *, steps=100, metrics=(0.3, 0.6, 0.8)):
+    session.start()
+    for metric in metrics:
+        train(session, steps=steps)
+        if session.report(metric) is not None:
+            break
+    return session.end()
+
+
+@pytest.mark.parametrize("knob", [JobKnob.POWER_LIMIT, JobKnob.SM_CLOCK])
+def test_a_run_finds_its_setting_holds_it_and_leaves_the_gpu_as_it_was(jobs, knob):
+    session = jobs.session(knob=knob)
+    gpu = session.gpus[0]
+    session.start()
+    assert gpu.setting != DRIVER_DEFAULT
+    while session.is_profiling:
+        train(session, steps=50)
+    held = session.setting
+    assert gpu.setting == held
+    assert session.report(0.5) is None
+    assert session.report(0.8).outcome is Outcome.REACHED
+    run = session.end()
+    assert gpu.setting == DRIVER_DEFAULT
+    assert run.setting == held
+    recorded = jobs.book.job_run(run.id).run
+    assert recorded.outcome is Outcome.REACHED
+    assert recorded.metrics == (0.5, 0.8)
+    assert recorded.setting == held
+    assert 0 < recorded.profiling.energy_j < recorded.cost.energy_j
+    assert recorded.cost.energy_j == pytest.approx(gpu.truth_j, rel=0.02)
+    assert jobs.told == []
+
+
+def test_the_setting_that_is_held_is_nearly_the_best(jobs):
+    session = jobs.session(knob=JobKnob.SM_CLOCK)
+    session.start()
+    while session.is_profiling:
+        train(session, steps=50)
+    objective, workload = JOB.objective_on(session.run.gpu.max_power_w), make_workload("resnet50:64")
+    gpu = session.gpus[0]
+
+    def value(setting):
+        gpu.apply(setting)
+        before_s, before_j = gpu.count().time_s, gpu.truth_j
+        gpu.run(workload, iterations=30)
+        return objective.value(Measurement(gpu.count().time_s - before_s, gpu.truth_j - before_j))
+
+    best = min(value(Setting(sm_mhz=mhz)) for mhz in gpu.spec.sm_clocks_mhz[::3])
+    assert value(session.setting) < 1.02 * best
+
+
+def test_the_profile_is_of_whole_epochs_and_spares_the_next_run_the_search(jobs):
+    first = finished(jobs, jobs.session(), steps=400)
+    profile = jobs.book.job_memory("nightly").profile(first.gpu, 64)
+    known = next(trial.cost for trial in profile.trials if trial.choice == first.setting)
+    second_session = jobs.session()
+    second = finished(jobs, second_session, steps=400)
+    assert second.setting == first.setting
+    assert first.profiling.time_s > 0
+    assert second.profiling.time_s == 0
+    assert second.cost.time_s / 3 == pytest.approx(known.time_s, rel=0.02)
+    assert second.cost.energy_j / 3 == pytest.approx(known.energy_j, rel=0.02)
+
+
+def test_a_profile_of_another_batch_size_helps(jobs):
+    first = finished(jobs, jobs.session(), steps=400)
+    second = finished(jobs, jobs.session(searcher=Stubborn(128)), steps=400)
+    assert second.batch_size == 128
+    assert second.profiling.time_s < 2 * first.profiling.time_s  # whose iterations took half as long
+    assert jobs.book.job_memory("nightly").profile(second.gpu, 128).trials
+
+
+def test_a_profile_whose_epochs_became_longer_is_brought_up_to_date(jobs):
+    finished(jobs, jobs.session(), steps=400)
+    longer = finished(jobs, jobs.session(), steps=430)
+    assert longer.profiling.time_s == 0
+    profile = jobs.book.job_memory("nightly").profile(longer.gpu, 64)
+    known = next(trial.cost for trial in profile.trials if trial.choice == longer.setting)
+    assert known.time_s == pytest.approx(longer.cost.time_s / 3, rel=0.02)
+
+
+def test_epochs_with_much_validation_are_checked_as_a_whole(jobs):
+    def validated(session):
+        session.start()
+        for metric in (0.3, 0.6, 0.8):
+            train(session, steps=400)
+            session.gpus[0].idle(10.0)
+            session.report(metric)
+        return session.end()
+
+    assert validated(jobs.session()).profiling.time_s > 0
+    assert validated(jobs.session()).profiling.time_s == 0
+
+
+def test_a_job_that_became_another_is_profiled_anew(jobs):
+    finished(jobs, jobs.session(), steps=400)
+    session = jobs.session()
+    session.start()
+    other = make_workload("bert-base:8")
+    for _ in range(4):
+        train(session, steps=600, workload=other)
+        session.report(0.1)
+    assert session.end().profiling.time_s > 0
+
+
+def test_epochs_of_forty_iterations_are_profiled_too(jobs):
+    session = jobs.session(job=replace(JOB, max_epochs=200))
+    session.start()
+    for _ in range(150):
+        train(session, steps=40)
+        session.gpus[0].idle(0.2)  # validation
+        session.report(0.1)
+        if not session.is_profiling:
+            break
+    assert not session.is_profiling
+    assert session.setting is not None
+    session.end()
+
+
+def test_without_steps_every_epoch_is_a_window(jobs):
+    session = jobs.session()
+    session.start()
+    seen = []
+    for _ in range(11):
+        session.gpus[0].run(make_workload("resnet50:64"), iterations=100)
+        seen.append(session.setting)
+        session.report(0.1)
+    assert not session.is_profiling
+    assert len(set(seen)) > 2
+    assert seen[-1] == seen[-2]
+    run = session.end()
+    profile = jobs.book.job_memory("nightly").profile(run.gpu, 64)
+    assert {trial.choice for trial in profile.trials} == set(seen[: len(profile.trials)])
+
+
+def test_a_run_of_iterations_without_epochs_is_profiled_as_it_goes(jobs):
+    session = jobs.session()
+    session.start()
+    train(session, steps=3000)
+    assert not session.is_profiling
+    session.end()
+
+
+def test_several_gpus_are_set_alike_and_cost_what_they_cost_together(jobs):
+    gpus = gpu_of(), gpu_of()
+    session = jobs.session(*gpus)
+    assert session.start().gpu.count == 2
+    assert session.run.gpu.max_power_w == 800.0
+    while session.is_profiling:
+        train(session, steps=50)
+        assert gpus[0].setting == gpus[1].setting
+    session.report(0.9)
+    assert session.run.cost.energy_j == pytest.approx(gpus[0].truth_j + gpus[1].truth_j, rel=0.02)
+    session.end()
+
+
+def test_gpus_of_different_kinds_are_refused():
+    with pytest.raises(InputError, match="of one kind"):
+        part_of((gpu_of(), gpu_of("v100")))
+    with pytest.raises(InputError, match="needs a GPU"):
+        part_of(())
+
+
+class Capped(type(gpu_of())):
+    """A simulated GPU whose administrator has set a lower limit, and which refuses some of them."""
+
+    def __init__(self, *, cap_w=None, refused=(), error=None):
+        super().__init__(gpu_of().model)
+        self.cap_w, self.refuses, self.error, self.asked = cap_w, refused, error, []
+
+    def read(self):
+        reading = super().read()
+        return reading if self.cap_w is None else replace(reading, power_limit_w=self.cap_w)
+
+    def apply(self, setting):
+        self.asked.append(setting)
+        if self.error is not None and setting != DRIVER_DEFAULT:
+            raise self.error
+        if setting.power_limit_w in self.refuses:
+            raise SettingRefused(f"no limit of {setting.power_limit_w:g} W today")
+        super().apply(setting)
+
+
+def test_the_cap_of_an_administrator_is_never_exceeded(jobs):
+    gpu = Capped(cap_w=250.0)
+    finished(jobs, jobs.session(gpu))
+    limits = [setting.power_limit_w for setting in gpu.asked if setting != DRIVER_DEFAULT]
+    assert limits
+    assert max(limits) == 250.0
+
+
+def test_a_refused_limit_is_dropped_and_the_search_goes_on(jobs):
+    gpu = Capped(refused=(400.0, 250.0))
+    run = finished(jobs, jobs.session(gpu), steps=600)
+    assert run.outcome is Outcome.REACHED
+    assert run.setting is not None
+    assert run.setting.power_limit_w not in (400.0, 250.0)
+    assert any("no limit of 400 W" in line for line in jobs.told)
+
+
+def test_without_permission_the_run_is_measured_and_nothing_is_set(jobs):
+    run = finished(jobs, jobs.session(Capped(error=NoPermission("the driver wants root", hint="be root"))))
+    assert run.outcome is Outcome.REACHED
+    assert run.setting is None
+    assert run.cost.energy_j > 0
+    assert len([line for line in jobs.told if "wants root" in line]) == 1
+
+
+def test_a_gpu_that_falls_silent_does_not_end_the_training(jobs):
+    gpu = FakeGpu(power_w=200.0)
+    session = jobs.session(gpu)
+    session.start()
+    gpu.wait(5.0)
+    session.report(0.3)
+    spent = session.run.cost
+
+    def lost():
+        raise DeviceLost("the GPU is gone")
+
+    gpu.count = lost
+    session.step(50)
+    session.step(50)
+    assert session.report(0.9).outcome is Outcome.REACHED
+    assert session.end().cost == spent
+
+
+@pytest.mark.parametrize("metric", [float("nan"), float("inf"), None, 10**400])
+def test_a_report_that_is_no_number_is_an_epoch_without_a_metric(jobs, metric):
+    session = jobs.session()
+    session.start()
+    assert session.report(metric) is None
+    run = session.end()
+    assert run.metrics == (None,)
+    assert jobs.book.job_run(run.id).run.metrics == (None,)
+    assert run.outcome is Outcome.MISSED
+
+
+def test_a_report_of_something_else_is_one_line(jobs):
+    session = jobs.session()
+    session.start()
+    with pytest.raises(InputError, match="'good' is no metric"):
+        session.report("good")
+    session.end()
+
+
+def test_a_report_after_the_end_changes_nothing(jobs):
+    run = finished(jobs, session := jobs.session())
+    assert session.report(0.99).outcome is Outcome.REACHED
+    assert jobs.book.job_run(run.id).run.metrics == run.metrics == (0.3, 0.6, 0.8)
+    assert any("after the run had ended" in line for line in jobs.told)
+
+
+def test_a_run_that_cannot_win_is_stopped_and_another_takes_its_place(jobs):
+    session = jobs.session(searcher=Stubborn(patience=2))
+    run = finished(jobs, session, metrics=(0.1, 0.2, 0.3))
+    assert (run.outcome, session.stopped, session.reached) == (Outcome.STOPPED, "it cannot win any more", False)
+    second = jobs.session()
+    second.start(replaces=run.id)
+    assert second.run.recurrence == run.recurrence
+    second.end()
+
+
+def test_the_epochs_that_a_job_allows_are_all_it_gets(jobs):
+    run = finished(jobs, jobs.session(), steps=1, metrics=[0.1] * 20)
+    assert (run.outcome, run.epochs) == (Outcome.MISSED, JOB.max_epochs)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (None, Outcome.MISSED),
+        (ValueError("broken"), Outcome.CRASHED),
+        (KeyboardInterrupt(), Outcome.CRASHED),
+        (SystemExit(143), Outcome.CRASHED),
+        (RuntimeError("CUDA error: out of memory"), Outcome.OUT_OF_MEMORY),
+        (type("OutOfMemoryError", (RuntimeError,), {})("no room"), Outcome.OUT_OF_MEMORY),
+    ],
+)
+def test_how_a_run_ends_follows_from_the_error(jobs, error, outcome):
+    session = jobs.session()
+    session.start()
+    session.report(0.2)
+    run = session.end(error=error)
+    assert jobs.book.job_run(run.id).run.outcome is run.outcome is outcome
+    assert session.gpus[0].setting == DRIVER_DEFAULT
+
+
+def test_out_of_memory_is_seen_through_the_error_that_was_raised_from_it():
+    outer = ValueError("training failed")
+    outer.__cause__ = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+    assert is_out_of_memory(outer)
+    assert not is_out_of_memory(None)
+
+
+def test_a_run_without_any_epoch_says_nothing_of_its_batch_size(jobs):
+    session = jobs.session()
+    session.start()
+    assert session.end().outcome is Outcome.CRASHED
+
+
+def test_an_ending_that_others_name_stands_but_for_a_verdict(jobs):
+    session = jobs.session()
+    session.start()
+    assert session.end(Outcome.OUT_OF_MEMORY).outcome is Outcome.OUT_OF_MEMORY
+    reached = jobs.session()
+    finished(jobs, reached)
+    assert reached.end(Outcome.CRASHED).outcome is Outcome.REACHED
+
+
+def test_a_run_that_was_replaced_meanwhile_is_told_to_end(jobs):
+    session = jobs.session()
+    run = session.start()
+    other = jobs.session()
+    other.start(replaces=run.id)
+    verdict = session.report(0.9)
+    assert verdict.outcome is Outcome.LOST
+    session.end()
+    other.end()
+    assert jobs.book.job_run(run.id).run.outcome is Outcome.LOST
+
+
+def test_a_store_that_cannot_be_opened_does_not_keep_anybody_from_training(jobs, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    ledger = jobs.ledger(store_url=f"sqlite:///{tmp_path}/file/history.db")
+    run = finished(jobs, jobs.session(ledger=ledger))
+    assert (run.id, run.batch_size, run.outcome) == (UNRECORDED, JOB.default_batch_size, Outcome.REACHED)
+    assert any("not in the history" in line for line in jobs.told)
+
+
+def test_a_store_that_fails_on_the_way_is_made_up_for_at_the_end(jobs, monkeypatch):
+    session = jobs.session()
+    run = session.start()
+    book = type(jobs.book)
+
+    def away(*_, **__):
+        raise StoreError("the disk is full", hint="make room")
+
+    with monkeypatch.context() as broken:
+        for name in ("report", "job_memory", "keep_profile"):
+            broken.setattr(book, name, away)
+        session.report(0.2)
+        session.report(0.4)
+    session.report(0.8)
+    session.end()
+    assert jobs.book.job_run(run.id).run.metrics == (0.2, 0.4, 0.8)
+    assert sum("the disk is full" in line for line in jobs.told) >= 2
+
+
+def test_an_end_that_cannot_be_written_is_taken_in_by_the_next_submission(jobs, monkeypatch):
+    session = jobs.session()
+    run = session.start()
+
+    def away(*_, **__):
+        raise StoreError("the disk is full", hint="make room")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(jobs.book), "end_run", away)
+        session.report(0.8)
+        session.end()
+    assert jobs.book.job_run(run.id).run.outcome is Outcome.RUNNING
+    after = jobs.session()
+    after.start()
+    assert jobs.book.job_run(run.id).run.outcome is Outcome.REACHED
+    after.end()
+
+
+def test_the_lease_is_renewed_while_an_epoch_lasts(jobs):
+    ledger = jobs.ledger(lease_s=1000.0)
+    session = jobs.session(ledger=ledger)
+    run = session.start()
+    before = jobs.book.job_run(run.id).lease_until
+    assert ledger.renew(run)
+    assert jobs.book.job_run(run.id).lease_until > before
+    session.end()
+    assert not ledger.renew(run)
+
+
+def test_nothing_can_be_done_before_the_start(jobs):
+    session = jobs.session()
+    for act in (lambda: session.run, lambda: session.report(0.5), session.end):
+        with pytest.raises(InputError, match="has not begun"):
+            act()
+
+
+def test_a_deadline_is_shared_by_the_epochs_to_be_expected(jobs):
+    job = replace(JOB, objective="deadline:120s")
+    gpu = part_of((gpu_of(),))
+    assert profiling_objective(job, gpu, JobMemory(), 64) == Deadline(10.0)
+    run = finished(jobs, jobs.session(job=job))
+    assert run.epochs == 3
+    assert profiling_objective(job, gpu, jobs.book.job_memory("nightly"), 64) == Deadline(40.0)

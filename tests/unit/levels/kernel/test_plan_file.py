@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipelines import planned_pipeline, profile_csv
+from wattune.core.errors import PlanError
+from wattune.levels.kernel.plan_file import parse_plan, plan_document, plan_text
+from wattune.levels.kernel.stage_profile import parse_stage_profile
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return planned_pipeline()
+
+
+def changed(planned, *path, to):
+    """The plan file with one part replaced."""
+    document = json.loads(plan_text(planned))
+    part = document
+    for step in path[:-1]:
+        part = part[step]
+    if to is KeyError:
+        del part[path[-1]]
+    else:
+        part[path[-1]] = to
+    return json.dumps(document)
+
+
+def test_a_plan_comes_back_as_it_was(planned):
+    again = parse_plan(plan_text(planned), file="plan.json")
+    assert again == planned
+
+
+def test_the_text_is_the_document(planned):
+    assert json.loads(plan_text(planned)) == json.loads(json.dumps(plan_document(planned)))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "chunks"), [("gpipe", 1), ("early-recomputation", 1), ("zero-bubble", 1), ("interleaved", 2)]
+)
+def test_every_schedule_comes_back(schedule, chunks):
+    text = profile_csv(4, instructions=("forward", "backward", "recompute", "weight"))
+    planned = planned_pipeline(parse_stage_profile(text, file="p.csv"), schedule=schedule, chunks=chunks, points=4)
+    assert parse_plan(plan_text(planned), file="plan.json") == planned
+
+
+def test_knobs_and_the_word_simulated_come_back():
+    header, *rows = profile_csv(2).splitlines()
+    rows = [f"{row},norm_0-none-{12 if ',1400,' in row else 6}-1024,yes" for row in rows]
+    text = "\n".join((f"{header},attention,simulated", *rows))
+    planned = planned_pipeline(parse_stage_profile(text, file="p.csv"), points=4)
+    again = parse_plan(plan_text(planned), file="plan.json")
+    assert again == planned
+    assert again.source.simulated
+    assert again.plan.choice.choices[0].knobs
+
+
+def test_the_file_says_where_its_numbers_come_from(planned):
+    document = plan_document(planned)
+    assert document["profile"] == {"file": "p.csv", "sha256": "0" * 64}
+    assert {"options", "time_s", "energy_j", "bound_j", "blocking_power_w", "default"} <= set(document["origins"])
+    assert document["frontier"][0]["bound_j"] <= document["frontier"][0]["energy_j"]
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "words"),
+    [
+        (("format",), "a recipe", "not a pipeline plan"),
+        (("version",), 2, "version 2, not 1"),
+        (("pipeline", "schedule"), "2f2b", "no schedule '2f2b'"),
+        (("pipeline", "stages"), 4, "pipeline, ranks: is not 4"),
+        (("pipeline", "microbatches"), 5, "instructions 0: 8 instructions where the schedule has 10"),
+        (("pipeline", "microbatches"), True, "pipeline, microbatches: True is not a whole number"),
+        (("pipeline", "microbatches"), 10**9, "not a whole number from 1 to"),
+        (("pipeline",), [], "pipeline: is not an object"),
+        (("pipeline",), KeyError, "has no 'pipeline'"),
+        (("blocking_power_w",), -1, "blocking_power_w: -1 is not a finite number from 0"),
+        (("blocking_power_w",), "60", "blocking_power_w: '60'"),
+        (("blocking_power_w",), 10**400, "blocking_power_w"),
+        (("instructions", 1, 0), "backward 1.0", "instructions 1 0: is 'backward 1.0' where the schedule has"),
+        (("instructions",), [], "instructions: 0 ranks where the schedule has 3"),
+        (("options", "0.forward", 0, "time_s"), 0, "options, 0.forward 0, time_s: 0 is not a finite number above 0"),
+        (("options", "0.forward", 0, "time_s"), float("nan"), "time_s: nan is not"),
+        (("options", "0.forward", 0, "sm_mhz"), 1.5, "sm_mhz: 1.5 is not a whole number"),
+        (("options", "0.forward", 0, "knobs"), {"attention": 3}, "knobs, attention: 3 is not a text"),
+        (("frontier", 0, "ranks", 0, 0), 99, "frontier 0, ranks 0 0: 99 is no option of 0.forward"),
+        (("frontier", 0, "ranks", 0, 0), True, "True is no option"),
+        (("frontier", 0, "ranks", 0), [0], "frontier 0, ranks 0: 1 choices for 8 instructions"),
+        (("frontier", 0, "ranks"), [], "frontier 0, ranks: 0 ranks where the pipeline has 3"),
+        (("frontier", 0, "time_s"), 0.5, "frontier 0, time_s: is 0.5 where the options add up to"),
+        (("frontier", 1, "energy_j"), 1.0, "frontier 1, energy_j: is 1 where the options add up to"),
+        (("frontier",), [], "there is no plan"),
+        (("frontier",), {}, "frontier: is not a list"),
+        (("chosen",), 99, "chosen: 99 is no plan"),
+        (("chosen",), "0", "chosen: '0' is no plan"),
+        (("simulated",), 0, "simulated: 0 is neither true nor false"),
+        (("profile",), "p.csv", "profile: is not an object"),
+    ],
+)
+def test_a_wrong_part_is_named(planned, path, to, words):
+    with pytest.raises(PlanError) as failure:
+        parse_plan(changed(planned, *path, to=to), file="plan.json")
+    assert words in failure.value.message
+    assert failure.value.hint
+
+
+def test_a_frontier_out_of_order_is_refused(planned):
+    document = json.loads(plan_text(planned))
+    document["frontier"].reverse()
+    with pytest.raises(PlanError, match="fast and dear"):
+        parse_plan(json.dumps(document), file="plan.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", "{", "[" * 100_000, '{"format":' * 50_000, "\x00", "__import__('os')", "9" * 5000]
+)
+def test_what_is_no_plan_at_all_is_one_line(text):
+    with pytest.raises(PlanError) as failure:
+        parse_plan(text, file="plan.json")
+    assert "\n" not in failure.value.message
+    assert "plan.json" in failure.value.message

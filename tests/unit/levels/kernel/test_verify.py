@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from pipelines import HEADER, planned_pipeline, profile_csv, profile_rows, small_profile
+from wattune.core.errors import InputError, PlanError
+from wattune.levels.kernel.stage_profile import parse_stage_profile
+from wattune.levels.kernel.verify import verify
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return planned_pipeline()
+
+
+def test_by_its_own_profile_a_plan_keeps_its_promise(planned):
+    for row in verify(planned, small_profile()):
+        assert row.real.time_s == pytest.approx(row.planned.time_s, rel=1e-12)
+        assert row.real.energy_j == pytest.approx(row.planned.energy_j, rel=1e-12)
+        assert row.time_percent == pytest.approx(0, abs=1e-6)
+
+
+def test_a_slower_machine_shows(planned):
+    rows = []
+    for row in profile_rows(3):
+        *head, time_s, energy_j = row.split(",")
+        rows.append(",".join((*head, repr(1.1 * float(time_s)), repr(1.2 * float(energy_j)))))
+    slower = parse_stage_profile("\n".join((HEADER, *rows)), file="slow.csv")
+    for row in verify(planned, slower):
+        assert row.time_percent == pytest.approx(10.0)
+        assert 10 < row.energy_percent < 20
+
+
+def test_a_profile_of_another_shape_is_refused(planned):
+    with pytest.raises(PlanError, match=r"for 3 stages and p.csv has 2"):
+        verify(planned, small_profile(stages=2))
+
+
+def test_a_setting_that_was_not_measured_is_named(planned):
+    profile = parse_stage_profile(profile_csv(3, clocks=(1400, 1300)), file="few.csv")
+    with pytest.raises(InputError, match=r"few.csv: stage \d, (forward|backward) has no row at \d+ MHz"):
+        verify(planned, profile)
+
+
+def test_an_instruction_that_was_not_measured_is_named(planned):
+    profile = parse_stage_profile(profile_csv(3, instructions=("forward",)), file="few.csv")
+    with pytest.raises(InputError, match=r"few.csv: stage \d has no row for 'backward'"):
+        verify(planned, profile)

@@ -1,0 +1,94 @@
+"""Steps without their stalls, and work that is counted: what each is worth as a pace."""
+
+import numpy as np
+import pytest
+
+from wattune.control.counters import COUNTERS
+from wattune.control.stalls import without_stalls
+from wattune.control.step_time import StepMarks, steps_pace
+from wattune.control.work_rates import COUNTER_ERROR, WorkDone, busiest_pipe, counter_rate
+
+# stalls
+
+
+def test_a_checkpoint_is_taken_out_of_the_steps():
+    rng = np.random.default_rng(0)
+    durations_s = 0.2 * (1 + 0.01 * rng.standard_normal(100))
+    durations_s[[30, 60, 90]] += 5.0
+    times_s = np.concatenate(([0.0], np.cumsum(durations_s))).tolist()
+    counts = list(range(101))
+    clean_s, lost_s = without_stalls(times_s, counts)
+    assert lost_s == pytest.approx(15.0, abs=0.1)
+    assert steps_pace(clean_s, counts).pace_s == pytest.approx(0.2, rel=0.005)
+    assert steps_pace(times_s, counts).pace_s > 0.34
+
+
+def test_a_program_whose_steps_are_often_long_has_no_stalls():
+    times_s = np.cumsum([0.1, 0.1, 0.1, 0.1, 0.1, 1.0, 1.0] * 10).tolist()
+    assert without_stalls(times_s, list(range(70))) == (tuple(times_s), 0.0)
+
+
+@pytest.mark.parametrize("times_s", [[], [1.0], [1.0, 2.0, 9.0], [1.0] * 20])
+def test_too_few_steps_or_no_time_between_them_are_left_alone(times_s):
+    assert without_stalls(times_s, list(range(len(times_s)))) == (tuple(times_s), 0.0)
+
+
+def test_the_marks_of_a_program_are_without_stalls_too():
+    marks, now_s = StepMarks(), 0.0
+    for step in range(60):
+        now_s += 0.2 if step != 40 else 6.2
+        marks.add(now_s)
+    pace = marks.between(0.0, now_s)
+    assert pace.pace_s == pytest.approx(0.2)
+    assert pace.error_s < 0.01 * pace.pace_s
+
+
+# counted work
+
+
+def counted(rates, *, start_s=0.0):
+    done = WorkDone(COUNTERS, COUNTER_ERROR)
+    for place, rate in enumerate(rates):
+        done = done.add(start_s + place, start_s + place + 1.0, rate)
+    return done
+
+
+def test_counted_work_tells_a_pace_with_an_error():
+    rng = np.random.default_rng(0)
+    steady = counted([0.5] * 20).between(0.0, 20.0)
+    assert steady.pace_s == pytest.approx(2.0)
+    assert steady.source == COUNTERS
+    assert steady.error_s >= COUNTER_ERROR * steady.pace_s
+    wild = counted(0.5 + 0.1 * rng.standard_normal(20)).between(0.0, 20.0)
+    assert wild.error_s > steady.error_s
+
+
+def test_nothing_counted_tells_no_pace():
+    assert counted([]).between(0.0, 20.0) is None
+    assert counted([0.0] * 20).between(0.0, 20.0) is None
+    assert counted([None] * 20).between(0.0, 20.0) is None
+    assert counted([0.5] * 3).between(0.0, 20.0) is None
+
+
+def test_a_gap_starts_the_count_anew():
+    later = counted([0.5] * 10).add(100.0, 101.0, 0.5)
+    assert later.times_s == (100.0, 101.0)
+    assert later.add(99.0, 100.5, 0.5) == later
+
+
+def test_few_stretches_are_kept_however_long_it_runs():
+    done = counted([0.5] * 3_000)
+    assert len(done.times_s) == 600
+    assert done.done[-1] == pytest.approx(1_500.0)
+
+
+def test_counters_tell_operations_whatever_the_clock():
+    assert busiest_pipe({"tensor": 0.4, "fp32": 0.1, "sm": 0.9}) == "tensor"
+    assert busiest_pipe({"sm": 0.9, "dram": 0.9, "tensor": 0.001}) is None
+    fast, slow = (
+        counted([counter_rate({"tensor": share}, mhz, pipe="tensor", top_mhz=2000)] * 20).between(0.0, 20.0)
+        for share, mhz in ((0.40, 2000), (0.48, 1600))
+    )
+    assert slow.pace_s / fast.pace_s == pytest.approx(0.40 / 0.384)
+    assert counter_rate({}, 1500.0, pipe="tensor", top_mhz=2000) is None
+    assert counter_rate({"tensor": 0.4}, None, pipe="tensor", top_mhz=2000) is None

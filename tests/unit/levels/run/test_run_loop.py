@@ -1,0 +1,287 @@
+"""The live loop in virtual time: what it sets, what it measures, and what it does when things go wrong."""
+
+from dataclasses import replace
+
+import pytest
+from run_fakes import Moody, OddGpu, Script, ticked
+
+from wattune.control.controller import RunTuner
+from wattune.control.loop import RunLoop
+from wattune.control.observation import Condition
+from wattune.control.state import Looking, Resigned, Waiting
+from wattune.control.step_time import StepMarks
+from wattune.core.errors import DeviceError, DeviceLost, NoPermission, NotSupported, SettingRefused
+from wattune.core.run_window import Purpose
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.devices.passing_time import VirtualTime
+from wattune.levels.run.periods import period_finder
+from wattune.levels.run.progress_estimator import RunWatch
+
+LOW, LOWER = Setting(1200), Setting(1005)
+
+
+def make_loop(*gpus, policy=None, program=None):
+    spec = gpus[0].spec
+    watch = RunWatch(StepMarks(), period_finder(spec.sensors))
+    tuner = RunTuner(policy or Script((LOW, LOWER)), spec)
+    return RunLoop(tuner, gpus, program=program or Moody(), paces=watch), watch.marks
+
+
+def texts(loop):
+    return " | ".join(event.text for event in loop.progress.events)
+
+
+def test_a_program_is_looked_at_and_then_held():
+    gpu = OddGpu()
+    loop, marks = make_loop(gpu)
+    ticked(loop, gpu, 20, step_s=0.1, marks=marks)
+    windows = loop.progress.windows
+    assert [one.purpose for one in windows[:3]] == [Purpose.BASELINE, Purpose.TRIAL, Purpose.HOLD]
+    assert [one.setting for one in windows[:3]] == [DRIVER_DEFAULT, LOW, LOWER]
+    assert all(one.held for one in windows)
+    assert windows[0].power_w > windows[1].power_w > windows[2].power_w
+    for one in windows:
+        assert one.pace_s == pytest.approx(0.1, rel=0.05)
+        assert one.cost.time_s >= 2.0
+    assert windows[1].settling.time_s >= 1.0
+    assert windows[1].sm_mhz == 1200
+    assert gpu.real.setting == LOWER
+    loop.close()
+    assert gpu.real.setting == DRIVER_DEFAULT
+
+
+def test_windows_and_what_lies_between_them_are_all_that_passed():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 20)
+    loop.close()
+    spent, windows = loop.progress.spent, loop.progress.windows
+    seconds = sum(one.cost.time_s + one.settling.time_s for one in windows)
+    joules = sum(one.cost.energy_j + one.settling.energy_j for one in windows)
+    assert seconds == pytest.approx(spent.time_s, abs=1.0)
+    assert joules == pytest.approx(spent.energy_j, rel=0.06)
+
+
+def test_a_refused_clock_is_dropped_and_said():
+    gpu = OddGpu()
+    gpu.on_apply = lambda setting: SettingRefused("not that one") if setting == LOW else None
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 15)
+    assert "1200 MHz was refused" in texts(loop)
+    assert LOW not in [one.setting for one in loop.progress.windows]
+    assert 1200 not in loop.progress.spec.sm_clocks_mhz
+    assert gpu.real.setting == LOWER
+
+
+def test_a_clock_that_is_silently_not_applied_is_dropped_and_said():
+    gpu = OddGpu()
+    gpu.ignores = True
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 25)
+    assert "1200 MHz was asked for and 1305 MHz holds" in texts(loop)
+    assert all(one.setting == DRIVER_DEFAULT for one in loop.progress.windows)
+    assert loop.progress.refused[:2] == (LOW, LOWER)
+
+
+@pytest.mark.parametrize("error", [NoPermission("you may not"), DeviceLost("it is gone")])
+def test_a_lost_permission_ends_the_tuning_and_restores(error):
+    gpu = OddGpu()
+    gpu.on_apply = lambda setting: error if setting == LOWER else None
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 15)
+    assert isinstance(loop.progress.state, Resigned)
+    assert error.message in texts(loop)
+    assert gpu.real.setting == DRIVER_DEFAULT
+    assert gpu.applied[-1] == "restored"
+
+
+def test_what_a_part_cannot_set_at_all_leaves_the_rest():
+    gpu = OddGpu()
+    gpu.on_apply = lambda setting: NotSupported("no core clocks") if setting.sm_mhz else None
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 15)
+    assert loop.progress.spec.sm_clocks_mhz in ((), (1410,))
+    assert "no core clocks" in texts(loop)
+    assert gpu.real.setting == DRIVER_DEFAULT
+
+
+def test_nothing_is_set_while_the_program_does_not_use_the_gpu():
+    gpu = OddGpu()
+    program = Moody(Condition.UNUSED)
+    loop, _ = make_loop(gpu, program=program)
+    ticked(loop, gpu, 10)
+    assert gpu.applied == []
+    assert loop.progress.windows == ()
+    program.now = Condition.WORKING
+    ticked(loop, gpu, 10)
+    assert loop.progress.windows
+
+
+def test_a_gpu_that_rests_is_not_tuned():
+    gpu = OddGpu(workload=None)
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 10)
+    assert gpu.applied == []
+    assert isinstance(loop.progress.state, Waiting)
+
+
+@pytest.mark.parametrize("why", [Condition.STOPPED, Condition.SHARED])
+def test_an_interruption_gives_the_clocks_back_and_the_order_is_repeated(why):
+    gpu = OddGpu()
+    program = Moody()
+    loop, _ = make_loop(gpu, program=program)
+    ticked(loop, gpu, 5)
+    assert isinstance(loop.progress.state, Looking)
+    assert gpu.real.setting == LOW
+    program.now = why
+    ticked(loop, gpu, 5)
+    assert gpu.real.setting == DRIVER_DEFAULT
+    assert f"the program is {why}" in texts(loop)
+    program.now = Condition.WORKING
+    ticked(loop, gpu, 5)
+    trial = next(one for one in loop.progress.windows if one.setting == LOW)
+    assert 1.5 < trial.settling.time_s < 5.0  # the lost look is charged to the next, the pause is not
+
+
+def test_an_idle_program_gets_the_drivers_clocks_back():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 12)
+    assert gpu.real.setting == LOWER
+    gpu.real.pause()
+    ticked(loop, gpu, 15)
+    assert gpu.real.setting == DRIVER_DEFAULT
+    assert "the program is idle" in texts(loop)
+
+
+def test_readings_that_fail_for_a_moment_are_said_and_survived():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 3)
+    gpu.on_read = DeviceError("no answer")
+    ticked(loop, gpu, 1)
+    gpu.on_read = None
+    ticked(loop, gpu, 12)
+    assert "could not be read: no answer" in texts(loop)
+    assert loop.progress.windows[-1].purpose is Purpose.HOLD
+
+
+def test_a_gpu_that_is_lost_ends_the_tuning():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 6)
+    gpu.on_read = DeviceLost("fell off the bus")
+    ticked(loop, gpu, 1)
+    loop.close()
+    assert isinstance(loop.progress.state, Resigned)
+    assert "fell off the bus" in texts(loop)
+    assert "restored" in gpu.applied
+
+
+def test_a_counter_that_freezes_is_replaced_by_power():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 3)
+    frozen_j = gpu.real.read().energy_j
+    gpu.twist = lambda reading: replace(reading, energy_j=frozen_j)
+    ticked(loop, gpu, 20)
+    assert "counter is frozen" in texts(loop)
+    assert loop.progress.windows[-1].power_w == pytest.approx(gpu.real.read().power_w, rel=0.2)
+
+
+def test_sensors_that_jump_do_not_reach_the_windows():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 3)
+    gpu.twist = lambda reading: replace(reading, power_w=9e4, energy_j=reading.energy_j + 1e9)
+    ticked(loop, gpu, 0.5)
+    gpu.twist = lambda reading: reading
+    ticked(loop, gpu, 16)
+    said = texts(loop)
+    assert "more than twice the limit" in said
+    assert "counter jumped" in said
+    assert all(one.power_w < 500.0 for one in loop.progress.windows)
+    assert gpu.real.setting == LOWER
+
+
+def test_a_power_sensor_that_freezes_is_said_and_the_counter_goes_on():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 3)
+    gpu.twist = lambda reading: replace(reading, power_w=60.0)
+    ticked(loop, gpu, 17)
+    assert "power sensor is frozen" in texts(loop)
+    gpu.twist = lambda reading: reading
+    assert loop.progress.windows[-1].power_w == pytest.approx(gpu.real.read().power_w, rel=0.2)
+
+
+def test_a_gpu_that_could_not_be_restored_is_asked_again():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 6)
+    gpu.on_apply, restored, before = DeviceError("busy"), gpu.restore, gpu.real.setting
+
+    def fail():
+        raise DeviceError("busy")
+
+    gpu.restore = fail
+    loop.restore()
+    assert gpu.real.setting == before != DRIVER_DEFAULT
+    gpu.on_apply, gpu.restore = None, restored
+    loop.close()
+    assert gpu.real.setting == DRIVER_DEFAULT
+    assert "could not be restored" in texts(loop)
+
+
+def test_several_gpus_are_set_alike_and_read_as_one():
+    time = VirtualTime()
+    first, second = OddGpu(time=time), OddGpu(index=1, time=time)
+    loop, _ = make_loop(first, second)
+    ticked(loop, first, 12)
+    assert first.real.setting == second.real.setting == LOWER
+    alone = OddGpu()
+    single, _ = make_loop(alone)
+    ticked(single, alone, 12)
+    assert loop.progress.windows[0].power_w == pytest.approx(single.progress.windows[0].power_w, rel=0.02)
+
+
+def test_where_one_of_several_gpus_refuses_none_keeps_the_setting():
+    time = VirtualTime()
+    first, second = OddGpu(time=time), OddGpu(index=1, time=time)
+    second.on_apply = lambda setting: SettingRefused("not here") if setting == LOW else None
+    loop, _ = make_loop(first, second, policy=Script((LOW,)))
+    ticked(loop, first, 8)
+    assert LOW in first.applied
+    assert first.real.setting == second.real.setting == DRIVER_DEFAULT
+
+
+def test_gpus_that_the_program_does_not_use_are_left_alone():
+    time = VirtualTime()
+    first, second = OddGpu(time=time), OddGpu(index=1, time=time, workload=None)
+    loop, _ = make_loop(first, second, program=Moody(used=frozenset({0})))
+    ticked(loop, first, 12)
+    assert loop.gpus == (first,)
+    assert second.applied == []
+    assert first.real.setting == LOWER
+
+
+def test_a_program_that_ends_during_the_search_keeps_what_was_seen():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 6.3)
+    loop.close()
+    assert len(loop.progress.windows) == 2
+    assert gpu.real.setting == DRIVER_DEFAULT
+
+
+def test_a_gpu_that_cannot_be_restored_is_said():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu)
+    ticked(loop, gpu, 6)
+
+    def fail():
+        raise NoPermission("not any more")
+
+    gpu.restore = fail
+    loop.close()
+    assert "could not be restored" in texts(loop)

@@ -1,0 +1,327 @@
+"""The pure parts of tuning a running program: reading back, what is left to set, pace, figures, fingerprints."""
+
+import os
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_fakes import window
+
+from wattune.control import process_monitor as run_program
+from wattune.control.allowed_settings import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, can_set, limited_to, without
+from wattune.control.fingerprint import fingerprint
+from wattune.control.observation import Condition, as_one
+from wattune.control.process_monitor import ProcessWatch, use_of
+from wattune.control.readback import complaint, is_held
+from wattune.control.step_time import StepMarks, Unit, same_unit, steps_pace
+from wattune.control.trials import trials_of
+from wattune.control.window_totals import Tally
+from wattune.core.errors import InputError
+from wattune.core.objective import EnergyDelay, LeastEnergy
+from wattune.core.reading import Reading, Throttle
+from wattune.core.run_window import Purpose
+from wattune.core.setting import Setting
+from wattune.levels.run.policies import POLICIES, policy_named, promise_of
+from wattune.levels.run.report import figures_of
+from wattune.physics.catalog import load_model
+
+A100 = load_model("a100").spec()
+GEFORCE = load_model("rtx-3080-ti").spec()
+
+# reading back
+
+
+@pytest.mark.parametrize(
+    ("setting", "reading", "held"),
+    [
+        (Setting(1200), Reading(time_s=0, sm_mhz=1200), True),
+        (Setting(1200), Reading(time_s=0, sm_mhz=1215), True),
+        (Setting(1200), Reading(time_s=0, sm_mhz=1410), False),
+        (Setting(1200), Reading(time_s=0, sm_mhz=900, throttle=Throttle.NONE), False),
+        (Setting(1200), Reading(time_s=0, sm_mhz=900, throttle=Throttle.POWER_CAP), True),
+        (Setting(1200), Reading(time_s=0, sm_mhz=210, throttle=Throttle.IDLE), True),
+        (Setting(1200), Reading(time_s=0), True),
+        (Setting(None, 5001), Reading(time_s=0, mem_mhz=9501), False),
+        (Setting(None, None, 250.0), Reading(time_s=0, power_limit_w=250.4), True),
+        (Setting(None, None, 250.0), Reading(time_s=0, power_limit_w=350.0), False),
+        (Setting(), Reading(time_s=0, sm_mhz=300, power_limit_w=100.0), True),
+    ],
+)
+def test_what_was_asked_for_and_what_holds(setting, reading, held):
+    assert is_held(setting, reading) is held
+    assert (complaint(setting, reading) is None) is held
+
+
+# what is left to set
+
+
+def test_a_refused_clock_is_no_candidate_any_more():
+    left = without(A100, Setting(1200))
+    assert 1200 not in left.sm_clocks_mhz
+    assert len(left.sm_clocks_mhz) == len(A100.sm_clocks_mhz) - 1
+
+
+def test_a_refused_memory_clock_takes_its_table_with_it():
+    low = GEFORCE.mem_clocks_mhz[1]
+    left = without(GEFORCE, Setting(GEFORCE.clocks[1].sm_mhz[-1], low))
+    assert low not in left.mem_clocks_mhz
+    assert left.sm_clocks_mhz == GEFORCE.sm_clocks_mhz
+
+
+def test_a_refused_limit_ends_limits():
+    assert without(A100, Setting(power_limit_w=200.0)).power_limits is None
+
+
+def test_knobs_limit_what_may_be_set():
+    clocks = limited_to(GEFORCE, frozenset({SM_CLOCK}))
+    assert clocks.power_limits is None
+    assert not clocks.can_lock_mem
+    assert len(clocks.clocks) == 1
+    limits = limited_to(GEFORCE, frozenset({POWER_LIMIT}))
+    assert limits.clocks == ()
+    assert limits.power_limits is not None
+    assert can_set(limits)
+    memory = limited_to(GEFORCE, frozenset({MEM_CLOCK}))
+    assert len(memory.clocks) > 1
+    assert all(len(table.sm_mhz) == 1 for table in memory.clocks)
+    assert not can_set(limited_to(GEFORCE, frozenset()))
+
+
+# pace
+
+
+def test_the_pace_of_steps_and_its_error():
+    generator = random.Random(3)
+    misses = 0
+    for _ in range(200):
+        marks, now_s = StepMarks(), 0.0
+        for _ in range(80):
+            now_s += 0.1 * generator.gauss(1.0, 0.02)
+            marks.add(now_s)
+        pace = marks.between(0.0, now_s)
+        misses += abs(pace.pace_s - 0.1) > pace.error_s
+    assert misses < 24
+
+
+@given(st.lists(st.floats(0.001, 10.0), min_size=8, max_size=60), st.floats(0.1, 10.0))
+def test_the_pace_scales_with_time(spans, factor):
+    times = [sum(spans[:place]) for place in range(len(spans) + 1)]
+    counts = list(range(len(times)))
+    pace = steps_pace(times, counts)
+    scaled = steps_pace([factor * time for time in times], counts)
+    assert scaled.pace_s == pytest.approx(factor * pace.pace_s)
+    assert pace.pace_s == pytest.approx(sum(spans) / len(spans))
+
+
+def test_too_few_steps_tell_no_pace():
+    assert steps_pace([0.0, 1.0], [0, 1]) is None
+    assert steps_pace([0.0] * 8, list(range(8))) is None
+    assert StepMarks().between(0.0, 10.0) is None
+
+
+def test_the_same_unit_is_found_again_at_another_clock():
+    unit = Unit(0.300, 1410.0)
+    found = ((0.158, 0.001), (0.331, 0.001), (13.2, 0.1))
+    assert same_unit(unit, found, sm_mhz=1200.0).pace_s == 0.331
+    assert same_unit(unit, ((0.150, 0.001),), sm_mhz=1200.0) is None
+    assert same_unit(unit, ((0.600, 0.001),), sm_mhz=1200.0) is None
+    assert same_unit(unit, ((0.560, 0.001),), sm_mhz=1200.0, mem_mhz=None) is None
+    assert same_unit(Unit(0.3, 1410.0, 9501.0), ((0.5, 0.001),), sm_mhz=1410.0, mem_mhz=5001.0).pace_s == 0.5
+    assert same_unit(Unit(0.3), ((0.33, None),), sm_mhz=None).pace_s == 0.33
+
+
+# several GPUs as one
+
+
+def test_several_readings_as_one():
+    one = Reading(time_s=1.0, energy_j=10.0, power_w=100.0, sm_mhz=1200, sm_util=1.0, throttle=Throttle.NONE)
+    other = Reading(time_s=1.1, energy_j=30.0, power_w=None, sm_mhz=1100, sm_util=0.5, throttle=Throttle.POWER_CAP)
+    both = as_one([one, other])
+    assert (both.time_s, both.energy_j, both.power_w, both.sm_mhz) == (1.1, 20.0, None, 1100)
+    assert both.sm_util == 0.75
+    assert both.throttle == Throttle.POWER_CAP
+    assert as_one([one]) is one
+
+
+# figures
+
+
+def test_figures_of_a_plain_run():
+    windows = (
+        window(None, Purpose.BASELINE, pace_s=1.0, power_w=100.0, start_s=0.0),
+        window(1000, Purpose.TRIAL, pace_s=1.1, power_w=90.0, start_s=10.0),
+        window(1200, Purpose.HOLD, pace_s=1.04, power_w=80.0, start_s=20.0, time_s=104.0),
+    )
+    figures = figures_of(windows, gpus=2, promise=0.05)
+    took_s, would_s = 124.0, 10.0 + 10.0 / 1.1 + 100.0
+    assert figures.slowdown.value == pytest.approx(took_s / would_s - 1)
+    assert figures.saving.value == pytest.approx(1 - (1000 + 900 + 8320) / (100 * would_s))
+    assert figures.held_slowdown.value == pytest.approx(0.04)
+    assert figures.held_saving.value == pytest.approx(1 - 80 * 1.04 / 100)
+    assert figures.evaluations == 1
+    assert figures.search_s == 20.0
+    assert figures.search_extra_j == pytest.approx(2 * (900 - 100 * 10 / 1.1))
+    assert 0.5 < figures.confidence <= 1.0
+
+
+def test_a_search_that_cost_more_breaks_even_later():
+    windows = (
+        window(None, Purpose.BASELINE, power_w=100.0),
+        window(500, Purpose.TRIAL, pace_s=2.0, power_w=80.0, start_s=10.0),
+        window(1200, Purpose.HOLD, pace_s=1.0, power_w=80.0, start_s=20.0),
+    )
+    figures = figures_of(windows, gpus=1, promise=0.05)
+    assert figures.search_extra_j == pytest.approx(300.0)
+    assert figures.break_even_s == pytest.approx(30.0 + (300.0 - 200.0) / 20.0)
+
+
+def test_a_change_of_the_program_begins_a_new_baseline():
+    windows = (
+        window(None, Purpose.BASELINE, pace_s=1.0),
+        window(1200, Purpose.HOLD, pace_s=1.0, power_w=80.0, start_s=10.0, changed=True),
+        window(None, Purpose.BASELINE, pace_s=3.0, start_s=20.0),
+        window(1200, Purpose.HOLD, pace_s=3.0, power_w=80.0, start_s=30.0),
+    )
+    figures = figures_of(windows, gpus=1, promise=0.05)
+    assert figures.slowdown.value == pytest.approx(0.0)
+    assert figures.saving.value == pytest.approx(0.1)
+
+
+def test_without_a_pace_nothing_is_claimed():
+    figures = figures_of((window(None, Purpose.BASELINE, pace_s=None, error_s=None),), gpus=1, promise=0.05)
+    assert figures.held_saving is None
+    assert figures.confidence is None
+    assert figures.break_even_s is None
+    assert figures_of((), gpus=1, promise=None).saving is None
+
+
+def test_trials_for_the_history_are_of_the_program_as_it_was_last():
+    windows = (
+        window(900, Purpose.TRIAL, changed=True),
+        window(1200, Purpose.TRIAL, pace_s=1.0, time_s=10.0),
+        window(1200, Purpose.HOLD, pace_s=1.2, time_s=30.0),
+        window(1000, Purpose.TRIAL, held=False),
+    )
+    (trial,) = trials_of(windows)
+    assert trial.choice == Setting(1200)
+    assert trial.cost.time_s == pytest.approx(1.15)
+
+
+# fingerprints
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("python3 train.py --batch 32 --seed 1", "/usr/bin/python3.11 train.py --batch 32 --seed 2", True),
+        ("python train.py --batch 32", "python train.py --batch 64", False),
+        ("python train.py --out-dir=/a/b", "python train.py --out-dir=/c", True),
+        ("python /home/a/train.py", "python /home/b/train.py", True),
+        ("python train.py 2026-11-16T01:02", "python train.py 2026-11-17T09:00", True),
+        ("python train.py --model gpt2", "python train.py --model bert", False),
+        ("sh -c 'a b' --name x", "sh -c 'a b' --name y", True),
+        ("it's odd", "it's odd", True),
+    ],
+)
+def test_fingerprints(one, other, same):
+    assert (fingerprint(one) == fingerprint(other)) is same
+
+
+@given(st.text(max_size=60))
+def test_any_command_line_has_a_fingerprint(text):
+    assert isinstance(fingerprint(text), str)
+
+
+# policies
+
+
+def test_every_policy_gives_an_order():
+    for name in POLICIES:
+        policy = policy_named(name, LeastEnergy(0.05))
+        order = policy.step((), GEFORCE)
+        assert policy.name == name
+        assert order.most_s >= order.least_s > 0
+
+
+def test_published_rules_want_a_slowdown():
+    with pytest.raises(InputError, match="slowdown"):
+        policy_named("gpoeo", EnergyDelay(1.0))
+    with pytest.raises(InputError, match="no policy"):
+        policy_named("best", LeastEnergy(0.05))
+    assert promise_of(EnergyDelay(1.0)) is None
+
+
+# what a program does
+
+
+def test_who_uses_the_gpu():
+    mine, other = os.getpid(), 1
+    assert use_of(frozenset({mine}), None) is Condition.WORKING
+    assert use_of(frozenset({mine}), (frozenset(),)) is Condition.UNUSED
+    assert use_of(frozenset({mine}), (frozenset({mine}),)) is Condition.WORKING
+    assert use_of(frozenset({mine}), (frozenset({mine, other}),)) is Condition.SHARED
+    assert use_of(frozenset({mine}), (frozenset({other}),)) is Condition.UNUSED
+    assert use_of(frozenset({mine}), (frozenset({mine}), frozenset({other}))) is Condition.WORKING
+    assert use_of(frozenset({mine}), (frozenset({4_190_000}),)) is Condition.WORKING  # no number of this machine
+
+
+def test_a_process_that_is_not_there():
+    watch = ProcessWatch(lambda: None)
+    assert watch.condition() is Condition.UNUSED
+    assert not watch.runs
+    assert ProcessWatch(lambda: None, pid=os.getpid()).condition() is Condition.WORKING
+    assert not ProcessWatch(lambda: None, pid=4_190_000).runs
+
+
+def test_processes_are_searched_for_when_somebody_new_comes(monkeypatch):
+    searched, users = [], [frozenset({os.getpid()})]
+    monkeypatch.setattr(run_program, "_descendants", lambda pid: searched.append(pid) or frozenset({pid}))
+    watch = ProcessWatch(lambda: tuple(users), pid=os.getpid())
+    for _ in range(10):
+        assert watch.condition() is Condition.WORKING
+    assert len(searched) == 1
+    users[0] = frozenset({os.getpid(), 1})
+    for _ in range(5):
+        assert watch.condition() is Condition.SHARED
+    assert len(searched) == 2
+    for _ in range(2 * run_program.LOOKS):
+        watch.condition()
+    assert len(searched) == 4
+
+
+def test_a_program_is_stopped_where_all_that_compute_are(monkeypatch):
+    mine, worker = os.getpid(), os.getppid()
+    monkeypatch.setattr(run_program, "_descendants", lambda pid: frozenset({pid, worker}))
+    stopped = {worker}
+    monkeypatch.setattr(run_program, "_is_stopped", lambda pid: pid in stopped)
+    watch = ProcessWatch(lambda: (frozenset({worker}),), pid=mine)
+    assert watch.condition() is Condition.STOPPED
+    stopped.clear()
+    assert watch.condition() is Condition.WORKING
+    assert ProcessWatch(lambda: (frozenset(),), pid=mine).condition() is Condition.UNUSED
+
+
+# pauses
+
+
+def test_a_pause_is_no_part_of_a_window():
+    tally = Tally(Reading(time_s=0.0, energy_j=0.0, power_w=300.0, sm_util=1.0))
+    joules = 0.0
+    for place in range(1, 301):
+        busy = not 100 < place <= 200
+        joules += 30.0 if busy else 5.0
+        power_w, util = (300.0, 0.8) if busy else (50.0, 0.0)
+        reading = Reading(time_s=0.1 * place, energy_j=joules, power_w=power_w, sm_util=util, sm_mhz=1200)
+        tally = tally.add(reading, Setting(1200))
+    assert tally.cost.time_s == pytest.approx(20.0, abs=0.3)
+    assert tally.cost.power_w == pytest.approx(300.0, rel=0.02)
+    assert tally.sm_util == pytest.approx(0.8, abs=0.01)
+
+
+def test_a_clock_that_is_read_while_nothing_runs_does_not_count():
+    tally = Tally(Reading(time_s=0.0))
+    for place, throttle in enumerate((Throttle.IDLE, Throttle.POWER_CAP, Throttle.IDLE | Throttle.LOCKED), 1):
+        mhz = 1305 if throttle is Throttle.POWER_CAP else 1410
+        tally = tally.add(Reading(time_s=float(place), sm_mhz=mhz, throttle=throttle), Setting())
+    assert tally.sm_mhz == 1305

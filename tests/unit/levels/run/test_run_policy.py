@@ -1,0 +1,247 @@
+"""Our policy for running programs: few trials, then hold, and the promise before everything."""
+
+from dataclasses import replace
+from math import exp, log
+
+import numpy as np
+import pytest
+
+from wattune.benchmarks.run.environment import SimulatedRun
+from wattune.benchmarks.run.oracle import standard_of
+from wattune.benchmarks.run.play import play
+from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
+from wattune.core.measurement import Measurement
+from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, PowerBudget
+from wattune.core.run_window import Purpose, Window
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.levels.run.policy import CurvePolicy
+from wattune.levels.run.simulated_program import program_of
+from wattune.levels.run.window_length import error_by_length
+from wattune.physics.catalog import load_model
+from wattune.response.candidates import candidates_of
+from wattune.response.evidence import Scale, evidence
+from wattune.response.program_ensemble import Gear, fields_at
+from wattune.response.program_posterior import believe
+from wattune.workloads.family import family
+
+A100 = GpuSpec(
+    name="A100",
+    uuid="GPU-0",
+    clocks=(ClockTable(1215, tuple(range(210, 1411, 15))),),
+    power_limits=PowerLimits(100.0, 400.0, 400.0),
+)
+TOP_MHZ = 1410
+
+
+def time_of(sm_mhz):
+    """A program that is half compute: the rest does not feel the clock."""
+    return 0.5 + 0.5 * TOP_MHZ / sm_mhz
+
+
+def power_of(sm_mhz):
+    volt = 1.0 + max(sm_mhz - 990, 0) / (TOP_MHZ - 990) * 0.44
+    return 60.0 + 0.11 * sm_mhz * volt**2
+
+
+def seen(setting, purpose=Purpose.TRIAL, *, error=0.002, start_s=0.0, length_s=10.0, luck=0.0, **more):
+    sm_mhz = setting.sm_mhz or TOP_MHZ
+    pace_s, power_w = time_of(sm_mhz) * (1 + luck), power_of(sm_mhz)
+    window = Window(
+        setting=setting,
+        purpose=purpose,
+        start_s=start_s,
+        cost=Measurement(length_s, power_w * length_s, None, 0.004 * power_w * length_s),
+        settling=Measurement(0.0, 0.0),
+        pace_s=pace_s,
+        pace_error_s=1.96 * error * pace_s,
+        sm_mhz=float(sm_mhz),
+    )
+    return replace(window, **more)
+
+
+def played(policy, *, windows=14, luck=None, spec=A100):
+    """The windows and orders of a run in which everything is as `time_of` and `power_of` say."""
+    found, orders, start_s = [], [], 0.0
+    for number in range(windows):
+        order = policy.step(tuple(found), spec)
+        orders.append(order)
+        found.append(
+            seen(
+                order.setting,
+                order.purpose,
+                start_s=start_s,
+                length_s=order.least_s,
+                luck=0.0 if luck is None else luck[number],
+            )
+        )
+        start_s += order.least_s
+    return found, orders
+
+
+def best_within(slowdown):
+    allowed = [mhz for mhz in A100.sm_clocks_mhz if time_of(mhz) <= 1 + slowdown]
+    return min(allowed, key=lambda mhz: time_of(mhz) * power_of(mhz))
+
+
+def test_begins_with_a_baseline_and_asks_for_precision():
+    order = CurvePolicy(objective=LeastEnergy(0.05)).step((), A100)
+    assert order.purpose is Purpose.BASELINE
+    assert order.setting == DRIVER_DEFAULT
+    assert order.precision is not None
+    assert order.least_s <= order.most_s
+
+
+def test_the_same_windows_give_the_same_order():
+    policy = CurvePolicy(objective=LeastEnergy(0.05))
+    windows = (seen(DRIVER_DEFAULT, Purpose.BASELINE), seen(Setting(1200)))
+    assert policy.step(windows, A100) == policy.step(windows, A100)
+
+
+def test_holds_near_the_optimum_after_few_trials():
+    _, orders = played(CurvePolicy(objective=LeastEnergy(0.05)))
+    assert sum(order.purpose is Purpose.TRIAL for order in orders) <= 4
+    held = [order for order in orders if order.purpose is Purpose.HOLD][-1]
+    assert held.setting.sm_mhz == pytest.approx(best_within(0.05), abs=45)
+
+
+@pytest.mark.parametrize("slowdown", [0.0, 0.02, 0.1])
+def test_what_is_held_keeps_the_promise(slowdown):
+    policy = CurvePolicy(objective=LeastEnergy(slowdown), held_confidence=0.96)
+    found, orders = played(policy, luck=0.002 * np.random.default_rng(3).standard_normal(14))
+    assert time_of(orders[-1].setting.sm_mhz or TOP_MHZ) <= 1 + slowdown + 0.002
+    took_s = sum(window.cost.time_s for window in found)
+    default_s = sum(window.cost.time_s / time_of(window.setting.sm_mhz or TOP_MHZ) for window in found)
+    assert took_s <= default_s * (1 + slowdown) + 0.2
+
+
+def test_every_order_is_one_that_the_part_takes():
+    model = load_model("3080ti")
+    program = program_of(model, family()[11])
+    outcome = play(CurvePolicy(objective=LeastEnergy(0.05)), SimulatedRun(program), passes=40.0)
+    for window in outcome.windows:
+        model.spec().check(window.setting)
+
+
+def test_a_program_that_is_slower_than_expected_is_rolled_back():
+    policy = CurvePolicy(objective=LeastEnergy(0.05))
+    found, orders = played(policy, windows=8)
+    held = orders[-1].setting
+    slow = replace(
+        seen(held, Purpose.HOLD, start_s=900.0, length_s=600.0, error=0.001), pace_s=time_of(held.sm_mhz) * 1.2
+    )
+    order = policy.step((*found, slow), A100)
+    assert (order.setting.sm_mhz or TOP_MHZ) > held.sm_mhz
+
+
+def test_a_change_begins_anew_with_a_baseline():
+    policy = CurvePolicy(objective=LeastEnergy(0.05))
+    found, _ = played(policy, windows=6)
+    order = policy.step((*found[:-1], replace(found[-1], changed=True)), A100)
+    assert order.purpose is Purpose.BASELINE
+
+
+def test_half_of_a_unit_does_not_fool_it():
+    policy = CurvePolicy(objective=LeastEnergy(0.05))
+    windows = (seen(DRIVER_DEFAULT, Purpose.BASELINE), seen(Setting(1200)), seen(Setting(1200)))
+    halved = (*windows[:2], replace(windows[2], pace_s=windows[2].pace_s / 2, pace_error_s=windows[2].pace_error_s / 2))
+    assert policy.step(halved, A100).setting == policy.step(windows, A100).setting
+
+
+def test_without_any_progress_it_goes_no_lower_than_physics_allows():
+    policy = CurvePolicy(objective=LeastEnergy(0.05))
+
+    def blind(setting, purpose):
+        return seen(setting, purpose, pace_s=None, pace_error_s=None, sm_util=0.99, mem_util=None)
+
+    windows = [blind(DRIVER_DEFAULT, Purpose.BASELINE)]
+    for _ in range(8):
+        order = policy.step(tuple(windows), A100)
+        windows.append(blind(order.setting, order.purpose))
+    held = [window.setting.sm_mhz or TOP_MHZ for window in windows if window.purpose is Purpose.HOLD]
+    assert held
+    assert min(held) >= TOP_MHZ / 1.06
+
+
+def test_a_part_that_takes_nothing_is_left_alone():
+    fixed = replace(A100, clocks=(), power_limits=None)
+    windows = (seen(DRIVER_DEFAULT, Purpose.BASELINE),)
+    order = CurvePolicy(objective=LeastEnergy(0.05)).step(windows, fixed)
+    assert (order.setting, order.purpose) == (DRIVER_DEFAULT, Purpose.HOLD)
+
+
+def test_limits_are_tried_where_clocks_cannot_be_set():
+    limits = replace(A100, clocks=())
+    assert all(setting.power_limit_w for setting in candidates_of(limits))
+    window = replace(seen(DRIVER_DEFAULT, Purpose.BASELINE), sm_mhz=None)
+    order = CurvePolicy(objective=LeastEnergy(0.2)).step((window,), limits)
+    assert order.setting.power_limit_w is not None
+
+
+@pytest.mark.parametrize(
+    ("objective", "low_mhz", "high_mhz"),
+    [
+        (LeastCost(1.0, 400.0), 700, 1100),
+        (LeastCost(0.0, 400.0), 1380, 1410),
+        (EnergyDelay(1.0), 900, 1200),
+        (PowerBudget(200.0), 900, 1200),
+    ],
+)
+def test_other_objectives(objective, low_mhz, high_mhz):
+    _, orders = played(CurvePolicy(objective=objective))
+    assert low_mhz <= (orders[-1].setting.sm_mhz or TOP_MHZ) <= high_mhz
+
+
+def test_a_deadline_needs_to_know_how_long_the_default_takes():
+    _, orders = played(CurvePolicy(objective=Deadline(1100.0)))
+    assert time_of(orders[-1].setting.sm_mhz or TOP_MHZ) < 1.002
+    _, orders = played(CurvePolicy(objective=Deadline(1100.0), default_s=1000.0))
+    assert time_of(orders[-1].setting.sm_mhz) <= 1.1
+    assert orders[-1].setting.sm_mhz < 1300
+
+
+def test_idle_states_of_the_memory_are_for_idle_memories():
+    spec = load_model("3080ti").spec()
+    usual = {setting.mem_mhz for setting in candidates_of(spec, traffic=0.3)}
+    assert usual == {None, 9251, 5001}
+    assert {setting.mem_mhz for setting in candidates_of(spec, traffic=0.001)} == {None, 9251, 5001, 810, 405}
+
+
+def test_the_bank_is_monotone_and_within_physics():
+    gears = tuple(Gear(x, 1.0, np.inf) for x in np.linspace(0.2, 1.0, 17).round(3))
+    fields = fields_at(gears)
+    assert (np.diff(fields.log_time, axis=1) <= 1e-12).all()
+    assert (np.diff(fields.log_power, axis=1) >= -1e-9).all()
+    # Nothing gets slower by more than the clock, but for the way to the memory, which may lose a little more.
+    assert (fields.log_time[:, 8] - fields.log_time[:, -1] <= 1.2 * log(1.0 / gears[8].x) + 1e-9).all()
+
+
+def test_evidence_shrinks_doubt_and_moves_the_mean():
+    scale = Scale.of(A100)
+    settings = tuple(Setting(mhz) for mhz in (900, 1110, 1200, 1410))
+    gears = tuple(scale.gear(setting, setting.sm_mhz) for setting in settings)
+    base = scale.gear(DRIVER_DEFAULT, 1410.0)
+    one = (seen(DRIVER_DEFAULT, Purpose.BASELINE),)
+    before = believe(gears, evidence(one, scale), free_power=False).slower(base)
+    after = believe(gears, evidence((*one, seen(Setting(1110))), scale), free_power=False).slower(base)
+    assert after[1][1] < 0.005 < before[1][1]
+    assert exp(after[0][1]) == pytest.approx(time_of(1110) / time_of(1410), rel=0.006)
+    assert exp(after[0][2]) == pytest.approx(time_of(1200) / time_of(1410), rel=0.01)
+
+
+def test_errors_by_length_are_learned():
+    alike = tuple(seen(Setting(1200), length_s=length_s, error=0.01) for length_s in (4.0, 20.0, 80.0, 240.0))
+    assert error_by_length(alike)(80.0) == pytest.approx(0.01, rel=0.15)
+    falling = tuple(seen(Setting(1200), length_s=s, error=0.01 / (s / 4) ** 0.5) for s in (4.0, 20.0, 80.0, 240.0))
+    assert error_by_length(falling)(80.0) == pytest.approx(0.01 / 20**0.5, rel=0.2)
+
+
+@pytest.mark.parametrize("place", [4, 13, 31, 66])
+def test_simulated_programs_keep_their_promise_and_save(place):
+    program = program_of(load_model("3080ti"), family(seed=7)[place])
+    standard = standard_of(program, seconds=1800.0, slowdown=0.05)
+    run = SimulatedRun(program, seed=7)
+    outcome = play(CurvePolicy(objective=LeastEnergy(0.05)), run, passes=standard.passes)
+    assert outcome.cost.time_s - outcome.luck_s <= 1.05 * standard.default.time_s
+    saved = 1 - outcome.cost.energy_j / standard.default.energy_j
+    assert saved >= 0.55 * standard.saving
+    assert outcome.evaluations <= 6

@@ -1,0 +1,54 @@
+"""Zeus's power limit: the limits it profiles, and what it selects."""
+
+import pytest
+
+from plain_program import PlainProgram, played
+from wattune.core.measurement import Measurement
+from wattune.levels.run.zeus_limit import MaxSlowdown, ZeusCost, ZeusLimitPolicy, power_limits_w
+from wattune.physics.catalog import load_model
+
+SPEC = load_model("3080ti").spec()
+LIMITS_W = (300.0, 275.0, 250.0, 225.0, 200.0)
+COSTS = tuple(
+    Measurement(time_s, energy_j)
+    for time_s, energy_j in ((1.0, 290.0), (1.01, 270.0), (1.04, 255.0), (1.06, 235.0), (1.2, 231.0))
+)
+
+
+def test_the_limits_go_from_the_highest_down_in_steps_of_25_w():
+    limits_w = power_limits_w(SPEC)
+    assert (limits_w[0], limits_w[1], limits_w[-1], len(limits_w)) == (380.0, 355.0, 105.0, 12)
+
+
+def test_every_limit_is_profiled_once_and_then_one_is_held():
+    program = PlainProgram(SPEC)
+    windows = played(ZeusLimitPolicy(), program)
+    profiled = [window.setting.power_limit_w for window in windows[1:-1]]
+    assert profiled == list(power_limits_w(SPEC))
+    assert program.step_s(windows[-1].setting) <= 1.05 * program.step_s(windows[0].setting)
+
+
+def test_only_the_limits_that_are_given_are_profiled():
+    windows = played(ZeusLimitPolicy(limits_w=(200.0, 350.0)), PlainProgram(SPEC))
+    assert [window.setting.power_limit_w for window in windows[:3]] == [350.0, 350.0, 200.0]
+
+
+def test_the_lowest_limit_within_the_slowdown_is_selected():
+    assert MaxSlowdown(1.05).select(LIMITS_W, COSTS) == 250.0
+    assert MaxSlowdown(1.0).select(LIMITS_W, COSTS) == 300.0
+
+
+def test_the_cost_weighs_energy_against_time():
+    assert ZeusCost(1.0).select(LIMITS_W, COSTS) == 200.0
+    assert ZeusCost(0.0).select(LIMITS_W, COSTS) == 300.0
+
+
+@pytest.mark.parametrize("ours", [MaxSlowdown(1.05), MaxSlowdown(1.0), ZeusCost(0.5), ZeusCost(0.9)])
+def test_the_selection_is_that_of_the_package(ours):
+    zeus = pytest.importorskip("zeus.optimizer.power_limit")
+    theirs = zeus.MaxSlowdownConstraint(ours.factor) if isinstance(ours, MaxSlowdown) else zeus.ZeusCost(ours.eta)
+    measured = [
+        zeus.PowerLimitMeasurement(power_limit=int(limit_w), energy=cost.energy_j, time=cost.time_s)
+        for limit_w, cost in zip(LIMITS_W, COSTS, strict=True)
+    ]
+    assert ours.select(LIMITS_W, COSTS) == theirs.select(measured)

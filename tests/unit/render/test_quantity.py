@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattune.render.quantity import UNKNOWN, fixed, number, percent, quantity, unit_for
+
+
+@pytest.mark.parametrize(
+    ("value", "base", "text"),
+    [
+        (0.3123, "s", "312 ms"),
+        (1.5, "s", "1.50 s"),
+        (7200.0, "s", "7\u2009200 s"),
+        (95.94, "J", "95.9 J"),
+        (123_456.0, "J", "123 kJ"),
+        (0.9999, "J", "1.00 J"),
+        (2.5e-7, "s", "0.250 µs"),
+        (0.0, "W", "0 W"),
+        (-3.0, "W", "−3.00 W"),
+        (None, "W", UNKNOWN),
+    ],
+)
+def test_a_quantity_has_a_fitting_unit(value: float | None, base: str, text: str) -> None:
+    assert quantity(value, base) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4.24, "+4.2 %"), (-7.73, "−7.7 %"), (-0.01, "0.0 %"), (0.0, "0.0 %"), (None, UNKNOWN)],
+)
+def test_a_percentage_has_its_sign(value: float | None, text: str) -> None:
+    assert percent(value) == text
+
+
+def test_the_unknown_is_a_dash_and_zero_is_a_number() -> None:
+    assert fixed(None, "W") == UNKNOWN
+    assert fixed(0.0, "W") == "0 W"
+    assert number(None) == UNKNOWN
+
+
+@given(st.floats(min_value=1e-5, max_value=1e11))
+def test_a_quantity_reads_back_within_its_three_digits(value: float) -> None:
+    unit = unit_for((value,), "J")
+    digits = quantity(value, "J").removesuffix(" " + unit.symbol).replace("\u2009", "")
+    assert float(digits) / unit.factor == pytest.approx(value, rel=5.1e-3)
+
+
+def test_one_unit_serves_many_values() -> None:
+    assert unit_for((0.2, None, 0.03), "s").symbol == "ms"
+    assert unit_for((), "s").symbol == "s"

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+
+from wattune.core.measurement import Measurement
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.workgraph import Operation, WorkGraph
+from wattune.levels.kernel.page import PipelineReport, PlanPoint, pipeline_page, plans_chart
+from wattune.render.clock_colours import STOPS, clock_colour, ink_on
+from wattune.render.page import Page, render_page
+from wattune.render.terminal_graph import plain
+from wattune.render.timeline_svg import draw_timelines, standalone_timelines
+from wattune.render.timeline_terminal import LEVELS, colour_timelines, plain_timelines
+from wattune.render.timeline_view import Timelines, timeline
+
+GRAPH = WorkGraph(
+    (
+        Operation("forward 0.0", "0.forward", 0),
+        Operation("forward 1.0", "1.forward", 1),
+        Operation("backward 1.0", "1.backward", 1),
+        Operation("backward 0.0", "0.backward", 0),
+    ),
+    ((), (0,), (1,), (0, 2)),
+)
+
+
+def line(title, clocks, durations_s, energy_j):
+    return timeline(
+        GRAPH,
+        title=title,
+        durations_s=durations_s,
+        energies_j=(1.0,) * 4,
+        settings=[Setting(mhz) for mhz in clocks],
+        cost=Measurement(sum(durations_s), energy_j),
+    )
+
+
+@pytest.fixture
+def view():
+    default = line("default", (1400,) * 4, (1.0, 1.0, 2.0, 2.0), 100.0)
+    plan = line("plan 3", (1400, 1400, 700, 1050), (1.0, 1.0, 3.0, 2.5), 80.0)
+    return Timelines((default, plan))
+
+
+def test_bars_start_when_what_they_wait_for_has_ended(view):
+    first, second = view.lines[0].ranks
+    assert [(bar.name, bar.start_s, bar.end_s) for bar in first] == [
+        ("forward 0.0", 0.0, 1.0),
+        ("backward 0.0", 4.0, 6.0),
+    ]
+    assert [(bar.start_s, bar.end_s) for bar in second] == [(1.0, 2.0), (2.0, 4.0)]
+
+
+def test_a_bar_says_what_it_is(view):
+    bar = view.lines[1].ranks[1][1]
+    assert (bar.instruction, bar.label) == ("backward", "0")
+    assert bar.tip == "backward 1.0: 700 MHz, 3.00 s, 1.00 J, from 2.000 s"
+    assert replace(bar, name="optimizer").label == "optimizer"
+
+
+def test_headings_compare_with_the_first(view):
+    assert view.heading(view.lines[0]) == "default: 6 s, 100 J, busy 50 %"
+    assert view.heading(view.lines[1]) == "plan 3: 7.5 s, 80.0 J (−20.0 % energy, +25.0 % time), busy 50 %"
+    assert [own.switches for own in view.lines] == [0, 2]
+
+
+def test_clocks_share_one_scale(view):
+    assert view.clocks_mhz == (700, 1050, 1400)
+    assert [view.share(Setting(mhz)) for mhz in (700, 1050, 1400, None)] == [0.0, 0.5, 1.0, 1.0]
+    alone = Timelines((view.lines[0],))
+    assert alone.share(Setting(1400)) == 1.0
+
+
+def test_colours_rise_in_lightness_from_cool_to_warm():
+    def lightness(colour):
+        red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    colours = [clock_colour(step / 20) for step in range(21)]
+    rising = [lightness(colour) for colour in colours]
+    assert all(after > before for before, after in pairwise(rising))
+    assert clock_colour(-1) == clock_colour(0) == "#{:02x}{:02x}{:02x}".format(*STOPS[0])
+    assert clock_colour(2) == clock_colour(1)
+    assert ink_on(0.0) != ink_on(1.0)
+
+
+def elements(svg, kind):
+    return [found for found in ElementTree.fromstring(svg).iter() if found.get("class") == kind]
+
+
+def test_the_drawing_has_a_bar_per_operation_and_a_lane_per_rank(view):
+    svg = draw_timelines(view)
+    bars = elements(svg, "bar")
+    assert len(bars) == 8
+    assert {bar.get("fill") for bar in bars} == {clock_colour(share) for share in (0.0, 0.5, 1.0)}
+    tips = [title.text for bar in bars for title in bar]
+    assert "backward 1.0: 700 MHz, 3.00 s, 1.00 J, from 2.000 s" in tips
+    widths = [float(bar.get("width")) for bar in bars]
+    assert widths[1] == pytest.approx(2 * widths[0], rel=0.01)
+
+
+def test_the_file_stands_alone(view):
+    svg = standalone_timelines(replace(view, simulated=True))
+    root = ElementTree.fromstring(svg)
+    assert root.get("width") == "1080"
+    assert "--paper" in svg
+    assert "(simulated)" in svg
+    assert "http" not in svg.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_bars_too_narrow_to_be_seen_are_drawn_as_one():
+    count = 4000
+    chain = WorkGraph.chain(tuple(Operation(f"forward 0.{n}", "0.forward") for n in range(count)))
+    long = timeline(
+        chain,
+        title="long",
+        durations_s=(0.001,) * count,
+        energies_j=(1.0,) * count,
+        settings=[Setting(1400)] * count,
+        cost=Measurement(4.0, 10.0),
+    )
+    bars = elements(draw_timelines(Timelines((long,))), "bar")
+    assert 500 < len(bars) < 1400
+    assert "instructions, forward 0.0 to forward 0." in bars[0][0].text
+
+
+def test_names_are_escaped(view):
+    bad = replace(view.lines[0], title="<script>&")
+    assert "<script>" not in draw_timelines(Timelines((bad,)))
+
+
+def test_a_plain_terminal_shows_clocks_as_heights_and_waiting_as_dots(view):
+    text = plain(plain_timelines(view, width=67))
+    rows = text.splitlines()
+    assert rows[0].startswith("default: 6 s")
+    assert rows[1] == "rank 0 " + "█" * 8 + "·" * 24 + "█" * 16
+    assert rows[2] == "rank 1 " + "·" * 8 + "█" * 24 + "·" * 16
+    assert rows[5] == "rank 0 " + "█" * 8 + "·" * 32 + "▅" * 20
+    assert rows[6] == "rank 1 " + "·" * 8 + "█" * 8 + "▁" * 24 + "·" * 20
+    assert rows[7].split() == ["0", "2", "4", "6", "s"]
+    assert rows[8] == "700 ▁▂▃▄▅▆▇█ 1400 MHz   ·· waits"
+
+
+def test_a_colour_terminal_shows_the_microbatches(view):
+    lines = colour_timelines(replace(view, simulated=True), width=67)
+    kinds = [stretch.kind for stretch in lines[1]]
+    assert kinds == ["axis", f"clock {LEVELS - 1} forward", "idle", f"clock {LEVELS - 1}"]
+    assert lines[1][3].text.strip() == "0"
+    assert all(len("".join(stretch.text for stretch in own)) <= 67 for own in lines[:-1] if own)
+    assert "(simulated)" in plain(lines)
+
+
+@pytest.mark.parametrize("width", [1, 20, 300])
+def test_any_width_will_do(view, width):
+    assert len(plain_timelines(view, width=width)) == len(colour_timelines(view, width=width)) == 9
+
+
+def test_a_pipeline_at_driver_default_needs_no_scale(view):
+    bars = tuple(tuple(replace(bar, setting=DRIVER_DEFAULT) for bar in rank) for rank in view.lines[0].ranks)
+    plainly = Timelines((replace(view.lines[0], ranks=bars),))
+    assert "default clock" in plain(plain_timelines(plainly, width=60))
+    assert "MHz</text>" not in draw_timelines(plainly)
+
+
+def report(view, **changes):
+    own = PipelineReport(
+        pipeline="1f1b, 2 ranks, 1 microbatches",
+        profile="<p>.csv",
+        simulated=False,
+        default=view.lines[0].cost,
+        plans=tuple(PlanPoint(Measurement(6.0 + step, 90.0 - 5 * step), 89.0 - 5 * step) for step in range(4)),
+        chosen=2,
+        timelines=view,
+        blocking_power_w=60.0,
+        made="today",
+    )
+    return replace(own, **changes)
+
+
+def test_the_page_shows_timelines_frontier_and_every_plan(view):
+    page = pipeline_page(report(view))
+    assert isinstance(page, Page)
+    html = render_page(page)
+    for words in ("timeline", "Every plan", "chosen", "&lt;p&gt;.csv", "no plan can lie below", "−20.0"):
+        assert words in html
+    assert html.count('<tr class="strong">') == 1
+    assert "simulated" not in html.partition("</style>")[2]
+    assert "simulated" in render_page(pipeline_page(report(view, simulated=True)))
+
+
+def test_the_chart_has_the_bounds_below_the_plans(view):
+    chart = plans_chart(report(view))
+    plans, bounds, default = chart.series
+    assert all(low.y < high.y for low, high in zip(bounds.points, plans.points, strict=True))
+    assert default.points[0].y == 100.0
