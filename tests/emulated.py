@@ -20,9 +20,8 @@ import pytest
 
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, Sensors
 from wattune.emulator.emulated_gpu import GENERATIONS, EmulatedGpu
-from wattune.emulator.inprocess import emulated
 from wattune.emulator.library import build_library
-from wattune.emulator.node import Node, Privilege
+from wattune.emulator.node import Node, Privilege, emulated
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import Thermal
 from wattune.physics.load_table import LoadTable

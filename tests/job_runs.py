@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from wattune.core.job import Job, Proposal
 from wattune.devices.simulated import SimulatedGpu
+from wattune.levels.job.gpus import JobKnob
 from wattune.levels.job.session import JobSession
-from wattune.levels.job.settings import JobKnob
 from wattune.levels.job.store_access import JobLedger
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
@@ -45,7 +45,7 @@ class Jobs:
 
     @property
     def book(self):
-        from wattune.store.open import open_store
+        from wattune.store.sql_store import open_store
 
         return open_store(self.store_url).jobs
 

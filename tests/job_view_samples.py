@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import ceil
 
+from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.levels.job.view.view_model import EpochsBand, JobView
 
 SIZES = (32, 64, 128, 256, 512)

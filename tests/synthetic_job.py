@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
-from wattune.levels.job.policy_protocol import JobSearcher
+from wattune.levels.job.policies import JobSearcher
 
 GPU = JobGpu(name="v100", simulated=True, max_power_w=250.0)
 JOB = Job(

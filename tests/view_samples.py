@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from wattune.core.frontier import History, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import History, Trial
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, Rule, Series, Tone, Way
 
 

@@ -52,9 +52,9 @@ _HOME = {
     "Step": "wattune.core.plan",
     "StoreError": "wattune.core.errors",
     "Throttle": "wattune.core.reading",
-    "Trace": "wattune.core.trace",
-    "Trial": "wattune.core.trial",
-    "Tuning": "wattune.levels.run.handle",
+    "Trace": "wattune.core.reading",
+    "Trial": "wattune.core.frontier",
+    "Tuning": "wattune.levels.run.session",
     "WattuneError": "wattune.core.errors",
     "WorkGraph": "wattune.core.workgraph",
     "Workload": "wattune.core.workload",
@@ -147,7 +147,7 @@ if TYPE_CHECKING:
         StoreError,
         WattuneError,
     )
-    from wattune.core.frontier import Frontier
+    from wattune.core.frontier import Frontier, Trial
     from wattune.core.gpu_spec import GpuSpec
     from wattune.core.job import Outcome
     from wattune.core.measurement import Measurement
@@ -162,10 +162,8 @@ if TYPE_CHECKING:
         PowerBudget,
     )
     from wattune.core.plan import Plan, Step
-    from wattune.core.reading import Count, Reading, Throttle
+    from wattune.core.reading import Count, Reading, Throttle, Trace
     from wattune.core.setting import Setting
-    from wattune.core.trace import Trace
-    from wattune.core.trial import Trial
     from wattune.core.workgraph import Operation, WorkGraph
     from wattune.core.workload import Phase, Pipe, Workload
     from wattune.devices.gpu import Gpu
@@ -173,7 +171,7 @@ if TYPE_CHECKING:
     from wattune.devices.sampler import Sampler
     from wattune.devices.simulated import SimulatedGpu
     from wattune.levels.job.handle import RecurringRun
-    from wattune.levels.run.handle import Tuning
+    from wattune.levels.run.session import Tuning
     from wattune.physics.catalog import load_model
     from wattune.workloads.catalog import make_workload
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wattune.control.ranks import Ranks
     from wattune.core.objective import Objective
     from wattune.levels.job.handle import RecurringRun
-    from wattune.levels.run.handle import Tuning
+    from wattune.levels.run.session import Tuning
 
 
 def surroundings(config: Config) -> opening.Surroundings:
@@ -64,10 +64,10 @@ def recurring_job(
     takes. `synchronise` waits until the GPUs have done what was asked of them, as `torch.cuda.synchronize` does.
     """
     from wattune.core.job import Job
+    from wattune.levels.job.gpus import knob_named
     from wattune.levels.job.handle import RecurringRun
     from wattune.levels.job.policies import searcher_named
     from wattune.levels.job.session import JobSession, warn
-    from wattune.levels.job.settings import knob_named
     from wattune.levels.job.store_access import JobLedger
 
     job = Job(
@@ -113,11 +113,9 @@ def tuned(
     Several GPUs are set alike. With `ranks` every process of a data-parallel job does the same on its own GPUs, all
     call `step` alike, and one policy decides for all. At the end the GPUs are as they were found.
     """
-    from wattune.core.objective import LeastEnergy
-    from wattune.core.objective_text import parse_objective
+    from wattune.core.objective import LeastEnergy, parse_objective
     from wattune.levels.job.gpus import highest_limit_w
-    from wattune.levels.run.handle import Tuning
-    from wattune.levels.run.session import RunSession
+    from wattune.levels.run.session import RunSession, Tuning
 
     if (slowdown is None) == (objective is None):
         raise InputError(

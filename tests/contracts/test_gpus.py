@@ -11,8 +11,7 @@ from wattune.core.reading import Reading
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.devices.gpu import Gpu
-from wattune.devices.recording import record
-from wattune.devices.replay import ReplayGpu
+from wattune.devices.replay import ReplayGpu, record
 from wattune.devices.simulated import SimulatedGpu
 from wattune.devices.table import TableGpu
 from wattune.physics.catalog import catalog_names, load_model

@@ -19,7 +19,7 @@ from wattune.core.plan import Plan
 from wattune.devices.open import Surroundings, open_gpu
 from wattune.emulator.node import Node
 from wattune.integrations.pipelining import played, tuned
-from wattune.levels.kernel.progress import Holding
+from wattune.levels.kernel.online import Holding
 from wattune.physics.load_table import LoadTable
 
 WIDTH = 16

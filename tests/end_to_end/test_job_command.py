@@ -17,7 +17,7 @@ from wattune.cli.main import run
 from wattune.core.job import Outcome
 from wattune.devices.open import Surroundings, open_gpu
 from wattune.emulator.node import Privilege
-from wattune.store.open import open_store
+from wattune.store.sql_store import open_store
 
 PATTERN = r"epoch (?P<epoch>\d+) acc (?P<metric>\S+)"
 NEW = ("--batch-sizes", "16,32,64", "--default", "32", "--target", "0.75")

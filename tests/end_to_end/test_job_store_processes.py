@@ -13,9 +13,9 @@ import pytest
 
 from wattune.core.job import Job, JobMemory, Outcome, Proposal
 from wattune.core.measurement import Measurement
-from wattune.store.job_book import JobBook
-from wattune.store.open import open_store
-from wattune.testing.job_samples import A_GPU, A_JOB
+from wattune.store.protocol import JobBook
+from wattune.store.sql_store import open_store
+from wattune.testing.job_store_contract import A_GPU, A_JOB
 
 PROCESSES, THREADS, LEASE_S = 5, 40, 3600.0
 processes = multiprocessing.get_context("spawn")

@@ -87,7 +87,7 @@ def test_a_process_that_dies_holding_the_lock_stops_nobody(served):
     """What it had begun takes effect, and the timeline goes on."""
     node, _ = served
     script = (
-        "import sys; from pathlib import Path; from wattune.emulator.binding import load_library\n"
+        "import sys; from pathlib import Path; from wattune.emulator.library import load_library\n"
         "c = load_library(Path(sys.argv[1])); c.wattuneDieSetting(c.wattuneNodeOpen(sys.argv[2].encode()), 0, 1000)"
     )
     before_j = node.truth_j(0)

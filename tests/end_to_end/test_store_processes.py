@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from wattune.core.errors import StoreError
-from wattune.store.keep import keep_run
-from wattune.store.open import open_store
-from wattune.store.spill import spill
+from wattune.store.fallback import keep_run, spill
+from wattune.store.sql_store import open_store
 from wattune.testing.store_contract import a_run
 
 PROCESSES, RUNS = 6, 50

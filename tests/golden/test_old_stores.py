@@ -12,9 +12,8 @@ import pytest
 
 from wattune.store.engine import engine_of
 from wattune.store.migrations import MIGRATIONS, migrate
-from wattune.store.open import open_store
-from wattune.store.sql_store import SqlStore
-from wattune.testing.job_samples import A_GPU, A_JOB, size
+from wattune.store.sql_store import SqlStore, open_store
+from wattune.testing.job_store_contract import A_GPU, A_JOB, size
 from wattune.testing.store_contract import a_run
 
 FOLDER = Path(__file__).parent / "stores"

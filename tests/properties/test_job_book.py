@@ -16,10 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from wattune.core.errors import InputError, StoreError
 from wattune.core.job import JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
-from wattune.store.job_book import JobBook
-from wattune.store.open import open_store
-from wattune.store.protocol import EpochReported, RunOver
-from wattune.testing.job_samples import A_GPU, A_JOB, DAWN
+from wattune.store.protocol import EpochReported, JobBook, RunOver
+from wattune.store.sql_store import open_store
+from wattune.testing.job_store_contract import A_GPU, A_JOB, DAWN
 
 names = count()
 metrics = st.floats() | st.none() | st.just(0.5)

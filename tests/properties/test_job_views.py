@@ -8,15 +8,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
+from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
+from wattune.levels.job.view.charts import job_frontier_chart, law_chart
 from wattune.levels.job.view.cost_map_svg import standalone_map
-from wattune.levels.job.view.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
-from wattune.levels.job.view.frontier import job_frontier_chart
 from wattune.levels.job.view.history import history_chart, sizes_chart
-from wattune.levels.job.view.model_chart import law_chart
 from wattune.levels.job.view.page import JobReport, job_file
 from wattune.levels.job.view.terminal import law_lines, map_lines
 from wattune.levels.job.view.view_model import JobView, job_map

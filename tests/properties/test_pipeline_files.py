@@ -5,11 +5,10 @@ from hypothesis import strategies as st
 
 from pipelines import BLOCKING_W, HEADER, planned_pipeline
 from wattune.levels.kernel.plan_file import parse_plan, plan_text
-from wattune.levels.kernel.planned import Source
+from wattune.levels.kernel.planned import Source, verify
 from wattune.levels.kernel.schedule_exchange import export_files, import_files
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 from wattune.levels.kernel.straggler import answer_straggler
-from wattune.levels.kernel.verify import verify
 
 
 @st.composite

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from wattune.benchmarks.run.bound import provable_saving
 from wattune.benchmarks.run.sweep import play_sweep, sweeps_of
-from wattune.devices.sweep_table import parse_sweep
+from wattune.devices.table import parse_sweep
 
 HEAD = "workload,sm_mhz,mem_mhz,power_limit_w,time_s,energy_j\n"
 

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, PowerBudget
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.response.setting_search import Kin, SettingSearch
 
 OBJECTIVES = st.one_of(

@@ -12,15 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
-from wattune.store.flat import FLATTENERS
-from wattune.store.formats import csv_bytes, json_bytes
+from wattune.store.export import FLATTENERS, csv_bytes, json_bytes
 from wattune.store.json_form import full_run_from_json, full_run_to_json
-from wattune.store.open import open_store
 from wattune.store.protocol import Store
 from wattune.store.records import FullRun, Run, RunGpu, TraceSummary, TrialRecord
+from wattune.store.sql_store import open_store
 
 texts = st.text(st.characters(exclude_categories=()), max_size=12)  # with NUL and lone surrogates
 amounts = st.floats(0, 1e15, allow_nan=False)

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from wattune.core.workload import Phase, Pipe
 from wattune.workloads.catalog import make_workload, workload_names
 from wattune.workloads.kernel_fusion import Fusion, Kernel, Use, fused
-from wattune.workloads.merge import merged
-from wattune.workloads.operation import Operation, gradient_phases, inference_phases, training_phases
-from wattune.workloads.optimizer import ADAM, SGD
+from wattune.workloads.operation import ADAM, SGD, Operation, gradient_phases, inference_phases, merged, training_phases
 from wattune.workloads.training_run import Loop, Wait, periods, phase_counts, total_s, unrolled
 
 amounts = st.floats(0.0, 1e9)

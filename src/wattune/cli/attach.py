@@ -11,12 +11,10 @@ from pathlib import Path
 import click
 
 from wattune.api import open_gpus
-from wattune.cli.files import check_writable
 from wattune.cli.measure import play_on_simulated
-from wattune.cli.output import json_option
+from wattune.cli.output import check_writable, json_option
 from wattune.cli.run.closing import Closing, finish, recall, watching
-from wattune.cli.run.objective import KNOB_NAMES, is_played, knobs_named, objective_text, wanted_objective
-from wattune.cli.run.policy import live_policy
+from wattune.cli.run.options import KNOB_NAMES, is_played, knobs_named, live_policy, objective_text, wanted_objective
 from wattune.config import load_config
 from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.core.errors import DeviceError, InputError
@@ -112,7 +110,7 @@ def _devices_of(pid: int) -> tuple[str, ...]:
     """The GPUs on which a process, or one that it started, computes."""
     import psutil
 
-    from wattune.devices.nvml.processes import uuids_used_by
+    from wattune.devices.nvml.open import uuids_used_by
 
     hint = "name them: --device nvml:0"
     try:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from wattune.cli.files import check_writable
-from wattune.cli.output import console, json_option
+from wattune.cli.output import check_writable, console, json_option
 from wattune.cli.sweep import deliver, make_sweep
 from wattune.control.sweep import Knob
 

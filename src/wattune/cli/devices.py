@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import click
@@ -12,6 +13,62 @@ from wattune.config import load_config
 from wattune.core.errors import DeviceError
 from wattune.core.gpu_spec import GpuSpec
 from wattune.devices.open import expand, nvml_names, open_gpus
+from wattune.physics.catalog import catalog_names, load_model, sources
+from wattune.physics.catalog.sheet import MARKS
+
+
+def show_catalog(name: str, *, as_json: bool) -> None:
+    """Print the values of one GPU, or of an empty name what there is of all."""
+    keys = (load_model(name).key,) if name else catalog_names()
+    if as_json:
+        print_json({"simulated": True, "catalogue": [_document(key) for key in keys]})
+    elif name:
+        _show_values(keys[0])
+    else:
+        _show_all(keys)
+
+
+def _document(key: str) -> dict[str, Any]:
+    model = load_model(key)
+    return {
+        "device": f"sim:{key}",
+        "name": model.spec().label,
+        "architecture": model.architecture,
+        "values": list(sources(key)),
+    }
+
+
+def _show_all(keys: tuple[str, ...]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in ("device", "name", *MARKS):
+        table.add_column(head, justify="right" if head in MARKS else "left", overflow="fold")
+    for key in keys:
+        marks = Counter(value.mark for value in sources(key))
+        label = load_model(key).spec().label.removeprefix("NVIDIA ")
+        table.add_row(f"sim:{key}", label, *(str(marks[mark]) for mark in MARKS))
+    console().print(table)
+    console().print("How many values of each simulated GPU are measured, published and estimated.")
+    console().print("wattune devices --catalog NAME shows them with their sources.")
+
+
+def _show_values(key: str) -> None:
+    from rich.table import Table
+
+    console().print(f"sim:{key}, {load_model(key).spec().label}")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in ("what", "value", "mark", "source"):
+        table.add_column(head, no_wrap=head in ("what", "mark"), overflow="fold")
+    for value in sources(key):
+        table.add_row(value.key, _text(value.value), value.mark, value.source)
+    console().print(table)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @click.command()
@@ -45,7 +102,7 @@ def command(devices: tuple[str, ...], catalog: str | None, as_json: bool) -> int
         except DeviceError as error:  # one GPU that is lost must not hide the others
             failures.append(error)
     if as_json:
-        print_json({"devices": [_document(name, spec) for name, spec in rows]})
+        print_json({"devices": [_devices_document(name, spec) for name, spec in rows]})
     elif rows:
         _show(rows)
     for failure in failures:
@@ -54,8 +111,6 @@ def command(devices: tuple[str, ...], catalog: str | None, as_json: bool) -> int
 
 
 def _catalog(name: str, devices: tuple[str, ...], as_json: bool) -> int:
-    from wattune.cli.catalog_output import show_catalog
-
     if devices:
         raise click.UsageError("--catalog and --device exclude each other")
     show_catalog(name.removeprefix("sim:"), as_json=as_json)
@@ -68,7 +123,7 @@ def _simulated_names() -> tuple[str, ...]:
     return tuple(f"sim:{name}" for name in catalog_names())
 
 
-def _document(name: str, spec: GpuSpec) -> dict[str, Any]:
+def _devices_document(name: str, spec: GpuSpec) -> dict[str, Any]:
     return {
         "device": name,
         "name": spec.label,

@@ -36,7 +36,7 @@ def command(as_json: bool) -> None:
 
 
 def _store_failure(config: Config) -> WattuneError | None:
-    from wattune.store.open import open_store
+    from wattune.store.sql_store import open_store
 
     try:
         open_store(config.store_url)

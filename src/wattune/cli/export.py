@@ -62,8 +62,7 @@ def _chosen_format(format_: str | None, out: str, as_json: bool) -> str:
 
 
 def _content(format_: str, what: str) -> tuple[bytes, int]:
-    from wattune.store.flat import FLATTENERS
-    from wattune.store.formats import FORMATS
+    from wattune.store.export import FLATTENERS, FORMATS
 
     table = FLATTENERS[what](open_history())
     return FORMATS[format_](table), len(table.rows)

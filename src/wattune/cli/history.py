@@ -69,8 +69,8 @@ def command(
 
 def open_history() -> Store:
     """The configured store, after it has taken in what an earlier failure left beside it."""
-    from wattune.store.open import open_store
-    from wattune.store.spill import recover, spill_folders
+    from wattune.store.fallback import recover, spill_folders
+    from wattune.store.sql_store import open_store
 
     config = load_config()
     store = open_store(config.store_url)
@@ -85,8 +85,8 @@ def open_history() -> Store:
 
 
 def _recover_all(as_json: bool) -> None:
-    from wattune.store.open import open_store
-    from wattune.store.spill import recover, spill_folders
+    from wattune.store.fallback import recover, spill_folders
+    from wattune.store.sql_store import open_store
 
     config = load_config()
     folders = spill_folders(config.state_dir)

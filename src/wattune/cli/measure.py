@@ -12,15 +12,28 @@ import click
 
 from wattune.api import open_gpus
 from wattune.cli.child import run_child
-from wattune.cli.files import check_writable, write_text
-from wattune.cli.output import json_option, print_json, stderr_console
+from wattune.cli.output import check_writable, json_option, print_json, stderr_console, write_text
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, InputError, StoreError
 from wattune.core.measurement import Measurement
+from wattune.core.reading import Trace
 
 if TYPE_CHECKING:
-    from wattune.core.trace import Trace
     from wattune.devices.gpu import Gpu
+
+
+COLUMNS = ("time_s", "power_w", "sm_util", "mem_util", "sm_mhz")
+
+
+def trace_csv(trace: Trace) -> str:
+    """The trace as CSV text; a field is empty where the GPU did not tell."""
+    start_s = trace.readings[0].time_s if trace.readings else 0.0
+    lines = [",".join(COLUMNS)]
+    for reading in trace.readings:
+        values = (reading.power_w, reading.sm_util, reading.mem_util, reading.sm_mhz)
+        fields = ("" if value is None else f"{value:g}" for value in values)
+        lines.append(",".join((f"{reading.time_s - start_s:.6f}", *fields)))
+    return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +200,6 @@ def _show(outcome: Outcome) -> None:
 
 def _write_traces(file: Path, outcome: Outcome) -> bool:
     """Whether the traces are in their files; where not, it is said, since the command has run and keeps its code."""
-    from wattune.render.trace_csv import trace_csv
-
     several = len(outcome.traces) > 1
     try:
         for index, trace in enumerate(outcome.traces):
@@ -201,9 +212,8 @@ def _write_traces(file: Path, outcome: Outcome) -> bool:
 
 
 def _keep(config: Config, name: str, outcome: Outcome) -> None:
-    from wattune.store.keep import keep_run, new_run
-    from wattune.store.records import FullRun, RunGpu
-    from wattune.store.trace_summary import summarise
+    from wattune.store.fallback import keep_run, new_run
+    from wattune.store.records import FullRun, RunGpu, summarise
 
     gpus = [
         RunGpu(

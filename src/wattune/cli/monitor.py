@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import select
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import click
 
 from wattune.api import surroundings
-from wattune.cli.keyboard import Keyboard
 from wattune.cli.output import console, json_option, print_json
 from wattune.cli.sweep.output import coloured
 from wattune.config import load_config
 from wattune.core.errors import DeviceError, InputError
 from wattune.devices.gpu import Gpu
 from wattune.devices.open import expand, open_gpus
+from wattune.devices.passing_time import WallTime
 from wattune.render.monitor_view import (
     HEAD,
     Watched,
@@ -32,6 +37,59 @@ from wattune.render.terminal_graph import area_graph
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+
+class HeadStart(WallTime):
+    """Time as it passes on the wall, ahead of it by what was skipped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead_s = 0.0
+
+    def now_s(self) -> float:
+        """Seconds since the clock was made, the skipped ones included."""
+        return super().now_s() + self._ahead_s
+
+    def skip(self, seconds: float) -> None:
+        """Nothing; the clock is so many seconds further on."""
+        self._ahead_s += seconds
+
+
+class Keyboard:
+    """`with Keyboard() as keyboard: keyboard.wait(0.5)`: keys arrive without Enter while the block lasts.
+
+    Without a terminal at standard input there are no keys, and waiting is all it does.
+    """
+
+    def __init__(self) -> None:
+        self._fd = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+        self._before: list[object] | None = None
+
+    def __enter__(self) -> Keyboard:
+        if self._fd is not None:
+            import termios
+            import tty
+
+            self._before = termios.tcgetattr(self._fd)
+            tty.setcbreak(self._fd)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._fd is not None and self._before is not None:
+            import termios
+
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)  # type: ignore[arg-type]
+
+    def wait(self, seconds: float) -> str:
+        """The keys that were pressed within so many seconds, as soon as there are any; empty after that time."""
+        if self._fd is None:
+            time.sleep(max(seconds, 0.0))
+            return ""
+        ready, _, _ = select.select([self._fd], [], [], max(seconds, 0.0))
+        return os.read(self._fd, 64).decode(errors="ignore") if ready else ""
+
 
 SPAN_S = 60.0
 """How much of the past the graph shows."""
@@ -79,7 +137,6 @@ def _watching(devices: tuple[str, ...], workload: str) -> Iterator[tuple[Gpu, ..
 
 
 def _at_work(name: str, workload: str) -> Gpu:
-    from wattune.cli.head_start import HeadStart
     from wattune.devices.simulated import SimulatedGpu
     from wattune.physics.catalog import load_model
     from wattune.workloads.catalog import make_workload

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.files import write_text
-from wattune.cli.output import console, json_option, print_json
+from wattune.cli.output import console, json_option, print_json, write_text
 from wattune.core.errors import DeviceNotFound, InputError
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import run_child
-from wattune.cli.files import check_writable, write_text
-from wattune.cli.output import json_option, print_json, stderr_console
+from wattune.cli.output import check_writable, json_option, print_json, stderr_console, write_text
 from wattune.config import load_config
 from wattune.core.errors import InputError
 
@@ -68,8 +67,7 @@ def command(
     nvidia-smi. It keeps its input, output and exit code. What the GPUs really spent goes to standard error, or with
     --json as one document to standard output (the command's own output then goes to standard error).
     """
-    from wattune.emulator.faults import Fault
-    from wattune.emulator.launch import Scenario
+    from wattune.emulator.launch import Fault, Scenario
     from wattune.emulator.node import Privilege
 
     scenario = Scenario(

@@ -12,7 +12,7 @@ from typing import Self
 from wattune.core.errors import WattuneError
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
-from wattune.devices.held_signals import held_signals
+from wattune.devices.guarded import held_signals
 
 MOST_BEHIND = 8
 """Settings that may wait for the driver; the oldest beyond that are passed over, since their moment is gone."""

@@ -14,22 +14,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wattune.control.allowed_settings import KNOBS, can_set, limited_to, without
-from wattune.control.observation import Condition, Pace, Sight
-from wattune.control.phases import impossible, known_stage, last_stage
-from wattune.control.readback import complaint
+from wattune.control.recall import Memory, impossible, known_stage, last_stage
 from wattune.control.state import (
     LEAST_S,
     NOTHING,
+    Condition,
     Looking,
+    Pace,
     Progress,
     Resigned,
     Settling,
+    Sight,
     Waiting,
     between,
     least_s,
 )
-from wattune.control.warm_start import Memory
-from wattune.control.window_totals import Tally
+from wattune.control.window_totals import Tally, complaint
 from wattune.core.errors import DeviceBusy, DeviceError, DeviceLost, NoPermission, NotSupported
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement

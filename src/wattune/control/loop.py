@@ -14,10 +14,9 @@ from typing import Protocol
 
 from wattune.control.controller import RunTuner
 from wattune.control.counters import CounterWatch
-from wattune.control.observation import Condition, Pace, Sight, as_one
-from wattune.control.polling import Polling
 from wattune.control.process_monitor import Program
-from wattune.control.state import Progress, Resigned, Waiting
+from wattune.control.state import Condition, Pace, Progress, Resigned, Sight, Waiting, as_one
+from wattune.control.window_totals import Polling
 from wattune.core.errors import DeviceError, DeviceLost
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting

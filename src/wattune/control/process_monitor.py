@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from wattune.control.observation import Condition
+from wattune.control.state import Condition
 from wattune.devices.gpu import Gpu
 
 
@@ -145,7 +145,7 @@ def users_of(gpus: Sequence[Gpu]) -> Users:
     uuids = tuple(gpu.spec.uuid for gpu in gpus)
 
     def ask() -> tuple[frozenset[int], ...] | None:
-        from wattune.devices.nvml.processes import process_ids
+        from wattune.devices.nvml.open import process_ids
 
         found = tuple(process_ids(uuid) for uuid in uuids)
         told = tuple(one for one in found if one is not None)

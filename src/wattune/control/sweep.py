@@ -8,10 +8,10 @@ from enum import Enum
 import numpy as np
 
 from wattune.core.errors import InputError, NotSupported
+from wattune.core.frontier import History, Trial
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.trial import History, Trial
 from wattune.devices.gpu import Gpu
 
 OnTrial = Callable[[Trial[Setting]], None]

@@ -2,15 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import hypot
+from math import hypot, sqrt
 
-from wattune.control.polling import POLL_S
-from wattune.control.readback import is_held
-from wattune.control.scatter import mean_error
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading, Throttle
 from wattune.core.setting import Setting
+
+POLL_S = 0.02
+"""A move of the counter is seen so late at most; what that leaves open at both ends of a window is 0.8 of it."""
+_REST = 0.95
+"""Share of a refresh in which nobody looks. Less than 1, because a look comes late by what computers are late by: so
+looks creep towards the move, until one comes too early and the next sees it fresh."""
+_FORGET = 1.02
+"""By so much what was learned of a refresh grows from move to move: one that slows down is followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """How often a counter moves, as the part tells or as was seen, and whether it just did."""
+
+    told_s: float | None = None
+    """The refresh of the counter, where the part is known to have one."""
+    learned_s: float | None = None
+    moved_s: float | None = None
+    moved: bool = False
+
+    def looked(self, time_s: float, *, moved: bool) -> Polling:
+        """After one more look."""
+        if not moved:
+            return replace(self, moved=False)
+        learned_s = self.learned_s
+        if self.moved_s is not None:
+            gap_s = time_s - self.moved_s
+            learned_s = gap_s if learned_s is None else min(gap_s, _FORGET * learned_s)
+        return replace(self, learned_s=learned_s, moved_s=time_s, moved=True)
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait until the next look: a counter that moved does not move again before its next refresh."""
+        refresh_s = self.learned_s if self.told_s is None else self.told_s
+        if not self.moved or refresh_s is None:
+            return POLL_S
+        return max(POLL_S, _REST * refresh_s)
+
+
+CLOCK_SLACK = 0.02
+"""Share by which a clock that holds may read otherwise: drivers round to steps of 15 MHz and read it on the way."""
+LIMIT_SLACK_W = 2.0
+"""Firmware rounds limits to whole watts."""
+
+_EXCUSES = Throttle.IDLE | Throttle.POWER_CAP | Throttle.THERMAL | Throttle.HARDWARE | Throttle.OTHER
+
+
+def is_held(setting: Setting, reading: Reading) -> bool:
+    """Whether a reading agrees with a setting; what the GPU does not tell agrees."""
+    return complaint(setting, reading) is None
+
+
+def complaint(setting: Setting, reading: Reading) -> str | None:
+    """What a reading says against a setting, in words; None where it agrees."""
+    parts = (
+        _clock("core clock", setting.sm_mhz, reading.sm_mhz, reading.throttle),
+        _clock("memory clock", setting.mem_mhz, reading.mem_mhz, reading.throttle),
+        _limit(setting.power_limit_w, reading.power_limit_w),
+    )
+    told = [part for part in parts if part is not None]
+    return "; ".join(told) or None
+
+
+def _clock(name: str, asked_mhz: int | None, seen_mhz: int | None, throttle: Throttle | None) -> str | None:
+    if asked_mhz is None or seen_mhz is None:
+        return None
+    if abs(seen_mhz - asked_mhz) <= CLOCK_SLACK * asked_mhz:
+        return None
+    if seen_mhz < asked_mhz and (throttle is None or throttle & _EXCUSES):
+        return None
+    reason = "" if throttle is None or not throttle.words else f" ({', '.join(throttle.words)})"
+    return f"{name} of {asked_mhz} MHz was asked for and {seen_mhz} MHz holds{reason}"
+
+
+def _limit(asked_w: float | None, seen_w: float | None) -> str | None:
+    if asked_w is None or seen_w is None or abs(seen_w - asked_w) <= LIMIT_SLACK_W:
+        return None
+    return f"power limit of {asked_w:g} W was asked for and {seen_w:g} W holds"
+
+
+T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18)
+"""Student's 97.5 % quantiles for 1 to 12 degrees of freedom."""
+
+
+def mean_error(values: Sequence[float]) -> float | None:
+    """Half-width of the 95 % interval of the mean of independent values; None of fewer than two."""
+    if len(values) < 2:
+        return None
+    mean = sum(values) / len(values)
+    variance = sum((one - mean) ** 2 for one in values) / (len(values) - 1)
+    return T_95[min(len(values) - 1, len(T_95)) - 1] * sqrt(variance / len(values))
+
 
 COUNTER_ERROR = 0.002
 """Share by which the energy of a window is off beyond the refresh of its counter, at 95 %: how far two counters of one

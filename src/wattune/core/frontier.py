@@ -10,11 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic
+from typing import Generic, TypeVar
 
 from wattune.core.errors import Infeasible
 from wattune.core.measurement import Measurement
-from wattune.core.trial import C, Trial
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial(Generic[C]):
+    """A choice and its cost."""
+
+    choice: C
+    cost: Measurement
+
+
+History = tuple[Trial[C], ...]
 
 
 @dataclass(frozen=True, slots=True)

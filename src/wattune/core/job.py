@@ -13,11 +13,10 @@ from enum import StrEnum
 from math import isfinite
 
 from wattune.core.errors import InputError
+from wattune.core.frontier import History, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.objective import Objective
-from wattune.core.objective_text import parse_objective
+from wattune.core.objective import Objective, parse_objective
 from wattune.core.setting import Setting
-from wattune.core.trial import History, Trial
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from wattune.core.errors import DeviceError, DeviceNotFound
 from wattune.devices.gpu import Gpu
-from wattune.devices.guarded import GuardedGpu
-from wattune.devices.held_signals import leaving_by_exception
+from wattune.devices.guarded import GuardedGpu, leaving_by_exception
 from wattune.devices.journal import Entry, Journal
-from wattune.devices.visible import visible_indices
+from wattune.devices.nvml.open import visible_indices
 
 SIMULATED_DEFAULT = "sim:a100"
 KINDS = ("auto", "nvml", "sim", "table", "replay")

@@ -7,8 +7,7 @@ import time
 from types import TracebackType
 
 from wattune.core.errors import DeviceError
-from wattune.core.reading import Reading
-from wattune.core.trace import Trace
+from wattune.core.reading import Reading, Trace
 from wattune.devices.gpu import Gpu
 
 DEFAULT_INTERVAL_S = 0.02

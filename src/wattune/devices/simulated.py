@@ -18,17 +18,27 @@ from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workload import Workload
-from wattune.devices.clock_changes import Change
 from wattune.devices.passing_time import PassingTime, VirtualTime
-from wattune.physics.cycle import Cycle
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
 from wattune.physics.load_table import LoadTable
-from wattune.physics.operating_point import context_point, loaded_point, power_limit_w, resting_point
+from wattune.physics.operating_point import IDEAL, context_point, delay_of, loaded_point, power_limit_w, resting_point
 from wattune.physics.sensor import Seen, counter_period_s, seen_until, shown_energy_j, shown_power_w, shown_utilisation
 from wattune.physics.spend import tabulate
-from wattune.physics.switching import IDEAL, delay_of
-from wattune.physics.timeline import NO_STALL, Stall, Timeline
+from wattune.physics.timeline import NO_STALL, Cycle, Stall, Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A setting, when it takes over, and for how long nothing runs then."""
+
+    setting: Setting
+    start_s: float
+    stall_s: float
+
+    def joined(self, setting: Setting) -> Change:
+        """The same with a newer setting."""
+        return replace(self, setting=setting)
 
 
 @dataclass(frozen=True, slots=True)

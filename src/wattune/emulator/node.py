@@ -6,7 +6,8 @@ import ctypes
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
@@ -14,11 +15,9 @@ from typing import Literal, Self
 
 from wattune.core.errors import DeviceError, DeviceNotFound, InputError, NotSupported
 from wattune.core.setting import Setting
-from wattune.emulator.binding import load_library
-from wattune.emulator.describe import describe
+from wattune.emulator.describe import describe, fitted, limited_w, pack
 from wattune.emulator.emulated_gpu import EmulatedGpu
-from wattune.emulator.library import SONAME
-from wattune.emulator.load import fitted, limited_w, pack
+from wattune.emulator.library import SONAME, load_library
 from wattune.physics.load_table import LoadTable
 
 NODE_VARIABLE = "WATTUNE_NODE"
@@ -253,3 +252,21 @@ class Node:
             count = self._c.wattuneDeviceClocks(self._handle, device, row, ctypes.byref(mem_mhz), sm_mhz)
             found.append((mem_mhz.value, tuple(sm_mhz[:count])))
         return found
+
+
+@contextmanager
+def emulated(node: Node) -> Iterator[Node]:
+    """The node, which nvmlInit in this process finds until the block ends.
+
+    The library is already loaded by whoever made the node, so nvidia-ml-py gets it by its bare name as long as no real
+    one was loaded before. Only one node serves a process at a time.
+    """
+    before = os.environ.get(NODE_VARIABLE)
+    os.environ[NODE_VARIABLE] = str(node.path)
+    try:
+        yield node
+    finally:
+        if before is None:
+            del os.environ[NODE_VARIABLE]
+        else:
+            os.environ[NODE_VARIABLE] = before

@@ -15,22 +15,15 @@ from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
-try:
-    from torch import distributed
-    from torch.distributed import pipelining
-except ModuleNotFoundError as error:
-    raise ImportError("playing a plan in PyTorch needs PyTorch: pip install 'wattune[torch]'") from error
+import torch
 
 from wattune.control.actuator import ClockQueue
 from wattune.core.errors import PlanError
 from wattune.core.plan import Plan
 from wattune.core.workgraph import WorkGraph
 from wattune.devices.gpu import Gpu
-from wattune.integrations.cuda_stamps import CudaStamps
-from wattune.levels.kernel.listener import Listener, PlanListener
-from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
-from wattune.levels.kernel.player import Player
-from wattune.levels.kernel.progress import RankReading, Readings
+from wattune.levels.kernel.online import OnlinePlanning, RankReading, Readings, profiling_settings
+from wattune.levels.kernel.player import HostStamps, Listener, PlanListener, Player, Stamp, Stamps
 from wattune.levels.kernel.schedules import (
     BACKWARD,
     FORWARD,
@@ -40,8 +33,51 @@ from wattune.levels.kernel.schedules import (
     one_forward_one_backward,
     work_graph,
 )
-from wattune.levels.kernel.stamps import HostStamps, Stamps
 from wattune.levels.kernel.tuner import OnlineListener, Share
+
+
+class CudaStamp:
+    """An event in the stream of a GPU."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, event: Any) -> None:
+        self.event = event
+
+    def passed(self) -> bool:
+        """Whether the GPU has got there."""
+        return bool(self.event.query())
+
+    def wait(self) -> None:
+        """Nothing; the GPU has got there when this returns."""
+        self.event.synchronize()
+
+    def seconds_to(self, later: Stamp) -> float:
+        """Seconds from one event to the other, by the GPU's clock."""
+        if not isinstance(later, CudaStamp):
+            raise TypeError("stamps of two clocks cannot be subtracted")
+        return float(self.event.elapsed_time(later.event)) / 1000
+
+
+class CudaStamps:
+    """Stamps in the current stream of a GPU."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def stamp(self) -> CudaStamp:
+        """A stamp behind all work that was given to the current stream."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return CudaStamp(event)
+
+
+try:
+    from torch import distributed
+    from torch.distributed import pipelining
+except ModuleNotFoundError as error:
+    raise ImportError("playing a plan in PyTorch needs PyTorch: pip install 'wattune[torch]'") from error
+
 
 METHODS = {"forward_one_chunk": FORWARD, "backward_one_chunk": BACKWARD, "backward_weight_one_chunk": WEIGHT}
 """What a stage calls its instructions; each takes the microbatch first."""

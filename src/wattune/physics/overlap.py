@@ -24,7 +24,7 @@ from wattune.core.errors import InputError, NotSupported
 from wattune.core.workload import Phase
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats, LinkPhysics
-from wattune.physics.power import kernel_w
+from wattune.physics.spend import kernel_w
 from wattune.physics.timing import column, phase_times
 
 # Reading, reducing and writing move each byte that crosses the link two to three times through the memory.

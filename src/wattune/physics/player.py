@@ -6,16 +6,45 @@ This is the one place of the physics that keeps changing state, because it is pa
 
 from __future__ import annotations
 
-from math import exp
+from dataclasses import dataclass
+from math import ceil, exp
 
 from wattune.core.reading import Throttle
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.physics.capping import Controller
 from wattune.physics.gpu_model import GpuModel
-from wattune.physics.lane import Lane
-from wattune.physics.load_table import LoadTable
+from wattune.physics.load_table import FIRMWARE_AVERAGE_S, LoadTable
 from wattune.physics.operating_point import asked_point, power_limit_w
-from wattune.physics.played import STALLED, Tick
+from wattune.physics.played import STALLED, Lane, Tick
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """The numbers of a controller; firmware does not publish its own."""
+
+    tick_s: float = 0.02
+    average_s: float = FIRMWARE_AVERAGE_S
+    """Time constant of the power that it looks at."""
+    step_mhz: int = 15
+    step_share: float = 0.03
+    """One step down for each such share of the limit that the average lies above it."""
+    patience: int = 5
+    """Ticks between two steps up."""
+    relief_k: float = 2.0
+    """It lets the clock up again when the GPU is so much colder than its slowdown temperature."""
+
+    @property
+    def keep(self) -> float:
+        """What is left of the old average after one tick."""
+        return exp(-self.tick_s / self.average_s)
+
+    def steps_down(self, average_w: float, limit_w: float) -> int:
+        """Steps by which the clock goes down; 0 at or below the limit."""
+        if average_w <= limit_w:
+            return 0
+        return ceil((average_w - limit_w) / (self.step_share * limit_w))
+
+
+USUAL = Controller()
 
 
 class Player:

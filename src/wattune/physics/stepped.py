@@ -15,13 +15,12 @@ from wattune.core.errors import InputError
 from wattune.core.gpu_spec import Switching
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workload import Workload
-from wattune.physics.capping import USUAL, Controller
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.load_table import LoadTable
+from wattune.physics.operating_point import IDEAL, delay_of
 from wattune.physics.played import Played
-from wattune.physics.player import Player
+from wattune.physics.player import USUAL, Controller, Player
 from wattune.physics.spend import tabulate
-from wattune.physics.switching import IDEAL, delay_of
 
 
 @dataclass(frozen=True, slots=True)

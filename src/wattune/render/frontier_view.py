@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Generic
 
 from wattune.core.errors import Infeasible
-from wattune.core.frontier import Frontier
+from wattune.core.frontier import C, Frontier, History, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.trial import C, History, Trial
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, Series, Tone
 from wattune.render.quantity import Unit, percent, quantity, unit_for
 

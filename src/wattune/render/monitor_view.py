@@ -10,8 +10,8 @@ from typing import Any
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Reading
+from wattune.render.chart import tick_step
 from wattune.render.quantity import UNKNOWN, fixed, quantity
-from wattune.render.ticks import tick_step
 
 HEAD = ("GPU", "power", "limit", "core", "memory", "busy", "mem busy", "temp", "throttled by", "energy")
 _WORTH = (0, 1, 9, 3, 2, 5, 7, 8, 4, 6)

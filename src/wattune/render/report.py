@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import floor, log10
 
+from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import History
 from wattune.render.chart import Axis, Chart, Mark, Point, Rule, Series, Tone, Way
 from wattune.render.frontier_view import FrontierRow, FrontierView, allowed_band, frontier_chart, tip, view_settings
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table

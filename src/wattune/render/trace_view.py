@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from wattune.core.reading import Reading
-from wattune.core.trace import Trace
+from wattune.core.reading import Reading, Trace
 from wattune.render.chart import Axis, Chart, Mark, Point, Rule, Series, Tone
 from wattune.render.quantity import quantity
 

@@ -15,10 +15,10 @@ from math import log
 
 import numpy as np
 
+from wattune.core.frontier import History, Trial
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.objective import Objective, PowerBudget
 from wattune.core.setting import Setting
-from wattune.core.trial import History, Trial
 from wattune.response.cost_values import values
 from wattune.response.curve_ensemble import CurveBank, Floats
 from wattune.response.normal_gain import expected_gain

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log, sqrt
 
+from wattune.core.frontier import History
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import History
 
 USUAL_ERROR = 0.01
 """Standard error of a window whose own error is not known, as a share: what five seconds of training scatter by."""

@@ -14,10 +14,10 @@ from math import sqrt
 
 import numpy as np
 
+from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.core.trial import History
 from wattune.response.curve_ensemble import Floats, bank_of
 from wattune.response.curve_likelihood import likelihood, same_spread
 from wattune.response.curve_posterior import Belief, believed

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wattune.signals.autocorrelation import Autocorrelation, autocorrelation, peaks_s
+from wattune.signals.autocorrelation import Autocorrelation, autocorrelation, folded_shares, peaks_s
 from wattune.signals.comb import CYCLES, MOST_LINES, comb
-from wattune.signals.folds import folded_shares
 from wattune.signals.grid import Grid
 from wattune.signals.phase import sharpened
-from wattune.signals.work import Work
+from wattune.signals.samples import Work
 
 FALSE_ALARM = 1e-3
 """How often a period may be seen in a trace that has none, over all candidates that are looked at."""

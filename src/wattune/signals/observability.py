@@ -18,9 +18,8 @@ import numpy as np
 from wattune.signals.comb import Comb, comb
 from wattune.signals.grid import Grid
 from wattune.signals.held import Fresh
-from wattune.signals.samples import Floats, PowerSamples
+from wattune.signals.samples import Floats, PowerSamples, Work
 from wattune.signals.witness import LEAST_REFRESHES, Witness, witnesses
-from wattune.signals.work import Work
 
 # Variation of power below this share of its mean is sensor noise and heat, and no work that comes and goes.
 _STEADY = 0.01

@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from wattune.core.gpu_spec import Sensors
-from wattune.signals.grid import Grid, even_grid
+from wattune.signals.grid import Grid, even_grid, stalls
 from wattune.signals.held import fresh
 from wattune.signals.levels import Level, levels
 from wattune.signals.observability import MORE_POINTS, POINT, Told, idles_unseen, is_believable, is_slow
 from wattune.signals.phase import sharpened
-from wattune.signals.samples import Flags, PowerSamples
-from wattune.signals.stalls import stalls
+from wattune.signals.samples import Flags, PowerSamples, Work, done
 from wattune.signals.witness import utilisations
-from wattune.signals.work import Work, done
 
 LEAST_SAMPLES = 24
 """Fewer say nothing of anything that repeats."""

@@ -14,8 +14,7 @@ import numpy as np
 
 from wattune.core.gpu_spec import Sensors
 from wattune.signals.period import LEAST_SAMPLES, PeriodAnswer, Verdict, finding
-from wattune.signals.samples import PowerSamples
-from wattune.signals.work import Task
+from wattune.signals.samples import PowerSamples, Task
 
 MOST_SAMPLES = 4096
 """Memory and work are bounded by so many; more of a stream than this says little more of its step."""

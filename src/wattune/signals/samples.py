@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,3 +106,38 @@ def _joined(first: PowerSamples, later: PowerSamples, name: str) -> Floats | Non
         np.full(len(part), np.nan) if own is None else own for part, own in zip((first, later), parts, strict=True)
     )
     return np.concatenate(tuple(filled))
+
+
+T = TypeVar("T")
+
+Work = Generator[None, None, T]
+
+
+def done(work: Work[T]) -> T:
+    """What comes of the work, all of it done at once."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+class Task(Generic[T]):
+    """Work that remembers how far it has come, so that whoever asks for a bit that was done before gets the same."""
+
+    def __init__(self, work: Work[T]) -> None:
+        self._work = work
+        self._bits = 0
+        self._whole: int | None = None
+        self._result: T | None = None
+
+    def after(self, bits: int) -> T | None:
+        """What came of the work once so many bits are done; None where that is not yet all."""
+        while self._whole is None and self._bits < bits:
+            self._bits += 1
+            try:
+                next(self._work)
+            except StopIteration as end:
+                self._whole, self._result = self._bits, end.value
+        return self._result if self._whole is not None and bits >= self._whole else None

@@ -21,8 +21,7 @@ from scipy.fft import fft, fftfreq, ifft, next_fast_len
 from wattune.signals.comb import Comb
 from wattune.signals.grid import Grid
 from wattune.signals.held import Fresh, fresh
-from wattune.signals.samples import Floats, PowerSamples
-from wattune.signals.work import Work
+from wattune.signals.samples import Floats, PowerSamples, Work
 
 Waves = NDArray[np.complex128]
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from math import isfinite
 
 from wattune.core.errors import InputError
+from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.store.records import storable
 
 LARGEST_SIZE = 2**62

@@ -15,20 +15,8 @@ from sqlalchemy import Connection, Engine, delete
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store import job_tables as tables
-from wattune.store.engine import keep_others_out, place_of, reading, writing
-from wattune.store.failures import explained
-from wattune.store.job_book import Decide
-from wattune.store.job_queries import (
-    Head,
-    epochs_of_run,
-    head_of,
-    head_of_run,
-    memory_of,
-    record_of_run,
-    records_of,
-    summaries,
-)
+from wattune.store import tables
+from wattune.store.engine import explained, keep_others_out, place_of, reading, writing
 from wattune.store.job_records import (
     JobSummary,
     RecordedRun,
@@ -39,18 +27,30 @@ from wattune.store.job_records import (
     storable_job,
     storable_profile,
 )
-from wattune.store.job_states import ended, place_of_epoch, renewed, with_totals
-from wattune.store.job_writes import (
+from wattune.store.job_statements import (
+    Head,
     checked,
     define,
+    ended,
+    epochs_of_run,
     give_up_overdue,
+    head_of,
+    head_of_run,
     insert_epochs,
     insert_profile,
     insert_run,
+    memory_of,
     new_job_run,
+    place_of_epoch,
+    record_of_run,
+    records_of,
+    renewed,
     rewrite_run,
+    summaries,
     take_place_of,
+    with_totals,
 )
+from wattune.store.protocol import Decide
 
 
 class SqlJobBook:

@@ -10,14 +10,13 @@ from sqlalchemy import Connection, Engine, Select, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from wattune.core.errors import StoreError
+from wattune.core.frontier import History
 from wattune.core.setting import Setting
-from wattune.core.trial import History
 from wattune.store import tables
-from wattune.store.engine import place_of, reading, writing
-from wattune.store.failures import explained
-from wattune.store.job_book import JobBook
+from wattune.store.engine import engine_of, explained, place_of, reading, use_write_ahead_log, writing
 from wattune.store.jobs import SqlJobBook
-from wattune.store.protocol import RunExists
+from wattune.store.migrations import migrate
+from wattune.store.protocol import JobBook, RunExists, Store
 from wattune.store.records import SETTING, FullRun, Run, RunGpu, TraceSummary, TrialRecord, storable
 from wattune.store.rows import gpu_of, gpu_rows, run_of, run_row, trace_of, trace_rows, trial_of, trial_rows
 
@@ -175,3 +174,16 @@ def _only_id(connection: Connection, prefix: str) -> str:
         f"several runs have an id that begins with {prefix!r}: {', '.join(found[:_SHOWN_CANDIDATES])}{more}",
         hint="give more of the id",
     )
+
+
+def open_store(url: str) -> Store:
+    """The store at a URL (`sqlite:///path`, `postgresql://...` or a plain path), made or brought up to date if need be.
+
+    It holds nothing open between calls, so it needs no closing and may be used by several threads and after a fork.
+    """
+    engine = engine_of(url)
+    with explained(place_of(engine.url)):
+        if engine.dialect.name == "sqlite":
+            use_write_ahead_log(engine)
+        migrate(engine)
+    return SqlStore(engine)

@@ -15,12 +15,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from wattune.core.errors import StoreError
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.store.protocol import RunExists
 from wattune.store.records import FullRun, Run, RunGpu, TraceSummary, TrialRecord
-from wattune.testing.job_book_contract import JobBookContract
+from wattune.testing.job_store_contract import JobBookContract
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 

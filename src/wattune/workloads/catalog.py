@@ -9,19 +9,11 @@ from functools import partial
 
 from wattune.core.errors import InputError
 from wattune.core.workload import Pipe, Workload
-from wattune.workloads.convolutional import resnet, vgg
-from wattune.workloads.graph import graph_kinds, graph_network
-from wattune.workloads.graph_data import GRAPHS
-from wattune.workloads.inception import inception3
-from wattune.workloads.merge import merged
-from wattune.workloads.operation import Operation, training_phases
-from wattune.workloads.optimizer import ADAM, SGD, Optimizer
-from wattune.workloads.recommender import ncf
-from wattune.workloads.recurrent import lstm_language_model
-from wattune.workloads.schedule import Schedule, training_run
-from wattune.workloads.shufflenet import shufflenet2
-from wattune.workloads.speech import deepspeech2
-from wattune.workloads.training_run import Loop
+from wattune.workloads.convolutional import inception3, resnet, shufflenet2, vgg
+from wattune.workloads.graph import GRAPHS, graph_kinds, graph_network
+from wattune.workloads.operation import ADAM, SGD, Operation, Optimizer, merged, training_phases
+from wattune.workloads.recurrent import deepspeech2, lstm_language_model, ncf
+from wattune.workloads.training_run import Loop, Schedule, training_run
 from wattune.workloads.transformer import WHOLE, Part, transformer
 from wattune.workloads.transformer_shapes import TRANSFORMERS
 

@@ -8,11 +8,47 @@ optimizer keeps its own weights in FP32.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import groupby
 
 from wattune.core.workload import Phase, Pipe
-from wattune.workloads.optimizer import SGD, Optimizer, optimizer_phase
+
+_BYTES = 4
+# A kernel that handles many tensors at a time takes on about 2.5 million parameters (the chunked lists of
+# multi-tensor optimizers).
+_PARAMETERS_PER_KERNEL = 2.5e6
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """A rule of descent: how many values of state it keeps per parameter, and how much arithmetic that takes."""
+
+    name: str
+    state: int
+    flops: float
+
+    @property
+    def bytes_per_parameter(self) -> int:
+        """Bytes to and from memory for one parameter: gradient in; weight and state in and out."""
+        return _BYTES * (3 + 2 * self.state)
+
+
+SGD = Optimizer("sgd", state=1, flops=4.0)
+"""With momentum."""
+ADAM = Optimizer("adam", state=2, flops=12.0)
+
+
+def optimizer_phase(parameters: float, optimizer: Optimizer) -> Phase:
+    """One step over so many parameters."""
+    return Phase(
+        name="optimizer",
+        flops=optimizer.flops * parameters,
+        dram_bytes=optimizer.bytes_per_parameter * parameters,
+        launches=max(1.0, parameters / _PARAMETERS_PER_KERNEL),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,3 +140,62 @@ def backward_phase(operation: Operation, batch_size: int, pipe: Pipe) -> Phase:
 def element_bytes(pipe: Pipe) -> int:
     """Bytes of a number in memory; TF32 numbers are kept as FP32."""
     return 2 if pipe is Pipe.FP16 else 4
+
+
+# Operations per byte between kinds: element-wise work, and convolutions below, around and above the ridges of today's
+# parts (15 to 100 in practice).
+_INTENSITIES = (10.0, 50.0, 150.0)
+
+
+def merged(phases: tuple[Phase, ...], stretches: int) -> tuple[Phase, ...]:
+    """The same totals in fewer phases: each pass in at most `stretches` stretches, in each a phase per kind."""
+    if stretches < 1:
+        raise ValueError(f"a pass has at least one stretch, not {stretches}")
+    result: list[Phase] = []
+    for _, part in groupby(phases, key=_pass):
+        for stretch in _cut(list(part), stretches):
+            result += _by_kind(stretch)
+    return tuple(result)
+
+
+def joined(first: Phase, second: Phase) -> Phase:
+    """Two phases of one pipe as one, named after the first."""
+    return Phase(
+        name=first.name,
+        flops=first.flops + second.flops,
+        pipe=first.pipe,
+        dram_bytes=first.dram_bytes + second.dram_bytes,
+        launches=first.launches + second.launches,
+        host_stall_s=first.host_stall_s + second.host_stall_s,
+    )
+
+
+def _cut(phases: list[Phase], stretches: int) -> list[list[Phase]]:
+    """Contiguous stretches of about equal traffic."""
+    total = sum(phase.dram_bytes for phase in phases)
+    if not total:
+        return [phases]
+    cuts: list[list[Phase]] = [[] for _ in range(stretches)]
+    before = 0.0
+    for phase in phases:
+        middle = (before + phase.dram_bytes / 2) / total
+        cuts[min(int(middle * stretches), stretches - 1)].append(phase)
+        before += phase.dram_bytes
+    return [cut for cut in cuts if cut]
+
+
+def _by_kind(stretch: list[Phase]) -> list[Phase]:
+    kinds: dict[tuple[Pipe, int], list[Phase]] = {}
+    for phase in stretch:
+        kinds.setdefault(_kind(phase), []).append(phase)
+    return [reduce(joined, alike) for alike in kinds.values()]
+
+
+def _pass(phase: Phase) -> str:
+    """Forward, backward or optimizer: what a phase's name begins with."""
+    return phase.name.split("/", 1)[0]
+
+
+def _kind(phase: Phase) -> tuple[Pipe, int]:
+    intensity = phase.flops / phase.dram_bytes if phase.dram_bytes else float("inf")
+    return phase.pipe, bisect(_INTENSITIES, intensity)

@@ -7,7 +7,10 @@ in kernels of their own, and read their weights at every step: the weights of a 
 
 from __future__ import annotations
 
-from wattune.workloads.operation import Operation
+from itertools import pairwise
+
+from wattune.workloads.image_layers import Image, conv, linear, norm, relu
+from wattune.workloads.operation import Operation, first_layer
 
 _GATES = 4
 
@@ -91,3 +94,73 @@ def look_up(name: str, *, rows: int, width: int, count: float) -> Operation:
         gradient_fill=rows * width,
         backward_passes=1.0,
     )
+
+
+_USERS, _ITEMS = 138_493, 26_744
+_FACTORS = 64
+_DENSE = (256, 256, 128, 64)
+
+
+def ncf() -> tuple[Operation, ...]:
+    """The operations for one pair of a user and an item."""
+    half = _DENSE[0] // 2
+    tables = [
+        look_up(f"{kind}/{use}", rows=rows, width=width, count=1)
+        for kind, rows in (("user", _USERS), ("item", _ITEMS))
+        for use, width in (("factors", _FACTORS), ("dense", half))
+    ]
+    product = Operation(name="product", flops=_FACTORS, reads=2 * _FACTORS, writes=_FACTORS, backward_passes=5 / 3)
+    dense = []
+    for index, (inputs, outputs) in enumerate(pairwise(_DENSE)):
+        dense.append(linear(f"dense{index + 1}", inputs, outputs))
+        dense.append(
+            Operation(name=f"dense{index + 1}/relu", flops=outputs, reads=outputs, writes=outputs, backward_passes=1.5)
+        )
+    return (*tables, product, *dense, linear("head", _FACTORS + _DENSE[-1], 1))
+
+
+_FREQUENCIES = 161
+# Ten seconds of speech at a hundred windows a second.
+_WINDOWS = 1001
+_LAYERS = 5
+_WIDTH = 1024
+_LETTERS = 29
+
+
+def deepspeech2() -> tuple[Operation, ...]:
+    """The operations for one utterance of ten seconds."""
+    image = Image(1, _FREQUENCIES, _WINDOWS)
+    operations: list[Operation] = []
+    for index, (kernel, stride) in enumerate((((41, 11), (2, 2)), ((21, 11), (2, 1)))):
+        layer, image = conv(f"conv{index + 1}", image, 32, kernel=kernel, stride=stride, bias=True)
+        operations += [layer, norm(f"conv{index + 1}/norm", image), relu(f"conv{index + 1}/relu", image)]
+    steps, inputs = image.width, image.channels * image.height
+    for layer_index in range(_LAYERS):
+        operations += _recurrent(f"lstm{layer_index + 1}", inputs, steps)
+        inputs = _WIDTH
+    letters = Operation(
+        name="head/letters",
+        flops=2.0 * steps * _WIDTH * _LETTERS,
+        reads=steps * _WIDTH,
+        writes=steps * _LETTERS,
+        parameters=_WIDTH * _LETTERS,
+        multiplies=True,
+    )
+    # The loss walks along the utterance, one small kernel a step.
+    loss = Operation(
+        name="head/loss",
+        flops=20.0 * steps * _LETTERS,
+        reads=steps * _LETTERS,
+        writes=steps * _LETTERS,
+        backward_passes=1.0,
+        launches=2,
+    )
+    return (first_layer(operations[0]), *operations[1:], letters, loss)
+
+
+def _recurrent(name: str, inputs: int, steps: int) -> list[Operation]:
+    """A layer in both directions, the sum of the two, and a norm over units."""
+    made = lstm_layer(name, inputs=inputs, width=_WIDTH, steps=steps, directions=2, bias_rows=2)
+    elements = steps * _WIDTH
+    total = Operation(name=f"{name}/sum", flops=elements, reads=2 * elements, writes=elements, backward_passes=1.0)
+    return [*made, total, norm(f"{name}/norm", Image(_WIDTH, 1, steps))]

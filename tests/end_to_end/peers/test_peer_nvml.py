@@ -5,7 +5,7 @@ import re
 import pytest
 from played import A100, LIMITS, REFRESH_J, SPEC, mhz_within
 
-from wattune.emulator.binding import load_library
+from wattune.emulator.library import load_library
 
 pytestmark = pytest.mark.peers
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from wattune.benchmarks.change import bench as change
-from wattune.benchmarks.change.detectors import DETECTORS
+from wattune.benchmarks.change.bench import DETECTORS
 from wattune.benchmarks.change.streams import KINDS, Kind, stream
 from wattune.cli.main import run
 

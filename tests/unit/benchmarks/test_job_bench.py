@@ -6,7 +6,7 @@ import pytest
 
 from job_tables import write_tables
 from wattune.benchmarks.job.bench import bench_of, play_job_bench
-from wattune.benchmarks.job.sections import SECTIONS
+from wattune.benchmarks.job.cases import SECTIONS
 from wattune.cli.main import run
 
 FIELDS = {"workload", "gpu", "policy", "seed", "recurrences", "cost", "energy_j", "time_s", "regret_percent"}

@@ -7,8 +7,8 @@ import pytest
 
 from job_tables import write_tables
 from wattune.benchmarks.job.environment import ATTEMPTS, play
-from wattune.benchmarks.job.limits import Profiled, Ruled, own_limits, zeus_limits
 from wattune.benchmarks.job.policies import POLICIES, Fixed
+from wattune.benchmarks.job.replayed_run import Profiled, Ruled, own_limits, zeus_limits
 from wattune.benchmarks.job.trace import Drift, read_workloads
 from wattune.core.job import Outcome, Proposal
 from wattune.core.setting import Setting

@@ -5,7 +5,7 @@ import pytest
 
 from job_tables import write_tables
 from wattune.benchmarks.job import zeus_package as job_zeus_package
-from wattune.benchmarks.job.case import PACKAGE, Case, run_case
+from wattune.benchmarks.job.cases import PACKAGE, Case, run_case
 from wattune.benchmarks.job.environment import play
 from wattune.benchmarks.job.figures import apart
 from wattune.benchmarks.job.policies import POLICIES

@@ -5,13 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from wattune.benchmarks.period.bench import Outcome, judge, share_percent, stream_cost
 from wattune.benchmarks.period.cases import KINDS, Case, simulated_cases
-from wattune.benchmarks.period.judgement import Outcome, judge, share_percent
-from wattune.benchmarks.period.loads import Plan, training
-from wattune.benchmarks.period.logs import log_cases
-from wattune.benchmarks.period.real import real_cases
-from wattune.benchmarks.period.sensing import Sensing, polled
-from wattune.benchmarks.period.stream import stream_cost
+from wattune.benchmarks.period.loads import Plan, Sensing, polled, training
+from wattune.benchmarks.period.logs import log_cases, real_cases
 from wattune.core.errors import InputError
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples

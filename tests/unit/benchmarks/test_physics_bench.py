@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from wattune.benchmarks.physics.bench import bench_physics
+from wattune.benchmarks.physics.curves import judge_clock_sweep, judge_overlap, judge_stages, judge_stress
 from wattune.benchmarks.physics.judgement import Judgement, never_falling, never_rising, relative
 from wattune.benchmarks.physics.limits import judge_table
-from wattune.benchmarks.physics.overlap import judge_overlap
-from wattune.benchmarks.physics.power import judge_clock_sweep, judge_stress
 from wattune.benchmarks.physics.published import judge_published
-from wattune.benchmarks.physics.stages import judge_stages
 from wattune.cli.main import run
 from wattune.core.setting import Setting
 from wattune.physics.catalog import load_model

@@ -12,7 +12,7 @@ from wattune.benchmarks.run.sweep import SweepRun, play_sweep, sweeps_of
 from wattune.cli.main import run
 from wattune.core.run_window import Order, Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.devices.sweep_table import parse_sweep
+from wattune.devices.table import parse_sweep
 from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import load_model
 from wattune.physics.operating_point import loaded_point

@@ -5,7 +5,7 @@ import pytest
 from wattune.benchmarks.run.bound import provable_saving
 from wattune.benchmarks.run.sweep import play_sweep, sweeps_of
 from wattune.core.setting import Setting
-from wattune.devices.sweep_table import parse_sweep
+from wattune.devices.table import parse_sweep
 
 HEAD = "workload,sm_mhz,mem_mhz,power_limit_w,time_s,energy_j\n"
 

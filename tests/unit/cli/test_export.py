@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wattune.cli.main import run
-from wattune.store.open import open_store
+from wattune.store.sql_store import open_store
 from wattune.testing.store_contract import a_run
 
 

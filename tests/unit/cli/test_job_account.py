@@ -2,15 +2,14 @@
 
 import pytest
 
-from wattune.cli.job.account import account, parts
 from wattune.cli.job.documents import shown_document, simulated
-from wattune.cli.job.report import law, page_of, shown
 from wattune.cli.job.screen import account_lines, end_line, print_job
 from wattune.core.errors import Infeasible
+from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
+from wattune.levels.job.account import account, law, page_of, parts, shown
 from wattune.levels.job.policy import LawSearcher
 from wattune.levels.job.view.page import job_file
 

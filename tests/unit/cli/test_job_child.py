@@ -6,7 +6,7 @@ import sys
 import psutil
 import pytest
 
-from wattune.cli.job.child import Watch, run_watched
+from wattune.cli.training_child import Watch, run_watched
 from wattune.control.reports.http import Answer
 from wattune.control.reports.pattern import MetricPattern, StepPattern
 from wattune.control.reports.report import Report, Step

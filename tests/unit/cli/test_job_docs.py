@@ -9,10 +9,10 @@ import click
 import pytest
 
 from wattune.cli.job import command
-from wattune.cli.job.placeholders import PLACEHOLDERS
+from wattune.cli.job.program import PLACEHOLDERS
 from wattune.cli.main import run
 from wattune.core.job import Outcome
-from wattune.core.objective_text import FORMS
+from wattune.core.objective import FORMS
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/commands.md").read_text(encoding="utf-8")
 

@@ -6,14 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.cli.job.child import Ending, Watch
-from wattune.cli.job.definition import Wanted, changes, first_definition, parse_sizes, redefined
-from wattune.cli.job.listener import Listener
-from wattune.cli.job.placeholders import PLACEHOLDERS, filled, filled_all, used
-from wattune.cli.job.program import Program
-from wattune.cli.job.rate import ScaledRate
-from wattune.cli.job.recurrence import Attempt, Patience, run_recurrence
+from wattune.cli.job.program import (
+    PLACEHOLDERS,
+    Program,
+    ScaledRate,
+    Wanted,
+    changes,
+    filled,
+    filled_all,
+    first_definition,
+    parse_sizes,
+    redefined,
+    used,
+)
+from wattune.cli.job.recurrence import Attempt, Listener, Patience, run_recurrence
 from wattune.cli.main import run
+from wattune.cli.training_child import Ending, Watch
 from wattune.control.reports.report import NoMemory, Report, Step, Unreadable
 from wattune.core.errors import InputError
 from wattune.core.job import JobGpu, JobRun, Outcome

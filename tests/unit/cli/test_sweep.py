@@ -13,7 +13,7 @@ from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.store.open import open_store
+from wattune.store.sql_store import open_store
 
 
 @pytest.fixture

@@ -12,12 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.control.reports.file import MetricFile
-from wattune.control.reports.form import LineForm
-from wattune.control.reports.http import LONGEST_BODY, Answer, MetricServer, understood
-from wattune.control.reports.lines import LONGEST_LINE, LineBuffer
+from wattune.control.reports.file import LONGEST_LINE, LineBuffer, LineForm, MetricFile
+from wattune.control.reports.http import LONGEST_BODY, RUN_OVER, Answer, Desk, MetricServer, understood
 from wattune.control.reports.pattern import MetricPattern, StepPattern
-from wattune.control.reports.queue import RUN_OVER, Desk
 from wattune.control.reports.report import Counted, NoMemory, Report, Step, Unreadable
 from wattune.core.errors import InputError
 

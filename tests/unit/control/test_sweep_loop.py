@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from wattune.control.sweep import Knob, evenly, recorded_settings, sweep, sweep_settings
 from wattune.core.errors import InputError, NotSupported
+from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.trial import Trial
 
 SPEC = GpuSpec(
     name="Part",

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattune.core.errors import Infeasible
-from wattune.core.frontier import Frontier
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.trial import Trial
 
 costs = st.builds(Measurement, st.floats(0.1, 100), st.floats(0.1, 100))
 trials = st.lists(st.builds(Trial, st.integers(), costs), max_size=12)

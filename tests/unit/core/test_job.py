@@ -5,11 +5,11 @@ import math
 import pytest
 
 from wattune.core.errors import InputError
+from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 
 GPU = JobGpu(name="NVIDIA A40", simulated=True, max_power_w=300)
 

@@ -3,8 +3,19 @@
 import pytest
 
 from wattune.core.errors import InputError
-from wattune.core.objective import Deadline, EnergyDelay, LeastCarbon, LeastCost, LeastEnergy, LeastMoney, PowerBudget
-from wattune.core.objective_text import FORMS, parse_objective, parse_seconds, parse_share
+from wattune.core.objective import (
+    FORMS,
+    Deadline,
+    EnergyDelay,
+    LeastCarbon,
+    LeastCost,
+    LeastEnergy,
+    LeastMoney,
+    PowerBudget,
+    parse_objective,
+    parse_seconds,
+    parse_share,
+)
 
 
 @pytest.mark.parametrize(

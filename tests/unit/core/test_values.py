@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from wattune.core import errors
 from wattune.core.errors import Infeasible, NotSupported, PlanError, SettingRefused
+from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, nearest
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, EnergyDelay, LeastCarbon, LeastCost, LeastEnergy, LeastMoney, PowerBudget
 from wattune.core.plan import Plan, Step
-from wattune.core.reading import Count, Reading, Throttle
+from wattune.core.reading import Count, Reading, Throttle, Trace
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.trace import Trace
-from wattune.core.trial import Trial
 from wattune.core.workgraph import Operation, WorkGraph
 from wattune.core.workload import Phase, Workload
 

@@ -7,7 +7,7 @@ import pytest
 from fakes import FakeGpu
 from wattune.core.errors import DeviceLost
 from wattune.core.reading import Count, Reading
-from wattune.devices.integrated import IntegratedPower
+from wattune.devices.nvml.gpu import IntegratedPower
 from wattune.devices.rapl import cpu_energy_j, find_packages, read_packages_j
 from wattune.devices.sampler import Sampler
 

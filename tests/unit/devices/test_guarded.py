@@ -9,8 +9,7 @@ import pytest
 from fakes import FakeGpu
 from wattune.core.errors import ConfigError, DeviceBusy, SettingRefused
 from wattune.core.setting import Setting
-from wattune.devices.guarded import GuardedGpu
-from wattune.devices.held_signals import held_signals, leaving_by_exception
+from wattune.devices.guarded import GuardedGpu, held_signals, leaving_by_exception
 from wattune.devices.journal import Entry, Journal
 
 

@@ -8,8 +8,7 @@ from wattune.core.errors import DeviceLost, InputError, NotSupported
 from wattune.core.gpu_spec import GpuSpec, Sensors
 from wattune.core.reading import Count, Reading, Throttle
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.devices.recording import read_recording, record
-from wattune.devices.replay import ReplayGpu
+from wattune.devices.replay import ReplayGpu, read_recording, record
 
 SPEC = GpuSpec(name="NVIDIA A40", uuid="GPU-1", clocks=(), power_limits=None, sensors=Sensors(counter_period_s=0.1))
 READINGS = (

@@ -8,8 +8,7 @@ from wattune.core.errors import InputError, NotSupported, SettingRefused
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Workload
-from wattune.devices.sweep_table import parse_sweep
-from wattune.devices.table import TableGpu
+from wattune.devices.table import TableGpu, parse_sweep
 
 HEAD = "workload,sm_mhz,mem_mhz,power_limit_w,time_s,energy_j\n"
 

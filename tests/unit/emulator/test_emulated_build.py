@@ -8,8 +8,7 @@ import pytest
 
 from wattune.core.errors import DeviceError, NotSupported
 from wattune.emulator import library as library_module
-from wattune.emulator.binding import load_library
-from wattune.emulator.library import FLAGS, SOURCE, build_library, clock_library
+from wattune.emulator.library import FLAGS, SOURCE, build_library, clock_library, load_library
 
 
 def test_it_compiles_without_a_warning(tmp_path):

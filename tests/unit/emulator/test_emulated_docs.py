@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from wattune.cli.simulate import command
-from wattune.emulator.faults import CODES
+from wattune.emulator.launch import CODES
 from wattune.emulator.nvml.make_stubs import behaving_names
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "emulator.md").read_text(encoding="utf-8")

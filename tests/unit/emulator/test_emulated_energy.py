@@ -16,8 +16,7 @@ from wattune.core.gpu_spec import ClockTable
 from wattune.core.setting import Setting
 from wattune.devices.simulated import SimulatedGpu
 from wattune.emulator.emulated_gpu import EmulatedGpu
-from wattune.emulator.inprocess import emulated
-from wattune.emulator.node import Node
+from wattune.emulator.node import Node, emulated
 from wattune.physics.catalog import catalog_names, load_model
 from wattune.physics.spend import tabulate
 from wattune.workloads.catalog import make_workload

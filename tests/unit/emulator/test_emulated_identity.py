@@ -8,8 +8,8 @@ import pynvml
 import pytest
 
 from emulated import plain_gpu
-from wattune.emulator.binding import load_library
 from wattune.emulator.emulated_gpu import GENERATIONS, generation_of
+from wattune.emulator.library import load_library
 from wattune.emulator.node import NODE_VARIABLE, Privilege
 
 

@@ -6,8 +6,7 @@ import subprocess
 import pynvml
 import pytest
 
-from wattune.emulator.binding import load_library
-from wattune.emulator.library import LINK, SONAME
+from wattune.emulator.library import LINK, SONAME, load_library
 from wattune.emulator.nvml.make_stubs import behaving_names, stub_names, stubs_text, wanted_names
 
 STRUCTURES = {

@@ -4,8 +4,7 @@ import pynvml
 import pytest
 
 from wattune.core.errors import DeviceNotFound, InputError
-from wattune.emulator.faults import Fault
-from wattune.emulator.launch import Mark, Scenario, environment_for, hand_over, open_scenario, truths
+from wattune.emulator.launch import Fault, Mark, Scenario, environment_for, hand_over, open_scenario, truths
 from wattune.workloads.catalog import make_workload
 
 

@@ -172,7 +172,7 @@ def test_calls_are_counted_by_function(emulated_node):
 def test_a_call_can_be_made_to_take_time(emulated_library, tmp_path):
     import time
 
-    from wattune.emulator.inprocess import emulated
+    from wattune.emulator.node import emulated
 
     path = tmp_path / "node"
     with Node.create(path, [plain_gpu()], library=emulated_library, call_latency_s=0.002) as node, emulated(node):

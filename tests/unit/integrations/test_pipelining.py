@@ -20,14 +20,14 @@ from fakes import FakeGpu  # noqa: E402
 from wattune.core.errors import NoPermission, PlanError  # noqa: E402
 from wattune.core.plan import Plan, Step  # noqa: E402
 from wattune.core.setting import Setting  # noqa: E402
-from wattune.integrations import cuda_stamps  # noqa: E402
+from wattune.integrations import pipelining  # noqa: E402
 from wattune.integrations.pipelining import graph_of, listened, order_of, played, rank_of, stamps_for, tuned  # noqa: E402
+from wattune.levels.kernel.online import Profiling  # noqa: E402
 from wattune.levels.kernel.planned import rank_plan  # noqa: E402
 from wattune.levels.kernel.planner import plan_pipeline  # noqa: E402
-from wattune.levels.kernel.progress import Profiling  # noqa: E402
+from wattune.levels.kernel.player import HostStamps  # noqa: E402
 from wattune.levels.kernel.schedules import one_forward_one_backward  # noqa: E402
 from wattune.levels.kernel.stage_profile import parse_stage_profile  # noqa: E402
-from wattune.levels.kernel.stamps import HostStamps  # noqa: E402
 from wattune.levels.kernel.switches import without_short_switches  # noqa: E402
 
 MICROBATCHES = 4
@@ -241,9 +241,9 @@ class Event:
 
 
 def test_stamps_of_a_gpu_are_events_of_its_stream(monkeypatch):
-    monkeypatch.setattr(cuda_stamps.torch.cuda, "Event", Event)
-    monkeypatch.setattr(cuda_stamps.torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    stamps = cuda_stamps.CudaStamps("cuda:1")
+    monkeypatch.setattr(pipelining.torch.cuda, "Event", Event)
+    monkeypatch.setattr(pipelining.torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    stamps = pipelining.CudaStamps("cuda:1")
     first, second = stamps.stamp(), stamps.stamp()
     assert first.seconds_to(second) == 0.25
     assert first.passed()

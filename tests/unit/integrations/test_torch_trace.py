@@ -19,7 +19,7 @@ from wattune.integrations.torch import Traced, trace  # noqa: E402
 from wattune.physics.catalog import load_model  # noqa: E402
 from wattune.physics.spend import tabulate  # noqa: E402
 from wattune.workloads.catalog import make_workload  # noqa: E402
-from wattune.workloads.optimizer import ADAM, SGD  # noqa: E402
+from wattune.workloads.operation import ADAM, SGD  # noqa: E402
 
 
 def tokens(batch: int, length: int) -> torch.Tensor:

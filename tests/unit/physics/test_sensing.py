@@ -10,7 +10,7 @@ from wattune.core.gpu_spec import Sensors
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import load_model
-from wattune.physics.sensing import counter_samples, power_samples
+from wattune.physics.sensor import counter_samples, power_samples
 from wattune.physics.stepped import Command, Machine, play
 
 A100 = replace(load_model("a100"), noise_w=0.0)

@@ -13,10 +13,10 @@ from wattune.core.gpu_spec import Switching
 from wattune.core.reading import Throttle
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
-from wattune.physics.capping import Controller
 from wattune.physics.catalog import load_model
 from wattune.physics.operating_point import loaded_point
 from wattune.physics.played import STALLED
+from wattune.physics.player import Controller
 from wattune.physics.stepped import Command, Machine, play, simulated_seconds_per_second
 from wattune.workloads.catalog import make_workload
 

@@ -6,7 +6,7 @@ import pytest
 from wattune.core.gpu_spec import Switching
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.physics.catalog import load_model
-from wattune.physics.switching import AT_ONCE, IDEAL, Delay, delay_of
+from wattune.physics.operating_point import AT_ONCE, IDEAL, Delay, delay_of
 
 A4000 = load_model("a4000")
 

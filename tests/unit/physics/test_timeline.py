@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from wattune.core.reading import Throttle
-from wattune.physics.cycle import Cycle
 from wattune.physics.gpu_model import Thermal
 from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import OperatingPoint
-from wattune.physics.timeline import MEMORY_S, Timeline
+from wattune.physics.timeline import MEMORY_S, Cycle, Timeline
 
 POINT = OperatingPoint(0, 0, 210, 1215, Throttle.NONE)
 THERMAL = Thermal(ambient_c=30.0, resistance_k_per_w=0.1, tau_s=20.0)

@@ -7,10 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.render.chart import Axis, Chart, Mark, Note, Point, Rule, Scale, Series, Shape, Spread
+from wattune.render.chart import (
+    Axis,
+    Chart,
+    Mark,
+    Note,
+    Point,
+    Rule,
+    Scale,
+    Series,
+    Shape,
+    Spread,
+    log_labels,
+    log_ticks,
+)
 from wattune.render.frame import frame, text_width
 from wattune.render.svg import draw
-from wattune.render.ticks import log_labels, log_ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from view_samples import sweep_history
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.trial import Trial
 from wattune.render.frontier_view import allowed_band, frontier_chart, tip, view_frontier, view_settings
 
 

@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 import pytest
 
 from view_samples import sweep_history
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.render.page import Page, Prose, Table, render_page
 from wattune.render.report import SweepReport, sweep_page, with_error
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from view_samples import everything_chart
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone
-from wattune.render.frame import Box, frame
-from wattune.render.note_places import place_notes
+from wattune.render.frame import Box, frame, place_notes
 from wattune.render.palette import DARK, LIGHT
 from wattune.render.svg import draw, standalone
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.render.ticks import padded, tick_labels, ticks, widened
+from wattune.render.chart import padded, tick_labels, ticks, widened
 
 NUMBERS = st.floats(min_value=-1e7, max_value=1e7).map(lambda value: round(value, 3))
 

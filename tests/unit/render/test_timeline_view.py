@@ -9,13 +9,12 @@ import pytest
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workgraph import Operation, WorkGraph
-from wattune.levels.kernel.page import PipelineReport, PlanPoint, pipeline_page, plans_chart
-from wattune.render.clock_colours import STOPS, clock_colour, ink_on
+from wattune.levels.kernel.view.page import PipelineReport, PlanPoint, pipeline_page, plans_chart
+from wattune.levels.kernel.view.terminal import LEVELS, colour_timelines, plain_timelines
+from wattune.levels.kernel.view.timeline import Timelines, draw_timelines, standalone_timelines, timeline
 from wattune.render.page import Page, render_page
+from wattune.render.palette import STOPS, clock_colour, ink_on
 from wattune.render.terminal_graph import plain
-from wattune.render.timeline_svg import draw_timelines, standalone_timelines
-from wattune.render.timeline_terminal import LEVELS, colour_timelines, plain_timelines
-from wattune.render.timeline_view import Timelines, timeline
 
 GRAPH = WorkGraph(
     (

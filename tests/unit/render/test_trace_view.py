@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from wattune.core.reading import Reading
-from wattune.core.trace import Trace
+from wattune.core.reading import Reading, Trace
 from wattune.render.trace_view import power_points, trace_chart, trace_words
 
 READINGS = (

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.objective import (
     Deadline,
@@ -14,9 +15,8 @@ from wattune.core.objective import (
     PowerBudget,
 )
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.devices.simulated import SimulatedGpu
-from wattune.levels.job.settings import JobKnob, job_settings
+from wattune.levels.job.gpus import JobKnob, job_settings
 from wattune.physics.catalog import load_model
 from wattune.response.cost_values import values
 from wattune.response.curve_ensemble import bank_of

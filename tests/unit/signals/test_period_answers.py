@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import Plan, chance, steady, training, wandering
-from wattune.benchmarks.period.sensing import Sensing, polled
+from wattune.benchmarks.period.loads import Plan, Sensing, chance, polled, steady, training, wandering
 from wattune.core.gpu_spec import Sensors
 from wattune.signals.period import CycleKind, Verdict, find_period
 from wattune.signals.samples import PowerSamples

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import Load, Plan, training
-from wattune.benchmarks.period.sensing import Sensing, polled
-from wattune.signals.folds import folded_shares
+from wattune.benchmarks.period.loads import Load, Plan, Sensing, polled, training
+from wattune.signals.autocorrelation import folded_shares
 from wattune.signals.grid import even_grid
 from wattune.signals.held import Fresh, fresh
 from wattune.signals.levels import candidates, levels
 from wattune.signals.period import find_period
-from wattune.signals.work import done
+from wattune.signals.samples import done
 
 QUICK = Sensing(refresh_s=0.02, window_s=0.01, noise_w=0.3, poll_s=0.01)
 PART_TIME = Sensing(refresh_s=0.1, window_s=0.025, noise_w=0.3, poll_s=0.01)

@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import Load, Plan, chance, training, wandering
-from wattune.benchmarks.period.sensing import Sensing, polled
+from wattune.benchmarks.period.loads import Load, Plan, Sensing, chance, polled, training, wandering
 from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
 from wattune.signals.held import fresh
 from wattune.signals.observability import Told, idles_unseen, is_believable, is_slow
 from wattune.signals.period import Verdict, find_period
-from wattune.signals.samples import PowerSamples
+from wattune.signals.samples import PowerSamples, done
 from wattune.signals.witness import utilisations, witnesses
-from wattune.signals.work import done
 
 SLOW = Sensing(refresh_s=0.1, window_s=0.025, noise_w=0.3, poll_s=0.01)
 

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
+from wattune.cli.period import folded_cycle
 from wattune.signals.autocorrelation import autocorrelation, peaks_s
 from wattune.signals.comb import comb
-from wattune.signals.folding import folded_cycle
-from wattune.signals.grid import even_grid
+from wattune.signals.grid import even_grid, stalls
 from wattune.signals.held import Fresh, fresh
 from wattune.signals.levels import adds
 from wattune.signals.phase import sharpened
 from wattune.signals.samples import PowerSamples
-from wattune.signals.stalls import stalls
 
 
 def signal(value_of, *, seconds=60.0, step_s=0.02):

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import Plan, training
-from wattune.benchmarks.period.sensing import Sensing, polled
+from wattune.benchmarks.period.loads import Plan, Sensing, polled, training
 from wattune.signals.period import LEAST_SAMPLES, Verdict, find_period
 from wattune.signals.period_tracker import MOST_SAMPLES, PeriodTracker
 from wattune.signals.samples import PowerSamples

@@ -1,6 +1,6 @@
 """Work in bits: the same outcome however it is cut, and whoever asks for it."""
 
-from wattune.signals.work import Task, done
+from wattune.signals.samples import Task, done
 
 
 def adding(many):

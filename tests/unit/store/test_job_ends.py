@@ -14,13 +14,12 @@ from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store.job_book import tell_end
-from wattune.store.job_json import end_from_json, end_to_json
+from wattune.store.fallback import FILE_NAME, Recovered, recover, spill, spill_end
 from wattune.store.job_records import RunEnd
-from wattune.store.open import open_store
-from wattune.store.protocol import Store
-from wattune.store.spill import FILE_NAME, Recovered, recover, spill, spill_end
-from wattune.testing.job_samples import A_JOB, DAWN, LEASE_S, minutes, submitted
+from wattune.store.job_rows import end_from_json, end_to_json
+from wattune.store.protocol import Store, tell_end
+from wattune.store.sql_store import open_store
+from wattune.testing.job_store_contract import A_JOB, DAWN, LEASE_S, minutes, submitted
 from wattune.testing.store_contract import a_run
 
 END = RunEnd(

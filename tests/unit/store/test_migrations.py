@@ -9,7 +9,7 @@ from wattune.core.errors import StoreError
 from wattune.store import tables
 from wattune.store.engine import engine_of, reading
 from wattune.store.migrations import MIGRATIONS, Migration, migrate
-from wattune.store.open import open_store
+from wattune.store.sql_store import open_store
 from wattune.testing.store_contract import a_run
 
 LATER = Migration(

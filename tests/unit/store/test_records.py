@@ -6,7 +6,7 @@ import pytest
 
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store.keep import new_run
+from wattune.store.fallback import new_run
 from wattune.store.records import Run, RunGpu, TrialRecord, labelled
 
 START = datetime(2025, 3, 1, 12, tzinfo=UTC)

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from wattune.core.errors import StoreError
-from wattune.store import keep, spill
-from wattune.store.keep import keep_run
-from wattune.store.open import open_store
-from wattune.store.spill import FILE_NAME, Recovered, recover
+from wattune.store import fallback
+from wattune.store.fallback import FILE_NAME, Recovered, keep_run, recover
+from wattune.store.sql_store import open_store
 from wattune.testing.store_contract import a_run
 
 
@@ -69,18 +68,18 @@ def test_runs_meant_for_another_store_wait_for_it_unless_all_are_asked_for(
 def test_a_run_that_was_taken_in_before_is_not_doubled(tmp_path: Path, state: Path) -> None:
     store = open_store(str(tmp_path / "history.db"))
     store.add_run(a_run("a"))
-    spill.spill(a_run("a"), store.place, [state])
-    spill.spill(a_run("b"), store.place, [state])
+    fallback.spill(a_run("a"), store.place, [state])
+    fallback.spill(a_run("b"), store.place, [state])
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=2, left=0)
     assert [run.id for run in store.runs()] == ["a", "b"]
 
 
 def test_a_line_cut_off_by_a_crash_stays_and_harms_no_other(tmp_path: Path, state: Path) -> None:
     store = open_store(str(tmp_path / "history.db"))
-    spill.spill(a_run("a"), store.place, [state])
+    fallback.spill(a_run("a"), store.place, [state])
     with (state / FILE_NAME).open("ab") as file:
         file.write(b'{"store": "x", "run": {"id"')
-    spill.spill(a_run("b"), store.place, [state])
+    fallback.spill(a_run("b"), store.place, [state])
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=2, left=1)
     assert (state / FILE_NAME).read_bytes() == b'{"store": "x", "run": {"id"\n'
 
@@ -99,7 +98,7 @@ def test_a_store_that_fails_half_way_leaves_every_line(
 ) -> None:
     store = open_store(str(tmp_path / "history.db"))
     for run_id in ("a", "b"):
-        spill.spill(a_run(run_id), store.place, [state])
+        fallback.spill(a_run(run_id), store.place, [state])
     add = type(store).add_run
 
     def fail_at_b(self: object, full: object) -> None:
@@ -133,7 +132,7 @@ def test_where_nothing_can_be_written_the_error_names_every_place(
     def one_bad_folder(state_dir: Path) -> Sequence[Path]:
         return [state_dir]
 
-    monkeypatch.setattr(spill, "spill_folders", one_bad_folder)
+    monkeypatch.setattr(fallback, "spill_folders", one_bad_folder)
     state.write_text("not a folder")
     with pytest.raises(StoreError, match="could not be kept anywhere") as caught:
         keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
@@ -146,9 +145,9 @@ def test_a_folder_planted_by_somebody_else_is_not_used(
     shared = tmp_path / "temporary"
     shared.chmod(0o1777)
     (shared / "planted").mkdir()
-    monkeypatch.setattr(spill.os, "getuid", lambda: 12345)
+    monkeypatch.setattr(fallback.os, "getuid", lambda: 12345)
     with pytest.raises(StoreError, match="belongs to somebody else"):
-        spill.spill(a_run("a"), None, [shared / "planted"])
+        fallback.spill(a_run("a"), None, [shared / "planted"])
 
 
 def test_a_url_that_makes_no_sense_loses_nothing_either(tmp_path: Path, state: Path) -> None:
@@ -161,6 +160,6 @@ def test_a_url_that_makes_no_sense_loses_nothing_either(tmp_path: Path, state: P
 def test_the_same_run_twice_is_a_mistake_and_not_spilled(tmp_path: Path, state: Path) -> None:
     url = str(tmp_path / "history.db")
     keep_run(a_run("a"), store_url=url, state_dir=state)
-    with pytest.raises(keep.RunExists):
+    with pytest.raises(fallback.RunExists):
         keep_run(a_run("a"), store_url=url, state_dir=state)
     assert not (state / FILE_NAME).exists()

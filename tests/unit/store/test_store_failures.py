@@ -13,10 +13,8 @@ from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from wattune.core.errors import StoreError
-from wattune.store.engine import engine_of, parse, place_of
-from wattune.store.failures import store_error
-from wattune.store.open import open_store
-from wattune.store.sql_store import SqlStore
+from wattune.store.engine import engine_of, parse, place_of, store_error
+from wattune.store.sql_store import SqlStore, open_store
 from wattune.testing.store_contract import a_run
 
 

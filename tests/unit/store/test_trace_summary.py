@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from wattune.core.reading import Reading
-from wattune.core.trace import Trace
-from wattune.store.trace_summary import summarise
+from wattune.core.reading import Reading, Trace
+from wattune.store.records import summarise
 
 
 def trace(*points: tuple[float, float | None]) -> Trace:

@@ -9,10 +9,8 @@ from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 from wattune.workloads.catalog import make_workload, network_named, workload_names
-from wattune.workloads.graph import graph_kinds, graph_network
-from wattune.workloads.graph_data import GRAPHS
-from wattune.workloads.merge import merged
-from wattune.workloads.operation import Operation, training_phases
+from wattune.workloads.graph import GRAPHS, graph_kinds, graph_network
+from wattune.workloads.operation import Operation, merged, training_phases
 from wattune.workloads.transformer_shapes import TRANSFORMERS
 
 

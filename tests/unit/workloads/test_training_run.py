@@ -12,10 +12,10 @@ from wattune.devices.simulated import SimulatedGpu
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 from wattune.workloads.catalog import make_run, make_workload
-from wattune.workloads.schedule import Schedule
 from wattune.workloads.training_run import (
     Loop,
     Period,
+    Schedule,
     Wait,
     one_pass,
     periods,

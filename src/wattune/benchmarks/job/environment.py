@@ -12,14 +12,13 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from wattune.benchmarks.job.limits import Limits, Profiled, Ruled
-from wattune.benchmarks.job.replayed_run import Attempt, KnownLimits, Profiling
+from wattune.benchmarks.job.replayed_run import Attempt, KnownLimits, Limits, Profiled, Profiling, Ruled
 from wattune.benchmarks.job.trace import Drift, TraceWorkload, Training
 from wattune.core.job import JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.levels.job.policy_protocol import JobSearcher
+from wattune.levels.job.policies import JobSearcher
 from wattune.physics.load_table import Floats
 
 _NOTHING = Measurement(0.0, 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from wattune.benchmarks.job.case import Case, Played
+from wattune.benchmarks.job.cases import Case, Played
 from wattune.benchmarks.result import Row
 from wattune.physics.load_table import Floats
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from wattune.benchmarks.job.case import PACKAGE, Case, Played
+from wattune.benchmarks.job.cases import PACKAGE, Case, Played
 from wattune.benchmarks.job.figures import Outcomes, apart, beside, mean_regret, settled_percent, worst_ratio
 from wattune.benchmarks.result import Goal, at_most
 

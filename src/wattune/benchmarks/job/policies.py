@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from wattune.benchmarks.job.limits import Limits, Ruled, own_limits, zeus_limits
+from wattune.benchmarks.job.replayed_run import Limits, Ruled, own_limits, zeus_limits
 from wattune.benchmarks.job.trace import TraceWorkload
 from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
+from wattune.levels.job.policies import JobSearcher
 from wattune.levels.job.policy import LawSearcher
-from wattune.levels.job.policy_protocol import JobSearcher
 from wattune.levels.job.zeus import ZeusSearcher
 
 Policy = tuple[JobSearcher, Limits]

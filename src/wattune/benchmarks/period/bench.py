@@ -2,20 +2,152 @@
 
 from __future__ import annotations
 
+import gc
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
 from pathlib import Path
+
+import numpy as np
 
 from wattune.benchmarks.period.cases import Case, simulated_cases
 from wattune.benchmarks.period.family import family_cases
-from wattune.benchmarks.period.judgement import Judged, Outcome, judge, share_percent
 from wattune.benchmarks.period.logs import KIND as LOG
-from wattune.benchmarks.period.logs import log_cases
+from wattune.benchmarks.period.logs import log_cases, real_cases
 from wattune.benchmarks.period.peers import PEERS
-from wattune.benchmarks.period.real import real_cases
-from wattune.benchmarks.period.stream import stream_cost
 from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
+from wattune.signals.period_tracker import PeriodTracker
+
+_WITHIN = 0.05
+WITHIN_REAL = 0.10
+"""The clocks of public traces are good to 3 %, so they are judged by this as well."""
+_MOST_MULTIPLE = 6
+
+
+class Outcome(StrEnum):
+    """What an answer is worth."""
+
+    RIGHT = "right"
+    NEAR = "near"
+    """Off by 5 to 10 %, which a real trace's clock may be answerable for."""
+    HARMONIC = "wrong harmonic"
+    WRONG = "wrong"
+    SILENT = "silent"
+    UNKNOWN = "truth unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An answer, by whom, and what it is worth."""
+
+    case: Case
+    detector: str
+    answer: PeriodAnswer
+    outcome: Outcome
+
+    @property
+    def row(self) -> Mapping[str, object]:
+        """As the bench prints it."""
+        return {
+            "file": self.case.file,
+            "kind": self.case.kind,
+            "gpu": self.case.gpu,
+            "seed": self.case.seed,
+            "simulated": self.case.simulated,
+            "detector": self.detector,
+            "verdict": self.answer.verdict.value,
+            "period_s": self.answer.period_s,
+            "error_s": self.answer.error_s,
+            "cycles": [{"kind": own.kind.value, "period_s": own.period_s} for own in self.answer.cycles],
+            "truth": self.case.verdict.value,
+            "truth_s": _nearest_s(self.case, self.answer.period_s),
+            "outcome": self.outcome.value,
+        }
+
+
+def judge(case: Case, answer: PeriodAnswer, *, detector: str) -> Judged:
+    """The answer with its outcome."""
+    return Judged(case, detector, answer, _outcome(case, answer))
+
+
+def spans_s(case: Case) -> dict[str, tuple[float, float]]:
+    """Between what each level lies."""
+    return {**{name: (period_s, period_s) for name, period_s in case.periods_s.items()}, **case.spans_s}
+
+
+def _outcome(case: Case, answer: PeriodAnswer) -> Outcome:
+    spans = tuple(spans_s(case).values())
+    if case.verdict is not Verdict.PERIODIC:
+        known = answer.period_s is not None and _least_off(answer.period_s, spans) <= _WITHIN
+        return Outcome.RIGHT if known or answer.verdict is case.verdict else Outcome.WRONG
+    if answer.period_s is None:
+        return Outcome.SILENT
+    if not spans:
+        return Outcome.UNKNOWN
+    off = _least_off(answer.period_s, spans)
+    if off <= _WITHIN:
+        return Outcome.RIGHT
+    factors = [factor for many in range(2, _MOST_MULTIPLE + 1) for factor in (many, 1 / many)]
+    if any(_off(answer.period_s * factor, *span) <= _WITHIN for factor in factors for span in spans):
+        return Outcome.HARMONIC
+    return Outcome.NEAR if off <= WITHIN_REAL else Outcome.WRONG
+
+
+def _least_off(period_s: float, spans: Sequence[tuple[float, float]]) -> float:
+    """How far from the nearest of some spans."""
+    return min((_off(period_s, *span) for span in spans), default=inf)
+
+
+def _off(period_s: float, low_s: float, high_s: float) -> float:
+    """How far outside of a span, as a share of its nearer end."""
+    return max(1 - period_s / low_s, period_s / high_s - 1, 0.0)
+
+
+def _nearest_s(case: Case, period_s: float | None) -> float | None:
+    """The level nearest to an answer, or the step; the middle of where it may lie."""
+    levels = {name: (low_s + high_s) / 2 for name, (low_s, high_s) in spans_s(case).items()}
+    if not levels:
+        return None
+    if period_s is None:
+        return levels.get("step", min(levels.values()))
+    return min(levels.values(), key=lambda level_s: abs(period_s / level_s - 1))
+
+
+def share_percent(judged: Sequence[Judged], *outcomes: Outcome) -> float | None:
+    """The share of answers with one of these outcomes; None without any."""
+    return 100 * sum(own.outcome in outcomes for own in judged) / len(judged) if judged else None
+
+
+_SAMPLES_PER_UPDATE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCost:
+    """Milliseconds of the thread's processor time per update."""
+
+    mean_ms: float
+    longest_ms: float
+
+
+def stream_cost(case: Case) -> StreamCost:
+    """The cost of feeding a trace to a tracker, a few samples at a time."""
+    samples, tracker = case.samples.in_order(), PeriodTracker()
+    index = np.arange(len(samples))
+    spent_ms = []
+    # All that the bench has in memory would be gone through by Python's collector now and then, in somebody's update.
+    gc.freeze()
+    for first in range(0, len(samples), _SAMPLES_PER_UPDATE):
+        part = samples.where((index >= first) & (index < first + _SAMPLES_PER_UPDATE))
+        begun_s = time.thread_time()
+        tracker = tracker.add(part)
+        spent_ms.append(1000 * (time.thread_time() - begun_s))
+    gc.unfreeze()
+    return StreamCost(float(np.mean(spent_ms)), max(spent_ms))
+
 
 OURS = "wattune"
 OnKind = Callable[[str], None]

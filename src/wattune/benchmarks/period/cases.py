@@ -9,8 +9,7 @@ from math import exp, log
 import numpy as np
 from numpy.random import Generator
 
-from wattune.benchmarks.period.loads import Load, Plan, chance, steady, training, wandering
-from wattune.benchmarks.period.sensing import Sensing, polled
+from wattune.benchmarks.period.loads import Load, Plan, Sensing, chance, polled, steady, training, wandering
 from wattune.physics.catalog import catalog_names, load_model
 from wattune.signals.period import Verdict
 from wattune.signals.samples import PowerSamples

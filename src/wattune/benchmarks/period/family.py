@@ -9,8 +9,7 @@ from random import Random
 import numpy as np
 
 from wattune.benchmarks.period.cases import Case
-from wattune.benchmarks.period.loads import Load
-from wattune.benchmarks.period.sensing import Sensing, polled
+from wattune.benchmarks.period.loads import Load, Sensing, polled
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.workload import Phase
 from wattune.physics.catalog import catalog_names, load_model

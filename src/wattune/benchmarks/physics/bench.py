@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 from wattune.benchmarks.datasets import overlap_sweep, stage_profiles, zeus_profiles, zeus_tables
 from wattune.benchmarks.datasets.clock_sweep import is_clock_sweep
 from wattune.benchmarks.datasets.find import data_files, with_columns
+from wattune.benchmarks.physics.curves import judge_clock_sweep, judge_overlap, judge_stages, judge_stress
 from wattune.benchmarks.physics.judgement import Judgement
 from wattune.benchmarks.physics.limits import judge_profiles, judge_table
-from wattune.benchmarks.physics.overlap import judge_overlap
-from wattune.benchmarks.physics.power import judge_clock_sweep, judge_stress
 from wattune.benchmarks.physics.published import judge_published
-from wattune.benchmarks.physics.speed import judge_speed
-from wattune.benchmarks.physics.stages import judge_stages
-from wattune.benchmarks.result import Bench
+from wattune.benchmarks.result import Bench, Goal, at_least
+from wattune.core.workload import Workload
+from wattune.physics.catalog import load_model
+from wattune.physics.gpu_model import GpuModel
+from wattune.physics.spend import tabulate
+from wattune.physics.stepped import Machine, simulated_seconds_per_second
+from wattune.workloads.catalog import make_workload
+
+CASES = (("a100", "resnet50"), ("a100-80gb", "gpt3-175b@1/8:1"))
+
+
+def judge_speed() -> tuple[list[Goal], list[str]]:
+    """The goal that stepped time runs a thousand times faster than what it simulates, and how long a table takes."""
+    goals, notes = [], []
+    for gpu, name in CASES:
+        model, workload = load_model(gpu), make_workload(name)
+        what = f"{workload.name} on {gpu} (simulated)"
+        faster = simulated_seconds_per_second(Machine.of(model, workload))
+        goals.append(at_least(f"stepped time, {what}: simulated seconds per second", faster, 1000))
+        milliseconds = median(_tabulate_ms(model, workload) for _ in range(9))
+        clocks = len(model.clocks[0].sm_mhz)
+        notes.append(f"An iteration of {what} at all {clocks} clocks at once: {milliseconds:.2f} ms.")
+    return goals, notes
+
+
+def _tabulate_ms(model: GpuModel, workload: Workload) -> float:
+    start_s = time.perf_counter()
+    tabulate(model, workload)
+    return (time.perf_counter() - start_s) * 1000
+
 
 OnFile = Callable[[Path], None]
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattune.core.errors import InputError
-from wattune.core.frontier import Frontier
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.trial import Trial
 from wattune.levels.kernel.planned import PlannedPipeline, Source, TimedPlan, default_trial, timed
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.stage_profile import StageProfile

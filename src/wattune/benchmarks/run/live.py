@@ -15,9 +15,8 @@ from wattune.benchmarks.result import Bench, Row, at_most
 from wattune.core.objective import LeastEnergy
 from wattune.devices.open import Surroundings, open_gpus
 from wattune.emulator.emulated_gpu import EmulatedGpu
-from wattune.emulator.inprocess import emulated
 from wattune.emulator.library import build_library
-from wattune.emulator.node import Node
+from wattune.emulator.node import Node, emulated
 from wattune.levels.run.session import RunSession
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate

@@ -19,8 +19,7 @@ from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.devices.sweep_table import SweepTable
-from wattune.devices.table import TableGpu
+from wattune.devices.table import SweepTable, TableGpu
 from wattune.levels.run.policy import CurvePolicy
 
 CONFIDENCE = 0.96

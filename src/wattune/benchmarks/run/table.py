@@ -20,7 +20,7 @@ from wattune.benchmarks.run.policies import DEFAULT, ORACLE, OURS
 from wattune.benchmarks.run.sweep import Sweep, play_sweep, sweeps_of
 from wattune.core.errors import InputError
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.devices.sweep_table import read_sweep
+from wattune.devices.table import read_sweep
 
 GRID = "grid"
 """Measures every setting once and takes the best that seemed to keep the promise."""

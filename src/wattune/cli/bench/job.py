@@ -10,10 +10,9 @@ from typing import Any
 
 from wattune._version import __version__
 from wattune.benchmarks.job.bench import JobPlayed
-from wattune.benchmarks.job.sections import SECTIONS
+from wattune.benchmarks.job.cases import SECTIONS
 from wattune.benchmarks.result import Bench
-from wattune.cli.files import check_writable, write_text
-from wattune.cli.output import console, stderr_console
+from wattune.cli.output import check_writable, console, stderr_console, write_text
 from wattune.core.errors import InputError
 
 _TITLES = {
@@ -85,8 +84,7 @@ def check_picture(plot: Path | None, sections: Sequence[str]) -> None:
 
 def draw(plot: Path, played: JobPlayed, bench: Bench) -> None:
     """Nothing; the page, or its first picture, is in the file."""
-    from wattune.benchmarks.job.pictures import pictured
-    from wattune.levels.job.view.bench_page import job_bench_file
+    from wattune.benchmarks.job.page import job_bench_file, pictured
 
     made = f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
     write_text(plot, job_bench_file(pictured(played, bench, made=made), suffix=plot.suffix))

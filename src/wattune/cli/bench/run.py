@@ -15,10 +15,9 @@ from wattune.benchmarks.run.pictures import run_picture
 from wattune.benchmarks.run.policies import OURS
 from wattune.benchmarks.run.table import TableBench, bench_table
 from wattune.cli.bench.job import progress_bar
-from wattune.cli.files import check_writable, write_text
-from wattune.cli.output import console, print_json, stderr_console
+from wattune.cli.output import check_writable, console, print_json, stderr_console, write_text
 from wattune.core.errors import InputError
-from wattune.core.objective_text import parse_share
+from wattune.core.objective import parse_share
 
 _SHOWN = 12
 _COLUMNS = ("workload", "seed", "saving_percent", "oracle_saving_percent", "slowdown_percent", "evaluations", "held")

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from wattune._version import __version__
-from wattune.cli.files import check_writable, write_text
 from wattune.cli.job.run import run
-from wattune.cli.output import console, json_option, print_json
+from wattune.cli.output import check_writable, console, json_option, print_json, write_text
 from wattune.core.errors import InputError
 from wattune.levels.job.policies import SEARCHERS, searcher_named
 
 if TYPE_CHECKING:
-    from wattune.cli.job.report import Shown
-    from wattune.store.job_book import JobBook
+    from wattune.levels.job.account import Shown
+    from wattune.store.protocol import JobBook
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,9 +80,8 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
     On each part that it ran on: what every batch size needs and costs, what was spent on profiling and on learning, and
     what that has saved against the default batch size at the GPU's own setting.
     """
-    from wattune.cli.job.account import parts
     from wattune.cli.job.documents import job_document, record_document, shown_document, simulated
-    from wattune.cli.job.report import shown
+    from wattune.levels.job.account import parts, shown
 
     _check_plot(plot)
     book = open_book()
@@ -121,9 +119,9 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
     """Say which batch size and setting the next run of a job would get on a GPU, and why. Nothing is changed."""
     from wattune.api import open_gpus
     from wattune.cli.job.documents import gpu_document, setting_document
-    from wattune.cli.job.report import shown
+    from wattune.levels.job.account import shown
     from wattune.levels.job.gpus import part_of
-    from wattune.render.words import part
+    from wattune.render.quantity import part
 
     book = open_book()
     job, memory = book.job(name), book.job_memory(name)
@@ -160,7 +158,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
 def forget(name: str, yes: bool, as_json: bool) -> None:
     """Take a job, its runs and its profiles out of the store for good."""
     from wattune.cli.job.documents import summary_document
-    from wattune.render.words import counted
+    from wattune.render.quantity import counted
 
     book = open_book()
     book.job(name)
@@ -183,7 +181,7 @@ def _check_plot(plot: Path | None) -> None:
 
 
 def _write_plot(plot: Path, found: tuple[Shown, ...], searcher: str) -> None:
-    from wattune.cli.job.report import page_of
+    from wattune.levels.job.account import page_of
     from wattune.levels.job.view.page import job_file
 
     if not found:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from wattune.cli.job.account import Account, SizeAccount
 from wattune.core.job import Job, JobGpu, JobRun
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
+from wattune.levels.job.account import Account, SizeAccount
 
 if TYPE_CHECKING:
-    from wattune.cli.job.report import Shown
+    from wattune.levels.job.account import Shown
     from wattune.store.job_records import JobSummary, RecordedRun
 
 Document = dict[str, Any]

@@ -2,24 +2,88 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattune.cli.child import check_command
-from wattune.cli.job.child import Watch
-from wattune.cli.job.placeholders import filled, filled_all, used
-from wattune.cli.job.rate import ScaledRate
 from wattune.cli.measure import play_on_simulated
+from wattune.cli.training_child import Watch
 from wattune.control.reports.file import check_place
 from wattune.core.errors import InputError
 from wattune.core.job import Job, JobGpu, JobRun
+from wattune.levels.job.handle import scaled_rate
 
 if TYPE_CHECKING:
     from wattune.devices.gpu import Gpu
+
+
+PLACEHOLDERS = {
+    "batch_size": "the batch size over all GPUs",
+    "local_batch_size": "the batch size of one GPU",
+    "learning_rate": "the learning rate that goes with the batch size, by --lr and --lr-rule",
+    "run_id": "the id of the run",
+    "seed": "a number that differs from run to run: how many runs there were before",
+}
+
+_BRACED = re.compile(r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}")
+"""{{name}} stands for {name} itself; braces around anything else, such as JSON, are left alone."""
+
+
+def used(texts: Iterable[str]) -> frozenset[str]:
+    """The placeholders in these texts; an error for one that there is not."""
+    names = frozenset(match[2] for text in texts for match in _BRACED.finditer(text) if match[2])
+    for name in sorted(names - PLACEHOLDERS.keys()):
+        near = difflib.get_close_matches(name, PLACEHOLDERS, n=1)
+        guess = f"did you mean {{{near[0]}}}? " if near else ""
+        known = ", ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+        raise InputError(
+            f"there is no placeholder {{{name}}}",
+            hint=f"{guess}there are {known}; write {{{{{name}}}}} to pass {{{name}}} on as it is",
+        )
+    return names
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with each placeholder's value in its place."""
+    return _BRACED.sub(lambda match: f"{{{match[1]}}}" if match[1] else values[match[2]], text)
+
+
+def filled_all(texts: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """The texts with each placeholder's value in its place."""
+    return tuple(filled(text, values) for text in texts)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledRate:
+    """A learning rate that was tuned at one batch size, and how it grows: in proportion, or with the square root."""
+
+    base: float
+    at: int
+    rule: str
+
+    @classmethod
+    def parse(cls, text: str, rule: str) -> ScaledRate:
+        """The rate that a text such as `0.1@256` names."""
+        rate, _, size = text.partition("@")
+        try:
+            base, at = float(rate), int(size)
+        except ValueError:
+            base, at = inf, 0
+        if not (0 < base < inf and at >= 1):
+            raise InputError(
+                f"{text!r} is no learning rate at a batch size", hint="write the two that go together, as 0.1@256"
+            )
+        return cls(base, at, rule)
+
+    def at_size(self, batch_size: int) -> float:
+        """The learning rate for a batch size."""
+        return scaled_rate(self.base, at=self.at, batch_size=batch_size, rule=self.rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,3 +161,97 @@ def _check_divisible(size: int, gpus: int) -> None:
             f"a batch of {size} cannot be divided among {gpus} GPUs",
             hint="choose batch sizes that are multiples of the number of GPUs",
         )
+
+
+MAX_EPOCHS = 100
+"""Zeus's own default (You et al., NSDI'23, `max_epochs`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the options say; None where they say nothing."""
+
+    batch_sizes: tuple[int, ...] | None = None
+    default_batch_size: int | None = None
+    target: float | None = None
+    higher_is_better: bool | None = None
+    max_epochs: int | None = None
+    objective: str | None = None
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """The batch sizes of a list such as `16,32,64`; one line says what is wrong with another."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
+        raise InputError(f"{text!r} is no list of batch sizes", hint="write whole numbers from 1, as 16,32,64")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def first_definition(name: str, wanted: Wanted) -> Job:
+    """The job as its first run defines it; an error names the option that is missing."""
+    if wanted.batch_sizes is None:
+        raise _missing(name, "its batch sizes", "--batch-sizes 16,32,64")
+    if wanted.target is None:
+        raise _missing(name, "the metric to reach", "--target 0.75, with --lower-is-better where less is better")
+    default = wanted.default_batch_size
+    if default is None:
+        if len(wanted.batch_sizes) > 1:
+            raise _missing(name, "the batch size that is used today", f"--default {wanted.batch_sizes[-1]}")
+        default = wanted.batch_sizes[0]
+    return Job(
+        name=name,
+        batch_sizes=wanted.batch_sizes,
+        default_batch_size=default,
+        target=wanted.target,
+        higher_is_better=wanted.higher_is_better is not False,
+        max_epochs=wanted.max_epochs or MAX_EPOCHS,
+        objective=wanted.objective or "cost:0.5",
+    )
+
+
+def redefined(known: Job, wanted: Wanted) -> Job:
+    """The job as it was, but for what the options say; a default that is no longer listed has to be named anew."""
+    said = {
+        "batch_sizes": wanted.batch_sizes,
+        "default_batch_size": wanted.default_batch_size,
+        "target": wanted.target,
+        "higher_is_better": wanted.higher_is_better,
+        "max_epochs": wanted.max_epochs,
+        "objective": wanted.objective,
+    }
+    job = replace(known, **{field: value for field, value in said.items() if value is not None})  # type: ignore[arg-type]
+    return known if job == known else job
+
+
+def changes(before: Job, after: Job) -> tuple[str, ...]:
+    """One line for each thing that another definition of a job changes."""
+    lines = []
+    for field, title in _TITLES.items():
+        old, new = getattr(before, field), getattr(after, field)
+        if old != new:
+            lines.append(f"{title}: {_shown(new)} instead of {_shown(old)}")
+    if (before.target, before.higher_is_better) != (after.target, after.higher_is_better):
+        lines.append("earlier runs had another target: they stay on record and are not learned from")
+    return tuple(lines)
+
+
+_TITLES = {
+    "batch_sizes": "batch sizes",
+    "default_batch_size": "default batch size",
+    "target": "target",
+    "higher_is_better": "higher is better",
+    "max_epochs": "most epochs",
+    "objective": "objective",
+}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _missing(name: str, what: str, option: str) -> InputError:
+    return InputError(f"{name} is a new job and lacks {what}", hint=f"add {option}")

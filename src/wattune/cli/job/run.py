@@ -9,21 +9,28 @@ from typing import Any
 import click
 
 from wattune.api import open_gpus
-from wattune.cli.job.child import Watch
-from wattune.cli.job.definition import MAX_EPOCHS, Wanted, changes, first_definition, parse_sizes, redefined
 from wattune.cli.job.documents import job_document, run_document, simulated
-from wattune.cli.job.program import Program
-from wattune.cli.job.rate import ScaledRate
+from wattune.cli.job.program import (
+    MAX_EPOCHS,
+    Program,
+    ScaledRate,
+    Wanted,
+    changes,
+    first_definition,
+    parse_sizes,
+    redefined,
+)
 from wattune.cli.job.recurrence import Attempt, Patience, Session, run_recurrence
 from wattune.cli.output import json_option, print_json, stderr_console
+from wattune.cli.training_child import Watch
 from wattune.config import Config, load_config
 from wattune.control.reports.pattern import MetricPattern, StepPattern
 from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Job, Outcome
 from wattune.devices.gpu import Gpu
-from wattune.levels.job.learning_rate import RULES
+from wattune.levels.job.gpus import JobKnob
+from wattune.levels.job.handle import RULES
 from wattune.levels.job.policies import SEARCHERS
-from wattune.levels.job.settings import JobKnob
 
 LINGER_S = 10.0
 """To save a model of a few gigabytes to a disk of today; a second of a GPU's idle power beside hours of training."""
@@ -194,8 +201,8 @@ def _defined(name: str, wanted: Wanted, config: Config) -> tuple[Job, tuple[str,
 
 def _known(name: str, config: Config) -> Job | None:
     """The job as it was defined last; None where it is new, or where the history cannot be reached."""
-    from wattune.store.open import open_store
     from wattune.store.records import storable
+    from wattune.store.sql_store import open_store
 
     try:
         jobs = open_store(config.store_url).jobs.jobs()

@@ -9,18 +9,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from wattune.cli.job.account import Account, SizeAccount
 from wattune.cli.run_tables import SHOWN_ID, one_line
 from wattune.core.job import Job, JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
+from wattune.levels.job.account import Account, SizeAccount
 from wattune.levels.job.view.terminal import law_lines, map_lines, style
 from wattune.levels.job.view.view_model import job_map
-from wattune.render.quantity import UNKNOWN, number, percent, quantity
-from wattune.render.words import ENDS, counted, duration, part
+from wattune.render.quantity import ENDS, UNKNOWN, counted, duration, number, part, percent, quantity
 
 if TYPE_CHECKING:
-    from wattune.cli.job.report import Shown
+    from wattune.levels.job.account import Shown
     from wattune.store.job_records import JobSummary, RecordedRun
 
 _ROOMY, _LEAST_WHY = 110, 30

@@ -9,34 +9,30 @@ from typing import Any, TypeVar
 
 import click
 
-from wattune.cli.files import check_writable, write_text
-from wattune.cli.output import console, json_option, print_json, stderr_console
+from wattune.cli.output import check_writable, console, json_option, print_json, stderr_console, write_text
 from wattune.cli.pipeline.files import read_plan, read_profile, read_schedules, write_folder
 from wattune.cli.pipeline.output import (
     frontier_csv,
     heading,
     pipeline_document,
     plan_page,
-    straggler_document,
-    timeline_picture,
-    timelines,
-)
-from wattune.cli.pipeline.screen import (
     print_answer,
     print_frontier,
     print_steps,
     print_verified,
     print_written,
     rank_steps,
+    straggler_document,
+    timeline_picture,
+    timelines,
     verified_row,
 )
 from wattune.levels.kernel.plan_file import plan_text
-from wattune.levels.kernel.planned import PlannedPipeline, choose, default_trial
+from wattune.levels.kernel.planned import PlannedPipeline, choose, default_trial, verify
 from wattune.levels.kernel.planner import LARGE, POINTS, POINTS_OF_LARGE, plan_pipeline
 from wattune.levels.kernel.schedule_exchange import FORMATS, export_files, import_files
 from wattune.levels.kernel.shape import INTERLEAVED, SCHEDULE_NAMES
 from wattune.levels.kernel.straggler import StragglerAnswer, answer_slowdown
-from wattune.levels.kernel.verify import verify
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -145,7 +141,7 @@ def show(
 
     Without --plan, --deadline or --straggler it is the plan that was chosen when the file was made.
     """
-    from wattune.render.timeline_svg import standalone_timelines
+    from wattune.levels.kernel.view.timeline import standalone_timelines
 
     for path in (svg, html):
         check_writable(path)

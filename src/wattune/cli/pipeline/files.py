@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from wattune.cli.files import write_text
+from wattune.cli.output import write_text
 from wattune.core.errors import InputError
 from wattune.levels.kernel.plan_file import parse_plan
 from wattune.levels.kernel.planned import PlannedPipeline, Source

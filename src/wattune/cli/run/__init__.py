@@ -14,13 +14,11 @@ import click
 
 from wattune.api import open_gpus
 from wattune.cli.child import check_command, run_child
-from wattune.cli.files import check_writable
-from wattune.cli.job.child import Watch, run_watched
 from wattune.cli.measure import play_on_simulated
-from wattune.cli.output import json_option
+from wattune.cli.output import check_writable, json_option
 from wattune.cli.run.closing import Closing, finish, recall, watching
-from wattune.cli.run.objective import KNOB_NAMES, is_played, knobs_named, objective_text, wanted_objective
-from wattune.cli.run.policy import live_policy
+from wattune.cli.run.options import KNOB_NAMES, is_played, knobs_named, live_policy, objective_text, wanted_objective
+from wattune.cli.training_child import Watch, run_watched
 from wattune.config import load_config
 from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.control.reports.http import Answer

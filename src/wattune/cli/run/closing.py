@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.files import write_text
-from wattune.cli.output import print_json, stderr_console
+from wattune.cli.output import print_json, stderr_console, write_text
 from wattune.core.errors import InputError, StoreError
 from wattune.levels.run.shown import view_of
 
 if TYPE_CHECKING:
     from wattune.config import Config
-    from wattune.control.warm_start import Memory
+    from wattune.control.recall import Memory
     from wattune.core.run_window import Window
     from wattune.core.setting import Setting
     from wattune.devices.gpu import Gpu
@@ -131,8 +130,8 @@ def recall(command_line: str, gpu: Gpu, *, policy: str, config: Config | None) -
     """What an earlier run of a program showed; None where nothing is known, or where the policy begins afresh."""
     if config is None or policy != "wattune":
         return None
-    from wattune.control.warm_start import remembered
-    from wattune.store.open import open_store
+    from wattune.control.recall import remembered
+    from wattune.store.sql_store import open_store
 
     try:
         store = open_store(config.store_url)
@@ -200,7 +199,7 @@ def _window(window: Window) -> dict[str, Any]:
 def keep(closing: Closing, config: Config) -> None:
     """Nothing; the run is in the history, or a line on standard error says why not."""
     from wattune.levels.run.history import full_run
-    from wattune.store.keep import keep_run
+    from wattune.store.fallback import keep_run
 
     try:
         full = full_run(closing.session, name=closing.name, started_at=closing.started_at, exit_code=closing.exit_code)

@@ -18,9 +18,8 @@ from wattune.levels.run.view.table import gear_rows, table_lines
 from wattune.levels.run.view.terminal import STYLES
 from wattune.levels.run.view.view_model import RunView
 from wattune.levels.run.view.words import closing_lines
-from wattune.render.quantity import quantity
+from wattune.render.quantity import duration, quantity
 from wattune.render.terminal_graph import Line
-from wattune.render.words import duration
 
 if TYPE_CHECKING:
     from rich.console import Console

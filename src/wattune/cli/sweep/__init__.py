@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from wattune.api import open_gpu
-from wattune.cli.files import check_writable, write_text
-from wattune.cli.output import console, json_option, print_json, stderr_console
+from wattune.cli.output import check_writable, console, json_option, print_json, stderr_console, write_text
 from wattune.cli.sweep.output import (
     Swept,
     document,
@@ -23,8 +22,8 @@ from wattune.cli.sweep.work import find_work
 from wattune.config import Config, load_config
 from wattune.control.sweep import Knob, OnTrial, recorded_settings, sweep, sweep_settings
 from wattune.core.errors import InputError, StoreError
+from wattune.core.frontier import Trial
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.devices.gpu import Gpu
 
 
@@ -150,7 +149,7 @@ def _keep_partial(swept: Swept, config: Config) -> None:
 
 def keep_sweep(swept: Swept, config: Config) -> None:
     """Nothing; the sweep and its trials are in the store."""
-    from wattune.store.keep import keep_run, new_run
+    from wattune.store.fallback import keep_run, new_run
     from wattune.store.records import FullRun, RunGpu, TrialRecord
 
     spec, total = swept.spec, swept.total

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattune._version import __version__
+from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import History
 from wattune.render.frontier_view import FrontierRow, FrontierView, units, view_settings, worth_showing
 from wattune.render.quantity import percent, quantity
 from wattune.render.terminal_graph import Line, Spot, scatter

@@ -8,15 +8,18 @@ who knows the token is heard.
 from __future__ import annotations
 
 import json
+import os
 import secrets
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Lock, Thread
 from types import TracebackType
 from typing import Self
 
-from wattune.control.reports.form import LineForm, read_object
+from wattune.control.reports.file import LineForm, read_object
 from wattune.control.reports.report import Step, Told, Unreadable
 from wattune.core.errors import InputError
 
@@ -148,3 +151,51 @@ def understood(what: str, body: bytes) -> Told:
         return Unreadable("the body is more than one line")
     told = LineForm().read(text.replace("\n", " "))[1]
     return Unreadable('the body tells no metric; for example {"metric": 0.71, "epoch": 3}') if told is None else told
+
+
+RUN_OVER = Answer(stop=True, why="the run is over", within_s=0.0)
+
+
+class Desk:
+    """Takes what is told in any thread; `descriptor` can be read as soon as something waits to be heard."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._waiting: deque[tuple[Told, Future[Answer]]] = deque()
+        self._is_open = True
+        self.descriptor, self._bell = os.pipe()
+
+    def tell(self, told: Told) -> Answer:
+        """The answer, once the deciding thread has given it; that the run is over where it has left."""
+        future: Future[Answer] = Future()
+        with self._lock:
+            if not self._is_open:
+                return RUN_OVER
+            self._waiting.append((told, future))
+            os.write(self._bell, b"\0")
+        return future.result()
+
+    def answer(self, hear: Hear) -> None:
+        """Nothing; everything that waited was heard and answered, in the thread that calls this."""
+        while self._waiting:
+            told, future = self._waiting.popleft()
+            os.read(self.descriptor, 1)
+            answered = RUN_OVER  # for the caller, where hearing fails
+            try:
+                answered = hear(told)
+            finally:
+                future.set_result(answered)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._is_open = False
+            for _, future in self._waiting:
+                future.set_result(RUN_OVER)
+            self._waiting.clear()
+            os.close(self.descriptor)
+            os.close(self._bell)

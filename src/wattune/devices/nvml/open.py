@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pynvml
@@ -11,7 +11,35 @@ from wattune.core.errors import DeviceNotFound
 from wattune.devices.nvml import library
 from wattune.devices.nvml.describe import describe, mig_enabled, text
 from wattune.devices.nvml.gpu import NvmlGpu
-from wattune.devices.visible import visible_indices
+
+
+def visible_indices(variable: str | None, uuids: Sequence[str]) -> tuple[int, ...]:
+    """Indices of the visible GPUs among all, in the order in which the program numbers them.
+
+    As CUDA does: unset means all; the list is read up to the first entry that names no GPU; an entry is an index or a
+    UUID, which may be shortened as long as it is unique. A MIG entry stands for the GPU that holds the slice where its
+    old form names it (`MIG-GPU-<uuid>/i/c`).
+    """
+    if variable is None:
+        return tuple(range(len(uuids)))
+    chosen: list[int] = []
+    for part in variable.split(","):
+        index = _index(part.strip(), uuids)
+        if index is None or index in chosen:
+            break
+        chosen.append(index)
+    return tuple(chosen)
+
+
+def _index(entry: str, uuids: Sequence[str]) -> int | None:
+    if entry.isdecimal():
+        return int(entry) if int(entry) < len(uuids) else None
+    if entry.startswith("MIG-GPU-"):
+        entry = entry.removeprefix("MIG-").split("/")[0]
+    if not entry.startswith("GPU-"):
+        return None
+    matches = [index for index, uuid in enumerate(uuids) if uuid.lower().startswith(entry.lower())]
+    return matches[0] if len(matches) == 1 else None
 
 
 def list_uuids() -> tuple[str, ...]:
@@ -59,3 +87,22 @@ def _handle(which: str, visible: str | None) -> object:
         )
         raise DeviceNotFound(f"there is no GPU nvml:{which}: {seen}", hint="list them with `wattune devices`")
     return pynvml.nvmlDeviceGetHandleByIndex(indices[int(which)])
+
+
+def process_ids(uuid: str) -> frozenset[int] | None:
+    """The processes that compute on a GPU; None where the driver does not tell. NVML has to be open."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+        return frozenset(int(process.pid) for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except pynvml.NVMLError:
+        return None
+
+
+def uuids_used_by(pids: frozenset[int]) -> tuple[str, ...]:
+    """The GPUs of the machine that one of these processes computes on; `DeviceNotFound` without a driver."""
+    uuids = list_uuids()
+    library.load()
+    try:
+        return tuple(uuid for uuid in uuids if uuid and (process_ids(uuid) or frozenset()) & pids)
+    finally:
+        library.close()

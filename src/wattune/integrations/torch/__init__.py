@@ -7,8 +7,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("tracing needs PyTorch: pip install 'wattune[torch]'") from error
 
-from wattune.integrations.torch.trace import trace
-from wattune.integrations.torch.traced import ModuleCost, Traced
+from wattune.integrations.torch.trace import ModuleCost, Traced, trace
 
 __all__ = ["ModuleCost", "Traced", "trace"]
 del _torch

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import sqrt
 from typing import TypeVar
 
+from wattune.core.errors import InputError
 from wattune.core.job import Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
-from wattune.levels.job.learning_rate import scaled_rate
 from wattune.levels.job.session import JobSession
+
+RULES = ("linear", "sqrt")
+"""In proportion (Goyal et al., 2017, for SGD), or with the square root (Krizhevsky, 2014; usual for Adam)."""
+
+
+def scaled_rate(base: float, *, at: int, batch_size: int, rule: str) -> float:
+    """The learning rate for a batch size, from one that is good `at` another."""
+    if rule not in RULES:
+        raise InputError(f"there is no rule {rule!r} for learning rates", hint=f"choose {' or '.join(RULES)}")
+    if at < 1:
+        raise InputError(f"a batch size is a whole number from 1, not {at}", hint="give the one that `base` is for")
+    growth = batch_size / at
+    return base * (growth if rule == "linear" else sqrt(growth))
+
 
 B = TypeVar("B")
 

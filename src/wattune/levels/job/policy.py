@@ -10,10 +10,9 @@ import numpy as np
 
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.levels.job.early_stopping import why_stop_known, why_stop_trial
-from wattune.levels.job.epoch_evidence import in_order_of_ending
-from wattune.levels.job.posterior import Knowledge, knowledge
+from wattune.levels.job.epochs import in_order_of_ending
+from wattune.levels.job.posterior import Knowledge, knowledge, unusable
 from wattune.levels.job.trial_choice import trial
-from wattune.levels.job.unusable_sizes import unusable
 
 _OCTAVE = 0.75
 """A size an octave further from the default is tried before one that has missed the target once more."""

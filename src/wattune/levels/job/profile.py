@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import log2
 from statistics import median
 
+from wattune.core.frontier import History, Trial
 from wattune.core.job import Job, JobGpu, JobMemory, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, Objective
 from wattune.core.setting import Setting
-from wattune.core.trial import History, Trial
 from wattune.response.setting_search import Kin
 
 OTHER_PART = 2.0

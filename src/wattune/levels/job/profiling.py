@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import ceil, hypot, sqrt
 
+from wattune.core.frontier import History, Trial
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import History, Trial
 from wattune.levels.job.profile import rescaled
 from wattune.response.held_windows import LOOKS_AGAIN
 from wattune.response.setting_search import SettingSearch

@@ -18,19 +18,17 @@ from dataclasses import dataclass, replace
 
 from wattune.control.ranks import Alone, Ranks
 from wattune.core.errors import DeviceError, InputError
+from wattune.core.frontier import History
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
 from wattune.core.setting import Setting
-from wattune.core.trial import History
 from wattune.devices.gpu import Gpu
-from wattune.levels.job.gpus import found_limit_w, part_of
-from wattune.levels.job.lease import LeaseKeeper
+from wattune.levels.job.gpus import JobKnob, found_limit_w, job_settings, part_of
 from wattune.levels.job.profile import epoch_trials, expected_epochs, kin_of, level_apart, profiling_objective
 from wattune.levels.job.profiler import Profiler, spent_between
 from wattune.levels.job.profiling import Holding, SettingProfiling, Windows
-from wattune.levels.job.settings import JobKnob, job_settings
-from wattune.levels.job.store_access import JobLedger
+from wattune.levels.job.store_access import JobLedger, LeaseKeeper
 from wattune.response.held_windows import windows_to_come
 from wattune.response.setting_search import SettingSearch
 

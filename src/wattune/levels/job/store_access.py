@@ -10,16 +10,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event, Thread
 from typing import TypeVar
 
 from wattune.core.errors import StoreError
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
-from wattune.levels.job.policy_protocol import JobSearcher
-from wattune.store.job_book import tell_end
+from wattune.levels.job.policies import JobSearcher
+from wattune.store.fallback import recover, spill_end, spill_folders
 from wattune.store.job_records import RunEnd
-from wattune.store.open import open_store
-from wattune.store.protocol import NoSuchRun, RunOver, Store
-from wattune.store.spill import recover, spill_end, spill_folders
+from wattune.store.protocol import NoSuchRun, RunOver, Store, tell_end
+from wattune.store.sql_store import open_store
 
 LEASE_S = 900.0
 """A run that is not heard of for a quarter of an hour is lost; a thread renews long before."""
@@ -164,3 +164,31 @@ class JobLedger:
         except StoreError as error:
             self._tell(f"{error.message}; {otherwise}")
             return None
+
+
+PULSES = 3
+"""Renewals within one lease: two may fail, and the run is still not taken for lost."""
+
+
+class LeaseKeeper:
+    """Renews a lease in the background until it is stopped or `renew` says that there is none any more."""
+
+    def __init__(self, renew: Callable[[], bool], *, lease_s: float) -> None:
+        self._renew, self._pause_s = renew, lease_s / PULSES
+        self._ended = Event()
+        self._thread = Thread(target=self._keep, name="wattune-lease", daemon=True)
+
+    def start(self) -> None:
+        """Nothing; the lease is being kept."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Nothing; the lease is not renewed any more."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self._pause_s):
+            if not self._renew():
+                return

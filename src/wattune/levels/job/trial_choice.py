@@ -2,16 +2,132 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from wattune.core.job import JobMemory, Outcome, Proposal
-from wattune.levels.job.exploration_budget import budget
+from wattune.core.job import JobMemory, JobRun, Outcome, Proposal
+from wattune.core.objective import Objective
 from wattune.levels.job.posterior import Flags, Knowledge
-from wattune.levels.job.smooth_curve import Floats
-from wattune.levels.job.trial_value import gains, stakes
+from wattune.levels.job.smooth_curve import Belief, Floats
+
+SHARE = 0.035
+"""How much worse off than with the default the owner may ever be; 5 % is promised, trials end dearer than foreseen."""
+
+_CARRIED_SHARE, _CARRIED_MOST = 0.05, 1.0
+"""After a change of the job: what earlier recurrences leave to spend, in default runs each and in all."""
+
+_TRIAL_OUT = 1.3
+"""What a trial that is still out may come to, in runs of the best size."""
+
+
+def budget(
+    runs: Iterable[JobRun],
+    *,
+    objective: Objective,
+    stretch: dict[str, int],
+    default_cost: float,
+    best_cost: float,
+    usual_cost: Mapping[int, float],
+) -> float:
+    """What may be lost on the next run beside one at the best size.
+
+    Runs are those on one part. A run that is still out counts with what it has spent, and at least as a best one; one
+    that reached the target with the `usual_cost` of its size, so that luck is not taken for savings; a trial with what
+    it cost, if that was more.
+    """
+    spent = 0.0
+    recurrences: set[int] = set()
+    earlier: set[int] = set()
+    for run in runs:
+        if stretch.get(run.id, 0):
+            earlier.add(run.recurrence)
+            continue
+        recurrences.add(run.recurrence)
+        spent += _counted(run, objective, best_cost, usual_cost)
+    due = (1.0 + SHARE) * default_cost * (len(recurrences) + 1)
+    carried = min(_CARRIED_SHARE * len(earlier - recurrences), _CARRIED_MOST) * default_cost
+    return due + carried - spent - best_cost
+
+
+def _counted(run: JobRun, objective: Objective, best_cost: float, usual_cost: Mapping[int, float]) -> float:
+    spent = 0.0 if run.cost is None else objective.value(run.cost)
+    if run.outcome is Outcome.REACHED:
+        usual = usual_cost[run.batch_size]
+        return max(spent, usual) if run.exploring else usual
+    if run.outcome is not Outcome.RUNNING:
+        return spent
+    return max(spent, best_cost * (_TRIAL_OUT if run.exploring else 1.0))
+
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+_REPEATS = np.array([1.0, 4.0, 16.0])
+"""How many runs at a size are considered together."""
+
+_JUDGED_AFTER, _JUDGED_LATE = 0.3, 0.5
+"""Share of a run after which a bad trial is known to be one, usually and at worst; later by a run for every octave
+from sizes that work, since learning may look well for long before it stalls."""
+
+_EDGE = 1.0
+"""What an untried size may cost more, per octave from sizes that work: learning may fail on either side, abruptly."""
+
+_ONE_IN_TEN = 1.2816
+"""Standard deviations that one normal draw in ten exceeds."""
+
+
+def gains(belief: Belief, sd: float, *, burden: Floats, among: NDArray[np.bool_]) -> Floats:
+    """What each run at each size is expected to save every later run, if it is one of as many as serve best.
+
+    `burden` multiplies the cost of each size for runs that miss; `among` (True or False) are the sizes that may be
+    chosen later. One run may say too little where several would decide (Frazier and Powell 2010), so the gain of
+    several is shared among them.
+    """
+    level = belief.mean + np.log(burden)
+    now = float(np.exp(level + 0.5 * belief.variance)[among].min())
+    # Rows are sizes x, columns tried sizes b; layers are how often b is run, and then what is seen.
+    told = belief.covariance[:, :, None] / np.sqrt(belief.variance[:, None] + sd**2 / _REPEATS)[None, :, :]
+    left = np.maximum(belief.variance[:, None, None] - told**2, 0.0)
+    later = (level[:, None, None] + 0.5 * left)[among, :, :, None] + told[among, :, :, None] * _NODES
+    cheapest = np.exp(later.min(axis=0)) @ _WEIGHTS
+    return np.asarray((np.maximum(now - cheapest, 0.0) / _REPEATS).max(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Stakes:
+    """What a trial of each size may cost beside a run at the best one; a run's own luck, which strikes both, aside."""
+
+    excess: Floats
+    """Expected."""
+    harm: Floats
+    """Expected, without the cases in which the trial is the cheaper."""
+    bad: Floats
+    """What is lost if it goes badly, as one in ten does, or falls off the edge of what works."""
+
+
+def stakes(belief: Belief, *, best_cost: float, beyond: Floats, first_epoch: Floats) -> Stakes:
+    """What is at stake in a trial of each size; `first_epoch` is its share of a run, before which none is stopped.
+
+    `beyond` is how many octaves a size is away from those that work.
+    """
+    sd = np.sqrt(belief.variance)
+    costs = np.exp(belief.mean[:, None] + sd[:, None] * _NODES)
+    judged = np.maximum(_JUDGED_AFTER, first_epoch)
+    more = np.minimum(costs - best_cost, judged[:, None] * costs)
+    likely = np.exp(belief.mean)
+    dear = likely * np.maximum(np.exp(_ONE_IN_TEN * sd), 1.0 + _EDGE * beyond)
+    late = np.maximum(_JUDGED_LATE + beyond, first_epoch) * likely
+    return Stakes(
+        more @ _WEIGHTS,
+        np.maximum(more, 0.0) @ _WEIGHTS,
+        np.maximum(np.minimum(dear - best_cost, late), 0.0),
+    )
+
 
 _RECURRENCES = 40.0
 """Recurrences to come that a job is credited with at least; later, as many as there were."""

@@ -19,8 +19,7 @@ import highspy
 import numpy as np
 
 from wattune.core.workgraph import WorkGraph
-from wattune.levels.kernel.options import Floats, Options
-from wattune.levels.kernel.relaxation import Ints, Relaxed
+from wattune.levels.kernel.relaxation import Floats, Ints, Options, Relaxed
 
 CLOSE = 3e-4
 """Share of the time by which a path may be too long: the plan is then one for that longer time."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from wattune.core.measurement import Measurement
 from wattune.core.refresh import READ_S, RESOLUTION_J, UNKNOWN_PERIOD_S, Refresh
-from wattune.levels.kernel.options import Floats
+from wattune.levels.kernel.relaxation import Floats
 
 WAITING = "waiting"
 """Between two instructions of an iteration."""

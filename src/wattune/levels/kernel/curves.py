@@ -5,7 +5,7 @@ Notation
     T(x)    a + b·‖(1/x, μ)‖_p: a part that no clock changes, and arithmetic beside memory traffic that takes μ times as
             long as it at the highest clock
     P(x)    P0 + c·s(x): what is always drawn, and what switches, s = x·v(x)² with a voltage v that stands still up to a
-            knee and then rises (`wattune.physics.fit.voltage`)
+            knee and then rises (`wattune.physics.fit.clock_curves`)
 
 Given μ, T is linear in a and b; given knee and rise, P is linear in P0 and c. So both are non-negative least squares on
 a small grid. The voltage belongs to the GPU: knee and rise are the same for all its instructions.
@@ -20,12 +20,12 @@ import numpy as np
 from scipy.optimize import nnls
 
 from wattune.core.errors import PlanError
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
-from wattune.levels.kernel.options import Floats
+from wattune.levels.kernel.relaxation import Floats
 from wattune.levels.kernel.stage_profile import StageChoice
-from wattune.physics.fit.voltage import switching
+from wattune.physics.fit.clock_curves import switching
 from wattune.physics.timing import smooth_maximum
 
 SMOOTHNESS = 4.0

@@ -15,24 +15,74 @@ last two iterations; so one odd iteration moves nothing and the second moves it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from wattune.control.sweep import evenly
 from wattune.core.errors import InputError, PlanError
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Step
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.curves import fit_curves
-from wattune.levels.kernel.live_straggler import answered, best_time_s
 from wattune.levels.kernel.planner import PipelinePlan, plan_pipeline
-from wattune.levels.kernel.progress import Holding, Profiling, Progress, Readings
 from wattune.levels.kernel.shape import places_by_rank
 from wattune.levels.kernel.stage_profile import StageChoice
+from wattune.levels.kernel.straggler import answered, best_time_s
 from wattune.levels.kernel.switches import without_short_switches
+
+Plans = Frontier[PipelinePlan[StageChoice]]
+
+
+@dataclass(frozen=True, slots=True)
+class RankReading:
+    """What one rank saw of one iteration."""
+
+    pipeline: int
+    """Which of several equal pipelines, where data parallelism makes them."""
+    rank: int
+    busy_s: float
+    """Time of its instructions, waiting left out."""
+    trials: tuple[tuple[str, Trial[Setting]], ...] = ()
+    """While profiling: each kind of its instructions at the setting that holds, once enough was seen."""
+    waiting_w: float | None = None
+    """While profiling: what its GPU draws while it waits."""
+
+
+Readings = Sequence[RankReading]
+
+
+@dataclass(frozen=True, slots=True)
+class Profiling:
+    """All ranks run everything at the setting at `place`."""
+
+    place: int = 0
+    trials: tuple[tuple[str, Trial[Setting]], ...] = ()
+    waiting_w: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Each pipeline plays one plan."""
+
+    plans: Plans
+    profile: Mapping[str, Sequence[Trial[StageChoice]]]
+    """What the plans were made from: every kind of instruction at every clock, by its curve."""
+    waiting_w: float
+    """What a GPU draws while it waits."""
+    held: tuple[PipelinePlan[StageChoice], ...]
+    """For each pipeline what it plays, its durations as planned for ranks that are not slowed down."""
+    slowdowns: tuple[tuple[float, ...], ...]
+    """For each pipeline and rank what is believed."""
+    last: tuple[tuple[float, ...], ...]
+    """And what the last iteration said."""
+
+
+Progress = Profiling | Holding
+
 
 LOWEST_SHARE = 0.6
 """Of the highest clock: about where published searches end, 900 of 1410 MHz on an A100 (Kareus, OSDI'26)."""

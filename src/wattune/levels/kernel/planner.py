@@ -15,13 +15,11 @@ from typing import Generic
 import numpy as np
 
 from wattune.core.errors import PlanError
-from wattune.core.frontier import Frontier
+from wattune.core.frontier import C, Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.trial import C, Trial
 from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.aggregation import Aggregation
-from wattune.levels.kernel.options import Options
-from wattune.levels.kernel.relaxation import Relaxation, Relaxed
+from wattune.levels.kernel.relaxation import Options, Relaxation, Relaxed
 from wattune.levels.kernel.rounding import Rounding
 
 LARGE = 4000

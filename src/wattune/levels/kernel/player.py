@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from wattune.control.actuator import ClockQueue
 from wattune.core.errors import PlanError
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.plan import Plan, Step
 from wattune.core.setting import Setting
+from wattune.levels.kernel.schedules import Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +63,102 @@ class Player:
                 hint="plan for the schedule and the number of microbatches that are really run",
             )
         return step
+
+
+class Stamp(Protocol):
+    """A place in the work of a rank."""
+
+    def passed(self) -> bool:
+        """Whether the work before it is done."""
+        ...
+
+    def wait(self) -> None:
+        """Nothing; the work before it is done when this returns."""
+        ...
+
+    def seconds_to(self, later: Stamp) -> float:
+        """Seconds from here to a later stamp; both must have passed."""
+        ...
+
+
+class Stamps(Protocol):
+    """What puts stamps into the work of a rank."""
+
+    def stamp(self) -> Stamp:
+        """A stamp behind all work given so far."""
+        ...
+
+
+class HostStamp:
+    """A moment of the host; work on the CPU is done when the call that does it returns."""
+
+    __slots__ = ("time_s",)
+
+    def __init__(self, time_s: float) -> None:
+        self.time_s = time_s
+
+    def passed(self) -> bool:
+        """True."""
+        return True
+
+    def wait(self) -> None:
+        """Nothing, at once."""
+
+    def seconds_to(self, later: Stamp) -> float:
+        """Seconds between the two moments."""
+        if not isinstance(later, HostStamp):
+            raise TypeError("stamps of two clocks cannot be subtracted")
+        return later.time_s - self.time_s
+
+
+class HostStamps:
+    """Stamps for work that runs on the CPU."""
+
+    def stamp(self) -> HostStamp:
+        """Now."""
+        return HostStamp(time.perf_counter())
+
+
+class Listener(Protocol):
+    """Told of every iteration and every instruction of one rank, in the thread that trains: it must be quick."""
+
+    def start(self) -> None:
+        """An iteration begins."""
+        ...
+
+    def begin(self, piece: Piece) -> None:
+        """An instruction is about to be given to the GPU."""
+        ...
+
+    def end(self, piece: Piece) -> None:
+        """An instruction has been given to the GPU."""
+        ...
+
+    def finish(self) -> None:
+        """The iteration has been given to the GPU."""
+        ...
+
+
+class PlanListener:
+    """Plays one plan for ever."""
+
+    def __init__(self, player: Player, clocks: ClockQueue, stamps: Stamps) -> None:
+        self._player = player
+        self._clocks = clocks
+        self._stamps = stamps
+
+    def start(self) -> None:
+        """Nothing; the next instruction is the plan's first, even where an iteration broke off."""
+        self._player = self._player.from_start()
+
+    def begin(self, piece: Piece) -> None:
+        """Nothing; a setting that changes here is on its way, to be applied when the GPU gets here."""
+        self._player, wanted = self._player.begin(piece.name)
+        if wanted is not None:
+            self._clocks.put(wanted, reached=self._stamps.stamp().passed)
+
+    def end(self, piece: Piece) -> None:
+        """Nothing."""
+
+    def finish(self) -> None:
+        """Nothing."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattune.core.workgraph import WorkGraph
-from wattune.levels.kernel.options import Floats, Options
+from wattune.levels.kernel.relaxation import Floats, Options
 
 CLOSE_S = 1e-9
 """Times closer than this are one."""

@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from wattune.core.errors import PlanError
-from wattune.core.frontier import Frontier
-from wattune.core.trial import Trial
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.aggregation import Aggregation
-from wattune.levels.kernel.options import Options
 from wattune.levels.kernel.planned import PlannedPipeline, Source, StagePlan, TimedPlan, default_trial, timed
 from wattune.levels.kernel.planner import LARGE
-from wattune.levels.kernel.relaxation import Relaxation
+from wattune.levels.kernel.relaxation import Options, Relaxation
 from wattune.levels.kernel.schedule_files import (
     FreqsFile,
     Instruction,

@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 from wattune.core.csv_input import Row, parse_csv
 from wattune.core.errors import InputError
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.levels.kernel.schedules import EXTRAS, kind_of
 from wattune.levels.kernel.shape import PipelineShape
 

@@ -7,11 +7,18 @@ power. The frontier ends at T*, so T_opt is `frontier.within(T')`: a new straggl
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattune.core.errors import Infeasible
-from wattune.core.trial import Trial
+from wattune.core.frontier import Frontier, Trial
+from wattune.core.measurement import Measurement
+from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.planned import PlannedPipeline, StagePlan
+from wattune.levels.kernel.planner import PipelinePlan
+from wattune.levels.kernel.relaxation import Options, Relaxation
+from wattune.levels.kernel.rounding import Rounding
+from wattune.levels.kernel.stage_profile import StageChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +63,95 @@ def answer_slowdown(planned: PlannedPipeline, factor: float) -> StragglerAnswer:
         raise Infeasible(f"a straggler is slower than the others, not {factor:g} times as slow", hint="try 1.2")
     fastest_s = planned.frontier.fastest.cost.time_s
     return answer_straggler(planned, max(factor * planned.default.cost.time_s, fastest_s))
+
+
+Profile = Mapping[str, Sequence[Trial[StageChoice]]]
+Plans = Frontier[PipelinePlan[StageChoice]]
+
+CLOSE = 1 + 1e-9
+
+MOST_SOLVED = 500
+"""Operations of a graph up to which one solve is worth what it costs the iteration: 0.1 s on one core."""
+
+
+def best_time_s(graph: WorkGraph, profile: Profile, slowdowns: Sequence[float]) -> float:
+    """How long an iteration takes at least where ranks are this much slower than profiled."""
+    fastest_s = {kind: min(trial.cost.time_s for trial in trials) for kind, trials in profile.items()}
+    return graph.makespan_s(tuple(slowdowns[each.rank] * fastest_s[each.kind] for each in graph.operations))
+
+
+def answered(
+    graph: WorkGraph,
+    plans: Plans,
+    profile: Profile,
+    *,
+    slowdowns: Sequence[float],
+    deadline_s: float,
+    blocking_power_w: float,
+) -> PipelinePlan[StageChoice]:
+    """The plan to play, its durations and energies as profiled, without the slowdowns."""
+    slower = _slowed(graph, profile, slowdowns)
+    options = {kind: Options.of(slower[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in slower}
+    rounding = Rounding.of(graph, options)
+    choices = [_places(graph, options, trial.choice.choices) for trial in plans]
+    found = [rounding.reusing_slack(way, deadline_s) for way in _ways(graph, rounding, choices, slowdowns, deadline_s)]
+    if len(graph.operations) <= MOST_SOLVED:
+        relaxed = Relaxation(graph, options).at(deadline_s * CLOSE)
+        found.append(rounding.rounded(relaxed.durations_s, deadline_s))
+    best = min(found, key=rounding.effective_of)
+    chosen = [options[each.kind].trials[place].choice for each, place in zip(graph.operations, best, strict=True)]
+    return _as_profiled(graph, profile, chosen)
+
+
+def _slowed(graph: WorkGraph, profile: Profile, slowdowns: Sequence[float]) -> Profile:
+    factors = {operation.kind: slowdowns[operation.rank] for operation in graph.operations}
+    return {kind: [_times(trial, factor) for trial in profile[kind]] for kind, factor in factors.items()}
+
+
+def _times(trial: Trial[StageChoice], factor: float) -> Trial[StageChoice]:
+    return Trial(trial.choice, Measurement(trial.cost.time_s * factor, trial.cost.energy_j * factor))
+
+
+def _places(
+    graph: WorkGraph, options: Mapping[str, Options[StageChoice]], choices: Sequence[StageChoice]
+) -> tuple[int, ...]:
+    """The choices by their places among the options; one that is not worth choosing is replaced by the next faster."""
+    place = {kind: {trial.choice: number for number, trial in enumerate(own.trials)} for kind, own in options.items()}
+    fastest_first = {kind: [trial.choice for trial in own.trials] for kind, own in options.items()}
+    found = []
+    for operation, choice in zip(graph.operations, choices, strict=True):
+        known = place[operation.kind].get(choice)
+        if known is None:
+            known = sum(other.setting >= choice.setting for other in fastest_first[operation.kind]) - 1
+        found.append(max(known, 0))
+    return tuple(found)
+
+
+def _ways(
+    graph: WorkGraph,
+    rounding: Rounding,
+    choices: list[tuple[int, ...]],
+    slowdowns: Sequence[float],
+    deadline_s: float,
+) -> Iterator[tuple[int, ...]]:
+    """Choices that meet the deadline: the slowest plan, the slowest with slow ranks hurrying; or all at its fastest."""
+    usual_s = min(slowdowns)
+    slow = [slowdowns[operation.rank] > usual_s for operation in graph.operations]
+    hurried = [tuple(0 if late else place for late, place in zip(slow, choice, strict=True)) for choice in choices]
+    ways = 0
+    for flavour in (choices, hurried):
+        for choice in reversed(flavour):
+            if rounding.time_of(choice) <= deadline_s * CLOSE:
+                ways += 1
+                yield choice
+                break
+    if not ways:
+        yield (0,) * len(graph.operations)
+
+
+def _as_profiled(graph: WorkGraph, profile: Profile, chosen: Sequence[StageChoice]) -> PipelinePlan[StageChoice]:
+    costs = {(kind, trial.choice): trial.cost for kind, trials in profile.items() for trial in trials}
+    own = [costs[operation.kind, choice] for operation, choice in zip(graph.operations, chosen, strict=True)]
+    return PipelinePlan(
+        tuple(chosen), tuple(cost.time_s for cost in own), tuple(cost.energy_j for cost in own), bound_j=0.0
+    )

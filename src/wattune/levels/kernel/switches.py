@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.core.workgraph import WorkGraph
-from wattune.levels.kernel.options import effective
 from wattune.levels.kernel.planned import timed
 from wattune.levels.kernel.planner import PipelinePlan
+from wattune.levels.kernel.relaxation import effective
 from wattune.levels.kernel.shape import places_by_rank
 from wattune.levels.kernel.stage_profile import StageChoice
 

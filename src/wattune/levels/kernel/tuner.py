@@ -11,16 +11,14 @@ from collections.abc import Callable
 
 from wattune.control.actuator import ClockQueue
 from wattune.core.errors import NotSupported
+from wattune.core.frontier import Trial
 from wattune.core.refresh import UNKNOWN_PERIOD_S
-from wattune.core.trial import Trial
-from wattune.devices.edges import Wait, watch
 from wattune.devices.gpu import Gpu
+from wattune.devices.meter import Wait, watch
 from wattune.levels.kernel.attribution import OUTSIDE, PAUSED, WAITING, Attribution, Boundary, attribute
-from wattune.levels.kernel.online import OnlinePlanning
-from wattune.levels.kernel.player import Player
-from wattune.levels.kernel.progress import Profiling, Progress, RankReading, Readings
+from wattune.levels.kernel.online import OnlinePlanning, Profiling, Progress, RankReading, Readings
+from wattune.levels.kernel.player import Player, Stamp, Stamps
 from wattune.levels.kernel.schedules import Piece
-from wattune.levels.kernel.stamps import Stamp, Stamps
 
 FEWEST_MOVES = 20
 """Moves of the counter that are waited for at a clock, however good the first of them look."""

@@ -17,11 +17,36 @@ from numpy.typing import NDArray
 
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, Objective, PowerBudget
-from wattune.levels.run.account import Account
+from wattune.core.run_window import Window
 from wattune.response.cost_values import values
-from wattune.response.evidence import LEAST_POWER
+from wattune.response.evidence import LEAST_POWER, Scale
 from wattune.response.program_ensemble import Floats, Gear
 from wattune.response.program_posterior import Belief
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Seconds and windows at each gear; what passed while a gear settled counts with it."""
+
+    seconds: dict[Gear, float]
+    windows: dict[Gear, int]
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        return sum(self.seconds.values())
+
+
+def account(windows: tuple[Window, ...], scale: Scale) -> Account:
+    """The account of these windows."""
+    seconds: dict[Gear, float] = {}
+    counts: dict[Gear, int] = {}
+    for window in windows:
+        gear = scale.gear(window.setting, window.sm_mhz)
+        seconds[gear] = seconds.get(gear, 0.0) + window.cost.time_s + window.settling.time_s
+        counts[gear] = counts.get(gear, 0) + 1
+    return Account(seconds, counts)
+
 
 _NOTHING = 1e-6
 HOPE = 0.7

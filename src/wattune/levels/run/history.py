@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from wattune.control.fingerprint import fingerprint
-from wattune.control.trials import trials_of
+from wattune.control.recall import fingerprint, trials_of
 from wattune.core.run_window import Purpose
 from wattune.levels.run.policies import promise_of
 from wattune.levels.run.report import figures_of
-from wattune.store.keep import new_run
+from wattune.store.fallback import new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
 
 if TYPE_CHECKING:

@@ -19,20 +19,22 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.objective import Objective
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.account import account
-from wattune.levels.run.constrained_choice import choose
+from wattune.levels.run.constrained_choice import account, choose
 from wattune.levels.run.orders import (
     BETWEEN_S,
     LOOKS_S,
+    Outlook,
     ahead_s,
+    apart,
     baseline_order,
+    error_by_length,
     hold_order,
     look_s,
     short_hold_order,
+    since_change,
+    tells_more,
 )
-from wattune.levels.run.prediction import Outlook, apart, since_change, tells_more
 from wattune.levels.run.study import doubtful, study
-from wattune.levels.run.window_length import error_by_length
 from wattune.response.candidates import candidates_of
 from wattune.response.evidence import Evidence, Scale, evidence
 from wattune.response.program_ensemble import Gear

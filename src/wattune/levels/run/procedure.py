@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
+from wattune.core.gpu_spec import GpuSpec
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import Setting
 
@@ -40,3 +41,45 @@ def forever(setting: Setting, *, why: str) -> Procedure[None]:
     """The procedure that holds one setting, whatever it sees."""
     while True:
         yield holding(setting, why=why)
+
+
+def work_rate(window: Window, spec: GpuSpec) -> float | None:
+    """Work per second in a unit of its own, or None without counters.
+
+    The use of an arithmetic unit times the clock is operations per second, the use of the memory times its clock is
+    bytes per second. A program that does the same over and over keeps the proportion of both, so that their sum is as
+    good as instructions per second, which is what GPOEO counts.
+    """
+    counters, sm_mhz = window.features, window.sm_mhz or window.setting.sm_mhz
+    if not counters or sm_mhz is None:
+        return None
+    arithmetic = (counters.get("tensor", 0.0) + counters.get("fp32", 0.0)) * sm_mhz / spec.sm_clocks_mhz[-1]
+    top_mhz = spec.clocks[0].mem_mhz
+    lower = 1.0 if window.setting.mem_mhz is None or not top_mhz else window.setting.mem_mhz / top_mhz
+    rate = arithmetic + counters.get("dram", 0.0) * lower
+    return rate if rate > 0 else None
+
+
+_QUIET = 3
+_LONGEST_SLEEP = 32
+"""In periods."""
+_LEAST_SLEEP_S = 20.0
+"""Theirs may be shorter where a period is; that makes more windows, and no difference to what is noticed."""
+
+
+def watched(setting: Setting, *, bound: float, period_s: float, length_s: float, floor_w: float) -> Procedure[float]:
+    """Holds a setting until its power above a floor shifts by more than a bound; the shift over the mean."""
+    low_w = high_w = None
+    quiet = 0
+    while True:
+        asleep_s = 0.0
+        if quiet >= _QUIET:
+            asleep_s = max(min(2.0 ** (quiet - 1), _LONGEST_SLEEP) * period_s, _LEAST_SLEEP_S)
+        window = yield holding(setting, seconds=length_s + asleep_s, why="found; the power is watched")
+        power_w = max(window.power_w - floor_w, 0.0)
+        low_w = power_w if low_w is None else min(low_w, power_w)
+        high_w = power_w if high_w is None else max(high_w, power_w)
+        mean_w = (low_w + high_w) / 2.0
+        if high_w - low_w > bound * mean_w:
+            return (high_w - low_w) / mean_w
+        quiet += 1

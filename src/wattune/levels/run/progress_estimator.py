@@ -8,21 +8,37 @@ differ from one to the other, so a program stays with the one that told its firs
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from wattune.control.counters import COUNTERS, CounterWatch
-from wattune.control.observation import Pace
 from wattune.control.power_trace import RunTrace
+from wattune.control.state import Pace
 from wattune.control.step_time import StepMarks, Unit, same_unit
 from wattune.control.window_totals import Sum, Tally, working_mhz
+from wattune.core.gpu_spec import Sensors
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.periods import FindPeriod, periods_of
 from wattune.signals.change import Change, Look, Watch
 from wattune.signals.change_looks import CycleCutter
-from wattune.signals.period import PeriodAnswer
+from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples
+
+FindPeriod = Callable[[PowerSamples], PeriodAnswer]
+
+
+def period_finder(sensor: Sensors) -> FindPeriod:
+    """What finds periods in samples of a part with these sensors."""
+    return lambda samples: find_period(samples, sensor=sensor)
+
+
+def periods_of(answer: PeriodAnswer) -> Sequence[tuple[float, float | None]]:
+    """The periods of an answer, each with its error: that of the step first, then all others."""
+    if answer.verdict is not Verdict.PERIODIC or answer.period_s is None:
+        return ()
+    others = [(cycle.period_s, cycle.error_s) for cycle in answer.cycles if cycle.period_s != answer.period_s]
+    return ((answer.period_s, answer.error_s), *others)
+
 
 KEPT = 3000
 """Readings that are remembered: five minutes of ten a second, which is what sensors of today tell."""

@@ -20,20 +20,20 @@ from wattune.control.controller import RunTuner
 from wattune.control.counters import CounterWatch, counters_of
 from wattune.control.loop import RunLoop
 from wattune.control.process_monitor import Itself, Program
-from wattune.control.rank_agreement import RankExchange, SharedGpu, refusal
-from wattune.control.ranks import Ranks
+from wattune.control.ranks import RankExchange, Ranks, SharedGpu, refusal
+from wattune.control.recall import Memory
 from wattune.control.state import Progress
 from wattune.control.step_time import StepMarks
-from wattune.control.warm_start import Memory
 from wattune.core.errors import DeviceError, InputError
 from wattune.core.objective import Objective
 from wattune.core.reading import Reading
-from wattune.core.run_window import RunPolicy
+from wattune.core.run_window import Purpose, RunPolicy, Window
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
-from wattune.levels.run.periods import period_finder
-from wattune.levels.run.policies import COUNTING, policy_named
-from wattune.levels.run.progress_estimator import RunWatch
+from wattune.levels.run.policies import COUNTING, policy_named, promise_of
+from wattune.levels.run.progress_estimator import RunWatch, period_finder
+from wattune.levels.run.report import figures_of
+from wattune.levels.run.view.view_model import RunFigures
 
 _MISSED = "this GPU tells none from outside (NVML's GPM, on Hopper and newer)"
 
@@ -159,3 +159,43 @@ def passes_by_itself(gpu: Gpu) -> bool:
     before_s = gpu.count().time_s
     time.sleep(0.002)
     return gpu.count().time_s != before_s
+
+
+class Tuning:
+    """Where to report steps, and what came of the tuning so far."""
+
+    def __init__(self, session: RunSession) -> None:
+        self._session = session
+
+    def step(self, count: int = 1) -> None:
+        """Nothing; so many more iterations are over."""
+        self._session.step(count)
+
+    @property
+    def setting(self) -> Setting:
+        """What is set now, or asked for."""
+        return self._session.progress.setting
+
+    @property
+    def held(self) -> Setting | None:
+        """What is held, or was last; None before the search has come to an end."""
+        windows, order = self.windows, self._session.progress.order
+        if order is not None and order.purpose is Purpose.HOLD:
+            return order.setting
+        return next((one.setting for one in reversed(windows) if one.purpose is Purpose.HOLD), None)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """What was looked at so far, per GPU."""
+        return self._session.progress.windows
+
+    @property
+    def figures(self) -> RunFigures:
+        """Saving and slowdown so far, each with its error."""
+        promise = promise_of(self._session.objective)
+        return figures_of(self.windows, gpus=len(self._session.gpus), promise=promise)
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """What happened, in words."""
+        return tuple(event.text for event in self._session.progress.events)

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from wattune.levels.run.account import Account
-from wattune.levels.run.constrained_choice import Choice
+from wattune.levels.run.constrained_choice import Account, Choice
 from wattune.response.program_ensemble import Floats, Gear
 from wattune.response.program_posterior import Belief
 

@@ -20,8 +20,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.procedure import Procedure, forever, holding, next_order
-from wattune.levels.run.work_rate import work_rate
+from wattune.levels.run.procedure import Procedure, forever, holding, next_order, work_rate
 
 _STEP_W = 25.0
 _WARM_UP_STEPS, _STEPS = 10, 40

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from wattune.core.gpu_spec import ClockTable, PowerLimits, Sensors, Switching
 from wattune.core.workload import Pipe
 from wattune.physics.catalog.sheet import Sheet
-from wattune.physics.catalog.values import optional, optional_from
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import (
     ArithmeticUnit,
@@ -20,6 +19,24 @@ from wattune.physics.gpu_parts import (
     SwitchingPhysics,
     Thermal,
 )
+
+T = TypeVar("T")
+
+
+def optional(sheet: Sheet, key: str, otherwise: T) -> float | T:
+    """A number above 0, or what stands for it where the file does not give one."""
+    return sheet.number(key) if sheet.has(key) else otherwise
+
+
+def optional_from(sheet: Sheet, key: str, otherwise: float, *, most: float = inf) -> float:
+    """A number from 0 up to `most`, or what stands for it where the file does not give one."""
+    if not sheet.has(key):
+        return otherwise
+    value = sheet.number_from(key, 0.0)
+    if value > most:
+        raise sheet.wrong(key, f"is at most {most:g}, not {value:g}")
+    return value
+
 
 _SPAN = ("lowest", "highest", "count")
 

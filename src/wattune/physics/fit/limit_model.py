@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from wattune.physics.fit.clock_curves import soft_minimum, switching
 from wattune.physics.fit.prior import logistic
-from wattune.physics.fit.voltage import soft_minimum, switching
 from wattune.physics.load_table import Floats
 from wattune.physics.timing import smooth_maximum
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from wattune.levels.job.epoch_cost import cost_belief
-from wattune.levels.job.epochs_curve import epochs_belief
+from wattune.levels.job.epochs import epochs_belief
 from wattune.levels.job.smooth_curve import Site
 
 GRID = np.log2(np.array([16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from wattune.levels.job.view.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
+from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
 from wattune.render.chart import Scale
 from wattune.render.svg import draw
 

@@ -11,9 +11,9 @@ from wattune.core.job import JobChoice
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, LeastCost, PowerBudget
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.levels.job.view.charts import job_frontier_chart
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, cost_map, short, thinned
 from wattune.levels.job.view.cost_map_svg import draw_map, standalone_map
-from wattune.levels.job.view.frontier import job_frontier_chart
 from wattune.levels.job.view.terminal import map_lines, style
 from wattune.render.svg import draw
 from wattune.render.terminal_graph import plain

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from job_view_samples import GPU, epoch, view
+from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves
+from wattune.benchmarks.job.page import BenchCase, GoalRow, JobBenchReport, job_bench_file, job_bench_page
 from wattune.core.job import JobChoice, JobMemory
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
 from wattune.core.setting import Setting
-from wattune.levels.job.view.bench_page import BenchCase, GoalRow, JobBenchReport, job_bench_file, job_bench_page
 from wattune.levels.job.view.cost_map import cost_map
-from wattune.levels.job.view.curves import PolicyCurve, PolicyCurves
 from wattune.levels.job.view.page import JobReport, job_file, job_page
 from wattune.render.page import Drawing, LargeChart, Table
 

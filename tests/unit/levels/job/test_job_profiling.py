@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from wattune.core.errors import InputError
+from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
+from wattune.levels.job.gpus import JobKnob, job_settings, knob_named
 from wattune.levels.job.profiling import (
     Checking,
     Holding,
@@ -22,7 +23,6 @@ from wattune.levels.job.profiling import (
     standard_error,
     window_cost,
 )
-from wattune.levels.job.settings import JobKnob, job_settings, knob_named
 from wattune.response.setting_search import SettingSearch
 
 LIMITS = tuple(Setting(power_limit_w=float(watts)) for watts in (150, 200, 250, 300))

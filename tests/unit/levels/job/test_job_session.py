@@ -11,10 +11,9 @@ from wattune.core.job import JobMemory, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.job.gpus import part_of
+from wattune.levels.job.gpus import JobKnob, part_of
 from wattune.levels.job.profile import profiling_objective
 from wattune.levels.job.session import is_out_of_memory
-from wattune.levels.job.settings import JobKnob
 from wattune.levels.job.store_access import UNRECORDED
 from wattune.workloads.catalog import make_workload
 

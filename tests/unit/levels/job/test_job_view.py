@@ -7,16 +7,15 @@ import pytest
 from job_view_samples import GPU, LAW, NEEDED, epoch, job, memory, profile, run, view
 from wattune.core.job import JobChoice, JobGpu, JobMemory, Outcome
 from wattune.core.setting import Setting
-from wattune.levels.job.view.axes import count_axis
+from wattune.levels.job.view.charts import count_axis, law_chart
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT
 from wattune.levels.job.view.history import history_chart, recurrences, sizes_chart
-from wattune.levels.job.view.model_chart import law_chart
 from wattune.levels.job.view.terminal import law_lines, style
 from wattune.levels.job.view.view_model import EpochsBand, JobView, barred_sizes, job_map, seen_epochs
 from wattune.render.chart import Scale
+from wattune.render.quantity import amount, counted, counted_in, duration, part
 from wattune.render.svg import draw
 from wattune.render.terminal_graph import plain
-from wattune.render.words import amount, counted, counted_in, duration, part
 
 OTHER = JobGpu(name="A40", simulated=True, max_power_w=300.0)
 

@@ -9,7 +9,7 @@ from wattune.api import recurring_job
 from wattune.core.errors import InputError
 from wattune.core.job import Outcome
 from wattune.core.setting import DRIVER_DEFAULT
-from wattune.store.open import open_store
+from wattune.store.sql_store import open_store
 from wattune.workloads.catalog import make_workload
 
 

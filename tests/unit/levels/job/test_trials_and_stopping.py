@@ -7,10 +7,9 @@ import pytest
 
 from synthetic_job import GPU, JOB, ended, finished
 from wattune.core.job import Outcome
-from wattune.levels.job.exploration_budget import SHARE, budget
+from wattune.levels.job.early_stopping import Outlook, combined, patience
 from wattune.levels.job.smooth_curve import Belief
-from wattune.levels.job.stopping import Outlook, combined, patience
-from wattune.levels.job.trial_value import gains, stakes
+from wattune.levels.job.trial_choice import SHARE, budget, gains, stakes
 
 ALL = np.array([True, True])
 NO_BURDEN = np.ones(2)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.levels.job.zeus import ZeusSearcher
 
 GPU = JobGpu(name="v100", simulated=False, max_power_w=100.0)

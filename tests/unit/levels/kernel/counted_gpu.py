@@ -6,7 +6,7 @@ import numpy as np
 
 from fakes import FakeGpu
 from wattune.core.reading import Count
-from wattune.levels.kernel.stamps import HostStamp
+from wattune.levels.kernel.player import HostStamp
 
 PERIOD_S = 0.1
 PHASE_S = 0.037

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from wattune.core.errors import PlanError
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.levels.kernel.curves import Curve, fit_curves
 from wattune.physics.catalog import load_model

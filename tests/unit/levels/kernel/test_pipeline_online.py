@@ -6,14 +6,13 @@ from random import Random
 import pytest
 
 from wattune.core.errors import InputError
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
-from wattune.levels.kernel import live_straggler as pipeline_straggler
+from wattune.levels.kernel import straggler
 from wattune.levels.kernel.curves import Curve
-from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
+from wattune.levels.kernel.online import Holding, OnlinePlanning, Profiling, RankReading, profiling_settings
 from wattune.levels.kernel.planner import plan_pipeline
-from wattune.levels.kernel.progress import Holding, Profiling, RankReading
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.stage_profile import StageChoice
 from wattune.physics.catalog import load_model
@@ -192,7 +191,7 @@ def mean_mhz(policy, progress, rank):
 @pytest.mark.parametrize("factor", [1.1, 1.3, 1.8])
 @pytest.mark.parametrize("rank", range(4))
 def test_the_answer_to_a_straggler_is_nearly_as_good_as_a_new_frontier(rank, factor, most_solved, surplus, monkeypatch):
-    monkeypatch.setattr(pipeline_straggler, "MOST_SOLVED", most_solved)
+    monkeypatch.setattr(straggler, "MOST_SOLVED", most_solved)
     policy = policy_for()
     progress, _ = profiled(policy, Pipeline(policy, noise=0.0))
     pipeline = Pipeline(policy, noise=0.0, straggler={rank: factor})

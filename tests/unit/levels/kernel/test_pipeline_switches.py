@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from fakes import FakeGpu
+from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import Switching
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.levels.kernel.planned import timed
 from wattune.levels.kernel.planner import PipelinePlan
 from wattune.levels.kernel.shape import PipelineShape, places_by_rank

@@ -9,8 +9,7 @@ from counted_gpu import CountedGpu
 from wattune.core.errors import NotSupported
 from wattune.core.setting import Setting
 from wattune.levels.kernel.curves import Curve
-from wattune.levels.kernel.online import OnlinePlanning
-from wattune.levels.kernel.progress import Holding, Profiling
+from wattune.levels.kernel.online import Holding, OnlinePlanning, Profiling
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.tuner import OnlineListener
 

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattune.core.errors import Infeasible, PlanError
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
-from wattune.core.trial import Trial
 from wattune.core.workgraph import Operation, WorkGraph
 from wattune.levels.kernel import planner as pipeline_module
-from wattune.levels.kernel.options import Options
 from wattune.levels.kernel.planner import plan_pipeline
-from wattune.levels.kernel.relaxation import Relaxation
+from wattune.levels.kernel.relaxation import Options, Relaxation
 from wattune.levels.kernel.schedules import kind_of, one_forward_one_backward, work_graph
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from pipelines import HEADER, planned_pipeline, profile_csv, profile_rows, small_profile
 from wattune.core.errors import InputError, PlanError
+from wattune.levels.kernel.planned import verify
 from wattune.levels.kernel.stage_profile import parse_stage_profile
-from wattune.levels.kernel.verify import verify
 
 
 @pytest.fixture(scope="module")

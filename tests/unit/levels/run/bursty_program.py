@@ -13,9 +13,8 @@ from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
-from wattune.levels.run.periods import period_finder
 from wattune.levels.run.policy import CurvePolicy
-from wattune.levels.run.progress_estimator import RunWatch
+from wattune.levels.run.progress_estimator import RunWatch, period_finder
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from wattune.control.observation import Condition
+from wattune.control.state import Condition
 from wattune.core.measurement import Measurement
 from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting

@@ -11,11 +11,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, LeastEnergy
 from wattune.core.run_window import Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.account import Account
-from wattune.levels.run.constrained_choice import Choice
-from wattune.levels.run.orders import LOOKS_S, look_s
+from wattune.levels.run.constrained_choice import Account, Choice
+from wattune.levels.run.orders import LOOKS_S, apart, look_s
 from wattune.levels.run.policy import CurvePolicy
-from wattune.levels.run.prediction import apart
 from wattune.levels.run.study import SLACK_S, doubtful, study
 from wattune.response.evidence import Scale, evidence
 from wattune.response.program_ensemble import Gear

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from plain_program import PlainProgram
-from wattune.levels.run.gpoeo.rule import UNSEEN, Gear, Rule, ladder_of
-from wattune.levels.run.gpoeo.search import CoreSearch, cubic, search_memory
+from wattune.levels.run.gpoeo.search import UNSEEN, CoreSearch, Gear, Rule, cubic, ladder_of, search_memory
 from wattune.physics.catalog import load_model
 
 SPEC = load_model("3080ti").spec()

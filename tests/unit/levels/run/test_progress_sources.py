@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from wattune.control.counters import COUNTERS
-from wattune.control.stalls import without_stalls
-from wattune.control.step_time import StepMarks, steps_pace
-from wattune.control.work_rates import COUNTER_ERROR, WorkDone, busiest_pipe, counter_rate
+from wattune.control.counters import COUNTER_ERROR, COUNTERS, WorkDone, busiest_pipe, counter_rate
+from wattune.control.step_time import StepMarks, steps_pace, without_stalls
 
 # stalls
 

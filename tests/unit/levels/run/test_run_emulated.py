@@ -7,7 +7,7 @@ import pytest
 from run_fakes import Moody, Script
 
 from plain_program import PerfectModels, PlainProgram
-from wattune.cli.run.policy import LEARNED, live_policy
+from wattune.cli.run.options import LEARNED, live_policy
 from wattune.control import loop as run_loop
 from wattune.control.state import Resigned
 from wattune.core.objective import LeastEnergy

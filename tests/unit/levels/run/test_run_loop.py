@@ -7,15 +7,13 @@ from run_fakes import Moody, OddGpu, Script, ticked
 
 from wattune.control.controller import RunTuner
 from wattune.control.loop import RunLoop
-from wattune.control.observation import Condition
-from wattune.control.state import Looking, Resigned, Waiting
+from wattune.control.state import Condition, Looking, Resigned, Waiting
 from wattune.control.step_time import StepMarks
 from wattune.core.errors import DeviceError, DeviceLost, NoPermission, NotSupported, SettingRefused
 from wattune.core.run_window import Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.passing_time import VirtualTime
-from wattune.levels.run.periods import period_finder
-from wattune.levels.run.progress_estimator import RunWatch
+from wattune.levels.run.progress_estimator import RunWatch, period_finder
 
 LOW, LOWER = Setting(1200), Setting(1005)
 

@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 import pytest
 from run_fakes import OddGpu, Script, ticked, window
 
-from wattune.control.warm_start import Memory, remembered
+from wattune.control.recall import Memory, remembered
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.run_window import Purpose
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
 from wattune.levels.run.history import full_run
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.session import RunSession
-from wattune.store.open import open_store
+from wattune.store.sql_store import open_store
 
 MEMORY = Memory(Measurement(1.0, 100.0), (Trial(Setting(1200), Measurement(1.03, 85.0)),))
 

@@ -10,13 +10,11 @@ from run_fakes import window
 
 from wattune.control import process_monitor as run_program
 from wattune.control.allowed_settings import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, can_set, limited_to, without
-from wattune.control.fingerprint import fingerprint
-from wattune.control.observation import Condition, as_one
 from wattune.control.process_monitor import ProcessWatch, use_of
-from wattune.control.readback import complaint, is_held
+from wattune.control.recall import fingerprint, trials_of
+from wattune.control.state import Condition, as_one
 from wattune.control.step_time import StepMarks, Unit, same_unit, steps_pace
-from wattune.control.trials import trials_of
-from wattune.control.window_totals import Tally
+from wattune.control.window_totals import Tally, complaint, is_held
 from wattune.core.errors import InputError
 from wattune.core.objective import EnergyDelay, LeastEnergy
 from wattune.core.reading import Reading, Throttle

@@ -14,9 +14,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, PowerBudget
 from wattune.core.run_window import Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.levels.run.orders import error_by_length
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.simulated_program import program_of
-from wattune.levels.run.window_length import error_by_length
 from wattune.physics.catalog import load_model
 from wattune.response.candidates import candidates_of
 from wattune.response.evidence import Scale, evidence

@@ -10,9 +10,7 @@ from run_fakes import OddGpu
 
 from wattune.control import background as run_background
 from wattune.control.background import Background
-from wattune.control.polling import POLL_S, Polling
-from wattune.control.scatter import mean_error
-from wattune.control.window_totals import BLOCKS, Blocks, Tally
+from wattune.control.window_totals import BLOCKS, POLL_S, Blocks, Polling, Tally, mean_error
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT
 

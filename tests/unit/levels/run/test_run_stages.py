@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from run_fakes import OddGpu, window
 
-from wattune.control.phases import impossible, known_stage, last_stage, stages_of
+from wattune.control.recall import impossible, known_stage, last_stage, stages_of
 from wattune.core.objective import LeastEnergy
 from wattune.core.run_window import Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting

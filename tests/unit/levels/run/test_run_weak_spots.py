@@ -10,25 +10,23 @@ import pytest
 from bursty_program import default_bursts, locked_low_bursts, tuned_bursts
 from run_fakes import Moody, OddGpu, Script, ticked, window
 
-from wattune.benchmarks.period.gpoeo import gpoeo_period_s
-from wattune.benchmarks.period.loads import Plan, training
-from wattune.benchmarks.period.sensing import Sensing, polled
+from wattune.benchmarks.period.loads import Plan, Sensing, polled, training
+from wattune.benchmarks.period.peers import gpoeo_period_s
 from wattune.benchmarks.run.environment import SimulatedRun
 from wattune.benchmarks.run.oracle import standard_of
 from wattune.benchmarks.run.play import play
 from wattune.control.controller import RunTuner
 from wattune.control.loop import RunLoop
-from wattune.control.observation import as_one
+from wattune.control.recall import Memory
+from wattune.control.state import as_one
 from wattune.control.step_time import StepMarks
-from wattune.control.warm_start import Memory
+from wattune.core.frontier import Trial
 from wattune.core.objective import LeastEnergy
 from wattune.core.run_window import Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.trial import Trial
 from wattune.levels.run.gpoeo.search import cubic
-from wattune.levels.run.periods import period_finder
 from wattune.levels.run.policy import CurvePolicy
-from wattune.levels.run.progress_estimator import RunWatch
+from wattune.levels.run.progress_estimator import RunWatch, period_finder
 from wattune.levels.run.report import figures_of
 from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import catalog_names, load_model

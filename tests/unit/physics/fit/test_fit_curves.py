@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.physics.fit.power_curve import fit_power
+from wattune.physics.fit.clock_curves import fit_power, fit_stage, soft_minimum, switching, voltage
+from wattune.physics.fit.overlap_curve import fit_residuals
 from wattune.physics.fit.prior import Prior, logistic, logit, most_likely
-from wattune.physics.fit.residual_process import fit_residuals
-from wattune.physics.fit.stage_curve import fit_stage
-from wattune.physics.fit.voltage import soft_minimum, switching, voltage
 
 CLOCKS = np.linspace(405.0, 1755.0, 10)
 SHARES = st.floats(0.3, 0.95)

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from wattune.physics.fit.batch_trend import Drift, epoch_seconds
 from wattune.physics.fit.limit_fit import fit_limits
 from wattune.physics.fit.limit_model import Board, predict
-from wattune.physics.fit.limit_prior import BOARD, LimitCurve
+from wattune.physics.fit.limit_prior import BOARD, Drift, LimitCurve, epoch_seconds
 
 LIMITS = np.arange(100.0, 301.0, 25.0)
 GPU = Board(*(prior.mean for prior in BOARD))

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from wattune.core.errors import Infeasible
-from wattune.core.frontier import Frontier
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.job import JobChoice
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.core.trial import Trial
-from wattune.render.quantity import percent, quantity
-from wattune.render.words import counted, duration
+from wattune.render.quantity import counted, duration, percent, quantity
 
 DEFAULT, CHOSEN, BEST = "default", "chosen", "best"
 UNMEASURED = "not measured"

@@ -8,10 +8,10 @@ from html import escape
 from math import log
 
 from wattune.levels.job.view.cost_map import CHOSEN, DEFAULT, CostMap, MapCell, MapRow, short, thinned
-from wattune.render.clock_colours import clock_colour, ink_on
 from wattune.render.frame import LINE_PX, TITLE_PX, text_width
+from wattune.render.palette import clock_colour, ink_on
+from wattune.render.quantity import counted
 from wattune.render.svg import STYLE as CHART_STYLE
-from wattune.render.words import counted
 
 STYLE = (
     CHART_STYLE

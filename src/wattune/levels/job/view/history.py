@@ -8,12 +8,10 @@ from itertools import groupby
 
 from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
-from wattune.levels.job.view.axes import count_axis, size_axis, value_axis
-from wattune.levels.job.view.model_chart import run_tip
+from wattune.levels.job.view.charts import count_axis, run_tip, size_axis, value_axis
 from wattune.levels.job.view.view_model import JobView
 from wattune.render.chart import Chart, Mark, Point, Rule, Series, Shape, Tone
-from wattune.render.quantity import percent, quantity, unit_for
-from wattune.render.words import ENDS, amount, counted, counted_in, duration, part
+from wattune.render.quantity import ENDS, amount, counted, counted_in, duration, part, percent, quantity, unit_for
 
 _SHAPES = (Shape.CIRCLE, Shape.SQUARE, Shape.DIAMOND, Shape.TRIANGLE)
 _FAILED = "target not reached"

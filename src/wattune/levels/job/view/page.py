@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 from wattune.core.job import JobRun
 from wattune.core.measurement import Measurement
+from wattune.levels.job.view.charts import job_frontier_chart, law_chart
 from wattune.levels.job.view.cost_map import CostMap, MapRow
 from wattune.levels.job.view.cost_map_svg import STYLE, draw_map
-from wattune.levels.job.view.frontier import job_frontier_chart
 from wattune.levels.job.view.history import history_chart, sizes_chart
-from wattune.levels.job.view.model_chart import law_chart
 from wattune.levels.job.view.view_model import EpochsBand, JobView, job_map
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import UNKNOWN, number, percent, quantity
+from wattune.render.quantity import ENDS, UNKNOWN, counted, counted_in, duration, number, part, percent, quantity
 from wattune.render.svg import standalone
-from wattune.render.words import ENDS, counted, counted_in, duration, part
 
 _MOST_RUNS = 60
 """The newest runs are listed; older ones are in the pictures."""

@@ -15,10 +15,9 @@ from rich.cells import cell_len, set_cell_size
 from wattune.core.job import JobRun, Outcome
 from wattune.levels.job.view.cost_map import CHOSEN, DEFAULT, CostMap, MapCell, MapRow, short, thinned
 from wattune.levels.job.view.view_model import EpochsBand, JobView, barred_sizes
-from wattune.render.clock_colours import clock_colour, ink_on
-from wattune.render.quantity import number
+from wattune.render.palette import clock_colour, ink_on
+from wattune.render.quantity import counted, number
 from wattune.render.terminal_graph import Line, Stretch
-from wattune.render.words import counted
 
 LEVELS = 8
 _WORST = 3.0

@@ -11,7 +11,7 @@ from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome,
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.job.view.cost_map import CostMap, cost_map
-from wattune.render.words import counted
+from wattune.render.quantity import counted
 
 
 @dataclass(frozen=True, slots=True)

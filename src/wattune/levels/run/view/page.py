@@ -22,10 +22,9 @@ from wattune.levels.run.view.words import (
     verdict,
 )
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import UNKNOWN, quantity
+from wattune.render.quantity import UNKNOWN, counted, duration, quantity
 from wattune.render.report import with_error
 from wattune.render.svg import standalone
-from wattune.render.words import counted, duration
 
 GEAR_HEAD = ("setting", "set for", "verdict", "time set", "pace", "power", "energy per {unit}", "Δ time %", "saving %")
 MOST_EVENTS = 100

@@ -10,19 +10,18 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len, set_cell_size
 
-from wattune.core.frontier import Frontier
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.run_window import Window
-from wattune.core.trial import Trial
-from wattune.levels.run.view.marks import period_marks
+from wattune.levels.run.view.charts import period_marks
 from wattune.levels.run.view.settings import Estimate, chapters_of
 from wattune.levels.run.view.table import clipped, gear_rows, table_lines
 from wattune.levels.run.view.view_model import RunView, Stage, state_words
 from wattune.levels.run.view.words import estimate_words, period_words
+from wattune.render.chart import tick_step
 from wattune.render.monitor_view import power_steps
 from wattune.render.quantity import quantity, unit_for
 from wattune.render.report import with_error
 from wattune.render.terminal_graph import Line, Spot, Stretch, area_graph, scatter
-from wattune.render.ticks import tick_step
 
 STYLES = {
     "head": "bold",

@@ -8,9 +8,8 @@ from wattune.core.run_window import Purpose
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.levels.run.view.settings import Chapter, Estimate, Gear
 from wattune.levels.run.view.view_model import RunView, SeenPeriod
-from wattune.render.quantity import UNKNOWN, number, percent, quantity
+from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
 from wattune.render.report import with_error
-from wattune.render.words import counted, duration
 
 SURE, LIKELY = 0.99, 0.5
 """From where on a promise counts as surely kept, and as kept."""

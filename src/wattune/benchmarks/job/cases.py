@@ -1,0 +1,260 @@
+"""One case of the bench: a policy on a job, played with some seeds; and what it paid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing import get_context
+from time import process_time
+
+import numpy as np
+
+from wattune.benchmarks.job import zeus_package as job_zeus_package
+from wattune.benchmarks.job.environment import Playback, play
+from wattune.benchmarks.job.policies import POLICIES
+from wattune.benchmarks.job.trace import Drift, TraceWorkload
+from wattune.core.job import JobMemory
+from wattune.core.measurement import Measurement
+from wattune.core.objective import Objective
+from wattune.physics.load_table import Floats
+
+PACKAGE = "zeus-package"
+"""What tables call Zeus by its authors' own simulator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A policy on a job."""
+
+    section: str
+    workload: TraceWorkload
+    policy: str
+    eta: float
+    seeds: tuple[int, ...]
+    recurrences: int
+    drift: Drift | None = None
+    load: float | None = None
+    before: TraceWorkload | None = None
+    """The same job on another GPU, where it has been played to the end of its horizon before."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """What came of a case; arrays are seeds by recurrences, NaN from where one was given up."""
+
+    costs: Floats
+    energies_j: Floats
+    times_s: Floats
+    profiling: Floats
+    """The part of the cost that was spent while limits were measured."""
+    runs: Floats
+    stuck: Floats
+    """1 for a recurrence that was given up, and for those after it."""
+    oracle: Floats
+    """What the best fixed choice is expected to pay for each recurrence."""
+    cpu_s: float
+
+
+def run_case(case: Case) -> Played:
+    """What the policy pays, with each seed."""
+    start = process_time()
+    rows = [_package(case, seed) if case.policy == PACKAGE else _own(case, seed) for seed in case.seeds]
+    costs, energies_j, times_s, profiling, runs, stuck = np.stack(rows, axis=1)
+    return Played(costs, energies_j, times_s, profiling, runs, stuck, _oracle(case), cpu_s=process_time() - start)
+
+
+def run_cases(cases: Sequence[Case], *, processes: int, on_case: Callable[[int], None]) -> list[Played]:
+    """The outcomes of many cases, in their order; `on_case` is told how many are done."""
+    found: dict[int, Played] = {}
+    for place, played in _outcomes(cases, processes):
+        found[place] = played
+        on_case(len(found))
+    return [found[place] for place in range(len(cases))]
+
+
+def _outcomes(cases: Sequence[Case], processes: int) -> Iterator[tuple[int, Played]]:
+    if processes < 2:
+        yield from ((place, run_case(case)) for place, case in enumerate(cases))
+        return
+    with ExitStack() as stack:
+        pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=get_context("spawn")))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        waiting = {pool.submit(run_case, case): place for place, case in enumerate(cases)}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+
+
+def _oracle(case: Case) -> Floats:
+    costs = np.full(case.recurrences, _oracle_cost(case.workload))
+    if case.drift is not None:
+        costs[case.recurrences // 2 :] = _oracle_cost(case.workload.drifted(case.drift))
+    return costs
+
+
+def _oracle_cost(workload: TraceWorkload) -> float:
+    return workload.objective.value(workload.oracle[1])
+
+
+def _own(case: Case, seed: int) -> Floats:
+    if case.drift is not None and case.policy == "oracle":
+        return _two_oracles(case, case.drift, seed)
+    played = _play(case.workload, case, seed, start=None if case.before is None else _before(case, seed))
+    return _bills(played, case.recurrences)
+
+
+def _two_oracles(case: Case, drift: Drift, seed: int) -> Floats:
+    """What the old oracle pays before the change and the new one after it, dealt what everybody is dealt."""
+    halves = []
+    for workload in (case.workload, case.workload.drifted(drift)):
+        searcher, limits = POLICIES[case.policy](workload, seed)
+        played = play(workload, searcher, limits, recurrences=case.recurrences, seed=seed)
+        halves.append(_bills(played, case.recurrences))
+    change = case.recurrences // 2
+    return np.concatenate([halves[0][:, :change], halves[1][:, change:]], axis=1)
+
+
+def _bills(played: Playback, recurrences: int) -> Floats:
+    unplayed = (np.nan, np.nan, np.nan, np.nan, np.nan, True)
+    bills = [
+        (bill.cost, bill.energy_j, bill.time_s, bill.profiling, bill.attempts, False) if bill.reached else unplayed
+        for bill in played.recurrences
+    ]
+    return np.array([*bills, *[unplayed] * (recurrences - len(bills))]).T
+
+
+def _play(workload: TraceWorkload, case: Case, seed: int, *, start: JobMemory | None) -> Playback:
+    searcher, limits = POLICIES[case.policy](workload, seed)
+    return play(
+        workload,
+        searcher,
+        limits,
+        recurrences=case.recurrences,
+        seed=seed,
+        drift=case.drift,
+        load=case.load,
+        start=start,
+    )
+
+
+def _before(case: Case, seed: int) -> JobMemory:
+    """What is known of the job from the other GPU."""
+    assert case.before is not None
+    searcher, limits = POLICIES[case.policy](case.before, seed)
+    # Other luck than on the GPU that is looked at, since these would be other trainings.
+    return play(case.before, searcher, limits, recurrences=case.before.horizon, seed=seed + 1_000_000).memory
+
+
+def _package(case: Case, seed: int) -> Floats:
+    times_s, energies_j = job_zeus_package.simulate(
+        case.workload, eta=case.eta, recurrences=case.recurrences, seed=seed
+    )
+    untold = np.full(len(times_s), np.nan)
+    costs = _values(case.workload.objective, times_s, energies_j)
+    return np.array([costs, energies_j, times_s, untold, untold, np.zeros(len(times_s))])
+
+
+def _values(objective: Objective, times_s: Floats, energies_j: Floats) -> Floats:
+    pairs = zip(times_s.tolist(), energies_j.tolist(), strict=True)
+    return np.array([objective.value(Measurement(time_s, energy_j)) for time_s, energy_j in pairs])
+
+
+SECTIONS = ("horizon", "eta", "drift", "overlap", "transfer")
+
+ETAS = (0.0, 0.5, 1.0)
+"""Weights of energy: time alone, as published, energy alone."""
+
+DRIFTS = (Drift(factor=1.5), Drift(factor=2.5), Drift(shift=2))
+DRIFT_PATIENCE = 4
+"""Times the epochs that are allowed where a job is to change, since it may then need more."""
+
+LOADS = (0.2, 0.8)
+"""Submissions in the mean per length of the oracle's run."""
+
+SUBMISSIONS = 100
+TRANSFER_RECURRENCES = 20
+SECTION_SEEDS = 5
+"""Most seeds of the sections beside the horizon."""
+
+PACKAGE_SEEDS = 6
+"""Most seeds of the authors' own simulator, whose time is spent in tables of three hundred rows."""
+
+_RIVALS = ("default", "zeus", "wattune")
+
+
+def cases_of(
+    section: str, workloads: Sequence[TraceWorkload], *, eta: float, seeds: int, package: bool
+) -> tuple[Case, ...]:
+    """The cases of a section; `package` adds Zeus by its authors' own simulator to the horizon."""
+    makers = {
+        "horizon": lambda: _horizon(workloads, eta, seeds, package=package),
+        "eta": lambda: _etas(workloads, eta, min(seeds, SECTION_SEEDS)),
+        "drift": lambda: _drifts(workloads, eta, min(seeds, SECTION_SEEDS)),
+        "overlap": lambda: _overlaps(workloads, eta, min(seeds, SECTION_SEEDS)),
+        "transfer": lambda: _transfers(workloads, eta, min(seeds, SECTION_SEEDS)),
+    }
+    return tuple(makers[section]())
+
+
+def _horizon(workloads: Iterable[TraceWorkload], eta: float, seeds: int, *, package: bool) -> Iterable[Case]:
+    policies = ("default", "grid", "zeus", *((PACKAGE,) if package else ()), "wattune", "oracle")
+    for workload in workloads:
+        for policy in policies:
+            most = PACKAGE_SEEDS if policy == PACKAGE else seeds
+            yield _case("horizon", workload, policy, eta, min(seeds, most))
+
+
+def _etas(workloads: Iterable[TraceWorkload], main: float, seeds: int) -> Iterable[Case]:
+    for eta in ETAS:
+        if eta != main:
+            yield from (_case("eta", workload, policy, eta, seeds) for workload in workloads for policy in _RIVALS)
+
+
+def _drifts(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Iterable[Case]:
+    for drift in DRIFTS:
+        for workload in workloads:
+            patient = workload.patient(DRIFT_PATIENCE)
+            for policy in (*_RIVALS, "oracle"):
+                yield _case("drift", patient, policy, eta, seeds, drift=drift)
+
+
+def _overlaps(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Iterable[Case]:
+    for load in LOADS:
+        for workload in workloads:
+            for policy in _RIVALS:
+                yield _case("overlap", workload, policy, eta, seeds, recurrences=SUBMISSIONS, load=load)
+
+
+def _transfers(workloads: Sequence[TraceWorkload], eta: float, seeds: int) -> Iterable[Case]:
+    """Ours on each GPU, knowing nothing and knowing the same job from the GPU before it in the list."""
+    for workload in workloads:
+        others = [other for other in workloads if other.name == workload.name and other.gpu != workload.gpu]
+        for before in (None, *others[-1:]) if others else ():
+            yield _case("transfer", workload, "wattune", eta, seeds, recurrences=TRANSFER_RECURRENCES, before=before)
+
+
+def _case(
+    section: str,
+    workload: TraceWorkload,
+    policy: str,
+    eta: float,
+    seeds: int,
+    *,
+    recurrences: int | None = None,
+    drift: Drift | None = None,
+    load: float | None = None,
+    before: TraceWorkload | None = None,
+) -> Case:
+    objective = f"cost:{eta:g}"
+    return Case(
+        section=section,
+        workload=workload.wanting(objective),
+        policy=policy,
+        eta=eta,
+        seeds=tuple(range(seeds)),
+        recurrences=recurrences or workload.horizon,
+        drift=drift,
+        load=load,
+        before=None if before is None else before.wanting(objective),
+    )

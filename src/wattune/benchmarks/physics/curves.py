@@ -1,0 +1,229 @@
+"""Power of one busy unit against the clock: by the form alone, and by the simulated GPUs of the catalogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+
+from wattune.benchmarks.datasets.clock_sweep import SOURCE as CLOCK_SOURCE
+from wattune.benchmarks.datasets.clock_sweep import read_clock_sweeps
+from wattune.benchmarks.datasets.overlap_sweep import SOURCE as OVERLAP_SOURCE
+from wattune.benchmarks.datasets.overlap_sweep import OverlapSweep, read_overlap_sweep
+from wattune.benchmarks.datasets.stage_profiles import SOURCE as STAGE_SOURCE
+from wattune.benchmarks.datasets.stage_profiles import StageSweep, read_stage_profile
+from wattune.benchmarks.physics.judgement import Judgement, joined, never_rising, relative
+from wattune.core.setting import Setting
+from wattune.core.workload import Phase, Pipe, Workload
+from wattune.physics.catalog import load_model
+from wattune.physics.fit.clock_curves import fit_power, fit_stage
+from wattune.physics.fit.overlap_curve import Places, fit_overlap, fit_residuals
+from wattune.physics.load_table import Floats
+from wattune.physics.operating_point import loaded_point
+from wattune.physics.spend import tabulate
+
+_GOAL = 2.0
+_EACH = "each clock in turn"
+_REST = "all other clocks"
+
+
+@dataclass(frozen=True, slots=True)
+class Stress:
+    """A load that keeps one unit busy, measured by others: requested clock in MHz to mean power in W."""
+
+    gpu: str
+    load: str
+    power_w: dict[int, float]
+    capped: tuple[int, ...]
+    """Requested clocks at which the power limit held the GPU back."""
+
+
+# Means of steady stretches of published runs; the last clock of each is held back by the power limit.
+_STRESS = (
+    Stress("a100", "DGEMM", {510: 128, 810: 168, 1005: 197.5, 1110: 249, 1200: 300, 1305: 370, 1410: 399}, (1410,)),
+    Stress("a40", "SGEMM", {900: 203, 1200: 238, 1740: 299}, (1740,)),
+    Stress(
+        "a4000",
+        "FP32 kernel",
+        {405: 43.9, 585: 52.1, 780: 59.0, 960: 65.0, 1155: 72.2, 1335: 79.9, 1530: 103.0, 1710: 133.8, 2100: 139.2},
+        (2100,),
+    ),
+)
+_STRESS_SOURCE = {
+    "a100": "runs published with arXiv 2607.00819",
+    "a40": "runs published with arXiv 2607.00819",
+    "a4000": "KernelTuner/kernel_tuner",
+}
+# The form has four parameters, so it is judged only where at least five points are left.
+_FEWEST = 6
+
+
+def judge_clock_sweep(file: Path) -> list[Judgement]:
+    """Each clock of a sweep predicted from the others; a sweep of a few clocks is not judged."""
+    return [
+        _left_out(f"{file.stem}: {sweep.gpu}, {sweep.kernel}", sweep.sm_mhz, sweep.power_w, source=CLOCK_SOURCE)
+        for sweep in read_clock_sweeps(file)
+        if len(sweep.sm_mhz) >= _FEWEST
+    ]
+
+
+def judge_stress() -> list[Judgement]:
+    """Published stress points: predicted from each other where there are enough, and by the catalogue."""
+    found = []
+    for stress in _STRESS:
+        free = {mhz: power_w for mhz, power_w in stress.power_w.items() if mhz not in stress.capped}
+        if len(free) >= _FEWEST and stress.gpu != "a4000":
+            sm_mhz, power_w = np.array(list(free), dtype=np.float64), np.array(list(free.values()))
+            found.append(_left_out(f"{stress.gpu} {stress.load}", sm_mhz, power_w, source=_STRESS_SOURCE[stress.gpu]))
+        found.append(_by_catalogue(stress))
+    return found
+
+
+def _left_out(dataset: str, sm_mhz: Floats, power_w: Floats, *, source: str) -> Judgement:
+    ours, plain = [], []
+    for place in range(len(sm_mhz)):
+        others = np.arange(len(sm_mhz)) != place
+        ours.append(float(fit_power(sm_mhz[others], power_w[others]).power_w(sm_mhz[[place]])[0]))
+        plain.append(float(PchipInterpolator(sm_mhz[others], power_w[others])(sm_mhz[place])))
+    return Judgement(
+        dataset=dataset,
+        quantity="power",
+        fitted_on=_REST,
+        judged_on=_EACH,
+        errors=relative(np.array(ours), power_w),
+        baseline="PCHIP",
+        baseline_errors=relative(np.array(plain), power_w),
+        goal_percent=_GOAL,
+        source=source,
+    )
+
+
+def _by_catalogue(stress: Stress) -> Judgement:
+    model = load_model(stress.gpu)
+    # Pure arithmetic on the pipe whose rate the load has: FP64 tensor cores of an A100 are as fast as its FP32.
+    tables = tabulate(model, Workload(name=stress.load, phases=(Phase(name="multiply", flops=1e14, pipe=Pipe.FP32),)))
+    mean_w = tuple(table.mean_power_w for table in tables)
+    points = [loaded_point(model, Setting(sm_mhz=mhz), mean_w) for mhz in stress.power_w]
+    ours = np.array([mean_w[point.row][point.column] for point in points])
+    return Judgement(
+        dataset=f"{stress.gpu} (simulated) {stress.load}",
+        quantity="power",
+        fitted_on="the catalogue, which was set with these points",
+        judged_on="all clocks, the power limit acting",
+        errors=relative(ours, np.array(list(stress.power_w.values()))),
+        goal_percent=_GOAL,
+        source=_STRESS_SOURCE[stress.gpu],
+    )
+
+
+_SETTINGS = 30
+_SEEDS = range(8)
+_TIME_GOAL = 3.0
+_ENERGY_GOAL = 1.5
+# Of the mean of three repeats, by their scatter in the published sweep.
+_TIME_NOISE = 0.003
+_ENERGY_NOISE = 0.007
+
+
+def judge_overlap(file: Path) -> list[Judgement]:
+    """Time and energy over several draws of thirty settings, beside a plain Gaussian process on the same draws."""
+    sweep = read_overlap_sweep(file)
+    if len(sweep.settings) <= _SETTINGS:
+        return []
+    draws = [np.random.default_rng(seed).permutation(len(sweep.settings)) for seed in _SEEDS]
+    ours = [_ours(sweep, draw[:_SETTINGS], draw[_SETTINGS:]) for draw in draws]
+    plain = [_plain(sweep, draw[:_SETTINGS], draw[_SETTINGS:]) for draw in draws]
+    return [
+        Judgement(
+            dataset=file.stem,
+            quantity=quantity,
+            fitted_on=f"{_SETTINGS} settings drawn at random, seeds 0 to {len(draws) - 1}",
+            judged_on=f"the other {len(sweep.settings) - _SETTINGS} settings",
+            errors=joined([parts[place] for parts in ours]),
+            baseline="Gaussian process",
+            baseline_errors=joined([parts[place] for parts in plain]),
+            goal_percent=goal_percent,
+            source=OVERLAP_SOURCE,
+        )
+        for place, (quantity, goal_percent) in enumerate((("time", _TIME_GOAL), ("energy", _ENERGY_GOAL)))
+    ]
+
+
+def _ours(sweep: OverlapSweep, used: Places, left: Places) -> tuple[Floats, Floats]:
+    settings = sweep.settings
+    curve = fit_overlap(settings.taken(used), sweep.time_s[used], sweep.energy_j[used], scale=settings)
+    time_s, energy_j = curve.predict(settings.taken(left))
+    return relative(time_s, sweep.time_s[left]), relative(energy_j, sweep.energy_j[left])
+
+
+def _plain(sweep: OverlapSweep, used: Places, left: Places) -> tuple[Floats, Floats]:
+    features = sweep.settings.features(sweep.settings)
+    errors = []
+    for values, noise_sd in ((sweep.time_s, _TIME_NOISE), (sweep.energy_j, _ENERGY_NOISE)):
+        known = np.log(values[used])
+        process = fit_residuals(features[used], known - known.mean(), noise_sd=noise_sd)
+        errors.append(relative(np.exp(known.mean() + process.predict(features[left])), values[left]))
+    return errors[0], errors[1]
+
+
+_STAGES_GOAL = 0.7
+_CLOCKS = 4
+
+
+def judge_stages(file: Path) -> list[Judgement]:
+    """Time and energy of all operations of a profile, in all and by instruction; each is fitted alone."""
+    sweeps = [sweep for sweep in read_stage_profile(file) if len(sweep.sm_mhz) > _CLOCKS]
+    highest_mhz = max((float(sweep.sm_mhz.max()) for sweep in sweeps), default=0.0)
+    errors = [(sweep.instruction, _errors(sweep, highest_mhz)) for sweep in sweeps]
+    if not errors:
+        return []
+    instructions = sorted({instruction for instruction, _ in errors})
+    found = _judged(file.stem, [parts for _, parts in errors])
+    for instruction in instructions:
+        own = _judged(f"{file.stem}: {instruction}", [parts for name, parts in errors if name == instruction])
+        found += [replace(judgement, goal_percent=None) for judgement in own]
+    return found
+
+
+_Parts = tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats | None]]
+"""Of time and of energy: ours, the baseline's, and the floor's."""
+
+
+def _errors(sweep: StageSweep, highest_mhz: float) -> _Parts:
+    used = np.round(np.linspace(0, len(sweep.sm_mhz) - 1, _CLOCKS)).astype(int)
+    left = np.setdiff1d(np.arange(len(sweep.sm_mhz)), used)
+    curve = fit_stage(sweep.sm_mhz[used], sweep.time_s[used], sweep.energy_j[used], highest_mhz=highest_mhz)
+    time_s, energy_j = curve.predict(sweep.sm_mhz[left])
+    plain_s, plain_j = (
+        PchipInterpolator(sweep.sm_mhz[used], values[used])(sweep.sm_mhz[left])
+        for values in (sweep.time_s, sweep.energy_j)
+    )
+    measured_s, measured_j = sweep.time_s[left], sweep.energy_j[left]
+    floor = relative(never_rising(sweep.time_s)[left], measured_s)
+    return (
+        (relative(time_s, measured_s), relative(plain_s, measured_s), floor),
+        (relative(energy_j, measured_j), relative(plain_j, measured_j), None),
+    )
+
+
+def _judged(dataset: str, errors: list[_Parts]) -> list[Judgement]:
+    found = []
+    for place, quantity in enumerate(("time", "energy")):
+        floors = [parts[place][2] for parts in errors]
+        found.append(
+            Judgement(
+                dataset=dataset,
+                quantity=quantity,
+                fitted_on=f"{_CLOCKS} clocks of each operation, evenly spaced",
+                judged_on="all other clocks",
+                errors=joined([parts[place][0] for parts in errors]),
+                baseline="PCHIP",
+                baseline_errors=joined([parts[place][1] for parts in errors]),
+                floor_errors=joined([floor for floor in floors if floor is not None]),
+                goal_percent=_STAGES_GOAL,
+                source=STAGE_SOURCE,
+            )
+        )
+    return found

@@ -1,0 +1,117 @@
+"""What `wattune run` and `wattune attach` are asked for: an objective, and what may be set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from wattune.control.allowed_settings import MEM_CLOCK, POWER_LIMIT, SM_CLOCK
+from wattune.core.errors import DeviceNotFound, InputError
+from wattune.core.objective import LeastEnergy, Objective, parse_objective, parse_share
+from wattune.levels.run.policies import policy_named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wattune.core.gpu_spec import GpuSpec
+    from wattune.core.objective import Objective
+    from wattune.core.run_window import RunPolicy
+    from wattune.devices.gpu import Gpu
+    from wattune.levels.run.gpoeo.models import GearPredictor
+    from wattune.levels.run.odpp.policy import Corrections
+
+
+DEFAULT_SLOWDOWN = "5%"
+KNOB_NAMES = {"sm-clock": SM_CLOCK, "mem-clock": MEM_CLOCK, "power-limit": POWER_LIMIT}
+
+
+def wanted_objective(slowdown: str | None, objective: str | None, gpus: Sequence[Gpu]) -> Objective:
+    """The objective of a command line; the highest power limit of one GPU weighs time, since one GPU is looked at."""
+    if slowdown is not None and objective is not None:
+        raise click.UsageError("--max-slowdown and --objective exclude each other")
+    if objective is not None:
+        from wattune.levels.job.gpus import highest_limit_w
+
+        return parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus)))
+    return LeastEnergy(_share(slowdown or DEFAULT_SLOWDOWN))
+
+
+def objective_text(slowdown: str | None, objective: str | None) -> str:
+    """The objective as it would be written on a command line."""
+    return objective or f"energy:{slowdown or DEFAULT_SLOWDOWN}"
+
+
+def knobs_named(names: str | None) -> frozenset[str]:
+    """The knobs of a list such as `sm-clock,power-limit`; all of them without a list."""
+    if names is None:
+        return frozenset(KNOB_NAMES.values())
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in asked if name not in KNOB_NAMES]
+    if unknown or not asked:
+        raise InputError(
+            f"there is no knob {unknown[0] if unknown else names!r}", hint=f"choose of {', '.join(KNOB_NAMES)}"
+        )
+    return frozenset(KNOB_NAMES[name] for name in asked)
+
+
+def _share(text: str) -> float:
+    try:
+        return parse_share(text)
+    except ValueError:
+        raise InputError(f"{text!r} is no slowdown", hint="write a share such as 5% or 0.05") from None
+
+
+def is_played(gpus: Sequence[Gpu]) -> bool:
+    """Whether these GPUs are simulated in this process."""
+    from wattune.devices.simulated import SimulatedGpu
+
+    return any(isinstance(gpu, SimulatedGpu) for gpu in gpus)
+
+
+LEARNED = {"gpoeo": "its search begins at the highest clock", "odpp": "its curve goes through all clocks it measures"}
+"""The policies that learn, and what they do without."""
+
+
+def live_policy(name: str, objective: Objective, spec: GpuSpec) -> tuple[RunPolicy, tuple[str, ...]]:
+    """The policy of that name for a part, and a note where it could not learn what it should.
+
+    What it learns from are simulated programs on the part of that name in the catalogue.
+    """
+    policy = policy_named(name, objective)
+    if name not in LEARNED:
+        return policy, ()
+    key, missing = _key(spec), _missing(name)
+    if key is None or missing is not None:
+        why = missing or f"there is no {spec.name} in the catalogue"
+        return policy, (f"{name} learned nothing beforehand, because {why}: {LEARNED[name]}",)
+    click.echo(f"wattune: {name} learns from simulated programs on a {spec.name}, which takes some seconds", err=True)
+    models, corrections = _learned(name, key)
+    return policy_named(name, objective, models=models, corrections=corrections), ()
+
+
+def _key(spec: GpuSpec) -> str | None:
+    """The name of a part that the catalogue has; None where it has none like it."""
+    from wattune.physics.catalog import load_model
+
+    try:
+        return load_model(spec.name.removesuffix(" (simulated)")).name
+    except DeviceNotFound:
+        return None
+
+
+def _missing(name: str) -> str | None:
+    """What is not installed and has to be for a policy to learn."""
+    from wattune.search.boosted_trees import MISSING, installed
+
+    return MISSING if name == "gpoeo" and not installed() else None
+
+
+def _learned(name: str, key: str) -> tuple[GearPredictor | None, Corrections | None]:
+    if name == "gpoeo":
+        from wattune.levels.run.gpoeo.training import trained_models
+
+        return trained_models(key), None
+    from wattune.levels.run.odpp.training import trained_corrections
+
+    return None, trained_corrections(key)

@@ -1,0 +1,199 @@
+"""The learned law: epochs to the target against batch size, with the runs that it was learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from wattune.core.job import JobRun, Outcome
+from wattune.core.measurement import Measurement
+from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, MapCell, short
+from wattune.levels.job.view.view_model import EpochsBand, JobView
+from wattune.render.chart import Axis, Chart, Mark, Note, Point, Rule, Scale, Series, Shape, Spread, Tone
+from wattune.render.frontier_view import saving_percent, slowdown_percent
+from wattune.render.quantity import ENDS, Unit, counted, long_unit, number, part, percent, unit_for
+
+_WIDE = 8.0
+"""Values that differ by more than this factor are drawn on an axis that goes by factors."""
+_WIDEST = 1e9
+"""Values further apart than this are no costs of one job, and would leave nothing to see on either axis."""
+_FEW = 12
+"""So many numbers stand along an axis at most."""
+
+
+def size_axis(sizes: tuple[int, ...], title: str) -> Axis:
+    """An axis by factors that names every batch size that it has room for."""
+    return Axis(
+        title=title,
+        scale=Scale.LOG,
+        low=sizes[0] / 1.3,
+        high=sizes[-1] * 1.3,
+        marks=tuple((float(size), str(size)) for size in sizes),
+    )
+
+
+def count_axis(title: str, last: int) -> Axis:
+    """An axis for things that are counted from 1 on, without halves of them."""
+    step = next(size * 10**power for power in range(20) for size in (1, 2, 5) if last <= _FEW * size * 10**power)
+    marks = tuple((float(number), str(number)) for number in range(step, last + 1, step))
+    return Axis(title=title, low=0.0, high=max(last * 1.03, last + 0.5), marks=marks)
+
+
+def value_axis(title: str, unit: str | None, values: Sequence[float]) -> Axis:
+    """An axis from 0, or by factors where the values differ by too much for that."""
+    if values and max(values) > _WIDE * min(values):
+        return factor_axis(title, unit, values)
+    return Axis(title=title, unit=unit, low=min(0.0, min(values, default=0.0)))
+
+
+def factor_axis(title: str, unit: str | None, values: Sequence[float]) -> Axis:
+    """An axis by factors where all values have a place on one, else one by equal steps."""
+    fits = bool(values) and min(values) > 0 and max(values) < _WIDEST * min(values)
+    return Axis(title=title, unit=unit, scale=Scale.LOG if fits else Scale.LINEAR)
+
+
+OUTCOMES = {
+    Outcome.REACHED: (Shape.CIRCLE, Tone.GREEN, "reached the target"),
+    Outcome.MISSED: (Shape.CROSS, Tone.ORANGE, "missed it: would need more"),
+    Outcome.STOPPED: (Shape.TRIANGLE, Tone.PURPLE, "stopped: would need more"),
+    Outcome.RUNNING: (Shape.DIAMOND, Tone.GREY, "still running"),
+}
+"""How runs are drawn, by how they ended; others say nothing of epochs."""
+
+
+def law_chart(view: JobView) -> Chart:
+    """Epochs to the target against batch size: what is expected, its band, and every run by how it ended."""
+    bands = view.epochs
+    runs = tuple(run for run in view.memory.runs if run.epochs)
+    most = view.most_epochs
+    edges = [min(edge, most) for band in bands for edge in (band.low, band.high)]
+    shown = edges + [float(run.epochs) for run in runs]
+    cap = view.job.max_epochs
+    return Chart(
+        title=f"Epochs to the target: {view.job.name}",
+        subtitle=_subtitle(view),
+        x=size_axis(view.batch_sizes, "batch size"),
+        y=value_axis("epochs", None, shown),
+        series=(*_expected(view, bands), *_runs(runs)),
+        notes=_notes(view, bands),
+        rules=(Rule(float(cap), f"at most {cap}"),) if shown and cap <= 1.5 * max(shown) else (),
+    )
+
+
+def _subtitle(view: JobView) -> str:
+    parts = {run.gpu.key: part(run.gpu) for run in view.memory.runs} or {view.gpu.key: part(view.gpu)}
+    learned = "expected, and its band" if view.law else "what runs have shown, from least to most"
+    return f"{counted(len(view.memory.runs), 'run')} on {', '.join(parts.values())}; line: {learned}"
+
+
+def _expected(view: JobView, bands: tuple[EpochsBand, ...]) -> tuple[Series, ...]:
+    if not bands:
+        return ()
+    most = view.most_epochs
+    points = tuple(
+        Point(float(band.batch_size), band.epochs if band.epochs <= most else None, _tip(band)) for band in bands
+    )
+    spread = tuple(Spread(float(own.batch_size), min(own.low, most), min(own.high, most)) for own in bands)
+    name = "law" if view.law else "mean"
+    mark = Mark.LINE if len(bands) > 1 else Mark.POINTS
+    return (
+        Series(
+            name=name,
+            points=points,
+            mark=mark,
+            tone=Tone.BLUE,
+            spread=spread if len(bands) > 1 else (),
+            shape=Shape.SQUARE,
+        ),
+    )
+
+
+def _tip(band: EpochsBand) -> str:
+    return f"{band.batch_size}: {number(band.epochs)} epochs, from {number(band.low)} to {number(band.high)}"
+
+
+def _runs(runs: Iterable[JobRun]) -> tuple[Series, ...]:
+    own: dict[Outcome, list[Point]] = {outcome: [] for outcome in OUTCOMES}
+    for run in runs:
+        if run.outcome in own:
+            own[run.outcome].append(Point(float(run.batch_size), float(run.epochs), run_tip(run)))
+    return tuple(
+        Series(name=name, points=tuple(own[outcome]), mark=Mark.POINTS, tone=tone, shape=shape)
+        for outcome, (shape, tone, name) in OUTCOMES.items()
+        if own[outcome]
+    )
+
+
+def run_tip(run: JobRun) -> str:
+    """What a tooltip says of a run."""
+    first = f"run {run.order + 1}, recurrence {run.recurrence + 1}: batch size {run.batch_size} on {part(run.gpu)}"
+    return "\n".join(filter(None, (first, f"{counted(run.epochs, 'epoch')}, {ENDS[run.outcome]}", run.why)))
+
+
+def _notes(view: JobView, bands: tuple[EpochsBand, ...]) -> tuple[Note, ...]:
+    known = {band.batch_size: band.epochs for band in bands if band.epochs <= view.most_epochs}
+    named: dict[int, list[str]] = {}
+    for size, name in ((view.job.default_batch_size, "default"), (view.next_size, "next")):
+        if size is not None and size in known:
+            named.setdefault(size, []).append(name)
+    return tuple(
+        Note(float(size), known[size], ", ".join(names), f"{number(known[size])} epochs")
+        for size, names in named.items()
+    )
+
+
+def job_frontier_chart(view: CostMap) -> Chart | None:
+    """Energy against time of all cells that are allowed, with their frontier; None where nothing is known."""
+    cells = [cell for cell in view.cells if cell.ratio is not None and _positive(cell.cost)]
+    costs = [cell.cost for cell in cells if cell.cost is not None]
+    if not costs:
+        return None
+    units = long_unit(cost.time_s for cost in costs), unit_for((cost.energy_j for cost in costs), "J")
+    kept = sorted((cell for cell in cells if cell.on_frontier), key=lambda cell: cell.cost.time_s if cell.cost else 0.0)
+    others = [cell for cell in cells if not cell.on_frontier]
+    series = [Series(name="frontier", points=_points(kept, units), mark=Mark.LINE_AND_POINTS, tone=Tone.BLUE)]
+    if others:
+        points = _points(others, units)
+        series.append(
+            Series(name="beaten in both", points=points, mark=Mark.POINTS, tone=Tone.GREY, shape=Shape.DIAMOND)
+        )
+    return Chart(
+        title="Time-energy frontier of a run to the target",
+        subtitle=f"{'simulated ' if view.simulated else ''}{view.gpu}; expected; left is faster, down is cheaper",
+        x=factor_axis("time per run", units[0].symbol, [cost.time_s * units[0].factor for cost in costs]),
+        y=factor_axis("energy per run", units[1].symbol, [cost.energy_j * units[1].factor for cost in costs]),
+        series=tuple(series),
+        notes=_frontier_notes(view, units),
+    )
+
+
+def _positive(cost: Measurement | None) -> bool:
+    return cost is not None and cost.time_s > 0 and cost.energy_j > 0
+
+
+def _points(cells: list[MapCell], units: tuple[Unit, Unit]) -> tuple[Point, ...]:
+    return tuple(Point(*_place(cell.cost, units), cell.tip) for cell in cells if cell.cost is not None)
+
+
+def _place(cost: Measurement, units: tuple[Unit, Unit]) -> tuple[float, float]:
+    return cost.time_s * units[0].factor, cost.energy_j * units[1].factor
+
+
+def _frontier_notes(view: CostMap, units: tuple[Unit, Unit]) -> tuple[Note, ...]:
+    """A remark at the default, the chosen and the best cell; one where they are the same."""
+    default = view.named(DEFAULT)
+    cells = dict.fromkeys(filter(None, (default, view.named(CHOSEN), view.named(BEST))))
+    notes = []
+    for cell in cells:
+        if cell.cost is None or not _positive(cell.cost):
+            continue
+        words = f"{', '.join(cell.names)}: {cell.choice.batch_size}, {short(cell.choice.setting)}"
+        base = default.cost if default is not None else None
+        detail = None if base is None or cell is default else _against(cell.cost, base)
+        notes.append(Note(*_place(cell.cost, units), words, detail))
+    return tuple(notes)
+
+
+def _against(cost: Measurement, default: Measurement) -> str:
+    saved = saving_percent(cost, default)
+    energy = percent(None if saved is None else -saved)
+    return f"{energy} energy, {percent(slowdown_percent(cost, default))} time"

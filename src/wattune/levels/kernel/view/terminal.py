@@ -1,0 +1,106 @@
+"""Timelines for a terminal: a row per rank, a character per stretch of time.
+
+With colours a cell has the colour of its clock and a bar the number of its microbatch; without, a taller block is a
+higher clock. Kinds of stretches are `clock N` (N from 0 to LEVELS - 1, and `forward` after that for a forward), `idle`,
+`axis` and `head`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from wattune.levels.kernel.view.timeline import Bar, Timeline, Timelines
+from wattune.render.chart import tick_labels, ticks
+from wattune.render.terminal_graph import Line, Stretch
+
+LEVELS = 8
+_BLOCKS = "▁▂▃▄▅▆▇█"
+IDLE = "·"
+
+
+def colour_timelines(view: Timelines, *, width: int) -> tuple[Line, ...]:
+    """The timelines for a terminal with colours."""
+    return _lines(view, width, labelled=True)
+
+
+def plain_timelines(view: Timelines, *, width: int) -> tuple[Line, ...]:
+    """The timelines for a terminal without."""
+    return _lines(view, width, labelled=False)
+
+
+def _lines(view: Timelines, width: int, *, labelled: bool) -> tuple[Line, ...]:
+    room = max(len(f"rank {len(line.ranks) - 1}") for line in view.lines) + 1
+    columns = max(width - room, 10)
+    lines: list[Line] = []
+    for line in view.lines:
+        lines.append((Stretch(view.heading(line), "head"),))
+        for number, rank in enumerate(line.ranks):
+            row = _labelled(view, line, rank, columns) if labelled else _heights(view, line, rank, columns)
+            lines.append((Stretch(f"{f'rank {number}':<{room}}", "axis"), *row))
+        lines.append(())
+    lines[-1] = (Stretch(" " * room + _axis(view.end_s, columns), "axis"),)
+    return (*lines, _legend(view, labelled=labelled))
+
+
+def _cells(view: Timelines, line: Timeline, rank: Sequence[Bar], columns: int) -> list[Bar | None]:
+    """For each column the bar that fills most of it; None where the rank waits, or has ended."""
+    step_s = view.end_s / columns
+    covered: list[dict[int, float]] = [{} for _ in range(columns)]
+    for place, bar in enumerate(rank):
+        first, last = int(bar.start_s / step_s), min(int(bar.end_s / step_s), columns - 1)
+        for column in range(first, last + 1):
+            part_s = min(bar.end_s, (column + 1) * step_s) - max(bar.start_s, column * step_s)
+            covered[column][place] = max(part_s, 0.0)
+    cells: list[Bar | None] = []
+    for own in covered:
+        best = max(own, key=lambda place: own[place], default=None)
+        cells.append(rank[best] if best is not None and sum(own.values()) > step_s / 2 else None)
+    return cells[: max(round(line.cost.time_s / step_s), 1)]
+
+
+def _labelled(view: Timelines, line: Timeline, rank: Sequence[Bar], columns: int) -> Iterator[Stretch]:
+    for bar, run in groupby(_cells(view, line, rank, columns), key=lambda bar: bar):
+        wide = len(list(run))
+        if bar is None:
+            yield Stretch(IDLE * wide, "idle")
+        else:
+            label = bar.label if len(bar.label) < wide else ""
+            kind = f"clock {_level(view, bar)}" + (" forward" if bar.instruction == "forward" else "")
+            yield Stretch(f"{label:^{wide}}", kind)
+
+
+def _heights(view: Timelines, line: Timeline, rank: Sequence[Bar], columns: int) -> Iterator[Stretch]:
+    levels = (None if bar is None else _level(view, bar) for bar in _cells(view, line, rank, columns))
+    for level, run in groupby(levels):
+        sign = IDLE if level is None else _BLOCKS[level]
+        yield Stretch(sign * len(list(run)), "idle" if level is None else f"clock {level}")
+
+
+def _level(view: Timelines, bar: Bar) -> int:
+    return round(view.share(bar.setting) * (LEVELS - 1))
+
+
+def _axis(end_s: float, columns: int) -> str:
+    values = ticks(0.0, end_s, about=max(columns // 14, 2))
+    words = [" "] * columns
+    for value, label in zip(values, tick_labels(values), strict=True):
+        text = f"{label} s" if value == values[-1] else label
+        column = max(min(int(value / end_s * columns), columns - len(text)), 0)
+        words[column : column + len(text)] = text
+    return "".join(words).rstrip()
+
+
+def _legend(view: Timelines, *, labelled: bool) -> Line:
+    clocks = view.clocks_mhz
+    low, high = (f"{clocks[0]} ", f" {clocks[-1]} MHz") if clocks else ("", "default clock")
+    levels = range(LEVELS) if clocks else (LEVELS - 1,)
+    steps = (Stretch("  " if labelled else _BLOCKS[level], f"clock {level}") for level in levels)
+    simulated = "  (simulated)" if view.simulated else ""
+    return (
+        Stretch(low, "axis"),
+        *steps,
+        Stretch(f"{high}   ", "axis"),
+        Stretch(IDLE * 2, "idle"),
+        Stretch(f" waits{'   italic forward, bold backward' if labelled else ''}{simulated}", "axis"),
+    )

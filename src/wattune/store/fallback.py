@@ -1,0 +1,255 @@
+"""Where a run goes that the store could not take: a file of JSON lines, until the store takes it in.
+
+Each line is `{"store": place, "run": {...}, "trials": [...], "traces": [...]}` or, for a run of a recurring job that
+ended while the store was away, `{"store": place, "job_end": {...}}`. Writers append under a lock. Taking in happens
+under the same lock, and only what the store has taken is removed; a run that was taken in before is known by its id, so
+that dying half-way loses nothing and doubles nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import json
+import os
+import socket
+import stat
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from math import hypot
+from pathlib import Path
+from typing import Any
+
+from wattune._version import __version__
+from wattune.core.errors import InputError, StoreError
+from wattune.store.job_records import RunEnd
+from wattune.store.job_rows import end_from_json, end_to_json
+from wattune.store.json_form import full_run_from_json, full_run_to_json
+from wattune.store.protocol import NoSuchRun, RunExists, RunOver, Store, tell_end
+from wattune.store.records import FullRun, Run, RunGpu
+
+FILE_NAME = "unsaved-runs.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """How many runs and endings of runs the store took in, and how many lines stay in the files."""
+
+    taken: int
+    left: int
+
+
+def spill_folders(state_dir: Path) -> tuple[Path, ...]:
+    """The folders to try, in order: the state folder and, since that is often on the disk that is full, a private one
+    among the temporary files.
+    """
+    return (state_dir, Path(tempfile.gettempdir()) / f"wattune-{os.getuid()}")
+
+
+def spill(full: FullRun, place: str | None, folders: Sequence[Path]) -> Path:
+    """The file that now holds the run which was meant for the store at `place`, None where its URL made no sense."""
+    return _spill_document({"store": place} | full_run_to_json(full), folders)
+
+
+def spill_end(end: RunEnd, place: str | None, folders: Sequence[Path]) -> Path:
+    """The file that now holds how a job's run ended, for the store at `place`."""
+    return _spill_document({"store": place, "job_end": end_to_json(end)}, folders)
+
+
+def _spill_document(document: Mapping[str, Any], folders: Sequence[Path]) -> Path:
+    line = json.dumps(document, allow_nan=False).encode() + b"\n"
+    reasons = []
+    for folder in folders:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_safe(folder):
+                raise PermissionError(errno.EPERM, "it belongs to somebody else")
+            _append(folder / FILE_NAME, line)
+        except OSError as error:
+            reasons.append(f"{folder}: {error.strerror or error}")
+        else:
+            return folder / FILE_NAME
+    raise StoreError(
+        f"the run could not be kept anywhere ({'; '.join(reasons)})", hint="free some space, then measure again"
+    )
+
+
+def recover(store: Store, folders: Sequence[Path], *, meant_for: str | None) -> Recovered:
+    """How many spilled runs the store has taken in: those meant for one place, or all where that is None."""
+    total = Recovered(0, 0)
+    for folder in folders:
+        part = _recover_file(store, folder / FILE_NAME, meant_for)
+        total = Recovered(total.taken + part.taken, total.left + part.left)
+    return total
+
+
+def _recover_file(store: Store, path: Path, meant_for: str | None) -> Recovered:
+    try:
+        if not path.exists() or not _is_safe(path.parent):
+            return Recovered(0, 0)
+        with _locked(path) as file:
+            lines = [line for line in file.read().splitlines() if line]
+            left = [line for line in lines if not _take(store, line, meant_for)]
+            _replace(path, left)
+            return Recovered(len(lines) - len(left), len(left))
+    except OSError as error:
+        raise StoreError(
+            f"cannot take in the runs of {path}: {error.strerror}", hint="see that you may write to it"
+        ) from None
+
+
+def _take(store: Store, line: bytes, meant_for: str | None) -> bool:
+    """Whether the store needs the line no more; one that cannot be read stays where it is."""
+    try:
+        document = json.loads(line)
+        if meant_for not in (None, document["store"]):
+            return False
+        kept = _kept_in(document)
+    except (ValueError, KeyError, TypeError, AttributeError, InputError):
+        return False
+    match kept:
+        case FullRun():
+            with suppress(RunExists):
+                store.add_run(kept)
+            return True
+        case RunEnd():
+            return _take_end(store, kept, meant_for_it=document["store"] == store.place)
+
+
+def _kept_in(document: Mapping[str, Any]) -> FullRun | RunEnd:
+    if "job_end" in document:
+        return end_from_json(document["job_end"])
+    return full_run_from_json(document)
+
+
+def _take_end(store: Store, end: RunEnd, *, meant_for_it: bool) -> bool:
+    """Whether nothing is left to do about an ending: the store has it, knows better, or has forgotten the run."""
+    try:
+        tell_end(store.jobs, end)
+    except RunOver:
+        return True
+    except NoSuchRun:
+        return meant_for_it
+    return True
+
+
+def _append(path: Path, line: bytes) -> None:
+    with _locked(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            rest = (b"\n" if _is_cut_off(file, size) else b"") + line
+            while rest:  # a disk that is nearly full takes a part and says so
+                rest = rest[file.write(rest) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+def _is_cut_off(file: io.FileIO, size: int) -> bool:
+    """Whether a process died while writing the last line."""
+    return size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+
+
+def _replace(path: Path, lines: list[bytes]) -> None:
+    if not lines:
+        path.unlink()
+        return
+    fresh = path.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.writelines(line + b"\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def _is_safe(folder: Path) -> bool:
+    """Whether nobody else could have put the folder there: where everybody may write, it has to be ours."""
+    shared = folder.parent.stat().st_mode & stat.S_IWOTH
+    return not shared or folder.lstat().st_uid == os.getuid()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[io.FileIO]:
+    """The file, which no other process touches meanwhile; unbuffered, so that a full disk shows at once."""
+    while True:
+        with path.open("a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Whoever held the lock before may have replaced the file; then this one is no longer the one to use.
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                file.seek(0)
+                yield file
+                return
+
+
+def new_run(
+    kind: str,
+    name: str,
+    *,
+    started_at: datetime,
+    gpus: Sequence[RunGpu],
+    time_s: float | None = None,
+    note: str | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> Run:
+    """A run of this program on this host, with the energy of its GPUs together and the time of the slowest.
+
+    `time_s` is for those who know better, such as a command that ran without any GPU. Energy is None where one of the
+    GPUs was not measured.
+    """
+    energies_j = [gpu.energy_j for gpu in gpus if gpu.energy_j is not None]
+    errors_j = [gpu.energy_error_j for gpu in gpus if gpu.energy_error_j is not None]
+    return Run(
+        id=str(uuid.uuid4()),
+        kind=kind,
+        name=name,
+        started_at=started_at,
+        time_s=max((gpu.time_s for gpu in gpus), default=0.0) if time_s is None else time_s,
+        energy_j=sum(energies_j) if gpus and len(energies_j) == len(gpus) else None,
+        energy_error_j=hypot(*errors_j) if gpus and len(errors_j) == len(gpus) else None,
+        simulated=any(gpu.simulated for gpu in gpus),
+        host=socket.gethostname(),
+        version=__version__,
+        gpus=tuple(gpus),
+        note=note,
+        details=details or {},
+    )
+
+
+def keep_run(full: FullRun, *, store_url: str, state_dir: Path) -> None:
+    """Nothing; the run is in the store.
+
+    Where the store cannot be written, the run goes to a file under `state_dir` instead, and the error says so. A
+    store that can be written again takes in what earlier failures left there.
+    """
+    # Imported here, since whoever measures should not pay for a database library before there is something to keep.
+    from wattune.store.sql_store import open_store
+
+    folders = spill_folders(state_dir)
+    try:
+        store = open_store(store_url)
+        store.add_run(full)
+    except RunExists:
+        raise
+    except StoreError as error:
+        path = spill(full, _place(store_url), folders)
+        raise StoreError(
+            f"{error.message}; the run is kept in {path}",
+            hint=f"{error.hint}; then take the run in with: wattune history --recover",
+        ) from None
+    with suppress(StoreError):  # what could not be taken in stays where it is, and the next run tries again
+        recover(store, folders, meant_for=store.place)
+
+
+def _place(store_url: str) -> str | None:
+    from wattune.store.engine import parse, place_of
+
+    try:
+        return place_of(parse(store_url))
+    except StoreError:
+        return None
