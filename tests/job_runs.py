@@ -8,7 +8,7 @@ from wattune.core.job import Job, Proposal
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.job.gpus import JobKnob
 from wattune.levels.job.session import JobSession
-from wattune.levels.job.store_access import JobLedger
+from wattune.levels.job.store_access import JobStoreAccess
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 
@@ -44,20 +44,20 @@ class Jobs:
         self.told = []
 
     @property
-    def book(self):
+    def job_store(self):
         from wattune.store.sql_store import open_store
 
         return open_store(self.store_url).jobs
 
-    def ledger(self, job=JOB, searcher=None, **changes):
+    def store_access(self, job=JOB, searcher=None, **changes):
         where = {"store_url": self.store_url, "state_dir": self.folder / "state", "tell": self.told.append}
-        return JobLedger(job, searcher or Stubborn(), **(where | changes))
+        return JobStoreAccess(job, searcher or Stubborn(), **(where | changes))
 
-    def session(self, *gpus, job=JOB, searcher=None, ledger=None, knob=JobKnob.POWER_LIMIT, ranks=None):
+    def session(self, *gpus, job=JOB, searcher=None, store_access=None, knob=JobKnob.POWER_LIMIT, ranks=None):
         return JobSession(
             job,
             gpus or (gpu_of(),),
-            ledger=ledger or self.ledger(job, searcher),
+            store_access=store_access or self.store_access(job, searcher),
             knob=knob,
             ranks=ranks,
             tell=self.told.append,

@@ -8,8 +8,8 @@ import numpy as np
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.gpoeo.models import FEATURES, Predicted, reference_setting
 
 
@@ -21,7 +21,7 @@ class PlainProgram:
     host_s: float = 0.1
     compute_s: float = 0.6
     memory_s: float = 0.3
-    has_pace: bool = True
+    has_step_time: bool = True
     has_counters: bool = True
     factor: float = 1.0
     """What everything that is drawn is multiplied with: another program, where it is changed midway."""
@@ -65,7 +65,7 @@ class PlainProgram:
             start_s=self.now_s,
             cost=Measurement(order.least_s, order.least_s * power_w),
             settling=Measurement(settle_s, settle_s * power_w),
-            pace_s=step_s if self.has_pace and order.least_s >= 2 * step_s else None,
+            step_time_s=step_s if self.has_step_time and order.least_s >= 2 * step_s else None,
             sm_mhz=self.shares(order.setting)[0] * self.spec.sm_clocks_mhz[-1] if self.spec.clocks else None,
             sm_util=1.0 - self.host_s / step_s,
             mem_util=self.memory_s / self.shares(order.setting)[1] / step_s,

@@ -7,16 +7,16 @@ from math import pi, sin
 from wattune.control.power_trace import RunTrace
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.view.settings import Estimate
-from wattune.levels.run.view.view_model import RunEvent, RunFigures, RunView, SeenCycle, SeenPeriod, Stage
+from wattune.core.window import Order, Purpose, Window
+from wattune.levels.run.view.settings import EstimateWithError
+from wattune.levels.run.view.view_model import ObservedCycle, ObservedPeriod, RunEvent, RunFigures, RunView, TuningStage
 
 PERIOD_S = 0.8
 BASE_W, BASE_S = 300.0, PERIOD_S / 1.03
 
 
-def window(setting, purpose, start_s, time_s, *, power_w, pace_s, error=0.004, changed=False, held=True):
+def window(setting, purpose, start_s, time_s, *, power_w, step_time_s, error=0.004, changed=False, held=True):
     """A window that spent this power and went at this pace; `error` is relative."""
     energy_j = power_w * time_s
     return Window(
@@ -25,8 +25,8 @@ def window(setting, purpose, start_s, time_s, *, power_w, pace_s, error=0.004, c
         start_s=start_s,
         cost=Measurement(time_s, energy_j, None, 0.003 * energy_j),
         settling=Measurement(1.0, power_w),
-        pace_s=pace_s,
-        pace_error_s=None if pace_s is None or error is None else error * pace_s,
+        step_time_s=step_time_s,
+        step_time_error_s=None if step_time_s is None or error is None else error * step_time_s,
         held=held,
         sm_mhz=None if setting.sm_mhz is None else float(setting.sm_mhz),
         changed=changed,
@@ -36,11 +36,11 @@ def window(setting, purpose, start_s, time_s, *, power_w, pace_s, error=0.004, c
 def searched():
     """A baseline, three trials of which one is too slow, and a stretch that was held."""
     return (
-        window(DRIVER_DEFAULT, Purpose.BASELINE, 2.0, 12.0, power_w=BASE_W, pace_s=BASE_S),
-        window(Setting(1440), Purpose.TRIAL, 15.0, 8.0, power_w=232.0, pace_s=1.062 * BASE_S),
-        window(Setting(1620), Purpose.TRIAL, 24.0, 9.0, power_w=254.0, pace_s=1.022 * BASE_S, error=0.006),
-        window(Setting(1545), Purpose.TRIAL, 34.0, 9.0, power_w=243.0, pace_s=1.034 * BASE_S),
-        window(Setting(1545), Purpose.HOLD, 44.0, 40.0, power_w=242.0, pace_s=1.033 * BASE_S, error=0.002),
+        window(DRIVER_DEFAULT, Purpose.BASELINE, 2.0, 12.0, power_w=BASE_W, step_time_s=BASE_S),
+        window(Setting(1440), Purpose.TRIAL, 15.0, 8.0, power_w=232.0, step_time_s=1.062 * BASE_S),
+        window(Setting(1620), Purpose.TRIAL, 24.0, 9.0, power_w=254.0, step_time_s=1.022 * BASE_S, error=0.006),
+        window(Setting(1545), Purpose.TRIAL, 34.0, 9.0, power_w=243.0, step_time_s=1.034 * BASE_S),
+        window(Setting(1545), Purpose.HOLD, 44.0, 40.0, power_w=242.0, step_time_s=1.033 * BASE_S, error=0.002),
     )
 
 
@@ -56,11 +56,11 @@ def trace(*, seconds=84.0, every_s=0.05, start_s=1000.0):
 
 
 FIGURES = RunFigures(
-    saving=Estimate(0.153, 0.006),
-    slowdown=Estimate(0.031, 0.0042),
+    saving=EstimateWithError(0.153, 0.006),
+    slowdown=EstimateWithError(0.031, 0.0042),
     confidence=0.99999,
-    held_saving=Estimate(0.168, 0.005),
-    held_slowdown=Estimate(0.033, 0.0043),
+    held_saving=EstimateWithError(0.168, 0.005),
+    held_slowdown=EstimateWithError(0.033, 0.0043),
     evaluations=3,
     search_s=43.0,
     search_extra_j=-840.0,
@@ -79,19 +79,19 @@ def run_view(**changes):
         "gpu": "NVIDIA GeForce RTX 3080 Ti",
         "simulated": True,
         "objective": "energy:5%",
-        "promise": 0.05,
-        "stage": Stage.LOOKING,
+        "slowdown_limit": 0.05,
+        "stage": TuningStage.LOOKING,
         "spent": Measurement(84.0, 21_400.0),
         "figures": FIGURES,
         "windows": searched(),
         "order": Order(setting=Setting(1545), purpose=Purpose.HOLD, least_s=20.0, most_s=60.0),
         "trace": trace(),
-        "period": SeenPeriod(
+        "period": ObservedPeriod(
             "periodic",
             PERIOD_S,
             0.0021,
             None,
-            (SeenCycle(PERIOD_S, 0.0021, "step"), SeenCycle(13.4, 0.2, "cycle")),
+            (ObservedCycle(PERIOD_S, 0.0021, "step"), ObservedCycle(13.4, 0.2, "cycle")),
         ),
         "events": EVENTS,
         "cpu_share": 0.0061,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wattune.core.frontier import History, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, Rule, Series, Tone, Way
+from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone, Way
 
 
 def sweep_history() -> History[Setting]:
@@ -30,6 +30,6 @@ def everything_chart() -> Chart:
             Series(name="points", points=line, mark=Mark.POINTS, tone=Tone.GREY),
         ),
         notes=(Note(1.0, 12.0, "peak", "of the first run"), Note(4.0, 14.0, "end")),
-        rules=(Rule(15.0, "limit 15 W"), Rule(2.0, "lost", Way.UPRIGHT)),
+        rules=(ReferenceLine(15.0, "limit 15 W"), ReferenceLine(2.0, "lost", Way.UPRIGHT)),
         bands=(Band(3.0, 4.0, "span"), Band(0.0, 0.01, "a short one")),
     )

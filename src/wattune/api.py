@@ -68,7 +68,7 @@ def recurring_job(
     from wattune.levels.job.handle import RecurringRun
     from wattune.levels.job.policies import searcher_named
     from wattune.levels.job.session import JobSession, warn
-    from wattune.levels.job.store_access import JobLedger
+    from wattune.levels.job.store_access import JobStoreAccess
 
     job = Job(
         name=name,
@@ -85,10 +85,12 @@ def recurring_job(
             hint='pass devices=[f"nvml:{local_rank}"]',
         )
     config = load_config()
-    ledger = JobLedger(job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, tell=warn)
+    store_access = JobStoreAccess(
+        job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, tell=warn
+    )
     with open_gpus(*devices) as gpus:
         session = JobSession(
-            job, gpus, ledger=ledger, knob=knob_named(knob), ranks=ranks, synchronise=synchronise, tell=warn
+            job, gpus, store_access=store_access, knob=knob_named(knob), ranks=ranks, synchronise=synchronise, tell=warn
         )
         session.start(replaces=replaces)
         try:

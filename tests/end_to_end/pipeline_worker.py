@@ -19,7 +19,7 @@ from wattune.core.plan import Plan
 from wattune.devices.open import Surroundings, open_gpu
 from wattune.emulator.node import Node
 from wattune.integrations.pipelining import played, tuned
-from wattune.levels.kernel.online import Holding
+from wattune.levels.kernel.online import PlanHeld
 from wattune.physics.load_table import LoadTable
 
 WIDTH = 16
@@ -170,7 +170,7 @@ def tune(job, rank, gpu, node):
                     return
             raise RuntimeError(f"{name}: not within {job.iterations} iterations, {listener.progress}")
 
-        train_until("planned", lambda progress: isinstance(progress, Holding))
+        train_until("planned", lambda progress: isinstance(progress, PlanHeld))
         kernel.slowdown = 2.0 if rank == job.straggler else 1.0
         train_until("straggling", lambda progress: progress.slowdowns[0][job.straggler] > 1.5)
         kernel.slowdown = 1.0

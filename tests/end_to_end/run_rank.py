@@ -49,7 +49,7 @@ def main(folder: Path, rank: int, size: int, steps: int) -> None:
     found = {
         "seen": seen,
         "weights": weights,
-        "windows": [[window.purpose.value, window.setting.sm_mhz, window.pace_s] for window in tuning.windows],
+        "windows": [[window.purpose.value, window.setting.sm_mhz, window.step_time_s] for window in tuning.windows],
         "slowdown": None if tuning.figures.slowdown is None else tuning.figures.slowdown.value,
     }
     (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")

@@ -44,7 +44,7 @@ def job(tmp_path, monkeypatch, capfd):
 
 
 @pytest.fixture
-def book(tmp_path):
+def job_store(tmp_path):
     """The jobs in the store of the test."""
     return lambda: open_store(f"sqlite:///{tmp_path / 'h.db'}").jobs
 
@@ -61,14 +61,14 @@ def prints(*lines, then=""):
 GOOD = prints("epoch 1 acc 0.5", "epoch 2 acc 0.8")
 
 
-def outcomes(book, name="nightly"):
-    return [record.run.outcome.value for record in reversed(book().job_runs(name))]
+def outcomes(job_store, name="nightly"):
+    return [record.run.outcome.value for record in reversed(job_store().job_runs(name))]
 
 
 # what it is for
 
 
-def test_the_first_run_defines_a_job_and_later_ones_need_not_say_it_again(job, book):
+def test_the_first_run_defines_a_job_and_later_ones_need_not_say_it_again(job, job_store):
     code, first, errors = job("run", "nightly", *NEW, *QUICK, *GOOD)
     assert (code, first["reached"], first["simulated"]) == (0, True, True)
     assert first["job"]["batch_sizes"] == [16, 32, 64]
@@ -78,7 +78,7 @@ def test_the_first_run_defines_a_job_and_later_ones_need_not_say_it_again(job, b
     code, second, errors = job("run", "nightly", *QUICK, *GOOD)
     assert (code, second["job"], second["redefined"]) == (0, first["job"], [])
     assert "redefined" not in errors
-    assert outcomes(book) == ["reached", "reached"]
+    assert outcomes(job_store) == ["reached", "reached"]
     _, listed, _ = job("list")
     assert [(one["name"], one["runs"], one["simulated"]) for one in listed["jobs"]] == [("nightly", 2, True)]
     _, shown, _ = job("show", "nightly", "--plot", "page.html")
@@ -87,10 +87,10 @@ def test_the_first_run_defines_a_job_and_later_ones_need_not_say_it_again(job, b
     _, following, _ = job("next", "nightly", "--device", "sim:a100")
     assert following["batch_size"] in (16, 32, 64)
     assert following["why"]
-    assert len(book().job_runs("nightly")) == 2
+    assert len(job_store().job_runs("nightly")) == 2
     code, forgotten, _ = job("forget", "nightly", "--yes")
     assert (code, forgotten["forgotten"]["runs"]) == (0, 2)
-    assert book().jobs() == ()
+    assert job_store().jobs() == ()
 
 
 def test_the_program_is_told_its_batch_size_and_all_that_goes_with_it(job):
@@ -139,15 +139,15 @@ def test_it_may_go_on_and_keeps_its_code(job):
 # what goes wrong
 
 
-def test_a_program_that_dies_says_nothing_of_its_batch_size(job, book):
+def test_a_program_that_dies_says_nothing_of_its_batch_size(job, job_store):
     code, done, errors = job("run", "nightly", *NEW, *QUICK, *prints("epoch 1 acc 0.5", then="exit(9)"))
     assert (code, done["runs"][0]["outcome"]) == (9, "crashed")
     assert "error: nightly: the program died with exit code 9\nhint: " in errors
     assert job("run", "nightly", *QUICK, *GOOD)[1]["runs"][0]["batch_size"] == 32
-    assert outcomes(book) == ["crashed", "reached"]
+    assert outcomes(job_store) == ["crashed", "reached"]
 
 
-def test_a_program_that_never_reports_is_a_mistake_that_is_said(job, book):
+def test_a_program_that_never_reports_is_a_mistake_that_is_said(job, job_store):
     code, done, errors = job("run", "nightly", *NEW, *QUICK, *prints("accuracy 0.8"))
     assert (code, done["runs"][0]["outcome"], done["exit_code"]) == (1, "crashed", 1)
     assert "error: nightly: the program ended and no metric was found\nhint: check the pattern" in errors
@@ -167,7 +167,7 @@ def test_an_epoch_that_is_reported_twice_counts_once(job):
     assert (code, done["runs"][0]["metrics"]) == (0, [0.1, 0.2, 0.8])
 
 
-def test_a_run_that_misses_its_target_is_replaced_by_another(job, book):
+def test_a_run_that_misses_its_target_is_replaced_by_another(job, job_store):
     script = "import sys; [print(f'epoch {{n}} acc', 0.8 if sys.argv[1] == '64' else 0.1) for n in (1, 2, 3)]"
     code, done, _ = job("run", "nightly", *NEW, *QUICK, "--max-epochs", "3", *python(script, "{batch_size}"))
     runs = done["runs"]
@@ -175,11 +175,11 @@ def test_a_run_that_misses_its_target_is_replaced_by_another(job, book):
     assert [one["outcome"] for one in runs[:-1]] == ["missed"] * (len(runs) - 1)
     assert (runs[0]["batch_size"], runs[-1]["batch_size"]) == (32, 64)
     assert {one["recurrence"] for one in runs} == {0}
-    records = book().job_runs("nightly")[::-1]
+    records = job_store().job_runs("nightly")[::-1]
     assert [record.replaces for record in records] == [None, *(one["id"] for one in runs[:-1])]
 
 
-def test_attempts_end_some_time(job, book):
+def test_attempts_end_some_time(job, job_store):
     code, done, errors = job("run", "nightly", *NEW, *QUICK, "--attempts", "2", *prints("epoch 1 acc 0.1"))
     assert (code, done["reached"], len(done["runs"])) == (1, False, 2)
     assert "error: nightly: the target 0.75 was not reached in 2 runs\nhint: see what happened" in errors
@@ -193,7 +193,7 @@ print("epoch 1 acc 0.8")
 """
 
 
-def test_a_size_that_does_not_fit_is_never_tried_again_on_that_part(job, book):
+def test_a_size_that_does_not_fit_is_never_tried_again_on_that_part(job, job_store):
     code, done, _ = job("run", "nightly", *NEW, *QUICK, *python(OUT_OF_MEMORY, "{batch_size}"))
     assert code == 0
     assert [one["outcome"] for one in done["runs"]][-1] == "reached"
@@ -225,20 +225,20 @@ print(post(b'{"metric": 0.8, "epoch": 1}'))
     assert "the command has no {batch_size}" in errors
 
 
-def test_a_job_that_is_redefined_says_so_and_keeps_its_history(job, book):
+def test_a_job_that_is_redefined_says_so_and_keeps_its_history(job, job_store):
     job("run", "nightly", *NEW, *QUICK, *GOOD)
     code, done, errors = job("run", "nightly", "--batch-sizes", "32,64,128", *QUICK, *GOOD)
     assert (code, done["redefined"]) == (0, ["batch sizes: 32,64,128 instead of 16,32,64"])
     assert "nightly is redefined: batch sizes" in errors
-    assert len(book().job_memory("nightly").runs) == 2
+    assert len(job_store().job_memory("nightly").runs) == 2
     code, done, _ = job("run", "nightly", "--target", "0.6", *QUICK, *GOOD)
     assert done["redefined"][-1].startswith("earlier runs had another target")
-    assert len(book().job_memory("nightly").runs) == 1
+    assert len(job_store().job_memory("nightly").runs) == 1
     assert len(job("show", "nightly")[1]["runs"]) == 3
     code, _, errors = job("run", "nightly", "--batch-sizes", "8,16", *QUICK, *GOOD)
     assert code == 1
     assert "error: nightly: the default batch size 32 is none of 8, 16\nhint: " in errors
-    assert len(book().job_runs("nightly")) == 3
+    assert len(job_store().job_runs("nightly")) == 3
 
 
 def test_training_goes_on_without_a_history(job, tmp_path, monkeypatch):
@@ -279,10 +279,10 @@ def test_after_kill_nine_the_run_is_lost_in_time_and_the_next_choice_is_sound(wa
         process.wait(timeout=60)
         for child in family:
             child.kill()
-    book = open_store(wattune.environment["WATTUNE_STORE"]).jobs
+    job_store = open_store(wattune.environment["WATTUNE_STORE"]).jobs
     later = datetime.now(UTC) + timedelta(days=1)
-    assert book.job_memory("nightly").runs[0].outcome is Outcome.RUNNING
-    assert book.job_memory("nightly", now=later).runs[0].outcome is Outcome.LOST
+    assert job_store.job_memory("nightly").runs[0].outcome is Outcome.RUNNING
+    assert job_store.job_memory("nightly", now=later).runs[0].outcome is Outcome.LOST
     done = json.loads(wattune("job", "run", "nightly", "--json", *QUICK, *GOOD).stdout)
     assert (done["reached"], done["runs"][0]["batch_size"]) == (True, 32)
 
@@ -308,7 +308,7 @@ def trained(job, emulated_node: MakeNode, monkeypatch):
     return make
 
 
-def test_the_best_limit_is_found_held_kept_and_taken_back(trained, book):
+def test_the_best_limit_is_found_held_kept_and_taken_back(trained, job_store):
     node, train = trained()
     found = node.setting(0)
     code, done, _ = train("16=9,32=6,64=7", *NEW)
@@ -317,11 +317,11 @@ def test_the_best_limit_is_found_held_kept_and_taken_back(trained, book):
     assert 150 <= ran["setting"]["power_limit_w"] < 300
     assert 0 < ran["profiling"]["energy_j"] < ran["cost"]["energy_j"]
     assert node.setting(0) == found
-    (profile,) = book().job_memory("nightly").profiles
+    (profile,) = job_store().job_memory("nightly").profiles
     assert (profile.batch_size, len(profile.trials) > 1, profile.gpu.simulated) == (32, True, True)
 
 
-def test_a_run_that_cannot_win_is_stopped_and_the_next_attempt_starts_by_itself(trained, book):
+def test_a_run_that_cannot_win_is_stopped_and_the_next_attempt_starts_by_itself(trained, job_store):
     _, train = trained()
     for _ in range(3):
         code, done, errors = train("16=0,32=6,64=0", *NEW, "--searcher", "zeus", "--knob", "none")

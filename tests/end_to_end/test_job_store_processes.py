@@ -13,7 +13,7 @@ import pytest
 
 from wattune.core.job import Job, JobMemory, Outcome, Proposal
 from wattune.core.measurement import Measurement
-from wattune.store.protocol import JobBook
+from wattune.store.protocol import JobStore
 from wattune.store.sql_store import open_store
 from wattune.testing.job_store_contract import A_GPU, A_JOB
 
@@ -35,20 +35,20 @@ def decide(job: Job, memory: JobMemory) -> Proposal:
     return Proposal(job.batch_sizes[known % len(job.batch_sizes)], False, str(known))
 
 
-def one_run(book: JobBook) -> str:
-    run = book.submit(A_JOB.name, A_GPU, decide, lease_s=LEASE_S)
-    book.report(run.id, metric=0.5, cost=Measurement(1.0, 10.0), lease_s=LEASE_S)
-    book.end_run(run.id, Outcome.REACHED, cost=Measurement(2.0, 20.0))
+def one_run(job_store: JobStore) -> str:
+    run = job_store.submit(A_JOB.name, A_GPU, decide, lease_s=LEASE_S)
+    job_store.report(run.id, metric=0.5, cost=Measurement(1.0, 10.0), lease_s=LEASE_S)
+    job_store.end_run(run.id, Outcome.REACHED, cost=Measurement(2.0, 20.0))
     return run.id
 
 
 def many_runs(url: str, ready: Barrier) -> None:
     """As many submissions at once as there are threads; all processes define the job first, also at once."""
     ready.wait()
-    book = open_store(url).jobs
-    book.define_job(A_JOB)
+    job_store = open_store(url).jobs
+    job_store.define_job(A_JOB)
     with ThreadPoolExecutor(THREADS) as threads:
-        assert len(set(threads.map(lambda _: one_run(book), range(THREADS)))) == THREADS
+        assert len(set(threads.map(lambda _: one_run(job_store), range(THREADS)))) == THREADS
 
 
 def test_two_hundred_submissions_at_once_lose_nothing(store_url: str) -> None:
@@ -59,28 +59,28 @@ def test_two_hundred_submissions_at_once_lose_nothing(store_url: str) -> None:
     for child in children:
         child.join()
     assert [child.exitcode for child in children] == [0] * PROCESSES
-    book = open_store(store_url).jobs
-    runs = book.job_memory(A_JOB.name).runs
+    job_store = open_store(store_url).jobs
+    runs = job_store.job_memory(A_JOB.name).runs
     count = PROCESSES * THREADS
     assert [run.order for run in runs] == [run.recurrence for run in runs] == list(range(count))
     assert [run.why for run in runs] == [str(order) for order in range(count)]
     assert {(run.outcome, run.metrics, run.cost) for run in runs} == {(Outcome.REACHED, (0.5,), Measurement(2.0, 20.0))}
     assert all(run.ended is not None and run.order < run.ended <= count for run in runs)
-    (summary,) = book.jobs()
+    (summary,) = job_store.jobs()
     assert (summary.runs, summary.running, summary.definition) == (count, 0, 1)
 
 
 def submit_until_killed(url: str, report: Path) -> None:
-    book = open_store(url).jobs
+    job_store = open_store(url).jobs
     with report.open("a", buffering=1) as file:
         for _ in range(100_000):
-            file.write(f"{one_run(book)}\n")
+            file.write(f"{one_run(job_store)}\n")
 
 
 def test_a_submitter_that_is_killed_blocks_nobody(tmp_path: Path) -> None:
     url, report = f"sqlite:///{tmp_path}/history.db", tmp_path / "written"
-    book = open_store(url).jobs
-    book.define_job(A_JOB)
+    job_store = open_store(url).jobs
+    job_store.define_job(A_JOB)
     report.write_text("")
     child = processes.Process(target=submit_until_killed, args=(url, report))
     child.start()
@@ -89,7 +89,7 @@ def test_a_submitter_that_is_killed_blocks_nobody(tmp_path: Path) -> None:
         assert child.is_alive()
     os.kill(child.pid or 0, signal.SIGKILL)
     child.join()
-    one_run(book)
-    runs = book.job_memory(A_JOB.name).runs
+    one_run(job_store)
+    runs = job_store.job_memory(A_JOB.name).runs
     assert set(report.read_text().split()) <= {run.id for run in runs}
     assert [run.order for run in runs] == list(range(len(runs)))

@@ -337,9 +337,9 @@ def test_a_running_process_is_attached_to_until_it_ends(tuning):
     assert process.returncode == 0, err
     document = json.loads(out)
     # How soon the period shows depends on how often a busy machine lets us sample.
-    paces_s = [window["pace_s"] for window in document["windows"] if window["pace_s"] is not None]
-    assert paces_s == [pytest.approx(0.8, rel=0.02)] * len(paces_s)
-    if paces_s:
+    step_times_s = [window["pace_s"] for window in document["windows"] if window["pace_s"] is not None]
+    assert step_times_s == [pytest.approx(0.8, rel=0.02)] * len(step_times_s)
+    if step_times_s:
         assert document["unit"] == "period"
     assert document["exit_code"] is None
     assert node.setting(0) == FOUND

@@ -58,6 +58,6 @@ def test_ranks_of_a_process_group_are_set_alike_at_every_step(trained):
     purposes = [purpose for purpose, _, _ in first["windows"]]
     assert purposes[0] == "baseline"
     assert "hold" in purposes
-    assert all(pace_s > 0.06 for _, _, pace_s in first["windows"] if pace_s is not None)
+    assert all(step_time_s > 0.06 for _, _, step_time_s in first["windows"] if step_time_s is not None)
     assert first["slowdown"] < 0.05
     assert [node.setting(rank) for rank in range(2)] == [FOUND, FOUND]

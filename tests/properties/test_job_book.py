@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from wattune.core.errors import InputError, StoreError
 from wattune.core.job import JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
-from wattune.store.protocol import EpochReported, JobBook, RunOver
+from wattune.store.protocol import EpochReported, JobStore, RunOver
 from wattune.store.sql_store import open_store
 from wattune.testing.job_store_contract import A_GPU, A_JOB, DAWN
 
@@ -65,11 +65,11 @@ def refused(kind: type[Exception], action: Callable[[], object]) -> bool:
 
 
 class JobBookMachine(RuleBasedStateMachine):
-    def __init__(self, book: JobBook) -> None:
+    def __init__(self, job_store: JobStore) -> None:
         super().__init__()
-        self.book = book
+        self.job_store = job_store
         self.job = replace(A_JOB, name=f"job {next(names)}")
-        self.book.define_job(self.job, now=DAWN)
+        self.job_store.define_job(self.job, now=DAWN)
         self.now = DAWN
         self.runs: list[Replayed] = []
 
@@ -87,7 +87,7 @@ class JobBookMachine(RuleBasedStateMachine):
     @rule(aim=st.sampled_from([0.7, 0.75]), sizes=st.sampled_from([(16, 32, 64), (32, 128)]))
     def redefine(self, aim: float, sizes: tuple[int, ...]) -> None:
         self.job = replace(self.job, target=aim, batch_sizes=sizes)
-        self.book.define_job(self.job, now=self.now)
+        self.job_store.define_job(self.job, now=self.now)
 
     @rule(lease_s=leases_s, data=st.data())
     def submit(self, lease_s: float, data: st.DataObject) -> None:
@@ -95,7 +95,7 @@ class JobBookMachine(RuleBasedStateMachine):
         before = data.draw(st.none() | st.sampled_from(self.runs)) if self.runs else None
 
         def submission() -> JobRun:
-            return self.book.submit(
+            return self.job_store.submit(
                 self.job.name,
                 A_GPU,
                 lambda _job, _memory: Proposal(size, False, ""),
@@ -124,7 +124,7 @@ class JobBookMachine(RuleBasedStateMachine):
         run = data.draw(st.sampled_from(self.runs))
 
         def telling() -> JobRun:
-            return self.book.report(run.id, metric=metric, epoch=epoch, cost=cost, lease_s=lease_s, now=self.now)
+            return self.job_store.report(run.id, metric=metric, epoch=epoch, cost=cost, lease_s=lease_s, now=self.now)
 
         following = 1 + max(run.told, default=-1)
         place = following if epoch is None else epoch
@@ -146,9 +146,9 @@ class JobBookMachine(RuleBasedStateMachine):
     def renew(self, data: st.DataObject, lease_s: float) -> None:
         run = data.draw(st.sampled_from(self.runs))
         if not run.may_go_on():
-            assert refused(RunOver, lambda: self.book.renew(run.id, lease_s, now=self.now))
+            assert refused(RunOver, lambda: self.job_store.renew(run.id, lease_s, now=self.now))
             return
-        self.book.renew(run.id, lease_s, now=self.now)
+        self.job_store.renew(run.id, lease_s, now=self.now)
         run.outcome, run.ended, run.lease_until = Outcome.RUNNING, None, self.now + timedelta(seconds=lease_s)
 
     @precondition(lambda self: self.runs)
@@ -157,7 +157,7 @@ class JobBookMachine(RuleBasedStateMachine):
         run = data.draw(st.sampled_from(self.runs))
 
         def ending() -> JobRun:
-            return self.book.end_run(run.id, outcome, metrics=told, cost=cost, now=self.now)
+            return self.job_store.end_run(run.id, outcome, metrics=told, cost=cost, now=self.now)
 
         if run.outcome is outcome:
             ending()
@@ -171,17 +171,17 @@ class JobBookMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_store_is_the_replay(self) -> None:
-        records = self.book.job_runs(self.job.name, now=self.now)[::-1]
+        records = self.job_store.job_runs(self.job.name, now=self.now)[::-1]
         assert [record.run.order for record in records] == list(range(len(self.runs)))
         assert [self.seen(record.run) for record in records] == [self.replayed(run) for run in self.runs]
         comparable = [run.id for run in self.runs if run.target == self.job.target]
-        assert [run.id for run in self.book.job_memory(self.job.name, now=self.now).runs] == comparable
+        assert [run.id for run in self.job_store.job_memory(self.job.name, now=self.now).runs] == comparable
         assert [record.run.id for record in records if record.comparable] == comparable
         assert [record.replaced for record in records] == [run.replaced for run in self.runs]
 
     @invariant()
     def a_run_has_ended_or_is_running(self) -> None:
-        for record in self.book.job_runs(self.job.name, now=self.now):
+        for record in self.job_store.job_runs(self.job.name, now=self.now):
             running = record.run.outcome is Outcome.RUNNING
             assert running == (record.run.ended is None) == (record.ended_at is None)
             assert not running or record.lease_until >= self.now
@@ -194,6 +194,6 @@ class JobBookMachine(RuleBasedStateMachine):
 
 
 def test_the_store_is_a_replay_of_what_was_told(tmp_path: Path) -> None:
-    book = open_store(str(tmp_path / "history.db")).jobs
+    job_store = open_store(str(tmp_path / "history.db")).jobs
     few = settings(max_examples=25, stateful_step_count=25, deadline=None)
-    run_state_machine_as_test(lambda: JobBookMachine(book), settings=few)  # type: ignore[arg-type]
+    run_state_machine_as_test(lambda: JobBookMachine(job_store), settings=few)  # type: ignore[arg-type]

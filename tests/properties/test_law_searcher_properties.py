@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from synthetic_job import GPU, JOB, World, ended, remembered
 from wattune.core.job import JobGpu, Outcome
-from wattune.levels.job.policy import LawSearcher
+from wattune.levels.job.policy import WattuneJobPolicy
 
-SEARCHER = LawSearcher()
+SEARCHER = WattuneJobPolicy()
 OTHER = JobGpu(name="a40", simulated=True, max_power_w=300.0)
 
 ENDS = st.sampled_from([outcome for outcome in Outcome if outcome is not Outcome.RUNNING])

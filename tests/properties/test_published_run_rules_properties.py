@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
-from wattune.core.run_window import Window
+from wattune.core.window import Window
 from wattune.levels.run.gpoeo.models import FEATURES
 from wattune.levels.run.gpoeo.policy import GpoeoPolicy
 from wattune.levels.run.mf_gpoeo.policy import MfGpoeoPolicy
@@ -42,7 +42,7 @@ share = st.floats(0, 1)
 maybe = st.one_of(st.none(), share)
 seen = st.fixed_dictionaries(
     {
-        "pace_s": st.one_of(st.none(), st.floats(1e-3, 100)),
+        "step_time_s": st.one_of(st.none(), st.floats(1e-3, 100)),
         "power_w": st.floats(0, 600),
         "sm_util": maybe,
         "mem_util": maybe,

@@ -10,13 +10,13 @@ from rich.cells import cell_len
 from wattune.control.power_trace import RunTrace
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart
 from wattune.levels.run.view.page import run_file
-from wattune.levels.run.view.settings import Estimate
+from wattune.levels.run.view.settings import EstimateWithError
 from wattune.levels.run.view.terminal import news, screen_lines
-from wattune.levels.run.view.view_model import RunEvent, RunFigures, RunView, SeenCycle, SeenPeriod, Stage
+from wattune.levels.run.view.view_model import ObservedCycle, ObservedPeriod, RunEvent, RunFigures, RunView, TuningStage
 from wattune.levels.run.view.words import closing_lines
 from wattune.render.svg import draw
 
@@ -33,12 +33,12 @@ WINDOWS = st.builds(
     start_s=st.floats(0, 1e6),
     cost=COSTS,
     settling=COSTS,
-    pace_s=st.none() | SMALL,
-    pace_error_s=st.none() | st.just(0.0) | st.floats(1e-6, 1e3),
+    step_time_s=st.none() | SMALL,
+    step_time_error_s=st.none() | st.just(0.0) | st.floats(1e-6, 1e3),
     held=st.booleans(),
     changed=st.booleans(),
 )
-ESTIMATES = st.none() | st.builds(Estimate, st.floats(-10, 10), st.none() | st.floats(0, 10))
+ESTIMATES = st.none() | st.builds(EstimateWithError, st.floats(-10, 10), st.none() | st.floats(0, 10))
 FIGURES = st.builds(
     RunFigures,
     saving=ESTIMATES,
@@ -52,12 +52,12 @@ FIGURES = st.builds(
     break_even_s=st.none() | st.floats(0, 1e7),
 )
 PERIODS = st.none() | st.builds(
-    SeenPeriod,
+    ObservedPeriod,
     st.sampled_from(["periodic", "aperiodic", "not_observable"]),
     st.none() | st.floats(1e-3, 100),
     st.none() | st.floats(0, 10),
     st.none(),
-    st.lists(st.builds(SeenCycle, st.floats(1e-3, 100), st.none() | st.floats(0, 10)), max_size=3).map(tuple),
+    st.lists(st.builds(ObservedCycle, st.floats(1e-3, 100), st.none() | st.floats(0, 10)), max_size=3).map(tuple),
 )
 READINGS = st.lists(
     st.builds(Reading, time_s=st.floats(0, 1e4), power_w=st.none() | st.floats(0, 1000), sm_mhz=st.none()), max_size=30
@@ -70,9 +70,9 @@ VIEWS = st.builds(
     gpu=WORDS,
     simulated=st.booleans(),
     objective=st.just("energy:5%"),
-    promise=st.none() | st.floats(0, 1),
+    slowdown_limit=st.none() | st.floats(0, 1),
     gpus=st.integers(1, 8),
-    stage=st.sampled_from(Stage),
+    stage=st.sampled_from(TuningStage),
     why=st.none() | WORDS,
     spent=COSTS,
     figures=FIGURES,
@@ -108,7 +108,7 @@ def test_the_screen_fits_and_has_no_control_characters(view: RunView, width: int
     lines = screen_lines(view, width=width, height=height)
     assert len(lines) <= height
     for line in lines:
-        text = "".join(stretch.text for stretch in line)
+        text = "".join(interval.text for interval in line)
         assert cell_len(text) <= width
         assert is_clean(text)
     assert all(is_clean(line) for line in news(None, view))

@@ -8,7 +8,7 @@ from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, PowerBudget
 from wattune.core.setting import Setting
-from wattune.response.setting_search import Kin, SettingSearch
+from wattune.response.setting_search import SettingSearch, SimilarProfile
 
 OBJECTIVES = st.one_of(
     st.floats(0, 1).map(lambda eta: LeastCost(eta, 400.0)),
@@ -51,7 +51,7 @@ def test_the_same_history_in_another_order_gives_the_same_answer(objective, cand
         Trial(setting, Measurement(time_s, energy_j))
         for setting, (time_s, energy_j) in zip(candidates, costs, strict=False)
     )
-    search = SettingSearch(objective=objective, kin=(Kin(trials=history, octaves=2.0),))
+    search = SettingSearch(objective=objective, similar=(SimilarProfile(trials=history, octaves=2.0),))
     assert search.best(candidates, history) == search.best(candidates[::-1], history[::-1])
     for trial in search.curve(candidates, history):
         assert trial.cost.time_s > 0

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from wattune.core.workload import Phase, Pipe
 from wattune.workloads.catalog import make_workload, workload_names
 from wattune.workloads.kernel_fusion import Fusion, Kernel, Use, fused
-from wattune.workloads.operation import ADAM, SGD, Operation, gradient_phases, inference_phases, merged, training_phases
+from wattune.workloads.operation import ADAM, SGD, NetworkOp, gradient_phases, inference_phases, merged, training_phases
 from wattune.workloads.training_run import Loop, Wait, periods, phase_counts, total_s, unrolled
 
 amounts = st.floats(0.0, 1e9)
 operations = st.lists(
     st.builds(
-        Operation,
+        NetworkOp,
         name=st.just("layer"),
         flops=amounts,
         reads=amounts,
@@ -77,9 +77,9 @@ def test_half_precision_halves_all_traffic_but_the_optimizers(found, batch_size)
 
 
 @given(operations, st.integers(1, 12))
-def test_merging_keeps_totals(found, stretches) -> None:
+def test_merging_keeps_totals(found, intervals) -> None:
     exact = training_phases(found, batch_size=3, pipe=Pipe.FP16, optimizer=SGD)
-    short = merged(exact, stretches)
+    short = merged(exact, intervals)
     assert len(short) <= len(exact)
     for field in ("flops", "dram_bytes", "launches"):
         total = sum(getattr(phase, field) for phase in exact)

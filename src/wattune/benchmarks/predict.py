@@ -19,8 +19,8 @@ import numpy as np
 
 from wattune.benchmarks.result import Bench, Goal, Row, at_most
 from wattune.core.setting import Setting
-from wattune.levels.run.gpoeo.models import BAND_NAMES, FEATURES, GearModels, GearTable, band_columns, train
-from wattune.levels.run.gpoeo.training import gear_table, programs_of, training_workloads
+from wattune.levels.run.gpoeo.models import BAND_NAMES, FEATURES, GpoeoModels, PredictionTable, band_columns, train
+from wattune.levels.run.gpoeo.training import prediction_table, programs_of, training_workloads
 from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import Floats
@@ -38,7 +38,7 @@ _NOTES = (
     "random mixtures of phases; a held-out network is so at all batch sizes. Counters are free of noise.",
 )
 
-Predictor = Callable[[GearTable], tuple[Floats, Floats, Floats, Floats]]
+Predictor = Callable[[PredictionTable], tuple[Floats, Floats, Floats, Floats]]
 """Time and energy at all core clocks, then at all memory clocks; (workloads, clocks) each."""
 
 
@@ -47,14 +47,14 @@ def bench_predict(gpu: str, *, seed: int = 0, on_step: Callable[[str], None] | N
     tell = on_step or _ignored
     model = load_model(gpu)
     tell("tabulates the workloads of the training")
-    table = gear_table(model, programs_of(model, training_workloads()))
+    table = prediction_table(model, programs_of(model, training_workloads()))
     seen, unseen = split(table)
     rows: list[Row] = []
     tell("trains without the held-out workloads")
     for name, predictor in _predictors(table.only(seen)):
         rows += _rows(name, HELD_OUT, predictor, table.only(unseen))
     tell("trains with all workloads")
-    jobs = gear_table(model, [program_of(model, member) for member in family(seed=seed)])
+    jobs = prediction_table(model, [program_of(model, member) for member in family(seed=seed)])
     for name, predictor in _predictors(table):
         rows += _rows(name, JUDGED, predictor, jobs)
     missing = () if installed() else (f"{BOOSTED} is left out: {MISSING}; {MISSING_HINT}",)
@@ -68,7 +68,7 @@ def bench_predict(gpu: str, *, seed: int = 0, on_step: Callable[[str], None] | N
     )
 
 
-def split(table: GearTable) -> tuple[list[int], list[int]]:
+def split(table: PredictionTable) -> tuple[list[int], list[int]]:
     """Places of the workloads to train on, and of those that are kept back."""
     groups = [name.partition(":")[0] for name in table.names]
     networks = sorted({group for group in groups if not group.startswith("mixture")})
@@ -78,7 +78,7 @@ def split(table: GearTable) -> tuple[list[int], list[int]]:
     return [place for place in range(len(groups)) if place not in set(unseen)], unseen
 
 
-def _predictors(table: GearTable) -> Iterator[tuple[str, Predictor]]:
+def _predictors(table: PredictionTable) -> Iterator[tuple[str, Predictor]]:
     if installed():
         models = train(table)
         yield BOOSTED, lambda other: _boosted(models, other)
@@ -86,7 +86,7 @@ def _predictors(table: GearTable) -> Iterator[tuple[str, Predictor]]:
     yield MEAN, lambda other: _mean(table, other)
 
 
-def _boosted(models: GearModels, table: GearTable) -> tuple[Floats, Floats, Floats, Floats]:
+def _boosted(models: GpoeoModels, table: PredictionTable) -> tuple[Floats, Floats, Floats, Floats]:
     reference = table.reference
     cores = [Setting(mhz, reference.mem_mhz) for mhz in table.sm_mhz]
     memories = [Setting(reference.sm_mhz, mhz) for mhz in table.mem_mhz]
@@ -111,7 +111,7 @@ class _Shares:
     memory: float
 
 
-def _line(training: GearTable) -> Predictor:
+def _line(training: PredictionTable) -> Predictor:
     clocks, memories = _relative(training)
     shares = _Shares(
         _share(training.energy / training.time, clocks),
@@ -126,7 +126,7 @@ def _share(power: Floats, relative: Floats) -> float:
     return float(np.clip((slope * (power - 1.0)).sum() / (slope * slope).sum(), 0.0, 1.0))
 
 
-def _lines(table: GearTable, shares: _Shares) -> tuple[Floats, Floats, Floats, Floats]:
+def _lines(table: PredictionTable, shares: _Shares) -> tuple[Floats, Floats, Floats, Floats]:
     clocks, memories = _relative(table)
     used = {name: table.features[:, place, np.newaxis] for place, name in enumerate(FEATURES)}
     busy = np.minimum(used["tensor"] + used["fp32"], 1.0)
@@ -137,19 +137,19 @@ def _lines(table: GearTable, shares: _Shares) -> tuple[Floats, Floats, Floats, F
     return time, time * core_power, mem_time, mem_time * mem_power
 
 
-def _mean(training: GearTable, table: GearTable) -> tuple[Floats, Floats, Floats, Floats]:
+def _mean(training: PredictionTable, table: PredictionTable) -> tuple[Floats, Floats, Floats, Floats]:
     curves = (training.time, training.energy, training.mem_time, training.mem_energy)
     first, second, third, fourth = (np.tile(curve.mean(axis=0), (len(table.names), 1)) for curve in curves)
     return first, second, third, fourth
 
 
-def _relative(table: GearTable) -> tuple[Floats, Floats]:
+def _relative(table: PredictionTable) -> tuple[Floats, Floats]:
     reference = table.reference
     memories = np.array(table.mem_mhz, dtype=np.float64) / float(reference.mem_mhz or 1)
     return np.array(table.sm_mhz) / float(reference.sm_mhz or 1), memories
 
 
-def _rows(name: str, judged_on: str, predictor: Predictor, table: GearTable) -> list[Row]:
+def _rows(name: str, judged_on: str, predictor: Predictor, table: PredictionTable) -> list[Row]:
     time, energy, mem_time, mem_energy = predictor(table)
     cuts = [(band, inside) for band, (inside, _) in zip(BAND_NAMES, band_columns(table), strict=False)]
     pairs = [

@@ -37,7 +37,7 @@ def trace_csv(trace: Trace) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MeasuredCommand:
     """What a command left behind: its exit code, what each GPU took, the CPU's joules and the traces."""
 
     exit_code: int
@@ -109,7 +109,7 @@ def command(
 
 def _measure(
     command_line: tuple[str, ...], devices: tuple[str, ...], *, workload: str, interval_s: float, quiet: bool
-) -> Outcome:
+) -> MeasuredCommand:
     from wattune.devices.meter import measured
     from wattune.devices.rapl import cpu_energy_j, find_packages, read_packages_j
     from wattune.devices.sampler import Sampler
@@ -128,7 +128,7 @@ def _measure(
                 raise
             parts = _until_lost(sampler.traces, error)
         cpu_j = cpu_energy_j(packages, cpu_before, read_packages_j(packages))
-        return Outcome(exit_code, started_at, gpus, parts, sampler.traces, cpu_j)
+        return MeasuredCommand(exit_code, started_at, gpus, parts, sampler.traces, cpu_j)
 
 
 def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurement, ...]:
@@ -150,7 +150,7 @@ def play_on_simulated(gpus: tuple[Gpu, ...], workload: str) -> None:
             gpu.play(make_workload(workload))
 
 
-def document(command_line: tuple[str, ...], outcome: Outcome) -> dict[str, Any]:
+def document(command_line: tuple[str, ...], outcome: MeasuredCommand) -> dict[str, Any]:
     """The outcome as a JSON document."""
     return {
         "simulated": outcome.simulated,
@@ -181,7 +181,7 @@ def _figures(part: Measurement) -> dict[str, float | None]:
     }
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: MeasuredCommand) -> None:
     from rich.table import Table
 
     table = Table("GPU", "energy J", "±", "mean W", "seconds", box=None, pad_edge=False)
@@ -198,7 +198,7 @@ def _show(outcome: Outcome) -> None:
     screen.print(f"CPU packages: {cpu}", markup=False)
 
 
-def _write_traces(file: Path, outcome: Outcome) -> bool:
+def _write_traces(file: Path, outcome: MeasuredCommand) -> bool:
     """Whether the traces are in their files; where not, it is said, since the command has run and keeps its code."""
     several = len(outcome.traces) > 1
     try:
@@ -211,7 +211,7 @@ def _write_traces(file: Path, outcome: Outcome) -> bool:
     return True
 
 
-def _keep(config: Config, name: str, outcome: Outcome) -> None:
+def _keep(config: Config, name: str, outcome: MeasuredCommand) -> None:
     from wattune.store.fallback import keep_run, new_run
     from wattune.store.records import FullRun, RunGpu, summarise
 

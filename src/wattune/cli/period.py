@@ -12,7 +12,7 @@ import numpy as np
 
 from wattune.cli.output import check_writable, console, json_option, print_json, write_text
 from wattune.core.errors import InputError
-from wattune.render.chart import Axis, Chart, Mark, Point, Rule, Series, Spread, Tone, Way
+from wattune.render.chart import Axis, Chart, Mark, Point, ReferenceLine, Series, Spread, Tone, Way
 from wattune.render.page import LargeChart, Page, SmallCharts, Table
 from wattune.signals.samples import Floats, PowerSamples
 
@@ -37,7 +37,7 @@ def cycles_chart(
     """Some cycles in the second half of a trace, each marked where it begins."""
     end_s = start_s + _SHOWN_CYCLES * period_s
     shown = [(when, power) for when, power in zip(time_s, power_w, strict=True) if start_s <= when <= end_s]
-    rules = tuple(Rule(start_s + number * period_s, "", Way.UPRIGHT) for number in range(_SHOWN_CYCLES + 1))
+    rules = tuple(ReferenceLine(start_s + number * period_s, "", Way.UPRIGHT) for number in range(_SHOWN_CYCLES + 1))
     points = _thinned([when for when, _ in shown], [power for _, power in shown])
     return _chart(points, title=title, subtitle=None, rules=rules)
 
@@ -67,7 +67,9 @@ def period_page(
     return Page(title=title, lead=lead, simulated=simulated, sections=(LargeChart(whole), *small, *table), foot=foot)
 
 
-def _chart(points: tuple[Point, ...], *, title: str, subtitle: str | None, rules: tuple[Rule, ...] = ()) -> Chart:
+def _chart(
+    points: tuple[Point, ...], *, title: str, subtitle: str | None, rules: tuple[ReferenceLine, ...] = ()
+) -> Chart:
     series = Series(name="power", points=points, mark=Mark.LINE, tone=Tone.BLUE)
     axis = Axis(title="time", unit="s")
     return Chart(title=title, subtitle=subtitle, x=axis, y=_power_axis(), series=(series,), rules=rules)

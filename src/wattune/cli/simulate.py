@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedCommand:
     """The exit code of the command, what the GPUs really spent meanwhile, and the NVML calls it made."""
 
     exit_code: int
@@ -96,8 +96,8 @@ def _workload(name: str) -> Workload | None:
     return None if name.strip().lower() == "none" else make_workload(name)
 
 
-def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool) -> Outcome:
-    from wattune.emulator.launch import Mark, environment_for, hand_over, open_scenario, truths
+def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool) -> SimulatedCommand:
+    from wattune.emulator.launch import NodeMark, environment_for, hand_over, open_scenario, truths
     from wattune.emulator.library import build_library
 
     library = build_library(load_config().cache_dir)
@@ -106,18 +106,18 @@ def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool)
         open_scenario(scenario, Path(folder), library=library) as node,
     ):
         environment = environment_for(node, Path(folder), before=os.environ)
-        before = Mark.of(node)
+        before = NodeMark.of(node)
         exit_code = run_child(
             command_line,
             environment=environment,
             stdout_to_stderr=quiet,
             on_start=lambda pid: hand_over(node, scenario, pid),
         )
-        spent = truths(scenario.gpus, before, Mark.of(node))
-        return Outcome(exit_code, spent, node.getter_calls(), node.setter_calls())
+        spent = truths(scenario.gpus, before, NodeMark.of(node))
+        return SimulatedCommand(exit_code, spent, node.getter_calls(), node.setter_calls())
 
 
-def document(command_line: tuple[str, ...], outcome: Outcome) -> dict[str, Any]:
+def document(command_line: tuple[str, ...], outcome: SimulatedCommand) -> dict[str, Any]:
     """The outcome as a JSON document."""
     return {
         "simulated": True,
@@ -148,7 +148,7 @@ def _write(file: Path, found: dict[str, Any]) -> bool:
     return True
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: SimulatedCommand) -> None:
     from rich.table import Table
 
     table = Table("GPU", "truth J", "mean W", "seconds", "iterations", box=None, pad_edge=False)

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 from wattune.cli.child import Forwarding, shell_code, start_child
 from wattune.control.reports.file import LineBuffer, MetricFile
-from wattune.control.reports.http import Answer, Desk, Hear, MetricServer
+from wattune.control.reports.http import Answer, Hear, MetricServer, ReportQueue
 from wattune.control.reports.pattern import MetricPattern, StepPattern
 from wattune.control.reports.report import Told
 
@@ -32,7 +32,7 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class ReportWatch:
     """The ways in which a program tells its metric and its steps; at least one of the first three is there."""
 
     file: Path | None = None
@@ -68,7 +68,7 @@ class Ending:
 
 def run_watched(
     command: Sequence[str],
-    watch: Watch,
+    watch: ReportWatch,
     hear: Hear,
     *,
     environment: Mapping[str, str],
@@ -83,10 +83,10 @@ def run_watched(
     it has one.
     """
     with ExitStack() as stack:
-        desk = stack.enter_context(Desk())
+        queue = stack.enter_context(ReportQueue())
         environment = dict(environment)
         if watch.port is not None:
-            server = stack.enter_context(MetricServer(desk.tell, port=watch.port))
+            server = stack.enter_context(MetricServer(queue.tell, port=watch.port))
             environment |= {"WATTUNE_METRIC_URL": server.metric_url, "WATTUNE_STEP_URL": server.step_url}
         file = None if watch.file is None else MetricFile(watch.file)
         forwarding = stack.enter_context(Forwarding())
@@ -98,13 +98,13 @@ def run_watched(
             on_start(process.pid)
         child = _Child(process, watch, hear, file=file, quiet=quiet, grace_s=grace_s)
         try:
-            child.follow(desk)
+            child.follow(queue)
         finally:
             child.leave_none_behind()
         return Ending(shell_code(process.returncode), forwarding.came, child.asked, child.tail)
 
 
-def _stdout(watch: Watch, *, quiet: bool) -> int | None:
+def _stdout(watch: ReportWatch, *, quiet: bool) -> int | None:
     """What to give it as standard output: a terminal stays a terminal where nothing needs to be searched."""
     if watch.reads_output:
         return subprocess.PIPE
@@ -117,7 +117,7 @@ class _Child:
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        watch: Watch,
+        watch: ReportWatch,
         hear: Hear,
         *,
         file: MetricFile | None,
@@ -145,21 +145,21 @@ class _Child:
         """The last of what it printed."""
         return self._tail.decode("utf-8", "replace")
 
-    def follow(self, desk: Desk) -> None:
+    def follow(self, queue: ReportQueue) -> None:
         """Nothing; the program has ended and all that it told was heard."""
         sys.stdout.flush()
         sys.stderr.flush()
         with self._selector:
-            self._selector.register(desk.descriptor, selectors.EVENT_READ, None)
+            self._selector.register(queue.descriptor, selectors.EVENT_READ, None)
             while self._process.poll() is None:
                 for key, _ in self._selector.select(POLL_S):
                     if key.data is not None:
                         self._pass_on(key.data)
                 self._read_file(ended=False)
-                desk.answer(self._hear)
+                queue.answer(self._hear)
                 self._send_signal()
             self._drain()
-        desk.answer(self._hear)
+        queue.answer(self._hear)
 
     def leave_none_behind(self) -> None:
         """Nothing; where the program was asked to end, or we fail, none of its processes is left."""

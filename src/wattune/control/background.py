@@ -12,7 +12,7 @@ from wattune.control.loop import RunLoop
 MOST_SHARE = 0.006
 """Share of one core that ordinary ticks may take; what is left of one percent is for those in which much is decided.
 Where a tick costs more, as with many GPUs or a slow driver, the GPUs are looked at less often."""
-DEAREST_S = 0.002
+COSTLIEST_S = 0.002
 """A tick that costs more is no ordinary one."""
 MEMORY = 50.0
 """Ticks that make the usual one."""
@@ -57,7 +57,7 @@ class Background:
             try:
                 self.loop.tick()
             except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
-                self.loop.progress = self.loop.tuner.resigned(self.loop.progress, f"{type(error).__name__}: {error}")
+                self.loop.progress = self.loop.tuner.disabled(self.loop.progress, f"{type(error).__name__}: {error}")
                 self.loop.restore()
                 return
             finally:
@@ -65,5 +65,5 @@ class Background:
 
     def _count(self, cpu_s: float, wall_s: float) -> None:
         """Nothing; the thread has used so much by now."""
-        self._tick_s += (min(cpu_s - self.cpu_s, DEAREST_S) - self._tick_s) / MEMORY
+        self._tick_s += (min(cpu_s - self.cpu_s, COSTLIEST_S) - self._tick_s) / MEMORY
         self.cpu_s, self.wall_s = cpu_s, wall_s

@@ -19,12 +19,12 @@ from wattune.control.state import (
     LEAST_S,
     NOTHING,
     Condition,
-    Looking,
-    Pace,
+    Disabled,
+    Measuring,
+    Observation,
     Progress,
-    Resigned,
     Settling,
-    Sight,
+    StepTime,
     Waiting,
     between,
     least_s,
@@ -34,8 +34,8 @@ from wattune.core.errors import DeviceBusy, DeviceError, DeviceLost, NoPermissio
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
-from wattune.core.run_window import Order, Purpose, RunPolicy, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose, RunPolicy, Window
 from wattune.signals.change import PERIOD
 
 SETTLE_S = 1.0
@@ -71,47 +71,47 @@ class RunTuner:
         """Nothing is set before the program is seen to work."""
         return Progress(self.spec)
 
-    def step(self, progress: Progress, sight: Sight) -> Progress:
+    def step(self, progress: Progress, observation: Observation) -> Progress:
         """The progress after one more look."""
-        progress = progress.noted(*sight.remarks)
-        if sight.readings:
-            first = progress.first or sight.readings[0]
-            progress = replace(progress, first=first, last=sight.readings[-1])
+        progress = progress.noted(*observation.remarks)
+        if observation.readings:
+            first = progress.first or observation.readings[0]
+            progress = replace(progress, first=first, last=observation.readings[-1])
         state = progress.state
-        if isinstance(state, Resigned):
+        if isinstance(state, Disabled):
             return progress
-        if sight.condition is not Condition.WORKING:
-            return self._interrupted(progress, sight.condition)
+        if observation.condition is not Condition.WORKING:
+            return self._interrupted(progress, observation.condition)
         match state:
             case Waiting():
-                return self._next(progress) if sight.readings else progress
+                return self._next(progress) if observation.readings else progress
             case Settling():
-                return self._settled(progress, state, sight.readings)
-            case Looking():
-                return self._looked(progress, state, sight)
+                return self._settled(progress, state, observation.readings)
+            case Measuring():
+                return self._looked(progress, state, observation)
 
     def failed(self, progress: Progress, error: DeviceError) -> Progress:
         """The progress where the present setting could not be applied."""
         setting = progress.setting
         if isinstance(error, NoPermission | DeviceBusy | DeviceLost) or setting == DRIVER_DEFAULT:
-            return self.resigned(progress, error.message)
+            return self.disabled(progress, error.message)
         noted = progress.noted(f"{setting} was refused and is not tried again: {error.message}")
         if isinstance(error, NotSupported):
             knobs = frozenset(name for name in KNOBS if name not in setting.knobs)
             return self._next(_dropped(noted, setting, limited_to(noted.spec, knobs)))
         return self._next(_dropped(noted, setting, without(noted.spec, setting)))
 
-    def resigned(self, progress: Progress, why: str) -> Progress:
+    def disabled(self, progress: Progress, why: str) -> Progress:
         """The progress where tuning is given up for good."""
         noted = progress.noted(f"tuning ended, the GPU is as it was found: {why}")
-        return replace(noted, state=Resigned(why), loose=_loose(progress))
+        return replace(noted, state=Disabled(why), loose=_loose(progress))
 
-    def closed(self, progress: Progress, pace: Pace | None) -> Progress:
+    def closed(self, progress: Progress, step_time: StepTime | None) -> Progress:
         """The progress at the end of the program: a window that is under way counts as far as it went."""
         state = progress.state
-        if not isinstance(state, Looking) or state.tally.cost.time_s < LEAST_S:
+        if not isinstance(state, Measuring) or state.tally.cost.time_s < LEAST_S:
             return progress
-        return _with_window(progress, state, pace or state.pace, changed=False)
+        return _with_window(progress, state, step_time or state.step_time, changed=False)
 
     def _interrupted(self, progress: Progress, why: Condition) -> Progress:
         """Nothing is measured and nothing set until the program works again; an unfinished window is lost."""
@@ -124,16 +124,16 @@ class RunTuner:
     def _next(self, progress: Progress) -> Progress:
         """The next order of the policy, begun."""
         if not can_set(progress.spec) or len(progress.refused) >= MOST_REFUSED:
-            return self.resigned(progress, "nothing that was asked for could be set")
+            return self.disabled(progress, "nothing that was asked for could be set")
         seen, remark = self._recalled(progress)
         progress = progress if remark is None else progress.noted(remark)
         order = _looked_at_soon(self.policy.step(seen, progress.spec), last_stage(progress.windows))
         if order.setting in progress.refused:
-            return self.resigned(progress, f"{self.policy.name} insists on {order.setting}, which was refused")
+            return self.disabled(progress, f"{self.policy.name} insists on {order.setting}, which was refused")
         assert progress.last is not None
         loose = progress.loose
         if progress.windows and progress.windows[-1].setting == order.setting and not loose.time_s:
-            return replace(progress, state=Looking(order, Tally(progress.last), NOTHING))
+            return replace(progress, state=Measuring(order, Tally(progress.last), NOTHING))
         return replace(progress, state=Settling(order, progress.last, loose), loose=NOTHING)
 
     def _recalled(self, progress: Progress) -> tuple[tuple[Window, ...], str | None]:
@@ -165,53 +165,57 @@ class RunTuner:
         if against is not None or age_s < settle_s:
             return replace(progress, state=replace(state, against=against))
         settling = state.spent + between(state.first, readings[-1])
-        return replace(progress, state=Looking(state.order, Tally(readings[-1]), settling))
+        return replace(progress, state=Measuring(state.order, Tally(readings[-1]), settling))
 
-    def _looked(self, progress: Progress, state: Looking, sight: Sight) -> Progress:
+    def _looked(self, progress: Progress, state: Measuring, observation: Observation) -> Progress:
         tally = state.tally
-        for reading in sight.readings:
+        for reading in observation.readings:
             tally = tally.add(reading, state.order.setting)
         state = replace(state, tally=tally)
-        if sight.pace is not None or progress.wants_pace:
+        if observation.step_time is not None or progress.wants_step_time:
             state = replace(
                 state,
-                pace=sight.pace or state.pace,
-                features=sight.features or state.features,
-                again_s=_again_s(state.order, sight.pace, tally),
+                step_time=observation.step_time or state.step_time,
+                features=observation.features or state.features,
+                again_s=_again_s(state.order, observation.step_time, tally),
             )
-        if sight.change is not None:
-            noted = progress.noted(f"the program does something else: {sight.change.words}")
-            changed = replace(noted, changes=(*noted.changes, sight.change))
-            return self._next(_with_window(changed, state, state.pace, changed=True))
+        if observation.change is not None:
+            noted = progress.noted(f"the program does something else: {observation.change.words}")
+            changed = replace(noted, changes=(*noted.changes, observation.change))
+            return self._next(_with_window(changed, state, state.step_time, changed=True))
         if not _is_enough(state):
             return replace(progress, state=state)
-        ended = _with_window(progress, state, state.pace, changed=False)
-        missed = None if state.pace is None or state.pace.source == PERIOD else impossible(ended.windows, self.spec)
+        ended = _with_window(progress, state, state.step_time, changed=False)
+        missed = (
+            None
+            if state.step_time is None or state.step_time.source == PERIOD
+            else impossible(ended.windows, self.spec)
+        )
         if missed is None:
             return self._next(ended)
         noted = progress.noted(f"the program does something else, which no clock explains: {missed.words}")
         changed = replace(noted, changes=(*noted.changes, missed))
-        return self._next(_with_window(changed, state, state.pace, changed=True))
+        return self._next(_with_window(changed, state, state.step_time, changed=True))
 
 
 def _looked_at_soon(order: Order, stage: tuple[Window, ...]) -> Order:
     """The order, no longer than it takes to see the pace where it holds what was never looked at."""
-    paced = [window for window in stage if window.pace_s is not None]
+    paced = [window for window in stage if window.step_time_s is not None]
     if order.purpose is not Purpose.HOLD or not paced or any(window.setting == order.setting for window in paced):
         return order
     return replace(order, least_s=min(order.least_s, NEW_S), most_s=min(order.most_s, NEW_S))
 
 
-def _again_s(order: Order, pace: Pace | None, tally: Tally) -> float:
+def _again_s(order: Order, step_time: StepTime | None, tally: Tally) -> float:
     """The age at which the pace will be known well enough: its error falls with the age to the power of 1.5."""
     age_s, (least, most) = tally.cost.time_s, GROWTH
-    error = None if pace is None else pace.relative_error
+    error = None if step_time is None else step_time.relative_error
     if error is None or order.precision is None:
         return most * age_s
     return age_s * min(max(float((error / order.precision) ** (2 / 3)), least), most)
 
 
-def _is_enough(state: Looking) -> bool:
+def _is_enough(state: Measuring) -> bool:
     order, age_s = state.order, state.tally.cost.time_s
     shortest_s = least_s(order)
     if age_s < shortest_s or not state.again_s:
@@ -220,11 +224,11 @@ def _is_enough(state: Looking) -> bool:
         return True
     if order.precision is None:
         return True
-    error = None if state.pace is None else state.pace.relative_error
+    error = None if state.step_time is None else state.step_time.relative_error
     return error is not None and error <= order.precision
 
 
-def _with_window(progress: Progress, state: Looking, pace: Pace | None, *, changed: bool) -> Progress:
+def _with_window(progress: Progress, state: Measuring, step_time: StepTime | None, *, changed: bool) -> Progress:
     tally, order = state.tally, state.order
     assert progress.first is not None
     window = Window(
@@ -233,9 +237,9 @@ def _with_window(progress: Progress, state: Looking, pace: Pace | None, *, chang
         start_s=tally.first.time_s - progress.first.time_s,
         cost=tally.cost,
         settling=state.settling,
-        pace_s=None if pace is None else pace.pace_s,
-        pace_error_s=None if pace is None else pace.error_s,
-        counted=pace is not None and pace.source != PERIOD,
+        step_time_s=None if step_time is None else step_time.step_time_s,
+        step_time_error_s=None if step_time is None else step_time.error_s,
+        counted=step_time is not None and step_time.source != PERIOD,
         held=tally.held,
         sm_mhz=tally.sm_mhz,
         sm_util=tally.sm_util,
@@ -258,7 +262,7 @@ def _loose(progress: Progress) -> Measurement:
     match progress.state:
         case Settling(first=first, spent=spent) if progress.last is not None:
             return spent + between(first, progress.last)
-        case Looking(tally=tally, settling=settling):
+        case Measuring(tally=tally, settling=settling):
             return settling + Measurement(tally.cost.time_s, tally.cost.energy_j)
         case _:
             return progress.loose

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from math import hypot
 from typing import Protocol
 
-from wattune.control.state import Pace
-from wattune.control.step_time import steps_pace
+from wattune.control.state import StepTime
+from wattune.control.step_time import counted_step_time
 from wattune.control.window_totals import NO_SUM, working_mhz
 from wattune.core.errors import DeviceError
 from wattune.core.reading import Reading
@@ -50,7 +50,7 @@ class WorkDone:
         done = self.done[-1] + (end_s - self.times_s[-1]) * rate
         return replace(self, times_s=(*self.times_s, end_s)[-_KEPT:], done=(*self.done, done)[-_KEPT:])
 
-    def between(self, start_s: float, end_s: float) -> Pace | None:
+    def between(self, start_s: float, end_s: float) -> StepTime | None:
         """Seconds for a unit of work between two instants; None where too little was done or seen."""
         inside = [place for place, time_s in enumerate(self.times_s) if start_s <= time_s <= end_s]
         if len(inside) < 2:
@@ -59,11 +59,11 @@ class WorkDone:
         done = [self.done[place] for place in inside]
         if done[-1] - done[0] < _LEAST_SHARE * (times_s[-1] - times_s[0]):
             return None
-        pace = steps_pace(times_s, done)
-        if pace is None:
+        step_time = counted_step_time(times_s, done)
+        if step_time is None:
             return None
-        error_s = None if pace.error_s is None else hypot(pace.error_s, self.floor * pace.pace_s)
-        return Pace(pace.pace_s, error_s, self.source)
+        error_s = None if step_time.error_s is None else hypot(step_time.error_s, self.floor * step_time.step_time_s)
+        return StepTime(step_time.step_time_s, error_s, self.source)
 
 
 def busiest_pipe(counters: Mapping[str, float]) -> str | None:
@@ -96,7 +96,7 @@ class CounterReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CounterSample:
     """What counters told of a stretch."""
 
     start_s: float
@@ -110,7 +110,7 @@ class CounterWatch:
     def __init__(self, readers: Sequence[CounterReader] = (), *, top_mhz: float = 0.0) -> None:
         """`top_mhz` is the highest core clock of the part."""
         self._readers, self._top_mhz = tuple(readers), top_mhz
-        self._seen: deque[Counted] = deque(maxlen=_COUNTERS_KEPT)
+        self._seen: deque[CounterSample] = deque(maxlen=_COUNTERS_KEPT)
         self._last_s: float | None = None
         self._clocks = NO_SUM
         self._pipe: str | None = None
@@ -142,7 +142,7 @@ class CounterWatch:
         sm_mhz, self._clocks = self._clocks.mean, NO_SUM
         known = [one for one in told if one is not None]
         if since_s is not None and len(known) == len(told):
-            self._note(Counted(since_s, now_s, _means(known)), sm_mhz)
+            self._note(CounterSample(since_s, now_s, _means(known)), sm_mhz)
         return None
 
     def between(self, start_s: float, end_s: float) -> Mapping[str, float]:
@@ -157,7 +157,7 @@ class CounterWatch:
             for name in sorted(names)
         }
 
-    def pace(self, start_s: float, end_s: float) -> Pace | None:
+    def step_time(self, start_s: float, end_s: float) -> StepTime | None:
         """Seconds for a unit of counted work between two instants; None where counters do not tell."""
         return self._work.between(start_s, end_s)
 
@@ -169,7 +169,7 @@ class CounterWatch:
         """Nothing; what comes from now on is another program, whose work may show elsewhere."""
         self._pipe, self._work = None, WorkDone(COUNTERS, COUNTER_ERROR)
 
-    def _note(self, counted: Counted, sm_mhz: float | None) -> None:
+    def _note(self, counted: CounterSample, sm_mhz: float | None) -> None:
         self._seen.append(counted)
         if self._pipe is None:
             self._pipe = busiest_pipe(counted.shares)

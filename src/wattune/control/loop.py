@@ -14,8 +14,8 @@ from typing import Protocol
 
 from wattune.control.controller import RunTuner
 from wattune.control.counters import CounterWatch
-from wattune.control.process_monitor import Program
-from wattune.control.state import Condition, Pace, Progress, Resigned, Sight, Waiting, as_one
+from wattune.control.process_monitor import MonitoredProgram
+from wattune.control.state import Condition, Disabled, Observation, Progress, StepTime, Waiting, as_one
 from wattune.control.window_totals import Polling
 from wattune.core.errors import DeviceError, DeviceLost
 from wattune.core.reading import Reading
@@ -35,7 +35,7 @@ BLIND_S = 10.0
 """After so long without a reading the tuning is given up."""
 
 
-class PaceSource(Protocol):
+class StepTimeSource(Protocol):
     """Tells the pace of a program, from whatever it shows."""
 
     @property
@@ -51,7 +51,7 @@ class PaceSource(Protocol):
         """Nothing; what was learned of the program is not so any more."""
         ...
 
-    def between(self, start_s: float, end_s: float) -> Pace | None:
+    def between(self, start_s: float, end_s: float) -> StepTime | None:
         """The pace between two instants of the GPU's time."""
         ...
 
@@ -59,10 +59,12 @@ class PaceSource(Protocol):
 class RunLoop:
     """One tuner on the GPUs of one program."""
 
-    def __init__(self, tuner: RunTuner, gpus: Sequence[Gpu], *, program: Program, paces: PaceSource) -> None:
+    def __init__(
+        self, tuner: RunTuner, gpus: Sequence[Gpu], *, program: MonitoredProgram, step_times: StepTimeSource
+    ) -> None:
         self.tuner, self.gpus = tuner, tuple(gpus)
         self.progress: Progress = tuner.start()
-        self._program, self._paces = program, paces
+        self._program, self._step_times = program, step_times
         self._fresh: list[Reading] = []
         self._counted_j: float | None = None
         self._read_s = self._decided_s = self._looked_s = float("-inf")
@@ -89,7 +91,7 @@ class RunLoop:
 
     def tick(self) -> None:
         """Nothing; what is due was done."""
-        if isinstance(self.progress.state, Resigned) and self._failing_since_s is not None:
+        if isinstance(self.progress.state, Disabled) and self._failing_since_s is not None:
             return
         now_s = self._sample()
         if now_s is not None and now_s - self._decided_s >= DECIDE_S:
@@ -105,10 +107,12 @@ class RunLoop:
         """Nothing; the program has ended: the last window is counted and the GPUs are as they were found."""
         self._sample(always=True)
         if self._fresh:
-            self.progress = self.tuner.step(self.progress, Sight(readings=self._taken(), condition=self._condition))
-        since_s, last = self.progress.looking_since_s, self.progress.last
-        pace = None if since_s is None or last is None else self._paces.between(since_s, last.time_s)
-        self.progress = self.tuner.closed(self.progress, pace)
+            self.progress = self.tuner.step(
+                self.progress, Observation(readings=self._taken(), condition=self._condition)
+            )
+        since_s, last = self.progress.measuring_since_s, self.progress.last
+        step_time = None if since_s is None or last is None else self._step_times.between(since_s, last.time_s)
+        self.progress = self.tuner.closed(self.progress, step_time)
         self.restore()
 
     def _sample(self, *, always: bool = False) -> float | None:
@@ -146,8 +150,8 @@ class RunLoop:
             self._failing_since_s = now_s
         self.progress = self.progress.noted(f"the GPU could not be read: {error.message}")
         lost = isinstance(error, DeviceLost) or now_s - self._failing_since_s > BLIND_S
-        if lost and not isinstance(self.progress.state, Resigned):
-            self.progress = self.tuner.resigned(self.progress, "it cannot be read any more")
+        if lost and not isinstance(self.progress.state, Disabled):
+            self.progress = self.tuner.disabled(self.progress, "it cannot be read any more")
             self.restore()
 
     def _decide(self, now_s: float) -> None:
@@ -156,17 +160,22 @@ class RunLoop:
             self._condition = self._seen(self._program.condition())
             self._narrow()
         readings = self._taken()
-        change = self._paces.see(readings, setting=self._applied)
-        trouble = self._paces.counters.look(readings)
-        pace, features = self._shown(now_s)
+        change = self._step_times.see(readings, setting=self._applied)
+        trouble = self._step_times.counters.look(readings)
+        step_time, features = self._shown(now_s)
         remarks, self._remarks = (*self._remarks, *([trouble] if trouble else [])), []
-        sight = Sight(
-            readings=readings, condition=self._condition, pace=pace, features=features, change=change, remarks=remarks
+        observation = Observation(
+            readings=readings,
+            condition=self._condition,
+            step_time=step_time,
+            features=features,
+            change=change,
+            remarks=remarks,
         )
         changes = len(self.progress.changes)
-        self.progress = self.tuner.step(self.progress, sight)
+        self.progress = self.tuner.step(self.progress, observation)
         if change is None and len(self.progress.changes) > changes:
-            self._paces.forget()
+            self._step_times.forget()
         self._set()
 
     def _seen(self, condition: Condition) -> Condition:
@@ -188,7 +197,7 @@ class RunLoop:
         used = self._program.used()
         kept = tuple(gpu for place, gpu in enumerate(self.gpus) if used is None or place in used)
         if kept and kept != self.gpus and isinstance(self.progress.state, Waiting):
-            self._paces.counters.keep([self.gpus.index(gpu) for gpu in kept])
+            self._step_times.counters.keep([self.gpus.index(gpu) for gpu in kept])
             self.gpus = kept
             self._sanities = [Sanity(_highest_w(gpu)) for gpu in kept]
             self._fresh, self._idle = [], IdleWatch()
@@ -200,12 +209,12 @@ class RunLoop:
         readings, self._fresh = tuple(self._fresh), []
         return readings
 
-    def _shown(self, now_s: float) -> tuple[Pace | None, Mapping[str, float]]:
+    def _shown(self, now_s: float) -> tuple[StepTime | None, Mapping[str, float]]:
         """The pace and the counters of the present window, where they are worth a look."""
-        since_s = self.progress.looking_since_s
-        if since_s is None or not self.progress.wants_pace:
+        since_s = self.progress.measuring_since_s
+        if since_s is None or not self.progress.wants_step_time:
             return None, {}
-        return self._paces.between(since_s, now_s), self._paces.counters.between(since_s, now_s)
+        return self._step_times.between(since_s, now_s), self._step_times.counters.between(since_s, now_s)
 
     def _set(self) -> None:
         """Nothing; the GPUs have what the progress wants, or the tuner has taken note that they do not take it."""
@@ -217,7 +226,7 @@ class RunLoop:
             except DeviceError as error:
                 self._undo_part(wanted)
                 self.progress = self.tuner.failed(self.progress, error)
-                if isinstance(self.progress.state, Resigned):
+                if isinstance(self.progress.state, Disabled):
                     self.restore()
                     return
                 continue

@@ -11,7 +11,7 @@ from wattune.control.state import Condition
 from wattune.devices.gpu import Gpu
 
 
-class Program(Protocol):
+class MonitoredProgram(Protocol):
     """A program that is tuned."""
 
     def condition(self) -> Condition:

@@ -169,9 +169,9 @@ class RankExchange:
 
     def _next_step(self, now_s: float, done: int) -> int:
         """The step of the next exchange, by how long the steps since the last one took."""
-        pace_s = (now_s - self._last_s) / max(done, 1)
+        step_time_s = (now_s - self._last_s) / max(done, 1)
         self._last_s = now_s
-        return self._steps + max(round(APART_S / pace_s) if pace_s > 0 else 1, 1)
+        return self._steps + max(round(APART_S / step_time_s) if step_time_s > 0 else 1, 1)
 
     def _set(self, setting: Setting) -> None:
         self._refused = False

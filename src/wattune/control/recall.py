@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from math import hypot, inf
 from pathlib import PurePath
 
-from wattune.control.step_time import Unit
+from wattune.control.step_time import WorkUnit
 from wattune.core.frontier import History, Trial
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
-from wattune.core.run_window import Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Purpose, Window
 from wattune.signals.change import PERIOD, POWER, Change, Shift
 from wattune.store.protocol import Store
 
@@ -63,10 +63,10 @@ def _value(word: str) -> str:
     return "python" if _INTERPRETER.fullmatch(last) else last
 
 
-POWER_APART, PACE_APART = 0.07, 0.15
+POWER_DISTANCE, STEP_TIME_DISTANCE = 0.07, 0.15
 """How far the power and the pace of the baseline may be off those of the earlier run: a warm room makes a few percent
 of power, and another input some percent of pace; another program makes more of one of them."""
-PACE_ERROR, POWER_ERROR = 0.015, 0.02
+STEP_TIME_ERROR, POWER_ERROR = 0.015, 0.02
 """Relative 95 % half-widths of what is remembered: about what two runs of one program differ by."""
 LENGTH_S = 1e-3
 """Of a remembered window: it cost this run nothing."""
@@ -80,16 +80,16 @@ class Memory:
 
     base: Measurement
     trials: History[Setting]
-    pace_apart: float = PACE_APART
-    power_apart: float = POWER_APART
+    step_time_distance: float = STEP_TIME_DISTANCE
+    power_distance: float = POWER_DISTANCE
 
     def fits(self, baseline: Window) -> bool:
         """Whether the program looks as it did then."""
         unit = baseline.unit
         if unit is None or self.base.time_s <= 0 or self.base.power_w <= 0:
             return False
-        pace, power = unit.time_s / self.base.time_s - 1, unit.power_w / self.base.power_w - 1
-        return abs(pace) <= self.pace_apart and abs(power) <= self.power_apart
+        step_time, power = unit.time_s / self.base.time_s - 1, unit.power_w / self.base.power_w - 1
+        return abs(step_time) <= self.step_time_distance and abs(power) <= self.power_distance
 
     def recalled(self, seen: tuple[Window, ...]) -> tuple[Window, ...]:
         """The windows of this run, with what is remembered after the first baseline, as long as it holds."""
@@ -103,7 +103,7 @@ class Memory:
     def _window(self, setting: Setting, cost: Measurement, baseline: Window) -> Window:
         unit = baseline.unit
         assert unit is not None
-        pace_s = unit.time_s * cost.time_s / self.base.time_s
+        step_time_s = unit.time_s * cost.time_s / self.base.time_s
         power_w = unit.power_w * cost.power_w / self.base.power_w
         own = (unit.time_error_s or 0.0) / unit.time_s
         energy_j = power_w * LENGTH_S
@@ -113,8 +113,8 @@ class Memory:
             start_s=baseline.start_s,
             cost=Measurement(LENGTH_S, energy_j, None, POWER_ERROR * energy_j),
             settling=Measurement(0.0, 0.0),
-            pace_s=pace_s,
-            pace_error_s=hypot(PACE_ERROR, own) * pace_s,
+            step_time_s=step_time_s,
+            step_time_error_s=hypot(STEP_TIME_ERROR, own) * step_time_s,
             sm_mhz=None if setting.sm_mhz is None else float(setting.sm_mhz),
         )
 
@@ -150,7 +150,7 @@ def _mean(windows: list[Window]) -> Measurement:
     return Measurement(time_s, energy_j)
 
 
-PHASE_PACE_APART, PHASE_POWER_APART = 0.02, 0.04
+PHASE_STEP_TIME_DISTANCE, PHASE_POWER_DISTANCE = 0.02, 0.04
 """How far a baseline may be off that of an earlier stage of the same run which it is taken for: two looks at one stage
 differ by about a percent of pace, and a GPU that got warm draws some percent more. Estimated."""
 
@@ -172,15 +172,15 @@ def impossible(windows: tuple[Window, ...], spec: GpuSpec) -> Change | None:
     those of one unit: of steps, or of counted work.
     """
     *earlier, last = last_stage(windows) or (None,)
-    first = next((one for one in earlier if one and one.purpose is Purpose.BASELINE and one.pace_s), None)
-    if first is None or first.pace_s is None or last is None or last.pace_s is None:
+    first = next((one for one in earlier if one and one.purpose is Purpose.BASELINE and one.step_time_s), None)
+    if first is None or first.step_time_s is None or last is None or last.step_time_s is None:
         return None
-    unit = Unit(first.pace_s, _mhz(first, spec), _mem_mhz(first, spec))
+    unit = WorkUnit(first.step_time_s, _mhz(first, spec), _mem_mhz(first, spec))
     low_s, high_s = unit.bounds_s(sm_mhz=_mhz(last, spec), mem_mhz=_mem_mhz(last, spec))
-    error_s = last.pace_error_s or 0.0
-    if (last.pace_s + error_s) * ROOM >= low_s and last.pace_s - error_s <= high_s * ROOM:
+    error_s = last.step_time_error_s or 0.0
+    if (last.step_time_s + error_s) * ROOM >= low_s and last.step_time_s - error_s <= high_s * ROOM:
         return None
-    shift = Shift(last.pace_s / first.pace_s - 1, error_s / first.pace_s, certain=True)
+    shift = Shift(last.step_time_s / first.step_time_s - 1, error_s / first.step_time_s, certain=True)
     end_s = last.start_s + last.cost.time_s
     return Change(time_s=end_s, since_s=last.start_s, looks=1, shifts={PERIOD: shift})
 
@@ -199,19 +199,19 @@ def known_stage(windows: tuple[Window, ...], change: Change) -> Memory | None:
     *earlier, present = stages_of(windows)
     if not earlier or not present or present[0].purpose is not Purpose.BASELINE:
         return None
-    memories = [_memory(stage, power_apart=PHASE_POWER_APART) for stage in reversed(earlier)]
+    memories = [_memory(stage, power_distance=PHASE_POWER_DISTANCE) for stage in reversed(earlier)]
     if change.what == (POWER,):
-        memories.insert(0, _memory(earlier[-1], power_apart=inf))
+        memories.insert(0, _memory(earlier[-1], power_distance=inf))
     return next((memory for memory in memories if memory is not None and memory.fits(present[0])), None)
 
 
-def _memory(stage: tuple[Window, ...], *, power_apart: float) -> Memory | None:
+def _memory(stage: tuple[Window, ...], *, power_distance: float) -> Memory | None:
     """A stage as it is remembered, without the window in which it ended; None where it tells nothing."""
     trials = trials_of(tuple(window for window in stage if not window.changed))
     base = next((window.setting for window in stage if window.purpose is Purpose.BASELINE), None)
     found: History[Setting] = tuple(trial for trial in trials if trial.choice != base)
     cost = next((trial.cost for trial in trials if trial.choice == base), None)
-    return None if cost is None or not found else Memory(cost, found, PHASE_PACE_APART, power_apart)
+    return None if cost is None or not found else Memory(cost, found, PHASE_STEP_TIME_DISTANCE, power_distance)
 
 
 def _mhz(window: Window, spec: GpuSpec) -> float | None:

@@ -10,8 +10,8 @@ from wattune.control.window_totals import Tally
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading, Throttle
-from wattune.core.run_window import Order, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Window
 from wattune.signals.change import Change
 
 
@@ -26,10 +26,10 @@ class Condition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StepTime:
     """How long a unit of work takes, with the half-width of its 95 % interval, and what the unit is."""
 
-    pace_s: float
+    step_time_s: float
     error_s: float | None
     source: str = "steps"
     """steps, period, or whatever else told it."""
@@ -37,17 +37,17 @@ class Pace:
     @property
     def relative_error(self) -> float | None:
         """The error over the pace."""
-        return None if self.error_s is None or self.pace_s <= 0 else self.error_s / self.pace_s
+        return None if self.error_s is None or self.step_time_s <= 0 else self.error_s / self.step_time_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Observation:
     """What was seen since the last look."""
 
     readings: tuple[Reading, ...]
     """Of all GPUs of the program as one, oldest first."""
     condition: Condition = Condition.WORKING
-    pace: Pace | None = None
+    step_time: StepTime | None = None
     """Of the present window, where it was asked for and can be told."""
     features: Mapping[str, float] = field(default_factory=dict)
     """What counters say of the present window, where its pace was asked for and something counts."""
@@ -142,26 +142,26 @@ class Settling:
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
+class Measuring:
     """A window is under way."""
 
     order: Order
     tally: Tally
     settling: Measurement
-    pace: Pace | None = None
+    step_time: StepTime | None = None
     features: Mapping[str, float] = field(default_factory=dict)
     again_s: float = 0.0
     """The age of the window from which on another look at its pace is worth it; 0 before the first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Resigned:
+class Disabled:
     """Nothing will be set any more."""
 
     why: str
 
 
-State = Waiting | Settling | Looking | Resigned
+State = Waiting | Settling | Measuring | Disabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Progress:
     def setting(self) -> Setting:
         """What is to be set now."""
         match self.state:
-            case Settling(order=order) | Looking(order=order):
+            case Settling(order=order) | Measuring(order=order):
                 return order.setting
             case _:
                 return DRIVER_DEFAULT
@@ -193,7 +193,7 @@ class Progress:
     @property
     def order(self) -> Order | None:
         """The order that is being carried out."""
-        return self.state.order if isinstance(self.state, Settling | Looking) else None
+        return self.state.order if isinstance(self.state, Settling | Measuring) else None
 
     @property
     def spent(self) -> Measurement:
@@ -206,14 +206,14 @@ class Progress:
         return self.spent.time_s
 
     @property
-    def looking_since_s(self) -> float | None:
+    def measuring_since_s(self) -> float | None:
         """The GPU's time at which the present window began; None where there is none."""
-        return self.state.tally.first.time_s if isinstance(self.state, Looking) else None
+        return self.state.tally.first.time_s if isinstance(self.state, Measuring) else None
 
     @property
-    def wants_pace(self) -> bool:
+    def wants_step_time(self) -> bool:
         """Whether the pace of the present window is worth looking at: seldom, since that may be much work."""
-        if not isinstance(self.state, Looking):
+        if not isinstance(self.state, Measuring):
             return False
         order, age_s = self.state.order, self.state.tally.cost.time_s
         return age_s >= least_s(order) and (age_s >= self.state.again_s or age_s >= order.most_s)

@@ -15,7 +15,7 @@ from math import log
 from statistics import median
 from threading import Lock
 
-from wattune.control.state import Pace
+from wattune.control.state import StepTime
 from wattune.control.window_totals import mean_error
 
 STALL = 3.0
@@ -90,32 +90,32 @@ class StepMarks:
         """Steps so far."""
         return self._counts[-1] if self._counts else 0
 
-    def between(self, start_s: float, end_s: float) -> Pace | None:
+    def between(self, start_s: float, end_s: float) -> StepTime | None:
         """The pace of the steps between two instants; None where there were too few."""
         with self._lock:
             low, high = bisect_left(self._times_s, start_s), bisect_right(self._times_s, end_s)
             times_s, counts = self._times_s[low:high], self._counts[low:high]
-        return steps_pace(without_stalls(times_s, counts)[0], counts)
+        return counted_step_time(without_stalls(times_s, counts)[0], counts)
 
 
-def steps_pace(times_s: Sequence[float], counts: Sequence[float]) -> Pace | None:
+def counted_step_time(times_s: Sequence[float], counts: Sequence[float]) -> StepTime | None:
     """The pace of steps whose numbers and times are known, with what its stretches scatter by."""
     if len(times_s) < LEAST_MARKS or counts[-1] == counts[0]:
         return None
-    pace_s = (times_s[-1] - times_s[0]) / (counts[-1] - counts[0])
-    if pace_s <= 0:
+    step_time_s = (times_s[-1] - times_s[0]) / (counts[-1] - counts[0])
+    if step_time_s <= 0:
         return None
     groups = min(GROUPS, len(times_s) - 1)
     places = [round(place * (len(times_s) - 1) / groups) for place in range(groups + 1)]
-    paces_s = [
+    step_times_s = [
         (times_s[b] - times_s[a]) / (counts[b] - counts[a]) for a, b in pairwise(places) if counts[b] > counts[a]
     ]
-    error_s = mean_error(paces_s)
-    return None if error_s is None else Pace(pace_s, max(error_s, LEAST_ERROR * pace_s), "steps")
+    error_s = mean_error(step_times_s)
+    return None if error_s is None else StepTime(step_time_s, max(error_s, LEAST_ERROR * step_time_s), "steps")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class WorkUnit:
     """What repeats in the power of a program, as it was at the clocks that held then."""
 
     period_s: float
@@ -135,8 +135,8 @@ class Unit:
 
 
 def same_unit(
-    unit: Unit, found: Sequence[tuple[float, float | None]], *, sm_mhz: float | None, mem_mhz: float | None = None
-) -> Pace | None:
+    unit: WorkUnit, found: Sequence[tuple[float, float | None]], *, sm_mhz: float | None, mem_mhz: float | None = None
+) -> StepTime | None:
     """Which of the periods found, each with its error, is the unit at these clocks; None where none can be."""
     low_s, high_s = unit.bounds_s(sm_mhz=sm_mhz, mem_mhz=mem_mhz)
     within = [(period_s, error_s) for period_s, error_s in found if low_s <= period_s <= high_s]
@@ -144,7 +144,7 @@ def same_unit(
         return None
     middle = (log(low_s) + log(high_s)) / 2
     period_s, error_s = min(within, key=lambda one: abs(log(one[0]) - middle))
-    return Pace(period_s, error_s, "period")
+    return StepTime(period_s, error_s, "period")
 
 
 def _ratio(first: float | None, second: float | None) -> float | None:

@@ -119,19 +119,19 @@ BLOCK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class RunningSum:
     """Values that are sometimes missing."""
 
     total: float = 0.0
     count: int = 0
 
-    def add(self, value: float | None) -> Sum:
+    def add(self, value: float | None) -> RunningSum:
         """With one more value."""
-        return self if value is None else Sum(self.total + value, self.count + 1)
+        return self if value is None else RunningSum(self.total + value, self.count + 1)
 
-    def joined(self, other: Sum) -> Sum:
+    def joined(self, other: RunningSum) -> RunningSum:
         """With all values of another."""
-        return Sum(self.total + other.total, self.count + other.count)
+        return RunningSum(self.total + other.total, self.count + other.count)
 
     @property
     def mean(self) -> float | None:
@@ -139,7 +139,7 @@ class Sum:
         return self.total / self.count if self.count else None
 
 
-NO_SUM = Sum()
+NO_SUM = RunningSum()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Blocks:
     """Values over time, added up in a few stretches of equal length: what varies slowly is seen to vary."""
 
     width_s: float = BLOCK_S
-    sums: tuple[Sum, ...] = ()
+    sums: tuple[RunningSum, ...] = ()
 
     def add(self, age_s: float, value: float | None) -> Blocks:
         """With one more value, so long after the beginning."""
@@ -204,7 +204,7 @@ class Tally:
     last: Reading | None = None
     readings: int = 0
     agreeing: int = 0
-    sm_mhz_sum: Sum = NO_SUM
+    sm_mhz_sum: RunningSum = NO_SUM
     sm_utils: Blocks = NO_BLOCKS
     mem_utils: Blocks = NO_BLOCKS
     power_j: float = 0.0

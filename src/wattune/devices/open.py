@@ -16,7 +16,7 @@ from wattune.core.errors import DeviceError, DeviceNotFound
 from wattune.devices.gpu import Gpu
 from wattune.devices.guarded import GuardedGpu, leaving_by_exception
 from wattune.devices.journal import Entry, Journal
-from wattune.devices.nvml.open import visible_indices
+from wattune.devices.visible import visible_indices
 
 SIMULATED_DEFAULT = "sim:a100"
 KINDS = ("auto", "nvml", "sim", "table", "replay")

@@ -23,20 +23,27 @@ from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
 from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import IDEAL, context_point, delay_of, loaded_point, power_limit_w, resting_point
-from wattune.physics.sensor import Seen, counter_period_s, seen_until, shown_energy_j, shown_power_w, shown_utilisation
+from wattune.physics.sensor import (
+    SensorTrace,
+    counter_period_s,
+    seen_until,
+    shown_energy_j,
+    shown_power_w,
+    shown_utilisation,
+)
 from wattune.physics.spend import tabulate
 from wattune.physics.timeline import NO_STALL, Cycle, Stall, Timeline
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PendingClock:
     """A setting, when it takes over, and for how long nothing runs then."""
 
     setting: Setting
     start_s: float
     stall_s: float
 
-    def joined(self, setting: Setting) -> Change:
+    def joined(self, setting: Setting) -> PendingClock:
         """The same with a newer setting."""
         return replace(self, setting=setting)
 
@@ -83,9 +90,9 @@ class SimulatedGpu:
         period_s = counter_period_s(model)
         self.refresh: Refresh | None = Refresh(period_s, 0.0) if period_s else None
         self._setting = self._clocks = DRIVER_DEFAULT
-        self._change: Change | None = None
+        self._change: PendingClock | None = None
         self._asked = 0
-        self._seen = Seen() if model.counter_window_s else None
+        self._seen = SensorTrace() if model.counter_window_s else None
         self._activity: _Activity = _Resting()
         self._starts = 0
         self._context_idle_w = _context_idle_w(model)
@@ -219,7 +226,7 @@ class SimulatedGpu:
         if delay.wait_s:
             # A limit is the firmware's and holds at once; only the clocks take their time.
             self._clocks = replace(self._clocks, power_limit_w=setting.power_limit_w)
-            change = self._change or Change(setting, now_s + delay.wait_s, delay.stall_s)
+            change = self._change or PendingClock(setting, now_s + delay.wait_s, delay.stall_s)
             self._change = change.joined(setting)
         else:
             self._clocks, self._change = setting, None

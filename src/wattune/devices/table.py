@@ -184,8 +184,8 @@ class TableGpu:
         if not iterations > 0:
             raise InputError(f"the number of iterations is above 0, not {iterations}", hint="run at least one")
         cost = self._cost(workload if isinstance(workload, str) else workload.name)
-        slower, dearer = np.maximum(1.0 + self._noise * self._random.standard_normal(2), 0.1)
-        time_s, energy_j = cost.time_s * iterations * slower, cost.energy_j * iterations * dearer
+        slower, costlier = np.maximum(1.0 + self._noise * self._random.standard_normal(2), 0.1)
+        time_s, energy_j = cost.time_s * iterations * slower, cost.energy_j * iterations * costlier
         self._count = Count(self._count.time_s + float(time_s), self._count.energy_j + float(energy_j))
         self._power_w = float(energy_j / time_s)
 

@@ -143,7 +143,7 @@ def fitted(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, .
         found.append(table)
     if len({table.duration_s.shape[0] for table in found}) != 1:
         raise InputError("the tables of the load differ in phases", hint="tabulate them all from one workload")
-    starts = found[0].stretches(MOST_PHASES)
+    starts = found[0].intervals(MOST_PHASES)
     return [table.merged(starts) for table in found]
 
 

@@ -160,7 +160,7 @@ def _write_nvidia_smi(folder: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class NodeMark:
     """Time, energies and iterations of a node at one instant."""
 
     time_s: float
@@ -168,7 +168,7 @@ class Mark:
     iterations: tuple[float, ...]
 
     @classmethod
-    def of(cls, node: Node) -> Mark:
+    def of(cls, node: Node) -> NodeMark:
         """The node now."""
         gpus = range(node.count)
         return cls(
@@ -178,7 +178,7 @@ class Mark:
         )
 
 
-def truths(names: tuple[str, ...], before: Mark, after: Mark) -> tuple[Truth, ...]:
+def truths(names: tuple[str, ...], before: NodeMark, after: NodeMark) -> tuple[Truth, ...]:
     """What each GPU spent between two marks."""
     return tuple(
         Truth(

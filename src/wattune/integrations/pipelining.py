@@ -23,7 +23,7 @@ from wattune.core.plan import Plan
 from wattune.core.workgraph import WorkGraph
 from wattune.devices.gpu import Gpu
 from wattune.levels.kernel.online import OnlinePlanning, RankReading, Readings, profiling_settings
-from wattune.levels.kernel.player import HostStamps, Listener, PlanListener, Player, Stamp, Stamps
+from wattune.levels.kernel.player import HostStamps, InstructionListener, PlanListener, PlanPlayer, Stamp, Stamps
 from wattune.levels.kernel.schedules import (
     BACKWARD,
     FORWARD,
@@ -133,7 +133,7 @@ def _piece(action: Any) -> Piece:
 @contextmanager
 def played(schedule: Any, plan: Plan, gpu: Gpu) -> Iterator[ClockQueue]:
     """The queue through which this rank's clocks are set while the schedule trains; nothing is set after the block."""
-    player = Player.of(plan, rank_of(schedule), spec=gpu.spec)
+    player = PlanPlayer.of(plan, rank_of(schedule), spec=gpu.spec)
     with ClockQueue(gpu) as clocks, listened(schedule, PlanListener(player, clocks, stamps_for(schedule))):
         yield clocks
 
@@ -190,7 +190,7 @@ def _sharing(group: Any) -> Share:
 
 
 @contextmanager
-def listened(schedule: Any, listener: Listener) -> Iterator[None]:
+def listened(schedule: Any, listener: InstructionListener) -> Iterator[None]:
     """A block in which a listener hears of every iteration and every instruction of this process."""
     with ExitStack() as stack:
         for stage in stages_of(schedule):
@@ -200,7 +200,7 @@ def listened(schedule: Any, listener: Listener) -> Iterator[None]:
         yield
 
 
-def _telling(stage: Any, name: str, instruction: str, listener: Listener) -> Callable[..., Any]:
+def _telling(stage: Any, name: str, instruction: str, listener: InstructionListener) -> Callable[..., Any]:
     """The method of a stage, with the listener told before and after."""
     inner = getattr(stage, name)
 
@@ -217,7 +217,7 @@ def _telling(stage: Any, name: str, instruction: str, listener: Listener) -> Cal
     return told
 
 
-def _telling_of_steps(schedule: Any, listener: Listener) -> Callable[..., Any]:
+def _telling_of_steps(schedule: Any, listener: InstructionListener) -> Callable[..., Any]:
     """The schedule's `step`, with the listener told before and after each that trains."""
     inner = schedule.step
 

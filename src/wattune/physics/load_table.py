@@ -78,9 +78,9 @@ class LoadTable:
 
     def coarsened(self, phases: int) -> LoadTable:
         """The same load with at most `phases` phases, neighbours merged; time and energy of an iteration are kept."""
-        return self.merged(self.stretches(phases))
+        return self.merged(self.intervals(phases))
 
-    def stretches(self, phases: int) -> tuple[int, ...]:
+    def intervals(self, phases: int) -> tuple[int, ...]:
         """The first phase of each of at most `phases` stretches that take about equally long."""
         count = self.duration_s.shape[0]
         if count <= phases:

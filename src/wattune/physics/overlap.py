@@ -86,7 +86,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Paces:
+class _StepTimes:
     """Stretches of computation, alone and beside communication; (phases, clocks)."""
 
     alone_s: Floats
@@ -104,8 +104,8 @@ def partition_cost(model: GpuModel, partition: Partition, *, mem_mhz: int | None
     sm_mhz = np.array(clocks_mhz, dtype=np.float64)
     comm_s = communication_s(model, link, partition, sm_mhz)
     comm_w = _communication_w(model, link, partition, sm_mhz, comm_s)
-    paces = _paces(model, partition, sm_mhz, mem_mhz=mem, comm_s=comm_s)
-    time_s, work_j, exposed_s = _joined(paces, comm_s, comm_w, partition.launch)
+    step_times = _step_times(model, partition, sm_mhz, mem_mhz=mem, comm_s=comm_s)
+    time_s, work_j, exposed_s = _joined(step_times, comm_s, comm_w, partition.launch)
     resting_w = model.awake_w(sm_mhz, mem)
     leak_w = model.leak_w(sm_mhz, model.settled_c(sm_mhz, resting_w + work_j / time_s))
     return Cost(clocks_mhz, time_s, work_j + (resting_w + leak_w) * time_s, exposed_s)
@@ -141,7 +141,7 @@ def _communication_w(
     return np.asarray(copying_w + cache_w + (model.memory.j_per_byte * MEMORY_PASSES + link.j_per_byte) * rate)
 
 
-def _paces(model: GpuModel, partition: Partition, sm_mhz: Floats, *, mem_mhz: int, comm_s: Floats) -> _Paces:
+def _step_times(model: GpuModel, partition: Partition, sm_mhz: Floats, *, mem_mhz: int, comm_s: Floats) -> _StepTimes:
     """Every phase alone, and beside communication with the SMs and the bandwidth that this leaves."""
     phases = partition.compute
     share = 1.0 - partition.comm_sms / model.sms
@@ -153,16 +153,18 @@ def _paces(model: GpuModel, partition: Partition, sm_mhz: Floats, *, mem_mhz: in
     alone_j = alone.duration_s * kernel_w(model, phases, sm_mhz, times=alone)
     beside_j = beside.duration_s * kernel_w(model, phases, sm_mhz, times=beside, sm_share=share)
     alone_s, beside_s = alone.duration_s + waits_s, beside.duration_s + waits_s
-    return _Paces(alone_s, alone_j / alone_s, beside_s, beside_j / beside_s)
+    return _StepTimes(alone_s, alone_j / alone_s, beside_s, beside_j / beside_s)
 
 
-def _joined(paces: _Paces, comm_s: Floats, comm_w: Floats, launch: float | None) -> tuple[Floats, Floats, Floats]:
+def _joined(
+    step_times: _StepTimes, comm_s: Floats, comm_w: Floats, launch: float | None
+) -> tuple[Floats, Floats, Floats]:
     """Time, energy of all work, and exposed communication, when the paces run in order and one may begin beside."""
-    before_s = np.full_like(comm_s, np.inf) if launch is None else launch * paces.alone_s.sum(axis=0)
+    before_s = np.full_like(comm_s, np.inf) if launch is None else launch * step_times.alone_s.sum(axis=0)
     left_s, time_s = comm_s.copy(), np.zeros_like(comm_s)
     energy_j = comm_w * comm_s
     for alone_s, alone_w, beside_s, beside_w in zip(
-        paces.alone_s, paces.alone_w, paces.beside_s, paces.beside_w, strict=True
+        step_times.alone_s, step_times.alone_w, step_times.beside_s, step_times.beside_w, strict=True
     ):
         # First the part before the launch, then beside communication until it ends, then alone again.
         first = np.minimum(before_s / alone_s, 1.0)

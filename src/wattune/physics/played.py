@@ -84,7 +84,7 @@ class Tick(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Played:
+class SteppedTrace:
     """One entry per tick, unless said otherwise."""
 
     start_s: Floats

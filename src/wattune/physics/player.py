@@ -47,7 +47,7 @@ class Controller:
 USUAL = Controller()
 
 
-class Player:
+class LoadPlayer:
     """A GPU that plays a load, tick by tick. `ticks` collects what each began with."""
 
     def __init__(

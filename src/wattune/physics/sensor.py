@@ -14,7 +14,7 @@ import numpy as np
 from wattune.core.errors import NotSupported
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
-from wattune.physics.played import Played
+from wattune.physics.played import SteppedTrace
 from wattune.physics.timeline import Timeline
 
 UTILISATION_S = 1 / 6
@@ -31,7 +31,7 @@ _MOST_REFRESHES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SensorTrace:
     """What a counter that looks only at the end of each period had added up at one of its refreshes."""
 
     refresh: int = 0
@@ -48,14 +48,14 @@ def counter_period_s(model: GpuModel) -> float | None:
     return model.sensors.counter_period_s if model.has_counter else model.sensors.power_period_s
 
 
-def shown_energy_j(model: GpuModel, timeline: Timeline, time_s: float, *, seen: Seen | None = None) -> float:
+def shown_energy_j(model: GpuModel, timeline: Timeline, time_s: float, *, seen: SensorTrace | None = None) -> float:
     """The energy counter, which moves at its refreshes only; `seen` is what a part-time counter has added up."""
     at_s = last_refresh_s(time_s, counter_period_s(model))
     energy_j = timeline.totals(at_s).energy_j if seen is None else seen.energy_j
     return model.gain * energy_j + model.offset_w * max(at_s, 0.0)
 
 
-def seen_until(model: GpuModel, timeline: Timeline, time_s: float, *, before: Seen) -> Seen:
+def seen_until(model: GpuModel, timeline: Timeline, time_s: float, *, before: SensorTrace) -> SensorTrace:
     """What a part-time counter has added up at its last refresh, each window scaled to its period."""
     period_s, window_s = counter_period_s(model), model.counter_window_s
     if not period_s or not window_s:
@@ -68,7 +68,7 @@ def seen_until(model: GpuModel, timeline: Timeline, time_s: float, *, before: Se
         looked_j = timeline.totals(end_s).energy_j - timeline.totals(end_s - window_s).energy_j
         energy_j += looked_j * period_s / window_s
     rest_j = timeline.totals(last * period_s).energy_j - timeline.totals(stop * period_s).energy_j
-    return Seen(last, energy_j + rest_j)
+    return SensorTrace(last, energy_j + rest_j)
 
 
 def shown_power_w(model: GpuModel, timeline: Timeline, time_s: float, *, seed: int) -> float:
@@ -104,7 +104,7 @@ class Samples:
     value: Floats
 
 
-def power_samples(model: GpuModel, played: Played, *, seed: int = 0) -> Samples:
+def power_samples(model: GpuModel, played: SteppedTrace, *, seed: int = 0) -> Samples:
     """Every value that the power sensor showed: the mean over its window, with gain, offset and noise."""
     time_s = _refreshes(played, model.sensors.power_period_s, "power sensor")
     window_s = model.sensors.power_window_s or model.sensors.power_period_s or 0.0
@@ -113,7 +113,7 @@ def power_samples(model: GpuModel, played: Played, *, seed: int = 0) -> Samples:
     return Samples(time_s, np.maximum(model.gain * mean_w + model.offset_w + noise_w, 0.0))
 
 
-def counter_samples(model: GpuModel, played: Played) -> Samples:
+def counter_samples(model: GpuModel, played: SteppedTrace) -> Samples:
     """Every value of the energy counter, from 0 at the beginning; a part-time one sees its window of each period."""
     period_s = counter_period_s(model)
     time_s = _refreshes(played, period_s, "energy counter")
@@ -125,12 +125,12 @@ def counter_samples(model: GpuModel, played: Played) -> Samples:
     return Samples(time_s, model.gain * spent_j + model.offset_w * (time_s - played.start_s[0]))
 
 
-def _refreshes(played: Played, period_s: float | None, what: str) -> Floats:
+def _refreshes(played: SteppedTrace, period_s: float | None, what: str) -> Floats:
     if not period_s:
         raise NotSupported(f"the {what} of this GPU has no known refresh", hint="give its model a period")
     first, last = played.start_s[0] / period_s, played.start_s[-1] / period_s
     return np.asarray(np.arange(np.floor(first) + 1, np.floor(last + 1e-9) + 1) * period_s)
 
 
-def _spent_before(played: Played, time_s: Floats, window_s: float) -> Floats:
+def _spent_before(played: SteppedTrace, time_s: Floats, window_s: float) -> Floats:
     return played.energy_at(time_s) - played.energy_at(time_s - window_s)

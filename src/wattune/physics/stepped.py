@@ -18,8 +18,8 @@ from wattune.core.workload import Workload
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import IDEAL, delay_of
-from wattune.physics.played import Played
-from wattune.physics.player import USUAL, Controller, Player
+from wattune.physics.played import SteppedTrace
+from wattune.physics.player import USUAL, Controller, LoadPlayer
 from wattune.physics.spend import tabulate
 
 
@@ -50,13 +50,13 @@ class Machine:
         return cls(model=model, tables=tabulate(model, workload))
 
 
-def play(machine: Machine, seconds: float, *, commands: Sequence[Command] = ()) -> Played:
+def play(machine: Machine, seconds: float, *, commands: Sequence[Command] = ()) -> SteppedTrace:
     """What happens in so many seconds from an idle start, with settings that come in on the way."""
     if not seconds > 0:
         raise InputError(f"a GPU plays for more than 0 s, not {seconds}", hint="give a positive time")
     model = machine.model
     start_c = model.thermal.steady_c(model.idle_w) if machine.start_c is None else machine.start_c
-    player = Player(model, machine.tables, machine.controller, temperature_c=start_c)
+    player = LoadPlayer(model, machine.tables, machine.controller, temperature_c=start_c)
     for effect_s, setting, stall_s in _effects(machine, commands):
         if effect_s >= seconds:
             break
@@ -87,9 +87,9 @@ def _effects(machine: Machine, commands: Sequence[Command]) -> list[tuple[float,
     return effects
 
 
-def _played(machine: Machine, player: Player) -> Played:
+def _played(machine: Machine, player: LoadPlayer) -> SteppedTrace:
     ticks, tables = player.ticks, machine.tables
-    return Played(
+    return SteppedTrace(
         start_s=np.array([*(tick.time_s for tick in ticks), player.time_s]),
         energy_j=np.array([*(tick.energy_j for tick in ticks), player.energy_j]),
         temperature_c=np.array([*(tick.temperature_c for tick in ticks), player.temperature_c]),

@@ -19,7 +19,7 @@ from wattune.physics.load_table import Floats, LoadTable
 from wattune.physics.operating_point import OperatingPoint
 
 
-class Totals(NamedTuple):
+class EnergyTotals(NamedTuple):
     """What has been spent since some beginning."""
 
     energy_j: float
@@ -28,16 +28,16 @@ class Totals(NamedTuple):
     mem_busy_s: float
     """Time in which the memory was busy, counted in full-bandwidth seconds."""
 
-    def plus(self, other: Totals, sign: float = 1.0) -> Totals:
+    def plus(self, other: EnergyTotals, sign: float = 1.0) -> EnergyTotals:
         """The sum, or with sign -1 the difference."""
-        return Totals(
+        return EnergyTotals(
             self.energy_j + sign * other.energy_j,
             self.busy_s + sign * other.busy_s,
             self.mem_busy_s + sign * other.mem_busy_s,
         )
 
 
-NOTHING = Totals(0.0, 0.0, 0.0)
+NOTHING = EnergyTotals(0.0, 0.0, 0.0)
 
 
 class Position(NamedTuple):
@@ -55,7 +55,7 @@ class Cycle:
     """When each phase of an iteration ends, and the totals at that moment; both begin with zero."""
 
     ends_s: tuple[float, ...]
-    totals: tuple[Totals, ...]
+    totals: tuple[EnergyTotals, ...]
 
     @classmethod
     def of(cls, table: LoadTable, column: int) -> Cycle:
@@ -64,12 +64,12 @@ class Cycle:
         energy_j = _ends(duration_s * table.power_w[:, column])
         busy_s = _ends(duration_s * table.sm_util)
         mem_busy_s = _ends(duration_s * table.mem_util[:, column])
-        return cls(tuple(_ends(duration_s)), tuple(map(Totals, energy_j, busy_s, mem_busy_s)))
+        return cls(tuple(_ends(duration_s)), tuple(map(EnergyTotals, energy_j, busy_s, mem_busy_s)))
 
     @classmethod
     def steady(cls, power_w: float) -> Cycle:
         """An idle GPU at constant power, as an endless row of seconds."""
-        return cls((0.0, 1.0), (NOTHING, Totals(power_w, 0.0, 0.0)))
+        return cls((0.0, 1.0), (NOTHING, EnergyTotals(power_w, 0.0, 0.0)))
 
     @property
     def iteration_s(self) -> float:
@@ -89,11 +89,11 @@ class Cycle:
         start_s, end_s = self.ends_s[position.phase], self.ends_s[position.phase + 1]
         return start_s + (end_s - start_s) * position.part
 
-    def spent(self, time_s: float) -> Totals:
+    def spent(self, time_s: float) -> EnergyTotals:
         """What `time_s` from the beginning of an iteration spend."""
         whole, phase, part = self.position(time_s)
         start, end, all_ = self.totals[phase], self.totals[phase + 1], self.totals[-1]
-        return Totals(
+        return EnergyTotals(
             whole * all_.energy_j + start.energy_j + (end.energy_j - start.energy_j) * part,
             whole * all_.busy_s + start.busy_s + (end.busy_s - start.busy_s) * part,
             whole * all_.mem_busy_s + start.mem_busy_s + (end.mem_busy_s - start.mem_busy_s) * part,
@@ -120,11 +120,11 @@ NO_STALL = Stall()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class TimelineSegment:
     """A stretch of time in which load and clock do not change."""
 
     start_s: float
-    at_start: Totals
+    at_start: EnergyTotals
     temperature_c: float
     """At the start."""
     load: Hashable
@@ -136,7 +136,7 @@ class Stretch:
     whole: float = 0.0
     """Iterations of this load done when the iteration of the start began."""
 
-    def spent(self, time_s: float) -> Totals:
+    def spent(self, time_s: float) -> EnergyTotals:
         """What had been spent since the start of the stretch."""
         before = self.cycle.spent(self.offset_s) if self.offset_s else NOTHING
         return self.cycle.spent(self.offset_s + time_s - self.start_s).plus(before, -1.0)
@@ -147,13 +147,13 @@ class Timeline:
     """The last stretches of a GPU's life, the newest open to the future."""
 
     thermal: Thermal
-    stretches: tuple[Stretch, ...]
+    intervals: tuple[TimelineSegment, ...]
 
     @classmethod
     def begin(cls, thermal: Thermal, point: OperatingPoint, power_w: float) -> Timeline:
         """A GPU at time 0 that has been idle for as long as its temperature remembers."""
         temperature_c = thermal.ambient_c + thermal.resistance_k_per_w * power_w
-        first = Stretch(
+        first = TimelineSegment(
             start_s=0.0,
             at_start=NOTHING,
             temperature_c=temperature_c,
@@ -164,39 +164,39 @@ class Timeline:
         return cls(thermal, (first,))
 
     @property
-    def now(self) -> Stretch:
+    def now(self) -> TimelineSegment:
         """The stretch that lasts."""
-        return self.stretches[-1]
+        return self.intervals[-1]
 
-    def totals(self, time_s: float) -> Totals:
+    def totals(self, time_s: float) -> EnergyTotals:
         """What had been spent at a time; before everything known, as if the oldest stretch had begun earlier."""
-        stretch = self.now
-        if time_s < stretch.start_s:
-            older = (other for other in reversed(self.stretches) if other.start_s <= time_s)
-            stretch = next(older, self.stretches[0])
-        if time_s < stretch.start_s:
-            ahead_s = stretch.start_s - time_s
-            return stretch.at_start.plus(stretch.cycle.spent(ahead_s), -1.0)
-        return stretch.at_start.plus(stretch.spent(time_s))
+        interval = self.now
+        if time_s < interval.start_s:
+            older = (other for other in reversed(self.intervals) if other.start_s <= time_s)
+            interval = next(older, self.intervals[0])
+        if time_s < interval.start_s:
+            ahead_s = interval.start_s - time_s
+            return interval.at_start.plus(interval.cycle.spent(ahead_s), -1.0)
+        return interval.at_start.plus(interval.spent(time_s))
 
     def temperature_c(self, time_s: float) -> float:
         """First-order response to the mean power of the stretch so far; T' = (ambient + R·P − T)/τ."""
-        stretch, lasted_s = self.now, time_s - self.now.start_s
+        interval, lasted_s = self.now, time_s - self.now.start_s
         if lasted_s <= 0:
-            return stretch.temperature_c
-        power_w = stretch.spent(time_s).energy_j / lasted_s
+            return interval.temperature_c
+        power_w = interval.spent(time_s).energy_j / lasted_s
         steady_c = self.thermal.ambient_c + self.thermal.resistance_k_per_w * power_w
-        return steady_c + (stretch.temperature_c - steady_c) * exp(-lasted_s / self.thermal.tau_s)
+        return steady_c + (interval.temperature_c - steady_c) * exp(-lasted_s / self.thermal.tau_s)
 
     def iterations(self, time_s: float) -> float:
         """Iterations that the present load has done, the one that runs in parts of its time."""
-        stretch = self.now
-        return stretch.whole + (stretch.offset_s + time_s - stretch.start_s) / stretch.cycle.iteration_s
+        interval = self.now
+        return interval.whole + (interval.offset_s + time_s - interval.start_s) / interval.cycle.iteration_s
 
     def time_of(self, iterations: float) -> float:
         """When the present load will have done that many iterations, if nothing changes."""
-        stretch = self.now
-        return stretch.start_s + (iterations - stretch.whole) * stretch.cycle.iteration_s - stretch.offset_s
+        interval = self.now
+        return interval.start_s + (iterations - interval.whole) * interval.cycle.iteration_s - interval.offset_s
 
     def changed(
         self, time_s: float, *, load: Hashable, point: OperatingPoint, cycle: Cycle, stall: Stall = NO_STALL
@@ -210,7 +210,7 @@ class Timeline:
             position = old.cycle.position(old.offset_s + max(time_s - old.start_s, 0.0))
             offset_s, whole = cycle.offset_s(position), old.whole + position.whole
         at_start, temperature_c = self.totals(time_s), self.temperature_c(time_s)
-        waiting = Stretch(
+        waiting = TimelineSegment(
             start_s=time_s,
             at_start=at_start,
             temperature_c=temperature_c,
@@ -218,9 +218,9 @@ class Timeline:
             point=point,
             cycle=Cycle.steady(stall.power_w),
         )
-        new = Stretch(
+        new = TimelineSegment(
             start_s=time_s + stall.seconds,
-            at_start=at_start.plus(Totals(stall.power_w * stall.seconds, 0.0, 0.0)),
+            at_start=at_start.plus(EnergyTotals(stall.power_w * stall.seconds, 0.0, 0.0)),
             temperature_c=temperature_c,
             load=load,
             point=point,
@@ -230,11 +230,11 @@ class Timeline:
         )
         return Timeline(self.thermal, (*self._recent(time_s), *((waiting,) if stall.seconds else ()), new))
 
-    def _recent(self, time_s: float) -> tuple[Stretch, ...]:
+    def _recent(self, time_s: float) -> tuple[TimelineSegment, ...]:
         """The stretches that a sensor may still see after `time_s`."""
-        ends_s = [stretch.start_s for stretch in self.stretches[1:]] + [time_s]
+        ends_s = [interval.start_s for interval in self.intervals[1:]] + [time_s]
         return tuple(
-            stretch
-            for stretch, end_s in zip(self.stretches, ends_s, strict=True)
-            if end_s > time_s - MEMORY_S and end_s > stretch.start_s
+            interval
+            for interval, end_s in zip(self.intervals, ends_s, strict=True)
+            if end_s > time_s - MEMORY_S and end_s > interval.start_s
         )

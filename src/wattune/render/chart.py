@@ -217,7 +217,7 @@ class Way(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ReferenceLine:
     """A thin dashed line through the whole chart at one value, such as a power limit."""
 
     at: float
@@ -244,7 +244,7 @@ class Chart:
     y: Axis
     series: tuple[Series, ...]
     notes: tuple[Note, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[ReferenceLine, ...] = ()
     bands: tuple[Band, ...] = ()
     subtitle: str | None = None
 

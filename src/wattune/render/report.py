@@ -9,7 +9,7 @@ from math import floor, log10
 from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.render.chart import Axis, Chart, Mark, Point, Rule, Series, Tone, Way
+from wattune.render.chart import Axis, Chart, Mark, Point, ReferenceLine, Series, Tone, Way
 from wattune.render.frontier_view import FrontierRow, FrontierView, allowed_band, frontier_chart, tip, view_settings
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
 from wattune.render.quantity import percent, quantity, unit_for
@@ -185,7 +185,7 @@ def _against(
         x=Axis(title=knob.title, unit=knob.unit),
         y=Axis(title=what, unit=unit.symbol, low=0.0),
         series=(Series(name=what, points=points, mark=Mark.LINE_AND_POINTS, tone=tone),),
-        rules=(Rule(reference, view.reference_name, Way.ACROSS),),
+        rules=(ReferenceLine(reference, view.reference_name, Way.ACROSS),),
     )
 
 

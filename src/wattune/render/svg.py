@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from itertools import pairwise
 
-from wattune.render.chart import Band, Chart, Mark, Point, Rule, Series, Shape, Way
+from wattune.render.chart import Band, Chart, Mark, Point, ReferenceLine, Series, Shape, Way
 from wattune.render.frame import (
     KEY_PX,
     LINE_PX,
@@ -166,7 +166,7 @@ def _band_words(band: Band, chart: Chart, place: Frame, dots: Dots, *, taken: li
     return None
 
 
-def _rule(rule: Rule, place: Frame, dots: Dots, *, taken: tuple[Box, ...]) -> str:
+def _rule(rule: ReferenceLine, place: Frame, dots: Dots, *, taken: tuple[Box, ...]) -> str:
     plot = place.plot
     if rule.way is Way.ACROSS:
         y = place.y(rule.at)
@@ -180,7 +180,7 @@ def _rule(rule: Rule, place: Frame, dots: Dots, *, taken: tuple[Box, ...]) -> st
     return _line(x, plot.top, x, plot.bottom, kind="rule") + words
 
 
-def _beside_rule(rule: Rule, place: Frame) -> list[Box]:
+def _beside_rule(rule: ReferenceLine, place: Frame) -> list[Box]:
     """Where the words of a rule across may stand: above or below it, at the right, the left or the middle."""
     wide, y, plot = text_width(rule.text) + 6, place.y(rule.at), place.plot
     lefts = (plot.right - wide, plot.left, (plot.left + plot.right - wide) / 2)

@@ -15,14 +15,14 @@ _LEAST = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TextRun:
     """Characters of one kind beside each other; the kind names a role (axis, graph, frontier …), not a colour."""
 
     text: str
     kind: str
 
 
-Line = tuple[Stretch, ...]
+Line = tuple[TextRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Spot:
 
 def plain(lines: Iterable[Line]) -> str:
     """The picture as text without colours."""
-    return "\n".join("".join(stretch.text for stretch in line).rstrip() for line in lines)
+    return "\n".join("".join(interval.text for interval in line).rstrip() for line in lines)
 
 
 def area_graph(values: Sequence[float | None], *, width: int, height: int, high: float, unit: str) -> tuple[Line, ...]:
@@ -50,7 +50,7 @@ def area_graph(values: Sequence[float | None], *, width: int, height: int, high:
     lines = []
     for row in range(height):
         cells = (_filled(heights[column], heights[column + 1], height - 1 - row) for column in range(0, columns, 2))
-        lines.append(_with_axis(labels[row], room, Stretch("".join(cells), "graph")))
+        lines.append(_with_axis(labels[row], room, TextRun("".join(cells), "graph")))
     return tuple(lines)
 
 
@@ -82,14 +82,14 @@ def _filled(left: float | None, right: float | None, row: int) -> str:
     return chr(_BLANK + bits) if bits else " "
 
 
-def _scatter_row(cells: dict[tuple[int, int], Spot], row: int, columns: int) -> list[Stretch]:
+def _scatter_row(cells: dict[tuple[int, int], Spot], row: int, columns: int) -> list[TextRun]:
     spots = (cells.get((row, column)) for column in range(columns))
     drawn = [(spot.sign, spot.kind) if spot else (" ", "empty") for spot in spots]
-    return [Stretch("".join(text for text, _ in run), kind) for kind, run in groupby(drawn, key=lambda cell: cell[1])]
+    return [TextRun("".join(text for text, _ in run), kind) for kind, run in groupby(drawn, key=lambda cell: cell[1])]
 
 
-def _with_axis(label: str, room: int, *stretches: Stretch) -> Line:
-    return (Stretch(f"{label:>{room - 2}} {'┤' if label else '│'}", "axis"), *stretches)
+def _with_axis(label: str, room: int, *intervals: TextRun) -> Line:
+    return (TextRun(f"{label:>{room - 2}} {'┤' if label else '│'}", "axis"), *intervals)
 
 
 def _edge_labels(height: int, low: float, high: float, unit: str) -> list[str]:
@@ -114,6 +114,6 @@ def _x_axis(low: float, high: float, *, columns: int, room: int, unit: str) -> t
         ground[column] = "┬"
         words[start : start + len(text)] = text
     return (
-        (Stretch(" " * (room - 1) + "└" + "".join(ground), "axis"),),
-        (Stretch(" " * room + "".join(words).rstrip(), "axis"),),
+        (TextRun(" " * (room - 1) + "└" + "".join(ground), "axis"),),
+        (TextRun(" " * room + "".join(words).rstrip(), "axis"),),
     )

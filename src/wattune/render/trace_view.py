@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from wattune.core.reading import Reading, Trace
-from wattune.render.chart import Axis, Chart, Mark, Point, Rule, Series, Tone
+from wattune.render.chart import Axis, Chart, Mark, Point, ReferenceLine, Series, Tone
 from wattune.render.quantity import quantity
 
 _TONES = (Tone.BLUE, Tone.ORANGE, Tone.GREEN, Tone.PURPLE, Tone.GOLD, Tone.SKY)
@@ -38,7 +38,7 @@ def trace_chart(traces: Sequence[Trace], *, title: str, subtitle: str | None = N
         x=Axis(title="time", unit="s"),
         y=Axis(title="power", unit="W", low=0.0),
         series=series,
-        rules=tuple(Rule(limit_w, f"limit {limit_w:g} W") for limit_w in _limits_w(traces)),
+        rules=tuple(ReferenceLine(limit_w, f"limit {limit_w:g} W") for limit_w in _limits_w(traces)),
     )
 
 

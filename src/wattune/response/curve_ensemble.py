@@ -40,7 +40,7 @@ _SEED = 20231
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CurveBank:
+class CurveEnsemble:
     """What every member says of each setting, (members, settings); times are relative, one unknown factor apart."""
 
     log_time: Floats
@@ -51,14 +51,14 @@ class CurveBank:
     power_spread: Floats
     """(members,): rₚ"""
 
-    def some(self, kept: NDArray[np.bool_]) -> CurveBank:
+    def some(self, kept: NDArray[np.bool_]) -> CurveEnsemble:
         """The bank with these members alone."""
-        return CurveBank(self.log_time[kept], self.log_power[kept], self.time_spread[kept], self.power_spread[kept])
+        return CurveEnsemble(self.log_time[kept], self.log_power[kept], self.time_spread[kept], self.power_spread[kept])
 
 
-def bank_of(
+def ensemble_of(
     settings: Sequence[Setting], *, max_power_w: float | None, max_mhz: int | None, limit_w: float | None = None
-) -> CurveBank:
+) -> CurveEnsemble:
     """The bank at these settings; a highest limit or clock that is not known is the highest among them.
 
     A setting without a clock leaves it free, one without a limit leaves it at `limit_w`, or else at the highest.
@@ -68,7 +68,7 @@ def bank_of(
     top_w = max_power_w or max(limits_w, default=1.0)
     top_mhz = max_mhz or max(clocks_mhz, default=1)
     unset = 1.0 if limit_w is None or max_power_w is None else limit_w / top_w
-    return _bank(
+    return _ensemble(
         tuple(
             (
                 unset if setting.power_limit_w is None else setting.power_limit_w / top_w,
@@ -134,7 +134,7 @@ def _members() -> _Members:
 
 
 @lru_cache(maxsize=256)
-def _bank(places: tuple[tuple[float, float], ...]) -> CurveBank:
+def _ensemble(places: tuple[tuple[float, float], ...]) -> CurveEnsemble:
     own = _members()
     limit = np.array([[place[0] for place in places]])
     locked = np.array([[place[1] for place in places]])
@@ -145,7 +145,7 @@ def _bank(places: tuple[tuple[float, float], ...]) -> CurveBank:
     time = (gpu**own.beside + own.host**own.beside) ** (1.0 / own.beside) + own.stall
     share = gpu / time
     power = share * drawn + (1.0 - share) * own.idle
-    return CurveBank(np.log(time), np.log(power), own.time_spread[:, 0], own.power_spread[:, 0])
+    return CurveEnsemble(np.log(time), np.log(power), own.time_spread[:, 0], own.power_spread[:, 0])
 
 
 def _work(own: _Members, clock: Floats) -> Floats:

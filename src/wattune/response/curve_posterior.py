@@ -20,9 +20,9 @@ from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.objective import Objective, PowerBudget
 from wattune.core.setting import Setting
 from wattune.response.cost_values import values
-from wattune.response.curve_ensemble import CurveBank, Floats
+from wattune.response.curve_ensemble import CurveEnsemble, Floats
 from wattune.response.normal_gain import expected_gain
-from wattune.response.repeats import Point
+from wattune.response.repeats import RepeatedPoint
 
 BREACH = 30.0
 """By how many percent a setting gets dearer for each percent by which it breaks the limit of time or power."""
@@ -35,7 +35,7 @@ _STEP = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Belief:
+class CurvePosterior:
     """What each curve that is still likely says of every setting: (curves, settings), settings ascending."""
 
     settings: tuple[Setting, ...]
@@ -109,39 +109,39 @@ class Belief:
 
 
 def believed(
-    bank: CurveBank,
+    ensemble: CurveEnsemble,
     settings: tuple[Setting, ...],
-    points: Mapping[Setting, Point],
+    points: Mapping[Setting, RepeatedPoint],
     *,
     weights: Floats,
     level: Floats,
     top_w: float | None,
     objective: Objective,
     reference: Measurement | None,
-) -> Belief:
+) -> CurvePosterior:
     """The belief: each curve at its level of time, drawn towards what was measured as far as ρ says."""
     some = [points.get(setting) for setting in settings]
     log_time, time_doubt = _drawn(
-        bank.log_time + level[:, None],
-        bank.time_spread,
+        ensemble.log_time + level[:, None],
+        ensemble.time_spread,
         [None if point is None else (point.log_time, point.time_error) for point in some],
     )
     log_power, power_doubt = _drawn(
-        bank.log_power + (log(top_w) if top_w else 0.0),
-        bank.power_spread,
+        ensemble.log_power + (log(top_w) if top_w else 0.0),
+        ensemble.power_spread,
         [None if point is None else (point.log_power, point.power_error) for point in some],
     )
 
-    def dear(log_power: Floats) -> Floats:
+    def costly(log_power: Floats) -> Floats:
         found = values(objective, np.exp(log_time), np.exp(log_time + log_power))
         breach = _breach(objective, reference, log_time, log_power)
         return np.asarray(np.log(np.maximum(found, _TINY)) + BREACH * breach)
 
-    value = dear(log_power)
-    by_power = (dear(log_power + _STEP) - value) / _STEP
+    value = costly(log_power)
+    by_power = (costly(log_power + _STEP) - value) / _STEP
     doubt = np.hypot(time_doubt, by_power * power_doubt)
     windows = np.array([0.0 if point is None else point.windows for point in some])
-    return Belief(settings, windows, weights, log_time, log_power, value, doubt, time_doubt, power_doubt)
+    return CurvePosterior(settings, windows, weights, log_time, log_power, value, doubt, time_doubt, power_doubt)
 
 
 def _drawn(curve: Floats, spread: Floats, points: Sequence[tuple[float, float] | None]) -> tuple[Floats, Floats]:

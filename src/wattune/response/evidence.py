@@ -12,11 +12,11 @@ from math import log, sqrt
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import SIGMAS_95
-from wattune.core.run_window import Window
 from wattune.core.setting import Setting
-from wattune.response.program_ensemble import LEAST_WAITING, Gear
+from wattune.core.window import Window
+from wattune.response.program_ensemble import LEAST_WAITING, ClockPoint
 
-LEAST_PACE, USUAL_PACE = 0.0007, 0.01
+LEAST_STEP_TIME, USUAL_STEP_TIME = 0.0007, 0.01
 """Standard errors of a pace: no window is better than the first, one whose own is not known has the second."""
 LEAST_POWER, USUAL_POWER = 0.004, 0.01
 """The same of a mean power: temperature moves it by some tenths of a percent from window to window."""
@@ -31,7 +31,7 @@ _FOLD = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class EvidenceScale:
     """The highest values of a part, over which gears are given; None where the part does not tell."""
 
     sm_mhz: float | None
@@ -39,27 +39,27 @@ class Scale:
     limit_w: float | None
 
     @classmethod
-    def of(cls, spec: GpuSpec) -> Scale:
+    def of(cls, spec: GpuSpec) -> EvidenceScale:
         """Of a part."""
         clocks = spec.sm_clocks_mhz
         mem = spec.mem_clocks_mhz
         limits = spec.power_limits
         return cls(clocks[-1] if clocks else None, mem[0] if mem else None, limits.default_w if limits else None)
 
-    def gear(self, setting: Setting, sm_mhz: float | None = None) -> Gear:
+    def point(self, setting: Setting, sm_mhz: float | None = None) -> ClockPoint:
         """A setting; where the clock that holds was read, that is the gear, and no limit holds it lower."""
         y = 1.0 if setting.mem_mhz is None or self.mem_mhz is None else round(setting.mem_mhz / self.mem_mhz, 4)
         if sm_mhz is not None and self.sm_mhz is not None:
-            return Gear(round(min(sm_mhz / self.sm_mhz, 1.0), 3), y, float("inf"))
+            return ClockPoint(round(min(sm_mhz / self.sm_mhz, 1.0), 3), y, float("inf"))
         x = None if setting.sm_mhz is None or self.sm_mhz is None else round(min(setting.sm_mhz / self.sm_mhz, 1.0), 4)
         limit = 1.0
         if setting.power_limit_w is not None and self.limit_w is not None:
             limit = round(setting.power_limit_w / self.limit_w, 4)
-        return Gear(x, y, limit)
+        return ClockPoint(x, y, limit)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WindowEvidence:
     """A quantity: its value and the standard error of that."""
 
     value: float
@@ -67,33 +67,33 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class EvidencePoint:
     """What was seen at a gear; None where nothing was."""
 
-    log_pace: Seen | None
-    log_power: Seen | None
+    log_step_time: WindowEvidence | None
+    log_power: WindowEvidence | None
     """Over the default limit, where the part has one; otherwise in watts."""
-    log_waiting: Seen | None
-    log_traffic: Seen | None
+    log_waiting: WindowEvidence | None
+    log_traffic: WindowEvidence | None
 
 
-Evidence = dict[Gear, Point]
+Evidence = dict[ClockPoint, EvidencePoint]
 
 
-def evidence(windows: tuple[Window, ...], scale: Scale) -> Evidence:
+def evidence(windows: tuple[Window, ...], scale: EvidenceScale) -> Evidence:
     """A point for each gear at which there was a window."""
-    first = next((log(window.pace_s) for window in windows if window.pace_s), None)
-    groups: dict[Gear, list[Window]] = {}
+    first = next((log(window.step_time_s) for window in windows if window.step_time_s), None)
+    groups: dict[ClockPoint, list[Window]] = {}
     for window in windows:
         if not window.held and window.sm_mhz is None:
             continue
-        groups.setdefault(scale.gear(window.setting, window.sm_mhz), []).append(window)
+        groups.setdefault(scale.point(window.setting, window.sm_mhz), []).append(window)
     watts = scale.limit_w or 1.0
-    return {gear: _point(some, first, watts) for gear, some in groups.items()}
+    return {point: _point(some, first, watts) for point, some in groups.items()}
 
 
-def _point(windows: list[Window], first: float | None, watts: float) -> Point:
-    paces = [_pace(window, first) for window in windows if window.pace_s and first is not None]
+def _point(windows: list[Window], first: float | None, watts: float) -> EvidencePoint:
+    step_times = [_step_time(window, first) for window in windows if window.step_time_s and first is not None]
     powers = [_power(window, watts) for window in windows if window.power_w > 0]
     waiting = [
         _share(1.0 - window.sm_util, LEAST_WAITING, error=window.sm_util_error)
@@ -103,15 +103,21 @@ def _point(windows: list[Window], first: float | None, watts: float) -> Point:
     traffic = [
         _share(window.mem_util, _LEAST_TRAFFIC, error=window.mem_util_error) for window in windows if window.mem_util
     ]
-    return Point(_mean(paces, LEAST_PACE / 2), _mean(powers, LEAST_POWER), _mean(waiting, SHARE), _mean(traffic, SHARE))
+    return EvidencePoint(
+        _mean(step_times, LEAST_STEP_TIME / 2), _mean(powers, LEAST_POWER), _mean(waiting, SHARE), _mean(traffic, SHARE)
+    )
 
 
-def _pace(window: Window, first: float) -> Seen:
-    assert window.pace_s is not None
+def _step_time(window: Window, first: float) -> WindowEvidence:
+    assert window.step_time_s is not None
     factors = (1.0,) if window.counted else _FACTORS
-    value = min((log(window.pace_s * factor) for factor in factors), key=lambda each: _off(each - first))
-    share = USUAL_PACE if window.pace_error_s is None else window.pace_error_s / SIGMAS_95 / window.pace_s
-    return Seen(value, max(share, LEAST_PACE))
+    value = min((log(window.step_time_s * factor) for factor in factors), key=lambda each: _off(each - first))
+    share = (
+        USUAL_STEP_TIME
+        if window.step_time_error_s is None
+        else window.step_time_error_s / SIGMAS_95 / window.step_time_s
+    )
+    return WindowEvidence(value, max(share, LEAST_STEP_TIME))
 
 
 def _off(distance: float) -> float:
@@ -119,18 +125,18 @@ def _off(distance: float) -> float:
     return abs(distance - _FOLD / 3)
 
 
-def _power(window: Window, watts: float) -> Seen:
+def _power(window: Window, watts: float) -> WindowEvidence:
     error_j = window.cost.energy_error_j
     share = USUAL_POWER if error_j is None else error_j / SIGMAS_95 / max(window.cost.energy_j, 1e-12)
-    return Seen(log(window.power_w / watts), max(share, LEAST_POWER))
+    return WindowEvidence(log(window.power_w / watts), max(share, LEAST_POWER))
 
 
-def _share(share: float, least: float, *, error: float | None) -> Seen:
+def _share(share: float, least: float, *, error: float | None) -> WindowEvidence:
     share = max(share, least)
-    return Seen(log(share), max(SHARE, (error or 0.0) / SIGMAS_95) / share)
+    return WindowEvidence(log(share), max(SHARE, (error or 0.0) / SIGMAS_95) / share)
 
 
-def _mean(some: list[Seen], least: float) -> Seen | None:
+def _mean(some: list[WindowEvidence], least: float) -> WindowEvidence | None:
     """The mean, each weighed by its error; where they differ by more than their errors, those grow."""
     if not some:
         return None
@@ -140,4 +146,4 @@ def _mean(some: list[Seen], least: float) -> Seen | None:
     if len(some) > 1:
         surplus = sum(((each.value - mean) / each.error) ** 2 for each in some) / (len(some) - 1)
         error *= sqrt(max(surplus, 1.0))
-    return Seen(mean, max(error, least))
+    return WindowEvidence(mean, max(error, least))

@@ -41,7 +41,7 @@ _CORNER = 10.0
 """Sharpness with which the two limits of the memory take turns."""
 
 
-class Gear(NamedTuple):
+class ClockPoint(NamedTuple):
     """A setting in relative terms; None leaves the core clock free, so that only the limit holds it."""
 
     x: float | None
@@ -141,10 +141,10 @@ def _members() -> _Members:
 
 
 @lru_cache(maxsize=512)
-def fields_at(gears: tuple[Gear, ...]) -> Fields:
+def fields_at(points: tuple[ClockPoint, ...]) -> Fields:
     """The bank at these gears."""
     own = _members()
-    x, y = _held(own, gears), np.array([[gear.y for gear in gears]])
+    x, y = _held(own, points), np.array([[point.y for point in points]])
     busy_s = _busy_time(own, x, y)
     time = _time(own, busy_s)
     power = _power(own, x, y, busy_s=busy_s, over=time)
@@ -176,14 +176,14 @@ def _power(own: _Members, x: Floats, y: Floats, *, busy_s: Floats, over: Floats)
     return np.asarray(still + working / over)
 
 
-def _held(own: _Members, gears: tuple[Gear, ...]) -> Floats:
+def _held(own: _Members, points: tuple[ClockPoint, ...]) -> Floats:
     """(members, gears): the core clock that holds: what is locked, or what the limit leaves."""
-    held = np.empty((MEMBERS, len(gears)))
-    limits = {(gear.y, gear.limit) for gear in gears}
+    held = np.empty((MEMBERS, len(points)))
+    limits = {(point.y, point.limit) for point in points}
     left = {pair: _left(own, *pair) for pair in limits}
-    for place, gear in enumerate(gears):
-        free = left[gear.y, gear.limit]
-        held[:, place] = free if gear.x is None else np.minimum(free, gear.x)
+    for place, point in enumerate(points):
+        free = left[point.y, point.limit]
+        held[:, place] = free if point.x is None else np.minimum(free, point.x)
     return held
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
-from wattune.response.evidence import Evidence, Point, Seen
-from wattune.response.program_ensemble import Floats, Gear
+from wattune.response.evidence import Evidence, EvidencePoint, WindowEvidence
+from wattune.response.program_ensemble import ClockPoint, Floats
 
 TIME, POWER, WAITING, TRAFFIC = range(4)
 """Kinds of quantity; all are logarithms."""
@@ -45,7 +45,7 @@ class Observed:
     """The observations in a row: of which kind, at which gear, what, and its standard error."""
 
     kind: tuple[int, ...]
-    gear: tuple[int, ...]
+    point: tuple[int, ...]
     value: Floats
     error: Floats
 
@@ -55,7 +55,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Departure:
+class ResidualModel:
     """r over some gears: where they lie, and how far single ones are off, by kind."""
 
     where: Floats
@@ -76,12 +76,12 @@ class Departure:
         return FREE if kind == TIME or (kind == POWER and self.free_power) else 0.0
 
 
-def observed_at(points: Evidence, places: dict[Gear, int]) -> Observed:
+def observed_at(measured: Evidence, places: dict[ClockPoint, int]) -> Observed:
     """The evidence in a row."""
-    rows: list[tuple[int, int, Seen]] = [
-        (kind, places[gear], seen)
-        for gear, point in points.items()
-        for kind, seen in enumerate(_quantities(point))
+    rows: list[tuple[int, int, WindowEvidence]] = [
+        (kind, places[point], seen)
+        for point, entry in measured.items()
+        for kind, seen in enumerate(_quantities(entry))
         if seen is not None
     ]
     return Observed(
@@ -92,36 +92,36 @@ def observed_at(points: Evidence, places: dict[Gear, int]) -> Observed:
     )
 
 
-def departures(
-    gears: tuple[Gear, ...], observed: Observed, off: Floats, *, free_power: bool
-) -> tuple[Departure, Floats]:
+def residuals(
+    points: tuple[ClockPoint, ...], observed: Observed, off: Floats, *, free_power: bool
+) -> tuple[ResidualModel, Floats]:
     """The departure that the observations make likeliest, and S; `off` is (members, observed): y − h."""
-    best: tuple[float, Departure, Floats] | None = None
+    best: tuple[float, ResidualModel, Floats] | None = None
     for factor, cost in _LIVE if WAITING in observed.kind else _RECORDED:
         single = (SINGLE[0] * factor, SINGLE[1] * factor, *SINGLE[2:])
-        departure = Departure(_where(gears), single, free_power)
-        noise = _noise(observed, departure)
+        residual = ResidualModel(_where(points), single, free_power)
+        noise = _noise(observed, residual)
         lower = np.linalg.cholesky(noise)
         squares = (solve_triangular(lower, off.T, lower=True) ** 2).sum(axis=0)
         likely = float(logsumexp(-0.5 * squares)) - float(np.log(np.diag(lower)).sum()) + cost
         if best is None or likely > best[0]:
-            best = (likely, departure, noise)
+            best = (likely, residual, noise)
     assert best is not None
     return best[1], best[2]
 
 
-def _quantities(point: Point) -> tuple[Seen | None, ...]:
-    return (point.log_pace, point.log_power, point.log_waiting, point.log_traffic)
+def _quantities(entry: EvidencePoint) -> tuple[WindowEvidence | None, ...]:
+    return (entry.log_step_time, entry.log_power, entry.log_waiting, entry.log_traffic)
 
 
-def _noise(observed: Observed, departure: Departure) -> Floats:
+def _noise(observed: Observed, residual: ResidualModel) -> Floats:
     """S."""
     total = np.diag(observed.error**2)
     for kind in range(4):
         rows = observed.of(kind)
         if rows:
-            at = [observed.gear[row] for row in rows]
-            block = departure.between(kind, at, at)
+            at = [observed.point[row] for row in rows]
+            block = residual.between(kind, at, at)
             total[np.ix_(rows, rows)] += _seen_as(kind, block, observed.value[rows])
     return total
 
@@ -137,11 +137,11 @@ def _seen_as(kind: int, block: Floats, value: Floats) -> Floats:
     return block + _GAIN[kind] ** 2
 
 
-def _where(gears: tuple[Gear, ...]) -> Floats:
+def _where(points: tuple[ClockPoint, ...]) -> Floats:
     """(gears, 3): where each lies, in units over which departures are alike."""
-    x = np.log([1.0 if gear.x is None else gear.x for gear in gears]) / _REACH_X
-    y = np.log([gear.y for gear in gears]) / _REACH_Y
-    limit = np.log([1.0 if gear.limit == np.inf else gear.limit for gear in gears]) / _REACH_X
+    x = np.log([1.0 if point.x is None else point.x for point in points]) / _REACH_X
+    y = np.log([point.y for point in points]) / _REACH_Y
+    limit = np.log([1.0 if point.limit == np.inf else point.limit for point in points]) / _REACH_X
     return np.stack([x, y, limit], axis=1)
 
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from wattune.response.evidence import Evidence
-from wattune.response.program_ensemble import Fields, Floats, Gear, fields_at
-from wattune.response.program_likelihood import FREE, POWER, TIME, Departure, Observed, departures, observed_at
+from wattune.response.program_ensemble import ClockPoint, Fields, Floats, fields_at
+from wattune.response.program_likelihood import FREE, POWER, TIME, Observed, ResidualModel, observed_at, residuals
 
 _ENOUGH = 50.0
 """Members that carry the weight, at least: with fewer, their covariance means nothing."""
@@ -30,11 +30,11 @@ _BISECTIONS = 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Belief:
+class ProgramPosterior:
     """Logarithms of the time and the power of a unit of work at each gear, as expected, and how surely."""
 
-    gears: tuple[Gear, ...]
-    pivots: tuple[Gear, ...]
+    points: tuple[ClockPoint, ...]
+    pivots: tuple[ClockPoint, ...]
     """Those of the evidence."""
     log_time: Floats
     """(gears,)"""
@@ -48,23 +48,23 @@ class Belief:
     alive: int
     """Members that count."""
 
-    def slower(self, pivot: Gear) -> tuple[Floats, Floats]:
+    def slower(self, pivot: ClockPoint) -> tuple[Floats, Floats]:
         """(gears,): log_time over that at a pivot, and its standard deviation."""
-        base, place = self.pivots.index(pivot), self.gears.index(pivot)
+        base, place = self.pivots.index(pivot), self.points.index(pivot)
         variance = self.time_var + self.time_var[place] - 2.0 * self.time_cov[:, base]
         return self.log_time - self.log_time[place], np.sqrt(np.maximum(variance, 0.0))
 
-    def mixed(self, pivot: Gear, shares: dict[Gear, float]) -> tuple[float, float, Floats]:
+    def mixed(self, pivot: ClockPoint, shares: dict[ClockPoint, float]) -> tuple[float, float, Floats]:
         """Mean and variance of Σ shares·(log_time − that at the pivot), and its covariance with each gear's own.
 
         The gears of `shares` are pivots.
         """
         base = self.pivots.index(pivot)
         weights = np.zeros(len(self.pivots))
-        for gear, share in shares.items():
-            weights[self.pivots.index(gear)] += share
+        for point, share in shares.items():
+            weights[self.pivots.index(point)] += share
         weights[base] -= sum(shares.values())
-        places = [self.gears.index(gear) for gear in self.pivots]
+        places = [self.points.index(point) for point in self.pivots]
         among = self.time_cov[places]
         with_each = self.time_cov @ weights - float(among[base] @ weights)
         return float(weights @ self.log_time[places]), max(float(weights @ among @ weights), 0.0), with_each
@@ -93,9 +93,9 @@ class _Update:
             return np.zeros_like(cross)
         return np.asarray(cho_solve(cho_factor(self.among + self.noise / self.left, lower=True), cross.T).T)
 
-    def unexplained(self, departs: Floats) -> Floats:
+    def unexplained(self, has_residual: Floats) -> Floats:
         """G, of departures whose covariance with those at y is given."""
-        return np.asarray(cho_solve(cho_factor(self.noise, lower=True), departs.T).T)
+        return np.asarray(cho_solve(cho_factor(self.noise, lower=True), has_residual.T).T)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,44 +107,44 @@ class _Normal:
     var: Floats
 
 
-def believe(gears: tuple[Gear, ...], points: Evidence, *, free_power: bool) -> Belief:
+def posterior_of(points: tuple[ClockPoint, ...], measured: Evidence, *, free_power: bool) -> ProgramPosterior:
     """The belief about gears, and about those of the evidence; `free_power` where no limit gives the scale of power."""
-    known = frozenset(gears)
-    extra = tuple(gear for gear in points if gear not in known)
-    everything = (*gears, *extra)
-    fields = _joined([fields_at(gears), *(fields_at((gear,)) for gear in extra)])
-    places = {gear: place for place, gear in enumerate(everything)}
-    observed = observed_at(points, places)
+    known = frozenset(points)
+    extra = tuple(point for point in measured if point not in known)
+    everything = (*points, *extra)
+    fields = _joined([fields_at(points), *(fields_at((point,)) for point in extra)])
+    places = {point: place for place, point in enumerate(everything)}
+    observed = observed_at(measured, places)
     if not observed.kind:
-        return _prior(everything, fields, tuple(points))
+        return _prior(everything, fields, tuple(measured))
     said = np.stack(
-        [_field(fields, kind)[:, at] for kind, at in zip(observed.kind, observed.gear, strict=True)], axis=1
+        [_field(fields, kind)[:, at] for kind, at in zip(observed.kind, observed.point, strict=True)], axis=1
     )
-    departure, noise = departures(everything, observed, observed.value - said, free_power=free_power)
+    residual, noise = residuals(everything, observed, observed.value - said, free_power=free_power)
     weights, beta = _weights(observed.value - said, noise)
     members = np.flatnonzero(weights > _NEGLIGIBLE * weights.max())
     update = _update(said[members], weights[members], observed, noise=noise, left=1.0 - beta)
     return _believed(
-        everything, tuple(points), fields.at(members), observed=observed, departure=departure, update=update
+        everything, tuple(measured), fields.at(members), observed=observed, residual=residual, update=update
     )
 
 
 def _believed(
-    gears: tuple[Gear, ...],
-    pivots: tuple[Gear, ...],
+    points: tuple[ClockPoint, ...],
+    pivots: tuple[ClockPoint, ...],
     fields: Fields,
     *,
     observed: Observed,
-    departure: Departure,
+    residual: ResidualModel,
     update: _Update,
-) -> Belief:
-    places = [gears.index(gear) for gear in pivots]
-    time = _conditioned(fields.log_time, TIME, places, observed=observed, departure=departure, update=update)
-    power = _conditioned(fields.log_power, POWER, places, observed=observed, departure=departure, update=update)
+) -> ProgramPosterior:
+    places = [points.index(point) for point in pivots]
+    time = _conditioned(fields.log_time, TIME, places, observed=observed, residual=residual, update=update)
+    power = _conditioned(fields.log_power, POWER, places, observed=observed, residual=residual, update=update)
     # A level of power that is the same for all gears does not count.
     power_var = power.var + power.var[places[0]] - 2.0 * power.cov[:, 0]
-    return Belief(
-        gears=gears,
+    return ProgramPosterior(
+        points=points,
         pivots=pivots,
         log_time=time.mean,
         log_power=power.mean,
@@ -156,7 +156,7 @@ def _believed(
 
 
 def _conditioned(
-    field: Floats, kind: int, pivots: list[int], *, observed: Observed, departure: Departure, update: _Update
+    field: Floats, kind: int, pivots: list[int], *, observed: Observed, residual: ResidualModel, update: _Update
 ) -> _Normal:
     """A field after the evidence: members first, then departures given what the members leave unexplained."""
     weights = update.root[:, 0] ** 2
@@ -164,18 +164,18 @@ def _conditioned(
     own = (field - mean) * update.root
     cross = own.T @ update.said
     everywhere, rows = list(range(field.shape[1])), observed.of(kind)
-    departs = np.zeros(cross.shape)
-    departs[:, rows] = departure.between(kind, everywhere, [observed.gear[row] for row in rows])
-    a, g = update.gain(cross), update.unexplained(departs)
+    has_residual = np.zeros(cross.shape)
+    has_residual[:, rows] = residual.between(kind, everywhere, [observed.point[row] for row in rows])
+    a, g = update.gain(cross), update.unexplained(has_residual)
     a_said = update.gain(update.among)
     among, cross_left = update.among - a_said @ update.among, cross - a @ update.among
     mean = mean + a @ update.off + g @ (update.off - a_said @ update.off)
     cov = own.T @ own[:, pivots] - a @ cross[pivots].T
     cov += g @ among @ g[pivots].T - cross_left @ g[pivots].T - g @ cross_left[pivots].T
-    cov += departure.between(kind, everywhere, pivots) - g @ departs[pivots].T
+    cov += residual.between(kind, everywhere, pivots) - g @ has_residual[pivots].T
     var = (own**2).sum(axis=0) - (a * cross).sum(axis=1)
     var += ((g @ among) * g).sum(axis=1) - 2.0 * (cross_left * g).sum(axis=1)
-    var += departure.variance(kind) - (g * departs).sum(axis=1)
+    var += residual.variance(kind) - (g * has_residual).sum(axis=1)
     return _Normal(mean, cov, var)
 
 
@@ -206,13 +206,13 @@ def _weights(off: Floats, noise: Floats) -> tuple[Floats, float]:
     return weighed(low), low
 
 
-def _prior(gears: tuple[Gear, ...], fields: Fields, pivots: tuple[Gear, ...]) -> Belief:
-    return Belief(
-        gears=gears,
+def _prior(points: tuple[ClockPoint, ...], fields: Fields, pivots: tuple[ClockPoint, ...]) -> ProgramPosterior:
+    return ProgramPosterior(
+        points=points,
         pivots=pivots,
         log_time=fields.log_time.mean(axis=0),
         log_power=fields.log_power.mean(axis=0),
-        time_cov=np.full((len(gears), len(pivots)), FREE**2),
+        time_cov=np.full((len(points), len(pivots)), FREE**2),
         time_var=fields.log_time.var(axis=0) + FREE**2,
         power_var=fields.log_power.var(axis=0),
         alive=len(fields.log_time),

@@ -18,7 +18,7 @@ LEAST_ERROR = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class RepeatedPoint:
     """Logarithms of the time and the mean power of a unit of work, with their standard errors."""
 
     log_time: float
@@ -28,32 +28,32 @@ class Point:
     windows: int = 1
 
 
-def merged(history: History[Setting]) -> dict[Setting, Point]:
+def merged(history: History[Setting]) -> dict[Setting, RepeatedPoint]:
     """One point per setting, the mean of its windows; those that spent nothing or took no time are left out."""
-    windows: dict[Setting, list[Point]] = {}
+    windows: dict[Setting, list[RepeatedPoint]] = {}
     for trial in history:
         if trial.cost.time_s > 0 and trial.cost.energy_j > 0:
             windows.setdefault(trial.choice, []).append(_point(trial.cost))
     return {setting: _mean(points) for setting, points in windows.items()}
 
 
-def _point(cost: Measurement) -> Point:
+def _point(cost: Measurement) -> RepeatedPoint:
     time_error = _share(cost.time_error_s, cost.time_s)
     energy_error = _share(cost.energy_error_j, cost.energy_j)
     # Time and energy of a window scatter together, so power scatters no more than energy does.
-    return Point(log(cost.time_s), log(cost.power_w), time_error, energy_error)
+    return RepeatedPoint(log(cost.time_s), log(cost.power_w), time_error, energy_error)
 
 
 def _share(half_width: float | None, value: float) -> float:
     return USUAL_ERROR if half_width is None else max(half_width / SIGMAS_95 / value, LEAST_ERROR)
 
 
-def _mean(points: Iterable[Point]) -> Point:
+def _mean(points: Iterable[RepeatedPoint]) -> RepeatedPoint:
     """The mean, each window weighed by its error; where the windows differ by more than their errors, those grow."""
     some = tuple(points)
     log_time, time_error = _weighed([(point.log_time, point.time_error) for point in some])
     log_power, power_error = _weighed([(point.log_power, point.power_error) for point in some])
-    return Point(log_time, log_power, time_error, power_error, len(some))
+    return RepeatedPoint(log_time, log_power, time_error, power_error, len(some))
 
 
 def _weighed(found: list[tuple[float, float]]) -> tuple[float, float]:

@@ -18,10 +18,10 @@ from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.response.curve_ensemble import Floats, bank_of
+from wattune.response.curve_ensemble import Floats, ensemble_of
 from wattune.response.curve_likelihood import likelihood, same_spread
-from wattune.response.curve_posterior import Belief, believed
-from wattune.response.repeats import Point, merged
+from wattune.response.curve_posterior import CurvePosterior, believed
+from wattune.response.repeats import RepeatedPoint, merged
 
 SWITCH = 0.2
 """What it costs to switch and warm up, in windows: a gain that saves less while the setting is held is not worth it."""
@@ -29,7 +29,7 @@ SWITCH = 0.2
 HORIZON = 100.0
 """Windows for which the setting is going to be held, where nothing tells: eight minutes after five-second windows."""
 
-KIN_SHAPE, KIN_POWER = 0.03, 0.10
+SIMILAR_SHAPE, SIMILAR_POWER = 0.03, 0.10
 """How far curves of batch sizes an octave apart differ in shape and in the level of power, as shares: about what public
 tables show (Zeus, NSDI'23)."""
 
@@ -51,7 +51,7 @@ _NEGLIGIBLE = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kin:
+class SimilarProfile:
     """A profile of something alike: another batch size, or the same one on another day or part."""
 
     trials: History[Setting]
@@ -72,7 +72,7 @@ class SettingSearch:
     """
 
     objective: Objective
-    kin: tuple[Kin, ...] = ()
+    similar: tuple[SimilarProfile, ...] = ()
     reference: Measurement | None = None
     """What the same work costs at the default, where known; else the highest setting stands for it."""
     gpus: int = 1
@@ -92,27 +92,27 @@ class SettingSearch:
             return None
         if not merged(history):
             return self._first(candidates)
-        belief = self._belief(candidates, history)
-        allowed = _among(candidates, belief.settings)
-        b = belief.incumbent(allowed)
-        worth = np.where(allowed > 0, belief.gains(b) - belief.excess(b) / self.horizon, -np.inf)
+        posterior = self._posterior(candidates, history)
+        allowed = _among(candidates, posterior.settings)
+        b = posterior.incumbent(allowed)
+        worth = np.where(allowed > 0, posterior.gains(b) - posterior.excess(b) / self.horizon, -np.inf)
         best = int(np.argmax(worth))
         if worth[best] > SWITCH / self.horizon:
-            return belief.settings[best]
-        return _unseen_side(belief, b, allowed) or self._surprise(belief, b, allowed)
+            return posterior.settings[best]
+        return _unseen_side(posterior, b, allowed) or self._surprise(posterior, b, allowed)
 
-    def _surprise(self, belief: Belief, b: int, allowed: Floats) -> Setting | None:
+    def _surprise(self, posterior: CurvePosterior, b: int, allowed: Floats) -> Setting | None:
         """The likeliest of the settings that were never measured, where a look costs less than a surprise may save."""
-        cost = np.where((allowed > 0) & (belief.windows == 0), belief.excess(b), np.inf)
+        cost = np.where((allowed > 0) & (posterior.windows == 0), posterior.excess(b), np.inf)
         place = int(np.argmin(cost))
-        return belief.settings[place] if cost[place] < SURPRISE * self.horizon else None
+        return posterior.settings[place] if cost[place] < SURPRISE * self.horizon else None
 
     def best(self, candidates: Sequence[Setting], history: History[Setting]) -> Setting | None:
         """The measured setting that is thought best; None before anything was measured."""
         if not merged(history):
             return None
-        belief = self._belief(candidates, history)
-        return belief.settings[belief.incumbent(_among(candidates, belief.settings))]
+        posterior = self._posterior(candidates, history)
+        return posterior.settings[posterior.incumbent(_among(candidates, posterior.settings))]
 
     def settled(self, candidates: Sequence[Setting], history: History[Setting]) -> History[Setting]:
         """One trial for each setting that was measured: what it is believed to cost, given all the others.
@@ -124,27 +124,29 @@ class SettingSearch:
 
     def curve(self, candidates: Sequence[Setting], history: History[Setting]) -> History[Setting]:
         """What each setting, measured or not, is believed to cost, with the errors of that belief; ascending."""
-        return self._belief(candidates, history).costs() if merged(history) else ()
+        return self._posterior(candidates, history).costs() if merged(history) else ()
 
     def _first(self, candidates: Sequence[Setting]) -> Setting:
-        if not self.kin or self._compares():
+        if not self.similar or self._compares():
             return max(candidates)
-        belief = self._belief(candidates, ())
-        return belief.settings[int(np.argmin(np.where(_among(candidates, belief.settings) > 0, belief.mean, np.inf)))]
+        posterior = self._posterior(candidates, ())
+        return posterior.settings[
+            int(np.argmin(np.where(_among(candidates, posterior.settings) > 0, posterior.mean, np.inf)))
+        ]
 
     def _compares(self) -> bool:
         """Whether the objective compares with a reference that nobody has measured."""
         asks = self.objective.limit_s(None) is None and self.objective.limit_s(Measurement(1.0, 1.0)) is not None
         return asks and self.reference is None
 
-    def _belief(self, candidates: Sequence[Setting], history: History[Setting]) -> Belief:
-        return _belief(self, tuple(candidates), tuple(history))
+    def _posterior(self, candidates: Sequence[Setting], history: History[Setting]) -> CurvePosterior:
+        return _posterior(self, tuple(candidates), tuple(history))
 
-    def likelihood_of_kin(self, kin: Kin, top_w: float | None) -> Floats:
+    def likelihood_of_similar(self, similar: SimilarProfile, top_w: float | None) -> Floats:
         """(curves,): the log-likelihood of each, given the profile of something alike."""
-        kin_w = kin.max_power_w or top_w
-        all_w = None if kin_w is None else kin_w * (kin.gpus or self.gpus)
-        return _alike(kin, kin_w, all_w, self.max_mhz, self.limit_w)
+        similar_w = similar.max_power_w or top_w
+        all_w = None if similar_w is None else similar_w * (similar.gpus or self.gpus)
+        return _alike(similar, similar_w, all_w, self.max_mhz, self.limit_w)
 
     def top_w(self, settings: Sequence[Setting]) -> float | None:
         """The highest limit of one GPU; None where neither it nor any limit is known."""
@@ -153,20 +155,20 @@ class SettingSearch:
 
 
 @lru_cache(maxsize=4)
-def _belief(search: SettingSearch, candidates: tuple[Setting, ...], history: History[Setting]) -> Belief:
+def _posterior(search: SettingSearch, candidates: tuple[Setting, ...], history: History[Setting]) -> CurvePosterior:
     """What is believed after the history; who asks what to measure next asks for the best so far as well."""
     points = merged(history)
     settings = tuple(sorted({*candidates, *points}))
     top_w = search.top_w(settings)
-    bank = bank_of(settings, max_power_w=top_w, max_mhz=search.max_mhz, limit_w=search.limit_w)
+    ensemble = ensemble_of(settings, max_power_w=top_w, max_mhz=search.max_mhz, limit_w=search.limit_w)
     all_w = None if top_w is None else top_w * search.gpus
-    likely, level = likelihood(bank, settings, points, top_w=all_w)
-    for kin in search.kin:
-        likely = likely + search.likelihood_of_kin(kin, top_w)
+    likely, level = likelihood(ensemble, settings, points, top_w=all_w)
+    for similar in search.similar:
+        likely = likely + search.likelihood_of_similar(similar, top_w)
     weights = np.exp(likely - likely.max())
     alive = weights > _NEGLIGIBLE
     return believed(
-        bank.some(alive),
+        ensemble.some(alive),
         settings,
         points,
         weights=weights[alive] / weights[alive].sum(),
@@ -178,30 +180,34 @@ def _belief(search: SettingSearch, candidates: tuple[Setting, ...], history: His
 
 
 @lru_cache(maxsize=16)
-def _alike(kin: Kin, kin_w: float | None, all_w: float | None, max_mhz: int | None, limit_w: float | None) -> Floats:
+def _alike(
+    similar: SimilarProfile, similar_w: float | None, all_w: float | None, max_mhz: int | None, limit_w: float | None
+) -> Floats:
     """(curves,): the log-likelihood of each, given the profile of something alike."""
-    points: dict[Setting, Point] = merged(kin.trials)
+    points: dict[Setting, RepeatedPoint] = merged(similar.trials)
     settings = tuple(sorted(points))
-    bank = bank_of(settings, max_power_w=kin_w, max_mhz=max_mhz, limit_w=limit_w)
-    apart = sqrt(max(kin.octaves, CLOSEST))
-    alike, _ = likelihood(bank, settings, points, top_w=all_w, apart=apart * KIN_SHAPE, level_apart=apart * KIN_POWER)
-    same, _ = likelihood(bank, settings, points, top_w=all_w)
-    return alike + same_spread(bank, same)
+    ensemble = ensemble_of(settings, max_power_w=similar_w, max_mhz=max_mhz, limit_w=limit_w)
+    apart = sqrt(max(similar.octaves, CLOSEST))
+    alike, _ = likelihood(
+        ensemble, settings, points, top_w=all_w, apart=apart * SIMILAR_SHAPE, level_distance=apart * SIMILAR_POWER
+    )
+    same, _ = likelihood(ensemble, settings, points, top_w=all_w)
+    return alike + same_spread(ensemble, same)
 
 
-def _unseen_side(belief: Belief, b: int, allowed: Floats) -> Setting | None:
+def _unseen_side(posterior: CurvePosterior, b: int, allowed: Floats) -> Setting | None:
     """A setting beside b, on a side of it where nothing near was measured; None where both sides are known.
 
     Curves that fit are not yet the right curves: the bank may lack a job that draws far less one step further down.
     """
-    level = np.array([_level(setting) for setting in belief.settings])
+    level = np.array([_level(setting) for setting in posterior.settings])
     aside = level / level[b] - 1.0
-    near = (belief.windows > 0) & (np.abs(aside) <= NEAR)
-    unseen = (allowed > 0) & (belief.windows == 0) & (np.abs(aside) >= STEP_ASIDE)
+    near = (posterior.windows > 0) & (np.abs(aside) <= NEAR)
+    unseen = (allowed > 0) & (posterior.windows == 0) & (np.abs(aside) >= STEP_ASIDE)
     for side in (aside < 0, aside > 0):
-        places = np.flatnonzero(side & unseen & (belief.mean - belief.mean[b] < SURELY_WORSE))
+        places = np.flatnonzero(side & unseen & (posterior.mean - posterior.mean[b] < SURELY_WORSE))
         if len(places) and not (side & near).any():
-            return belief.settings[int(places[np.argmin(np.abs(aside[places]))])]
+            return posterior.settings[int(places[np.argmin(np.abs(aside[places]))])]
     return None
 
 

@@ -110,8 +110,8 @@ def folded_shares(grid: Grid, shorter_s: float, longer_s: float, *, length_s: fl
     sensor as well, and a longer one that merely falls in step with the sensor gains nothing. A share allows for the
     number of its bins.
     """
-    stretch_s = max(min(max(length_s, _LEAST_VALUES * grid.refresh_s), grid.duration_s), 1e-9)
-    number = (grid.point_s / stretch_s).astype(np.int64)
+    interval_s = max(min(max(length_s, _LEAST_VALUES * grid.refresh_s), grid.duration_s), 1e-9)
+    number = (grid.point_s / interval_s).astype(np.int64)
     values = len(grid.point) / max(int(number.max(initial=0)) + 1, 1)
     most = max(int(values / _PER_BIN), 4)
     shorter = _share(grid, number, shorter_s, min(_MOST_BINS, most))
@@ -120,12 +120,12 @@ def folded_shares(grid: Grid, shorter_s: float, longer_s: float, *, length_s: fl
 
 def _share(grid: Grid, number: Ints, period_s: float, bins: int) -> float:
     place = number * bins + np.minimum((grid.point_s / period_s % 1.0 * bins).astype(np.int64), bins - 1)
-    count, stretches = np.bincount(place), np.bincount(number)
+    count, intervals = np.bincount(place), np.bincount(number)
     mean = np.bincount(place, weights=grid.point) / np.maximum(count, 1)
-    level = np.bincount(number, weights=grid.point) / np.maximum(stretches, 1)
+    level = np.bincount(number, weights=grid.point) / np.maximum(intervals, 1)
     left = float(((grid.point - mean[place]) ** 2).sum())
     total = float(((grid.point - level[number]) ** 2).sum())
     spare = len(grid.point) - int((count > 0).sum())
     if total <= 0 or spare <= 0:
         return 0.0
-    return 1 - left / spare / (total / max(len(grid.point) - int((stretches > 0).sum()), 1))
+    return 1 - left / spare / (total / max(len(grid.point) - int((intervals > 0).sum()), 1))

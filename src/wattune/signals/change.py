@@ -1,9 +1,9 @@
 """Whether a program began to do something else, what changed, and by how much: pure, one look at a time.
 
 A *look* is what was seen of one period of a program (or of one step that it reported, or of one second where nothing
-repeats): how long it took, its mean power, its mean utilisation. `Watch` learns what is usual from the first twenty
-looks, then adds up what looks are off, upward and downward (Page's cumulative sums). What moves slowly, as power does
-while a GPU warms up, is followed and not called a change; how far it went since is among the `drifts`.
+repeats): how long it took, its mean power, its mean utilisation. `ChangeWatch` learns what is usual from the first
+twenty looks, then adds up what looks are off, upward and downward (Page's cumulative sums). What moves slowly, as
+power does while a GPU warms up, is followed and not called a change; how far it went since is among the `drifts`.
 
 A pause is no look at the program: nothing ran. It is passed over, with the look after it, in which work began again.
 Whether a pause is a rest is asked elsewhere (`idle`).
@@ -34,7 +34,7 @@ _STAGES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ProgramSample:
     """What was seen of one period, step or second; None for what was not."""
 
     time_s: float
@@ -87,7 +87,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class WatchPhase:
     """What a stretch of a run looked like."""
 
     start_s: float
@@ -95,14 +95,14 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class ChangeWatch:
     """What is usual for a program, and what speaks against its still being so."""
 
     channels: Mapping[str, Channel] = field(default_factory=lambda: _channels(LEAST_SHIFT))
     start_s: float | None = None
     times_s: tuple[float, ...] = ()
     """Of the latest looks."""
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[WatchPhase, ...] = ()
     """Earlier stretches, latest last."""
     change: Change | None = None
     """What the latest look made certain."""
@@ -112,7 +112,7 @@ class Watch:
     """Whether nothing ran at the latest look."""
 
     @classmethod
-    def of(cls, *, least_shift: float = LEAST_SHIFT) -> Watch:
+    def of(cls, *, least_shift: float = LEAST_SHIFT) -> ChangeWatch:
         """A watch that has seen nothing, for shifts of this size and more."""
         return cls(_channels(least_shift))
 
@@ -132,20 +132,20 @@ class Watch:
         return {name: channel.drift for name, channel in self.channels.items() if channel.drift is not None}
 
     @property
-    def promises(self) -> Mapping[str, float]:
+    def slowdown_limits(self) -> Mapping[str, float]:
         """The least shift of each quantity that is found in ten looks on average, at the noise seen so far."""
         return {
             name: channel.usual.threshold.shift for name, channel in self.channels.items() if channel.usual is not None
         }
 
-    def add(self, look: Look) -> Watch:
+    def add(self, look: ProgramSample) -> ChangeWatch:
         """The watch after one more look; `change` tells where that made a change certain."""
         pauses = look.util is not None and 0 <= look.util < _NOTHING_RAN
         if pauses or self.paused:
             return replace(self, change=None, paused=pauses)
         return self._added(look)
 
-    def _added(self, look: Look) -> Watch:
+    def _added(self, look: ProgramSample) -> ChangeWatch:
         times_s = (*self.times_s[1 - KEPT :], look.time_s)
         horizon = _horizon(times_s)
         reference_c = look.temperature_c if self.reference_c is None else self.reference_c
@@ -155,11 +155,11 @@ class Watch:
             for name, value in zip(_QUANTITIES, values, strict=True)
         }
         start_s = look.time_s if self.start_s is None else self.start_s
-        seen = Watch(channels, start_s, times_s, self.stages, reference_c=reference_c)
+        seen = ChangeWatch(channels, start_s, times_s, self.stages, reference_c=reference_c)
         alarms = [alarm.values for channel in channels.values() if (alarm := channel.alarm) is not None]
         return seen._changed(max(alarms)) if alarms else seen
 
-    def resumed(self) -> Watch:
+    def resumed(self) -> ChangeWatch:
         """The watch as it goes on after an interruption: what is usual stays, nothing speaks against it.
 
         For one setting, left and come back to: what was seen in between is not this watch's.
@@ -167,13 +167,13 @@ class Watch:
         channels = {name: channel.resumed() for name, channel in self.channels.items()}
         return replace(self, channels=channels, times_s=(), change=None)
 
-    def _changed(self, looks: int) -> Watch:
+    def _changed(self, looks: int) -> ChangeWatch:
         looks = min(looks, len(self.times_s), LEARN - 1)
         shifts = {
             name: shift for name, channel in self.channels.items() if (shift := _shift(channel, looks)) is not None
         }
         since_s = self.times_s[-looks]
-        stages = (*self.stages, Stage(self.start_s or 0.0, self.levels))[-_STAGES:]
+        stages = (*self.stages, WatchPhase(self.start_s or 0.0, self.levels))[-_STAGES:]
         change = Change(
             time_s=self.times_s[-1],
             since_s=since_s,
@@ -182,7 +182,7 @@ class Watch:
             back_to_s=self._known(shifts),
         )
         channels = {name: channel.relearn(looks) for name, channel in self.channels.items()}
-        return Watch(channels, since_s, self.times_s[-looks:], stages, change, self.reference_c)
+        return ChangeWatch(channels, since_s, self.times_s[-looks:], stages, change, self.reference_c)
 
     def _known(self, shifts: Mapping[str, Shift]) -> float | None:
         """When the latest of the earlier stretches began that looked as it does now."""
@@ -196,7 +196,7 @@ class Watch:
         level = self.levels[name]
         return level + shift.change if name == UTIL else level * (1 + shift.change)
 
-    def _alike(self, name: str, level: float, stage: Stage, error: float) -> bool:
+    def _alike(self, name: str, level: float, stage: WatchPhase, error: float) -> bool:
         earlier = stage.levels.get(name)
         if earlier is None:
             return False
@@ -204,12 +204,12 @@ class Watch:
         return abs(off) < max(self.channels[name].least_shift / 2, error)
 
 
-def add(watch: Watch, look: Look) -> Watch:
+def add(watch: ChangeWatch, look: ProgramSample) -> ChangeWatch:
     """The watch after one more look: the same as `watch.add(look)`."""
     return watch.add(look)
 
 
-def _at(look: Look, reference_c: float | None) -> float | None:
+def _at(look: ProgramSample, reference_c: float | None) -> float | None:
     """The power of a look as it would be at the reference temperature, as far as that is known."""
     if look.power_w is None or look.temperature_c is None or reference_c is None:
         return look.power_w

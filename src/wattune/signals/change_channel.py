@@ -29,7 +29,7 @@ _MOST_PHI = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class FollowedLevel:
     """Where values are usually, as of `LEVEL_DELAY` values ago, and by how much that moves from value to value."""
 
     learned: float
@@ -37,7 +37,7 @@ class Level:
     slope: float = 0.0
 
     @classmethod
-    def of(cls, points: Sequence[float]) -> Level:
+    def of(cls, points: Sequence[float]) -> FollowedLevel:
         """The level of some values, whatever a few of them do."""
         middle, most = median(points), 2 * max(scale(points), LEAST_NOISE)
         level = middle + fmean(_within(point - middle, most) for point in points)
@@ -48,11 +48,11 @@ class Level:
         """Where the next value should be."""
         return self.level + LEVEL_DELAY * self.slope
 
-    def follow(self, value: float, *, gain: float, most: float) -> Level:
+    def follow(self, value: float, *, gain: float, most: float) -> FollowedLevel:
         """The level after one more value, which counts as `most` off where it is more than that."""
         expected = self.level + self.slope
         off = _within(value - expected, most)
-        return Level(self.learned, expected + gain * off, self.slope + _SLOPE * gain * gain * off)
+        return FollowedLevel(self.learned, expected + gain * off, self.slope + _SLOPE * gain * gain * off)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,37 +123,37 @@ KEPT = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class CumulativeSum:
     """What values were off beyond the slack, added up since that last was nothing."""
 
     total: float = 0.0
     values: int = 0
 
-    def add(self, off: float, slack: float) -> Sum:
+    def add(self, off: float, slack: float) -> CumulativeSum:
         """The sum with one more value."""
         total = self.total + off - slack
-        return Sum(total, self.values + 1) if total > 0 else NOTHING
+        return CumulativeSum(total, self.values + 1) if total > 0 else NOTHING
 
 
-NOTHING = Sum()
+NOTHING = CumulativeSum()
 
 
 @dataclass(frozen=True, slots=True)
 class Usual:
     """What is usual, and what speaks against its still being so."""
 
-    level: Level
+    level: FollowedLevel
     noise: Noise
     threshold: Threshold
     count: int
     """Of values since the beginning of learning."""
     offs: tuple[float, ...] = ()
     """x of the latest values, oldest first, each against the level of its time."""
-    rise: Sum = NOTHING
-    fall: Sum = NOTHING
+    rise: CumulativeSum = NOTHING
+    fall: CumulativeSum = NOTHING
 
     @property
-    def alarm(self) -> Sum | None:
+    def alarm(self) -> CumulativeSum | None:
         """The sum that passed the threshold, if one did."""
         larger = self.rise if self.rise.total > self.fall.total else self.fall
         return larger if self.threshold.passed(larger.total, larger.values) else None
@@ -186,7 +186,7 @@ class Channel:
         return None if self.usual is None else self.gap(self.usual.level.now - self.usual.level.learned)
 
     @property
-    def alarm(self) -> Sum | None:
+    def alarm(self) -> CumulativeSum | None:
         """The sum that passed the threshold, if one did."""
         return None if self.usual is None else self.usual.alarm
 
@@ -238,7 +238,7 @@ class Channel:
             # It changed while it was being learned: what came before is forgotten.
             return replace(self, kept=late)
         noise = Noise.of(points, self.before)
-        usual = Usual(Level.of(points), noise, self._threshold(noise), LEARN)
+        usual = Usual(FollowedLevel.of(points), noise, self._threshold(noise), LEARN)
         return Channel(self.least_shift, self.is_share, kept, usual)
 
     def _watching(self, usual: Usual, kept: tuple[float, ...], horizon: float) -> Usual:

@@ -16,7 +16,7 @@ from math import ceil, pi
 import numpy as np
 from numpy.typing import NDArray
 
-from wattune.signals.change import Look
+from wattune.signals.change import ProgramSample
 from wattune.signals.samples import Floats, PowerSamples
 
 Spectrum = NDArray[np.complex128]
@@ -46,7 +46,7 @@ class CycleCutter:
     seen: int = 0
     """Cycles in the usual one."""
 
-    def add(self, samples: PowerSamples) -> tuple[CycleCutter, tuple[Look, ...]]:
+    def add(self, samples: PowerSamples) -> tuple[CycleCutter, tuple[ProgramSample, ...]]:
         """The cutter as it goes on, and the looks that these samples complete."""
         rest = samples if self.rest is None else self.rest.joined(samples)
         if len(rest) < 2:
@@ -64,7 +64,7 @@ class CycleCutter:
         step_s = float(np.median(np.diff(samples.time_s)))
         return max(ceil(_LEAST_SAMPLES * step_s / self.period_s), 1)
 
-    def _cut(self, samples: PowerSamples, span_s: float) -> tuple[CycleCutter, Look]:
+    def _cut(self, samples: PowerSamples, span_s: float) -> tuple[CycleCutter, ProgramSample]:
         assert self.start_s is not None
         end_s = self.start_s + span_s
         inside = (samples.time_s >= self.start_s) & (samples.time_s < end_s)
@@ -119,9 +119,9 @@ def _orders() -> NDArray[np.int64]:
     return np.arange(1, _HARMONICS + 1)
 
 
-def _look(samples: PowerSamples, start_s: float, end_s: float, period_s: float | None) -> Look:
+def _look(samples: PowerSamples, start_s: float, end_s: float, period_s: float | None) -> ProgramSample:
     inside = (samples.time_s >= start_s) & (samples.time_s < end_s)
-    return Look(
+    return ProgramSample(
         time_s=end_s,
         period_s=period_s,
         power_w=_mean(samples.power_w[inside]),

@@ -89,7 +89,7 @@ class Grid:
 
 def even_grid(signal: Fresh) -> Grid:
     """The busy stretch of a signal on an even grid, drift taken off, gaps masked."""
-    first_s, last_s = busy_stretch_s(signal)
+    first_s, last_s = busy_interval_s(signal)
     step_s = max(signal.refresh_s / _PER_REFRESH, (last_s - first_s) / _MOST_POINTS)
     time_s = np.arange(first_s, last_s, step_s)
     value = np.interp(time_s, signal.time_s, signal.value)
@@ -102,7 +102,7 @@ def even_grid(signal: Fresh) -> Grid:
     return _without_drift(grid)
 
 
-def busy_stretch_s(signal: Fresh) -> tuple[float, float]:
+def busy_interval_s(signal: Fresh) -> tuple[float, float]:
     """Where the program begins and ends: without quiet at both ends, such as loading before the first step."""
     time_s, value = signal.time_s, signal.value
     coarse = _coarse(signal)

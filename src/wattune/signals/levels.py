@@ -40,7 +40,7 @@ _CLIMB = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Level:
+class PeriodLevel:
     """A period that was seen, with the share of the variance that it explains and the chance that it is none."""
 
     period_s: float
@@ -48,7 +48,7 @@ class Level:
     chance: float
 
 
-def levels(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[Level, ...]]:
+def levels(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[PeriodLevel, ...]]:
     """What repeats between two lags, the shortest first: nothing, a step, or a micro-step and its step."""
     found = yield from candidates(grid, shortest_s=shortest_s, longest_s=longest_s)
     if not found:
@@ -66,7 +66,7 @@ def levels(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[Lev
     return (best,) if step is None else (best, step)
 
 
-def _undivided(grid: Grid, level: Level, shortest_s: float) -> Work[Level]:
+def _undivided(grid: Grid, level: PeriodLevel, shortest_s: float) -> Work[PeriodLevel]:
     """The shortest whole part of a period that repeats as well as the whole.
 
     A step that falls in step with the sensor after some repetitions has its lines there, and may have none of its own.
@@ -98,9 +98,9 @@ def _parts(grid: Grid, period_s: float, shortest_s: float) -> int:
     return 1
 
 
-def _step_of(grid: Grid, part: Level, found: tuple[Level, ...]) -> Work[Level | None]:
+def _step_of(grid: Grid, part: PeriodLevel, found: tuple[PeriodLevel, ...]) -> Work[PeriodLevel | None]:
     """The step that a micro-step is a part of; None where none shows more."""
-    longer: list[tuple[float, Level]] = []
+    longer: list[tuple[float, PeriodLevel]] = []
     for level in found:
         if not 1.05 * part.period_s < level.period_s < MOST_PARTS * part.period_s:
             continue
@@ -116,11 +116,11 @@ def _step_of(grid: Grid, part: Level, found: tuple[Level, ...]) -> Work[Level | 
     return step if step.period_s > 1.05 * part.period_s else None
 
 
-def candidates(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[Level, ...]]:
+def candidates(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[PeriodLevel, ...]]:
     """Every period that autocorrelation and spectrum agree on, the shortest first."""
     correlation = autocorrelation(grid, longest_s=longest_s)
     looks = max(grid.duration_s / grid.refresh_s / 2, 1.0)
-    found: list[Level] = []
+    found: list[PeriodLevel] = []
     for lag_s in _lags_s(correlation, shortest_s):
         yield
         period_s = climbed_s(correlation, lag_s)
@@ -128,11 +128,11 @@ def candidates(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple
             continue
         lines = comb(grid, period_s)
         if lines is not None and lines.chance * looks < FALSE_ALARM:
-            found.append(_sharpened(grid, Level(period_s, lines.explained, lines.chance * looks)))
+            found.append(_sharpened(grid, PeriodLevel(period_s, lines.explained, lines.chance * looks)))
     return tuple(sorted(found, key=lambda level: level.period_s))
 
 
-def _sharpened(grid: Grid, level: Level) -> Level:
+def _sharpened(grid: Grid, level: PeriodLevel) -> PeriodLevel:
     """The level at the period that keeps step over the whole signal, where that explains no less."""
     exact_s = sharpened(grid, level.period_s).period_s
     # A peak of the autocorrelation is right to a grid step and the bend that noise gives it.
@@ -162,7 +162,7 @@ def climbed_s(correlation: Autocorrelation, lag_s: float) -> float:
     return period_s
 
 
-def _explained(grid: Grid, longer: Level, shorter: Level) -> float:
+def _explained(grid: Grid, longer: PeriodLevel, shorter: PeriodLevel) -> float:
     """How much a longer period explains in the band in which a shorter one was looked at."""
     highest = min(MOST_LINES / shorter.period_s, 0.5 / grid.refresh_s)
     lines = comb(grid, longer.period_s, most_lines=int(longer.period_s * highest + 0.5))

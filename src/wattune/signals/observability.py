@@ -79,7 +79,7 @@ class _Loads:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Told:
+class SensorEvidence:
     """All that the sensors told: samples, and what of them was new."""
 
     samples: PowerSamples
@@ -89,7 +89,7 @@ class Told:
     utilisations: tuple[Fresh, ...]
 
 
-def is_believable(told: Told, grid: Grid, *, period_s: float, least_points: float = POINT) -> Work[bool]:
+def is_believable(told: SensorEvidence, grid: Grid, *, period_s: float, least_points: float = POINT) -> Work[bool]:
     """Whether a period that was seen in power, as a grid has it, may be taken for real.
 
     `least_points` is by how much utilisation has to swing with it, where it says anything. Where something shorter was
@@ -143,7 +143,7 @@ def _is_missed(one: Witness, period_s: float) -> bool:
     return period_s > _SEEN_BY_UTILISATION * one.refresh_s and one.spread > POINT and one.real < _NOTHING
 
 
-def is_slow(told: Told) -> bool:
+def is_slow(told: SensorEvidence) -> bool:
     """Whether power varies, slowly enough for the sensor to follow, and so does utilisation where that is known."""
     samples, power = told.samples, told.power
     if float(np.std(power.value)) <= _STEADY * float(power.value.mean()) or not _goes_on(power.value):
@@ -186,7 +186,7 @@ def _together(power: Fresh, seen: Fresh) -> float:
     return abs(float((pair[0] * pair[1]).sum())) / size if size > 0 else 0.0
 
 
-def idles_unseen(told: Told) -> bool:
+def idles_unseen(told: SensorEvidence) -> bool:
     """Whether power swings as if the GPU came and went, while utilisation says it is always busy for part of the time.
 
     Then it comes and goes faster than either shows, and the swing is an image.

@@ -13,8 +13,8 @@ from enum import StrEnum
 from wattune.core.gpu_spec import Sensors
 from wattune.signals.grid import Grid, even_grid, stalls
 from wattune.signals.held import fresh
-from wattune.signals.levels import Level, levels
-from wattune.signals.observability import MORE_POINTS, POINT, Told, idles_unseen, is_believable, is_slow
+from wattune.signals.levels import PeriodLevel, levels
+from wattune.signals.observability import MORE_POINTS, POINT, SensorEvidence, idles_unseen, is_believable, is_slow
 from wattune.signals.phase import sharpened
 from wattune.signals.samples import Flags, PowerSamples, Work, done
 from wattune.signals.witness import utilisations
@@ -99,7 +99,7 @@ def finding(samples: PowerSamples, *, sensor: Sensors | None = None) -> Work[Per
             verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason="the power sensor hardly ever refreshed"
         )
     yield
-    told = Told(samples, power, even_grid(power), (yield from utilisations(samples)))
+    told = SensorEvidence(samples, power, even_grid(power), (yield from utilisations(samples)))
     seen = yield from _seen(told.grid)
     if not (seen.inner or seen.outer):
         return _without_period(told)
@@ -114,7 +114,7 @@ def finding(samples: PowerSamples, *, sensor: Sensors | None = None) -> Work[Per
     return _answer(told, tuple(cycles), stalled=float(seen.hidden.mean()))
 
 
-def _answer(told: Told, cycles: tuple[PeriodCycle, ...], *, stalled: float) -> PeriodAnswer:
+def _answer(told: SensorEvidence, cycles: tuple[PeriodCycle, ...], *, stalled: float) -> PeriodAnswer:
     if not cycles:
         reason = "what seems to repeat may be a beat of something faster with the sensor's refresh"
         return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=told.power.refresh_s, reason=reason)
@@ -186,14 +186,14 @@ def _longest_s(grid: Grid) -> float:
     return grid.duration_s / _LEAST_CYCLES
 
 
-def _cycle(grid: Grid, level: Level, kind: CycleKind) -> PeriodCycle:
+def _cycle(grid: Grid, level: PeriodLevel, kind: CycleKind) -> PeriodCycle:
     exact = sharpened(grid, level.period_s)
     return PeriodCycle(
         kind=kind, period_s=exact.period_s, error_s=exact.error_s, strength=min(max(level.explained, 0.0), 1.0)
     )
 
 
-def _without_period(told: Told) -> PeriodAnswer:
+def _without_period(told: SensorEvidence) -> PeriodAnswer:
     refresh_s = told.power.refresh_s
     if is_slow(told) and not idles_unseen(told):
         reason = "the power varies slowly enough for the sensor, and does not repeat"

@@ -14,7 +14,7 @@ import numpy as np
 
 from wattune.core.gpu_spec import Sensors
 from wattune.signals.period import LEAST_SAMPLES, PeriodAnswer, Verdict, finding
-from wattune.signals.samples import PowerSamples, Task
+from wattune.signals.samples import IncrementalTask, PowerSamples
 
 MOST_SAMPLES = 4096
 """Memory and work are bounded by so many; more of a stream than this says little more of its step."""
@@ -45,7 +45,7 @@ class PeriodTracker:
     """Of the last look that is done."""
     next_s: float = 0.0
     """When the samples will be looked through again."""
-    look: Task[PeriodAnswer] | None = None
+    look: IncrementalTask[PeriodAnswer] | None = None
     """A look that is under way."""
     bits: int = 0
     """How much of it is done."""
@@ -72,7 +72,7 @@ class PeriodTracker:
         kept = self.samples
         full = len(kept) >= MOST_SAMPLES or kept.duration_s > 0.9 * self.window_s
         wait_s = kept.duration_s * (_RENEWED if full else _GROWTH - 1)
-        return replace(self, look=Task(finding(kept, sensor=self.sensor)), next_s=newest_s + wait_s)
+        return replace(self, look=IncrementalTask(finding(kept, sensor=self.sensor)), next_s=newest_s + wait_s)
 
     def _advanced(self, bits: int) -> PeriodTracker:
         answer = self.look.after(bits) if self.look is not None else None

@@ -123,7 +123,7 @@ def done(work: Work[T]) -> T:
             return result
 
 
-class Task(Generic[T]):
+class IncrementalTask(Generic[T]):
     """Work that remembers how far it has come, so that whoever asks for a bit that was done before gets the same."""
 
     def __init__(self, work: Work[T]) -> None:

@@ -69,7 +69,7 @@ class JobSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class JobTotals:
     """What a run has spent so far, profiling on its own, and the setting it holds; None where that is not told."""
 
     cost: Measurement | None
@@ -77,7 +77,7 @@ class Totals:
     setting: Setting | None
 
     @classmethod
-    def of(cls, cost: Measurement | None, profiling: Measurement | None, setting: Setting | None) -> Totals:
+    def of(cls, cost: Measurement | None, profiling: Measurement | None, setting: Setting | None) -> JobTotals:
         """The totals in plain numbers."""
         return cls(
             None if cost is None else storable_cost(cost),

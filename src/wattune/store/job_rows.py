@@ -12,7 +12,7 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store.job_records import RecordedRun, RunEnd, Totals, moment
+from wattune.store.job_records import JobTotals, RecordedRun, RunEnd, moment
 
 Document = dict[str, Any]
 
@@ -43,7 +43,7 @@ def end_to_json(end: RunEnd) -> Document:
 def end_from_json(document: Mapping[str, Any]) -> RunEnd:
     """The ending that a document describes; KeyError, TypeError, ValueError or InputError where it is none."""
     cost, profiling, setting = document["cost"], document["profiling"], document["setting"]
-    totals = Totals.of(
+    totals = JobTotals.of(
         None if cost is None else cost_from_json(cost),
         None if profiling is None else cost_from_json(profiling),
         None if setting is None else setting_from_json(setting),

@@ -18,7 +18,7 @@ from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.store import tables
-from wattune.store.job_records import JobSummary, RecordedRun, Totals
+from wattune.store.job_records import JobSummary, JobTotals, RecordedRun
 from wattune.store.job_rows import definition_row, job_of, profile_of, profile_row, record_of, run_row
 from wattune.store.protocol import EpochReported, NoSuchRun, RunOver
 from wattune.store.records import storable
@@ -44,7 +44,7 @@ def renewed(record: RecordedRun, now: datetime, *, lease_s: float) -> RecordedRu
     return replace(record, run=run, ended_at=None, lease_until=now + timedelta(seconds=lease_s))
 
 
-def with_totals(record: RecordedRun, totals: Totals) -> RecordedRun:
+def with_totals(record: RecordedRun, totals: JobTotals) -> RecordedRun:
     """The record with what was spent so far and the setting that holds; None leaves each as it was."""
     run = record.run
     cost = run.cost if totals.cost is None else totals.cost

@@ -19,8 +19,8 @@ from wattune.store import tables
 from wattune.store.engine import explained, keep_others_out, place_of, reading, writing
 from wattune.store.job_records import (
     JobSummary,
+    JobTotals,
     RecordedRun,
-    Totals,
     check_lease,
     moment,
     storable_gpu,
@@ -53,7 +53,7 @@ from wattune.store.job_statements import (
 from wattune.store.protocol import Decide
 
 
-class SqlJobBook:
+class SqlJobStore:
     """The history of recurring jobs in a database of the newest schema."""
 
     def __init__(self, engine: Engine) -> None:
@@ -129,7 +129,7 @@ class SqlJobBook:
         now: datetime | None = None,
     ) -> JobRun:
         """The run after one more epoch, its lease renewed."""
-        at, number, totals = moment(now), metric_value(metric), Totals.of(cost, profiling, setting)
+        at, number, totals = moment(now), metric_value(metric), JobTotals.of(cost, profiling, setting)
         check_lease(lease_s)
         with self._one_run(run_id, at) as (connection, head, found):
             record = renewed(found, at, lease_s=lease_s)
@@ -163,7 +163,7 @@ class SqlJobBook:
         now: datetime | None = None,
     ) -> JobRun:
         """The run, ended. The first ending stands: the same again changes nothing, another raises `RunOver`."""
-        at, totals = moment(now), Totals.of(cost, profiling, setting)
+        at, totals = moment(now), JobTotals.of(cost, profiling, setting)
         told = {epoch: metric_value(metric) for epoch, metric in enumerate(metrics)}
         with self._one_run(run_id, at) as (connection, head, found):
             record = ended(found, outcome, now=at, submitted=head.submitted)

@@ -18,7 +18,7 @@ Decide = Callable[[Job, JobMemory], Proposal]
 """Chooses the batch size of a run from what is known; called while nobody else can submit to the same job."""
 
 
-class JobBook(Protocol):
+class JobStore(Protocol):
     """The history of recurring jobs."""
 
     def define_job(self, job: Job, *, now: datetime | None = None) -> Job:
@@ -118,9 +118,9 @@ class JobBook(Protocol):
         ...
 
 
-def tell_end(book: JobBook, end: RunEnd) -> JobRun:
+def tell_end(job_store: JobStore, end: RunEnd) -> JobRun:
     """The run, ended as `end` says."""
-    return book.end_run(
+    return job_store.end_run(
         end.run_id,
         end.outcome,
         cost=end.cost,
@@ -156,7 +156,7 @@ class Store(Protocol):
         ...
 
     @property
-    def jobs(self) -> JobBook:
+    def jobs(self) -> JobStore:
         """The history of recurring jobs."""
         ...
 

@@ -14,9 +14,9 @@ from wattune.core.frontier import History
 from wattune.core.setting import Setting
 from wattune.store import tables
 from wattune.store.engine import engine_of, explained, place_of, reading, use_write_ahead_log, writing
-from wattune.store.jobs import SqlJobBook
+from wattune.store.jobs import SqlJobStore
 from wattune.store.migrations import migrate
-from wattune.store.protocol import JobBook, RunExists, Store
+from wattune.store.protocol import JobStore, RunExists, Store
 from wattune.store.records import SETTING, FullRun, Run, RunGpu, TraceSummary, TrialRecord, storable
 from wattune.store.rows import gpu_of, gpu_rows, run_of, run_row, trace_of, trace_rows, trial_of, trial_rows
 
@@ -35,9 +35,9 @@ class SqlStore:
         return place_of(self._engine.url)
 
     @property
-    def jobs(self) -> JobBook:
+    def jobs(self) -> JobStore:
         """The history of recurring jobs."""
-        return SqlJobBook(self._engine)
+        return SqlJobStore(self._engine)
 
     def add_run(self, full: FullRun) -> None:
         """Nothing; the run and all that belongs to it are on disk, or none of it is and an error says why."""

@@ -14,7 +14,7 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store.protocol import Decide, EpochReported, JobBook, NoSuchRun, RunOver, Store
+from wattune.store.protocol import Decide, EpochReported, JobStore, NoSuchRun, RunOver, Store
 from wattune.store.sql_store import open_store
 
 DAWN = datetime(2025, 3, 1, 6, tzinfo=UTC)
@@ -42,10 +42,10 @@ def size(batch_size: int, why: str = "as told") -> Decide:
     return lambda _job, _memory: Proposal(batch_size, False, why)
 
 
-def submitted(book: JobBook, *, minute: float = 0, batch_size: int = 32, replaces: str | None = None) -> JobRun:
+def submitted(job_store: JobStore, *, minute: float = 0, batch_size: int = 32, replaces: str | None = None) -> JobRun:
     """A run of `A_JOB` on `A_GPU`, submitted some minutes after dawn with a lease of ten."""
     now = minutes(minute)
-    return book.submit(A_JOB.name, A_GPU, size(batch_size), lease_s=LEASE_S, now=now, replaces=replaces)
+    return job_store.submit(A_JOB.name, A_GPU, size(batch_size), lease_s=LEASE_S, now=now, replaces=replaces)
 
 
 class JobRunContract:
@@ -56,20 +56,20 @@ class JobRunContract:
         return open_store(url)
 
     @pytest.fixture
-    def book(self, store_url: str) -> JobBook:
+    def job_store(self, store_url: str) -> JobStore:
         """The jobs of a fresh store, in which one is defined."""
-        book = self.open(store_url).jobs
-        book.define_job(A_JOB, now=DAWN)
-        return book
+        job_store = self.open(store_url).jobs
+        job_store.define_job(A_JOB, now=DAWN)
+        return job_store
 
     # reports
 
-    def test_reports_add_up(self, book: JobBook) -> None:
+    def test_reports_add_up(self, job_store: JobStore) -> None:
         """Metrics in a row, the newest totals, and a lease from the newest report on."""
-        run = submitted(book)
-        book.report(run.id, metric=0.5, cost=Measurement(10.0, 100.0), lease_s=LEASE_S, now=minutes(1))
+        run = submitted(job_store)
+        job_store.report(run.id, metric=0.5, cost=Measurement(10.0, 100.0), lease_s=LEASE_S, now=minutes(1))
         profiling, limit = Measurement(3.0, 30.0, 0.1, 1.0), Setting(power_limit_w=250.0)
-        now = book.report(
+        now = job_store.report(
             run.id,
             metric=0.6,
             cost=Measurement(20.0, 190.0, 0.2, 2.0),
@@ -80,62 +80,64 @@ class JobRunContract:
         )
         assert (now.metrics, now.cost) == ((0.5, 0.6), Measurement(20.0, 190.0, 0.2, 2.0))
         assert (now.profiling, now.setting) == (profiling, limit)
-        later = book.report(run.id, metric=0.7, lease_s=LEASE_S, now=minutes(3))
+        later = job_store.report(run.id, metric=0.7, lease_s=LEASE_S, now=minutes(3))
         assert later == replace(now, metrics=(0.5, 0.6, 0.7))
-        assert book.job_run(run.id, now=minutes(3)).lease_until == minutes(13)
-        assert book.job_memory(A_JOB.name, now=minutes(3)).runs == (later,)
+        assert job_store.job_run(run.id, now=minutes(3)).lease_until == minutes(13)
+        assert job_store.job_memory(A_JOB.name, now=minutes(3)).runs == (later,)
 
-    def test_the_drivers_own_setting_is_a_setting(self, book: JobBook) -> None:
+    def test_the_drivers_own_setting_is_a_setting(self, job_store: JobStore) -> None:
         """And not the same as none."""
-        run = submitted(book)
-        assert book.report(run.id, metric=0.5, lease_s=LEASE_S, now=DAWN).setting is None
-        assert book.report(run.id, metric=0.5, setting=Setting(), lease_s=LEASE_S, now=DAWN).setting == Setting()
-        assert book.job_run(run.id).run.setting == Setting()
+        run = submitted(job_store)
+        assert job_store.report(run.id, metric=0.5, lease_s=LEASE_S, now=DAWN).setting is None
+        assert job_store.report(run.id, metric=0.5, setting=Setting(), lease_s=LEASE_S, now=DAWN).setting == Setting()
+        assert job_store.job_run(run.id).run.setting == Setting()
 
-    def test_what_is_no_number_is_none(self, book: JobBook) -> None:
+    def test_what_is_no_number_is_none(self, job_store: JobStore) -> None:
         """NaN, infinity and nothing at all count as epochs; what is not even of that kind is refused."""
-        run = submitted(book)
+        run = submitted(job_store)
         for metric in (nan, inf, -inf, None):
-            book.report(run.id, metric=metric, lease_s=LEASE_S, now=DAWN)
-        assert book.job_run(run.id, now=DAWN).run.metrics == (None, None, None, None)
+            job_store.report(run.id, metric=metric, lease_s=LEASE_S, now=DAWN)
+        assert job_store.job_run(run.id, now=DAWN).run.metrics == (None, None, None, None)
         with pytest.raises(InputError, match="is no metric"):
-            book.report(run.id, metric="good", lease_s=LEASE_S, now=DAWN)  # type: ignore[arg-type]
+            job_store.report(run.id, metric="good", lease_s=LEASE_S, now=DAWN)  # type: ignore[arg-type]
 
-    def test_the_same_epoch_twice_is_taken_once(self, book: JobBook) -> None:
+    def test_the_same_epoch_twice_is_taken_once(self, job_store: JobStore) -> None:
         """Its first value stays, and a second that differs is refused in one line."""
-        run = submitted(book)
-        first = book.report(run.id, metric=0.5, epoch=0, cost=Measurement(1.0, 2.0), lease_s=LEASE_S, now=DAWN)
-        again = book.report(run.id, metric=0.5, epoch=0, cost=Measurement(9.0, 9.0), lease_s=LEASE_S, now=minutes(1))
+        run = submitted(job_store)
+        first = job_store.report(run.id, metric=0.5, epoch=0, cost=Measurement(1.0, 2.0), lease_s=LEASE_S, now=DAWN)
+        again = job_store.report(
+            run.id, metric=0.5, epoch=0, cost=Measurement(9.0, 9.0), lease_s=LEASE_S, now=minutes(1)
+        )
         assert again == first
         for other in (0.6, nan):
             with pytest.raises(EpochReported, match=r"epoch 0 was reported before, as 0\.5"):
-                book.report(run.id, metric=other, epoch=0, lease_s=LEASE_S, now=minutes(2))
-        record = book.job_run(run.id, now=minutes(2))
+                job_store.report(run.id, metric=other, epoch=0, lease_s=LEASE_S, now=minutes(2))
+        record = job_store.job_run(run.id, now=minutes(2))
         assert (record.run, record.lease_until) == (first, minutes(11))
 
-    def test_a_skipped_epoch_is_none_until_it_is_reported_late(self, book: JobBook) -> None:
+    def test_a_skipped_epoch_is_none_until_it_is_reported_late(self, job_store: JobStore) -> None:
         """A late report adds its metric and does not bring old totals back."""
-        run = submitted(book)
-        book.report(run.id, metric=0.7, epoch=2, cost=Measurement(30.0, 300.0), lease_s=LEASE_S, now=DAWN)
-        assert book.job_run(run.id, now=DAWN).run.metrics == (None, None, 0.7)
-        late = book.report(run.id, metric=0.5, epoch=0, cost=Measurement(10.0, 100.0), lease_s=LEASE_S, now=DAWN)
+        run = submitted(job_store)
+        job_store.report(run.id, metric=0.7, epoch=2, cost=Measurement(30.0, 300.0), lease_s=LEASE_S, now=DAWN)
+        assert job_store.job_run(run.id, now=DAWN).run.metrics == (None, None, 0.7)
+        late = job_store.report(run.id, metric=0.5, epoch=0, cost=Measurement(10.0, 100.0), lease_s=LEASE_S, now=DAWN)
         assert (late.metrics, late.cost) == ((0.5, None, 0.7), Measurement(30.0, 300.0))
 
     @pytest.mark.parametrize("epoch", [-1, 20, 10**12])
-    def test_an_epoch_that_cannot_be_is_refused(self, book: JobBook, epoch: int) -> None:
+    def test_an_epoch_that_cannot_be_is_refused(self, job_store: JobStore, epoch: int) -> None:
         """Before the first, and beyond the last by far."""
-        run = submitted(book)
+        run = submitted(job_store)
         with pytest.raises(InputError, match="there is no epoch"):
-            book.report(run.id, metric=0.5, epoch=epoch, lease_s=LEASE_S, now=DAWN)
-        assert book.job_run(run.id, now=DAWN).run == run
+            job_store.report(run.id, metric=0.5, epoch=epoch, lease_s=LEASE_S, now=DAWN)
+        assert job_store.job_run(run.id, now=DAWN).run == run
 
-    def test_a_run_that_never_was_is_told_so(self, book: JobBook) -> None:
+    def test_a_run_that_never_was_is_told_so(self, job_store: JobStore) -> None:
         """By one line and a hint."""
         asks: tuple[Callable[[], object], ...] = (
-            lambda: book.report("nobody", metric=0.5, lease_s=LEASE_S),
-            lambda: book.renew("nobody", LEASE_S),
-            lambda: book.end_run("nobody", Outcome.REACHED),
-            lambda: book.job_run("nobody"),
+            lambda: job_store.report("nobody", metric=0.5, lease_s=LEASE_S),
+            lambda: job_store.renew("nobody", LEASE_S),
+            lambda: job_store.end_run("nobody", Outcome.REACHED),
+            lambda: job_store.job_run("nobody"),
         )
         for ask in asks:
             with pytest.raises(NoSuchRun, match="there is no run 'nobody'") as caught:
@@ -144,82 +146,82 @@ class JobRunContract:
 
     # leases
 
-    def test_a_run_whose_lease_is_over_is_lost(self, book: JobBook) -> None:
+    def test_a_run_whose_lease_is_over_is_lost(self, job_store: JobStore) -> None:
         """Whoever looks sees that, and the next submission writes it down with the count of that moment."""
-        silent = submitted(book)
-        assert book.job_run(silent.id, now=minutes(10)).run.outcome is Outcome.RUNNING
-        seen = book.job_run(silent.id, now=minutes(10.1))
+        silent = submitted(job_store)
+        assert job_store.job_run(silent.id, now=minutes(10)).run.outcome is Outcome.RUNNING
+        seen = job_store.job_run(silent.id, now=minutes(10.1))
         assert (seen.run.outcome, seen.run.ended, seen.ended_at) == (Outcome.LOST, 1, minutes(10))
-        assert book.jobs(now=minutes(10))[0].running == 1
-        assert book.jobs(now=minutes(10.1))[0].running == 0
-        submitted(book, minute=11)
-        submitted(book, minute=12)
-        assert book.job_run(silent.id, now=minutes(12)) == seen
+        assert job_store.jobs(now=minutes(10))[0].running == 1
+        assert job_store.jobs(now=minutes(10.1))[0].running == 0
+        submitted(job_store, minute=11)
+        submitted(job_store, minute=12)
+        assert job_store.job_run(silent.id, now=minutes(12)) == seen
 
-    def test_a_lost_run_that_reports_was_only_slow(self, book: JobBook) -> None:
+    def test_a_lost_run_that_reports_was_only_slow(self, job_store: JobStore) -> None:
         """It is running again, and so it is after its lease is renewed."""
-        run = submitted(book)
-        submitted(book, minute=11)
-        back = book.report(run.id, metric=0.5, lease_s=LEASE_S, now=minutes(12))
+        run = submitted(job_store)
+        submitted(job_store, minute=11)
+        back = job_store.report(run.id, metric=0.5, lease_s=LEASE_S, now=minutes(12))
         assert (back.outcome, back.ended, back.metrics) == (Outcome.RUNNING, None, (0.5,))
-        again = book.renew(run.id, LEASE_S, now=minutes(30))
+        again = job_store.renew(run.id, LEASE_S, now=minutes(30))
         assert (again.outcome, again.metrics) == (Outcome.RUNNING, (0.5,))
-        assert book.job_run(run.id, now=minutes(40)).run == again
-        assert book.job_run(run.id, now=minutes(40)).ended_at is None
+        assert job_store.job_run(run.id, now=minutes(40)).run == again
+        assert job_store.job_run(run.id, now=minutes(40)).ended_at is None
 
-    def test_a_lost_run_may_still_end_well(self, book: JobBook) -> None:
+    def test_a_lost_run_may_still_end_well(self, job_store: JobStore) -> None:
         """What it learned is worth having."""
-        run = submitted(book)
-        submitted(book, minute=11)
-        assert book.end_run(run.id, Outcome.REACHED, now=minutes(12)).outcome is Outcome.REACHED
-        assert book.job_run(run.id).run.ended == 2
+        run = submitted(job_store)
+        submitted(job_store, minute=11)
+        assert job_store.end_run(run.id, Outcome.REACHED, now=minutes(12)).outcome is Outcome.REACHED
+        assert job_store.job_run(run.id).run.ended == 2
 
-    def test_a_replaced_run_stays_over(self, book: JobBook) -> None:
+    def test_a_replaced_run_stays_over(self, job_store: JobStore) -> None:
         """Even if nobody had ended it, and even if it comes back."""
-        run = submitted(book)
-        submitted(book, minute=1, replaces=run.id)
-        over = book.job_run(run.id, now=minutes(1))
+        run = submitted(job_store)
+        submitted(job_store, minute=1, replaces=run.id)
+        over = job_store.job_run(run.id, now=minutes(1))
         assert (over.run.outcome, over.ended_at) == (Outcome.LOST, minutes(1))
         asks: tuple[Callable[[], object], ...] = (
-            lambda: book.report(run.id, metric=0.5, lease_s=LEASE_S, now=minutes(2)),
-            lambda: book.renew(run.id, LEASE_S, now=minutes(2)),
-            lambda: book.end_run(run.id, Outcome.REACHED, now=minutes(2)),
+            lambda: job_store.report(run.id, metric=0.5, lease_s=LEASE_S, now=minutes(2)),
+            lambda: job_store.renew(run.id, LEASE_S, now=minutes(2)),
+            lambda: job_store.end_run(run.id, Outcome.REACHED, now=minutes(2)),
         )
         for ask in asks:
             with pytest.raises(RunOver, match="another run took its place"):
                 ask()
-        assert book.job_run(run.id, now=minutes(2)) == over
+        assert job_store.job_run(run.id, now=minutes(2)) == over
 
     # endings
 
-    def test_the_first_ending_stands(self, book: JobBook) -> None:
+    def test_the_first_ending_stands(self, job_store: JobStore) -> None:
         """The same again changes nothing; another, or a report, is refused and changes nothing either."""
-        run = submitted(book)
-        submitted(book)
-        over = book.end_run(run.id, Outcome.MISSED, cost=Measurement(50.0, 500.0), now=minutes(1))
+        run = submitted(job_store)
+        submitted(job_store)
+        over = job_store.end_run(run.id, Outcome.MISSED, cost=Measurement(50.0, 500.0), now=minutes(1))
         assert (over.outcome, over.ended, over.cost) == (Outcome.MISSED, 2, Measurement(50.0, 500.0))
-        assert book.end_run(run.id, Outcome.MISSED, cost=Measurement(9.0, 9.0), now=minutes(2)) == over
+        assert job_store.end_run(run.id, Outcome.MISSED, cost=Measurement(9.0, 9.0), now=minutes(2)) == over
         asks: tuple[Callable[[], object], ...] = (
-            lambda: book.end_run(run.id, Outcome.REACHED, now=minutes(2)),
-            lambda: book.report(run.id, metric=0.9, lease_s=LEASE_S, now=minutes(2)),
-            lambda: book.renew(run.id, LEASE_S, now=minutes(2)),
+            lambda: job_store.end_run(run.id, Outcome.REACHED, now=minutes(2)),
+            lambda: job_store.report(run.id, metric=0.9, lease_s=LEASE_S, now=minutes(2)),
+            lambda: job_store.renew(run.id, LEASE_S, now=minutes(2)),
         )
         for ask in asks:
             with pytest.raises(RunOver, match="it ended as missed") as caught:
                 ask()
             assert caught.value.hint
-        assert book.job_run(run.id).run == over
-        assert book.job_run(run.id).ended_at == minutes(1)
+        assert job_store.job_run(run.id).run == over
+        assert job_store.job_run(run.id).ended_at == minutes(1)
 
-    def test_running_is_no_ending(self, book: JobBook) -> None:
+    def test_running_is_no_ending(self, job_store: JobStore) -> None:
         """One line says so."""
-        run = submitted(book)
+        run = submitted(job_store)
         with pytest.raises(InputError, match="running is no ending"):
-            book.end_run(run.id, Outcome.RUNNING, now=DAWN)
+            job_store.end_run(run.id, Outcome.RUNNING, now=DAWN)
 
-    def test_an_ending_brings_what_was_never_reported(self, book: JobBook) -> None:
+    def test_an_ending_brings_what_was_never_reported(self, job_store: JobStore) -> None:
         """Epochs that the store has keep what they have."""
-        run = submitted(book)
-        book.report(run.id, metric=0.5, epoch=1, lease_s=LEASE_S, now=DAWN)
-        over = book.end_run(run.id, Outcome.REACHED, metrics=(0.3, 0.4, nan, 0.8), now=DAWN)
+        run = submitted(job_store)
+        job_store.report(run.id, metric=0.5, epoch=1, lease_s=LEASE_S, now=DAWN)
+        over = job_store.end_run(run.id, Outcome.REACHED, metrics=(0.3, 0.4, nan, 0.8), now=DAWN)
         assert over.metrics == (0.3, 0.5, None, 0.8)

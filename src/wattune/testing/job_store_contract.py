@@ -10,7 +10,7 @@ import pytest
 from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Job, JobMemory, Outcome, Proposal
 from wattune.core.measurement import Measurement
-from wattune.store.protocol import JobBook, NoSuchRun
+from wattune.store.protocol import JobStore, NoSuchRun
 from wattune.testing.job_run_contract import (
     A_GPU,
     A_JOB,
@@ -24,82 +24,82 @@ from wattune.testing.job_run_contract import (
 )
 
 
-class JobBookContract(JobRunContract):
+class JobStoreContract(JobRunContract):
     """The tests of recurring jobs: definitions, submissions, profiles and lists, and what befalls a run."""
 
     # definitions
 
-    def test_a_job_comes_back_as_it_was_defined(self, store_url: str, book: JobBook) -> None:
+    def test_a_job_comes_back_as_it_was_defined(self, store_url: str, job_store: JobStore) -> None:
         """From this store and from one opened later."""
-        assert book.job(A_JOB.name) == A_JOB
+        assert job_store.job(A_JOB.name) == A_JOB
         assert self.open(store_url).jobs.job(A_JOB.name) == A_JOB
-        assert book.job_memory(A_JOB.name) == JobMemory()
-        assert book.job_runs(A_JOB.name) == ()
+        assert job_store.job_memory(A_JOB.name) == JobMemory()
+        assert job_store.job_runs(A_JOB.name) == ()
 
-    def test_a_job_that_is_not_there_is_one_line_with_the_nearest_name(self, book: JobBook) -> None:
+    def test_a_job_that_is_not_there_is_one_line_with_the_nearest_name(self, job_store: JobStore) -> None:
         """Whoever asks."""
         with pytest.raises(StoreError, match="there is no job 'nightly-brt'") as caught:
-            book.job("nightly-brt")
+            job_store.job("nightly-brt")
         assert caught.value.hint == "did you mean nightly-bert?"
-        for ask in (book.job_memory, book.job_runs, book.forget_job):
+        for ask in (job_store.job_memory, job_store.job_runs, job_store.forget_job):
             with pytest.raises(StoreError, match="there is no job"):
                 ask("resnet")
         with pytest.raises(StoreError, match="there is no job"):
-            book.submit("resnet", A_GPU, size(32), lease_s=LEASE_S)
+            job_store.submit("resnet", A_GPU, size(32), lease_s=LEASE_S)
         with pytest.raises(StoreError, match="there is no job"):
-            book.keep_profile("resnet", A_PROFILE)
+            job_store.keep_profile("resnet", A_PROFILE)
 
-    def test_defining_it_again_changes_nothing(self, book: JobBook) -> None:
+    def test_defining_it_again_changes_nothing(self, job_store: JobStore) -> None:
         """A job that is as it was keeps its definition."""
-        book.define_job(A_JOB, now=minutes(5))
-        (summary,) = book.jobs()
+        job_store.define_job(A_JOB, now=minutes(5))
+        (summary,) = job_store.jobs()
         assert (summary.definition, summary.defined_at) == (1, DAWN)
 
-    def test_other_sizes_and_another_objective_keep_the_memory(self, book: JobBook) -> None:
+    def test_other_sizes_and_another_objective_keep_the_memory(self, job_store: JobStore) -> None:
         """Also the runs of sizes that are listed no more."""
-        run = submitted(book, batch_size=16)
+        run = submitted(job_store, batch_size=16)
         changed = replace(A_JOB, batch_sizes=(32, 128), max_epochs=30, objective="energy:5%")
-        assert book.define_job(changed) == book.job(A_JOB.name) == changed
-        assert book.job_memory(A_JOB.name, now=DAWN).runs == (run,)
-        (record,) = book.job_runs(A_JOB.name, now=DAWN)
+        assert job_store.define_job(changed) == job_store.job(A_JOB.name) == changed
+        assert job_store.job_memory(A_JOB.name, now=DAWN).runs == (run,)
+        (record,) = job_store.job_runs(A_JOB.name, now=DAWN)
         assert (record.definition, record.comparable) == (1, True)
-        assert book.jobs()[0].definition == 2
+        assert job_store.jobs()[0].definition == 2
 
-    def test_another_target_starts_afresh_and_forgets_nothing(self, book: JobBook) -> None:
+    def test_another_target_starts_afresh_and_forgets_nothing(self, job_store: JobStore) -> None:
         """And going back to a target brings its runs back."""
-        old = submitted(book)
+        old = submitted(job_store)
         harder = replace(A_JOB, target=0.8)
-        book.define_job(harder)
-        assert book.job_memory(A_JOB.name, now=DAWN).runs == ()
-        new = submitted(book)
+        job_store.define_job(harder)
+        assert job_store.job_memory(A_JOB.name, now=DAWN).runs == ()
+        new = submitted(job_store)
         assert (new.order, new.recurrence) == (1, 1)
-        assert book.job_memory(A_JOB.name, now=DAWN).runs == (new,)
-        newest, oldest = book.job_runs(A_JOB.name, now=DAWN)
+        assert job_store.job_memory(A_JOB.name, now=DAWN).runs == (new,)
+        newest, oldest = job_store.job_runs(A_JOB.name, now=DAWN)
         assert (newest.run, newest.comparable, newest.definition) == (new, True, 2)
         assert (oldest.run, oldest.comparable, oldest.definition) == (old, False, 1)
-        book.define_job(replace(harder, target=A_JOB.target, max_epochs=99))
-        assert book.job_memory(A_JOB.name, now=DAWN).runs == (old,)
-        book.define_job(replace(A_JOB, higher_is_better=False))
-        assert book.job_memory(A_JOB.name, now=DAWN).runs == ()
-        assert len(book.job_runs(A_JOB.name)) == 2
+        job_store.define_job(replace(harder, target=A_JOB.target, max_epochs=99))
+        assert job_store.job_memory(A_JOB.name, now=DAWN).runs == (old,)
+        job_store.define_job(replace(A_JOB, higher_is_better=False))
+        assert job_store.job_memory(A_JOB.name, now=DAWN).runs == ()
+        assert len(job_store.job_runs(A_JOB.name)) == 2
 
     # submission
 
-    def test_a_submitted_run_is_running(self, book: JobBook) -> None:
+    def test_a_submitted_run_is_running(self, job_store: JobStore) -> None:
         """With what was decided, where and when."""
         decide = size(64, "to see what it costs")
-        run = book.submit(A_JOB.name, A_GPU, decide, lease_s=LEASE_S, now=minutes(1))
+        run = job_store.submit(A_JOB.name, A_GPU, decide, lease_s=LEASE_S, now=minutes(1))
         assert (run.order, run.recurrence, run.batch_size, run.gpu) == (0, 0, 64, A_GPU)
         assert (run.outcome, run.why, run.submitted_at) == (Outcome.RUNNING, "to see what it costs", minutes(1))
         assert (run.metrics, run.cost, run.profiling, run.setting, run.ended) == ((), None, None, None, None)
-        record = book.job_run(run.id, now=minutes(1))
-        assert record == book.job_runs(A_JOB.name, now=minutes(1))[0]
+        record = job_store.job_run(run.id, now=minutes(1))
+        assert record == job_store.job_runs(A_JOB.name, now=minutes(1))[0]
         assert record.run == run
         assert record.lease_until == minutes(11)
         assert record.host
         assert record.pid > 0
 
-    def test_a_decision_sees_the_runs_that_are_out(self, book: JobBook) -> None:
+    def test_a_decision_sees_the_runs_that_are_out(self, job_store: JobStore) -> None:
         """All that was submitted before it, oldest first, and the job as it is."""
         seen: list[tuple[Job, JobMemory]] = []
 
@@ -107,68 +107,68 @@ class JobBookContract(JobRunContract):
             seen.append((job, memory))
             return Proposal(16, True, "")
 
-        first, second = submitted(book), submitted(book, batch_size=64)
-        third = book.submit(A_JOB.name, A_GPU, decide, lease_s=LEASE_S, now=DAWN)
+        first, second = submitted(job_store), submitted(job_store, batch_size=64)
+        third = job_store.submit(A_JOB.name, A_GPU, decide, lease_s=LEASE_S, now=DAWN)
         assert seen == [(A_JOB, JobMemory((first, second)))]
         assert third.exploring
-        assert [run.order for run in book.job_memory(A_JOB.name).runs] == [0, 1, 2]
+        assert [run.order for run in job_store.job_memory(A_JOB.name).runs] == [0, 1, 2]
 
-    def test_a_decision_that_fails_leaves_nothing(self, book: JobBook) -> None:
+    def test_a_decision_that_fails_leaves_nothing(self, job_store: JobStore) -> None:
         """Neither an error in it nor a size that the job does not have."""
 
         def fail(_job: Job, _memory: JobMemory) -> Proposal:
             raise RuntimeError("no idea")
 
         with pytest.raises(RuntimeError, match="no idea"):
-            book.submit(A_JOB.name, A_GPU, fail, lease_s=LEASE_S)
+            job_store.submit(A_JOB.name, A_GPU, fail, lease_s=LEASE_S)
         with pytest.raises(InputError, match="batch size 48 was proposed"):
-            submitted(book, batch_size=48)
-        assert book.job_runs(A_JOB.name) == ()
-        assert submitted(book).order == 0
+            submitted(job_store, batch_size=48)
+        assert job_store.job_runs(A_JOB.name) == ()
+        assert submitted(job_store).order == 0
 
     @pytest.mark.parametrize("lease_s", [0.0, -1.0, nan, inf])
-    def test_a_lease_that_makes_no_sense_is_refused(self, book: JobBook, lease_s: float) -> None:
+    def test_a_lease_that_makes_no_sense_is_refused(self, job_store: JobStore, lease_s: float) -> None:
         """Before anything is written."""
         with pytest.raises(InputError, match="a lease of"):
-            book.submit(A_JOB.name, A_GPU, size(32), lease_s=lease_s)
-        assert book.job_runs(A_JOB.name) == ()
+            job_store.submit(A_JOB.name, A_GPU, size(32), lease_s=lease_s)
+        assert job_store.job_runs(A_JOB.name) == ()
 
-    def test_a_run_that_takes_anothers_place_serves_its_recurrence(self, book: JobBook) -> None:
+    def test_a_run_that_takes_anothers_place_serves_its_recurrence(self, job_store: JobStore) -> None:
         """And the next run of its own serves the next."""
-        first = submitted(book)
-        book.end_run(first.id, Outcome.STOPPED, now=DAWN)
-        second = submitted(book, batch_size=16, replaces=first.id)
-        third = submitted(book)
+        first = submitted(job_store)
+        job_store.end_run(first.id, Outcome.STOPPED, now=DAWN)
+        second = submitted(job_store, batch_size=16, replaces=first.id)
+        third = submitted(job_store)
         assert [run.recurrence for run in (first, second, third)] == [0, 0, 1]
         assert [run.order for run in (first, second, third)] == [0, 1, 2]
-        newest, middle, oldest = book.job_runs(A_JOB.name, now=DAWN)
+        newest, middle, oldest = job_store.job_runs(A_JOB.name, now=DAWN)
         assert (newest.replaces, middle.replaces, oldest.replaces) == (None, first.id, None)
         assert (newest.replaced, middle.replaced, oldest.replaced) == (False, False, True)
 
-    def test_what_cannot_be_replaced_is_refused(self, book: JobBook) -> None:
+    def test_what_cannot_be_replaced_is_refused(self, job_store: JobStore) -> None:
         """A run that reached its target, one of another job, and one that never was."""
-        run = submitted(book)
-        book.end_run(run.id, Outcome.REACHED, now=DAWN)
+        run = submitted(job_store)
+        job_store.end_run(run.id, Outcome.REACHED, now=DAWN)
         with pytest.raises(StoreError, match="reached its target"):
-            submitted(book, replaces=run.id)
-        book.define_job(replace(A_JOB, name="other"))
+            submitted(job_store, replaces=run.id)
+        job_store.define_job(replace(A_JOB, name="other"))
         with pytest.raises(NoSuchRun):
-            book.submit("other", A_GPU, size(32), lease_s=LEASE_S, replaces=run.id)
+            job_store.submit("other", A_GPU, size(32), lease_s=LEASE_S, replaces=run.id)
         with pytest.raises(NoSuchRun):
-            submitted(book, replaces="nobody")
-        assert len(book.job_runs(A_JOB.name)) == 1
+            submitted(job_store, replaces="nobody")
+        assert len(job_store.job_runs(A_JOB.name)) == 1
 
     # profiles
 
-    def test_profiles_come_back(self, book: JobBook) -> None:
+    def test_profiles_come_back(self, job_store: JobStore) -> None:
         """With settings of all kinds and errors where they are known."""
-        book.keep_profile(A_JOB.name, A_PROFILE)
-        memory = book.job_memory(A_JOB.name)
+        job_store.keep_profile(A_JOB.name, A_PROFILE)
+        memory = job_store.job_memory(A_JOB.name)
         assert memory.profiles == (A_PROFILE,)
         assert memory.profile(A_GPU, 32) == A_PROFILE
         assert memory.profile(A_GPU, 16) is None
 
-    def test_the_newest_profile_of_a_part_and_size_counts(self, book: JobBook) -> None:
+    def test_the_newest_profile_of_a_part_and_size_counts(self, job_store: JobStore) -> None:
         """Other parts, other counts, other sizes, and simulated and real ones, do not touch it."""
         others = [
             replace(A_PROFILE, batch_size=16),
@@ -177,69 +177,69 @@ class JobBookContract(JobRunContract):
             replace(A_PROFILE, gpu=replace(A_GPU, name="V100")),
         ]
         for profile in (A_PROFILE, *others):
-            book.keep_profile(A_JOB.name, profile)
+            job_store.keep_profile(A_JOB.name, profile)
         newer = replace(A_PROFILE, trials=A_PROFILE.trials[:1])
-        book.keep_profile(A_JOB.name, newer)
-        memory = book.job_memory(A_JOB.name)
+        job_store.keep_profile(A_JOB.name, newer)
+        memory = job_store.job_memory(A_JOB.name)
         assert len(memory.profiles) == 5
         assert memory.profile(A_GPU, 32) == newer
         for profile in others:
             assert memory.profile(profile.gpu, profile.batch_size) == profile
 
-    def test_an_empty_profile_is_refused(self, book: JobBook) -> None:
+    def test_an_empty_profile_is_refused(self, job_store: JobStore) -> None:
         """It would hide an older one."""
         with pytest.raises(InputError, match="makes no sense"):
-            book.keep_profile(A_JOB.name, replace(A_PROFILE, trials=()))
+            job_store.keep_profile(A_JOB.name, replace(A_PROFILE, trials=()))
 
     # lists
 
-    def test_jobs_at_a_glance(self, book: JobBook) -> None:
+    def test_jobs_at_a_glance(self, job_store: JobStore) -> None:
         """By name; joules of simulated and real GPUs apart, and unknown where nothing was measured."""
-        book.define_job(replace(A_JOB, name="a job"), now=minutes(1))
+        job_store.define_job(replace(A_JOB, name="a job"), now=minutes(1))
         for simulated, energy_j in ((True, 100.0), (False, 30.0), (True, 50.0)):
             gpu = replace(A_GPU, simulated=simulated)
-            run = book.submit(A_JOB.name, gpu, size(32), lease_s=LEASE_S, now=minutes(2))
-            book.end_run(run.id, Outcome.REACHED, cost=Measurement(1.0, energy_j), now=minutes(3))
-        submitted(book, minute=4)
-        fresh, used = book.jobs(now=minutes(4))
+            run = job_store.submit(A_JOB.name, gpu, size(32), lease_s=LEASE_S, now=minutes(2))
+            job_store.end_run(run.id, Outcome.REACHED, cost=Measurement(1.0, energy_j), now=minutes(3))
+        submitted(job_store, minute=4)
+        fresh, used = job_store.jobs(now=minutes(4))
         assert (fresh.name, fresh.job, fresh.runs, fresh.running) == ("a job", replace(A_JOB, name="a job"), 0, 0)
         assert (fresh.last_run_at, fresh.energy_j, fresh.simulated_energy_j, fresh.simulated) == (None,) * 3 + (False,)
         assert (used.name, used.runs, used.running, used.recurrences) == (A_JOB.name, 4, 1, 4)
         assert (used.last_run_at, used.simulated) == (minutes(4), True)
         assert (used.energy_j, used.simulated_energy_j, used.time_s, used.simulated_time_s) == (30.0, 150.0, 1.0, 2.0)
 
-    def test_runs_of_a_job_come_newest_first(self, book: JobBook) -> None:
+    def test_runs_of_a_job_come_newest_first(self, job_store: JobStore) -> None:
         """As many as asked for, each with its own metrics."""
-        runs = [submitted(book, minute=minute) for minute in range(4)]
+        runs = [submitted(job_store, minute=minute) for minute in range(4)]
         for run in runs:
-            book.report(run.id, metric=run.order / 10, lease_s=LEASE_S, now=minutes(4))
-        found = book.job_runs(A_JOB.name, limit=3, now=minutes(4))
+            job_store.report(run.id, metric=run.order / 10, lease_s=LEASE_S, now=minutes(4))
+        found = job_store.job_runs(A_JOB.name, limit=3, now=minutes(4))
         assert [(record.run.order, record.run.metrics) for record in found] == [(3, (0.3,)), (2, (0.2,)), (1, (0.1,))]
 
-    def test_a_forgotten_job_takes_everything_along(self, book: JobBook) -> None:
+    def test_a_forgotten_job_takes_everything_along(self, job_store: JobStore) -> None:
         """Only the job that was named goes, and it may come again."""
-        book.define_job(replace(A_JOB, name="other"))
-        other = book.submit("other", A_GPU, size(32), lease_s=LEASE_S, now=DAWN)
-        run = submitted(book)
-        book.report(run.id, metric=0.5, lease_s=LEASE_S, now=DAWN)
-        book.keep_profile(A_JOB.name, A_PROFILE)
-        assert book.forget_job(A_JOB.name, now=DAWN).runs == 1
-        assert [summary.name for summary in book.jobs()] == ["other"]
+        job_store.define_job(replace(A_JOB, name="other"))
+        other = job_store.submit("other", A_GPU, size(32), lease_s=LEASE_S, now=DAWN)
+        run = submitted(job_store)
+        job_store.report(run.id, metric=0.5, lease_s=LEASE_S, now=DAWN)
+        job_store.keep_profile(A_JOB.name, A_PROFILE)
+        assert job_store.forget_job(A_JOB.name, now=DAWN).runs == 1
+        assert [summary.name for summary in job_store.jobs()] == ["other"]
         with pytest.raises(NoSuchRun):
-            book.report(run.id, metric=0.6, lease_s=LEASE_S)
-        book.define_job(A_JOB)
-        assert book.job_memory(A_JOB.name) == JobMemory()
-        assert submitted(book).order == 0
-        assert book.job_run(other.id, now=DAWN).run == other
+            job_store.report(run.id, metric=0.6, lease_s=LEASE_S)
+        job_store.define_job(A_JOB)
+        assert job_store.job_memory(A_JOB.name) == JobMemory()
+        assert submitted(job_store).order == 0
+        assert job_store.job_run(other.id, now=DAWN).run == other
 
-    def test_names_of_any_kind_and_length_come_back(self, book: JobBook) -> None:
+    def test_names_of_any_kind_and_length_come_back(self, job_store: JobStore) -> None:
         """Of jobs, of GPUs and of reasons."""
         job = replace(A_JOB, name='日本\'s "job" %_;--\n' * 9)
         gpu = replace(A_GPU, name="NVIDIA H100 80GB HBM3 MIG 1g.10gb " * 40)
-        book.define_job(job)
-        run = book.submit(job.name, gpu, size(32, "x" * 5000), lease_s=LEASE_S, now=DAWN)
-        assert book.job(job.name) == job
-        assert book.job_memory(job.name, now=DAWN).runs == (run,)
+        job_store.define_job(job)
+        run = job_store.submit(job.name, gpu, size(32, "x" * 5000), lease_s=LEASE_S, now=DAWN)
+        assert job_store.job(job.name) == job
+        assert job_store.job_memory(job.name, now=DAWN).runs == (run,)
         assert (run.gpu, run.why) == (gpu, "x" * 5000)
-        odd = book.define_job(replace(A_JOB, name="a\0b\ud800"))
-        assert book.job(odd.name) == book.job("a\0b\ud800") == odd
+        odd = job_store.define_job(replace(A_JOB, name="a\0b\ud800"))
+        assert job_store.job(odd.name) == job_store.job("a\0b\ud800") == odd

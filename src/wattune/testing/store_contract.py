@@ -20,7 +20,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store.protocol import RunExists
 from wattune.store.records import FullRun, Run, RunGpu, TraceSummary, TrialRecord
-from wattune.testing.job_store_contract import JobBookContract
+from wattune.testing.job_store_contract import JobStoreContract
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 
@@ -68,7 +68,7 @@ def a_run(
     return FullRun(run, trials, (trace,))
 
 
-class StoreContract(JobBookContract):
+class StoreContract(JobStoreContract):
     """The tests, those of recurring jobs included."""
 
     def test_a_fresh_store_is_empty(self, store_url: str) -> None:

@@ -11,14 +11,14 @@ from wattune.core.errors import InputError
 from wattune.core.workload import Pipe, Workload
 from wattune.workloads.convolutional import inception3, resnet, shufflenet2, vgg
 from wattune.workloads.graph import GRAPHS, graph_kinds, graph_network
-from wattune.workloads.operation import ADAM, SGD, Operation, Optimizer, merged, training_phases
+from wattune.workloads.operation import ADAM, SGD, NetworkOp, Optimizer, merged, training_phases
 from wattune.workloads.recurrent import deepspeech2, lstm_language_model, ncf
 from wattune.workloads.training_run import Loop, Schedule, training_run
-from wattune.workloads.transformer import WHOLE, Part, transformer
+from wattune.workloads.transformer import WHOLE, TransformerPart, transformer
 from wattune.workloads.transformer_shapes import TRANSFORMERS
 
 # Stretches per pass: fine enough for a power trace to show the network, coarse enough to stay at some dozens of phases.
-_STRETCHES = 6
+_INTERVALS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Network:
     """A network with a name, and how it is usually trained."""
 
     name: str
-    operations: Callable[[], tuple[Operation, ...]]
+    operations: Callable[[], tuple[NetworkOp, ...]]
     batch_size: int
     """Fits into 12 GB in training, where the network itself does."""
     optimizer: Optimizer = SGD
@@ -88,7 +88,7 @@ def make_workload(name: str, *, batch_size: int | None = None, pipe: Pipe | None
     )
     return Workload(
         name=chosen.title,
-        phases=merged(phases, _STRETCHES),
+        phases=merged(phases, _INTERVALS),
         batch_size=chosen.batch_size,
         parameters=sum(operation.parameters for operation in chosen.operations),
     )
@@ -112,7 +112,7 @@ class _Chosen:
     """All that a name and its options settle."""
 
     title: str
-    operations: tuple[Operation, ...]
+    operations: tuple[NetworkOp, ...]
     batch_size: int
     pipe: Pipe
     optimizer: Optimizer
@@ -129,14 +129,14 @@ def _chosen(name: str, *, batch_size: int | None, pipe: Pipe | None, shards: int
         raise InputError(
             f"a batch size is a whole number above 0, not {size}", hint=f'write for example "{network.name}:64"'
         )
-    part = Part(written.stage, written.stages, shards)
+    part = TransformerPart(written.stage, written.stages, shards)
     stage = f"@{part.stage}/{part.stages}" if part.stages > 1 else ""
     return _Chosen(
         f"{network.name}{stage}:{size}", _operations(network, part), size, pipe or network.pipe, network.optimizer
     )
 
 
-def _operations(network: Network, part: Part) -> tuple[Operation, ...]:
+def _operations(network: Network, part: TransformerPart) -> tuple[NetworkOp, ...]:
     if part == WHOLE:
         return network.operations()
     if network.name not in TRANSFORMERS:

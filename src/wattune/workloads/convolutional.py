@@ -16,7 +16,7 @@ from wattune.workloads.image_layers import (
     pool,
     relu,
 )
-from wattune.workloads.operation import Operation, first_layer
+from wattune.workloads.operation import NetworkOp, first_layer
 
 IMAGE = 224
 CLASSES = 1000
@@ -33,7 +33,7 @@ _VGG_STAGES = {
 }
 
 
-def resnet(name: str, *, image: Image | None = None) -> tuple[Operation, ...]:
+def resnet(name: str, *, image: Image | None = None) -> tuple[NetworkOp, ...]:
     """The operations of a ResNet for one image, of 224×224 unless another is given."""
     blocks = _RESNET_BLOCKS[name]
     bottleneck = name != "resnet18"
@@ -50,7 +50,7 @@ def resnet(name: str, *, image: Image | None = None) -> tuple[Operation, ...]:
     return (*operations, mean("head/mean", image), linear("head/linear", image.channels, CLASSES))
 
 
-def _block(name: str, image: Image, width: int, stride: int, bottleneck: bool) -> tuple[list[Operation], Image]:
+def _block(name: str, image: Image, width: int, stride: int, bottleneck: bool) -> tuple[list[NetworkOp], Image]:
     """A residual block: its convolutions with norm and activation, the shortcut, and the sum."""
     outgoing = 4 * width if bottleneck else width
     plan = [(width, 1, 1), (width, 3, stride), (outgoing, 1, 1)] if bottleneck else [(width, 3, stride), (width, 3, 1)]
@@ -66,9 +66,9 @@ def _block(name: str, image: Image, width: int, stride: int, bottleneck: bool) -
     return [*operations, add(f"{name}/add", inside), relu(f"{name}/relu", inside)], inside
 
 
-def vgg(name: str) -> tuple[Operation, ...]:
+def vgg(name: str) -> tuple[NetworkOp, ...]:
     """The operations of a VGG for one image; its convolutions carry biases and no norms."""
-    operations: list[Operation] = []
+    operations: list[NetworkOp] = []
     image = Image.square(3, IMAGE)
     for stage, (channels, count) in enumerate(_VGG_STAGES[name]):
         for index in range(count):
@@ -86,7 +86,7 @@ _STEM, _LAST = 24, 1024
 _STAGES = ((116, 4), (232, 8), (464, 4))
 
 
-def shufflenet2() -> tuple[Operation, ...]:
+def shufflenet2() -> tuple[NetworkOp, ...]:
     """The operations of ShuffleNetV2 1× for one image."""
     operations, image = conv_norm_relu("stem", Image.square(3, IMAGE), _STEM, kernel=3, stride=2)
     shrink, image = pool("stem/pool", image, kernel=3)
@@ -106,14 +106,14 @@ def shufflenet2() -> tuple[Operation, ...]:
     )
 
 
-def _keeping(name: str, image: Image) -> list[Operation]:
+def _keeping(name: str, image: Image) -> list[NetworkOp]:
     """A block on half of the channels; the other half passes by, and all are shuffled."""
     half = Image(image.channels // 2, image.height, image.width)
     operations, _ = _right(name, half, half.channels, stride=1)
     return [*operations, copied(f"{name}/shuffle", image)]
 
 
-def _halving(name: str, image: Image, channels: int) -> tuple[list[Operation], Image]:
+def _halving(name: str, image: Image, channels: int) -> tuple[list[NetworkOp], Image]:
     """A block that halves the side: both branches work, and together they make twice the channels."""
     operations, outgoing = _depthwise(f"{name}/left", image, stride=2)
     made, outgoing = conv_norm_relu(f"{name}/left", outgoing, channels, kernel=1)
@@ -124,7 +124,7 @@ def _halving(name: str, image: Image, channels: int) -> tuple[list[Operation], I
     return [*operations, copied(f"{name}/shuffle", whole)], whole
 
 
-def _right(name: str, image: Image, channels: int, *, stride: int) -> tuple[list[Operation], Image]:
+def _right(name: str, image: Image, channels: int, *, stride: int) -> tuple[list[NetworkOp], Image]:
     """1×1, then 3×3 on each channel alone, then 1×1."""
     first, image = conv_norm_relu(f"{name}/first", image, channels, kernel=1)
     middle, image = _depthwise(f"{name}/middle", image, stride=stride)
@@ -132,7 +132,7 @@ def _right(name: str, image: Image, channels: int, *, stride: int) -> tuple[list
     return [*first, *middle, *second], image
 
 
-def _depthwise(name: str, image: Image, *, stride: int) -> tuple[list[Operation], Image]:
+def _depthwise(name: str, image: Image, *, stride: int) -> tuple[list[NetworkOp], Image]:
     layer, outgoing = conv(f"{name}/depthwise", image, image.channels, kernel=3, stride=stride, groups=image.channels)
     return [layer, norm(f"{name}/depthwise-norm", outgoing)], outgoing
 
@@ -144,7 +144,7 @@ _Step = tuple[int, Pair, int]
 _Branch = tuple[_Step, ...]
 
 
-def inception3() -> tuple[Operation, ...]:
+def inception3() -> tuple[NetworkOp, ...]:
     """The operations of Inception-v3 for one image."""
     operations, image = _stem()
     for name, branches, pooled in _BLOCKS:
@@ -160,9 +160,9 @@ def inception3() -> tuple[Operation, ...]:
     )
 
 
-def _stem() -> tuple[list[Operation], Image]:
+def _stem() -> tuple[list[NetworkOp], Image]:
     image = Image.square(3, INCEPTION_IMAGE)
-    operations: list[Operation] = []
+    operations: list[NetworkOp] = []
     plan: tuple[tuple[int, int, int, Pair | None], ...] = (
         (32, 3, 2, 0),
         (32, 3, 1, 0),
@@ -185,9 +185,9 @@ def _stem() -> tuple[list[Operation], Image]:
 
 def _inception_block(
     name: str, image: Image, branches: tuple[_Branch, ...], pooled: int
-) -> tuple[list[Operation], Image]:
+) -> tuple[list[NetworkOp], Image]:
     """Branches side by side, one that pools, and their concatenation; `pooled` channels, or 0 where it halves."""
-    operations: list[Operation] = []
+    operations: list[NetworkOp] = []
     channels = 0
     outgoing = image
     for index, branch in enumerate(branches):
@@ -204,9 +204,9 @@ def _inception_block(
     return [*operations, copied(f"{name}/join", whole)], whole
 
 
-def _branch(name: str, image: Image, branch: _Branch) -> tuple[list[Operation], Image]:
+def _branch(name: str, image: Image, branch: _Branch) -> tuple[list[NetworkOp], Image]:
     """A row of convolutions; a pair of equal ones at its end (1×3 and 3×1) stands side by side."""
-    operations: list[Operation] = []
+    operations: list[NetworkOp] = []
     outgoing = image
     for index, (channels, kernel, stride) in enumerate(branch):
         padding = 0 if stride == 2 else None
@@ -222,7 +222,7 @@ def _branch(name: str, image: Image, branch: _Branch) -> tuple[list[Operation], 
     return operations, outgoing
 
 
-def _auxiliary(image: Image) -> list[Operation]:
+def _auxiliary(image: Image) -> list[NetworkOp]:
     """The second classifier, which looks at the 17×17 images."""
     shrink, inside = pool("auxiliary/pool", image, kernel=5, stride=3, padding=0)
     first, inside = conv_norm_relu("auxiliary/first", inside, 128, kernel=1)

@@ -19,7 +19,7 @@ from wattune.workloads.image_layers import Image
 from wattune.workloads.operation import (
     ADAM,
     SGD,
-    Operation,
+    NetworkOp,
     Optimizer,
     gradient_phases,
     inference_phases,
@@ -48,11 +48,11 @@ GENERATION = "aibench/image-generation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class TrainingTask:
     """A training task."""
 
     name: str
-    operations: Callable[[], tuple[Operation, ...]]
+    operations: Callable[[], tuple[NetworkOp, ...]]
     batch_size: int
     pipe: Pipe = Pipe.TF32
     optimizer: Optimizer = ADAM
@@ -68,7 +68,7 @@ class Task:
 
 def _task(
     name: str,
-    operations: Callable[[], tuple[Operation, ...]],
+    operations: Callable[[], tuple[NetworkOp, ...]],
     batch_size: int,
     *,
     pipe: Pipe = Pipe.TF32,
@@ -76,8 +76,8 @@ def _task(
     loading_ms: float = 0.0,
     dispatch_us: float = 0.0,
     micro_steps: tuple[int, ...] = (1,),
-) -> Task:
-    return Task(
+) -> TrainingTask:
+    return TrainingTask(
         name=f"aibench/{name}",
         operations=operations,
         batch_size=batch_size,
@@ -119,16 +119,16 @@ _SHORT_EDGES = 60_000
 _SHORT_DISPATCH_S, _LONG_DISPATCH_S = 9e-6, 2e-6
 
 
-def graph_tasks() -> tuple[Task, ...]:
+def graph_tasks() -> tuple[TrainingTask, ...]:
     """Six kinds of network on nine kinds of graph."""
     kinds = [kind for kind in graph_kinds() if kind != "mlp"]
     return tuple(_graph_task(kind, data) for data in GRAPHS.values() for kind in kinds)
 
 
-def _graph_task(kind: str, data: GraphData) -> Task:
+def _graph_task(kind: str, data: GraphData) -> TrainingTask:
     edges = data.batch_size * data.edges
     whole = data.batch_size == 1  # one large graph, which stays on the GPU
-    return Task(
+    return TrainingTask(
         name=f"gnn/{data.name}-{kind}",
         operations=partial(graph_network, kind, data),
         batch_size=data.batch_size,
@@ -140,7 +140,7 @@ def _graph_task(kind: str, data: GraphData) -> Task:
 
 
 SIZE = 71
-_STRETCHES = 2
+_INTERVALS = 2
 # Updates of the critic for one of the generator (Arjovsky et al. 2017, algorithm 1).
 _CRITIC_STEPS = 5
 
@@ -187,7 +187,7 @@ def _members(seed: int) -> Iterator[FamilyMember]:
         )
 
 
-def _drawn(task: Task, random: Random) -> Task:
+def _drawn(task: TrainingTask, random: Random) -> TrainingTask:
     """The task as one program has it: half to twice the usual batch, host times within a factor of about two."""
     factor = random.choice((0.5, 1.0, 1.0, 2.0))
     # A batch of one is one large graph or image, and there is no half of it.
@@ -201,7 +201,7 @@ def _drawn(task: Task, random: Random) -> Task:
     )
 
 
-def _schedule(task: Task, random: Random) -> Schedule:
+def _schedule(task: TrainingTask, random: Random) -> Schedule:
     """How the program evaluates and saves."""
     return Schedule(
         micro_steps=random.choice(task.micro_steps),
@@ -213,7 +213,7 @@ def _schedule(task: Task, random: Random) -> Schedule:
     )
 
 
-def _loop(task: Task, schedule: Schedule) -> Loop:
+def _loop(task: TrainingTask, schedule: Schedule) -> Loop:
     if task.name == GENERATION:
         return _adversarial(task, schedule)
     return scheduled(
@@ -225,7 +225,7 @@ def _loop(task: Task, schedule: Schedule) -> Loop:
     )
 
 
-def _adversarial(task: Task, schedule: Schedule) -> Loop:
+def _adversarial(task: TrainingTask, schedule: Schedule) -> Loop:
     """Several steps of the critic, then one of the generator through the critic."""
     critic, generator = wgan_critic(), wgan_generator()
     against = replace(task, operations=wgan_critic)
@@ -237,14 +237,14 @@ def _adversarial(task: Task, schedule: Schedule) -> Loop:
     return Loop(task.name, (Loop("step", (critic_steps, *generating), schedule.steps),))
 
 
-def _gradients(task: Task) -> tuple[Phase, ...]:
+def _gradients(task: TrainingTask) -> tuple[Phase, ...]:
     return _phases(gradient_phases(task.operations(), batch_size=task.batch_size, pipe=task.pipe), task)
 
 
-def _phases(phases: tuple[Phase, ...], task: Task) -> tuple[Phase, ...]:
-    return tuple(_dispatched(phase, task) for phase in merged(phases, _STRETCHES))
+def _phases(phases: tuple[Phase, ...], task: TrainingTask) -> tuple[Phase, ...]:
+    return tuple(_dispatched(phase, task) for phase in merged(phases, _INTERVALS))
 
 
-def _dispatched(phase: Phase, task: Task) -> Phase:
+def _dispatched(phase: Phase, task: TrainingTask) -> Phase:
     """The phase with the host time of its kernels that the GPU waits for."""
     return replace(phase, host_stall_s=phase.launches * task.dispatch_s)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from wattune.workloads.operation import Operation
+from wattune.workloads.operation import NetworkOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ GRAPHS = {
 }
 
 
-def graph_network(kind: str, data: GraphData, *, layers: int = 4, width: int | None = None) -> tuple[Operation, ...]:
+def graph_network(kind: str, data: GraphData, *, layers: int = 4, width: int | None = None) -> tuple[NetworkOp, ...]:
     """The operations of a network for one graph, `width` being its hidden width where it is not the published one."""
     hidden = width or _WIDTHS[kind]
     operations = _embedding(kind, data, hidden)
@@ -60,7 +60,7 @@ def graph_kinds() -> tuple[str, ...]:
     return tuple(_LAYERS)
 
 
-def _embedding(kind: str, data: GraphData, width: int) -> list[Operation]:
+def _embedding(kind: str, data: GraphData, width: int) -> list[NetworkOp]:
     if data.looked_up:
         nodes = _dense("embedding", data.nodes, 0, width, parameters=data.features * width)
     else:
@@ -70,9 +70,9 @@ def _embedding(kind: str, data: GraphData, width: int) -> list[Operation]:
     return [nodes, _dense("embedding/edges", data.edges, 1, width)]
 
 
-def _readout(kind: str, data: GraphData, width: int, layers: int) -> list[Operation]:
+def _readout(kind: str, data: GraphData, width: int, layers: int) -> list[NetworkOp]:
     """The mean over nodes and three dense layers that halve; GIN has one dense layer for the output of each layer."""
-    mean = Operation(name="readout/mean", flops=data.nodes * width, reads=data.nodes * width, writes=width)
+    mean = NetworkOp(name="readout/mean", flops=data.nodes * width, reads=data.nodes * width, writes=width)
     if kind == "gin":
         heads = [_dense(f"readout/layer{layer}", 1, width, data.classes) for layer in range(layers + 1)]
         return [mean, *heads]
@@ -80,11 +80,11 @@ def _readout(kind: str, data: GraphData, width: int, layers: int) -> list[Operat
     return [mean, *(_dense(f"readout/dense{index + 1}", 1, *pair) for index, pair in enumerate(pairwise(widths)))]
 
 
-def _mlp(name: str, data: GraphData, width: int) -> list[Operation]:
+def _mlp(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     return [_dense(f"{name}/dense", data.nodes, width, width), _elementwise(f"{name}/relu", data.nodes * width)]
 
 
-def _gcn(name: str, data: GraphData, width: int) -> list[Operation]:
+def _gcn(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     return [
         _gather(f"{name}/gather", data, width),
         _dense(f"{name}/dense", data.nodes, width, width),
@@ -92,7 +92,7 @@ def _gcn(name: str, data: GraphData, width: int) -> list[Operation]:
     ]
 
 
-def _sage(name: str, data: GraphData, width: int) -> list[Operation]:
+def _sage(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     """The largest of the neighbours' projections, beside the node's own."""
     return [
         _dense(f"{name}/pool", data.nodes, width, width),
@@ -104,7 +104,7 @@ def _sage(name: str, data: GraphData, width: int) -> list[Operation]:
     ]
 
 
-def _gin(name: str, data: GraphData, width: int) -> list[Operation]:
+def _gin(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     """A dense network of two layers on the sum of the neighbours; one weight for the node itself."""
     nodes = data.nodes * width
     return [
@@ -118,7 +118,7 @@ def _gin(name: str, data: GraphData, width: int) -> list[Operation]:
     ]
 
 
-def _gat(name: str, data: GraphData, width: int) -> list[Operation]:
+def _gat(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     """Attention over edges: scores from both ends, a softmax at each node, and a weighted sum, per head."""
     edges = data.edges * _HEADS
     return [
@@ -130,7 +130,7 @@ def _gat(name: str, data: GraphData, width: int) -> list[Operation]:
     ]
 
 
-def _monet(name: str, data: GraphData, width: int) -> list[Operation]:
+def _monet(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     """Three Gaussian kernels over pseudo-coordinates of edges weigh three projections of each neighbour."""
     wide = _KERNELS * width
     coordinates = _PSEUDO * _PSEUDO + _PSEUDO + 2 * _KERNELS * _PSEUDO
@@ -144,7 +144,7 @@ def _monet(name: str, data: GraphData, width: int) -> list[Operation]:
     ]
 
 
-def _gated(name: str, data: GraphData, width: int) -> list[Operation]:
+def _gated(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     """Four projections of nodes and one of edges; each edge has a gate, which is a value of its own."""
     edges, nodes = data.edges * width, data.nodes * width
     projections = [_dense(f"{name}/dense{index + 1}", data.nodes, width, width) for index in range(4)]
@@ -161,7 +161,7 @@ def _gated(name: str, data: GraphData, width: int) -> list[Operation]:
     ]
 
 
-def _finish(name: str, rows: float, width: int, *, launches: float = 1) -> list[Operation]:
+def _finish(name: str, rows: float, width: int, *, launches: float = 1) -> list[NetworkOp]:
     """Batch norm, activation and the residual sum."""
     return [
         _norm(f"{name}/norm", rows, width, launches=launches),
@@ -172,9 +172,9 @@ def _finish(name: str, rows: float, width: int, *, launches: float = 1) -> list[
 
 def _dense(
     name: str, rows: float, inputs: int, outputs: int, *, parameters: int | None = None, launches: float = 1
-) -> Operation:
+) -> NetworkOp:
     """A dense layer with bias on so many rows; `parameters` where it has another number of them."""
-    return Operation(
+    return NetworkOp(
         name=name,
         flops=2.0 * rows * inputs * outputs,
         reads=rows * max(inputs, 1),
@@ -185,21 +185,21 @@ def _dense(
     )
 
 
-def _gather(name: str, data: GraphData, width: int) -> Operation:
+def _gather(name: str, data: GraphData, width: int) -> NetworkOp:
     """Neighbours' values read along edges and combined at nodes."""
     return _edges(name, data.edges * width, data.nodes * width, flops=1.0, launches=2)
 
 
 def _edges(
     name: str, reads: float, writes: float, *, flops: float, parameters: int = 0, launches: float = 1
-) -> Operation:
-    return Operation(
+) -> NetworkOp:
+    return NetworkOp(
         name=name, flops=flops * reads, reads=reads, writes=writes, parameters=parameters, launches=launches
     )
 
 
-def _elementwise(name: str, elements: float, *, parameters: int = 0, launches: float = 1) -> Operation:
-    return Operation(
+def _elementwise(name: str, elements: float, *, parameters: int = 0, launches: float = 1) -> NetworkOp:
+    return NetworkOp(
         name=name,
         flops=elements,
         reads=elements,
@@ -210,9 +210,9 @@ def _elementwise(name: str, elements: float, *, parameters: int = 0, launches: f
     )
 
 
-def _norm(name: str, rows: float, width: int, *, launches: float = 1) -> Operation:
+def _norm(name: str, rows: float, width: int, *, launches: float = 1) -> NetworkOp:
     """Batch norm over rows."""
-    return Operation(
+    return NetworkOp(
         name=name,
         flops=8.0 * rows * width,
         reads=2 * rows * width,
@@ -226,7 +226,7 @@ def _norm(name: str, rows: float, width: int, *, launches: float = 1) -> Operati
 _HEADS, _KERNELS, _PSEUDO = 8, 3, 2
 # Hidden widths of the benchmark's settings for ZINC at about 100,000 parameters.
 _WIDTHS = {"mlp": 150, "gcn": 145, "graphsage": 90, "gin": 110, "gat": 144, "monet": 90, "gatedgcn": 70}
-_LAYERS: dict[str, Callable[[str, GraphData, int], list[Operation]]] = {
+_LAYERS: dict[str, Callable[[str, GraphData, int], list[NetworkOp]]] = {
     "mlp": _mlp,
     "gcn": _gcn,
     "graphsage": _sage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattune.workloads.operation import Operation
+from wattune.workloads.operation import NetworkOp
 
 Pair = int | tuple[int, int]
 
@@ -46,12 +46,12 @@ def conv(
     padding: Pair | None = None,
     groups: int = 1,
     bias: bool = False,
-) -> tuple[Operation, Image]:
+) -> tuple[NetworkOp, Image]:
     """A convolution; tensor cores have no use for one whose groups are single channels."""
     outgoing = image.shrunk(channels, kernel=kernel, stride=stride, padding=padding)
     high, wide = _both(kernel)
     weights = high * wide * image.channels // groups * channels
-    operation = Operation(
+    operation = NetworkOp(
         name=name,
         flops=2.0 * weights * outgoing.height * outgoing.width,
         reads=image.elements,
@@ -70,15 +70,15 @@ def conv_norm_relu(
     kernel: Pair,
     stride: Pair = 1,
     padding: Pair | None = None,
-) -> tuple[list[Operation], Image]:
+) -> tuple[list[NetworkOp], Image]:
     """A convolution without bias, its batch norm and its activation."""
     first, outgoing = conv(f"{name}/conv", image, channels, kernel=kernel, stride=stride, padding=padding)
     return [first, norm(f"{name}/norm", outgoing), relu(f"{name}/relu", outgoing)], outgoing
 
 
-def linear(name: str, inputs: int, outputs: int) -> Operation:
+def linear(name: str, inputs: int, outputs: int) -> NetworkOp:
     """A dense layer with bias."""
-    return Operation(
+    return NetworkOp(
         name=name,
         flops=2.0 * inputs * outputs,
         reads=inputs,
@@ -88,9 +88,9 @@ def linear(name: str, inputs: int, outputs: int) -> Operation:
     )
 
 
-def norm(name: str, image: Image) -> Operation:
+def norm(name: str, image: Image) -> NetworkOp:
     """Batch norm: read for the statistics, read again and written; backward reads four times and writes once."""
-    return Operation(
+    return NetworkOp(
         name=name,
         flops=8.0 * image.elements,
         reads=2 * image.elements,
@@ -100,14 +100,14 @@ def norm(name: str, image: Image) -> Operation:
     )
 
 
-def relu(name: str, image: Image) -> Operation:
+def relu(name: str, image: Image) -> NetworkOp:
     """Backward reads the gradient and the output and writes the gradient: 3 transfers for 2."""
-    return Operation(name=name, flops=image.elements, reads=image.elements, writes=image.elements, backward_passes=1.5)
+    return NetworkOp(name=name, flops=image.elements, reads=image.elements, writes=image.elements, backward_passes=1.5)
 
 
-def add(name: str, image: Image) -> Operation:
+def add(name: str, image: Image) -> NetworkOp:
     """The sum of two images."""
-    return Operation(
+    return NetworkOp(
         name=name,
         flops=image.elements,
         reads=2 * image.elements,
@@ -116,17 +116,17 @@ def add(name: str, image: Image) -> Operation:
     )
 
 
-def copied(name: str, image: Image) -> Operation:
+def copied(name: str, image: Image) -> NetworkOp:
     """The image moved: concatenated with others, or its channels shuffled."""
-    return Operation(name=name, reads=image.elements, writes=image.elements, backward_passes=1.0)
+    return NetworkOp(name=name, reads=image.elements, writes=image.elements, backward_passes=1.0)
 
 
 def pool(
     name: str, image: Image, *, kernel: int, stride: int = 2, padding: Pair | None = None
-) -> tuple[Operation, Image]:
+) -> tuple[NetworkOp, Image]:
     """Maximum or mean over windows."""
     outgoing = image.shrunk(image.channels, kernel=kernel, stride=stride, padding=padding)
-    operation = Operation(
+    operation = NetworkOp(
         name=name,
         flops=float(kernel * kernel * outgoing.elements),
         reads=image.elements,
@@ -136,9 +136,9 @@ def pool(
     return operation, outgoing
 
 
-def mean(name: str, image: Image) -> Operation:
+def mean(name: str, image: Image) -> NetworkOp:
     """The mean over all places, one number per channel."""
-    return Operation(name=name, flops=image.elements, reads=image.elements, writes=image.channels, backward_passes=1.0)
+    return NetworkOp(name=name, flops=image.elements, reads=image.elements, writes=image.channels, backward_passes=1.0)
 
 
 def _both(pair: Pair) -> tuple[int, int]:

@@ -52,7 +52,7 @@ def optimizer_phase(parameters: float, optimizer: Optimizer) -> Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class NetworkOp:
     """A kind of layer at one place of a network, for one sample."""
 
     name: str
@@ -82,37 +82,37 @@ class Operation:
         return self.parameters if self.weights_read is None else self.weights_read
 
 
-def first_layer(operation: Operation) -> Operation:
+def first_layer(operation: NetworkOp) -> NetworkOp:
     """The operation as a network's first: nobody asks for the gradient of the data."""
     return replace(operation, backward_passes=1.0)
 
 
 def training_phases(
-    operations: Iterable[Operation], *, batch_size: int, pipe: Pipe, optimizer: Optimizer = SGD
+    operations: Iterable[NetworkOp], *, batch_size: int, pipe: Pipe, optimizer: Optimizer = SGD
 ) -> tuple[Phase, ...]:
     """Forward in order, backward in reverse order, then the optimizer."""
     operations = tuple(operations)
     return (*gradient_phases(operations, batch_size=batch_size, pipe=pipe), update_phase(operations, optimizer))
 
 
-def gradient_phases(operations: Iterable[Operation], *, batch_size: int, pipe: Pipe) -> tuple[Phase, ...]:
+def gradient_phases(operations: Iterable[NetworkOp], *, batch_size: int, pipe: Pipe) -> tuple[Phase, ...]:
     """Forward in order and backward in reverse order: a micro-step of gradient accumulation."""
     operations = tuple(operations)
     forward = inference_phases(operations, batch_size=batch_size, pipe=pipe)
     return (*forward, *(backward_phase(operation, batch_size, pipe) for operation in reversed(operations)))
 
 
-def inference_phases(operations: Iterable[Operation], *, batch_size: int, pipe: Pipe) -> tuple[Phase, ...]:
+def inference_phases(operations: Iterable[NetworkOp], *, batch_size: int, pipe: Pipe) -> tuple[Phase, ...]:
     """Forward in order: what an evaluation does."""
     return tuple(forward_phase(operation, batch_size, pipe) for operation in operations)
 
 
-def update_phase(operations: Iterable[Operation], optimizer: Optimizer) -> Phase:
+def update_phase(operations: Iterable[NetworkOp], optimizer: Optimizer) -> Phase:
     """The optimizer's step over all parameters."""
     return optimizer_phase(sum(operation.parameters for operation in operations), optimizer)
 
 
-def forward_phase(operation: Operation, batch_size: int, pipe: Pipe) -> Phase:
+def forward_phase(operation: NetworkOp, batch_size: int, pipe: Pipe) -> Phase:
     """The operation on a batch, with its weights read once."""
     elements = batch_size * (operation.reads + operation.writes) + operation.weight_traffic
     return Phase(
@@ -124,7 +124,7 @@ def forward_phase(operation: Operation, batch_size: int, pipe: Pipe) -> Phase:
     )
 
 
-def backward_phase(operation: Operation, batch_size: int, pipe: Pipe) -> Phase:
+def backward_phase(operation: NetworkOp, batch_size: int, pipe: Pipe) -> Phase:
     """The gradients of the operation; a layer with weights takes one kernel for its inputs and one for its weights."""
     forward = forward_phase(operation, batch_size, pipe)
     fill_bytes = operation.gradient_fill * element_bytes(pipe)
@@ -147,14 +147,14 @@ def element_bytes(pipe: Pipe) -> int:
 _INTENSITIES = (10.0, 50.0, 150.0)
 
 
-def merged(phases: tuple[Phase, ...], stretches: int) -> tuple[Phase, ...]:
-    """The same totals in fewer phases: each pass in at most `stretches` stretches, in each a phase per kind."""
-    if stretches < 1:
-        raise ValueError(f"a pass has at least one stretch, not {stretches}")
+def merged(phases: tuple[Phase, ...], intervals: int) -> tuple[Phase, ...]:
+    """The same totals in fewer phases: each pass in at most `intervals` stretches, in each a phase per kind."""
+    if intervals < 1:
+        raise ValueError(f"a pass has at least one stretch, not {intervals}")
     result: list[Phase] = []
     for _, part in groupby(phases, key=_pass):
-        for stretch in _cut(list(part), stretches):
-            result += _by_kind(stretch)
+        for interval in _cut(list(part), intervals):
+            result += _by_kind(interval)
     return tuple(result)
 
 
@@ -170,23 +170,23 @@ def joined(first: Phase, second: Phase) -> Phase:
     )
 
 
-def _cut(phases: list[Phase], stretches: int) -> list[list[Phase]]:
+def _cut(phases: list[Phase], intervals: int) -> list[list[Phase]]:
     """Contiguous stretches of about equal traffic."""
     total = sum(phase.dram_bytes for phase in phases)
     if not total:
         return [phases]
-    cuts: list[list[Phase]] = [[] for _ in range(stretches)]
+    cuts: list[list[Phase]] = [[] for _ in range(intervals)]
     before = 0.0
     for phase in phases:
         middle = (before + phase.dram_bytes / 2) / total
-        cuts[min(int(middle * stretches), stretches - 1)].append(phase)
+        cuts[min(int(middle * intervals), intervals - 1)].append(phase)
         before += phase.dram_bytes
     return [cut for cut in cuts if cut]
 
 
-def _by_kind(stretch: list[Phase]) -> list[Phase]:
+def _by_kind(interval: list[Phase]) -> list[Phase]:
     kinds: dict[tuple[Pipe, int], list[Phase]] = {}
-    for phase in stretch:
+    for phase in interval:
         kinds.setdefault(_kind(phase), []).append(phase)
     return [reduce(joined, alike) for alike in kinds.values()]
 

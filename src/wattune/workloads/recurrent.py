@@ -10,14 +10,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 from wattune.workloads.image_layers import Image, conv, linear, norm, relu
-from wattune.workloads.operation import Operation, first_layer
+from wattune.workloads.operation import NetworkOp, first_layer
 
 _GATES = 4
 
 
 def lstm_language_model(
     *, layers: int = 2, width: int = 1500, vocabulary: int = 10_000, steps: int = 35
-) -> tuple[Operation, ...]:
+) -> tuple[NetworkOp, ...]:
     """The operations for one sequence: look-up, LSTM layers, and the projection to the vocabulary with its loss."""
     operations = [look_up("embedding", rows=vocabulary, width=width, count=steps)]
     for layer in range(layers):
@@ -27,7 +27,7 @@ def lstm_language_model(
 
 def lstm_layer(
     name: str, *, inputs: int, width: int, steps: int, directions: int = 1, bias_rows: int = 1
-) -> list[Operation]:
+) -> list[NetworkOp]:
     """An LSTM over a sequence, in one direction or both, whose outputs are then one width (added or single)."""
     made = []
     for direction in range(directions):
@@ -36,9 +36,9 @@ def lstm_layer(
     return made
 
 
-def _one_direction(name: str, *, inputs: int, width: int, steps: int, bias_rows: int) -> list[Operation]:
+def _one_direction(name: str, *, inputs: int, width: int, steps: int, bias_rows: int) -> list[NetworkOp]:
     gates = _GATES * width
-    from_inputs = Operation(
+    from_inputs = NetworkOp(
         name=f"{name}/inputs",
         flops=2.0 * steps * inputs * gates,
         reads=steps * inputs,
@@ -46,7 +46,7 @@ def _one_direction(name: str, *, inputs: int, width: int, steps: int, bias_rows:
         parameters=inputs * gates + bias_rows * gates,
         multiplies=True,
     )
-    from_state = Operation(
+    from_state = NetworkOp(
         name=f"{name}/state",
         flops=2.0 * steps * width * gates,
         reads=steps * width,
@@ -57,7 +57,7 @@ def _one_direction(name: str, *, inputs: int, width: int, steps: int, bias_rows:
         launches=steps,
     )
     # Gates in, cell in and out, hidden out; backward reads the kept gates as well.
-    cell = Operation(
+    cell = NetworkOp(
         name=f"{name}/cell",
         flops=12.0 * steps * width,
         reads=steps * (gates + width),
@@ -68,10 +68,10 @@ def _one_direction(name: str, *, inputs: int, width: int, steps: int, bias_rows:
     return [from_inputs, from_state, cell]
 
 
-def vocabulary_head(name: str, *, width: int, vocabulary: int, steps: int) -> list[Operation]:
+def vocabulary_head(name: str, *, width: int, vocabulary: int, steps: int) -> list[NetworkOp]:
     """The projection to the vocabulary at every step, and the loss."""
     outputs = steps * vocabulary
-    projection = Operation(
+    projection = NetworkOp(
         name=f"{name}/vocabulary",
         flops=2.0 * width * outputs,
         reads=steps * width,
@@ -79,13 +79,13 @@ def vocabulary_head(name: str, *, width: int, vocabulary: int, steps: int) -> li
         parameters=(width + 1) * vocabulary,
         multiplies=True,
     )
-    loss = Operation(name=f"{name}/loss", flops=5.0 * outputs, reads=outputs, writes=outputs, backward_passes=1.0)
+    loss = NetworkOp(name=f"{name}/loss", flops=5.0 * outputs, reads=outputs, writes=outputs, backward_passes=1.0)
     return [projection, loss]
 
 
-def look_up(name: str, *, rows: int, width: int, count: float) -> Operation:
+def look_up(name: str, *, rows: int, width: int, count: float) -> NetworkOp:
     """Rows taken from a table, whose gradient is dense."""
-    return Operation(
+    return NetworkOp(
         name=name,
         reads=count * width,
         writes=count * width,
@@ -101,7 +101,7 @@ _FACTORS = 64
 _DENSE = (256, 256, 128, 64)
 
 
-def ncf() -> tuple[Operation, ...]:
+def ncf() -> tuple[NetworkOp, ...]:
     """The operations for one pair of a user and an item."""
     half = _DENSE[0] // 2
     tables = [
@@ -109,12 +109,12 @@ def ncf() -> tuple[Operation, ...]:
         for kind, rows in (("user", _USERS), ("item", _ITEMS))
         for use, width in (("factors", _FACTORS), ("dense", half))
     ]
-    product = Operation(name="product", flops=_FACTORS, reads=2 * _FACTORS, writes=_FACTORS, backward_passes=5 / 3)
+    product = NetworkOp(name="product", flops=_FACTORS, reads=2 * _FACTORS, writes=_FACTORS, backward_passes=5 / 3)
     dense = []
     for index, (inputs, outputs) in enumerate(pairwise(_DENSE)):
         dense.append(linear(f"dense{index + 1}", inputs, outputs))
         dense.append(
-            Operation(name=f"dense{index + 1}/relu", flops=outputs, reads=outputs, writes=outputs, backward_passes=1.5)
+            NetworkOp(name=f"dense{index + 1}/relu", flops=outputs, reads=outputs, writes=outputs, backward_passes=1.5)
         )
     return (*tables, product, *dense, linear("head", _FACTORS + _DENSE[-1], 1))
 
@@ -127,10 +127,10 @@ _WIDTH = 1024
 _LETTERS = 29
 
 
-def deepspeech2() -> tuple[Operation, ...]:
+def deepspeech2() -> tuple[NetworkOp, ...]:
     """The operations for one utterance of ten seconds."""
     image = Image(1, _FREQUENCIES, _WINDOWS)
-    operations: list[Operation] = []
+    operations: list[NetworkOp] = []
     for index, (kernel, stride) in enumerate((((41, 11), (2, 2)), ((21, 11), (2, 1)))):
         layer, image = conv(f"conv{index + 1}", image, 32, kernel=kernel, stride=stride, bias=True)
         operations += [layer, norm(f"conv{index + 1}/norm", image), relu(f"conv{index + 1}/relu", image)]
@@ -138,7 +138,7 @@ def deepspeech2() -> tuple[Operation, ...]:
     for layer_index in range(_LAYERS):
         operations += _recurrent(f"lstm{layer_index + 1}", inputs, steps)
         inputs = _WIDTH
-    letters = Operation(
+    letters = NetworkOp(
         name="head/letters",
         flops=2.0 * steps * _WIDTH * _LETTERS,
         reads=steps * _WIDTH,
@@ -147,7 +147,7 @@ def deepspeech2() -> tuple[Operation, ...]:
         multiplies=True,
     )
     # The loss walks along the utterance, one small kernel a step.
-    loss = Operation(
+    loss = NetworkOp(
         name="head/loss",
         flops=20.0 * steps * _LETTERS,
         reads=steps * _LETTERS,
@@ -158,9 +158,9 @@ def deepspeech2() -> tuple[Operation, ...]:
     return (first_layer(operations[0]), *operations[1:], letters, loss)
 
 
-def _recurrent(name: str, inputs: int, steps: int) -> list[Operation]:
+def _recurrent(name: str, inputs: int, steps: int) -> list[NetworkOp]:
     """A layer in both directions, the sum of the two, and a norm over units."""
     made = lstm_layer(name, inputs=inputs, width=_WIDTH, steps=steps, directions=2, bias_rows=2)
     elements = steps * _WIDTH
-    total = Operation(name=f"{name}/sum", flops=elements, reads=2 * elements, writes=elements, backward_passes=1.0)
+    total = NetworkOp(name=f"{name}/sum", flops=elements, reads=2 * elements, writes=elements, backward_passes=1.0)
     return [*made, total, norm(f"{name}/norm", Image(_WIDTH, 1, steps))]

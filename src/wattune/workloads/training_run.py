@@ -15,7 +15,7 @@ from random import Random
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.workloads.operation import (
     SGD,
-    Operation,
+    NetworkOp,
     Optimizer,
     gradient_phases,
     inference_phases,
@@ -142,7 +142,7 @@ def _repeated(loop: Loop, seconds: Callable[[Phase], float]) -> Iterator[Period]
 
 
 # Two stretches per pass keep a run of some hundred micro-steps at a few thousand phases.
-_STRETCHES = 2
+_INTERVALS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ class Schedule:
 
 def training_run(
     name: str,
-    operations: tuple[Operation, ...],
+    operations: tuple[NetworkOp, ...],
     schedule: Schedule,
     *,
     batch_size: int,
@@ -176,8 +176,8 @@ def training_run(
     optimizer: Optimizer = SGD,
 ) -> Loop:
     """The network trained to the schedule, from one checkpoint to the next."""
-    gradients = merged(gradient_phases(operations, batch_size=batch_size, pipe=pipe), _STRETCHES)
-    forward = merged(inference_phases(operations, batch_size=batch_size, pipe=pipe), _STRETCHES)
+    gradients = merged(gradient_phases(operations, batch_size=batch_size, pipe=pipe), _INTERVALS)
+    forward = merged(inference_phases(operations, batch_size=batch_size, pipe=pipe), _INTERVALS)
     evaluating = tuple(_renamed(phase, "evaluation") for phase in forward)
     return scheduled(
         name, schedule, gradients=gradients, update=update_phase(operations, optimizer), evaluating=evaluating

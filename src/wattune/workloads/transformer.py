@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wattune.core.errors import InputError
-from wattune.workloads.operation import Operation
+from wattune.workloads.operation import NetworkOp
 from wattune.workloads.transformer_shapes import TransformerShape
 
 # Reads and writes of a backward pass over those of the forward pass.
@@ -17,7 +17,7 @@ _ADD, _NORM, _ACTIVATION, _GATE = 1.0, 2.0, 1.5, 5 / 3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TransformerPart:
     """What of a network one GPU holds: a stage of the pipeline, and its share of each matrix."""
 
     stage: int = 1
@@ -42,12 +42,12 @@ class Part:
         return range(begin, begin + each + (1 if self.stage <= left else 0))
 
 
-WHOLE = Part()
+WHOLE = TransformerPart()
 
 
-def transformer(shape: TransformerShape, part: Part = WHOLE) -> tuple[Operation, ...]:
+def transformer(shape: TransformerShape, part: TransformerPart = WHOLE) -> tuple[NetworkOp, ...]:
     """The operations for one sequence: embedding, layers, and the projection back to the vocabulary with its loss."""
-    operations: list[Operation] = []
+    operations: list[NetworkOp] = []
     if part.stage == 1:
         operations += _embedding(shape, part)
     for layer in part.layers(shape.layers):
@@ -58,11 +58,11 @@ def transformer(shape: TransformerShape, part: Part = WHOLE) -> tuple[Operation,
     return tuple(operations)
 
 
-def _embedding(shape: TransformerShape, part: Part) -> list[Operation]:
+def _embedding(shape: TransformerShape, part: TransformerPart) -> list[NetworkOp]:
     """Rows looked up in tables; the tables' gradients are dense."""
     tokens = shape.sequence * shape.width
     table = shape.embedding_parameters / part.shards
-    look_up = Operation(
+    look_up = NetworkOp(
         name="embedding",
         flops=tokens,
         reads=tokens,
@@ -75,7 +75,7 @@ def _embedding(shape: TransformerShape, part: Part) -> list[Operation]:
     return [look_up, _norm("embedding/norm", shape)] if _norms_first(shape) else [look_up]
 
 
-def _attention_half(name: str, shape: TransformerShape, part: Part) -> list[Operation]:
+def _attention_half(name: str, shape: TransformerShape, part: TransformerPart) -> list[NetworkOp]:
     query, key = shape.query_width // part.shards, max(shape.key_width // part.shards, shape.head_width)
     operations = [_linear(f"{name}/qkv", shape, shape.width, query + 2 * key)]
     if shape.head_norms:
@@ -92,11 +92,11 @@ def _attention_half(name: str, shape: TransformerShape, part: Part) -> list[Oper
     ]
 
 
-def _inner_half(name: str, shape: TransformerShape, part: Part) -> list[Operation]:
+def _inner_half(name: str, shape: TransformerShape, part: TransformerPart) -> list[NetworkOp]:
     inner = shape.inner // part.shards
     if shape.gated:
         up = _linear(f"{name}/up-gate", shape, shape.width, 2 * inner)
-        middle = Operation(
+        middle = NetworkOp(
             name=f"{name}/silu",
             flops=6.0 * shape.sequence * inner,
             reads=2 * shape.sequence * inner,
@@ -115,7 +115,7 @@ def _inner_half(name: str, shape: TransformerShape, part: Part) -> list[Operatio
     ]
 
 
-def _head(shape: TransformerShape, part: Part) -> list[Operation]:
+def _head(shape: TransformerShape, part: TransformerPart) -> list[NetworkOp]:
     """The last norm or dense layers, the projection to the vocabulary, and the loss over it."""
     dense = [_linear(f"head/dense{index + 1}", shape, shape.width, shape.width) for index in range(shape.head_dense)]
     first = [] if _norms_first(shape) else [_norm("head/norm", shape)]
@@ -123,7 +123,7 @@ def _head(shape: TransformerShape, part: Part) -> list[Operation]:
     weights = shape.width * vocabulary
     # The first and the last stage of a pipeline each hold the weights that a tied network has once.
     owned = 0 if shape.tied and part.stages == 1 else weights
-    projection = Operation(
+    projection = NetworkOp(
         name="head/vocabulary",
         flops=2.0 * shape.sequence * weights,
         reads=shape.sequence * shape.width,
@@ -140,9 +140,9 @@ def _norms_first(shape: TransformerShape) -> bool:
     return not shape.causal
 
 
-def _attention(name: str, shape: TransformerShape, query: int, key: int) -> Operation:
+def _attention(name: str, shape: TransformerShape, query: int, key: int) -> NetworkOp:
     """Scores and the weighted sum: two products of S×S×width, of which causal attention needs half."""
-    return Operation(
+    return NetworkOp(
         name=name,
         flops=4.0 * shape.sequence**2 * query * (0.5 if shape.causal else 1.0),
         reads=shape.sequence * (query + 2 * key),
@@ -152,8 +152,8 @@ def _attention(name: str, shape: TransformerShape, query: int, key: int) -> Oper
     )
 
 
-def _linear(name: str, shape: TransformerShape, inputs: int, outputs: int) -> Operation:
-    return Operation(
+def _linear(name: str, shape: TransformerShape, inputs: int, outputs: int) -> NetworkOp:
+    return NetworkOp(
         name=name,
         flops=2.0 * shape.sequence * inputs * outputs,
         reads=shape.sequence * inputs,
@@ -163,20 +163,20 @@ def _linear(name: str, shape: TransformerShape, inputs: int, outputs: int) -> Op
     )
 
 
-def _norm(name: str, shape: TransformerShape) -> Operation:
+def _norm(name: str, shape: TransformerShape) -> NetworkOp:
     return _elementwise(name, shape, shape.width, _NORM, flops=8.0, parameters=(2 if shape.biases else 1) * shape.width)
 
 
-def _add(name: str, shape: TransformerShape) -> Operation:
+def _add(name: str, shape: TransformerShape) -> NetworkOp:
     tokens = shape.sequence * shape.width
-    return Operation(name=name, flops=tokens, reads=2 * tokens, writes=tokens, backward_passes=_ADD)
+    return NetworkOp(name=name, flops=tokens, reads=2 * tokens, writes=tokens, backward_passes=_ADD)
 
 
 def _elementwise(
     name: str, shape: TransformerShape, width: int, backward: float, *, flops: float, parameters: int = 0
-) -> Operation:
+) -> NetworkOp:
     elements = shape.sequence * width
-    return Operation(
+    return NetworkOp(
         name=name,
         flops=flops * elements,
         reads=elements,

@@ -7,9 +7,9 @@ import pytest
 
 from job_tables import write_tables
 from wattune.benchmarks.job.environment import ATTEMPTS, play
-from wattune.benchmarks.job.policies import POLICIES, Fixed
+from wattune.benchmarks.job.policies import POLICIES, FixedChoice
 from wattune.benchmarks.job.replayed_run import Profiled, Ruled, own_limits, zeus_limits
-from wattune.benchmarks.job.trace import Drift, read_workloads
+from wattune.benchmarks.job.trace import JobDrift, read_workloads
 from wattune.core.job import Outcome, Proposal
 from wattune.core.setting import Setting
 from wattune.levels.job.zeus import ZeusSearcher
@@ -102,7 +102,7 @@ def test_a_missed_run_costs_all_its_epochs(tmp_path):
 
 def test_it_is_given_up_after_twenty_runs(tmp_path):
     (workload,) = read_workloads(write_tables(tmp_path, never=(16,)))
-    played = play(workload, Fixed("stubborn", 16), Ruled(lambda *_: TOP), recurrences=5, seed=0)
+    played = play(workload, FixedChoice("stubborn", 16), Ruled(lambda *_: TOP), recurrences=5, seed=0)
     assert played.stuck
     assert len(played.recurrences) == 1
     assert played.recurrences[0].attempts == ATTEMPTS
@@ -126,7 +126,7 @@ def test_a_searcher_sees_only_what_has_happened(workload):
 
 
 def test_profiling_fades_and_the_best_limit_is_held_then(workload):
-    played = play(workload, Fixed("same", 64), own_limits(), recurrences=40, seed=0)
+    played = play(workload, FixedChoice("same", 64), own_limits(), recurrences=40, seed=0)
     first, *later = played.recurrences
     assert first.profiling > 0
     assert sum(bill.profiling > 0 for bill in later) <= 10
@@ -137,7 +137,7 @@ def test_profiling_fades_and_the_best_limit_is_held_then(workload):
 
 
 def test_zeus_goes_evenly_through_all_limits_in_the_first_epoch(workload):
-    played = play(workload, Fixed("same", 64), zeus_limits(), recurrences=2, seed=0)
+    played = play(workload, FixedChoice("same", 64), zeus_limits(), recurrences=2, seed=0)
     cells = list(workload.epochs[64].values())
     (profiled, _) = played.memory.runs
     assert profiled.profiling.time_s == pytest.approx(np.mean([cell.time_s for cell in cells]))
@@ -147,7 +147,7 @@ def test_zeus_goes_evenly_through_all_limits_in_the_first_epoch(workload):
 def test_windows_go_on_over_short_epochs_and_runs(workload):
     """A limit that takes longer to measure than an epoch, and profiles that take longer than a run, are finished."""
     limits = Profiled(zeus_limits().find, window_s=400.0, noise=0.01)
-    played = play(workload, Fixed("same", 64), limits, recurrences=6, seed=0)
+    played = play(workload, FixedChoice("same", 64), limits, recurrences=6, seed=0)
     (profile,) = played.memory.profiles
     assert len(profile.trials) == len(workload.epochs[64])
     for trial in profile.trials:
@@ -158,7 +158,7 @@ def test_windows_go_on_over_short_epochs_and_runs(workload):
 def test_drift_comes_half_way(workload):
     longer = workload.patient(4)
     searcher, limits = POLICIES["default"](longer, 0)
-    played = play(longer, searcher, limits, recurrences=10, seed=0, drift=Drift(factor=2.0))
+    played = play(longer, searcher, limits, recurrences=10, seed=0, drift=JobDrift(factor=2.0))
     epochs = [run.epochs for run in played.memory.runs]
     assert max(epochs[:5]) <= 10
     assert min(epochs[5:]) >= 16
@@ -188,7 +188,8 @@ def test_what_was_known_before_is_the_start(tmp_path):
 
 def test_policies_that_choose_alike_are_dealt_alike(workload):
     same = [
-        play(workload, Fixed(name, 64), Ruled(lambda *_: TOP), recurrences=20, seed=4).costs.tolist() for name in "ab"
+        play(workload, FixedChoice(name, 64), Ruled(lambda *_: TOP), recurrences=20, seed=4).costs.tolist()
+        for name in "ab"
     ]
     assert same[0] == same[1]
 

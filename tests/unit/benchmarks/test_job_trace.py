@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from job_tables import SIZES, TRAIN, power_table, train_table, write_tables
-from wattune.benchmarks.job.trace import Drift, Training, read_workloads
+from wattune.benchmarks.job.trace import JobDrift, Training, read_workloads
 from wattune.core.errors import InputError
 from wattune.core.job import JobChoice
 from wattune.core.setting import Setting
@@ -84,12 +84,12 @@ def test_other_weights_have_other_oracles(workload):
 
 
 def test_drift_makes_trainings_longer_or_moves_them(workload):
-    longer = workload.patient(4).drifted(Drift(factor=1.5))
+    longer = workload.patient(4).drifted(JobDrift(factor=1.5))
     assert [longer.length(training)[0] for training in longer.trainings[64]] == [12, 14, 15]
-    moved = workload.patient(4).drifted(Drift(shift=2))
+    moved = workload.patient(4).drifted(JobDrift(shift=2))
     assert moved.trainings[32] == workload.trainings[128]
     assert moved.trainings[256] == workload.trainings[256]
-    assert (Drift(factor=1.5).name, Drift(shift=2).name) == ("x1.5", "shift 2")
+    assert (JobDrift(factor=1.5).name, JobDrift(shift=2).name) == ("x1.5", "shift 2")
 
 
 def test_metrics_are_the_best_so_far():

@@ -5,7 +5,7 @@ import pytest
 
 from job_tables import write_tables
 from wattune.benchmarks.job import zeus_package as job_zeus_package
-from wattune.benchmarks.job.cases import PACKAGE, Case, run_case
+from wattune.benchmarks.job.cases import PACKAGE, JobCase, run_case
 from wattune.benchmarks.job.environment import play
 from wattune.benchmarks.job.figures import apart
 from wattune.benchmarks.job.policies import POLICIES
@@ -32,7 +32,7 @@ def test_over_many_seeds_they_agree(tmp_path):
     (workload,) = read_workloads(write_tables(tmp_path, spread=2))
     ours, theirs = (
         run_case(
-            Case(
+            JobCase(
                 section="horizon",
                 workload=workload,
                 policy=policy,

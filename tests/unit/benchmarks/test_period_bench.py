@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.bench import Outcome, judge, share_percent, stream_cost
-from wattune.benchmarks.period.cases import KINDS, Case, simulated_cases
-from wattune.benchmarks.period.loads import Plan, Sensing, polled, training
+from wattune.benchmarks.period.bench import AnswerOutcome, judge, share_percent, stream_cost
+from wattune.benchmarks.period.cases import KINDS, TraceCase, simulated_cases
+from wattune.benchmarks.period.loads import LoadPlan, Sensing, polled, training
 from wattune.benchmarks.period.logs import log_cases, real_cases
 from wattune.core.errors import InputError
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples
 
 NOTHING = PowerSamples(np.zeros(0), np.zeros(0))
-STEPS = Case(file="f", kind="k", samples=NOTHING, verdict=Verdict.PERIODIC, periods_s={"step": 1.0, "cycle": 20.0})
+STEPS = TraceCase(file="f", kind="k", samples=NOTHING, verdict=Verdict.PERIODIC, periods_s={"step": 1.0, "cycle": 20.0})
 UNCLEAR = replace(STEPS, verdict=Verdict.NOT_OBSERVABLE)
 
 
@@ -26,13 +26,13 @@ def outcome(case, period_s=None, verdict=Verdict.NOT_OBSERVABLE):
 @pytest.mark.parametrize(
     ("period_s", "worth"),
     [
-        (1.04, Outcome.RIGHT),
-        (19.5, Outcome.RIGHT),
-        (1.08, Outcome.NEAR),
-        (0.5, Outcome.HARMONIC),
-        (3.0, Outcome.HARMONIC),
-        (1.37, Outcome.WRONG),
-        (None, Outcome.SILENT),
+        (1.04, AnswerOutcome.RIGHT),
+        (19.5, AnswerOutcome.RIGHT),
+        (1.08, AnswerOutcome.NEAR),
+        (0.5, AnswerOutcome.HARMONIC),
+        (3.0, AnswerOutcome.HARMONIC),
+        (1.37, AnswerOutcome.WRONG),
+        (None, AnswerOutcome.SILENT),
     ],
 )
 def test_what_an_answer_is_worth(period_s, worth):
@@ -40,16 +40,16 @@ def test_what_an_answer_is_worth(period_s, worth):
 
 
 def test_where_nothing_is_clear_silence_is_right_and_so_is_the_truth():
-    assert outcome(UNCLEAR) is Outcome.RIGHT
-    assert outcome(UNCLEAR, 1.02) is Outcome.RIGHT
-    assert outcome(UNCLEAR, 2.0) is Outcome.WRONG
-    assert outcome(UNCLEAR, verdict=Verdict.APERIODIC) is Outcome.WRONG
-    assert outcome(replace(UNCLEAR, periods_s={}), 1.0) is Outcome.WRONG
+    assert outcome(UNCLEAR) is AnswerOutcome.RIGHT
+    assert outcome(UNCLEAR, 1.02) is AnswerOutcome.RIGHT
+    assert outcome(UNCLEAR, 2.0) is AnswerOutcome.WRONG
+    assert outcome(UNCLEAR, verdict=Verdict.APERIODIC) is AnswerOutcome.WRONG
+    assert outcome(replace(UNCLEAR, periods_s={}), 1.0) is AnswerOutcome.WRONG
 
 
 def test_without_a_truth_nothing_is_judged():
-    assert outcome(replace(STEPS, periods_s={}), 1.0) is Outcome.UNKNOWN
-    assert share_percent([], Outcome.RIGHT) is None
+    assert outcome(replace(STEPS, periods_s={}), 1.0) is AnswerOutcome.UNKNOWN
+    assert share_percent([], AnswerOutcome.RIGHT) is None
 
 
 def test_every_kind_is_drawn_for_every_gpu_and_alike_each_time():
@@ -70,13 +70,13 @@ def test_look_alikes_of_logs_are_told_apart_from_noise_and_found():
     assert len({case.kind for case in cases}) == 3
     some = cases[::8] + cases[3::8]
     judged = [judge(case, find_period(case.samples), detector="d").outcome for case in some]
-    assert sum(own in (Outcome.RIGHT, Outcome.NEAR) for own in judged) >= len(judged) - 1
+    assert sum(own in (AnswerOutcome.RIGHT, AnswerOutcome.NEAR) for own in judged) >= len(judged) - 1
 
 
 def test_a_stream_is_charged_per_update():
     random = np.random.default_rng(0)
     sensing = Sensing(refresh_s=0.02, window_s=0.01, noise_w=0.3, poll_s=0.02)
-    samples = polled(training(Plan(step_s=0.5), 6.0, random=random), sensing, 6.0, random=random)
+    samples = polled(training(LoadPlan(step_s=0.5), 6.0, random=random), sensing, 6.0, random=random)
     cost = stream_cost(replace(STEPS, samples=samples))
     assert 0 < cost.mean_ms <= cost.longest_ms
 

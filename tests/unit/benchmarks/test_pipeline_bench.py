@@ -81,9 +81,9 @@ def test_plans_are_timed_anew(solved):
     assert found.solve_s > 0
     assert found.peak_mb > 1
     assert min(found.gaps_percent) >= -1e-6
-    for promised, trial in zip(found.promised, found.trials, strict=True):
-        assert trial.cost.time_s == pytest.approx(promised.time_s)
-        assert trial.cost.energy_j == pytest.approx(promised.energy_j)
+    for predicted, trial in zip(found.predicted, found.trials, strict=True):
+        assert trial.cost.time_s == pytest.approx(predicted.time_s)
+        assert trial.cost.energy_j == pytest.approx(predicted.energy_j)
     assert planned.frontier.fastest.cost.energy_j < planned.default.cost.energy_j
 
 
@@ -91,10 +91,10 @@ def test_equal_time_counts_who_spends_less(solved):
     _, planned = solved
     own = [trial.cost for trial in planned.frontier]
     same = at_equal_time(planned, own)
-    assert (same.compared, same.dearer, same.faster) == (len(own), 0, 0)
+    assert (same.compared, same.costlier, same.faster) == (len(own), 0, 0)
     assert same.worst_percent == pytest.approx(0, abs=1e-9)
     better = [Measurement(cost.time_s, 0.9 * cost.energy_j) for cost in own]
-    assert at_equal_time(planned, better).dearer == len(own)
+    assert at_equal_time(planned, better).costlier == len(own)
     faster = at_equal_time(planned, [Measurement(0.5 * own[0].time_s, 1.0)])
     assert (faster.compared, faster.faster) == (0, 1)
 

@@ -6,7 +6,7 @@ import pytest
 from wattune.benchmarks import predict
 from wattune.core.setting import Setting
 from wattune.levels.run.gpoeo import training as gpoeo_training
-from wattune.levels.run.gpoeo.training import gear_table, programs_of, settled, training_workloads
+from wattune.levels.run.gpoeo.training import prediction_table, programs_of, settled, training_workloads
 from wattune.levels.run.simulated_program import counters, program_of
 from wattune.physics.catalog import load_model
 from wattune.search import boosted_trees
@@ -30,7 +30,7 @@ def test_the_training_is_the_same_every_time():
 
 
 def test_everything_is_over_the_reference():
-    table = gear_table(MODEL, programs_of(MODEL, FEW[:6]))
+    table = prediction_table(MODEL, programs_of(MODEL, FEW[:6]))
     assert table.reference == Setting(1800, 9251)
     assert table.mem_mhz == (810, 5001, 9251, 9501)
     assert np.allclose(table.time[:, table.sm_mhz.index(1800)], 1.0)
@@ -42,7 +42,7 @@ def test_everything_is_over_the_reference():
 
 def test_counters_are_those_that_the_windows_of_the_bench_show():
     program = program_of(MODEL, family()[0])
-    table = gear_table(MODEL, [program])
+    table = prediction_table(MODEL, [program])
     column = int(settled(program, 1)[2][table.sm_mhz.index(1800)])
     assert table.features[0].tolist() == list(counters(program, 1, column).values())
 
@@ -55,7 +55,7 @@ def test_above_the_power_limit_a_higher_clock_changes_nothing():
 
 
 def test_a_network_is_kept_back_at_all_its_batch_sizes():
-    table = gear_table(MODEL, programs_of(MODEL, FEW))
+    table = prediction_table(MODEL, programs_of(MODEL, FEW))
     seen, unseen = predict.split(table)
     names = [{table.names[place].partition(":")[0] for place in places} for places in (seen, unseen)]
     assert not names[0] & names[1]

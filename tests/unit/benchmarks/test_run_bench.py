@@ -5,13 +5,13 @@ import json
 import pytest
 
 from wattune.benchmarks.run.environment import SimulatedRun
-from wattune.benchmarks.run.observation import sight_of
+from wattune.benchmarks.run.observation import observation_of
 from wattune.benchmarks.run.oracle import standard_of
-from wattune.benchmarks.run.play import Fixed, play
+from wattune.benchmarks.run.play import FixedSetting, play
 from wattune.benchmarks.run.sweep import SweepRun, play_sweep, sweeps_of
 from wattune.cli.main import run
-from wattune.core.run_window import Order, Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose
 from wattune.devices.table import parse_sweep
 from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import load_model
@@ -51,7 +51,7 @@ def test_a_settled_window_agrees_with_the_physics():
     tables = tabulate(found.model, found.step)
     point = loaded_point(found.model, DRIVER_DEFAULT, tuple(each.limited_power_w for each in tables))
     assert window.sm_mhz == pytest.approx(point.sm_mhz, abs=16)
-    assert window.pace_s == pytest.approx(tables[0].iteration_s[point.column], rel=0.01)
+    assert window.step_time_s == pytest.approx(tables[0].iteration_s[point.column], rel=0.01)
     assert window.power_w <= 351.0
 
 
@@ -78,12 +78,12 @@ def test_windows_are_as_short_as_their_precision_allows():
 
 
 def test_what_is_seen_depends_on_the_program():
-    assert sight_of(program("aibench/video-prediction")).unit == "step"
-    assert sight_of(program("gnn/zinc-gat")).unit == "cycle"
+    assert observation_of(program("aibench/video-prediction")).unit == "step"
+    assert observation_of(program("gnn/zinc-gat")).unit == "cycle"
     blind = program("gnn/collab-gin")
-    assert sight_of(blind).unit is None
+    assert observation_of(blind).unit is None
     window = SimulatedRun(blind).look(look(seconds=20.0, precision=0.01))
-    assert window.pace_s is None
+    assert window.step_time_s is None
     assert window.sm_util == pytest.approx(1.0, abs=0.05)
 
 
@@ -100,7 +100,7 @@ def test_the_oracle_is_the_best_fixed_setting_within_the_promise():
     standard = standard_of(found, seconds=600.0, slowdown=0.05)
     assert standard.oracle.time_s <= 1.05 * standard.default.time_s
     for sm_mhz in (600, 900, 1200, 1500, 2055):
-        cost = play(Fixed("x", Setting(sm_mhz)), SimulatedRun(found, noisy=False), passes=standard.passes).cost
+        cost = play(FixedSetting("x", Setting(sm_mhz)), SimulatedRun(found, noisy=False), passes=standard.passes).cost
         if cost.time_s <= 1.05 * standard.default.time_s:
             assert cost.energy_j >= standard.oracle.energy_j * (1 - 1e-9)
 
@@ -168,9 +168,11 @@ def test_tiny_tables(rows):
 def test_noise_is_what_it_says():
     (sweep,) = sweeps_of(parse_sweep(CLOCKS, file="clocks.csv"))
     live = SweepRun(sweep, noise=0.01, seed=0)
-    paces = [live.look(look(seconds=1.0)).pace_s for _ in range(400)]
-    mean = sum(paces) / 400
-    assert (sum((pace - mean) ** 2 for pace in paces) / 400) ** 0.5 == pytest.approx(0.01 * mean, rel=0.15)
+    step_times = [live.look(look(seconds=1.0)).step_time_s for _ in range(400)]
+    mean = sum(step_times) / 400
+    assert (sum((step_time - mean) ** 2 for step_time in step_times) / 400) ** 0.5 == pytest.approx(
+        0.01 * mean, rel=0.15
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, P
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.job.account import account, law, page_of, parts, shown
-from wattune.levels.job.policy import LawSearcher
+from wattune.levels.job.policy import WattuneJobPolicy
 from wattune.levels.job.view.page import job_file
 
 GPU = JobGpu(name="NVIDIA A40", simulated=True, max_power_w=300.0)
@@ -108,7 +108,7 @@ def test_the_newest_part_comes_first():
 def test_all_that_is_shown_says_simulated_where_it_is(capsys):
     from rich.console import Console
 
-    found = tuple(shown(JOB, MEMORY, gpu, searcher=LawSearcher()) for gpu in parts(MEMORY))
+    found = tuple(shown(JOB, MEMORY, gpu, searcher=WattuneJobPolicy()) for gpu in parts(MEMORY))
     print_job(Console(width=120), JOB, found, ())
     out = capsys.readouterr().out
     assert "NVIDIA A40 (simulated)" in out

@@ -6,10 +6,10 @@ import sys
 import psutil
 import pytest
 
-from wattune.cli.training_child import Watch, run_watched
+from wattune.cli.training_child import ReportWatch, run_watched
 from wattune.control.reports.http import Answer
 from wattune.control.reports.pattern import MetricPattern, StepPattern
-from wattune.control.reports.report import Report, Step
+from wattune.control.reports.report import Report, StepReport
 from wattune.core.errors import InputError
 
 METRIC = MetricPattern.parse(r"acc (\S+)")
@@ -39,18 +39,18 @@ def watched(script, watch, ears, *, quiet=False, grace_s=30.0, **variables):
 def test_output_goes_through_unchanged_and_is_searched(capfd):
     script = "import os; os.write(1, b'acc 0.5\\n\\xff\\x00acc 0.7'); os.write(2, b'step\\nacc 0.6\\n')"
     ears = Ears()
-    ending = watched(script, Watch(pattern=METRIC, steps=StepPattern.parse("^step")), ears)
+    ending = watched(script, ReportWatch(pattern=METRIC, steps=StepPattern.parse("^step")), ears)
     out, errors = capfd.readouterr()
     assert (ending.exit_code, ending.interrupted) == (0, False)
     assert out.encode("utf-8", "surrogateescape").startswith(b"acc 0.5\n")
     assert out.endswith("acc 0.7")
     assert errors == "step\nacc 0.6\n"
-    assert sorted(map(str, ears.heard)) == sorted(map(str, [Report(0.5), Report(0.6), Report(0.7), Step()]))
+    assert sorted(map(str, ears.heard)) == sorted(map(str, [Report(0.5), Report(0.6), Report(0.7), StepReport()]))
     assert "acc 0.6" in ending.tail
 
 
 def test_quietly_all_output_goes_to_standard_error(capfd):
-    for watch in (Watch(pattern=METRIC), Watch(port=0)):
+    for watch in (ReportWatch(pattern=METRIC), ReportWatch(port=0)):
         watched("print('acc 0.5')", watch, Ears(), quiet=True)
         assert capfd.readouterr() == ("", "acc 0.5\n")
 
@@ -58,7 +58,7 @@ def test_quietly_all_output_goes_to_standard_error(capfd):
 def test_a_file_is_read_to_its_end(tmp_path):
     path = tmp_path / "metrics"
     ears = Ears()
-    watched(f"open({str(path)!r}, 'w').write('0.1\\n0.2')", Watch(file=path), ears)
+    watched(f"open({str(path)!r}, 'w').write('0.1\\n0.2')", ReportWatch(file=path), ears)
     assert ears.heard == [Report(0.1), Report(0.2)]
 
 
@@ -72,7 +72,7 @@ for metric in (0.1, 0.9):
 
 def test_a_program_that_posts_hears_the_answer(capfd):
     ears = Ears(until=0.9, within_s=3600.0)
-    ending = watched(POST, Watch(port=0), ears)
+    ending = watched(POST, ReportWatch(port=0), ears)
     assert ending.exit_code == 0
     assert ears.heard == [Report(0.1), Report(0.9)]
     assert capfd.readouterr().out.splitlines() == [
@@ -86,13 +86,13 @@ ENDLESS = "import signal, sys; {}; print('acc 0.9'); signal.pause()"
 
 def test_a_program_is_asked_to_end_and_may_do_so_in_its_own_way():
     script = ENDLESS.format("signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))")
-    assert watched(script, Watch(pattern=METRIC), Ears(until=0.5)).exit_code == 7
-    assert watched(ENDLESS.format("pass"), Watch(pattern=METRIC), Ears(until=0.5)).exit_code == 143
+    assert watched(script, ReportWatch(pattern=METRIC), Ears(until=0.5)).exit_code == 7
+    assert watched(ENDLESS.format("pass"), ReportWatch(pattern=METRIC), Ears(until=0.5)).exit_code == 143
 
 
 def test_a_program_that_does_not_listen_is_killed():
     script = ENDLESS.format("signal.signal(signal.SIGTERM, signal.SIG_IGN)").replace("pause()", "pause(); " * 9)
-    assert watched(script, Watch(pattern=METRIC), Ears(until=0.5), grace_s=0.0).exit_code == 137
+    assert watched(script, ReportWatch(pattern=METRIC), Ears(until=0.5), grace_s=0.0).exit_code == 137
 
 
 FAMILY = """
@@ -106,7 +106,7 @@ signal.pause()
 
 
 def test_the_children_of_a_program_end_with_it(capfd):
-    assert watched(FAMILY, Watch(pattern=METRIC), Ears(until=0.5)).exit_code == 143
+    assert watched(FAMILY, ReportWatch(pattern=METRIC), Ears(until=0.5)).exit_code == 143
     child = int(capfd.readouterr().out.split()[1])
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
@@ -114,7 +114,7 @@ def test_the_children_of_a_program_end_with_it(capfd):
 def test_a_child_that_holds_the_output_open_is_not_waited_for(capfd):
     script = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid); print('acc 0.5')"
     ears = Ears()
-    assert watched(script, Watch(pattern=METRIC), ears).exit_code == 0
+    assert watched(script, ReportWatch(pattern=METRIC), ears).exit_code == 0
     assert ears.heard == [Report(0.5)]
     os.kill(int(capfd.readouterr().out.split()[0]), 9)
 
@@ -127,10 +127,10 @@ def test_a_failure_of_ours_leaves_no_program_behind():
         raise InputError("no", hint="yes")
 
     with pytest.raises(InputError):
-        watched("import os, signal; print('acc', os.getpid()); signal.pause()", Watch(pattern=METRIC), fail)
+        watched("import os, signal; print('acc', os.getpid()); signal.pause()", ReportWatch(pattern=METRIC), fail)
     assert not psutil.pid_exists(pids[0])
 
 
 def test_a_command_that_cannot_be_run_leaves_no_server_behind():
     with pytest.raises(InputError, match="there is no command"):
-        run_watched(("no-such",), Watch(port=0), Ears(), environment={}, quiet=False, grace_s=1.0)
+        run_watched(("no-such",), ReportWatch(port=0), Ears(), environment={}, quiet=False, grace_s=1.0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wattune.cli.job.program import (
     PLACEHOLDERS,
-    Program,
+    JobProgram,
     ScaledRate,
     Wanted,
     changes,
@@ -19,13 +19,13 @@ from wattune.cli.job.program import (
     redefined,
     used,
 )
-from wattune.cli.job.recurrence import Attempt, Listener, Patience, run_recurrence
+from wattune.cli.job.recurrence import Attempt, Patience, ReportListener, run_recurrence
 from wattune.cli.main import run
-from wattune.cli.training_child import Ending, Watch
-from wattune.control.reports.report import NoMemory, Report, Step, Unreadable
+from wattune.cli.training_child import Ending, ReportWatch
+from wattune.control.reports.report import NoMemory, Report, StepReport, Unreadable
 from wattune.core.errors import InputError
 from wattune.core.job import JobGpu, JobRun, Outcome
-from wattune.levels.job.session import Verdict
+from wattune.levels.job.session import RunVerdict
 
 # definitions
 
@@ -130,7 +130,9 @@ RUN = JobRun(id="abc", order=7, recurrence=3, batch_size=64, gpu=GPU)
 
 
 def program(*command_line, rate=None, workload="resnet50", gpus=4, **watch):
-    return Program(command_line=command_line, watch=Watch(**watch), rate=rate, workload=workload, gpus=(None,) * gpus)
+    return JobProgram(
+        command_line=command_line, watch=ReportWatch(**watch), rate=rate, workload=workload, gpus=(None,) * gpus
+    )
 
 
 def test_a_program_for_one_run(tmp_path):
@@ -180,7 +182,7 @@ class Live:
     def report(self, metric):
         self.metrics.append(metric)
         if metric is not None and (metric >= 1 or metric < 0):
-            self.verdict = Verdict(Outcome.REACHED if metric >= 1 else Outcome.STOPPED, "because")
+            self.verdict = RunVerdict(Outcome.REACHED if metric >= 1 else Outcome.STOPPED, "because")
         return self.verdict
 
     def end(self, outcome=None, *, error=None):
@@ -190,7 +192,7 @@ class Live:
 
 def listener(linger_s=10.0):
     live, warnings = Live(), []
-    return live, Listener(live, linger_s=linger_s, warn=warnings.append), warnings
+    return live, ReportListener(live, linger_s=linger_s, warn=warnings.append), warnings
 
 
 def ending(code=0, *, interrupted=False, asked=False, tail=""):
@@ -199,11 +201,18 @@ def ending(code=0, *, interrupted=False, asked=False, tail=""):
 
 def test_each_thing_is_told_once_and_nothing_after_the_end():
     live, ears, warnings = listener()
-    for told in (Step(), Step(5), Report(0.1, 1), Report(0.2, 1), Unreadable("what?"), Unreadable("again?")):
+    for told in (
+        StepReport(),
+        StepReport(5),
+        Report(0.1, 1),
+        Report(0.2, 1),
+        Unreadable("what?"),
+        Unreadable("again?"),
+    ):
         assert not ears.hear(told).stop
     assert (live.steps, live.metrics, warnings) == (5, [0.1], ["what?"])
     assert ears.hear(Report(1.0, 2)).within_s == 10.0
-    for told in (Step(9), Report(0.5, 3), NoMemory(), Unreadable("late")):
+    for told in (StepReport(9), Report(0.5, 3), NoMemory(), Unreadable("late")):
         assert ears.hear(told).stop
     assert (live.steps, live.metrics, warnings) == (5, [0.1, 1.0], ["what?"])
     assert ears.outcome(ending(1, tail="out of memory")) is Outcome.REACHED

@@ -8,7 +8,7 @@ from rich.console import Console
 from run_views import run_view, searched
 from wattune.cli.run.screen import RunScreen, print_closing, screen
 from wattune.core.reading import Reading
-from wattune.levels.run.view.view_model import RunEvent, Stage
+from wattune.levels.run.view.view_model import RunEvent, TuningStage
 
 
 def console(**options):
@@ -57,7 +57,7 @@ def test_words_say_all_that_colours_do():
 
 def test_the_closing_has_the_figures_the_gears_and_the_events_without_controls():
     out = console()
-    print_closing(run_view(stage=Stage.OVER, events=(RunEvent(3.0, "odd \x1b[31m[bold]text"),)), out)
+    print_closing(run_view(stage=TuningStage.OVER, events=(RunEvent(3.0, "odd \x1b[31m[bold]text"),)), out)
     text = out.file.getvalue()
     assert "wattune: NVIDIA GeForce RTX 3080 Ti (simulated): 21.4 kJ in 84.0 s" in text
     assert "the promise was kept" in text
@@ -68,7 +68,9 @@ def test_the_closing_has_the_figures_the_gears_and_the_events_without_controls()
 
 def test_a_run_without_windows_is_told_too():
     out = console()
-    nothing = replace(run_view(stage=Stage.OVER, windows=(), order=None, events=()), figures=type(run_view().figures)())
+    nothing = replace(
+        run_view(stage=TuningStage.OVER, windows=(), order=None, events=()), figures=type(run_view().figures)()
+    )
     print_closing(nothing, out)
     assert "nothing was tuned" in out.file.getvalue()
 

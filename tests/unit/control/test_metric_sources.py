@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattune.control.reports.file import LONGEST_LINE, LineBuffer, LineForm, MetricFile
-from wattune.control.reports.http import LONGEST_BODY, RUN_OVER, Answer, Desk, MetricServer, understood
+from wattune.control.reports.http import LONGEST_BODY, RUN_OVER, Answer, MetricServer, ReportQueue, understood
 from wattune.control.reports.pattern import MetricPattern, StepPattern
-from wattune.control.reports.report import Counted, NoMemory, Report, Step, Unreadable
+from wattune.control.reports.report import NoMemory, Report, StepCount, StepReport, Unreadable
 from wattune.core.errors import InputError
 
 
@@ -48,7 +48,7 @@ def told(*lines):
         ('{"metric": NaN, "epoch": "4"}', Report(None, 4)),
         ('{"metric": null}', Report(None)),
         ('{"metric": 1' + "0" * 400 + "}", Report(None)),
-        ('{"step": 200}', Step(200)),
+        ('{"step": 200}', StepReport(200)),
         ('{"error": "out_of_memory"}', NoMemory()),
         ("\ufeff0.5", Report(0.5)),
         ("", None),
@@ -64,7 +64,7 @@ def test_a_heading_says_what_the_columns_are():
     assert told("Step,Metric,Loss", "10,0.5,2", "20,,1", "30,0.6") == [
         None,
         Report(0.5),
-        Step(20),
+        StepReport(20),
         Unreadable("'30,0.6' tells no metric: it has 2 fields where step,metric,loss has another number"),
     ]
 
@@ -126,9 +126,9 @@ def test_patterns_find_metrics_epochs_and_steps():
     assert named.read("epoch 3: acc nan") == Report(None, 3)
     assert named.read("epoch 3: loss 1") is None
     assert MetricPattern.parse("(?:acc ([0-9.]+))?").read("nothing") is None
-    assert StepPattern.parse("^iteration").read("iteration done") == Step()
-    assert StepPattern.parse(r"(\d+)/\d+").read("200/1000") == Step(200)
-    assert StepPattern.parse(r"(\w+) step (?P<step>\d+)").read("my step 7") == Step(7)
+    assert StepPattern.parse("^iteration").read("iteration done") == StepReport()
+    assert StepPattern.parse(r"(\d+)/\d+").read("200/1000") == StepReport(200)
+    assert StepPattern.parse(r"(\w+) step (?P<step>\d+)").read("my step 7") == StepReport(7)
     assert StepPattern.parse(r"step (\S+)").read("step down") is None
 
 
@@ -152,14 +152,14 @@ def test_a_bad_pattern_is_an_error_that_shows_a_good_one(kind, text, message):
 
 
 def test_an_epoch_that_was_reported_is_not_new():
-    counted = Counted().reported(Report(0.5, 1)).reported(Report(0.6))
+    counted = StepCount().reported(Report(0.5, 1)).reported(Report(0.6))
     assert [counted.is_new(report) for report in (Report(0.7, 1), Report(0.7, 2), Report(0.7))] == [False, True, True]
 
 
 def test_steps_are_counted_however_they_are_told():
-    counted, steps = Counted(), []
+    counted, steps = StepCount(), []
     for number in (None, None, 10, 10, 25, 5, 10):
-        counted, more = counted.stepped(Step(number))
+        counted, more = counted.stepped(StepReport(number))
         steps.append(more)
     assert steps == [1, 1, 8, 0, 15, 5, 5]
 
@@ -257,7 +257,7 @@ def test_a_server_hears_metrics_and_steps_and_answers():
         for body in (b"", b"{}", b'{"step": 7}', b"8"):
             assert post(server.step_url, body)[0] == 200
         assert post(server.metric_url, b'{\n "error": "out_of_memory"\n}')[0] == 200
-    assert heard == [Report(0.71, 3), Report(0.9), Step(), Step(), Step(7), Step(8), NoMemory()]
+    assert heard == [Report(0.71, 3), Report(0.9), StepReport(), StepReport(), StepReport(7), StepReport(8), NoMemory()]
 
 
 def test_a_server_refuses_in_one_line():
@@ -291,24 +291,24 @@ def test_a_port_that_is_taken_is_an_error_of_one_line():
 
 def test_what_threads_tell_is_heard_in_the_thread_that_decides():
     answers, heard = [], []
-    with Desk() as desk:
-        threads = [threading.Thread(target=lambda: answers.append(desk.tell(Step()))) for _ in range(5)]
+    with ReportQueue() as queue:
+        threads = [threading.Thread(target=lambda: answers.append(queue.tell(StepReport()))) for _ in range(5)]
         for thread in threads:
             thread.start()
         while len(answers) < 5:
-            desk.answer(lambda one: heard.append(threading.current_thread()) or nod(one))
+            queue.answer(lambda one: heard.append(threading.current_thread()) or nod(one))
         for thread in threads:
             thread.join()
     assert answers == [Answer(why="heard")] * 5
     assert heard == [threading.main_thread()] * 5
-    assert desk.tell(Step()) is RUN_OVER
+    assert queue.tell(StepReport()) is RUN_OVER
 
 
 def test_who_waits_when_the_run_ends_hears_that():
     answers = []
-    with Desk() as desk:
-        thread = threading.Thread(target=lambda: answers.append(desk.tell(Step())))
+    with ReportQueue() as queue:
+        thread = threading.Thread(target=lambda: answers.append(queue.tell(StepReport())))
         thread.start()
-        os.read(desk.descriptor, 1)  # it has told
+        os.read(queue.descriptor, 1)  # it has told
     thread.join()
     assert answers == [RUN_OVER]

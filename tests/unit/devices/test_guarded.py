@@ -106,13 +106,13 @@ def test_a_damaged_journal_is_named(journal, text):
 def test_signals_wait_for_the_end_of_a_held_stretch():
     steps = []
 
-    def stretch():
+    def interval():
         with held_signals():
             signal.raise_signal(signal.SIGINT)
             steps.append("finished")
 
     with pytest.raises(KeyboardInterrupt):
-        stretch()
+        interval()
     assert steps == ["finished"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -4,7 +4,7 @@ import pynvml
 import pytest
 
 from wattune.core.errors import DeviceNotFound, InputError
-from wattune.emulator.launch import Fault, Mark, Scenario, environment_for, hand_over, open_scenario, truths
+from wattune.emulator.launch import Fault, NodeMark, Scenario, environment_for, hand_over, open_scenario, truths
 from wattune.workloads.catalog import make_workload
 
 
@@ -52,9 +52,9 @@ def test_truth_between_two_marks(emulated_library, tmp_path):
     scenario = Scenario(gpus=("a100", "v100"), workload=make_workload("resnet50"), virtual_time=True)
     with open_scenario(scenario, tmp_path, library=emulated_library) as node:
         node.advance(1)
-        before = Mark.of(node)
+        before = NodeMark.of(node)
         node.advance(10)
-        a100, v100 = truths(scenario.gpus, before, Mark.of(node))
+        a100, v100 = truths(scenario.gpus, before, NodeMark.of(node))
     assert (a100.time_s, v100.time_s) == (10, 10)
     assert a100.energy_j > v100.energy_j > 0
     assert a100.power_w == pytest.approx(a100.energy_j / 10)
@@ -63,7 +63,7 @@ def test_truth_between_two_marks(emulated_library, tmp_path):
 
 def test_where_no_time_passed_there_is_no_mean_power(emulated_library, tmp_path):
     with open_scenario(Scenario(gpus=("v100",), virtual_time=True), tmp_path, library=emulated_library) as node:
-        mark = Mark.of(node)
+        mark = NodeMark.of(node)
         assert truths(("v100",), mark, mark)[0].power_w is None
 
 

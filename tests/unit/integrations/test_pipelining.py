@@ -22,7 +22,7 @@ from wattune.core.plan import Plan, Step  # noqa: E402
 from wattune.core.setting import Setting  # noqa: E402
 from wattune.integrations import pipelining  # noqa: E402
 from wattune.integrations.pipelining import graph_of, listened, order_of, played, rank_of, stamps_for, tuned  # noqa: E402
-from wattune.levels.kernel.online import Profiling  # noqa: E402
+from wattune.levels.kernel.online import PlanProfiling  # noqa: E402
 from wattune.levels.kernel.planned import rank_plan  # noqa: E402
 from wattune.levels.kernel.planner import plan_pipeline  # noqa: E402
 from wattune.levels.kernel.player import HostStamps  # noqa: E402
@@ -189,7 +189,7 @@ def test_a_rank_alone_profiles_at_the_highest_clock_first():
     with tuned(schedule, gpu, slowdown=0.0, clocks=2) as tuner:
         train(schedule)
         tuner._clocks.settle()
-        assert isinstance(tuner.progress, Profiling)
+        assert isinstance(tuner.progress, PlanProfiling)
     assert gpu.history == [Setting(1410)]
 
 

@@ -13,7 +13,7 @@ from wattune.render.chart import (
     Mark,
     Note,
     Point,
-    Rule,
+    ReferenceLine,
     Scale,
     Series,
     Shape,
@@ -122,7 +122,7 @@ def test_the_words_of_a_rule_keep_clear_of_notes() -> None:
         y=Axis(title="y", low=0.0),
         series=(line(1.0, 5.0, 9.5),),
         notes=(Note(3.0, 9.5, "default", "43 epochs"),),
-        rules=(Rule(10.0, "at most 10"),),
+        rules=(ReferenceLine(10.0, "at most 10"),),
     )
     root = ElementTree.fromstring(draw(marked, width=400, height=440))
     place = {element.text: float(element.attrib["x"]) for element in root.iter(f"{SVG}text")}

@@ -33,7 +33,7 @@ def test_zero_is_seen_and_unknown_is_not() -> None:
 def test_a_graph_never_leaves_its_frame(values: list[float | None], width: int, height: int) -> None:
     lines = area_graph(values, width=width, height=height, high=400.0, unit="W")
     assert len(lines) == height
-    assert all(sum(len(stretch.text) for stretch in line) <= max(width, 10) for line in lines)
+    assert all(sum(len(interval.text) for interval in line) <= max(width, 10) for line in lines)
 
 
 coordinates = st.floats(min_value=0.0, max_value=1e5)
@@ -48,7 +48,7 @@ def test_a_scatter_shows_its_signs_and_the_last_is_always_seen(points: list[tupl
     shown = plain(lines)
     assert shown.count("D") == 1
     assert shown.count("•") <= len(points) - 1
-    assert [stretch.text for line in lines for stretch in line if stretch.kind == "default"] == ["D"]
+    assert [interval.text for line in lines for interval in line if interval.kind == "default"] == ["D"]
 
 
 def test_faster_is_left_and_cheaper_is_down() -> None:

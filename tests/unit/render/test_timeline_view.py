@@ -146,10 +146,10 @@ def test_a_plain_terminal_shows_clocks_as_heights_and_waiting_as_dots(view):
 
 def test_a_colour_terminal_shows_the_microbatches(view):
     lines = colour_timelines(replace(view, simulated=True), width=67)
-    kinds = [stretch.kind for stretch in lines[1]]
+    kinds = [interval.kind for interval in lines[1]]
     assert kinds == ["axis", f"clock {LEVELS - 1} forward", "idle", f"clock {LEVELS - 1}"]
     assert lines[1][3].text.strip() == "0"
-    assert all(len("".join(stretch.text for stretch in own)) <= 67 for own in lines[:-1] if own)
+    assert all(len("".join(interval.text for interval in own)) <= 67 for own in lines[:-1] if own)
     assert "(simulated)" in plain(lines)
 
 

@@ -19,9 +19,9 @@ from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.job.gpus import JobKnob, job_settings
 from wattune.physics.catalog import load_model
 from wattune.response.cost_values import values
-from wattune.response.curve_ensemble import bank_of
+from wattune.response.curve_ensemble import ensemble_of
 from wattune.response.repeats import USUAL_ERROR, merged
-from wattune.response.setting_search import Kin, SettingSearch
+from wattune.response.setting_search import SettingSearch, SimilarProfile
 from wattune.workloads.catalog import make_workload
 
 LIMITS = tuple(Setting(power_limit_w=float(watts)) for watts in range(100, 301, 25))
@@ -48,8 +48,8 @@ def searched(search, candidates, cost, *, noise=0.01, seed=0):
     rng, history = np.random.default_rng(seed), ()
     while (wanted := search.propose(candidates, history)) is not None:
         assert len(history) < 40
-        true, (slower, dearer) = cost(wanted), np.exp(noise * rng.standard_normal(2))
-        time_s, energy_j = true.time_s * slower, true.energy_j * slower * dearer
+        true, (slower, costlier) = cost(wanted), np.exp(noise * rng.standard_normal(2))
+        time_s, energy_j = true.time_s * slower, true.energy_j * slower * costlier
         errors = 1.96 * noise * np.array([time_s, 2**0.5 * energy_j])
         history = (*history, Trial(wanted, Measurement(time_s, energy_j, *errors.tolist())))
     return history
@@ -74,13 +74,13 @@ def test_a_few_windows_find_the_best_limit_and_none_is_at_a_hopeless_one(eta, se
 def test_a_profile_of_a_neighbour_sends_the_first_window_to_the_optimum():
     fresh = SettingSearch(objective=LeastCost(0.5, 300.0))
     known = fresh.settled(LIMITS, searched(fresh, LIMITS, a40))
-    search = SettingSearch(objective=LeastCost(0.5, 300.0), kin=(Kin(trials=known, octaves=1.0),))
+    search = SettingSearch(objective=LeastCost(0.5, 300.0), similar=(SimilarProfile(trials=known, octaves=1.0),))
     assert search.propose(LIMITS, ()).power_limit_w in (200.0, 225.0)
 
 
 def test_where_the_reference_is_not_known_a_slowdown_is_measured_from_the_highest_setting():
     known = tuple(Trial(setting, a40(setting)) for setting in LIMITS)
-    search = SettingSearch(objective=LeastEnergy(0.05), kin=(Kin(trials=known, octaves=1.0),))
+    search = SettingSearch(objective=LeastEnergy(0.05), similar=(SimilarProfile(trials=known, octaves=1.0),))
     assert search.propose(LIMITS, ()) == LIMITS[-1]
     history = searched(search, LIMITS, a40)
     assert a40(search.best(LIMITS, history)).time_s <= 1.06 * a40(LIMITS[-1]).time_s
@@ -204,9 +204,9 @@ def test_an_objective_of_somebody_else_is_asked_one_by_one():
 
 def test_every_curve_of_the_bank_is_monotone():
     for settings in (LIMITS, tuple(Setting(sm_mhz=mhz) for mhz in range(300, 1500, 100))):
-        bank = bank_of(settings, max_power_w=None, max_mhz=None)
-        assert (np.diff(bank.log_time, axis=1) <= 1e-9).all()
-        assert (np.diff(bank.log_power, axis=1) >= -1e-9).all()
+        ensemble = ensemble_of(settings, max_power_w=None, max_mhz=None)
+        assert (np.diff(ensemble.log_time, axis=1) <= 1e-9).all()
+        assert (np.diff(ensemble.log_power, axis=1) >= -1e-9).all()
 
 
 def test_windows_at_one_setting_are_taken_together_by_their_errors():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wattune.signals.change import Watch
+from wattune.signals.change import ChangeWatch
 from wattune.signals.change_looks import CycleCutter
 from wattune.signals.samples import PowerSamples
 
@@ -36,7 +36,7 @@ def test_cycles_are_timed_whatever_the_pieces_they_come_in(piece_s):
 @pytest.mark.parametrize("every_s", [0.02, 0.1])
 def test_a_longer_period_is_found_by_the_angle_of_its_cycles(every_s):
     _, looks = CycleCutter(1.0).add(samples([1.0] * 60 + [1.05] * 20, every_s=every_s))
-    watch, found = Watch(), []
+    watch, found = ChangeWatch(), []
     for place, look in enumerate(looks):
         watch = watch.add(look)
         if watch.change is not None:

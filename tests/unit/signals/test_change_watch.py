@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from wattune.benchmarks.change.streams import Kind, Warmth, stream
-from wattune.signals.change import Look, Watch, add
+from wattune.signals.change import ChangeWatch, ProgramSample, add
 from wattune.signals.change_threshold import threshold, values_per_alarm
 
 USUAL = Kind("usual", 0.015)
@@ -16,7 +16,7 @@ NOISY = Kind("noisy", 0.02)
 
 def play(looks, watch=None):
     """The watch after some looks, and the changes that it told of with their places."""
-    watch, changes = watch or Watch(), []
+    watch, changes = watch or ChangeWatch(), []
     for place, look in enumerate(looks):
         watch = watch.add(look)
         if watch.change is not None:
@@ -27,14 +27,15 @@ def play(looks, watch=None):
 def looks_of(played):
     columns = (played.time_s, played.period_s, played.power_w, played.util)
     return [
-        Look(time_s=time_s, period_s=period_s, power_w=power_w, util=util)
+        ProgramSample(time_s=time_s, period_s=period_s, power_w=power_w, util=util)
         for time_s, period_s, power_w, util in zip(*(column.tolist() for column in columns), strict=True)
     ]
 
 
 def steady(count, *, start_s=0.0, period_s=1.0, power_w=300.0, util=0.9):
     return [
-        Look(time_s=start_s + period_s * n, period_s=period_s, power_w=power_w, util=util) for n in range(1, count + 1)
+        ProgramSample(time_s=start_s + period_s * n, period_s=period_s, power_w=power_w, util=util)
+        for n in range(1, count + 1)
     ]
 
 
@@ -143,7 +144,7 @@ def test_a_temperature_that_makes_no_sense_explains_nothing():
 @pytest.mark.parametrize("util", [0.0, 0.3, None])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_stall_of_three_periods_is_no_change(count, util):
-    stall = [Look(time_s=50.0 + n, period_s=5.0, power_w=90.0, util=util) for n in range(count)]
+    stall = [ProgramSample(time_s=50.0 + n, period_s=5.0, power_w=90.0, util=util) for n in range(count)]
     _, changes = play([*steady(50), *stall, *steady(50, start_s=60)])
     assert changes == []
 
@@ -166,7 +167,7 @@ def bursts(*, work=20, pause=10, count=20, edge=0.45):
     for n in range(count * (work + pause)):
         place = n % (work + pause)
         share = 1.0 if place < work - 1 else edge if place in (work - 1, work + pause - 1) else 0.0
-        looks.append(Look(time_s=float(n), power_w=80 + 220 * share, util=0.9 * share))
+        looks.append(ProgramSample(time_s=float(n), power_w=80 + 220 * share, util=0.9 * share))
     return looks
 
 
@@ -198,7 +199,7 @@ def test_after_an_evaluation_the_training_is_known_again():
     values = [pair for _ in range(5) for pair in (*block(150, 1.0, 300.0), *block(30, 0.4, 210.0))]
     times_s = np.cumsum([period_s for period_s, _ in values])
     looks = [
-        Look(time_s=float(time_s), period_s=period_s, power_w=power_w)
+        ProgramSample(time_s=float(time_s), period_s=period_s, power_w=power_w)
         for time_s, (period_s, power_w) in zip(times_s, values, strict=True)
     ]
     _, changes = play(looks)
@@ -219,7 +220,7 @@ def test_a_watch_that_goes_on_forgets_what_spoke_against_it():
 
 @pytest.mark.parametrize("odd", [None, float("nan"), float("inf"), 0.0, -3.0])
 def test_values_that_make_no_sense_are_passed_over(odd):
-    looks = [Look(time_s=float(n), period_s=odd, power_w=odd) for n in range(30)]
+    looks = [ProgramSample(time_s=float(n), period_s=odd, power_w=odd) for n in range(30)]
     watch, changes = play([*steady(30), *looks, *steady(30, start_s=60)])
     assert changes == []
     assert watch.levels["period"] == pytest.approx(1.0)
@@ -228,15 +229,15 @@ def test_values_that_make_no_sense_are_passed_over(odd):
 def test_nothing_is_usual_before_twenty_looks():
     watch, _ = play(steady(19))
     assert not watch.ready
-    assert watch.levels == watch.drifts == watch.promises == {}
-    watch = add(watch, Look(time_s=20.0, power_w=300.0))
+    assert watch.levels == watch.drifts == watch.slowdown_limits == {}
+    watch = add(watch, ProgramSample(time_s=20.0, power_w=300.0))
     assert watch.ready
-    assert watch.promises == {"power": 0.05}
+    assert watch.slowdown_limits == {"power": 0.05}
 
 
 def test_more_noise_promises_less():
     watch, _ = play(looks_of(stream(Kind("wide", 0.08), 400, np.random.default_rng(7))))
-    assert 0.1 < watch.promises["period"] < 0.2
+    assert 0.1 < watch.slowdown_limits["period"] < 0.2
 
 
 # thresholds

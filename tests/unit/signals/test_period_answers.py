@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import Plan, Sensing, chance, polled, steady, training, wandering
+from wattune.benchmarks.period.loads import LoadPlan, Sensing, chance, polled, steady, training, wandering
 from wattune.core.gpu_spec import Sensors
 from wattune.signals.period import CycleKind, Verdict, find_period
 from wattune.signals.samples import PowerSamples
@@ -26,7 +26,7 @@ def seen(plan, sensing, seconds, *, seed=0, after_s=0.0):
 @pytest.mark.parametrize("sensing", [QUICK, SLOW, PART_TIME])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_step_is_found_within_its_error_by_every_kind_of_sensor(sensing, seed):
-    load, samples = seen(Plan(step_s=1.037), sensing, 40.0, seed=seed)
+    load, samples = seen(LoadPlan(step_s=1.037), sensing, 40.0, seed=seed)
     answer = find_period(samples)
     assert answer.verdict is Verdict.PERIODIC
     # The interval is for 95 of 100; twice as wide must hold every time.
@@ -34,7 +34,7 @@ def test_a_step_is_found_within_its_error_by_every_kind_of_sensor(sensing, seed)
 
 
 def test_the_longer_the_trace_the_smaller_the_error():
-    errors_s = [find_period(seen(Plan(step_s=0.7), QUICK, seconds)[1]).error_s for seconds in (20.0, 160.0)]
+    errors_s = [find_period(seen(LoadPlan(step_s=0.7), QUICK, seconds)[1]).error_s for seconds in (20.0, 160.0)]
     assert errors_s[1] < errors_s[0] / 3
 
 
@@ -42,17 +42,17 @@ def test_the_longer_the_trace_the_smaller_the_error():
     "sensing", [replace(QUICK, drift=0.2), replace(QUICK, missing=0.4), replace(SLOW, noise_w=30.0)]
 )
 def test_drift_missing_samples_and_noise_do_not_hide_it(sensing):
-    load, samples = seen(Plan(step_s=0.83), sensing, 60.0, seed=4)
+    load, samples = seen(LoadPlan(step_s=0.83), sensing, 60.0, seed=4)
     assert find_period(samples).period_s == pytest.approx(load.periods_s["step"], rel=0.01)
 
 
 def test_idle_time_before_the_program_is_left_out():
-    load, samples = seen(Plan(step_s=0.6), QUICK, 40.0, seed=2, after_s=15.0)
+    load, samples = seen(LoadPlan(step_s=0.6), QUICK, 40.0, seed=2, after_s=15.0)
     assert find_period(samples).period_s == pytest.approx(load.periods_s["step"], rel=0.01)
 
 
 def test_a_clock_that_is_set_back_does_no_harm():
-    load, samples = seen(Plan(step_s=0.6), QUICK, 60.0, seed=2)
+    load, samples = seen(LoadPlan(step_s=0.6), QUICK, 60.0, seed=2)
     jump = np.where(samples.time_s > 30, -20.0, 0.0)
     answer = find_period(replace(samples, time_s=samples.time_s + jump))
     assert answer.period_s == pytest.approx(load.periods_s["step"], rel=0.01)
@@ -60,14 +60,14 @@ def test_a_clock_that_is_set_back_does_no_harm():
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_a_step_of_micro_steps_is_both(parts):
-    load, samples = seen(Plan(step_s=1.9, parts=parts), QUICK, 90.0, seed=5)
+    load, samples = seen(LoadPlan(step_s=1.9, parts=parts), QUICK, 90.0, seed=5)
     answer = find_period(samples)
     assert answer.period_s == pytest.approx(load.periods_s["step"], rel=0.02)
     assert [own.kind for own in answer.cycles if own.kind is not CycleKind.CYCLE][-1] is CycleKind.STEP
 
 
 def test_checkpoints_are_a_cycle_around_steps_and_masked_as_stalls():
-    plan = Plan(step_s=0.4, steps=25, checkpoint_s=1.5)
+    plan = LoadPlan(step_s=0.4, steps=25, checkpoint_s=1.5)
     load, samples = seen(plan, QUICK, 80.0, seed=1)
     answer = find_period(samples)
     assert answer.period_s == pytest.approx(load.periods_s["step"], rel=0.01)
@@ -90,7 +90,7 @@ def test_a_beat_with_the_sensor_is_no_period(seed):
     # 104.37 ms on a sensor of 101 ms looks like a period of 3 s.
     random = np.random.default_rng(seed)
     edges = np.full(1200, 0.104370 / 2)
-    load = training(Plan(step_s=1.0), 1.0, random=random)
+    load = training(LoadPlan(step_s=1.0), 1.0, random=random)
     wave = np.resize([180.0, 60.0], len(edges))
     load = replace(load, duration_s=edges, power_w=wave, busy=(wave > 100) * 1.0, mem_busy=(wave > 100) * 0.4)
     answer = find_period(polled(load, PART_TIME, 60.0, random=random))
@@ -113,12 +113,12 @@ def test_one_power_all_the_time_shows_nothing(sensing):
 
 
 def test_the_refresh_of_the_sensor_is_seen_in_repeated_values():
-    _, samples = seen(Plan(step_s=1.0), PART_TIME, 40.0)
+    _, samples = seen(LoadPlan(step_s=1.0), PART_TIME, 40.0)
     assert find_period(samples).refresh_s == pytest.approx(0.101, rel=0.01)
 
 
 def test_a_refresh_that_is_told_is_taken():
-    _, samples = seen(Plan(step_s=1.0), SLOW, 40.0)
+    _, samples = seen(LoadPlan(step_s=1.0), SLOW, 40.0)
     assert find_period(samples, sensor=Sensors(power_period_s=0.25)).refresh_s == 0.25
 
 

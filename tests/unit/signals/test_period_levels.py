@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import Load, Plan, Sensing, polled, training
+from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, polled, training
 from wattune.signals.autocorrelation import folded_shares
 from wattune.signals.grid import even_grid
 from wattune.signals.held import Fresh, fresh
@@ -33,7 +33,7 @@ def test_noise_has_no_levels(seed):
 
 
 def test_a_period_and_its_multiples_are_candidates_and_the_period_is_the_level():
-    load = training(Plan(step_s=0.7), 60.0, random=np.random.default_rng(3))
+    load = training(LoadPlan(step_s=0.7), 60.0, random=np.random.default_rng(3))
     grid = grid_of(load, QUICK, 60.0)
     found = [level.period_s for level in done(candidates(grid, shortest_s=0.04, longest_s=20.0))]
     assert any(own == pytest.approx(1.4, rel=0.01) for own in found)
@@ -45,7 +45,7 @@ def test_a_period_and_its_multiples_are_candidates_and_the_period_is_the_level()
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_step_around_eight_micro_steps_is_not_mistaken_for_seven_of_them(seed):
-    load = training(Plan(step_s=8.5, parts=8), 170.0, random=np.random.default_rng(seed))
+    load = training(LoadPlan(step_s=8.5, parts=8), 170.0, random=np.random.default_rng(seed))
     samples = polled(load, PART_TIME, 170.0, random=np.random.default_rng(seed))
     found_s = find_period(samples).period_s
     assert any(found_s == pytest.approx(own_s, rel=0.05) for own_s in load.periods_s.values())
@@ -61,7 +61,7 @@ def test_a_step_that_falls_in_step_with_the_sensor_after_some_is_found_itself(st
 
 
 def test_folding_at_the_period_explains_and_at_another_does_not():
-    grid = grid_of(training(Plan(step_s=0.7), 60.0, random=np.random.default_rng(3)), QUICK, 60.0)
+    grid = grid_of(training(LoadPlan(step_s=0.7), 60.0, random=np.random.default_rng(3)), QUICK, 60.0)
     half, whole = folded_shares(grid, 0.35, 0.7, length_s=4.2)
     assert whole > 0.9
     assert half < whole

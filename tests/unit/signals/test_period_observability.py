@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import Load, Plan, Sensing, chance, polled, training, wandering
+from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, chance, polled, training, wandering
 from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
 from wattune.signals.held import fresh
-from wattune.signals.observability import Told, idles_unseen, is_believable, is_slow
+from wattune.signals.observability import SensorEvidence, idles_unseen, is_believable, is_slow
 from wattune.signals.period import Verdict, find_period
 from wattune.signals.samples import PowerSamples, done
 from wattune.signals.witness import utilisations, witnesses
@@ -25,7 +25,7 @@ def square(step_s, *, seconds=60.0, sensing=SLOW, seed=0, high_w=250.0):
 
 def told_of(samples):
     power = fresh(samples.time_s, samples.power_w)
-    return Told(samples, power, even_grid(power), done(utilisations(samples)))
+    return SensorEvidence(samples, power, even_grid(power), done(utilisations(samples)))
 
 
 def seen_at(samples, period_s):
@@ -75,7 +75,7 @@ def test_power_that_swings_while_utilisation_stands_still_in_between_comes_and_g
 def test_chance_and_wandering_are_slow_and_fast_steps_are_not(seed):
     random = np.random.default_rng(seed)
     slow = (chance(60.0, typical_s=1.0, random=random), wandering(60.0, memory_s=1.5, random=random))
-    fast = training(Plan(step_s=0.11, jitter=0.03), 60.0, random=random)
+    fast = training(LoadPlan(step_s=0.11, jitter=0.03), 60.0, random=random)
     assert all(is_slow(told_of(polled(load, SLOW, 60.0, random=random))) for load in slow)
     assert not is_slow(told_of(polled(fast, SLOW, 60.0, random=random)))
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import Plan, Sensing, polled, training
+from wattune.benchmarks.period.loads import LoadPlan, Sensing, polled, training
 from wattune.signals.period import LEAST_SAMPLES, Verdict, find_period
 from wattune.signals.period_tracker import MOST_SAMPLES, PeriodTracker
 from wattune.signals.samples import PowerSamples
@@ -11,7 +11,7 @@ SENSING = Sensing(refresh_s=0.02, window_s=0.01, noise_w=0.3, poll_s=0.02)
 
 def trace(step_s, seconds, *, seed=0):
     random = np.random.default_rng(seed)
-    return polled(training(Plan(step_s=step_s), seconds, random=random), SENSING, seconds, random=random)
+    return polled(training(LoadPlan(step_s=step_s), seconds, random=random), SENSING, seconds, random=random)
 
 
 def fed(tracker, samples, *, many=25):

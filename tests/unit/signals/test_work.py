@@ -1,6 +1,6 @@
 """Work in bits: the same outcome however it is cut, and whoever asks for it."""
 
-from wattune.signals.samples import Task, done
+from wattune.signals.samples import IncrementalTask, done
 
 
 def adding(many):
@@ -22,12 +22,12 @@ def test_all_at_once_gives_what_comes_of_it():
 
 
 def test_a_task_is_done_after_its_last_bit():
-    task = Task(adding(3))
+    task = IncrementalTask(adding(3))
     assert [task.after(bits) for bits in (1, 2, 3, 4, 9)] == [None, None, None, 3, 3]
 
 
 def test_a_task_that_is_ahead_tells_no_one_before_their_time():
-    task = Task(adding(3))
+    task = IncrementalTask(adding(3))
     assert task.after(10) == 3
     assert task.after(2) is None
     assert task.after(4) == 3

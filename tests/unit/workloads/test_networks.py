@@ -10,19 +10,19 @@ from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 from wattune.workloads.catalog import make_workload, network_named, workload_names
 from wattune.workloads.graph import GRAPHS, graph_kinds, graph_network
-from wattune.workloads.operation import Operation, merged, training_phases
+from wattune.workloads.operation import NetworkOp, merged, training_phases
 from wattune.workloads.transformer_shapes import TRANSFORMERS
 
 
-def operations(name: str) -> tuple[Operation, ...]:
+def operations(name: str) -> tuple[NetworkOp, ...]:
     return network_named(name).operations()
 
 
-def parameters(found: Iterable[Operation]) -> float:
+def parameters(found: Iterable[NetworkOp]) -> float:
     return sum(operation.parameters for operation in found)
 
 
-def multiplied(found: Iterable[Operation]) -> float:
+def multiplied(found: Iterable[NetworkOp]) -> float:
     """What published counts count: products of matrices and convolutions, a multiply-add as two."""
     return sum(operation.flops for operation in found if operation.multiplies or operation.name.endswith("depthwise"))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from wattune.benchmarks.change.streams import KINDS, Kind, Stream, stream
 from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
-from wattune.signals.change import Look, Watch
+from wattune.signals.change import ChangeWatch, ProgramSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ _MF_WINDOWS = 5
 
 def wattune(stream: Stream) -> Iterator[Alarm]:
     """The alarms of `wattune.signals.change`."""
-    watch = Watch()
+    watch = ChangeWatch()
     columns = (column.tolist() for column in (stream.time_s, stream.period_s, stream.power_w, stream.util))
     degrees = [None] * len(stream) if stream.temperature_c is None else stream.temperature_c.tolist()
     for place, (time_s, period_s, power_w, util, temperature_c) in enumerate(zip(*columns, degrees, strict=True)):
-        look = Look(time_s=time_s, period_s=period_s, power_w=power_w, util=util, temperature_c=temperature_c)
+        look = ProgramSample(time_s=time_s, period_s=period_s, power_w=power_w, util=util, temperature_c=temperature_c)
         watch = watch.add(look)
         if watch.change is not None:
             yield Alarm(place, watch.change.what)
@@ -105,7 +105,7 @@ _EARLIEST, _LATEST = 40, 240
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ChangeCase:
     """What a detector made of one shift."""
 
     before: int
@@ -182,16 +182,16 @@ def _shift_row(name: str, detector: Detector, kind: Kind, shift: tuple[str, floa
     }
 
 
-def _case(detector: Detector, kind: Kind, shift: tuple[str, float], rng: np.random.Generator) -> Case:
+def _case(detector: Detector, kind: Kind, shift: tuple[str, float], rng: np.random.Generator) -> ChangeCase:
     """What came of one shift."""
     place = int(rng.integers(_EARLIEST, _LATEST))
     played = stream(kind, place + _AFTER, rng).shifted(place, *shift)
     for alarm in islice(detector(played), 1):
         if alarm.place < place:
-            return Case(alarm.place, True, None, None)
+            return ChangeCase(alarm.place, True, None, None)
         right = None if alarm.what is None else alarm.what == (shift[0],)
-        return Case(place, False, alarm.place - place + 1, right)
-    return Case(place, False, None, None)
+        return ChangeCase(place, False, alarm.place - place + 1, right)
+    return ChangeCase(place, False, None, None)
 
 
 def _goals(quiet: Sequence[Row], found: Sequence[Row]) -> tuple[Goal, ...]:
@@ -249,7 +249,7 @@ def _known(rows: Sequence[Row], column: str) -> list[float]:
 
 
 def _kind(kind: Kind) -> dict[str, object]:
-    return {"noise": kind.name, "noise_percent": 100 * kind.noise, "promised": kind.promised}
+    return {"noise": kind.name, "noise_percent": 100 * kind.noise, "promised": kind.slowdown_limit_given}
 
 
 def _number(kind: Kind) -> int:

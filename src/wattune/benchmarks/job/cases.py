@@ -14,7 +14,7 @@ import numpy as np
 from wattune.benchmarks.job import zeus_package as job_zeus_package
 from wattune.benchmarks.job.environment import Playback, play
 from wattune.benchmarks.job.policies import POLICIES
-from wattune.benchmarks.job.trace import Drift, TraceWorkload
+from wattune.benchmarks.job.trace import JobDrift, TraceWorkload
 from wattune.core.job import JobMemory
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
@@ -25,7 +25,7 @@ PACKAGE = "zeus-package"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class JobCase:
     """A policy on a job."""
 
     section: str
@@ -34,14 +34,14 @@ class Case:
     eta: float
     seeds: tuple[int, ...]
     recurrences: int
-    drift: Drift | None = None
+    drift: JobDrift | None = None
     load: float | None = None
     before: TraceWorkload | None = None
     """The same job on another GPU, where it has been played to the end of its horizon before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Played:
+class ReplayResult:
     """What came of a case; arrays are seeds by recurrences, NaN from where one was given up."""
 
     costs: Floats
@@ -57,24 +57,24 @@ class Played:
     cpu_s: float
 
 
-def run_case(case: Case) -> Played:
+def run_case(case: JobCase) -> ReplayResult:
     """What the policy pays, with each seed."""
     start = process_time()
     rows = [_package(case, seed) if case.policy == PACKAGE else _own(case, seed) for seed in case.seeds]
     costs, energies_j, times_s, profiling, runs, stuck = np.stack(rows, axis=1)
-    return Played(costs, energies_j, times_s, profiling, runs, stuck, _oracle(case), cpu_s=process_time() - start)
+    return ReplayResult(costs, energies_j, times_s, profiling, runs, stuck, _oracle(case), cpu_s=process_time() - start)
 
 
-def run_cases(cases: Sequence[Case], *, processes: int, on_case: Callable[[int], None]) -> list[Played]:
+def run_cases(cases: Sequence[JobCase], *, processes: int, on_case: Callable[[int], None]) -> list[ReplayResult]:
     """The outcomes of many cases, in their order; `on_case` is told how many are done."""
-    found: dict[int, Played] = {}
+    found: dict[int, ReplayResult] = {}
     for place, played in _outcomes(cases, processes):
         found[place] = played
         on_case(len(found))
     return [found[place] for place in range(len(cases))]
 
 
-def _outcomes(cases: Sequence[Case], processes: int) -> Iterator[tuple[int, Played]]:
+def _outcomes(cases: Sequence[JobCase], processes: int) -> Iterator[tuple[int, ReplayResult]]:
     if processes < 2:
         yield from ((place, run_case(case)) for place, case in enumerate(cases))
         return
@@ -86,7 +86,7 @@ def _outcomes(cases: Sequence[Case], processes: int) -> Iterator[tuple[int, Play
             yield waiting[done], done.result()
 
 
-def _oracle(case: Case) -> Floats:
+def _oracle(case: JobCase) -> Floats:
     costs = np.full(case.recurrences, _oracle_cost(case.workload))
     if case.drift is not None:
         costs[case.recurrences // 2 :] = _oracle_cost(case.workload.drifted(case.drift))
@@ -97,14 +97,14 @@ def _oracle_cost(workload: TraceWorkload) -> float:
     return workload.objective.value(workload.oracle[1])
 
 
-def _own(case: Case, seed: int) -> Floats:
+def _own(case: JobCase, seed: int) -> Floats:
     if case.drift is not None and case.policy == "oracle":
         return _two_oracles(case, case.drift, seed)
     played = _play(case.workload, case, seed, start=None if case.before is None else _before(case, seed))
     return _bills(played, case.recurrences)
 
 
-def _two_oracles(case: Case, drift: Drift, seed: int) -> Floats:
+def _two_oracles(case: JobCase, drift: JobDrift, seed: int) -> Floats:
     """What the old oracle pays before the change and the new one after it, dealt what everybody is dealt."""
     halves = []
     for workload in (case.workload, case.workload.drifted(drift)):
@@ -124,7 +124,7 @@ def _bills(played: Playback, recurrences: int) -> Floats:
     return np.array([*bills, *[unplayed] * (recurrences - len(bills))]).T
 
 
-def _play(workload: TraceWorkload, case: Case, seed: int, *, start: JobMemory | None) -> Playback:
+def _play(workload: TraceWorkload, case: JobCase, seed: int, *, start: JobMemory | None) -> Playback:
     searcher, limits = POLICIES[case.policy](workload, seed)
     return play(
         workload,
@@ -138,7 +138,7 @@ def _play(workload: TraceWorkload, case: Case, seed: int, *, start: JobMemory | 
     )
 
 
-def _before(case: Case, seed: int) -> JobMemory:
+def _before(case: JobCase, seed: int) -> JobMemory:
     """What is known of the job from the other GPU."""
     assert case.before is not None
     searcher, limits = POLICIES[case.policy](case.before, seed)
@@ -146,7 +146,7 @@ def _before(case: Case, seed: int) -> JobMemory:
     return play(case.before, searcher, limits, recurrences=case.before.horizon, seed=seed + 1_000_000).memory
 
 
-def _package(case: Case, seed: int) -> Floats:
+def _package(case: JobCase, seed: int) -> Floats:
     times_s, energies_j = job_zeus_package.simulate(
         case.workload, eta=case.eta, recurrences=case.recurrences, seed=seed
     )
@@ -165,7 +165,7 @@ SECTIONS = ("horizon", "eta", "drift", "overlap", "transfer")
 ETAS = (0.0, 0.5, 1.0)
 """Weights of energy: time alone, as published, energy alone."""
 
-DRIFTS = (Drift(factor=1.5), Drift(factor=2.5), Drift(shift=2))
+DRIFTS = (JobDrift(factor=1.5), JobDrift(factor=2.5), JobDrift(shift=2))
 DRIFT_PATIENCE = 4
 """Times the epochs that are allowed where a job is to change, since it may then need more."""
 
@@ -185,7 +185,7 @@ _RIVALS = ("default", "zeus", "wattune")
 
 def cases_of(
     section: str, workloads: Sequence[TraceWorkload], *, eta: float, seeds: int, package: bool
-) -> tuple[Case, ...]:
+) -> tuple[JobCase, ...]:
     """The cases of a section; `package` adds Zeus by its authors' own simulator to the horizon."""
     makers = {
         "horizon": lambda: _horizon(workloads, eta, seeds, package=package),
@@ -197,7 +197,7 @@ def cases_of(
     return tuple(makers[section]())
 
 
-def _horizon(workloads: Iterable[TraceWorkload], eta: float, seeds: int, *, package: bool) -> Iterable[Case]:
+def _horizon(workloads: Iterable[TraceWorkload], eta: float, seeds: int, *, package: bool) -> Iterable[JobCase]:
     policies = ("default", "grid", "zeus", *((PACKAGE,) if package else ()), "wattune", "oracle")
     for workload in workloads:
         for policy in policies:
@@ -205,13 +205,13 @@ def _horizon(workloads: Iterable[TraceWorkload], eta: float, seeds: int, *, pack
             yield _case("horizon", workload, policy, eta, min(seeds, most))
 
 
-def _etas(workloads: Iterable[TraceWorkload], main: float, seeds: int) -> Iterable[Case]:
+def _etas(workloads: Iterable[TraceWorkload], main: float, seeds: int) -> Iterable[JobCase]:
     for eta in ETAS:
         if eta != main:
             yield from (_case("eta", workload, policy, eta, seeds) for workload in workloads for policy in _RIVALS)
 
 
-def _drifts(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Iterable[Case]:
+def _drifts(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Iterable[JobCase]:
     for drift in DRIFTS:
         for workload in workloads:
             patient = workload.patient(DRIFT_PATIENCE)
@@ -219,14 +219,14 @@ def _drifts(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Itera
                 yield _case("drift", patient, policy, eta, seeds, drift=drift)
 
 
-def _overlaps(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Iterable[Case]:
+def _overlaps(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Iterable[JobCase]:
     for load in LOADS:
         for workload in workloads:
             for policy in _RIVALS:
                 yield _case("overlap", workload, policy, eta, seeds, recurrences=SUBMISSIONS, load=load)
 
 
-def _transfers(workloads: Sequence[TraceWorkload], eta: float, seeds: int) -> Iterable[Case]:
+def _transfers(workloads: Sequence[TraceWorkload], eta: float, seeds: int) -> Iterable[JobCase]:
     """Ours on each GPU, knowing nothing and knowing the same job from the GPU before it in the list."""
     for workload in workloads:
         others = [other for other in workloads if other.name == workload.name and other.gpu != workload.gpu]
@@ -242,12 +242,12 @@ def _case(
     seeds: int,
     *,
     recurrences: int | None = None,
-    drift: Drift | None = None,
+    drift: JobDrift | None = None,
     load: float | None = None,
     before: TraceWorkload | None = None,
-) -> Case:
+) -> JobCase:
     objective = f"cost:{eta:g}"
-    return Case(
+    return JobCase(
         section=section,
         workload=workload.wanting(objective),
         policy=policy,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wattune.levels.job.view.charts import count_axis, value_axis
-from wattune.render.chart import Axis, Chart, Mark, Point, Rule, Scale, Series, Shape, Spread, Tone
+from wattune.render.chart import Axis, Chart, Mark, Point, ReferenceLine, Scale, Series, Shape, Spread, Tone
 from wattune.render.quantity import amount, number, unit_for
 
 Array = NDArray[np.float64]
@@ -124,7 +124,7 @@ def cost_chart(view: PolicyCurves) -> Chart:
         x=count_axis("recurrence", view.recurrences),
         y=value_axis("cost", unit.symbol or None, (known * unit.factor).tolist()),
         series=series if constant else (*series, _oracle_steps(view, unit.factor)),
-        rules=(Rule(at, f"oracle {amount(float(view.oracle_costs[0]), view.unit)}"),) if constant else (),
+        rules=(ReferenceLine(at, f"oracle {amount(float(view.oracle_costs[0]), view.unit)}"),) if constant else (),
     )
 
 
@@ -143,7 +143,7 @@ def regret_chart(view: PolicyCurves) -> Chart:
         x=count_axis("recurrence", view.recurrences),
         y=Axis(title="regret", unit="runs of the oracle"),
         series=series,
-        rules=(Rule(0.0, "oracle"),),
+        rules=(ReferenceLine(0.0, "oracle"),),
     )
 
 

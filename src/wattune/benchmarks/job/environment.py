@@ -12,8 +12,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from wattune.benchmarks.job.replayed_run import Attempt, KnownLimits, Limits, Profiled, Profiling, Ruled
-from wattune.benchmarks.job.trace import Drift, TraceWorkload, Training
+from wattune.benchmarks.job.replayed_run import KnownLimits, Limits, Profiled, ReplayedProfiling, ReplayedRun, Ruled
+from wattune.benchmarks.job.trace import JobDrift, TraceWorkload, Training
 from wattune.core.job import JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
@@ -27,7 +27,7 @@ ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Recurrence:
+class ReplayedRecurrence:
     """What it took to have the model trained once."""
 
     cost: float
@@ -51,7 +51,7 @@ class Recurrence:
 class Playback:
     """A policy's way through the recurrences of a job."""
 
-    recurrences: tuple[Recurrence, ...]
+    recurrences: tuple[ReplayedRecurrence, ...]
     """As many as were played: none follows on one that was given up, where they are played one by one."""
     memory: JobMemory
 
@@ -73,7 +73,7 @@ def play(
     *,
     recurrences: int,
     seed: int,
-    drift: Drift | None = None,
+    drift: JobDrift | None = None,
     load: float | None = None,
     start: JobMemory | None = None,
 ) -> Playback:
@@ -101,9 +101,9 @@ class _Spent:
     batch_sizes: list[int] = field(default_factory=list)
     reached: bool = False
 
-    def closed(self, objective: Objective) -> Recurrence:
+    def closed(self, objective: Objective) -> ReplayedRecurrence:
         """The bill."""
-        return Recurrence(
+        return ReplayedRecurrence(
             objective.value(Measurement(self.time_s, self.energy_j)),
             self.energy_j,
             self.time_s,
@@ -124,7 +124,7 @@ class _Stage:
         *,
         seed: int,
         recurrences: int,
-        drift: Drift | None,
+        drift: JobDrift | None,
         start: JobMemory | None,
     ) -> None:
         known = start or JobMemory()
@@ -160,7 +160,7 @@ class _Stage:
         """Nothing; recurrences are submitted at random moments and run side by side."""
         gap_s = self._workload.oracle[1].time_s / load
         arrivals_s = np.random.default_rng([self._seed, 2]).exponential(gap_s, len(self._spent)).cumsum()
-        queue: list[tuple[float, int, int, Attempt | None]] = []
+        queue: list[tuple[float, int, int, ReplayedRun | None]] = []
         for number, arrival_s in enumerate(arrivals_s):
             heappush(queue, (float(arrival_s), len(queue), number, None))
         stamp = len(queue)
@@ -182,7 +182,7 @@ class _Stage:
         bills = tuple(spent.closed(self._objective) for spent in self._spent if spent.batch_sizes)
         return Playback(bills, self._memory())
 
-    def _submit(self, number: int) -> Attempt | None:
+    def _submit(self, number: int) -> ReplayedRun | None:
         """The next run of a recurrence that goes further than its first moment; None where it needs none any more."""
         spent = self._spent[number]
         while not spent.reached and len(spent.batch_sizes) < ATTEMPTS:
@@ -191,7 +191,7 @@ class _Stage:
                 return attempt
         return None
 
-    def _attempt(self, number: int) -> Attempt:
+    def _attempt(self, number: int) -> ReplayedRun:
         workload = self._later if number >= self._change else self._workload
         memory = self._memory()
         proposal = self._searcher.propose(workload.job, memory, workload.gpu)
@@ -204,7 +204,7 @@ class _Stage:
             exploring=proposal.exploring,
             why=proposal.why,
         )
-        attempt = Attempt(workload, run, self._drawn(workload, number, run), limit=self._limit(run, memory))
+        attempt = ReplayedRun(workload, run, self._drawn(workload, number, run), limit=self._limit(run, memory))
         self._spent[number].batch_sizes.append(run.batch_size)
         self._runs.append(run)
         if self._foreseen and self._searcher.stop(workload.job, self._memory(), run) is not None:
@@ -215,7 +215,7 @@ class _Stage:
         trainings = workload.trainings[run.batch_size]
         return trainings[int(self._luck[number, len(self._spent[number].batch_sizes)] * len(trainings))]
 
-    def _limit(self, run: JobRun, memory: JobMemory) -> Profiling | Setting:
+    def _limit(self, run: JobRun, memory: JobMemory) -> ReplayedProfiling | Setting:
         """The limit that a run holds, or the search for it."""
         if isinstance(self._limits, Ruled):
             return self._limits.setting(memory, run)
@@ -223,9 +223,9 @@ class _Stage:
         if size not in self._limits_known:
             profile = memory.profile(run.gpu, size)
             self._limits_known[size] = KnownLimits(self._workload, size, self._limits, profile=profile)
-        return Profiling(self._limits_known[size], memory, np.random.default_rng([self._seed, 3, run.order]))
+        return ReplayedProfiling(self._limits_known[size], memory, np.random.default_rng([self._seed, 3, run.order]))
 
-    def _work(self, attempt: Attempt) -> float:
+    def _work(self, attempt: ReplayedRun) -> float:
         """The seconds that the next epoch takes; it is paid for."""
         cost, profiling = attempt.pass_epoch()
         spent = self._spent[attempt.run.recurrence - self._first]
@@ -235,7 +235,7 @@ class _Stage:
             spent.profiling += profiling
         return cost.time_s
 
-    def _close_epoch(self, attempt: Attempt, memory: JobMemory) -> None:
+    def _close_epoch(self, attempt: ReplayedRun, memory: JobMemory) -> None:
         """Nothing; the epoch is reported, and the run ends where it should."""
         attempt.report()
         if attempt.reached:
@@ -246,7 +246,7 @@ class _Stage:
         elif self._searcher.stop(self._workload.job, memory, attempt.run) is not None:
             self._end(attempt, Outcome.STOPPED)
 
-    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _end(self, attempt: ReplayedRun, outcome: Outcome) -> None:
         attempt.end(outcome, ended=len(self._runs))
         self._runs[attempt.run.order] = attempt.run
 
@@ -259,7 +259,7 @@ class _Stage:
         key = self._workload.gpu.key
         return (*(old for old in self._known if old.gpu.key != key or old.batch_size not in sizes), *own)
 
-    def _memory_beside(self, attempt: Attempt) -> JobMemory:
+    def _memory_beside(self, attempt: ReplayedRun) -> JobMemory:
         """What is known while a run is at work: how the others stand, and itself as it was submitted."""
         runs = (*self._runs[: attempt.run.order], attempt.submitted, *self._runs[attempt.run.order + 1 :])
         return JobMemory(runs, self._profiles())

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from wattune.benchmarks.job.cases import Case, Played
+from wattune.benchmarks.job.cases import JobCase, ReplayResult
 from wattune.benchmarks.result import Row
 from wattune.physics.load_table import Floats
 
-Outcomes = Sequence[tuple[Case, Played]]
+Outcomes = Sequence[tuple[JobCase, ReplayResult]]
 
 FIRST = (5, 10, 20)
 """Numbers of recurrences after which a policy is looked at."""
@@ -22,7 +22,7 @@ SETTLED = 5
 """Recurrences after a change within which a policy has to be near the new oracle."""
 
 
-def seed_rows(case: Case, played: Played) -> list[Row]:
+def seed_rows(case: JobCase, played: ReplayResult) -> list[Row]:
     """What the policy paid with each seed."""
     return [
         {
@@ -46,7 +46,7 @@ def seed_rows(case: Case, played: Played) -> list[Row]:
     ]
 
 
-def mean_row(case: Case, played: Played, outcomes: Outcomes) -> Row:
+def mean_row(case: JobCase, played: ReplayResult, outcomes: Outcomes) -> Row:
     """The means over seeds of one case, beside the default of the same section."""
     default, oracle = (beside(outcomes, case, policy) for policy in ("default", "oracle"))
     costs = played.costs.mean(axis=0)
@@ -66,7 +66,7 @@ def mean_row(case: Case, played: Played, outcomes: Outcomes) -> Row:
     }
 
 
-def name_of(case: Case) -> dict[str, Any]:
+def name_of(case: JobCase) -> dict[str, Any]:
     """What tells a case from the others of its section."""
     return {
         "workload": case.workload.name,
@@ -79,17 +79,17 @@ def name_of(case: Case) -> dict[str, Any]:
     }
 
 
-def worst_ratio(played: Played, default: Played) -> float:
+def worst_ratio(played: ReplayResult, default: ReplayResult) -> float:
     """The most that all recurrences up to some moment have cost, as a multiple of the default's; mean over seeds."""
     return float((played.costs.mean(axis=0).cumsum() / default.costs.mean(axis=0).cumsum()).max())
 
 
-def energy_saving(played: Played, default: Played) -> float:
+def energy_saving(played: ReplayResult, default: ReplayResult) -> float:
     """The energy that was saved against the default, in percent."""
     return float(100 * (1 - played.energies_j.mean() / default.energies_j.mean()))
 
 
-def settled_percent(played: Played, oracle: Played) -> float:
+def settled_percent(played: ReplayResult, oracle: ReplayResult) -> float:
     """How far the cost of a recurrence lies above the new oracle's from the fifth after the change on; mean.
 
     Against what the oracle pays when dealt the same trainings, so that luck that both share does not count.
@@ -99,7 +99,7 @@ def settled_percent(played: Played, oracle: Played) -> float:
     return float(100 * excess / played.oracle[start:].mean())
 
 
-def mean_regret(outcomes: Iterable[tuple[Case, Played]], *, after: int | None = None) -> float | None:
+def mean_regret(outcomes: Iterable[tuple[JobCase, ReplayResult]], *, after: int | None = None) -> float | None:
     """The regret in percent, in the mean over cases; after so many recurrences, or over the whole of each."""
     found = [_regret(played.costs.mean(axis=0), played.oracle, after) for _, played in outcomes]
     known = [value for value in found if value is not None]
@@ -108,7 +108,7 @@ def mean_regret(outcomes: Iterable[tuple[Case, Played]], *, after: int | None = 
 
 def policy_rows(outcomes: Outcomes) -> list[Row]:
     """The means over workloads of each policy on each GPU."""
-    groups: dict[tuple[str, str], list[tuple[Case, Played]]] = {}
+    groups: dict[tuple[str, str], list[tuple[JobCase, ReplayResult]]] = {}
     for case, played in outcomes:
         groups.setdefault((case.workload.gpu.name, case.policy), []).append((case, played))
     return [
@@ -134,13 +134,13 @@ def _beside_default(some: Outcomes, outcomes: Outcomes) -> Mapping[str, float | 
     }
 
 
-def beside(outcomes: Outcomes, case: Case, policy: str) -> Played | None:
+def beside(outcomes: Outcomes, case: JobCase, policy: str) -> ReplayResult | None:
     """What another policy paid in the same case; None where it was not played."""
     wanted = {**name_of(case), "policy": policy}
     return next((played for other, played in outcomes if name_of(other) == wanted and other.eta == case.eta), None)
 
 
-def apart(played: Played, other: Played) -> float:
+def apart(played: ReplayResult, other: ReplayResult) -> float:
     """How many standard errors lie between the mean costs of two policies."""
     first, second = played.costs.sum(axis=1), other.costs.sum(axis=1)
     difference = abs(float(first.mean() - second.mean()))

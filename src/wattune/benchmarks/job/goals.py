@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from wattune.benchmarks.job.cases import PACKAGE, Case, Played
+from wattune.benchmarks.job.cases import PACKAGE, JobCase, ReplayResult
 from wattune.benchmarks.job.figures import Outcomes, apart, beside, mean_regret, settled_percent, worst_ratio
 from wattune.benchmarks.result import Goal, at_most
 
@@ -146,7 +146,7 @@ def _named(names: list[str]) -> str:
     return f" ({', '.join(names)})" if names else ""
 
 
-def _name(case: Case) -> str:
+def _name(case: JobCase) -> str:
     return f"{case.workload.name.split()[0]} on {case.workload.gpu.name}"
 
 
@@ -154,11 +154,11 @@ def _stuck(outcomes: Outcomes, policy: str) -> int:
     return sum(int(played.stuck.any(axis=1).sum()) for _, played in _of(outcomes, policy))
 
 
-def _of(outcomes: Outcomes, policy: str) -> list[tuple[Case, Played]]:
+def _of(outcomes: Outcomes, policy: str) -> list[tuple[JobCase, ReplayResult]]:
     return [pair for pair in outcomes if pair[0].policy == policy]
 
 
-def _cases(outcomes: Outcomes, section: str) -> list[Case]:
+def _cases(outcomes: Outcomes, section: str) -> list[JobCase]:
     return [case for case, _ in outcomes if case.section == section]
 
 

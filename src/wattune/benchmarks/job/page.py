@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from wattune.benchmarks.datasets.zeus_tables import SOURCE
 from wattune.benchmarks.job.bench import JobPlayed
-from wattune.benchmarks.job.cases import Case, Played
+from wattune.benchmarks.job.cases import JobCase, ReplayResult
 from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
 from wattune.benchmarks.job.trace import TraceWorkload
 from wattune.benchmarks.result import Bench
@@ -169,7 +169,7 @@ _HOW = (
 
 def pictured(played: JobPlayed, bench: Bench, *, made: str) -> JobBenchReport:
     """The report of what was played over the horizon."""
-    cases: dict[tuple[str, str], list[tuple[Case, Played]]] = {}
+    cases: dict[tuple[str, str], list[tuple[JobCase, ReplayResult]]] = {}
     for case, outcome in played.outcomes:
         if case.section == "horizon" and case.policy != "oracle":
             cases.setdefault((case.workload.gpu.name, case.workload.name), []).append((case, outcome))
@@ -181,7 +181,7 @@ def pictured(played: JobPlayed, bench: Bench, *, made: str) -> JobBenchReport:
     )
 
 
-def _curves(some: list[tuple[Case, Played]]) -> PolicyCurves:
+def _curves(some: list[tuple[JobCase, ReplayResult]]) -> PolicyCurves:
     (case, first), *_ = some
     return PolicyCurves(
         workload=case.workload.name,

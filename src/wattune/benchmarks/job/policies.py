@@ -10,7 +10,7 @@ from wattune.benchmarks.job.replayed_run import Limits, Ruled, own_limits, zeus_
 from wattune.benchmarks.job.trace import TraceWorkload
 from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.levels.job.policies import JobSearcher
-from wattune.levels.job.policy import LawSearcher
+from wattune.levels.job.policy import WattuneJobPolicy
 from wattune.levels.job.zeus import ZeusSearcher
 
 Policy = tuple[JobSearcher, Limits]
@@ -18,7 +18,7 @@ Policy = tuple[JobSearcher, Limits]
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedChoice:
     """Always the same batch size."""
 
     name: str
@@ -36,7 +36,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class GridSearch:
     """Every batch size with every limit, one run each, from the default outwards; then what was cheapest.
 
     A batch size that did not reach the target is not tried with its other limits. Runs are stopped as Zeus's are.
@@ -102,7 +102,7 @@ def grid(workload: TraceWorkload, seed: int) -> Policy:
     sizes = workload.job.batch_sizes
     start = sizes.index(workload.job.default_batch_size)
     nearest = sorted(sizes, key=lambda size: abs(sizes.index(size) - start))
-    search = Grid(
+    search = GridSearch(
         tuple(JobChoice(size, limit) for size in nearest for limit in sorted(workload.epochs[size], reverse=True))
     )
     return search, Ruled(lambda memory, run: search.cell(workload.job, memory, run.gpu).setting)
@@ -117,7 +117,7 @@ def zeus(workload: TraceWorkload, seed: int) -> Policy:
 def wattune(workload: TraceWorkload, seed: int) -> Policy:
     """Ours, which pays for all it measures."""
     del workload, seed
-    return LawSearcher(), own_limits()
+    return WattuneJobPolicy(), own_limits()
 
 
 POLICIES: dict[str, Callable[[TraceWorkload, int], Policy]] = {
@@ -131,4 +131,4 @@ POLICIES: dict[str, Callable[[TraceWorkload, int], Policy]] = {
 
 
 def _fixed(name: str, choice: JobChoice) -> Policy:
-    return Fixed(name, choice.batch_size), Ruled(lambda *_: choice.setting)
+    return FixedChoice(name, choice.batch_size), Ruled(lambda *_: choice.setting)

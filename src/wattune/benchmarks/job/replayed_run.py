@@ -14,7 +14,7 @@ from wattune.core.job import JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.levels.job.profile import kin_of
+from wattune.levels.job.profile import similar_to
 from wattune.response.held_windows import LOOKS_AGAIN, WINDOW_S, windows_to_come
 from wattune.response.setting_search import SettingSearch
 
@@ -87,9 +87,9 @@ def own_limits() -> Profiled:
 
 
 def _setting_search(objective: Objective, memory: JobMemory, gpu: JobGpu, batch_size: int) -> SettingSearch:
-    kin = kin_of(memory, gpu, batch_size, knobs=("power_limit",))
+    similar = similar_to(memory, gpu, batch_size, knobs=("power_limit",))
     horizon = windows_to_come(memory, gpu, batch_size)
-    return SettingSearch(objective=objective, kin=kin, max_power_w=gpu.max_power_w, horizon=horizon)
+    return SettingSearch(objective=objective, similar=similar, max_power_w=gpu.max_power_w, horizon=horizon)
 
 
 _NOTHING = Measurement(0.0, 0.0)
@@ -135,7 +135,7 @@ class KnownLimits:
         self.best = self.workload.objective.choose(settled).choice
 
 
-class Profiling:
+class ReplayedProfiling:
     """One run's share in finding the best limit of its batch size."""
 
     def __init__(self, known: KnownLimits, memory: JobMemory, noise: np.random.Generator) -> None:
@@ -186,15 +186,17 @@ class Profiling:
         spread = self._known.limits.noise
         if not spread:
             return cell
-        slower, dearer = (1 + spread * self._noise.standard_normal(2)).tolist()
-        time_s, energy_j = cell.time_s * slower, cell.energy_j * slower * dearer
+        slower, costlier = (1 + spread * self._noise.standard_normal(2)).tolist()
+        time_s, energy_j = cell.time_s * slower, cell.energy_j * slower * costlier
         return Measurement(time_s, energy_j, SIGMAS_95 * spread * time_s, SIGMAS_95 * spread * 2**0.5 * energy_j)
 
 
-class Attempt:
+class ReplayedRun:
     """A run under way: `run` is how it stands."""
 
-    def __init__(self, workload: TraceWorkload, run: JobRun, training: Training, *, limit: Profiling | Setting) -> None:
+    def __init__(
+        self, workload: TraceWorkload, run: JobRun, training: Training, *, limit: ReplayedProfiling | Setting
+    ) -> None:
         self.submitted = self.run = run
         self._cells = workload.epochs[run.batch_size]
         self._length, self._reaches = workload.length(training)

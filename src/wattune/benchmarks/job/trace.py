@@ -145,7 +145,7 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class JobDrift:
     """How a job changes: every training takes `factor` times the epochs, and each batch size behaves as the one
     `shift` places above it did (the largest ones as the largest)."""
 
@@ -192,7 +192,7 @@ class TraceWorkload:
         """The same job with another objective."""
         return replace(self, job=replace(self.job, objective=objective))
 
-    def drifted(self, drift: Drift) -> TraceWorkload:
+    def drifted(self, drift: JobDrift) -> TraceWorkload:
         """The same job after a change."""
         sizes = sorted(self.trainings)
         moved = {

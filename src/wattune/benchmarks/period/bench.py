@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wattune.benchmarks.period.cases import Case, simulated_cases
+from wattune.benchmarks.period.cases import TraceCase, simulated_cases
 from wattune.benchmarks.period.family import family_cases
 from wattune.benchmarks.period.logs import KIND as LOG
 from wattune.benchmarks.period.logs import log_cases, real_cases
@@ -28,7 +28,7 @@ WITHIN_REAL = 0.10
 _MOST_MULTIPLE = 6
 
 
-class Outcome(StrEnum):
+class AnswerOutcome(StrEnum):
     """What an answer is worth."""
 
     RIGHT = "right"
@@ -44,10 +44,10 @@ class Outcome(StrEnum):
 class Judged:
     """An answer, by whom, and what it is worth."""
 
-    case: Case
+    case: TraceCase
     detector: str
     answer: PeriodAnswer
-    outcome: Outcome
+    outcome: AnswerOutcome
 
     @property
     def row(self) -> Mapping[str, object]:
@@ -69,32 +69,32 @@ class Judged:
         }
 
 
-def judge(case: Case, answer: PeriodAnswer, *, detector: str) -> Judged:
+def judge(case: TraceCase, answer: PeriodAnswer, *, detector: str) -> Judged:
     """The answer with its outcome."""
     return Judged(case, detector, answer, _outcome(case, answer))
 
 
-def spans_s(case: Case) -> dict[str, tuple[float, float]]:
+def spans_s(case: TraceCase) -> dict[str, tuple[float, float]]:
     """Between what each level lies."""
     return {**{name: (period_s, period_s) for name, period_s in case.periods_s.items()}, **case.spans_s}
 
 
-def _outcome(case: Case, answer: PeriodAnswer) -> Outcome:
+def _outcome(case: TraceCase, answer: PeriodAnswer) -> AnswerOutcome:
     spans = tuple(spans_s(case).values())
     if case.verdict is not Verdict.PERIODIC:
         known = answer.period_s is not None and _least_off(answer.period_s, spans) <= _WITHIN
-        return Outcome.RIGHT if known or answer.verdict is case.verdict else Outcome.WRONG
+        return AnswerOutcome.RIGHT if known or answer.verdict is case.verdict else AnswerOutcome.WRONG
     if answer.period_s is None:
-        return Outcome.SILENT
+        return AnswerOutcome.SILENT
     if not spans:
-        return Outcome.UNKNOWN
+        return AnswerOutcome.UNKNOWN
     off = _least_off(answer.period_s, spans)
     if off <= _WITHIN:
-        return Outcome.RIGHT
+        return AnswerOutcome.RIGHT
     factors = [factor for many in range(2, _MOST_MULTIPLE + 1) for factor in (many, 1 / many)]
     if any(_off(answer.period_s * factor, *span) <= _WITHIN for factor in factors for span in spans):
-        return Outcome.HARMONIC
-    return Outcome.NEAR if off <= WITHIN_REAL else Outcome.WRONG
+        return AnswerOutcome.HARMONIC
+    return AnswerOutcome.NEAR if off <= WITHIN_REAL else AnswerOutcome.WRONG
 
 
 def _least_off(period_s: float, spans: Sequence[tuple[float, float]]) -> float:
@@ -107,7 +107,7 @@ def _off(period_s: float, low_s: float, high_s: float) -> float:
     return max(1 - period_s / low_s, period_s / high_s - 1, 0.0)
 
 
-def _nearest_s(case: Case, period_s: float | None) -> float | None:
+def _nearest_s(case: TraceCase, period_s: float | None) -> float | None:
     """The level nearest to an answer, or the step; the middle of where it may lie."""
     levels = {name: (low_s + high_s) / 2 for name, (low_s, high_s) in spans_s(case).items()}
     if not levels:
@@ -117,7 +117,7 @@ def _nearest_s(case: Case, period_s: float | None) -> float | None:
     return min(levels.values(), key=lambda level_s: abs(period_s / level_s - 1))
 
 
-def share_percent(judged: Sequence[Judged], *outcomes: Outcome) -> float | None:
+def share_percent(judged: Sequence[Judged], *outcomes: AnswerOutcome) -> float | None:
     """The share of answers with one of these outcomes; None without any."""
     return 100 * sum(own.outcome in outcomes for own in judged) / len(judged) if judged else None
 
@@ -133,7 +133,7 @@ class StreamCost:
     longest_ms: float
 
 
-def stream_cost(case: Case) -> StreamCost:
+def stream_cost(case: TraceCase) -> StreamCost:
     """The cost of feeding a trace to a tracker, a few samples at a time."""
     samples, tracker = case.samples.in_order(), PeriodTracker()
     index = np.arange(len(samples))
@@ -170,7 +170,7 @@ def bench_period(data: Path | None, *, seeds: int = 1, on_kind: OnKind | None = 
     """All detectors on simulated traces of every kind and on the real ones under `data`."""
     judged: list[Judged] = []
     kinds: set[str] = set()
-    streams: list[Case] = []
+    streams: list[TraceCase] = []
     for case in _cases(data, seeds):
         if on_kind and case.kind not in kinds:
             on_kind(case.kind)
@@ -197,12 +197,12 @@ def by_kind(rows: Sequence[Row]) -> tuple[Row, ...]:
     for row in rows:
         counts.setdefault((row["kind"], row["detector"]), Counter())[row["outcome"]] += 1
     return tuple(
-        {"kind": kind, "detector": detector, **{outcome.value: count[outcome.value] for outcome in Outcome}}
+        {"kind": kind, "detector": detector, **{outcome.value: count[outcome.value] for outcome in AnswerOutcome}}
         for (kind, detector), count in counts.items()
     )
 
 
-def _cases(data: Path | None, seeds: int) -> Iterator[Case]:
+def _cases(data: Path | None, seeds: int) -> Iterator[TraceCase]:
     # Read first: a folder that is not there is said at once.
     real = () if data is None else tuple(real_cases(data))
     for seed in range(_FIRST_DRAW, _FIRST_DRAW + seeds):
@@ -212,7 +212,7 @@ def _cases(data: Path | None, seeds: int) -> Iterator[Case]:
     yield from real
 
 
-def _judge(case: Case) -> list[Judged]:
+def _judge(case: TraceCase) -> list[Judged]:
     own = judge(case, find_period(case.samples), detector=OURS)
     return [own, *(judge(case, _answer(find(case.samples)), detector=name) for name, find in PEERS.items())]
 
@@ -229,15 +229,22 @@ def _goals(ours: Sequence[Judged]) -> tuple[Goal, ...]:
     answered = _answered(simulated)
     none = [own for own in simulated if own.case.verdict is not Verdict.PERIODIC]
     there = [own for own in simulated if own.case.verdict is Verdict.PERIODIC]
-    silent = share_percent(there, Outcome.SILENT)
+    silent = share_percent(there, AnswerOutcome.SILENT)
     return (
-        at_least("simulated: within 5 % when it answers", share_percent(answered, Outcome.RIGHT), 97, unit=" %"),
-        at_most("simulated: wrong harmonics when it answers", share_percent(answered, Outcome.HARMONIC), 1, unit=" %"),
-        at_least("simulated: right where nothing can be seen", share_percent(none, Outcome.RIGHT), 99, unit=" %"),
+        at_least("simulated: within 5 % when it answers", share_percent(answered, AnswerOutcome.RIGHT), 97, unit=" %"),
+        at_most(
+            "simulated: wrong harmonics when it answers", share_percent(answered, AnswerOutcome.HARMONIC), 1, unit=" %"
+        ),
+        at_least("simulated: right where nothing can be seen", share_percent(none, AnswerOutcome.RIGHT), 99, unit=" %"),
         at_least("simulated: answers where it could", None if silent is None else 100 - silent, 93, unit=" %"),
-        at_least("simulated logs: within 10 %", share_percent(logs, Outcome.RIGHT, Outcome.NEAR), 93, unit=" %"),
         at_least(
-            "real: within 10 %, or right that none", share_percent(real, Outcome.RIGHT, Outcome.NEAR), 97, unit=" %"
+            "simulated logs: within 10 %", share_percent(logs, AnswerOutcome.RIGHT, AnswerOutcome.NEAR), 93, unit=" %"
+        ),
+        at_least(
+            "real: within 10 %, or right that none",
+            share_percent(real, AnswerOutcome.RIGHT, AnswerOutcome.NEAR),
+            97,
+            unit=" %",
         ),
     )
 
@@ -247,7 +254,7 @@ def _groups(judged: Sequence[Judged]) -> tuple[list[Judged], list[Judged], list[
     simulated = [own for own in judged if own.case.simulated]
     logs = [own for own in simulated if own.case.kind.startswith(LOG)]
     plain = [own for own in simulated if not own.case.kind.startswith(LOG)]
-    return plain, logs, [own for own in judged if not own.case.simulated and own.outcome is not Outcome.UNKNOWN]
+    return plain, logs, [own for own in judged if not own.case.simulated and own.outcome is not AnswerOutcome.UNKNOWN]
 
 
 def _answered(judged: Sequence[Judged]) -> list[Judged]:
@@ -255,11 +262,11 @@ def _answered(judged: Sequence[Judged]) -> list[Judged]:
     return [
         own
         for own in judged
-        if own.case.verdict is Verdict.PERIODIC and own.outcome not in (Outcome.SILENT, Outcome.UNKNOWN)
+        if own.case.verdict is Verdict.PERIODIC and own.outcome not in (AnswerOutcome.SILENT, AnswerOutcome.UNKNOWN)
     ]
 
 
-def _stream_goals(cases: Sequence[Case]) -> tuple[Goal, ...]:
+def _stream_goals(cases: Sequence[TraceCase]) -> tuple[Goal, ...]:
     """The cost of a stream, over a trace of every kind."""
     costs = [stream_cost(case) for case in cases]
     mean_ms = sum(cost.mean_ms for cost in costs) / len(costs) if costs else None
@@ -276,10 +283,11 @@ def _compared(judged: Sequence[Judged]) -> Iterator[str]:
         answered, there = _answered(simulated), [one for one in simulated if one.case.verdict is Verdict.PERIODIC]
         yield (
             f"{detector}: answers {_percent(100 * len(answered) / len(there) if there else None)} of simulated traces "
-            f"that have a period, {_percent(share_percent(answered, Outcome.RIGHT))} of these right, "
-            f"{_percent(share_percent(answered, Outcome.HARMONIC))} wrong harmonics; simulated logs within "
-            f"10 %: {_percent(share_percent(logs, Outcome.RIGHT, Outcome.NEAR))} of {len(logs)}; real within 10 %: "
-            f"{_percent(share_percent(real, Outcome.RIGHT, Outcome.NEAR))} of {len(real)}."
+            f"that have a period, {_percent(share_percent(answered, AnswerOutcome.RIGHT))} of these right, "
+            f"{_percent(share_percent(answered, AnswerOutcome.HARMONIC))} wrong harmonics; simulated logs within "
+            f"10 %: {_percent(share_percent(logs, AnswerOutcome.RIGHT, AnswerOutcome.NEAR))} of {len(logs)}; "
+            "real within 10 %: "
+            f"{_percent(share_percent(real, AnswerOutcome.RIGHT, AnswerOutcome.NEAR))} of {len(real)}."
         )
 
 

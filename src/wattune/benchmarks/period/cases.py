@@ -9,14 +9,14 @@ from math import exp, log
 import numpy as np
 from numpy.random import Generator
 
-from wattune.benchmarks.period.loads import Load, Plan, Sensing, chance, polled, steady, training, wandering
+from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, chance, polled, steady, training, wandering
 from wattune.physics.catalog import catalog_names, load_model
 from wattune.signals.period import Verdict
 from wattune.signals.samples import PowerSamples
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Case:
+class TraceCase:
     """A trace, what is true of it, and where it comes from."""
 
     file: str
@@ -39,7 +39,7 @@ _LEAST_S = 0.08
 _FOLLOWED = 3.0
 
 
-def simulated_cases(*, seed: int) -> Iterator[Case]:
+def simulated_cases(*, seed: int) -> Iterator[TraceCase]:
     """One trace of every kind for each GPU of the catalogue."""
     for number, gpu in enumerate(catalog_names()):
         for kind, make in KINDS.items():
@@ -59,52 +59,54 @@ def _step_s(sensing: Sensing, random: Generator, *, parts: int = 1) -> float:
     return exp(random.uniform(log(least_s), log(max(_SLOWEST_S, 4 * least_s))))
 
 
-def _case(load: Load, sensing: Sensing, seconds: float, random: Generator, *, verdict: Verdict) -> Case:
+def _case(load: Load, sensing: Sensing, seconds: float, random: Generator, *, verdict: Verdict) -> TraceCase:
     seen = {name: period_s for name, period_s in load.periods_s.items() if period_s >= sensing.finest_s}
     samples = polled(load, sensing, seconds, random=random)
-    return Case(file="", kind="", samples=samples, verdict=verdict, periods_s=seen)
+    return TraceCase(file="", kind="", samples=samples, verdict=verdict, periods_s=seen)
 
 
-def _steps(gpu: str, random: Generator, *, jitter: float = 0.003, drift: float = 0.0, missing: float = 0.0) -> Case:
+def _steps(
+    gpu: str, random: Generator, *, jitter: float = 0.003, drift: float = 0.0, missing: float = 0.0
+) -> TraceCase:
     sensing = replace(_sensing(gpu, random), drift=drift, missing=missing)
-    plan = Plan(step_s=_step_s(sensing, random), jitter=jitter)
+    plan = LoadPlan(step_s=_step_s(sensing, random), jitter=jitter)
     seconds = max(30.0, float(random.uniform(12, 40)) * plan.step_s)
     load = training(plan, seconds, random=random)
     return _case(load, sensing, seconds, random, verdict=Verdict.PERIODIC)
 
 
-def _noisy(gpu: str, random: Generator) -> Case:
+def _noisy(gpu: str, random: Generator) -> TraceCase:
     """Noise of half the swing, as of a second program on the board."""
     sensing = _sensing(gpu, random)
-    plan = Plan(step_s=_step_s(sensing, random))
+    plan = LoadPlan(step_s=_step_s(sensing, random))
     seconds = max(30.0, float(random.uniform(20, 40)) * plan.step_s)
     load = training(plan, seconds, random=random)
     sensing = replace(sensing, noise_w=sensing.noise_w + 0.5 * load.swing_w)
     return _case(load, sensing, seconds, random, verdict=Verdict.PERIODIC)
 
 
-def _starting(gpu: str, random: Generator) -> Case:
+def _starting(gpu: str, random: Generator) -> TraceCase:
     sensing = _sensing(gpu, random)
-    plan = Plan(step_s=_step_s(sensing, random))
+    plan = LoadPlan(step_s=_step_s(sensing, random))
     idle_s, seconds = float(random.uniform(2, 10)), max(30.0, float(random.uniform(12, 40)) * plan.step_s)
     load = training(plan, seconds, random=random).after(idle_s)
     return _case(load, sensing, seconds + idle_s, random, verdict=Verdict.PERIODIC)
 
 
-def _accumulating(gpu: str, random: Generator) -> Case:
+def _accumulating(gpu: str, random: Generator) -> TraceCase:
     sensing = _sensing(gpu, random)
     parts = int(random.choice((2, 4, 8)))
-    plan = Plan(step_s=_step_s(sensing, random, parts=parts), parts=parts)
+    plan = LoadPlan(step_s=_step_s(sensing, random, parts=parts), parts=parts)
     seconds = max(60.0, 20 * plan.step_s)
     load = training(plan, seconds, random=random)
     return _case(load, sensing, seconds, random, verdict=Verdict.PERIODIC)
 
 
-def _saving(gpu: str, random: Generator, *, parts: tuple[int, ...] = (1,)) -> Case:
+def _saving(gpu: str, random: Generator, *, parts: tuple[int, ...] = (1,)) -> TraceCase:
     sensing = _sensing(gpu, random)
     chosen = int(random.choice(parts))
     step_s = min(_step_s(sensing, random, parts=chosen), 4.0)
-    plan = Plan(
+    plan = LoadPlan(
         step_s=step_s, parts=chosen, steps=int(random.integers(15, 50)), checkpoint_s=float(random.uniform(0.5, 3))
     )
     seconds = max(60.0, 4.5 * ((plan.steps or 1) * step_s + plan.checkpoint_s))
@@ -112,31 +114,31 @@ def _saving(gpu: str, random: Generator, *, parts: tuple[int, ...] = (1,)) -> Ca
     return _case(load, sensing, seconds, random, verdict=Verdict.PERIODIC)
 
 
-def _aperiodic(gpu: str, random: Generator) -> Case:
+def _aperiodic(gpu: str, random: Generator) -> TraceCase:
     sensing = _sensing(gpu, random)
     typical_s = max(8 * max(sensing.refresh_s, sensing.poll_s), float(random.uniform(0.3, 1.5)))
     load = chance(90.0, typical_s=typical_s, random=random)
     return _case(load, sensing, 90.0, random, verdict=Verdict.APERIODIC)
 
 
-def _wandering(gpu: str, random: Generator) -> Case:
+def _wandering(gpu: str, random: Generator) -> TraceCase:
     load = wandering(90.0, memory_s=float(random.uniform(0.7, 3.0)), random=random)
     return _case(load, _sensing(gpu, random), 90.0, random, verdict=Verdict.APERIODIC)
 
 
-def _steady(gpu: str, random: Generator) -> Case:
+def _steady(gpu: str, random: Generator) -> TraceCase:
     return _case(steady(60.0), _sensing(gpu, random), 60.0, random, verdict=Verdict.NOT_OBSERVABLE)
 
 
-def _fast(gpu: str, random: Generator, *, jitter: float) -> Case:
+def _fast(gpu: str, random: Generator, *, jitter: float) -> TraceCase:
     """Steps too short for the sensor."""
     sensing = _sensing(gpu, random)
-    plan = Plan(step_s=float(random.uniform(0.15, 0.95)) * sensing.finest_s, jitter=jitter)
+    plan = LoadPlan(step_s=float(random.uniform(0.15, 0.95)) * sensing.finest_s, jitter=jitter)
     load = training(plan, 60.0, random=random)
     return _case(load, sensing, 60.0, random, verdict=Verdict.NOT_OBSERVABLE)
 
 
-Make = Callable[[str, Generator], Case]
+Make = Callable[[str, Generator], TraceCase]
 
 KINDS: Mapping[str, Make] = {
     "steps": _steps,

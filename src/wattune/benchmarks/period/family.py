@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from wattune.benchmarks.period.cases import Case
+from wattune.benchmarks.period.cases import TraceCase
 from wattune.benchmarks.period.loads import Load, Sensing, polled
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.workload import Phase
@@ -33,7 +33,7 @@ _LEAST_CYCLES, _FEWEST_CYCLES = 4.0, 3.0
 _CLEAR = 1e-6
 
 
-def family_cases(*, seed: int) -> Iterator[Case]:
+def family_cases(*, seed: int) -> Iterator[TraceCase]:
     """One trace of each job, on the GPUs of the catalogue in turn."""
     names = catalog_names()
     for number, member in enumerate(family(seed=seed)):
@@ -41,7 +41,7 @@ def family_cases(*, seed: int) -> Iterator[Case]:
         yield _case(member, gpu, np.random.default_rng((seed, number)), seed)
 
 
-def _case(member: FamilyMember, gpu: str, random: np.random.Generator, seed: int) -> Case:
+def _case(member: FamilyMember, gpu: str, random: np.random.Generator, seed: int) -> TraceCase:
     model = load_model(gpu)
     sensing = Sensing.of(model, poll_s=float(random.choice(_POLLS_S)))
     load = _load(member, model)
@@ -53,7 +53,7 @@ def _case(member: FamilyMember, gpu: str, random: np.random.Generator, seed: int
     }
     due = [period_s for period_s in followed.values() if period_s <= _SECONDS / _LEAST_CYCLES]
     seen = any(_is_clear(samples, period_s) for period_s in due)
-    return Case(
+    return TraceCase(
         file=f"simulated/family/{member.name}/{gpu}/{seed}",
         kind="family",
         samples=samples,

@@ -50,7 +50,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """How steps follow each other."""
 
     step_s: float
@@ -63,7 +63,7 @@ class Plan:
     checkpoint_s: float = 1.0
 
 
-def training(plan: Plan, seconds: float, *, random: Generator) -> Load:
+def training(plan: LoadPlan, seconds: float, *, random: Generator) -> Load:
     """Steps of the plan for at least so long."""
     part = _profile(random, plan.step_s * (1 - _UPDATE if plan.parts > 1 else 1) / plan.parts)
     update = np.array([[plan.step_s * _UPDATE], [random.uniform(110, 350)], [1.0], [random.uniform(0.1, 0.9)]])
@@ -134,7 +134,7 @@ def _profile(random: Generator, length_s: float) -> Floats:
     return np.array([duration_s, power_w, busy, mem_busy])
 
 
-def _drawn(part: Floats, plan: Plan, random: Generator) -> Floats:
+def _drawn(part: Floats, plan: LoadPlan, random: Generator) -> Floats:
     """One pass, of which one stretch (the wait, where there is one) varies in length."""
     drawn = part.copy()
     place = int(np.argmin(part[2]))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from wattune.benchmarks.datasets.find import data_files, text_of
-from wattune.benchmarks.period.cases import Case
+from wattune.benchmarks.period.cases import TraceCase
 from wattune.benchmarks.period.loads import Load, Sensing, polled
 from wattune.core.errors import InputError
 from wattune.signals.period import Verdict
@@ -40,10 +40,10 @@ class _Playing:
     time_s: float = 0.0
     steps_s: list[float] = field(default_factory=list)
 
-    def play(self, profile: Floats, *, stretch: float = 1.0) -> None:
+    def play(self, profile: Floats, *, interval: float = 1.0) -> None:
         """One pass of a profile, longer by a factor."""
         piece = profile.copy()
-        piece[0] *= stretch
+        piece[0] *= interval
         self.pieces.append(piece)
         self.time_s += float(piece[0].sum())
 
@@ -57,7 +57,7 @@ class _Playing:
         return Load(duration_s=duration_s, power_w=power_w, busy=busy, mem_busy=mem_busy, periods_s=periods_s)
 
 
-def log_cases(*, seed: int) -> Iterator[Case]:
+def log_cases(*, seed: int) -> Iterator[TraceCase]:
     """Some look-alikes of every kind."""
     for kind, make in KINDS.items():
         for number in range(_OF_EACH):
@@ -75,7 +75,7 @@ def _profile(random: Generator, length_s: float, *, layers: int, swing: float) -
     return np.concatenate((np.array([duration_s, power_w, np.ones(layers), mem_busy]), dip), axis=1)
 
 
-def _network(random: Generator) -> Case:
+def _network(random: Generator) -> TraceCase:
     """A convolutional network at some clock, with a loader, epochs and a start of its own."""
     step_s = exp(random.uniform(log(0.26), log(6.8)))
     layers = int(random.integers(16, 60))
@@ -88,7 +88,7 @@ def _network(random: Generator) -> Case:
     begun_s = since_s = playing.time_s
     while playing.time_s < begun_s + seconds:
         from_s = playing.time_s
-        playing.play(step, stretch=1 + jitter * float(random.standard_normal()))
+        playing.play(step, interval=1 + jitter * float(random.standard_normal()))
         if random.random() < late:
             playing.wait(float(random.uniform(0.1, 0.6)) * step_s, power_w=90.0)
         playing.steps_s.append(playing.time_s - from_s)
@@ -106,10 +106,10 @@ def _start(playing: _Playing, step: Floats) -> None:
     playing.wait(float(playing.random.uniform(3, 20)), power_w=30.0)
     for _ in range(int(playing.random.integers(1, 4))):
         playing.wait(float(playing.random.uniform(0.1, 0.8)), power_w=110.0, busy=0.4)
-        playing.play(step, stretch=float(playing.random.uniform(1.1, 2.0)))
+        playing.play(step, interval=float(playing.random.uniform(1.1, 2.0)))
 
 
-def _language_model(random: Generator) -> Case:
+def _language_model(random: Generator) -> TraceCase:
     """A language model that is saved every so many steps, polled ten times a second, cores' utilisation only."""
     step_s, every = float(random.uniform(0.33, 0.9)), int(random.integers(30, 60))
     saving_s = float(random.uniform(2.0, 12.0))
@@ -118,7 +118,7 @@ def _language_model(random: Generator) -> Case:
     playing.wait(float(random.uniform(5, 30)), power_w=20.0)
     begun_s = playing.time_s
     for number in range(1, int(5.5 * every)):
-        playing.play(step, stretch=1 + 0.01 * float(random.standard_normal()))
+        playing.play(step, interval=1 + 0.01 * float(random.standard_normal()))
         if number % every == 0:
             playing.wait(saving_s * float(random.uniform(0.95, 1.05)), power_w=100.0)
     periods_s = {"step": step_s, "cycle": every * step_s + saving_s}
@@ -126,7 +126,7 @@ def _language_model(random: Generator) -> Case:
     return replace(case, samples=replace(case.samples, mem_util=None))
 
 
-def _accumulation(random: Generator) -> Case:
+def _accumulation(random: Generator) -> TraceCase:
     """Gradients added up over many micro-steps, then an update of another kind; a sensor of 100 ms."""
     micro_s, many = float(random.uniform(0.5, 1.5)), int(random.choice((8, 16, 32, 48)))
     micro = _profile(random, micro_s, layers=int(random.integers(3, 8)), swing=0.15)
@@ -136,7 +136,7 @@ def _accumulation(random: Generator) -> Case:
     begun_s = playing.time_s
     while playing.time_s < begun_s + max(90.0, 4.5 * many * micro_s):
         for _ in range(many):
-            playing.play(micro, stretch=1 + 0.01 * float(random.standard_normal()))
+            playing.play(micro, interval=1 + 0.01 * float(random.standard_normal()))
         playing.play(update)
     update_s = float(update[0].sum())
     periods_s = {"pass": micro_s, "micro-step": micro_s + update_s / many, "step": many * micro_s + update_s}
@@ -151,7 +151,7 @@ def _seen(
     polls_s: tuple[float, float] | None = None,
     refresh_s: float = 0.02,
     seconds: float | None = None,
-) -> Case:
+) -> TraceCase:
     """What polling shows of what was played; a new value every poll or two, some of them twice."""
     total_s = playing.time_s if seconds is None else min(playing.time_s, seconds + 30.0)
     chosen_s = polls_s or _POLLS_S[int(random.integers(len(_POLLS_S)))]
@@ -159,7 +159,7 @@ def _seen(
     noise_w = float(random.uniform(0.3, 2.5))
     sensing = Sensing(refresh_s=refresh_s, window_s=window_s, noise_w=noise_w, poll_s=min(chosen_s) / 2)
     finest = polled(playing.load(periods_s), sensing, total_s, random=random)
-    return Case(
+    return TraceCase(
         file="", kind="", samples=_picked(finest, chosen_s), verdict=Verdict.PERIODIC, periods_s=dict(periods_s)
     )
 
@@ -172,7 +172,7 @@ def _picked(finest: PowerSamples, polls_s: tuple[float, float]) -> PowerSamples:
     return finest.where(np.isin(np.arange(len(finest)), place))
 
 
-Make = Callable[[Generator], Case]
+Make = Callable[[Generator], TraceCase]
 
 KINDS: Mapping[str, Make] = {
     f"{KIND} a convolutional network": _network,
@@ -186,7 +186,7 @@ TRUTHS = "truths.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownTruth:
     """What is known of a trace."""
 
     verdict: Verdict
@@ -196,14 +196,14 @@ class Known:
 # From batch size over printed images per second (pengfei-zou/PowerBound), from the program's own log
 # (grantwilkins/training_profile), and from the edges that the load noted (JimZeyuYang/GPU_Power_Benchmark).
 _KNOWN = {
-    "odpp_titanxp_resnet50_b64_sm1430": Known(Verdict.PERIODIC, {"step": (0.2847, 0.2847)}),
-    "odpp_titanxp_vgg19_b64_sm670": Known(Verdict.PERIODIC, {"step": (1.006, 1.006)}),
-    "titanx2_gpt_save50_b": Known(Verdict.PERIODIC, {"step": (0.205, 0.225), "cycle": (13.4, 13.4)}),
-    "squarewave50_A100": Known(Verdict.NOT_OBSERVABLE),
+    "odpp_titanxp_resnet50_b64_sm1430": KnownTruth(Verdict.PERIODIC, {"step": (0.2847, 0.2847)}),
+    "odpp_titanxp_vgg19_b64_sm670": KnownTruth(Verdict.PERIODIC, {"step": (1.006, 1.006)}),
+    "titanx2_gpt_save50_b": KnownTruth(Verdict.PERIODIC, {"step": (0.205, 0.225), "cycle": (13.4, 13.4)}),
+    "squarewave50_A100": KnownTruth(Verdict.NOT_OBSERVABLE),
 }
 
 
-def real_cases(folder: Path) -> Iterator[Case]:
+def real_cases(folder: Path) -> Iterator[TraceCase]:
     """Every power trace in a folder, with its truth where that is known."""
     for file in data_files(folder):
         if file.suffix != ".csv" or file.name == TRUTHS:
@@ -213,7 +213,7 @@ def real_cases(folder: Path) -> Iterator[Case]:
         except InputError:
             continue  # A table of another kind: other benches read it.
         known = _written(file) or _KNOWN.get(file.stem)
-        yield Case(
+        yield TraceCase(
             file=f"{file.parent.name}/{file.name}",
             kind="real",
             samples=traces[busiest(traces)],
@@ -223,7 +223,7 @@ def real_cases(folder: Path) -> Iterator[Case]:
         )
 
 
-def _written(file: Path) -> Known | None:
+def _written(file: Path) -> KnownTruth | None:
     """What a file of truths beside the trace says of it."""
     truths = file.parent / TRUTHS
     if not truths.is_file():
@@ -237,6 +237,6 @@ def _written(file: Path) -> Known | None:
             for number, row in enumerate(rows)
             if row.get("period_s")
         }
-        return Known(Verdict(rows[0].get("verdict") or Verdict.PERIODIC), spans_s)
+        return KnownTruth(Verdict(rows[0].get("verdict") or Verdict.PERIODIC), spans_s)
     except ValueError as error:
         raise InputError(f"{truths}: {error}", hint="its columns are file,verdict,period_s") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 from wattune.benchmarks.pipeline.cases import (
     SLOWDOWN,
     STRAGGLER_MICROBATCHES,
-    Case,
+    PipelineCase,
     find_cases,
     made_up_profile,
 )
@@ -93,7 +93,7 @@ def _beside(number: int, *, quick: bool) -> tuple[int, ...]:
     return PEER_MICROBATCHES[:1] if number == 0 else ()
 
 
-def _solve_all(case: Case, say: OnStep) -> dict[int, Solved]:
+def _solve_all(case: PipelineCase, say: OnStep) -> dict[int, Solved]:
     solved = {}
     for microbatches in PUBLISHED_MICROBATCHES:
         say(f"wattune: {case.name}, {microbatches} microbatches")
@@ -102,7 +102,7 @@ def _solve_all(case: Case, say: OnStep) -> dict[int, Solved]:
     return solved
 
 
-def _solve(solver: str, case: Case, microbatches: int, *, points: int = POINTS, repetitions: int = 1) -> Solved:
+def _solve(solver: str, case: PipelineCase, microbatches: int, *, points: int = POINTS, repetitions: int = 1) -> Solved:
     return solve(
         solver,
         case.text,
@@ -114,7 +114,9 @@ def _solve(solver: str, case: Case, microbatches: int, *, points: int = POINTS, 
     )
 
 
-def _compare(case: Case, solved: dict[int, Solved], beside: tuple[int, ...], found: _Found, say: OnStep) -> None:
+def _compare(
+    case: PipelineCase, solved: dict[int, Solved], beside: tuple[int, ...], found: _Found, say: OnStep
+) -> None:
     """Nothing; a row per number of microbatches, and for those of the peer one at equal time, are added."""
     for microbatches, own in solved.items():
         peer = _peer(case, microbatches, found, say) if microbatches in beside else None
@@ -127,7 +129,7 @@ def _compare(case: Case, solved: dict[int, Solved], beside: tuple[int, ...], fou
             _equal_time(case, microbatches, peer, found, say)
 
 
-def _peer(case: Case, microbatches: int, found: _Found, say: OnStep) -> Solved | None:
+def _peer(case: PipelineCase, microbatches: int, found: _Found, say: OnStep) -> Solved | None:
     say(f"lowtime: {case.name}, {microbatches} microbatches (minutes)")
     try:
         return _solve("lowtime", case, microbatches)
@@ -142,7 +144,7 @@ def _speed_row(name: str, own: Solved, peer: Solved | None) -> Row:
         "schedule": own.shape.schedule,
         "stages": own.shape.stages,
         "microbatches": own.shape.microbatches,
-        "points": len(own.promised),
+        "points": len(own.predicted),
         "solve_s": own.solve_s,
         "peer_solve_s": None if peer is None else peer.solve_s,
         "speedup": None if peer is None else peer.solve_s / own.solve_s,
@@ -153,7 +155,7 @@ def _speed_row(name: str, own: Solved, peer: Solved | None) -> Row:
     }
 
 
-def _equal_time(case: Case, microbatches: int, peer: Solved, found: _Found, say: OnStep) -> None:
+def _equal_time(case: PipelineCase, microbatches: int, peer: Solved, found: _Found, say: OnStep) -> None:
     say(f"wattune: {case.name}, {microbatches} microbatches, {EQUAL_TIME_POINTS} plans")
     own = _solve("wattune", case, microbatches, points=EQUAL_TIME_POINTS)
     found.late += own.late
@@ -166,7 +168,7 @@ def _equal_time(case: Case, microbatches: int, peer: Solved, found: _Found, say:
             "microbatches": microbatches,
             "peer_plans": outcome.compared,
             "own_plans": len(planned.frontier),
-            "dearer_plans": outcome.dearer,
+            "dearer_plans": outcome.costlier,
             "worst_percent": outcome.worst_percent,
             "mean_saving_percent": outcome.saving_percent,
             "peer_faster_plans": outcome.faster,
@@ -174,10 +176,10 @@ def _equal_time(case: Case, microbatches: int, peer: Solved, found: _Found, say:
         }
     )
     name = f"plans of lowtime that spend less at equal time, {case.name}, {microbatches} microbatches"
-    found.goals.append(at_most(name, float(outcome.dearer + outcome.faster), 0))
+    found.goals.append(at_most(name, float(outcome.costlier + outcome.faster), 0))
 
 
-def _published(case: Case, solved: dict[int, Solved], found: _Found) -> None:
+def _published(case: PipelineCase, solved: dict[int, Solved], found: _Found) -> None:
     """Nothing; each cell beside the paper's is added, where the paper has this model on this GPU."""
     if case.published is None:
         return
@@ -201,11 +203,11 @@ def _published(case: Case, solved: dict[int, Solved], found: _Found) -> None:
     )
 
 
-def _planned(case: Case, solved: Solved) -> PlannedPipeline:
+def _planned(case: PipelineCase, solved: Solved) -> PlannedPipeline:
     return solved.planned(case.profile, blocking_power_w=case.blocking_power_w)
 
 
-def _cell(case: Case, microbatches: int, figure: str, own: float, paper: float) -> Row:
+def _cell(case: PipelineCase, microbatches: int, figure: str, own: float, paper: float) -> Row:
     return {
         "profile": case.name,
         "microbatches": microbatches,
@@ -226,7 +228,7 @@ def _judge_gaps(found: _Found) -> None:
     ]
 
 
-def _large(case: Case, found: _Found, say: OnStep, *, quick: bool) -> None:
+def _large(case: PipelineCase, found: _Found, say: OnStep, *, quick: bool) -> None:
     """Nothing; the large pipeline's row and, at full size, its goals are added."""
     stages, microbatches, clocks = LARGE_QUICK if quick else LARGE
     say(f"wattune: made up, {stages} stages, {microbatches} microbatches, {clocks} clocks")

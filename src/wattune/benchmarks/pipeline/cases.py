@@ -47,7 +47,7 @@ PUBLISHED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PipelineCase:
     """A profile as text and parsed, the power of a GPU that waits, and what is published about it."""
 
     name: str
@@ -57,7 +57,7 @@ class Case:
     published: Published | None
 
 
-def find_cases(data: Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
+def find_cases(data: Path) -> tuple[tuple[PipelineCase, ...], tuple[str, ...]]:
     """The profiles of a folder, and a remark for each whose blocking power is not known from a measurement."""
     cases, remarks = [], []
     for file in with_columns(data_files(data), stage_profiles.COLUMNS):
@@ -66,7 +66,7 @@ def find_cases(data: Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
         profile = parse_stage_profile(text, file=file.name)
         gpu = _gpu(file.stem)
         if gpu is not None:
-            cases.append(Case(name, text, profile, BLOCKING_POWER_W[gpu], _published(file.stem, gpu)))
+            cases.append(PipelineCase(name, text, profile, BLOCKING_POWER_W[gpu], _published(file.stem, gpu)))
             continue
         blocking_power_w = _likely_blocking_power_w(profile)
         known = " or ".join(BLOCKING_POWER_W)
@@ -74,7 +74,7 @@ def find_cases(data: Path) -> tuple[tuple[Case, ...], tuple[str, ...]]:
             f"{file.name}: its name has no {known}, so a waiting GPU is taken to draw {blocking_power_w:.1f} W, "
             f"{SHARE_OF_LEAST:.0%} of the least power in the file, as on these two."
         )
-        cases.append(Case(name, text, profile, blocking_power_w, None))
+        cases.append(PipelineCase(name, text, profile, blocking_power_w, None))
     if not cases:
         raise InputError(
             f"{data} has no stage profile",

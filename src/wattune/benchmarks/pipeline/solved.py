@@ -30,7 +30,7 @@ class Solved:
     shape: PipelineShape
     solve_s: float
     peak_mb: float | None
-    promised: tuple[Measurement, ...]
+    predicted: tuple[Measurement, ...]
     trials: tuple[Trial[TimedPlan], ...]
     bounds_j: tuple[float, ...]
     """One per plan; none for a solver that gives none."""
@@ -38,8 +38,8 @@ class Solved:
     @property
     def late(self) -> int:
         """How many plans really take longer than promised."""
-        pairs = zip(self.promised, self.trials, strict=True)
-        return sum(trial.cost.time_s > promised.time_s * (1 + LATE) for promised, trial in pairs)
+        pairs = zip(self.predicted, self.trials, strict=True)
+        return sum(trial.cost.time_s > predicted.time_s * (1 + LATE) for predicted, trial in pairs)
 
     @property
     def gaps_percent(self) -> tuple[float, ...]:
@@ -109,7 +109,7 @@ def _run(solver: str, task: dict[str, Any], patience_s: float) -> dict[str, Any]
 def _read(found: dict[str, Any], shape: PipelineShape, profile: StageProfile, blocking_power_w: float) -> Solved:
     graph = shape.graph
     options = [profile.options[operation.kind] for operation in graph.operations]
-    promised = tuple(Measurement(plan["time_s"], plan["energy_j"]) for plan in found["plans"])
+    predicted = tuple(Measurement(plan["time_s"], plan["energy_j"]) for plan in found["plans"])
     trials = tuple(
         timed(
             graph,
@@ -119,7 +119,7 @@ def _read(found: dict[str, Any], shape: PipelineShape, profile: StageProfile, bl
         for plan in found["plans"]
     )
     bounds_j = tuple(plan["bound_j"] for plan in found["plans"] if "bound_j" in plan)
-    return Solved(shape, found["solve_s"], found["peak_mb"], promised, trials, bounds_j)
+    return Solved(shape, found["solve_s"], found["peak_mb"], predicted, trials, bounds_j)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class EqualTime:
     """Plans of a peer held against a frontier at equal time."""
 
     compared: int
-    dearer: int
+    costlier: int
     """How many of the peer's plans spend less than the frontier's best that takes no longer."""
     worst_percent: float
     """The most that the frontier spends above a plan of the peer; negative where it always spends less."""
@@ -147,5 +147,5 @@ def at_equal_time(planned: PlannedPipeline, peer: Iterable[Measurement]) -> Equa
         own = planned.frontier.within(cost.time_s * (1 + LATE)).cost
         differences.append(100 * (own.energy_j / cost.energy_j - 1))
     mean = sum(differences) / len(differences) if differences else 0.0
-    dearer = sum(difference > 0 for difference in differences)
-    return EqualTime(len(differences), dearer, max(differences, default=0.0), -mean, faster)
+    costlier = sum(difference > 0 for difference in differences)
+    return EqualTime(len(differences), costlier, max(differences, default=0.0), -mean, faster)

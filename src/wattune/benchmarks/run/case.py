@@ -12,11 +12,11 @@ from time import process_time
 
 from wattune.benchmarks.run.environment import SimulatedRun
 from wattune.benchmarks.run.oracle import Standard, standard_of
-from wattune.benchmarks.run.play import Fixed, Outcome, play
+from wattune.benchmarks.run.play import FixedSetting, PlayOutcome, play
 from wattune.benchmarks.run.policies import ORACLE, make_policy
 from wattune.core.measurement import Measurement
-from wattune.core.run_window import RunPolicy
 from wattune.core.setting import Setting
+from wattune.core.window import RunPolicy
 from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import load_model
 from wattune.workloads.family import family
@@ -75,7 +75,7 @@ def run_case(case: RunCase) -> CaseOutcome:
     for name in case.policies:
         run = SimulatedRun(program, seed=case.seed)
         outcome = play(_policy(name, case, standard), run, passes=standard.passes)
-        played.append(_played(name, outcome, standard, run.sight.unit))
+        played.append(_played(name, outcome, standard, run.observation.unit))
     return CaseOutcome(standard, tuple(played), process_time() - begun_s)
 
 
@@ -120,11 +120,11 @@ def one_thread_each() -> Iterator[None]:
 
 def _policy(name: str, case: RunCase, standard: Standard) -> RunPolicy:
     if name == ORACLE:
-        return Fixed(ORACLE, standard.best)
+        return FixedSetting(ORACLE, standard.best)
     return make_policy(name, case.gpu, slowdown=case.slowdown)
 
 
-def _played(name: str, outcome: Outcome, standard: Standard, unit: str | None) -> RunPlayed:
+def _played(name: str, outcome: PlayOutcome, standard: Standard, unit: str | None) -> RunPlayed:
     return RunPlayed(
         policy=name,
         cost=outcome.cost,
@@ -141,14 +141,14 @@ def _played(name: str, outcome: Outcome, standard: Standard, unit: str | None) -
     )
 
 
-def _search_j(outcome: Outcome) -> float:
+def _search_j(outcome: PlayOutcome) -> float:
     search, rest = outcome.search, outcome.passes - outcome.search.passes
     if rest <= 0:
         return 0.0
     return search.cost.energy_j - (outcome.cost.energy_j - search.cost.energy_j) * search.passes / rest
 
 
-def _break_even_s(outcome: Outcome, standard: Standard) -> float | None:
+def _break_even_s(outcome: PlayOutcome, standard: Standard) -> float | None:
     """From when on the run had spent less than the default for the same work; None where it never did for good."""
     pass_j = standard.default.energy_j / standard.passes
     behind = [mark.cost.time_s for mark in outcome.path if mark.cost.energy_j >= pass_j * mark.passes * (1 - 1e-9)]

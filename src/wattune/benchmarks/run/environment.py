@@ -20,19 +20,19 @@ from wattune.benchmarks.run.observation import (
     UTIL_PERIOD_S,
     UTIL_SETTING,
     WRONG,
-    Sight,
-    sight_of,
+    ObservationNoise,
+    observation_of,
 )
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import SIGMAS_95, Measurement
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.simulated_program import Program, counters
+from wattune.core.window import Order, Purpose, Window
+from wattune.levels.run.simulated_program import SimulatedProgram, counters
 
 SETTLE_S = 1.0
 """From the order to the window where the order leaves it open: a few times what a clock takes, at least."""
 
-_STRETCH_S = 10.0
+_INTERVAL_S = 10.0
 """Temperature and clock are looked at again after so long, a quarter of the time that a GPU takes to warm up."""
 _STEADY_K = 0.2
 _COUNTER_ERROR = 0.002
@@ -68,10 +68,10 @@ class _Rates:
 class SimulatedRun:
     """One run of a program; `look` carries out an order and tells what was seen."""
 
-    def __init__(self, program: Program, *, seed: int = 0, noisy: bool = True) -> None:
+    def __init__(self, program: SimulatedProgram, *, seed: int = 0, noisy: bool = True) -> None:
         self.program = program
         self.spec: GpuSpec = program.model.spec()
-        self.sight: Sight = sight_of(program)
+        self.observation: ObservationNoise = observation_of(program)
         self._random = np.random.default_rng((seed, sum(program.name.encode())))
         self._noisy = noisy
         self._gain = 1.0 + UTIL_GAIN * self._random.standard_normal()
@@ -122,7 +122,7 @@ class SimulatedRun:
 
     def _length_s(self, order: Order, rates: _Rates) -> float:
         """How long the window lasts: as short as its precision allows."""
-        if order.precision is None or self.sight.unit is None:
+        if order.precision is None or self.observation.unit is None:
             return order.most_s if order.precision is not None else order.least_s
         low, high = order.least_s, order.most_s
         if self._error(rates, low) <= order.precision:
@@ -136,12 +136,12 @@ class SimulatedRun:
         """Relative 95 % half-width of the pace after so long; 1 where there is no pace yet."""
         if window_s < (LEAST_UNITS if self._known else FIRST_UNITS) * rates.unit_s:
             return 1.0
-        return SIGMAS_95 * hypot(*self.sight.spread(rates.unit_s, self._jitter_s(), window_s))
+        return SIGMAS_95 * hypot(*self.observation.spread(rates.unit_s, self._jitter_s(), window_s))
 
     @property
     def _unit(self) -> tuple[tuple[int, int], ...]:
         """The parts of the unit that is seen."""
-        return ((0, 1),) if self.sight.unit == "step" else self.program.round
+        return ((0, 1),) if self.observation.unit == "step" else self.program.round
 
     def _jitter_s(self) -> float:
         return sqrt(sum(units * self.program.parts[place].jitter_s ** 2 for place, units in self._unit))
@@ -156,16 +156,16 @@ class SimulatedRun:
             thermal = self.program.model.thermal
             steady_c = thermal.steady_c(rates.power_w)
             moving = abs(steady_c - now.temperature_c) > _STEADY_K
-            stretch_s = min(left_s, _STRETCH_S) if moving else left_s
-            unit_slower, slower = self._waits(stretch_s, rates)
+            interval_s = min(left_s, _INTERVAL_S) if moving else left_s
+            unit_slower, slower = self._waits(interval_s, rates)
             if until_passes is not None:
-                stretch_s = min(stretch_s, max((until_passes - now.passes) * rates.pass_s * slower, 1e-6))
-            now.passes += stretch_s / (rates.pass_s * slower)
-            now.time_s += stretch_s
-            now.luck_s += stretch_s * (1.0 - 1.0 / slower)
-            now.energy_j += rates.power_w * stretch_s
-            now.temperature_c = steady_c + (now.temperature_c - steady_c) * exp(-stretch_s / thermal.tau_s)
-            sums += stretch_s * np.array(
+                interval_s = min(interval_s, max((until_passes - now.passes) * rates.pass_s * slower, 1e-6))
+            now.passes += interval_s / (rates.pass_s * slower)
+            now.time_s += interval_s
+            now.luck_s += interval_s * (1.0 - 1.0 / slower)
+            now.energy_j += rates.power_w * interval_s
+            now.temperature_c = steady_c + (now.temperature_c - steady_c) * exp(-interval_s / thermal.tau_s)
+            sums += interval_s * np.array(
                 (
                     rates.pass_s * slower,
                     rates.power_w,
@@ -175,20 +175,20 @@ class SimulatedRun:
                     rates.sm_mhz,
                 )
             )
-            total += stretch_s
-            left_s -= stretch_s
+            total += interval_s
+            left_s -= interval_s
             if until_passes is not None and now.passes >= until_passes * (1 - 1e-12):
                 break
         return _Rates(*(sums / total).tolist()) if total else first
 
-    def _waits(self, stretch_s: float, rates: _Rates) -> tuple[float, float]:
+    def _waits(self, interval_s: float, rates: _Rates) -> tuple[float, float]:
         """By which factors the units of a stretch, and its passes, took longer than their mean.
 
         What is seen is the unit; checkpoints and evaluations that are not part of it scatter by themselves.
         """
         if not self._noisy:
             return 1.0, 1.0
-        program, passes = self.program, max(stretch_s / rates.pass_s, 1e-3)
+        program, passes = self.program, max(interval_s / rates.pass_s, 1e-3)
         variance = [units * program.parts[place].jitter_s ** 2 for place, units in program.order]
         inside = {place for place, _ in self._unit}
         seen = sum(each for each, (place, _) in zip(variance, program.order, strict=True) if place in inside)
@@ -221,7 +221,7 @@ class SimulatedRun:
         return _Rates(pass_s, energy_j / pass_s, unit_s, busy_s / pass_s, traffic_s / pass_s, sm_mhz)
 
     def _seen(self, order: Order, *, start_s: float, cost: Measurement, settling: Measurement, mean: _Rates) -> Window:
-        pace_s, pace_error_s = self._pace(mean, cost.time_s)
+        step_time_s, step_time_error_s = self._step_time(mean, cost.time_s)
         busy, traffic = self._shares(order.setting, mean, cost.time_s)
         row, columns = self.program.columns(order.setting, self._at.temperature_c)
         looks = order.purpose is Purpose.REFERENCE
@@ -235,27 +235,27 @@ class SimulatedRun:
             start_s=start_s,
             cost=seen,
             settling=settling,
-            pace_s=pace_s,
-            pace_error_s=pace_error_s,
+            step_time_s=step_time_s,
+            step_time_error_s=step_time_error_s,
             sm_util=busy,
             mem_util=traffic,
             sm_mhz=mean.sm_mhz,
             features=counters(self.program, row, columns[0]) if looks else {},
         )
 
-    def _pace(self, mean: _Rates, window_s: float) -> tuple[float | None, float | None]:
+    def _step_time(self, mean: _Rates, window_s: float) -> tuple[float | None, float | None]:
         least = LEAST_UNITS if self._known else FIRST_UNITS
-        if self.sight.unit is None or window_s < least * mean.unit_s:
+        if self.observation.unit is None or window_s < least * mean.unit_s:
             return None, None
         self._known = True
-        waits, sensor = self.sight.spread(mean.unit_s, self._jitter_s(), window_s)
+        waits, sensor = self.observation.spread(mean.unit_s, self._jitter_s(), window_s)
         if not self._noisy:
             return mean.unit_s, SIGMAS_95 * mean.unit_s * hypot(waits, sensor)
         draw, trust = self._random.standard_normal(2)
-        pace_s = mean.unit_s * (1.0 + sensor * float(draw))
+        step_time_s = mean.unit_s * (1.0 + sensor * float(draw))
         if self._random.random() < WRONG:
-            pace_s *= self._random.choice((0.5, 2.0))
-        return pace_s, SIGMAS_95 * pace_s * hypot(waits, sensor) * exp(_TRUST * float(trust))
+            step_time_s *= self._random.choice((0.5, 2.0))
+        return step_time_s, SIGMAS_95 * step_time_s * hypot(waits, sensor) * exp(_TRUST * float(trust))
 
     def _shares(self, setting: Setting, mean: _Rates, window_s: float) -> tuple[float, float]:
         """Busy shares of the cores and of the memory, as the driver counts them."""

@@ -36,12 +36,12 @@ def bench_live(
         if on_step is not None:
             on_step(f"tunes {count} {'GPU' if count == 1 else 'GPUs'} for {seconds:g} s")
         rows.append(_row(gpu, count, library, seconds=seconds, slowdown=slowdown))
-    dearest = max(row["control_core_percent"] for row in rows)
+    costliest = max(row["control_core_percent"] for row in rows)
     return Bench(
         bench="run",
         simulated=True,
         rows=tuple(rows),
-        goals=(at_most("control loop, of one core", dearest, MOST_PERCENT, unit=" %"),),
+        goals=(at_most("control loop, of one core", costliest, MOST_PERCENT, unit=" %"),),
         notes=("Simulated GPUs behind the emulated NVML library; a real driver's calls take longer.",),
         figures={"gpu": load_model(gpu).name, "seconds": seconds},
     )

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import hypot, sqrt
 
-from wattune.levels.run.simulated_program import Part, Program
+from wattune.levels.run.simulated_program import ProgramPhase, SimulatedProgram
 
 UTIL_PERIOD_S = 0.2
 """How often a consumer Ampere part shows a new utilisation (measured on an RTX 3090)."""
@@ -36,7 +36,7 @@ _FLOOR = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ObservationNoise:
     """What is seen of a program."""
 
     unit: str | None
@@ -51,21 +51,21 @@ class Sight:
         return waits, hypot(edges, _FLOOR)
 
 
-def sight_of(program: Program) -> Sight:
+def observation_of(program: SimulatedProgram) -> ObservationNoise:
     """How a program is seen at the driver's own clocks."""
     model = program.model
     refresh_s = max(model.sensors.power_period_s or 0.1, 0.01)
     if _visible(program.parts[0], model.noise_w, refresh_s):
-        return Sight("step", refresh_s)
-    return Sight("cycle" if _cycle_visible(program, refresh_s) else None, refresh_s)
+        return ObservationNoise("step", refresh_s)
+    return ObservationNoise("cycle" if _cycle_visible(program, refresh_s) else None, refresh_s)
 
 
-def _visible(part: Part, noise_w: float, refresh_s: float) -> bool:
+def _visible(part: ProgramPhase, noise_w: float, refresh_s: float) -> bool:
     long_enough = float(part.time_s[0][-1]) >= 2.0 * refresh_s
     return long_enough and float(part.swing_w[0][-1]) > max(3.0 * noise_w, LEAST_SWING * float(part.power_w[0][-1]))
 
 
-def _cycle_visible(program: Program, refresh_s: float) -> bool:
+def _cycle_visible(program: SimulatedProgram, refresh_s: float) -> bool:
     """Whether evaluations or checkpoints stand out from the steps between them."""
     step_w, step_s = float(program.parts[0].power_w[0][-1]), float(program.parts[0].time_s[0][-1])
     cycle_s = sum(units * float(program.parts[place].time_s[0][-1]) for place, units in program.order)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from math import inf
 
 from wattune.benchmarks.run.environment import SimulatedRun
-from wattune.benchmarks.run.play import Fixed, play
+from wattune.benchmarks.run.play import FixedSetting, play
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.simulated_program import Program
+from wattune.levels.run.simulated_program import SimulatedProgram
 
 _CANDIDATES = 4
 _SETTLED_C = 60.0
@@ -30,20 +30,20 @@ class Standard:
         return 1.0 - self.oracle.energy_j / self.default.energy_j
 
 
-def standard_of(program: Program, *, seconds: float, slowdown: float) -> Standard:
+def standard_of(program: SimulatedProgram, *, seconds: float, slowdown: float) -> Standard:
     """The default for so long, without noise, and the oracle on the same work."""
     run = SimulatedRun(program, noisy=False)
-    run.look(Fixed("default", window_s=seconds).step((), run.spec))
+    run.look(FixedSetting("default", window_s=seconds).step((), run.spec))
     passes, default = run.passes, run.spent
     best, oracle = DRIVER_DEFAULT, default
     for setting in _promising(program, slowdown)[:_CANDIDATES]:
-        cost = play(Fixed("oracle", setting), SimulatedRun(program, noisy=False), passes=passes).cost
+        cost = play(FixedSetting("oracle", setting), SimulatedRun(program, noisy=False), passes=passes).cost
         if cost.time_s <= default.time_s * (1 + slowdown) and cost.energy_j < oracle.energy_j:
             best, oracle = setting, cost
     return Standard(passes, default, best, oracle)
 
 
-def _promising(program: Program, slowdown: float) -> list[Setting]:
+def _promising(program: SimulatedProgram, slowdown: float) -> list[Setting]:
     """Settings by the energy of a pass at some warm temperature, cheapest first; those within the promise alone."""
     base_s, _ = _pass(program, DRIVER_DEFAULT)
     found: list[tuple[float, Setting]] = []
@@ -56,7 +56,7 @@ def _promising(program: Program, slowdown: float) -> list[Setting]:
     return [setting for energy_j, setting in sorted(found) if energy_j < inf]
 
 
-def _pass(program: Program, setting: Setting) -> tuple[float, float]:
+def _pass(program: SimulatedProgram, setting: Setting) -> tuple[float, float]:
     row, columns = program.columns(setting, _SETTLED_C)
     factor = program.leak_factor(_SETTLED_C)
     pass_s = energy_j = 0.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wattune.benchmarks.result import Bench
-from wattune.render.chart import Axis, Chart, Mark, Point, Rule, Series, Shape, Tone, Way
+from wattune.render.chart import Axis, Chart, Mark, Point, ReferenceLine, Series, Shape, Tone, Way
 from wattune.render.page import LargeChart, Page, Prose, Table, render_page
 from wattune.render.svg import standalone
 
@@ -31,7 +31,7 @@ def run_picture(bench: Bench, *, suffix: str, made: str) -> str:
 
 def run_chart(bench: Bench) -> Chart:
     """Every run as a point: slowdown across, saving up."""
-    promise = bench.figures["promise_percent"]
+    slowdown_limit = bench.figures["promise_percent"]
     names = [row["policy"] for row in bench.figures["policies"]]
     return Chart(
         title="Energy saved and time lost, one point per run",
@@ -39,7 +39,7 @@ def run_chart(bench: Bench) -> Chart:
         x=Axis(title="slowdown", unit="%"),
         y=Axis(title="energy saved", unit="%"),
         series=tuple(_series(name, bench) for name in names),
-        rules=(Rule(promise, f"promise: {promise:g} %", Way.UPRIGHT),),
+        rules=(ReferenceLine(slowdown_limit, f"promise: {slowdown_limit:g} %", Way.UPRIGHT),),
     )
 
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
-from wattune.core.run_window import Order, Purpose, RunPolicy, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose, RunPolicy, Window
 
 _LEAST_S = 0.5
 """No window is shorter: a policy that asks for nothing would never end."""
@@ -49,7 +49,7 @@ class Environment(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedSetting:
     """Holds one setting: the default, or the oracle's choice."""
 
     name: str
@@ -65,7 +65,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PlayMark:
     """How far a run was after a window."""
 
     cost: Measurement
@@ -73,7 +73,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlayOutcome:
     """What a run under a policy took and spent, and how it went."""
 
     cost: Measurement
@@ -81,9 +81,9 @@ class Outcome:
     windows: tuple[Window, ...]
     evaluations: int
     """Windows at other settings than those held: trials, and looks at a reference clock."""
-    search: Mark
+    search: PlayMark
     """When the policy first held something; the end of the run where it never did."""
-    path: tuple[Mark, ...]
+    path: tuple[PlayMark, ...]
     held: Setting
     """The last setting that was held."""
     changes: int
@@ -93,24 +93,24 @@ class Outcome:
     """CPU time of the policy."""
 
 
-def play(policy: RunPolicy, run: Environment, *, passes: float) -> Outcome:
+def play(policy: RunPolicy, run: Environment, *, passes: float) -> PlayOutcome:
     """The outcome of a run that ends when `passes` of work are done."""
     seen: list[Window] = []
-    path: list[Mark] = []
-    search: Mark | None = None
+    path: list[PlayMark] = []
+    search: PlayMark | None = None
     deciding_s = 0.0
     while run.passes < passes * (1 - 1e-9):
         begun_s = time.process_time()
         order = policy.step(tuple(seen), run.spec)
         deciding_s += time.process_time() - begun_s
         if order.purpose is Purpose.HOLD and search is None:
-            search = Mark(run.spent, run.passes)
+            search = PlayMark(run.spent, run.passes)
         least_s = max(order.least_s, _LEAST_S)
         order = replace(order, least_s=least_s, most_s=max(order.most_s, least_s))
         seen.append(run.look(order, until_passes=passes))
-        path.append(Mark(run.spent, run.passes))
+        path.append(PlayMark(run.spent, run.passes))
     held = [window.setting for window in seen if window.purpose is Purpose.HOLD]
-    return Outcome(
+    return PlayOutcome(
         cost=run.spent,
         passes=run.passes,
         windows=tuple(seen),

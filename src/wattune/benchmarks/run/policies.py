@@ -6,17 +6,17 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from wattune.benchmarks.run.play import Fixed
+from wattune.benchmarks.run.play import FixedSetting
 from wattune.core.errors import InputError
 from wattune.core.objective import LeastEnergy
-from wattune.core.run_window import RunPolicy
+from wattune.core.window import RunPolicy
 from wattune.levels.run.mf_gpoeo.policy import MfGpoeoPolicy
 from wattune.levels.run.odpp.policy import OdppPolicy
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.zeus_limit import MaxSlowdown, ZeusLimitPolicy
 
 if TYPE_CHECKING:
-    from wattune.levels.run.gpoeo.models import GearModels
+    from wattune.levels.run.gpoeo.models import GpoeoModels
 
 OURS, DEFAULT, ORACLE = "wattune", "default", "oracle"
 GPOEO = "gpoeo"
@@ -29,7 +29,7 @@ def make_policy(name: str, gpu: str, *, slowdown: float) -> RunPolicy:
     """The policy of that name for a GPU of the catalogue; the oracle is made by whoever knows the truth."""
     match name:
         case "default":
-            return Fixed(DEFAULT)
+            return FixedSetting(DEFAULT)
         case "gpoeo":
             return _gpoeo(gpu, slowdown)
         case "odpp":
@@ -65,7 +65,7 @@ def _gpoeo(gpu: str, slowdown: float) -> RunPolicy:
 
 
 @lru_cache(maxsize=2)
-def _models(gpu: str) -> GearModels:
+def _models(gpu: str) -> GpoeoModels:
     from wattune.levels.run.gpoeo.training import trained_models
 
     return trained_models(gpu)

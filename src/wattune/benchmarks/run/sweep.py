@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from wattune.benchmarks.run.play import Outcome, play
+from wattune.benchmarks.run.play import PlayOutcome, play
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.objective import LeastEnergy
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose, Window
 from wattune.devices.table import SweepTable, TableGpu
 from wattune.levels.run.policy import CurvePolicy
 
@@ -94,19 +94,19 @@ class SweepRun:
         start_s = self.spent.time_s
         self.passes += units
         self.spent = self.spent + Measurement(unit_s * units, unit_j * units)
-        slower, dearer = np.maximum(1.0 + self._noise * self._random.standard_normal(2), 0.1)
-        pace_s, energy_j = unit_s * float(slower), unit_j * float(dearer)
+        slower, costlier = np.maximum(1.0 + self._noise * self._random.standard_normal(2), 0.1)
+        step_time_s, energy_j = unit_s * float(slower), unit_j * float(costlier)
         error = SIGMAS_95 * self._noise
         # Power is energy over time, so that a unit's time and energy have the noise of the table each.
-        stretch = Measurement(pace_s * units, energy_j * units, None, error * energy_j * units)
+        interval = Measurement(step_time_s * units, energy_j * units, None, error * energy_j * units)
         return Window(
             setting=order.setting,
             purpose=order.purpose,
             start_s=start_s,
-            cost=stretch,
+            cost=interval,
             settling=Measurement(0.0, 0.0),
-            pace_s=pace_s,
-            pace_error_s=error * pace_s,
+            step_time_s=step_time_s,
+            step_time_error_s=error * step_time_s,
             counted=True,
         )
 
@@ -141,7 +141,7 @@ def play_sweep(sweep: Sweep, *, slowdown: float, noise: float, seed: int) -> Swe
         held_confidence=CONFIDENCE,
         horizon_s=HORIZON_S,
     )
-    outcome: Outcome = play(policy, SweepRun(sweep, noise=noise, seed=seed), passes=1000.0)
+    outcome: PlayOutcome = play(policy, SweepRun(sweep, noise=noise, seed=seed), passes=1000.0)
     held = [window.setting for window in outcome.windows if window.purpose is Purpose.HOLD]
     held = held or [sweep.reference]
     purposes = [window.purpose for window in outcome.windows]

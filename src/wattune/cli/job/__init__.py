@@ -17,7 +17,7 @@ from wattune.levels.job.policies import SEARCHERS, searcher_named
 
 if TYPE_CHECKING:
     from wattune.levels.job.account import Shown
-    from wattune.store.protocol import JobBook
+    from wattune.store.protocol import JobStore
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ def searcher_option(function: F) -> F:
     )(function)
 
 
-def open_book() -> JobBook:
+def open_job_store() -> JobStore:
     """The jobs of the configured store, after it has taken in what an earlier failure left beside it."""
     from wattune.cli.history import open_history
 
@@ -55,7 +55,7 @@ def list_jobs(as_json: bool) -> None:
     from wattune.cli.job.documents import summary_document
     from wattune.cli.job.screen import job_table
 
-    summaries = open_book().jobs()
+    summaries = open_job_store().jobs()
     if as_json:
         print_json({"jobs": [summary_document(summary) for summary in summaries]})
     elif summaries:
@@ -84,9 +84,9 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
     from wattune.levels.job.account import parts, shown
 
     _check_plot(plot)
-    book = open_book()
-    job, memory = book.job(name), book.job_memory(name)
-    records = book.job_runs(name, limit=limit)
+    job_store = open_job_store()
+    job, memory = job_store.job(name), job_store.job_memory(name)
+    records = job_store.job_runs(name, limit=limit)
     chooser = searcher_named(searcher)
     found = tuple(shown(job, memory, gpu, searcher=chooser) for gpu in parts(memory))
     if plot is not None:
@@ -123,8 +123,8 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
     from wattune.levels.job.gpus import part_of
     from wattune.render.quantity import part
 
-    book = open_book()
-    job, memory = book.job(name), book.job_memory(name)
+    job_store = open_job_store()
+    job, memory = job_store.job(name), job_store.job_memory(name)
     with open_gpus(*devices) as gpus:
         gpu = part_of(gpus)
     chooser = searcher_named(searcher)
@@ -160,14 +160,14 @@ def forget(name: str, yes: bool, as_json: bool) -> None:
     from wattune.cli.job.documents import summary_document
     from wattune.render.quantity import counted
 
-    book = open_book()
-    book.job(name)
+    job_store = open_job_store()
+    job_store.job(name)
     if not yes:
         if as_json:
             raise click.UsageError("--json cannot ask; add --yes")
-        runs = len(book.job_runs(name))
+        runs = len(job_store.job_runs(name))
         click.confirm(f"Forget {name} and its {counted(runs, 'run')}?", abort=True, err=True)
-    summary = book.forget_job(name)
+    summary = job_store.forget_job(name)
     if as_json:
         print_json({"forgotten": summary_document(summary)})
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from wattune.cli.child import check_command
 from wattune.cli.measure import play_on_simulated
-from wattune.cli.training_child import Watch
+from wattune.cli.training_child import ReportWatch
 from wattune.control.reports.file import check_place
 from wattune.core.errors import InputError
 from wattune.core.job import Job, JobGpu, JobRun
@@ -87,11 +87,11 @@ class ScaledRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class JobProgram:
     """How a program is run and listened to, whatever its batch size."""
 
     command_line: tuple[str, ...]
-    watch: Watch
+    watch: ReportWatch
     rate: ScaledRate | None = None
     workload: str
     """What simulated GPUs play meanwhile, at the run's own batch size unless it names one."""
@@ -129,7 +129,7 @@ class Program:
             values["learning_rate"] = f"{self.rate.at_size(run.batch_size):.12g}"
         return values
 
-    def for_run(self, run: JobRun) -> tuple[tuple[str, ...], Watch, dict[str, str]]:
+    def for_run(self, run: JobRun) -> tuple[tuple[str, ...], ReportWatch, dict[str, str]]:
         """The command, where its metric is, and its environment, for one run."""
         values = self.values(run)
         watch = self.watch
@@ -145,7 +145,7 @@ class Program:
         play_on_simulated(self.gpus, name)
 
 
-def _environment(values: Mapping[str, str], watch: Watch) -> dict[str, str]:
+def _environment(values: Mapping[str, str], watch: ReportWatch) -> dict[str, str]:
     ours = {f"WATTUNE_{name.upper()}": value for name, value in values.items() if name != "seed"}
     if watch.file is not None:
         ours["WATTUNE_METRIC_FILE"] = str(watch.file.absolute())

@@ -8,15 +8,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from wattune.cli.job.program import Program
+from wattune.cli.job.program import JobProgram
 from wattune.cli.training_child import Ending, run_watched
 from wattune.control.reports.http import Answer
-from wattune.control.reports.report import Counted, NoMemory, Report, Step, Told, Unreadable
+from wattune.control.reports.report import NoMemory, Report, StepCount, StepReport, Told, Unreadable
 from wattune.core.errors import InputError
 from wattune.core.job import JobRun, Outcome
 
 if TYPE_CHECKING:
-    from wattune.levels.job.session import Verdict
+    from wattune.levels.job.session import RunVerdict
 
 
 GO_ON = Answer()
@@ -31,7 +31,7 @@ class LiveRun(Protocol):
     """A run that is tuned while it goes."""
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> RunVerdict | None:
         """How the run ended and why; None while it should go on."""
         ...
 
@@ -39,12 +39,12 @@ class LiveRun(Protocol):
         """Nothing; so many more iterations are over."""
         ...
 
-    def report(self, metric: float | None) -> Verdict | None:
+    def report(self, metric: float | None) -> RunVerdict | None:
         """How the run ended, after one more epoch; None where it should go on."""
         ...
 
 
-class Listener:
+class ReportListener:
     """Hears what one program tells, each thing once, and answers whether it should end."""
 
     def __init__(self, live: LiveRun, *, linger_s: float | None, warn: Callable[[str], None]) -> None:
@@ -52,7 +52,7 @@ class Listener:
         self._live = live
         self._linger_s = linger_s
         self._warn = warn
-        self._counted = Counted()
+        self._counted = StepCount()
         self._warned = False
         self._no_memory = False
         self.reports = 0
@@ -80,7 +80,7 @@ class Listener:
                 self._counted = self._counted.reported(told)
                 self.reports += 1
                 self._live.report(told.metric)
-            case Step():
+            case StepReport():
                 self._counted, count = self._counted.stepped(told)
                 if count:
                     self._live.step(count)
@@ -152,7 +152,7 @@ class Patience:
 
 
 def run_recurrence(
-    program: Program, new_session: Callable[[], Session], patience: Patience, *, quiet: bool, say: Say
+    program: JobProgram, new_session: Callable[[], Session], patience: Patience, *, quiet: bool, say: Say
 ) -> tuple[Attempt, ...]:
     """The attempts of one recurrence, of which the last reached the target or is not to be repeated."""
     attempts: list[Attempt] = []
@@ -165,7 +165,7 @@ def run_recurrence(
 
 
 def _attempt(
-    program: Program, session: Session, patience: Patience, *, replaces: str | None, quiet: bool, say: Say
+    program: JobProgram, session: Session, patience: Patience, *, replaces: str | None, quiet: bool, say: Say
 ) -> Attempt:
     from wattune.cli.job.screen import end_line
 
@@ -174,7 +174,7 @@ def _attempt(
         program.play(run)
         say(f"run {run.id[:8]}: batch size {run.batch_size}: {run.why}")
         command_line, watch, environment = program.for_run(run)
-        listener = Listener(session, linger_s=patience.linger_s, warn=say)
+        listener = ReportListener(session, linger_s=patience.linger_s, warn=say)
         ending = run_watched(
             command_line, watch, listener.hear, environment=environment, quiet=quiet, grace_s=patience.grace_s
         )

@@ -12,7 +12,7 @@ from wattune.api import open_gpus
 from wattune.cli.job.documents import job_document, run_document, simulated
 from wattune.cli.job.program import (
     MAX_EPOCHS,
-    Program,
+    JobProgram,
     ScaledRate,
     Wanted,
     changes,
@@ -22,7 +22,7 @@ from wattune.cli.job.program import (
 )
 from wattune.cli.job.recurrence import Attempt, Patience, Session, run_recurrence
 from wattune.cli.output import json_option, print_json, stderr_console
-from wattune.cli.training_child import Watch
+from wattune.cli.training_child import ReportWatch
 from wattune.config import Config, load_config
 from wattune.control.reports.pattern import MetricPattern, StepPattern
 from wattune.core.errors import InputError, StoreError
@@ -149,7 +149,7 @@ def run(
     for line in changed:
         _say(f"{name} is redefined: {line}")
     with open_gpus(*devices, wall_clock=True) as gpus:
-        program = Program(command_line=command_line, watch=watch, rate=rate, workload=workload, gpus=gpus)
+        program = JobProgram(command_line=command_line, watch=watch, rate=rate, workload=workload, gpus=gpus)
         if not program.check(job):
             _say("the command has no {batch_size}; it has to read WATTUNE_BATCH_SIZE itself")
         patience = Patience(attempts=attempts, linger_s=None if keep_going else linger_s, grace_s=grace_s)
@@ -160,7 +160,7 @@ def run(
     return _tell_end(job, done)
 
 
-def _watch(file: str | None, pattern: str | None, port: int | None, steps: str | None) -> Watch:
+def _watch(file: str | None, pattern: str | None, port: int | None, steps: str | None) -> ReportWatch:
     given = [option for option in (file, pattern, port) if option is not None]
     if not given:
         raise InputError(
@@ -169,7 +169,7 @@ def _watch(file: str | None, pattern: str | None, port: int | None, steps: str |
         )
     if len(given) > 1:
         raise click.UsageError("--metric-file, --metric-pattern and --metric-http exclude each other")
-    return Watch(
+    return ReportWatch(
         file=None if file is None else Path(file),
         pattern=None if pattern is None else MetricPattern.parse(pattern),
         port=port,
@@ -218,10 +218,12 @@ def _sessions(
     """What makes the session of each attempt."""
     from wattune.levels.job.policies import searcher_named
     from wattune.levels.job.session import JobSession
-    from wattune.levels.job.store_access import JobLedger
+    from wattune.levels.job.store_access import JobStoreAccess
 
-    ledger = JobLedger(job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, tell=_say)
-    return lambda: JobSession(job, gpus, ledger=ledger, knob=knob, tell=_say)
+    store_access = JobStoreAccess(
+        job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, tell=_say
+    )
+    return lambda: JobSession(job, gpus, store_access=store_access, knob=knob, tell=_say)
 
 
 def _document(job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Attempt, ...]) -> dict[str, Any]:

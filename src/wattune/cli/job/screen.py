@@ -56,7 +56,7 @@ def print_job(out: Console, job: Job, found: Sequence[Shown], records: Sequence[
         out.print()
         for lines in (law_lines(one.view, width=out.width), map_lines(job_map(one.view), width=out.width)):
             for line in lines:
-                out.print(Text.assemble(*((stretch.text, style(stretch.kind)) for stretch in line)), no_wrap=True)
+                out.print(Text.assemble(*((interval.text, style(interval.kind)) for interval in line)), no_wrap=True)
             out.print()
         for text in (*account_lines(one.account), *_next_line(one)):
             _say(out, text)

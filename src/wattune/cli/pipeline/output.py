@@ -17,7 +17,7 @@ from wattune.levels.kernel.planned import PlannedPipeline, StagePlan, TimedPlan,
 from wattune.levels.kernel.straggler import StragglerAnswer
 from wattune.levels.kernel.view.page import PipelineReport, PlanPoint, pipeline_page
 from wattune.levels.kernel.view.terminal import LEVELS, colour_timelines, plain_timelines
-from wattune.levels.kernel.view.timeline import Timeline, Timelines, timeline
+from wattune.levels.kernel.view.timeline import PipelineTimeline, Timelines, timeline
 from wattune.render.palette import clock_colour, ink_on
 from wattune.render.quantity import percent
 from wattune.render.terminal_graph import Line
@@ -141,7 +141,7 @@ def timelines(planned: PlannedPipeline) -> Timelines:
     return Timelines(lines, planned.source.simulated)
 
 
-def _timeline(planned: PlannedPipeline, title: str, plan: TimedPlan | StagePlan, cost: Measurement) -> Timeline:
+def _timeline(planned: PlannedPipeline, title: str, plan: TimedPlan | StagePlan, cost: Measurement) -> PipelineTimeline:
     return timeline(
         planned.graph,
         title=title,
@@ -165,8 +165,8 @@ def _styled(lines: tuple[Line, ...]) -> Text:
     text = Text(no_wrap=True)
     for number, line in enumerate(lines):
         text.append("\n" if number else "")
-        for stretch in line:
-            text.append(stretch.text, style=_style(stretch.kind))
+        for interval in line:
+            text.append(interval.text, style=_style(interval.kind))
     return text
 
 

@@ -18,12 +18,12 @@ from wattune.cli.measure import play_on_simulated
 from wattune.cli.output import check_writable, json_option
 from wattune.cli.run.closing import Closing, finish, recall, watching
 from wattune.cli.run.options import KNOB_NAMES, is_played, knobs_named, live_policy, objective_text, wanted_objective
-from wattune.cli.training_child import Watch, run_watched
+from wattune.cli.training_child import ReportWatch, run_watched
 from wattune.config import load_config
 from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.control.reports.http import Answer
 from wattune.control.reports.pattern import StepPattern
-from wattune.control.reports.report import Counted, Step, Told
+from wattune.control.reports.report import StepCount, StepReport, Told
 from wattune.levels.run.policies import POLICIES
 from wattune.levels.run.session import RunSession
 
@@ -118,11 +118,11 @@ def _run(
     """The exit code of the program; its output is searched for steps where there is a pattern, else not touched."""
     if steps is None:
         return run_child(command_line, stdout_to_stderr=quiet, on_start=begin)
-    counted = Counted()
+    counted = StepCount()
 
     def hear(told: Told) -> Answer:
         nonlocal counted
-        if isinstance(told, Step):
+        if isinstance(told, StepReport):
             counted, count = counted.stepped(told)
             session.step(count)
         return Answer()
@@ -131,7 +131,7 @@ def _run(
     environment = {**os.environ, "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED") or "1"}
     ending = run_watched(
         command_line,
-        Watch(steps=steps),
+        ReportWatch(steps=steps),
         hear,
         environment=environment,
         quiet=quiet,

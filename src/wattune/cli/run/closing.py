@@ -17,11 +17,11 @@ from wattune.levels.run.shown import view_of
 if TYPE_CHECKING:
     from wattune.config import Config
     from wattune.control.recall import Memory
-    from wattune.core.run_window import Window
     from wattune.core.setting import Setting
+    from wattune.core.window import Window
     from wattune.devices.gpu import Gpu
     from wattune.levels.run.session import RunSession
-    from wattune.levels.run.view.settings import Estimate
+    from wattune.levels.run.view.settings import EstimateWithError
     from wattune.levels.run.view.view_model import RunView
 
 
@@ -114,7 +114,7 @@ def document(closing: Closing) -> dict[str, Any]:
         "slowdown_error_percent": _percent_error(figures.slowdown),
         "held_saving_percent": _percent(figures.held_saving),
         "held_slowdown_percent": _percent(figures.held_slowdown),
-        "promise_percent": None if view.promise is None else 100 * view.promise,
+        "promise_percent": None if view.slowdown_limit is None else 100 * view.slowdown_limit,
         "confidence": figures.confidence,
         "search_s": figures.search_s,
         "search_extra_j": figures.search_extra_j,
@@ -166,11 +166,11 @@ def _write(file: Path, closing: Closing) -> bool:
     return True
 
 
-def _percent(estimate: Estimate | None) -> float | None:
+def _percent(estimate: EstimateWithError | None) -> float | None:
     return None if estimate is None else 100 * estimate.value
 
 
-def _percent_error(estimate: Estimate | None) -> float | None:
+def _percent_error(estimate: EstimateWithError | None) -> float | None:
     return None if estimate is None or estimate.error is None else 100 * estimate.error
 
 
@@ -185,8 +185,8 @@ def _window(window: Window) -> dict[str, Any]:
         "start_s": window.start_s,
         "time_s": window.cost.time_s,
         "power_w": window.power_w,
-        "pace_s": window.pace_s,
-        "pace_error_s": window.pace_error_s,
+        "pace_s": window.step_time_s,
+        "pace_error_s": window.step_time_error_s,
         "applied": window.held,
         "mean_sm_mhz": window.sm_mhz,
         "sm_util": window.sm_util,

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from wattune.core.gpu_spec import GpuSpec
     from wattune.core.objective import Objective
-    from wattune.core.run_window import RunPolicy
+    from wattune.core.window import RunPolicy
     from wattune.devices.gpu import Gpu
-    from wattune.levels.run.gpoeo.models import GearPredictor
+    from wattune.levels.run.gpoeo.models import ClockPredictor
     from wattune.levels.run.odpp.policy import Corrections
 
 
@@ -107,7 +107,7 @@ def _missing(name: str) -> str | None:
     return MISSING if name == "gpoeo" and not installed() else None
 
 
-def _learned(name: str, key: str) -> tuple[GearPredictor | None, Corrections | None]:
+def _learned(name: str, key: str) -> tuple[ClockPredictor | None, Corrections | None]:
     if name == "gpoeo":
         from wattune.levels.run.gpoeo.training import trained_models
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from wattune.cli.run_tables import one_line
 from wattune.levels.run.view.several import job_lines, job_news
-from wattune.levels.run.view.table import gear_rows, table_lines
+from wattune.levels.run.view.table import setting_rows, table_lines
 from wattune.levels.run.view.terminal import STYLES
 from wattune.levels.run.view.view_model import RunView
 from wattune.levels.run.view.words import closing_lines
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 REFRESH_S = 0.5
-MOST_GEARS = 12
+MOST_POINTS = 12
 """Rows of the closing table."""
 
 
@@ -100,7 +100,7 @@ def print_closing(view: RunView, out: Console) -> None:
     say(f"wattune: {view.label}: {quantity(view.spent.energy_j, 'J')} in {duration(view.spent.time_s)}")
     for line in closing_lines(view):
         say(line)
-    table = table_lines(gear_rows(view), width=out.width, most=MOST_GEARS)
+    table = table_lines(setting_rows(view), width=out.width, most=MOST_POINTS)
     if table:
         out.print(styled(table), soft_wrap=True)
     for event in view.events:
@@ -114,6 +114,6 @@ def styled(lines: Sequence[Line]) -> Text:
     text = Text(no_wrap=True, overflow="crop")
     for number, line in enumerate(lines):
         text.append("\n" if number else "")
-        for stretch in line:
-            text.append(stretch.text, style=STYLES.get(stretch.kind) or None)
+        for interval in line:
+            text.append(interval.text, style=STYLES.get(interval.kind) or None)
     return text

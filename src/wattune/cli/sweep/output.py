@@ -147,8 +147,8 @@ def coloured(lines: tuple[Line, ...]) -> Text:
     text = Text(no_wrap=True)
     for number, line in enumerate(lines):
         text.append("\n" if number else "")
-        for stretch in line:
-            text.append(stretch.text, style=_STYLES.get(stretch.kind))
+        for interval in line:
+            text.append(interval.text, style=_STYLES.get(interval.kind))
     return text
 
 

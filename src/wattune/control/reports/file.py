@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wattune.control.reports.report import NoMemory, Report, Step, Told, Unreadable, finite, number_of
+from wattune.control.reports.report import NoMemory, Report, StepReport, Told, Unreadable, finite, number_of
 from wattune.core.errors import InputError
 
 OUT_OF_MEMORY = "out_of_memory"
@@ -83,7 +83,7 @@ def _report(document: dict[str, Any], text: str) -> Told:
 
 def _step(step: object, text: str) -> Told:
     number = _whole(step)
-    return _unreadable(text, "its step is no whole number") if number is None or number < 0 else Step(number)
+    return _unreadable(text, "its step is no whole number") if number is None or number < 0 else StepReport(number)
 
 
 def _number(line: str) -> Told:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from wattune.control.reports.file import LineForm, read_object
-from wattune.control.reports.report import Step, Told, Unreadable
+from wattune.control.reports.report import StepReport, Told, Unreadable
 from wattune.core.errors import InputError
 
 HOST = "127.0.0.1"
@@ -146,7 +146,9 @@ def understood(what: str, body: bytes) -> Told:
     except UnicodeDecodeError:
         return Unreadable("the body is no text")
     if what == "step":
-        return Step() if text in ("", "{}") else read_object(text if text.startswith("{") else f'{{"step": {text}}}')
+        return (
+            StepReport() if text in ("", "{}") else read_object(text if text.startswith("{") else f'{{"step": {text}}}')
+        )
     if "\n" in text and not text.startswith("{"):
         return Unreadable("the body is more than one line")
     told = LineForm().read(text.replace("\n", " "))[1]
@@ -156,7 +158,7 @@ def understood(what: str, body: bytes) -> Told:
 RUN_OVER = Answer(stop=True, why="the run is over", within_s=0.0)
 
 
-class Desk:
+class ReportQueue:
     """Takes what is told in any thread; `descriptor` can be read as soon as something waits to be heard."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from wattune.control.reports.report import Report, Step, number_of
+from wattune.control.reports.report import Report, StepReport, number_of
 from wattune.core.errors import InputError
 
 _METRIC_EXAMPLE = "accuracy: ([0-9.]+)"
@@ -63,15 +63,15 @@ class StepPattern:
             )
         return cls(regex)
 
-    def read(self, line: str) -> Step | None:
+    def read(self, line: str) -> StepReport | None:
         """The step in a line, or None where there is none."""
         match = self.regex.search(line)
         if match is None:
             return None
         if self.regex.groups == 0:
-            return Step()
+            return StepReport()
         number = number_of(_group(match, "step") or match[1] or "")
-        return None if number is None or number < 0 else Step(int(number))
+        return None if number is None or number < 0 else StepReport(int(number))
 
 
 def _compiled(text: str, example: str) -> re.Pattern[str]:

@@ -17,7 +17,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepReport:
     """One iteration is over, or all those up to a number."""
 
     number: int | None = None
@@ -36,7 +36,7 @@ class Unreadable:
     complaint: str
 
 
-Told = Report | Step | NoMemory | Unreadable
+Told = Report | StepReport | NoMemory | Unreadable
 
 
 def finite(value: float) -> float | None:
@@ -53,7 +53,7 @@ def number_of(text: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class StepCount:
     """What was told so far, so that nothing counts twice."""
 
     epochs: frozenset[int] = frozenset()
@@ -63,18 +63,18 @@ class Counted:
         """Whether a report is of an epoch that was not reported yet; one without a number always is."""
         return report.epoch is None or report.epoch not in self.epochs
 
-    def reported(self, report: Report) -> Counted:
+    def reported(self, report: Report) -> StepCount:
         """This, after a report."""
         if report.epoch is None:
             return self
-        return Counted(self.epochs | {report.epoch}, self.steps)
+        return StepCount(self.epochs | {report.epoch}, self.steps)
 
-    def stepped(self, step: Step) -> tuple[Counted, int]:
+    def stepped(self, step: StepReport) -> tuple[StepCount, int]:
         """This, after a step, and how many iterations that was; a number that went down starts afresh, as in an epoch.
 
         A program that counts from one in each epoch tells 1 after its last number.
         """
         if step.number is None:
-            return Counted(self.epochs, self.steps + 1), 1
+            return StepCount(self.epochs, self.steps + 1), 1
         more = step.number - self.steps if step.number >= self.steps else step.number
-        return Counted(self.epochs, step.number), max(more, 0)
+        return StepCount(self.epochs, step.number), max(more, 0)

@@ -32,7 +32,7 @@ LEAST_S = 0.1
 """NVML wants its two samples so far apart (estimate: the reference names a minimum and gives no figure)."""
 
 
-class CounterReader:
+class GpmReader:
     """Reads the counters of one GPU: each call tells of the time since the one before."""
 
     def __init__(self, handle: Any, clock: Callable[[], float]) -> None:
@@ -72,7 +72,7 @@ class CounterReader:
 
 
 @contextmanager
-def opened_counters(uuid: str) -> Iterator[CounterReader | None]:
+def opened_counters(uuid: str) -> Iterator[GpmReader | None]:
     """A reader of the counters of the GPU with this UUID until the end of the block; None where the part has none."""
     loaded = library.load()
     try:
@@ -86,14 +86,14 @@ def opened_counters(uuid: str) -> Iterator[CounterReader | None]:
         library.close()
 
 
-def _reader(uuid: str, clock: Callable[[], float]) -> CounterReader | None:
+def _reader(uuid: str, clock: Callable[[], float]) -> GpmReader | None:
     try:
         with library.translated("cannot open the counters"):
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
             support = known(lambda: pynvml.nvmlGpmQueryDeviceSupport(handle))
             if support is None or not support.isSupportedDevice:
                 return None
-            return known(lambda: CounterReader(handle, clock))
+            return known(lambda: GpmReader(handle, clock))
     except NotSupported:
         return None
 

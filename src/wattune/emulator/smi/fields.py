@@ -39,7 +39,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class QueryField:
     """One column: its unit where it has one, and what fills it for a GPU."""
 
     unit: str | None
@@ -106,45 +106,45 @@ def _mode(function: Callable[..., Any]) -> Callable[[Any], Any]:
 
 _SM, _GRAPHICS, _MEM = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_GRAPHICS, pynvml.NVML_CLOCK_MEM
 
-GPU_FIELDS: dict[str, Field] = {
-    "timestamp": Field(None, _timestamp),
-    "driver_version": Field(None, lambda _: pynvml.nvmlSystemGetDriverVersion()),
-    "count": Field(None, lambda _: pynvml.nvmlDeviceGetCount()),
-    "index": Field(None, pynvml.nvmlDeviceGetIndex),
-    "name": Field(None, pynvml.nvmlDeviceGetName),
-    "uuid": Field(None, pynvml.nvmlDeviceGetUUID),
-    "serial": Field(None, lambda handle: told(pynvml.nvmlDeviceGetSerial, handle)),
-    "pci.bus_id": Field(None, lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).busId),
-    "compute_cap": Field(None, _capability),
-    "persistence_mode": Field(None, _mode(pynvml.nvmlDeviceGetPersistenceMode)),
-    "mig.mode.current": Field(None, lambda handle: told(pynvml.nvmlDeviceGetMigMode, handle)),
-    "pstate": Field(None, lambda handle: f"P{pynvml.nvmlDeviceGetPerformanceState(handle)}"),
-    "clocks_event_reasons.active": Field(None, _reasons),
-    "fan.speed": Field("%", lambda handle: told(pynvml.nvmlDeviceGetFanSpeed, handle)),
-    "temperature.gpu": Field(None, lambda handle: pynvml.nvmlDeviceGetTemperature(handle, 0)),
-    "utilization.gpu": Field("%", _utilisation("gpu")),
-    "utilization.memory": Field("%", _utilisation("memory")),
-    "memory.total": Field("MiB", _memory("total")),
-    "memory.reserved": Field("MiB", _memory("reserved")),
-    "memory.used": Field("MiB", _memory("used")),
-    "memory.free": Field("MiB", _memory("free")),
-    "power.management": Field(None, _mode(pynvml.nvmlDeviceGetPowerManagementMode)),
-    "power.draw": Field("W", _watts(pynvml.nvmlDeviceGetPowerUsage)),
-    "power.draw.average": Field("W", lambda handle: field_watts(handle, pynvml.NVML_FI_DEV_POWER_AVERAGE)),
-    "power.draw.instant": Field("W", lambda handle: field_watts(handle, pynvml.NVML_FI_DEV_POWER_INSTANT)),
-    "power.limit": Field("W", _watts(pynvml.nvmlDeviceGetPowerManagementLimit)),
-    "enforced.power.limit": Field("W", _watts(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
-    "power.default_limit": Field("W", _watts(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)),
-    "power.min_limit": Field("W", _constraint(0)),
-    "power.max_limit": Field("W", _constraint(1)),
-    "clocks.current.graphics": Field("MHz", _clock(_GRAPHICS)),
-    "clocks.current.sm": Field("MHz", _clock(_SM)),
-    "clocks.current.memory": Field("MHz", _clock(_MEM)),
-    "clocks.max.graphics": Field("MHz", _max_clock(_GRAPHICS)),
-    "clocks.max.sm": Field("MHz", _max_clock(_SM)),
-    "clocks.max.memory": Field("MHz", _max_clock(_MEM)),
-    "clocks.applications.graphics": Field("MHz", _application_clock(_GRAPHICS)),
-    "clocks.applications.memory": Field("MHz", _application_clock(_MEM)),
+GPU_FIELDS: dict[str, QueryField] = {
+    "timestamp": QueryField(None, _timestamp),
+    "driver_version": QueryField(None, lambda _: pynvml.nvmlSystemGetDriverVersion()),
+    "count": QueryField(None, lambda _: pynvml.nvmlDeviceGetCount()),
+    "index": QueryField(None, pynvml.nvmlDeviceGetIndex),
+    "name": QueryField(None, pynvml.nvmlDeviceGetName),
+    "uuid": QueryField(None, pynvml.nvmlDeviceGetUUID),
+    "serial": QueryField(None, lambda handle: told(pynvml.nvmlDeviceGetSerial, handle)),
+    "pci.bus_id": QueryField(None, lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).busId),
+    "compute_cap": QueryField(None, _capability),
+    "persistence_mode": QueryField(None, _mode(pynvml.nvmlDeviceGetPersistenceMode)),
+    "mig.mode.current": QueryField(None, lambda handle: told(pynvml.nvmlDeviceGetMigMode, handle)),
+    "pstate": QueryField(None, lambda handle: f"P{pynvml.nvmlDeviceGetPerformanceState(handle)}"),
+    "clocks_event_reasons.active": QueryField(None, _reasons),
+    "fan.speed": QueryField("%", lambda handle: told(pynvml.nvmlDeviceGetFanSpeed, handle)),
+    "temperature.gpu": QueryField(None, lambda handle: pynvml.nvmlDeviceGetTemperature(handle, 0)),
+    "utilization.gpu": QueryField("%", _utilisation("gpu")),
+    "utilization.memory": QueryField("%", _utilisation("memory")),
+    "memory.total": QueryField("MiB", _memory("total")),
+    "memory.reserved": QueryField("MiB", _memory("reserved")),
+    "memory.used": QueryField("MiB", _memory("used")),
+    "memory.free": QueryField("MiB", _memory("free")),
+    "power.management": QueryField(None, _mode(pynvml.nvmlDeviceGetPowerManagementMode)),
+    "power.draw": QueryField("W", _watts(pynvml.nvmlDeviceGetPowerUsage)),
+    "power.draw.average": QueryField("W", lambda handle: field_watts(handle, pynvml.NVML_FI_DEV_POWER_AVERAGE)),
+    "power.draw.instant": QueryField("W", lambda handle: field_watts(handle, pynvml.NVML_FI_DEV_POWER_INSTANT)),
+    "power.limit": QueryField("W", _watts(pynvml.nvmlDeviceGetPowerManagementLimit)),
+    "enforced.power.limit": QueryField("W", _watts(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
+    "power.default_limit": QueryField("W", _watts(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)),
+    "power.min_limit": QueryField("W", _constraint(0)),
+    "power.max_limit": QueryField("W", _constraint(1)),
+    "clocks.current.graphics": QueryField("MHz", _clock(_GRAPHICS)),
+    "clocks.current.sm": QueryField("MHz", _clock(_SM)),
+    "clocks.current.memory": QueryField("MHz", _clock(_MEM)),
+    "clocks.max.graphics": QueryField("MHz", _max_clock(_GRAPHICS)),
+    "clocks.max.sm": QueryField("MHz", _max_clock(_SM)),
+    "clocks.max.memory": QueryField("MHz", _max_clock(_MEM)),
+    "clocks.applications.graphics": QueryField("MHz", _application_clock(_GRAPHICS)),
+    "clocks.applications.memory": QueryField("MHz", _application_clock(_MEM)),
 }
 
 ALIASES = {

@@ -19,7 +19,7 @@ from wattune.workloads.kernel_fusion import Group, Kernel, fused, unfused_phase
 from wattune.workloads.operation import SGD, Optimizer, merged, optimizer_phase
 
 # As for the networks that have a name: fine enough for a power trace to show the network.
-_STRETCHES = 6
+_INTERVALS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Traced:
         update = optimizer_phase(self.parameters, self.optimizer)
         return Workload(
             name=self.name,
-            phases=(*merged(phases, _STRETCHES), update),
+            phases=(*merged(phases, _INTERVALS), update),
             batch_size=self.batch_size,
             parameters=self.parameters,
         )

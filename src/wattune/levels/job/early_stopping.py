@@ -10,7 +10,7 @@ import numpy as np
 from wattune.core.job import Job, JobMemory, JobRun, Outcome
 from wattune.levels.job.epoch_cost import paid_per_epoch
 from wattune.levels.job.epochs import nearest
-from wattune.levels.job.learning_curve import pace
+from wattune.levels.job.learning_curve import speed
 from wattune.levels.job.posterior import Knowledge, knowledge
 from wattune.levels.job.trial_choice import horizon
 
@@ -31,7 +31,7 @@ _STANDARD = [(float(z), float(w / _WEIGHTS.sum())) for z, w in zip(_NODES, _WEIG
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class RunPrediction:
     """How a trial stands: epochs passed, what is believed of the epochs it needs, and costs.
 
     Costs are in runs of the best size known, so that a run which would replace this one costs 1.
@@ -121,7 +121,7 @@ def why_stop_known(job: Job, memory: JobMemory, run: JobRun) -> str | None:
         stopped += other.outcome in (Outcome.STOPPED, Outcome.MISSED) and not other.exploring
     if last is None or run.epochs < patience(last.epochs, stopped):
         return None
-    seen = pace(job, run, last, octaves=0.0)
+    seen = speed(job, run, last, octaves=0.0)
     if seen is not None and exp(seen.log_epochs) - run.epochs < _NEARLY * last.epochs:
         return None  # It is slow, but nearly there; and the run that replaced it might be as slow.
     return f"{run.epochs} epochs, where {run.batch_size} needed {last.epochs} the last time"
@@ -133,10 +133,10 @@ def why_stop_trial(job: Job, memory: JobMemory, run: JobRun) -> str | None:
     if known is None:
         return None
     best = known.best
-    outlook = _outlook(known, memory, run)
-    if run.batch_size == known.sizes[best] or outlook.pays:
+    prediction = _prediction(known, memory, run)
+    if run.batch_size == known.sizes[best] or prediction.pays:
         return None
-    epochs = float(np.exp(outlook.log_epochs))
+    epochs = float(np.exp(prediction.log_epochs))
     return f"about {epochs:.3g} epochs to the target: {known.sizes[best]} from the start is cheaper"
 
 
@@ -148,21 +148,21 @@ def _known(job: Job, memory: JobMemory, run: JobRun) -> Knowledge | None:
     return known if known.proven.any() else None
 
 
-def _outlook(known: Knowledge, memory: JobMemory, run: JobRun) -> Outlook:
+def _prediction(known: Knowledge, memory: JobMemory, run: JobRun) -> RunPrediction:
     place = known.place(run.batch_size)
     mean = float(known.log_epochs.mean[place])
     sd = sqrt(float(known.log_epochs.variance[place]) + known.epochs.sd**2)
-    beside = nearest(known.epochs.reached, run.batch_size, known.epochs.stretch, 0)
+    beside = nearest(known.epochs.reached, run.batch_size, known.epochs.interval, 0)
     octaves = 0.0 if beside is None else abs(log2(run.batch_size / beside.batch_size))
-    seen = None if beside is None else pace(known.job, run, beside, octaves=octaves)
+    seen = None if beside is None else speed(known.job, run, beside, octaves=octaves)
     if seen is not None:
         mean, sd = combined((mean, sd), (seen.log_epochs, sqrt(seen.sd**2 + known.epochs.sd**2)))
-    return Outlook(
+    return RunPrediction(
         epochs=run.epochs,
         max_epochs=known.job.max_epochs,
         log_epochs=mean,
         sd=sqrt(sd**2 + (_ODD_SD + _ODD_EPOCHS / exp(mean)) ** 2),
-        miss=float(1.0 - 1.0 / known.burden[place]),
+        miss=float(1.0 - 1.0 / known.overhead[place]),
         epoch_cost=_epoch_cost(known, run) / float(known.expected_cost[known.best]),
         horizon=horizon(memory),
     )

@@ -23,7 +23,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
 from wattune.levels.job.level_shift import shifts
-from wattune.levels.job.smooth_curve import Belief, Departure, Floats, Site, believe
+from wattune.levels.job.smooth_curve import Floats, Site, SizePosterior, SizeResidual, posterior_of
 
 _FIXED = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
 _CROWDED = (0.0, 0.15, 0.4, 0.7)
@@ -39,7 +39,7 @@ _IDLE_DRAW, _BUSY_DRAW = 0.25, 0.65
 _HINT_SD = 0.3
 """How far the fixed share may be from what the draw suggests."""
 
-_DEPARTURE = Departure(shared_sd=0.18, own_sd=0.12, octaves=2.5, single_sd=0.03, own_level_sd=1.5)
+_RESIDUAL = SizeResidual(shared_sd=0.18, own_sd=0.12, octaves=2.5, single_sd=0.03, own_level_sd=1.5)
 """Recorded epochs stray from the form by a tenth over a few octaves, and a single size by 3 %."""
 
 
@@ -49,19 +49,19 @@ def _hypotheses() -> Floats:
     return np.array([(s, r) for s, r in product(_FIXED, _CROWDED) if s + r <= 1.0])
 
 
-def cost_belief(grid: Floats, sites: Sequence[Site], *, default_x: float, draw: float | None) -> Belief:
+def cost_posterior(grid: Floats, sites: Sequence[Site], *, default_x: float, draw: float | None) -> SizePosterior:
     """What is believed of the logarithm of an epoch's cost at each log₂ batch size of the grid.
 
     `draw` is the power at the default size as a share of the highest limit, None where it was not measured.
     """
     at = np.array([site.x for site in sites])
-    return believe(
+    return posterior_of(
         grid,
         sites,
         laws=_laws(grid - default_x),
         site_laws=_laws(at - default_x),
         prior=_prior(draw),
-        departure=_DEPARTURE,
+        residual=_RESIDUAL,
     )
 
 
@@ -175,8 +175,8 @@ def _epoch_costs(
         if run.gpu.key == key and (paid := paid_per_epoch(run)) is not None and (value := objective.value(paid)) > 0
     ]
     paid_by_size: dict[int, list[float]] = {}
-    for (size, value, _), stretch in zip(values, shifts(values, sd=_COST_SD).stretch, strict=True):
-        if stretch == 0:
+    for (size, value, _), interval in zip(values, shifts(values, sd=_COST_SD).interval, strict=True):
+        if interval == 0:
             paid_by_size.setdefault(size, []).append(value)
     return found | {size: (fmean(some), 1 + len(some)) for size, some in paid_by_size.items()}
 

@@ -12,9 +12,9 @@ from statistics import fmean
 import numpy as np
 
 from wattune.core.job import Job, JobRun, Outcome
-from wattune.levels.job.learning_curve import pace, pace_on_the_way
+from wattune.levels.job.learning_curve import pace_on_the_way, speed
 from wattune.levels.job.level_shift import shifts
-from wattune.levels.job.smooth_curve import Belief, Departure, Floats, Site, believe
+from wattune.levels.job.smooth_curve import Floats, Site, SizePosterior, SizeResidual, posterior_of
 
 _EPOCHS_SD = 0.12
 """Scatter of the logarithm of epochs from one training to the next, until it is seen."""
@@ -32,7 +32,7 @@ _FEW = 3
 _MISSED_BY = 0.3
 """A run that missed the target and reported no metric is taken to have needed a third more epochs."""
 
-_KEPT_STRETCHES = 2
+_KEPT_INTERVALS = 2
 """Only the time since the last change and the time before that are learned from."""
 
 
@@ -45,7 +45,7 @@ class EpochEvidence:
     """Scatter of one run's logarithm of epochs."""
     reached: tuple[JobRun, ...]
     """Runs that reached the target, oldest first."""
-    stretch: dict[str, int]
+    interval: dict[str, int]
     """By the id of a run: 0 since the last change, 1 before it."""
     reached_count: dict[int, int]
     """By batch size, since the last change but one."""
@@ -65,20 +65,20 @@ def epoch_evidence(job: Job, over: Sequence[JobRun]) -> EpochEvidence:
     telling = _telling(over)
     values = [(run.batch_size, log(run.epochs), _LEAST_SCATTER / run.epochs) for run in telling]
     found = shifts(values, sd=_EPOCHS_SD)
-    stretch = {run.id: number for run, number in zip(telling, found.stretch, strict=True)}
-    _spread_over_others(over, stretch)
-    reached = tuple(run for run in telling if run.outcome is Outcome.REACHED and stretch[run.id] < _KEPT_STRETCHES)
-    recent = [run for run in over if stretch.get(run.id, 0) < _KEPT_STRETCHES]
+    interval = {run.id: number for run, number in zip(telling, found.interval, strict=True)}
+    _spread_over_others(over, interval)
+    reached = tuple(run for run in telling if run.outcome is Outcome.REACHED and interval[run.id] < _KEPT_INTERVALS)
+    recent = [run for run in over if interval.get(run.id, 0) < _KEPT_INTERVALS]
     sites = (
-        *_reached_sites(reached, stretch, found.sd),
-        *_way_sites(job, reached, stretch, found.sd),
-        *_unfinished_sites(job, recent, reached, stretch),
+        *_reached_sites(reached, interval, found.sd),
+        *_way_sites(job, reached, interval, found.sd),
+        *_unfinished_sites(job, recent, reached, interval),
     )
     return EpochEvidence(
         sites,
         found.sd,
         reached,
-        stretch,
+        interval,
         _counts(reached),
         _counts(run for run in recent if run.outcome is Outcome.MISSED),
     )
@@ -99,17 +99,17 @@ def _telling(over: Sequence[JobRun]) -> list[JobRun]:
     return telling
 
 
-def _spread_over_others(over: Sequence[JobRun], stretch: dict[str, int]) -> None:
+def _spread_over_others(over: Sequence[JobRun], interval: dict[str, int]) -> None:
     """Nothing; runs that tell of no change lie in the same stretch as the one before them."""
-    current = max(stretch.values(), default=0)
+    current = max(interval.values(), default=0)
     for run in over:
-        current = stretch.setdefault(run.id, current)
+        current = interval.setdefault(run.id, current)
 
 
-def _reached_sites(reached: tuple[JobRun, ...], stretch: dict[str, int], sd: float) -> list[Site]:
+def _reached_sites(reached: tuple[JobRun, ...], interval: dict[str, int], sd: float) -> list[Site]:
     groups: dict[tuple[int, int], list[int]] = {}
     for run in reached:
-        groups.setdefault((run.batch_size, stretch[run.id]), []).append(run.epochs)
+        groups.setdefault((run.batch_size, interval[run.id]), []).append(run.epochs)
     return [
         Site(log2(size), _log_mean(epochs, sd), _variance(len(epochs), sd), group)
         for (size, group), epochs in groups.items()
@@ -121,11 +121,11 @@ def _log_mean(epochs: list[int], sd: float) -> float:
     return log(fmean(epochs)) + 0.5 * sd**2 / len(epochs)
 
 
-def _way_sites(job: Job, reached: tuple[JobRun, ...], stretch: dict[str, int], sd: float) -> list[Site]:
+def _way_sites(job: Job, reached: tuple[JobRun, ...], interval: dict[str, int], sd: float) -> list[Site]:
     """What the curves of sizes with few runs say beside those of the size with most, of the newest stretch."""
     now: dict[int, list[JobRun]] = {}
     for run in reached:
-        if stretch[run.id] == 0:
+        if interval[run.id] == 0:
             now.setdefault(run.batch_size, []).append(run)
     if len(now) < 2:
         return []
@@ -151,17 +151,19 @@ def _variance(runs: int, sd: float) -> float:
 
 
 def _unfinished_sites(
-    job: Job, recent: list[JobRun], reached: tuple[JobRun, ...], stretch: dict[str, int]
+    job: Job, recent: list[JobRun], reached: tuple[JobRun, ...], interval: dict[str, int]
 ) -> list[Site]:
     """What runs that did not reach the target say, where no run of their size did in that stretch."""
-    done = {(run.batch_size, stretch[run.id]) for run in reached}
+    done = {(run.batch_size, interval[run.id]) for run in reached}
     sites = []
     for run in recent:
-        group = stretch[run.id]
+        group = interval[run.id]
         if run.outcome not in (Outcome.MISSED, Outcome.STOPPED) or not run.epochs or (run.batch_size, group) in done:
             continue
-        beside = nearest(reached, run.batch_size, stretch, group)
-        seen = None if beside is None else pace(job, run, beside, octaves=abs(log2(run.batch_size / beside.batch_size)))
+        beside = nearest(reached, run.batch_size, interval, group)
+        seen = (
+            None if beside is None else speed(job, run, beside, octaves=abs(log2(run.batch_size / beside.batch_size)))
+        )
         x, least = log2(run.batch_size), log(run.epochs)
         if seen is not None:
             sites.append(Site(x, max(least, seen.log_epochs), seen.sd**2 + _EPOCHS_SD**2, group))
@@ -170,10 +172,10 @@ def _unfinished_sites(
     return sites
 
 
-def nearest(reached: Iterable[JobRun], size: int, stretch: dict[str, int], group: int) -> JobRun | None:
+def nearest(reached: Iterable[JobRun], size: int, interval: dict[str, int], group: int) -> JobRun | None:
     """The newest run that reached the target at the nearest batch size, of the same stretch if there is one."""
     runs = list(reached)
-    same = [run for run in runs if stretch[run.id] == group] or runs
+    same = [run for run in runs if interval[run.id] == group] or runs
     return min(same, key=lambda run: (abs(log(run.batch_size / size)), -run.order), default=None)
 
 
@@ -190,7 +192,7 @@ _CRITICAL = range(-2, 9)
 _SMALL = range(-10, 2)
 """log₂(B_s/b₀)."""
 
-_DEPARTURE = Departure(shared_sd=0.15, own_sd=0.3, octaves=1.0, single_sd=0.07, own_level_sd=1.0)
+_RESIDUAL = SizeResidual(shared_sd=0.15, own_sd=0.3, octaves=1.0, single_sd=0.07, own_level_sd=1.0)
 """Recorded trainings (Zeus, NSDI'23, to all their targets) stray from the law by an eighth over an octave or so, which
 is where the marginal likelihood of five jobs is highest, and single sizes of the two that stray most by another 7 %. A
 change of the data moves the level by any factor near 1, and the ratios of neighbouring sizes by a fifth or so."""
@@ -202,16 +204,16 @@ def _pairs() -> Floats:
     return np.array([(c, s) for c, s in product(_CRITICAL, _SMALL) if s <= c - 1], dtype=float)
 
 
-def epochs_belief(grid: Floats, sites: Sequence[Site], *, default_x: float) -> Belief:
+def epochs_posterior(grid: Floats, sites: Sequence[Site], *, default_x: float) -> SizePosterior:
     """What is believed of the logarithm of the epochs to the target at each log₂ batch size of the grid."""
     at = np.array([site.x for site in sites])
-    return believe(
+    return posterior_of(
         grid,
         sites,
         laws=_laws(grid - default_x),
         site_laws=_laws(at - default_x),
         prior=np.zeros(len(_pairs())),
-        departure=_DEPARTURE,
+        residual=_RESIDUAL,
     )
 
 

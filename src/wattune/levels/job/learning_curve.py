@@ -30,7 +30,7 @@ _ON_THE_WAY = 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LearningSpeed:
     """The epochs that a run is thought to need, as a logarithm with its standard deviation."""
 
     log_epochs: float
@@ -47,7 +47,7 @@ def best_so_far(job: Job, metrics: Sequence[float | None]) -> list[float]:
     return found
 
 
-def pace(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> Pace | None:
+def speed(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> LearningSpeed | None:
     """What a run's curve so far says beside that of a run which reached the target; None where it says nothing."""
     mine, theirs = best_so_far(job, run.metrics), best_so_far(job, reference.metrics)
     if not mine or not theirs or theirs[0] == -inf == theirs[-1]:
@@ -66,10 +66,10 @@ def pace(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> Pace | 
     if factor <= 0.0:
         return None
     shape, rounding = _errors(epochs, passed, whole, octaves)
-    return Pace(log(factor * whole), sqrt(shape**2 + rounding**2))
+    return LearningSpeed(log(factor * whole), sqrt(shape**2 + rounding**2))
 
 
-def pace_on_the_way(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> Pace | None:
+def pace_on_the_way(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> LearningSpeed | None:
     """What the way of a finished run says of the epochs its size needs, the luck of its last steps aside.
 
     The two curves are compared at what the reference had reached after two thirds of its epochs.
@@ -82,7 +82,7 @@ def pace_on_the_way(job: Job, run: JobRun, reference: JobRun, *, octaves: float)
     if level == -inf or level >= theirs[-1] or since is None or then is None:
         return None
     shape, rounding = _errors(since, then, len(theirs), octaves)
-    return Pace(log(since / then * len(theirs)), sqrt(shape**2 + rounding**2))
+    return LearningSpeed(log(since / then * len(theirs)), sqrt(shape**2 + rounding**2))
 
 
 def _errors(epochs: float, passed: float, whole: int, octaves: float) -> tuple[float, float]:

@@ -35,7 +35,7 @@ _UNDONE = 1.5
 class Shifts:
     """In which stretch between changes each value lies, the newest being 0, and how far values scatter within one."""
 
-    stretch: tuple[int, ...]
+    interval: tuple[int, ...]
     sd: float
 
 
@@ -49,9 +49,9 @@ def shifts(values: Sequence[Value], *, sd: float) -> Shifts:
     while len(starts) > 1 and _is_undone(values, starts[-2], starts[-1], found.watch.sd):
         starts.pop()
     ends = (*starts[1:], len(values))
-    stretch = [number for number, (start, end) in enumerate(zip(starts, ends, strict=True)) for _ in range(start, end)]
+    interval = [number for number, (start, end) in enumerate(zip(starts, ends, strict=True)) for _ in range(start, end)]
     newest = len(starts) - 1
-    return Shifts(tuple(newest - number for number in stretch), found.watch.sd)
+    return Shifts(tuple(newest - number for number in interval), found.watch.sd)
 
 
 @dataclass(slots=True)

@@ -39,9 +39,9 @@ SEARCHERS = ("wattune", "zeus")
 def searcher_named(name: str) -> JobSearcher:
     """The searcher that tables call so: `wattune`, ours, or `zeus`, as published."""
     if name == "wattune":
-        from wattune.levels.job.policy import LawSearcher
+        from wattune.levels.job.policy import WattuneJobPolicy
 
-        return LawSearcher()
+        return WattuneJobPolicy()
     if name == "zeus":
         from wattune.levels.job.zeus import ZeusSearcher
 

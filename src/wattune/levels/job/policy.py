@@ -19,7 +19,7 @@ _OCTAVE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class LawSearcher:
+class WattuneJobPolicy:
     """Chooses batch sizes by what is believed of all of them together."""
 
     @property

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
-from wattune.levels.job.epoch_cost import CostEvidence, cost_belief, cost_evidence
-from wattune.levels.job.epochs import EpochEvidence, epoch_evidence, epochs_belief, in_order_of_ending
-from wattune.levels.job.smooth_curve import Belief, Floats
+from wattune.levels.job.epoch_cost import CostEvidence, cost_evidence, cost_posterior
+from wattune.levels.job.epochs import EpochEvidence, epoch_evidence, epochs_posterior, in_order_of_ending
+from wattune.levels.job.smooth_curve import Floats, SizePosterior
 
 _CRASHES = 2
 """Crashes in a row that make a size suspect."""
@@ -75,11 +75,11 @@ class Knowledge:
     over: tuple[JobRun, ...]
     epochs: EpochEvidence
     costs: CostEvidence
-    log_epochs: Belief
-    log_epoch_cost: Belief
-    log_cost: Belief
+    log_epochs: SizePosterior
+    log_epoch_cost: SizePosterior
+    log_cost: SizePosterior
     """Of a run that reaches the target."""
-    burden: Floats
+    overhead: Floats
     """What runs that miss add to the cost, as a factor."""
     usable: Flags
     """Fits the part, does not crash there, and keeps the limit of time."""
@@ -92,7 +92,7 @@ class Knowledge:
     @property
     def expected_cost(self) -> Floats:
         """Of a run at each size."""
-        return np.asarray(np.exp(self.log_cost.mean + 0.5 * self.log_cost.variance) * self.burden)
+        return np.asarray(np.exp(self.log_cost.mean + 0.5 * self.log_cost.variance) * self.overhead)
 
     @property
     def proven(self) -> Flags:
@@ -109,7 +109,7 @@ class Knowledge:
     def default_cost(self) -> float:
         """What the owner would pay for a run without us."""
         place = self.sizes.index(self.job.default_batch_size)
-        return float(np.exp(self.log_cost.mean[place]) * self.burden[place] * self.costs.default_over_best)
+        return float(np.exp(self.log_cost.mean[place]) * self.overhead[place] * self.costs.default_over_best)
 
     @property
     def beyond(self) -> Floats:
@@ -148,10 +148,10 @@ def _knowledge(asked: _Asked) -> Knowledge:
     epochs = epoch_evidence(job, over)
     grid = np.log2(np.array(job.batch_sizes, dtype=float))
     default_x = log2(job.default_batch_size)
-    log_epochs = epochs_belief(grid, epochs.sites, default_x=default_x)
+    log_epochs = epochs_posterior(grid, epochs.sites, default_x=default_x)
     needed = dict(zip(job.batch_sizes, np.exp(log_epochs.mean).tolist(), strict=True))
     costs = cost_evidence(job, asked.profiles, gpu, over=over, epochs=needed)
-    log_epoch_cost = cost_belief(grid, costs.sites, default_x=default_x, draw=costs.draw)
+    log_epoch_cost = cost_posterior(grid, costs.sites, default_x=default_x, draw=costs.draw)
     objective = job.objective_on(gpu.max_power_w)
     degree = _degree(objective)
     out = unusable(job, over, gpu)
@@ -164,11 +164,11 @@ def _knowledge(asked: _Asked) -> Knowledge:
         costs=costs,
         log_epochs=log_epochs,
         log_epoch_cost=log_epoch_cost,
-        log_cost=Belief(
+        log_cost=SizePosterior(
             degree * log_epochs.mean + log_epoch_cost.mean,
             degree**2 * log_epochs.covariance + log_epoch_cost.covariance,
         ),
-        burden=_burden(grid, job, epochs),
+        overhead=_overhead(grid, job, epochs),
         usable=_in_time(
             usable, objective, costs, log_epochs=log_epochs, log_epoch_cost=log_epoch_cost, sizes=job.batch_sizes
         ),
@@ -180,8 +180,8 @@ def _in_time(
     objective: Objective,
     costs: CostEvidence,
     *,
-    log_epochs: Belief,
-    log_epoch_cost: Belief,
+    log_epochs: SizePosterior,
+    log_epoch_cost: SizePosterior,
     sizes: Sequence[int],
 ) -> Flags:
     """The usable sizes whose runs are expected to keep the limit of time, or the fastest where none does."""
@@ -205,7 +205,7 @@ def _degree(objective: Objective) -> float:
     return log(two / one) / log(2.0) if one > 0 and two > 0 else 1.0
 
 
-def _burden(grid: Floats, job: Job, epochs: EpochEvidence) -> Floats:
+def _overhead(grid: Floats, job: Job, epochs: EpochEvidence) -> Floats:
     reached = np.log2(np.array(sorted(epochs.reached_count), dtype=float))
     apart = np.abs(grid[:, None] - reached[None, :]).min(axis=1) if len(reached) else np.zeros(len(grid))
     prior = np.minimum(_MISS + _MISS_PER_OCTAVE * apart, 0.5)

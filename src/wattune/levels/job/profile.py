@@ -11,7 +11,7 @@ from wattune.core.job import Job, JobGpu, JobMemory, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, Objective
 from wattune.core.setting import Setting
-from wattune.response.setting_search import Kin
+from wattune.response.setting_search import SimilarProfile
 
 OTHER_PART = 2.0
 """Octaves that another part counts for; on the public tables the shares of a V100 and an A40 differ as much."""
@@ -35,13 +35,15 @@ def expected_epochs(job: Job, memory: JobMemory, batch_size: int) -> float:
     return float(median(mine or [run.epochs for run in reached] or [job.max_epochs]))
 
 
-def kin_of(memory: JobMemory, gpu: JobGpu, batch_size: int, *, knobs: tuple[str, ...]) -> tuple[Kin, ...]:
+def similar_to(
+    memory: JobMemory, gpu: JobGpu, batch_size: int, *, knobs: tuple[str, ...]
+) -> tuple[SimilarProfile, ...]:
     """The profiles most like that of a batch size on a part, among those that turn the same knobs.
 
     Clocks of another part are shares of another highest clock, which a profile does not tell; limits are comparable.
     """
-    kin = [
-        _kin(profile, gpu, batch_size)
+    similar = [
+        _similar(profile, gpu, batch_size)
         for profile in memory.profiles
         if (profile.gpu.key, profile.batch_size) != (gpu.key, batch_size)
         and profile.trials
@@ -49,15 +51,15 @@ def kin_of(memory: JobMemory, gpu: JobGpu, batch_size: int, *, knobs: tuple[str,
         and all(trial.choice.knobs == knobs for trial in profile.trials)
         and (profile.gpu.name == gpu.name or knobs == ("power_limit",))
     ]
-    return tuple(sorted(kin, key=lambda one: one.octaves)[:NEAR])
+    return tuple(sorted(similar, key=lambda one: one.octaves)[:NEAR])
 
 
-def _kin(profile: Profile, gpu: JobGpu, batch_size: int) -> Kin:
+def _similar(profile: Profile, gpu: JobGpu, batch_size: int) -> SimilarProfile:
     theirs = profile.gpu
     # What an iteration asks of a GPU depends on its own share of the batch.
     octaves = abs(log2((profile.batch_size / theirs.count) / (batch_size / gpu.count)))
     apart = OTHER_PART if (theirs.name, theirs.simulated) != (gpu.name, gpu.simulated) else 0.0
-    return Kin(
+    return SimilarProfile(
         trials=profile.trials,
         octaves=octaves + apart,
         max_power_w=theirs.max_power_w / theirs.count,
@@ -80,7 +82,7 @@ def epoch_trials(
     return tuple(Trial(trial.choice, rescaled(trial.cost, more_time, more_energy)) for trial in trials)
 
 
-def level_apart(trials: Sequence[Trial[Setting]], held: Setting | None, epoch: Measurement) -> float:
+def level_distance(trials: Sequence[Trial[Setting]], held: Setting | None, epoch: Measurement) -> float:
     """The share by which a whole epoch took longer or shorter than a profile says of the setting that is held."""
     known = next((trial.cost for trial in trials if trial.choice == held), None)
     return 0.0 if known is None or not known.time_s else abs(epoch.time_s / known.time_s - 1.0)

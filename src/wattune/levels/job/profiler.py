@@ -17,7 +17,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
-from wattune.levels.job.profiling import Progress, SettingProfiling, Stretch
+from wattune.levels.job.profiling import Interval, Progress, SettingProfiling
 
 GLANCES = 8
 """Reads of the counters between two looks, so that at most an eighth of a stretch is lost at the end of an epoch."""
@@ -196,13 +196,13 @@ class Profiler:
         if self.is_searching:
             self.spent += Measurement(time_s, energy_j)
         if self._ranks.rank == 0:
-            self.progress = self._taken(Stretch(steps, time_s, energy_j, self._joined), worst)
+            self.progress = self._taken(Interval(steps, time_s, energy_j, self._joined), worst)
         self._agree()
 
-    def _taken(self, stretch: Stretch, trouble: float) -> Progress:
-        if trouble >= _Trouble.HELPLESS or stretch.time_s <= 0 or stretch.energy_j <= 0:
+    def _taken(self, interval: Interval, trouble: float) -> Progress:
+        if trouble >= _Trouble.HELPLESS or interval.time_s <= 0 or interval.energy_j <= 0:
             return self._policy.given_up(self.progress)
-        return self._policy.step(self.progress, stretch)
+        return self._policy.step(self.progress, interval)
 
     def _agree(self) -> None:
         """Nothing; all GPUs of the job have the setting that rank 0 wants, or the next one that none refuses."""

@@ -32,7 +32,7 @@ _BELIEVED = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Interval:
     """Work of all GPUs of the job: so many iterations, and what they took together."""
 
     steps: int
@@ -51,7 +51,7 @@ class Windows:
     warm_steps: int = 3
     warm_s: float = 0.5
     """After a switch; clocks settle within 0.1 s, data loaders and power within some iterations more."""
-    stretch_s: float = 1.0
+    interval_s: float = 1.0
     fewest: int = 4
     """Stretches in a window."""
     good: float = 0.01
@@ -60,9 +60,9 @@ class Windows:
     """A window ends here, however much it scatters; one iteration that takes longer is a window."""
 
     @property
-    def shortest_stretch_s(self) -> float:
+    def shortest_interval_s(self) -> float:
         """A stretch holds ten moves of the counter, so that the counter does not add to the scatter."""
-        return max(self.stretch_s, 10 * self.counter_period_s)
+        return max(self.interval_s, 10 * self.counter_period_s)
 
 
 BY_EPOCH = Windows(warm_steps=0, warm_s=0.0, fewest=1, longest_s=0.0)
@@ -70,7 +70,7 @@ BY_EPOCH = Windows(warm_steps=0, warm_s=0.0, fewest=1, longest_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownProfile:
     """What was learned in this run: windows, whose costs are per iteration, and settings that the part refused."""
 
     windows: History[Setting] = ()
@@ -83,7 +83,7 @@ class Known:
 class Checking:
     """The best setting of an earlier profile holds for an epoch, which shows whether that profile still does."""
 
-    known: Known
+    known: KnownProfile
     setting: Setting
 
 
@@ -91,34 +91,34 @@ class Checking:
 class Warming:
     """A setting was just applied; what is done now does not count."""
 
-    known: Known
+    known: KnownProfile
     setting: Setting
     steps: int = 0
     time_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Measuring:
+class ProfileMeasuring:
     """A window at a setting is under way."""
 
-    known: Known
+    known: KnownProfile
     setting: Setting
     step_s: float
     """How long an iteration takes, about."""
-    stretches: tuple[Stretch, ...] = ()
+    intervals: tuple[Interval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class ProfileHeld:
     """The search is over; None leaves the GPUs as they were found."""
 
-    known: Known
+    known: KnownProfile
     setting: Setting | None
     trials: History[Setting] = field(default=(), repr=False)
     """Per iteration, one for each setting that was measured; empty where an earlier profile was found to hold."""
 
 
-Progress = Checking | Warming | Measuring | Holding
+Progress = Checking | Warming | ProfileMeasuring | ProfileHeld
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +135,10 @@ class SettingProfiling:
     """Windows that a run adds to an earlier profile which still holds, where the search has a use for them."""
     epochs: float = 100.0
     """To be expected of the run: for so long a setting is held where every epoch is a window."""
-    power_apart: float = 0.03
+    power_distance: float = 0.03
     """Share by which the mean power of an epoch may differ from the earlier profile's before that is given up: more
     than the warmth of a room makes, less than another curve does."""
-    time_apart: float = 0.10
+    time_distance: float = 0.10
     """The same for its time, which changes with the amount of data too."""
 
     def by_epoch(self) -> SettingProfiling:
@@ -149,18 +149,18 @@ class SettingProfiling:
     def start(self) -> Progress:
         """The earlier best where there is one, to be checked; else the first setting to measure."""
         best = self._cached_best()
-        return self._next(Known()) if best is None else Checking(Known(), best.choice)
+        return self._next(KnownProfile()) if best is None else Checking(KnownProfile(), best.choice)
 
-    def step(self, progress: Progress, stretch: Stretch) -> Progress:
+    def step(self, progress: Progress, interval: Interval) -> Progress:
         """What is known after one more stretch of work at the setting of the progress; while checking, an epoch."""
         match progress:
             case Checking():
-                return self._checked(progress, stretch)
+                return self._checked(progress, interval)
             case Warming():
-                return self._warmed(progress, stretch)
-            case Measuring():
-                return self._measured(progress, stretch)
-            case Holding():
+                return self._warmed(progress, interval)
+            case ProfileMeasuring():
+                return self._measured(progress, interval)
+            case ProfileHeld():
                 return progress
 
     def refused(self, progress: Progress) -> Progress:
@@ -171,11 +171,11 @@ class SettingProfiling:
         # Where the earlier best itself is refused there is nothing to compare with: the search begins afresh.
         again = known.again and bool(known.windows)
         known = replace(known, refused=known.refused | {setting}, again=again)
-        return self._held(known) if isinstance(progress, Holding) else self._next(known)
+        return self._held(known) if isinstance(progress, ProfileHeld) else self._next(known)
 
-    def given_up(self, progress: Progress) -> Holding:
+    def given_up(self, progress: Progress) -> ProfileHeld:
         """Nothing can be set here: the GPUs stay as they were found."""
-        return Holding(progress.known, None)
+        return ProfileHeld(progress.known, None)
 
     def setting(self, progress: Progress) -> Setting | None:
         """What is to be set; None is what was found."""
@@ -190,12 +190,12 @@ class SettingProfiling:
                 return max(self.windows.warm_steps, 1)
             case Warming(steps=done, time_s=time_s):
                 return max(ceil((self.windows.warm_s - time_s) / max(time_s / done, 1e-9)), 1)
-            case Measuring(step_s=step_s):
-                return max(ceil(self.windows.shortest_stretch_s / max(step_s, 1e-9)), 1)
-            case Holding():
+            case ProfileMeasuring(step_s=step_s):
+                return max(ceil(self.windows.shortest_interval_s / max(step_s, 1e-9)), 1)
+            case ProfileHeld():
                 return None
 
-    def _checked(self, progress: Checking, epoch: Stretch) -> Progress:
+    def _checked(self, progress: Checking, epoch: Interval) -> Progress:
         """The setting held where its epoch is as the earlier profile says, else the search from its beginning.
 
         Under a limit that binds any job draws the limit, so power alone tells too little.
@@ -205,41 +205,43 @@ class SettingProfiling:
             return self._next(progress.known)
         hotter = epoch.energy_j / epoch.time_s / best.cost.power_w - 1.0
         slower = epoch.time_s / best.cost.time_s - 1.0
-        if abs(hotter) > self.power_apart or abs(slower) > self.time_apart:
+        if abs(hotter) > self.power_distance or abs(slower) > self.time_distance:
             return self._next(progress.known)
         if self.looks_again and self.search.propose(self._allowed(progress.known), self.cached) is not None:
             return Warming(replace(progress.known, again=True), progress.setting)
-        return Holding(progress.known, progress.setting)
+        return ProfileHeld(progress.known, progress.setting)
 
-    def _warmed(self, progress: Warming, stretch: Stretch) -> Progress:
-        steps, time_s = progress.steps + stretch.steps, progress.time_s + stretch.time_s
+    def _warmed(self, progress: Warming, interval: Interval) -> Progress:
+        steps, time_s = progress.steps + interval.steps, progress.time_s + interval.time_s
         if self.windows.warm_steps == 0:
-            return self._measured(Measuring(progress.known, progress.setting, stretch.time_s / stretch.steps), stretch)
+            return self._measured(
+                ProfileMeasuring(progress.known, progress.setting, interval.time_s / interval.steps), interval
+            )
         if steps >= self.windows.warm_steps and time_s >= self.windows.warm_s:
-            return Measuring(progress.known, progress.setting, stretch.time_s / stretch.steps)
+            return ProfileMeasuring(progress.known, progress.setting, interval.time_s / interval.steps)
         return replace(progress, steps=steps, time_s=time_s)
 
-    def _measured(self, progress: Measuring, stretch: Stretch) -> Progress:
-        stretches = (*progress.stretches, stretch)
-        cost = window_cost(stretches, self.windows.counter_period_s)
-        if not self._is_enough(stretches, cost):
-            return replace(progress, stretches=stretches)
+    def _measured(self, progress: ProfileMeasuring, interval: Interval) -> Progress:
+        intervals = (*progress.intervals, interval)
+        cost = window_cost(intervals, self.windows.counter_period_s)
+        if not self._is_enough(intervals, cost):
+            return replace(progress, intervals=intervals)
         known = replace(progress.known, windows=(*progress.known.windows, Trial(progress.setting, cost)))
         return self._held(known) if len(known.windows) >= self.most_windows else self._next(known)
 
-    def _is_enough(self, stretches: tuple[Stretch, ...], cost: Measurement) -> bool:
-        if sum(stretch.time_s for stretch in stretches) >= self.windows.longest_s:
+    def _is_enough(self, intervals: tuple[Interval, ...], cost: Measurement) -> bool:
+        if sum(interval.time_s for interval in intervals) >= self.windows.longest_s:
             return True
-        return len(stretches) >= self.windows.fewest and standard_error(cost) <= self.windows.good
+        return len(intervals) >= self.windows.fewest and standard_error(cost) <= self.windows.good
 
-    def _next(self, known: Known) -> Progress:
+    def _next(self, known: KnownProfile) -> Progress:
         """The setting to measure next, or the best one held."""
         allowed = self._allowed(known)
         enough = known.again and len(known.windows) > self.looks_again
         wanted = self.search.propose(allowed, self._history(known)) if allowed and not enough else None
         return self._held(known) if wanted is None else Warming(known, wanted)
 
-    def _history(self, known: Known) -> History[Setting]:
+    def _history(self, known: KnownProfile) -> History[Setting]:
         """What an iteration cost at each setting: the windows, and what an earlier profile that holds says beside them.
 
         That profile is of epochs. Its best setting was measured again in the first window, which gives the scale.
@@ -252,19 +254,19 @@ class SettingProfiling:
         earlier = tuple(Trial(trial.choice, rescaled(trial.cost, shorter, cheaper)) for trial in self.cached)
         return (*earlier, *known.windows[1:])
 
-    def _held(self, known: Known) -> Holding:
+    def _held(self, known: KnownProfile) -> ProfileHeld:
         allowed = self._allowed(known)
         history = self._history(known)
         if not history or not allowed:
             best = self._cached_best()
             usable = best is not None and best.choice in allowed
-            return Holding(known, best.choice if usable and best else None)
+            return ProfileHeld(known, best.choice if usable and best else None)
         trials = self.search.settled(allowed, history)
         fit = tuple(trial for trial in trials if trial.choice in allowed)
         best_setting = self.search.best(allowed, history) if fit else None
-        return Holding(known, best_setting, trials)
+        return ProfileHeld(known, best_setting, trials)
 
-    def _allowed(self, known: Known) -> tuple[Setting, ...]:
+    def _allowed(self, known: KnownProfile) -> tuple[Setting, ...]:
         return tuple(setting for setting in self.candidates if setting not in known.refused)
 
     def _cached_best(self) -> Trial[Setting] | None:
@@ -276,18 +278,18 @@ class SettingProfiling:
         return next((trial for trial in known if trial.choice == best), None)
 
 
-def window_cost(stretches: tuple[Stretch, ...], counter_period_s: float) -> Measurement:
+def window_cost(intervals: tuple[Interval, ...], counter_period_s: float) -> Measurement:
     """What an iteration costs, from the stretches of a window, with the half-widths of its 95 % intervals."""
-    steps = sum(stretch.steps for stretch in stretches)
-    time_s, energy_j = (sum(getattr(stretch, name) for stretch in stretches) for name in ("time_s", "energy_j"))
+    steps = sum(interval.steps for interval in intervals)
+    time_s, energy_j = (sum(getattr(interval, name) for interval in intervals) for name in ("time_s", "energy_j"))
     if not (steps and time_s > 0):
         raise ValueError("a window has iterations that take time")
-    parts = 1 + sum(not stretch.joined for stretch in stretches[1:])
+    parts = 1 + sum(not interval.joined for interval in intervals[1:])
     counter = sqrt(parts / 6) * counter_period_s / time_s
-    time_error = _scatter([stretch.time_s / stretch.steps for stretch in stretches])
+    time_error = _scatter([interval.time_s / interval.steps for interval in intervals])
     powers = _scatter(
-        [stretch.energy_j / stretch.time_s for stretch in stretches],
-        counter=sum((counter_period_s / stretch.time_s) ** 2 / 6 for stretch in stretches),
+        [interval.energy_j / interval.time_s for interval in intervals],
+        counter=sum((counter_period_s / interval.time_s) ** 2 / 6 for interval in intervals),
     )
     energy_error = hypot(counter, time_error, powers)
     return Measurement(

@@ -25,14 +25,14 @@ from wattune.core.reading import Count
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
 from wattune.levels.job.gpus import JobKnob, found_limit_w, job_settings, part_of
-from wattune.levels.job.profile import epoch_trials, expected_epochs, kin_of, level_apart, profiling_objective
+from wattune.levels.job.profile import epoch_trials, expected_epochs, level_distance, profiling_objective, similar_to
 from wattune.levels.job.profiler import Profiler, spent_between
-from wattune.levels.job.profiling import Holding, SettingProfiling, Windows
-from wattune.levels.job.store_access import JobLedger, LeaseKeeper
+from wattune.levels.job.profiling import ProfileHeld, SettingProfiling, Windows
+from wattune.levels.job.store_access import JobStoreAccess, LeaseKeeper
 from wattune.response.held_windows import windows_to_come
 from wattune.response.setting_search import SettingSearch
 
-LEVEL_APART = 0.05
+LEVEL_DISTANCE = 0.05
 """Share by which an epoch may take longer or shorter than its profile says before that is brought up to date."""
 
 _NOTHING = Measurement(0.0, 0.0)
@@ -44,7 +44,7 @@ def warn(what: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunVerdict:
     """How a run ended, and why, for people."""
 
     outcome: Outcome
@@ -59,7 +59,7 @@ class JobSession:
         job: Job,
         gpus: Sequence[Gpu],
         *,
-        ledger: JobLedger,
+        store_access: JobStoreAccess,
         knob: JobKnob = JobKnob.AUTO,
         ranks: Ranks | None = None,
         synchronise: Callable[[], None] | None = None,
@@ -68,9 +68,9 @@ class JobSession:
         """`tell` hears of what went wrong without stopping the training; `synchronise` waits for the GPUs' work."""
         self.job, self.gpus = job, tuple(gpus)
         self.ranks = ranks or Alone()
-        self.verdict: Verdict | None = None
+        self.verdict: RunVerdict | None = None
         """How the run ended; None while it should go on."""
-        self._ledger, self._knob, self._synchronise, self._tell = ledger, knob, synchronise, tell
+        self._store_access, self._knob, self._synchronise, self._tell = store_access, knob, synchronise, tell
         self._run: JobRun | None = None
         self._profiler: Profiler | None = None
         self._cached: History[Setting] = ()
@@ -92,7 +92,7 @@ class JobSession:
         memory = JobMemory()
         run = None
         if self.ranks.rank == 0:
-            run, memory = self._ledger.submit(gpu, replaces=replaces)
+            run, memory = self._store_access.submit(gpu, replaces=replaces)
         self._run = _shared(run, gpu, self.ranks)
         try:
             self._begin(memory, limit_w)
@@ -114,7 +114,7 @@ class JobSession:
         )
         self._begin_epoch(self._profiler)
         if self.ranks.rank == 0:
-            self._lease = LeaseKeeper(lambda: self._ledger.renew(run), lease_s=self._ledger.lease_s)
+            self._lease = LeaseKeeper(lambda: self._store_access.renew(run), lease_s=self._store_access.lease_s)
             self._lease.start()
 
     @property
@@ -158,7 +158,7 @@ class JobSession:
         if self._profiler is not None and self.verdict is None:
             self._profiler.step(count)
 
-    def report(self, metric: float | None) -> Verdict | None:
+    def report(self, metric: float | None) -> RunVerdict | None:
         """How the run ended, after one more epoch; None where it should go on. What is no number is kept as None.
 
         Once the run is over, a report changes nothing.
@@ -186,7 +186,7 @@ class JobSession:
             outcome = outcome or _outcome(error, self._run)
             if self.ranks.size == 1 and self._profiler is not None:  # other ranks may be gone, so nobody is asked
                 self._run = self._spent(self._run)
-            self.verdict = Verdict(outcome, _why(outcome, error))
+            self.verdict = RunVerdict(outcome, _why(outcome, error))
             self._close(outcome)
         elif self._profiler is not None:
             self._profiler.give_up()
@@ -201,7 +201,7 @@ class JobSession:
         limits, clocks = spec.power_limits, spec.sm_clocks_mhz
         search = SettingSearch(
             objective=profiling_objective(self.job, run.gpu, memory, run.batch_size),
-            kin=kin_of(memory, run.gpu, run.batch_size, knobs=knobs),
+            similar=similar_to(memory, run.gpu, run.batch_size, knobs=knobs),
             gpus=run.gpu.count,
             max_power_w=None if limits is None else limits.max_w,
             limit_w=limit_w,
@@ -249,37 +249,37 @@ class JobSession:
             self._tell("an energy counter was set back; what was spent since the last report is not known")
         return spent
 
-    def _judged(self) -> Verdict | None:
+    def _judged(self) -> RunVerdict | None:
         """What rank 0 makes of the newest epoch, after putting it and what was profiled on record."""
         run, job = self.run, self.job
-        if not self._ledger.report(run):
-            return Verdict(Outcome.LOST, "another run took its place")
+        if not self._store_access.report(run):
+            return RunVerdict(Outcome.LOST, "another run took its place")
         self._keep_profile()
         if job.reaches(run.metrics[-1]):
-            return Verdict(Outcome.REACHED, f"the target {job.target:g} is reached after {_epochs(run.epochs)}")
+            return RunVerdict(Outcome.REACHED, f"the target {job.target:g} is reached after {_epochs(run.epochs)}")
         if run.epochs >= job.max_epochs:
-            return Verdict(Outcome.MISSED, f"the target {job.target:g} is not reached after {_epochs(run.epochs)}")
-        why = self._ledger.stop(run)
-        return None if why is None else Verdict(Outcome.STOPPED, why)
+            return RunVerdict(Outcome.MISSED, f"the target {job.target:g} is not reached after {_epochs(run.epochs)}")
+        why = self._store_access.stop(run)
+        return None if why is None else RunVerdict(Outcome.STOPPED, why)
 
     def _keep_profile(self) -> None:
         """Nothing; the profile is on record as soon as it is known, and again when an epoch shows its level."""
         profiler = self._current()
         progress = profiler.progress
-        if self._profile_is_final or not isinstance(progress, Holding) or not profiler.is_over:
+        if self._profile_is_final or not isinstance(progress, ProfileHeld) or not profiler.is_over:
             return
         trials = self._epoch_trials(progress, profiler)
         self._profile_is_final = self._epoch is not None or profiler.by_epoch
         if trials:
-            self._ledger.keep_profile(Profile(gpu=self.run.gpu, batch_size=self.run.batch_size, trials=trials))
+            self._store_access.keep_profile(Profile(gpu=self.run.gpu, batch_size=self.run.batch_size, trials=trials))
 
-    def _epoch_trials(self, progress: Holding, profiler: Profiler) -> History[Setting]:
+    def _epoch_trials(self, progress: ProfileHeld, profiler: Profiler) -> History[Setting]:
         """What an epoch costs at each setting that was measured; nothing where that is on record already."""
         if progress.trials:
             steps = 1 if profiler.by_epoch else profiler.epoch_steps
             epoch = None if profiler.by_epoch else self._epoch
             return () if steps is None else epoch_trials(progress.trials, steps, held=progress.setting, epoch=epoch)
-        if self._epoch is None or level_apart(self._cached, progress.setting, self._epoch) <= LEVEL_APART:
+        if self._epoch is None or level_distance(self._cached, progress.setting, self._epoch) <= LEVEL_DISTANCE:
             return ()
         return epoch_trials(self._cached, 1, held=progress.setting, epoch=self._epoch)
 
@@ -291,7 +291,7 @@ class JobSession:
         if self._lease is not None:
             self._lease.stop()
         if self.ranks.rank == 0 and outcome is not Outcome.LOST:
-            self._ledger.end(self.run, outcome)
+            self._store_access.end(self.run, outcome)
 
     def _current(self) -> Profiler:
         if self._profiler is None:
@@ -346,7 +346,7 @@ def _shared(run: JobRun | None, gpu: JobGpu, ranks: Ranks) -> JobRun:
     return JobRun(gpu=gpu, **dict(zip(names, told, strict=True)))
 
 
-def _shared_verdict(verdict: Verdict | None, ranks: Ranks) -> Verdict | None:
+def _shared_verdict(verdict: RunVerdict | None, ranks: Ranks) -> RunVerdict | None:
     """The verdict of rank 0, on every rank."""
     told = json.loads(ranks.broadcast(json.dumps(None if verdict is None else [verdict.outcome.value, verdict.why])))
-    return None if told is None else Verdict(Outcome(told[0]), told[1])
+    return None if told is None else RunVerdict(Outcome(told[0]), told[1])

@@ -35,7 +35,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Departure:
+class SizeResidual:
     """How far, and over how many octaves, the quantity may leave its law."""
 
     shared_sd: float
@@ -48,7 +48,7 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class SizePosterior:
     """Means and covariance of the logarithm at each point of the grid."""
 
     mean: Floats
@@ -60,35 +60,35 @@ class Belief:
         return np.diagonal(self.covariance)
 
 
-def believe(
-    grid: Floats, sites: Sequence[Site], *, laws: Floats, site_laws: Floats, prior: Floats, departure: Departure
-) -> Belief:
+def posterior_of(
+    grid: Floats, sites: Sequence[Site], *, laws: Floats, site_laws: Floats, prior: Floats, residual: SizeResidual
+) -> SizePosterior:
     """What the sites teach of the grid, for group 0.
 
     `laws` and `site_laws` hold one hypothesis a row, at the grid and at the sites; `prior` is the logarithm of how
     likely each is.
     """
     if not any(site.group for site in sites):
-        departure = replace(departure, own_sd=0.0, own_level_sd=0.0)
+        residual = replace(residual, own_sd=0.0, own_level_sd=0.0)
     here = np.zeros(len(grid))
-    before = _covariance(grid, grid, here, here, departure)
+    before = _covariance(grid, grid, here, here, residual)
     if not sites:
         return _mixture(laws, _weights(prior), before)
     x, y, noise, group = np.array([(site.x, site.y, site.variance, site.group) for site in sites]).T
-    within = _covariance(x, x, group, group, departure) + np.diag(noise)
-    across = _covariance(grid, x, here, group, departure)
+    within = _covariance(x, x, group, group, residual) + np.diag(noise)
+    across = _covariance(grid, x, here, group, residual)
     solved = np.linalg.solve(within, np.column_stack((across.T, (y - site_laws).T)))
     gains, residuals = solved[:, : len(grid)], solved[:, len(grid) :]
     likelihood = -0.5 * np.einsum("hs,sh->h", y - site_laws, residuals)
     return _mixture(laws + (across @ residuals).T, _weights(prior + likelihood), before - across @ gains)
 
 
-def _covariance(x: Floats, other: Floats, group: Floats, other_group: Floats, departure: Departure) -> Floats:
+def _covariance(x: Floats, other: Floats, group: Floats, other_group: Floats, residual: SizeResidual) -> Floats:
     apart = x[:, None] - other[None, :]
-    alike = np.exp(-0.5 * (apart / departure.octaves) ** 2)
-    single = departure.single_sd**2 * (np.abs(apart) < 1e-9)
-    own = (group[:, None] == other_group[None, :]) * (departure.own_level_sd**2 + departure.own_sd**2 * alike)
-    return np.asarray(_LEVEL_SD**2 + departure.shared_sd**2 * alike + single + own)
+    alike = np.exp(-0.5 * (apart / residual.octaves) ** 2)
+    single = residual.single_sd**2 * (np.abs(apart) < 1e-9)
+    own = (group[:, None] == other_group[None, :]) * (residual.own_level_sd**2 + residual.own_sd**2 * alike)
+    return np.asarray(_LEVEL_SD**2 + residual.shared_sd**2 * alike + single + own)
 
 
 def _weights(log_weights: Floats) -> Floats:
@@ -96,7 +96,7 @@ def _weights(log_weights: Floats) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def _mixture(means: Floats, weights: Floats, covariance: Floats) -> Belief:
+def _mixture(means: Floats, weights: Floats, covariance: Floats) -> SizePosterior:
     mean = weights @ means
     apart = means - mean
-    return Belief(mean, np.asarray(covariance + (apart * weights[:, None]).T @ apart))
+    return SizePosterior(mean, np.asarray(covariance + (apart * weights[:, None]).T @ apart))

@@ -31,7 +31,7 @@ T = TypeVar("T")
 Tell = Callable[[str], None]
 
 
-class JobLedger:
+class JobStoreAccess:
     """Submits, reports and ends the runs of one job."""
 
     def __init__(

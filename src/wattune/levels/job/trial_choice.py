@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from wattune.core.job import JobMemory, JobRun, Outcome, Proposal
 from wattune.core.objective import Objective
 from wattune.levels.job.posterior import Flags, Knowledge
-from wattune.levels.job.smooth_curve import Belief, Floats
+from wattune.levels.job.smooth_curve import Floats, SizePosterior
 
 SHARE = 0.035
 """How much worse off than with the default the owner may ever be; 5 % is promised, trials end dearer than foreseen."""
@@ -29,7 +29,7 @@ def budget(
     runs: Iterable[JobRun],
     *,
     objective: Objective,
-    stretch: dict[str, int],
+    interval: dict[str, int],
     default_cost: float,
     best_cost: float,
     usual_cost: Mapping[int, float],
@@ -44,7 +44,7 @@ def budget(
     recurrences: set[int] = set()
     earlier: set[int] = set()
     for run in runs:
-        if stretch.get(run.id, 0):
+        if interval.get(run.id, 0):
             earlier.add(run.recurrence)
             continue
         recurrences.add(run.recurrence)
@@ -81,18 +81,18 @@ _ONE_IN_TEN = 1.2816
 """Standard deviations that one normal draw in ten exceeds."""
 
 
-def gains(belief: Belief, sd: float, *, burden: Floats, among: NDArray[np.bool_]) -> Floats:
+def gains(posterior: SizePosterior, sd: float, *, overhead: Floats, among: NDArray[np.bool_]) -> Floats:
     """What each run at each size is expected to save every later run, if it is one of as many as serve best.
 
-    `burden` multiplies the cost of each size for runs that miss; `among` (True or False) are the sizes that may be
+    `overhead` multiplies the cost of each size for runs that miss; `among` (True or False) are the sizes that may be
     chosen later. One run may say too little where several would decide (Frazier and Powell 2010), so the gain of
     several is shared among them.
     """
-    level = belief.mean + np.log(burden)
-    now = float(np.exp(level + 0.5 * belief.variance)[among].min())
+    level = posterior.mean + np.log(overhead)
+    now = float(np.exp(level + 0.5 * posterior.variance)[among].min())
     # Rows are sizes x, columns tried sizes b; layers are how often b is run, and then what is seen.
-    told = belief.covariance[:, :, None] / np.sqrt(belief.variance[:, None] + sd**2 / _REPEATS)[None, :, :]
-    left = np.maximum(belief.variance[:, None, None] - told**2, 0.0)
+    told = posterior.covariance[:, :, None] / np.sqrt(posterior.variance[:, None] + sd**2 / _REPEATS)[None, :, :]
+    left = np.maximum(posterior.variance[:, None, None] - told**2, 0.0)
     later = (level[:, None, None] + 0.5 * left)[among, :, :, None] + told[among, :, :, None] * _NODES
     cheapest = np.exp(later.min(axis=0)) @ _WEIGHTS
     return np.asarray((np.maximum(now - cheapest, 0.0) / _REPEATS).max(axis=1))
@@ -110,22 +110,22 @@ class Stakes:
     """What is lost if it goes badly, as one in ten does, or falls off the edge of what works."""
 
 
-def stakes(belief: Belief, *, best_cost: float, beyond: Floats, first_epoch: Floats) -> Stakes:
+def stakes(posterior: SizePosterior, *, best_cost: float, beyond: Floats, first_epoch: Floats) -> Stakes:
     """What is at stake in a trial of each size; `first_epoch` is its share of a run, before which none is stopped.
 
     `beyond` is how many octaves a size is away from those that work.
     """
-    sd = np.sqrt(belief.variance)
-    costs = np.exp(belief.mean[:, None] + sd[:, None] * _NODES)
+    sd = np.sqrt(posterior.variance)
+    costs = np.exp(posterior.mean[:, None] + sd[:, None] * _NODES)
     judged = np.maximum(_JUDGED_AFTER, first_epoch)
     more = np.minimum(costs - best_cost, judged[:, None] * costs)
-    likely = np.exp(belief.mean)
-    dear = likely * np.maximum(np.exp(_ONE_IN_TEN * sd), 1.0 + _EDGE * beyond)
+    likely = np.exp(posterior.mean)
+    costly = likely * np.maximum(np.exp(_ONE_IN_TEN * sd), 1.0 + _EDGE * beyond)
     late = np.maximum(_JUDGED_LATE + beyond, first_epoch) * likely
     return Stakes(
         more @ _WEIGHTS,
         np.maximum(more, 0.0) @ _WEIGHTS,
-        np.maximum(np.minimum(dear - best_cost, late), 0.0),
+        np.maximum(np.minimum(costly - best_cost, late), 0.0),
     )
 
 
@@ -155,14 +155,14 @@ def trial(known: Knowledge, memory: JobMemory) -> Proposal | None:
     best = known.best
     cost = known.expected_cost
     untouched = known.usable & ~_out_on_trial(known, memory)
-    worth = horizon(memory) * gains(known.log_cost, known.epochs.sd, burden=known.burden, among=known.usable)
+    worth = horizon(memory) * gains(known.log_cost, known.epochs.sd, overhead=known.overhead, among=known.usable)
     worth *= _on_the_way_down(known)
     left = _budget(known, memory)
     first_epoch = 1.0 / np.maximum(np.exp(known.log_epochs.mean), 1.0)
     at_stake = stakes(
         known.log_cost, best_cost=float(cost[best]), beyond=known.beyond, first_epoch=np.minimum(first_epoch, 1.0)
     )
-    excess = at_stake.excess + np.log(known.burden) * cost[best]
+    excess = at_stake.excess + np.log(known.overhead) * cost[best]
     affordable = at_stake.bad <= left
     if not any(run.exploring for run in memory.runs):
         affordable |= _next_to_best(known) & (excess + _CAUTION * at_stake.harm <= left)
@@ -184,15 +184,15 @@ def _on_the_way_down(known: Knowledge) -> Floats:
     the job changed says nothing of that.
     """
     best, places = known.best, np.arange(len(known.sizes))
-    now = [run.batch_size for run in known.over if run.epochs and not known.epochs.stretch[run.id]]
+    now = [run.batch_size for run in known.over if run.epochs and not known.epochs.interval[run.id]]
     tried = np.isin(known.sizes, now)
-    belief = known.log_cost
-    apart = belief.mean + np.log(known.burden) - belief.mean[best] - np.log(known.burden[best]) - _SAME
-    variance = belief.variance + belief.variance[best] - 2.0 * belief.covariance[best]
-    dearer = np.where(tried & (places != best), ndtr(apart / np.sqrt(np.maximum(variance, 1e-12))), 0.0)
+    posterior = known.log_cost
+    apart = posterior.mean + np.log(known.overhead) - posterior.mean[best] - np.log(known.overhead[best]) - _SAME
+    variance = posterior.variance + posterior.variance[best] - 2.0 * posterior.covariance[best]
+    costlier = np.where(tried & (places != best), ndtr(apart / np.sqrt(np.maximum(variance, 1e-12))), 0.0)
     left = np.ones(len(places))
     for side in (places[:best][::-1], places[best + 1 :]):
-        hidden = np.concatenate(([0.0], np.maximum.accumulate(dearer[side])[:-1])) if len(side) else dearer[side]
+        hidden = np.concatenate(([0.0], np.maximum.accumulate(costlier[side])[:-1])) if len(side) else costlier[side]
         left[side] = 1.0 - _ONE_VALLEY * hidden
     return left
 
@@ -218,9 +218,11 @@ def _just_failed(known: Knowledge) -> bool:
 
 def _stopped(known: Knowledge) -> Floats:
     """How many trials of each size were stopped since the last change: to try again after so many tells ever less."""
-    stretch = known.epochs.stretch
+    interval = known.epochs.interval
     stopped = [
-        run.batch_size for run in known.over if run.outcome is Outcome.STOPPED and run.exploring and not stretch[run.id]
+        run.batch_size
+        for run in known.over
+        if run.outcome is Outcome.STOPPED and run.exploring and not interval[run.id]
     ]
     return np.array([float(stopped.count(size)) for size in known.sizes])
 
@@ -241,7 +243,7 @@ def _budget(known: Knowledge, memory: JobMemory) -> float:
     return budget(
         [run for run in memory.runs if run.gpu.key == known.gpu.key and run.batch_size in known.sizes],
         objective=known.job.objective_on(known.gpu.max_power_w),
-        stretch=known.epochs.stretch,
+        interval=known.epochs.interval,
         default_cost=known.default_cost,
         best_cost=float(known.expected_cost[known.best]),
         usual_cost=dict(zip(known.sizes, np.exp(known.log_cost.mean).tolist(), strict=True)),

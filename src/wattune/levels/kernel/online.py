@@ -56,7 +56,7 @@ Readings = Sequence[RankReading]
 
 
 @dataclass(frozen=True, slots=True)
-class Profiling:
+class PlanProfiling:
     """All ranks run everything at the setting at `place`."""
 
     place: int = 0
@@ -65,7 +65,7 @@ class Profiling:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class PlanHeld:
     """Each pipeline plays one plan."""
 
     plans: Plans
@@ -81,7 +81,7 @@ class Holding:
     """And what the last iteration said."""
 
 
-Progress = Profiling | Holding
+Progress = PlanProfiling | PlanHeld
 
 
 LOWEST_SHARE = 0.6
@@ -121,30 +121,30 @@ class OnlinePlanning:
             raise InputError(f"a slowdown is not negative, not {self.slowdown}", hint="0.05 allows 5 % more time")
         object.__setattr__(self, "by_rank", places_by_rank(self.graph))
 
-    def start(self) -> Profiling:
+    def start(self) -> PlanProfiling:
         """Nothing is known yet."""
-        return Profiling()
+        return PlanProfiling()
 
     def step(self, progress: Progress, readings: Readings) -> Progress:
         """What is known after one more iteration, given what every rank of every pipeline saw of it."""
         match progress:
-            case Profiling():
+            case PlanProfiling():
                 return self._profiled(progress, readings)
-            case Holding():
+            case PlanHeld():
                 return self._held(progress, readings)
 
     def steps(self, progress: Progress, *, pipeline: int, rank: int) -> tuple[Step, ...]:
         """What a rank is to do in the next iteration."""
         places = self.by_rank[rank]
         match progress:
-            case Profiling():
+            case PlanProfiling():
                 setting = self.settings[progress.place]
                 return tuple(Step(self.graph.operations[place].name, setting) for place in places)
-            case Holding():
+            case PlanHeld():
                 choices = progress.held[pipeline].choices
                 return tuple(Step(self.graph.operations[place].name, choices[place].setting) for place in places)
 
-    def expected(self, progress: Holding, pipeline: int) -> Measurement:
+    def expected(self, progress: PlanHeld, pipeline: int) -> Measurement:
         """What an iteration of a pipeline should take and spend now, its stragglers included."""
         plan, slowdowns = progress.held[pipeline], progress.slowdowns[pipeline]
         factors = [slowdowns[operation.rank] for operation in self.graph.operations]
@@ -156,15 +156,15 @@ class OnlinePlanning:
 
     # profile and plan
 
-    def _profiled(self, progress: Profiling, readings: Readings) -> Progress:
+    def _profiled(self, progress: PlanProfiling, readings: Readings) -> Progress:
         found = tuple(item for reading in readings for item in reading.trials)
         if {operation.kind for operation in self.graph.operations} - {kind for kind, _ in found}:
             return progress
         waiting_w = tuple(reading.waiting_w for reading in readings if reading.waiting_w is not None)
-        after = Profiling(progress.place + 1, progress.trials + found, progress.waiting_w + waiting_w)
+        after = PlanProfiling(progress.place + 1, progress.trials + found, progress.waiting_w + waiting_w)
         return after if after.place < len(self.settings) else self._planned(after)
 
-    def _planned(self, progress: Profiling) -> Holding:
+    def _planned(self, progress: PlanProfiling) -> PlanHeld:
         """The frontier of the curves that fit the trials, and the owner's point of it for every pipeline."""
         kinds = dict.fromkeys(kind for kind, _ in progress.trials)
         measured = {kind: self._means(progress, kind) for kind in kinds}
@@ -176,9 +176,9 @@ class OnlinePlanning:
         waiting_w = fmean(progress.waiting_w or [curve.static_w for curve in curves.values()])
         found = plan_pipeline(self.graph, profile, blocking_power_w=waiting_w)
         even = tuple((1.0,) * len(self.by_rank) for _ in range(self.pipelines))
-        return self._decided(Holding(found, profile, waiting_w, (), even, even))
+        return self._decided(PlanHeld(found, profile, waiting_w, (), even, even))
 
-    def _means(self, progress: Profiling, kind: str) -> tuple[Trial[Setting], ...]:
+    def _means(self, progress: PlanProfiling, kind: str) -> tuple[Trial[Setting], ...]:
         """One trial per setting: the mean over the pipelines."""
         by_setting: dict[Setting, list[Measurement]] = {}
         for found, trial in progress.trials:
@@ -191,7 +191,7 @@ class OnlinePlanning:
 
     # hold, and answer stragglers
 
-    def _held(self, progress: Holding, readings: Readings) -> Holding:
+    def _held(self, progress: PlanHeld, readings: Readings) -> PlanHeld:
         now = self._slowdowns(progress, readings)
         believed = tuple(
             tuple(self._believed(*three) for three in zip(*of_pipeline, strict=True))
@@ -200,7 +200,7 @@ class OnlinePlanning:
         after = replace(progress, slowdowns=believed, last=now)
         return after if believed == progress.slowdowns else self._decided(after)
 
-    def _slowdowns(self, progress: Holding, readings: Readings) -> tuple[tuple[float, ...], ...]:
+    def _slowdowns(self, progress: PlanHeld, readings: Readings) -> tuple[tuple[float, ...], ...]:
         found = [list(of_pipeline) for of_pipeline in progress.last]
         for reading in readings:
             plan = progress.held[reading.pipeline]
@@ -208,7 +208,7 @@ class OnlinePlanning:
             found[reading.pipeline][reading.rank] = reading.busy_s / planned_s
         return tuple(tuple(of_pipeline) for of_pipeline in found)
 
-    def _decided(self, progress: Holding) -> Holding:
+    def _decided(self, progress: PlanHeld) -> PlanHeld:
         """What every pipeline plays with what is believed now."""
         best_s = [best_time_s(self.graph, progress.profile, of_ranks) for of_ranks in progress.slowdowns]
         deadline_s = max(*best_s, progress.plans.fastest.cost.time_s * (1 + self.slowdown))
@@ -217,7 +217,7 @@ class OnlinePlanning:
         )
 
     def _answered(
-        self, progress: Holding, slowdowns: tuple[float, ...], deadline_s: float
+        self, progress: PlanHeld, slowdowns: tuple[float, ...], deadline_s: float
     ) -> PipelinePlan[StageChoice]:
         plan = answered(
             self.graph,

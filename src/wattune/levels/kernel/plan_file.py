@@ -23,7 +23,7 @@ from wattune.levels.kernel.stage_profile import StageChoice
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class DocumentField:
     """A value of a document and the words that lead to it."""
 
     where: str
@@ -33,25 +33,25 @@ class Field:
         """An error about this part."""
         return PlanError(f"{self.where}: {problem}", hint="make the plan anew, or mend that part of the file")
 
-    def get(self, name: str) -> Field:
+    def get(self, name: str) -> DocumentField:
         """The part of that name."""
         if not isinstance(self.value, dict):
             raise self.wrong("is not an object")
         if name not in self.value:
             raise self.wrong(f"has no {name!r}")
-        return Field(f"{self.where}, {name}", self.value[name])
+        return DocumentField(f"{self.where}, {name}", self.value[name])
 
-    def items(self) -> list[Field]:
+    def items(self) -> list[DocumentField]:
         """The parts of a list, counted from 0."""
         if not isinstance(self.value, list):
             raise self.wrong("is not a list")
-        return [Field(f"{self.where} {number}", value) for number, value in enumerate(self.value)]
+        return [DocumentField(f"{self.where} {number}", value) for number, value in enumerate(self.value)]
 
-    def fields(self) -> dict[str, Field]:
+    def fields(self) -> dict[str, DocumentField]:
         """The parts of an object by name."""
         if not isinstance(self.value, dict):
             raise self.wrong("is not an object")
-        return {name: Field(f"{self.where}, {name}", value) for name, value in self.value.items()}
+        return {name: DocumentField(f"{self.where}, {name}", value) for name, value in self.value.items()}
 
     def text(self) -> str:
         """The value, which is a text."""
@@ -89,7 +89,7 @@ class Field:
         return None if self.value is None else self.whole(most=1_000_000)
 
 
-def document_of(text: str, *, file: str) -> Field:
+def document_of(text: str, *, file: str) -> DocumentField:
     """The document that a JSON text holds."""
     try:
         value = json.loads(text)
@@ -99,7 +99,7 @@ def document_of(text: str, *, file: str) -> Field:
         ) from None
     if not isinstance(value, dict):
         raise PlanError(f"{file} is not a JSON object", hint="make one with `wattune pipeline plan --out FILE`")
-    return Field(file, value)
+    return DocumentField(file, value)
 
 
 def _shown(value: Any) -> str:
@@ -241,7 +241,7 @@ def parse_plan(text: str, *, file: str) -> PlannedPipeline:
     )
 
 
-def _shape(part: Field) -> PipelineShape:
+def _shape(part: DocumentField) -> PipelineShape:
     shape = PipelineShape(
         part.get("schedule").text(),
         part.get("stages").whole(most=100_000),
@@ -256,7 +256,7 @@ def _shape(part: Field) -> PipelineShape:
     return shape
 
 
-def _check_instructions(part: Field, graph: WorkGraph) -> None:
+def _check_instructions(part: DocumentField, graph: WorkGraph) -> None:
     """Nothing, where the file lists what its schedule runs."""
     places, ranks = places_by_rank(graph), part.items()
     if len(ranks) != len(places):
@@ -270,7 +270,7 @@ def _check_instructions(part: Field, graph: WorkGraph) -> None:
                 raise name.wrong(f"is {name.value!r} where the schedule has {right!r}")
 
 
-def _trial(part: Field) -> Trial[StageChoice]:
+def _trial(part: DocumentField) -> Trial[StageChoice]:
     setting = Setting(
         part.get("sm_mhz").whole_or_none(),
         part.get("mem_mhz").whole_or_none(),
@@ -283,18 +283,18 @@ def _trial(part: Field) -> Trial[StageChoice]:
 _Options = dict[str, tuple[Trial[StageChoice], ...]]
 
 
-def _timed(part: Field, graph: WorkGraph, kinds: _Options, *, blocking_power_w: float) -> Trial[TimedPlan]:
+def _timed(part: DocumentField, graph: WorkGraph, kinds: _Options, *, blocking_power_w: float) -> Trial[TimedPlan]:
     """One plan of the file, timed anew from the options of the file, which must agree with what it promises."""
     chosen = _chosen(part.get("ranks"), graph, kinds)
     found = timed(graph, chosen, blocking_power_w=blocking_power_w)
     for name, real in (("time_s", found.cost.time_s), ("energy_j", found.cost.energy_j)):
-        promised = part.get(name).number()
-        if abs(promised - real) > CLOSE * real:
-            raise part.get(name).wrong(f"is {promised:g} where the options add up to {real:g}")
+        predicted = part.get(name).number()
+        if abs(predicted - real) > CLOSE * real:
+            raise part.get(name).wrong(f"is {predicted:g} where the options add up to {real:g}")
     return Trial(found.choice, Measurement(part.get("time_s").number(), part.get("energy_j").number()))
 
 
-def _plan(part: Field, graph: WorkGraph, kinds: _Options, *, blocking_power_w: float) -> Trial[StagePlan]:
+def _plan(part: DocumentField, graph: WorkGraph, kinds: _Options, *, blocking_power_w: float) -> Trial[StagePlan]:
     found = _timed(part, graph, kinds, blocking_power_w=blocking_power_w)
     plan: StagePlan = PipelinePlan(
         found.choice.choices, found.choice.durations_s, found.choice.energies_j, part.get("bound_j").number(least=0.0)
@@ -302,7 +302,7 @@ def _plan(part: Field, graph: WorkGraph, kinds: _Options, *, blocking_power_w: f
     return Trial(plan, found.cost)
 
 
-def _chosen(part: Field, graph: WorkGraph, kinds: _Options) -> list[Trial[StageChoice]]:
+def _chosen(part: DocumentField, graph: WorkGraph, kinds: _Options) -> list[Trial[StageChoice]]:
     found: dict[int, Trial[StageChoice]] = {}
     places, ranks = places_by_rank(graph), part.items()
     if len(ranks) != len(places):

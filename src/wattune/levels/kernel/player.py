@@ -15,7 +15,7 @@ from wattune.levels.kernel.schedules import Piece
 
 
 @dataclass(frozen=True, slots=True)
-class Player:
+class PlanPlayer:
     """The steps of one rank, played over and over, once per iteration."""
 
     steps: tuple[Step, ...]
@@ -25,7 +25,7 @@ class Player:
     """What was asked for last; None before the first instruction."""
 
     @classmethod
-    def of(cls, plan: Plan, rank: int, *, spec: GpuSpec) -> Player:
+    def of(cls, plan: Plan, rank: int, *, spec: GpuSpec) -> PlanPlayer:
         """The player of a rank; an error where the plan has no such rank, or the part lacks one of its settings."""
         if not 0 <= rank < len(plan.ranks) or not plan.ranks[rank]:
             raise PlanError(
@@ -36,17 +36,17 @@ class Player:
             spec.check(setting)
         return cls(plan.ranks[rank])
 
-    def begin(self, instruction: str) -> tuple[Player, Setting | None]:
+    def begin(self, instruction: str) -> tuple[PlanPlayer, Setting | None]:
         """The player one step on, and the setting to ask for; None where the one asked for last still holds."""
         step = self._step(instruction)
         wanted = None if step.setting == self.asked else step.setting
         return replace(self, place=self.place + 1, asked=step.setting), wanted
 
-    def from_start(self) -> Player:
+    def from_start(self) -> PlanPlayer:
         """The player at the first step of an iteration, whatever became of the last one."""
         return replace(self, place=0)
 
-    def following(self, steps: tuple[Step, ...]) -> Player:
+    def following(self, steps: tuple[Step, ...]) -> PlanPlayer:
         """The player at the first step of another plan."""
         return replace(self, steps=steps, place=0)
 
@@ -119,7 +119,7 @@ class HostStamps:
         return HostStamp(time.perf_counter())
 
 
-class Listener(Protocol):
+class InstructionListener(Protocol):
     """Told of every iteration and every instruction of one rank, in the thread that trains: it must be quick."""
 
     def start(self) -> None:
@@ -142,7 +142,7 @@ class Listener(Protocol):
 class PlanListener:
     """Plays one plan for ever."""
 
-    def __init__(self, player: Player, clocks: ClockQueue, stamps: Stamps) -> None:
+    def __init__(self, player: PlanPlayer, clocks: ClockQueue, stamps: Stamps) -> None:
         self._player = player
         self._clocks = clocks
         self._stamps = stamps

@@ -16,8 +16,8 @@ from wattune.core.refresh import UNKNOWN_PERIOD_S
 from wattune.devices.gpu import Gpu
 from wattune.devices.meter import Wait, watch
 from wattune.levels.kernel.attribution import OUTSIDE, PAUSED, WAITING, Attribution, Boundary, attribute
-from wattune.levels.kernel.online import OnlinePlanning, Profiling, Progress, RankReading, Readings
-from wattune.levels.kernel.player import Player, Stamp, Stamps
+from wattune.levels.kernel.online import OnlinePlanning, PlanProfiling, Progress, RankReading, Readings
+from wattune.levels.kernel.player import PlanPlayer, Stamp, Stamps
 from wattune.levels.kernel.schedules import Piece
 
 FEWEST_MOVES = 20
@@ -65,7 +65,7 @@ class OnlineListener:
         self._gpu, self._clocks, self._stamps, self._share = gpu, clocks, stamps, share
         self._rank, self._pipeline = rank, pipeline
         self._wait = wait
-        self._player = Player(policy.steps(self.progress, pipeline=pipeline, rank=rank))
+        self._player = PlanPlayer(policy.steps(self.progress, pipeline=pipeline, rank=rank))
         self._boundaries: list[Boundary] | None = None
         """None until the setting has held for an iteration."""
         self._measured = 0
@@ -99,13 +99,13 @@ class OnlineListener:
         if self.progress != before:
             steps = self._policy.steps(self.progress, pipeline=self._pipeline, rank=self._rank)
             self._player = self._player.following(steps)
-        self._measure_anew(before)
+        self._measure_again(before)
         if self._boundaries:
             self._put_off()
 
     def _at(self, stamp: Stamp, kind: str) -> Stamp:
         """The stamp, waited for and noted while profiling."""
-        if isinstance(self.progress, Profiling):
+        if isinstance(self.progress, PlanProfiling):
             stamp.wait()
             self._note(kind)
         return stamp
@@ -119,8 +119,8 @@ class OnlineListener:
         if self._spans:
             self._spans[-1][1].wait()
         busy_s = sum(began.seconds_to(ended) for began, ended in self._spans)
-        found = self._attribution() if isinstance(self.progress, Profiling) else None
-        if found is None or not isinstance(self.progress, Profiling):
+        found = self._attribution() if isinstance(self.progress, PlanProfiling) else None
+        if found is None or not isinstance(self.progress, PlanProfiling):
             return RankReading(self._pipeline, self._rank, busy_s)
         setting = self._policy.settings[self.progress.place]
         trials = tuple((kind, Trial(setting, cost)) for kind, cost in found.costs.items())
@@ -147,9 +147,9 @@ class OnlineListener:
         self._wait(self._measured * GOLDEN % 1.0 * period_s)
         self._note(PAUSED)
 
-    def _measure_anew(self, before: Progress) -> None:
+    def _measure_again(self, before: Progress) -> None:
         """Nothing; measuring starts after an iteration at a setting, once it is known when the counter moves."""
-        if not isinstance(self.progress, Profiling) or self.progress != before:
+        if not isinstance(self.progress, PlanProfiling) or self.progress != before:
             self._boundaries = None
         elif self._boundaries is None and self._knows_the_counter():
             self._boundaries = []

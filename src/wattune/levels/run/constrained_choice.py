@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, Objective, PowerBudget
-from wattune.core.run_window import Window
+from wattune.core.window import Window
 from wattune.response.cost_values import values
-from wattune.response.evidence import LEAST_POWER, Scale
-from wattune.response.program_ensemble import Floats, Gear
-from wattune.response.program_posterior import Belief
+from wattune.response.evidence import LEAST_POWER, EvidenceScale
+from wattune.response.program_ensemble import ClockPoint, Floats
+from wattune.response.program_posterior import ProgramPosterior
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class RunSoFar:
     """Seconds and windows at each gear; what passed while a gear settled counts with it."""
 
-    seconds: dict[Gear, float]
-    windows: dict[Gear, int]
+    seconds: dict[ClockPoint, float]
+    windows: dict[ClockPoint, int]
 
     @property
     def total_s(self) -> float:
@@ -37,15 +37,15 @@ class Account:
         return sum(self.seconds.values())
 
 
-def account(windows: tuple[Window, ...], scale: Scale) -> Account:
+def account(windows: tuple[Window, ...], scale: EvidenceScale) -> RunSoFar:
     """The account of these windows."""
-    seconds: dict[Gear, float] = {}
-    counts: dict[Gear, int] = {}
+    seconds: dict[ClockPoint, float] = {}
+    counts: dict[ClockPoint, int] = {}
     for window in windows:
-        gear = scale.gear(window.setting, window.sm_mhz)
-        seconds[gear] = seconds.get(gear, 0.0) + window.cost.time_s + window.settling.time_s
-        counts[gear] = counts.get(gear, 0) + 1
-    return Account(seconds, counts)
+        point = scale.point(window.setting, window.sm_mhz)
+        seconds[point] = seconds.get(point, 0.0) + window.cost.time_s + window.settling.time_s
+        counts[point] = counts.get(point, 0) + 1
+    return RunSoFar(seconds, counts)
 
 
 _NOTHING = 1e-6
@@ -112,82 +112,82 @@ class Choice:
 
 
 def choose(
-    belief: Belief,
-    gears: tuple[Gear, ...],
+    posterior: ProgramPosterior,
+    points: tuple[ClockPoint, ...],
     *,
-    base: Gear,
-    book: Account,
+    base: ClockPoint,
+    so_far: RunSoFar,
     objective: Objective,
     ahead_s: float,
     sure: float,
     held_sure: float,
     watts: float,
-    most_gears: int | None = None,
+    most_points: int | None = None,
     default_s: float | None = None,
 ) -> Choice:
     """The choice among gears, which are the first of the belief."""
-    count = len(gears)
-    slower, doubt = (column[:count] for column in belief.slower(base))
-    power = belief.log_power - belief.log_power[belief.gears.index(base)]
-    base_w = watts * float(np.exp(belief.log_power[belief.gears.index(base)]))
+    count = len(points)
+    slower, doubt = (column[:count] for column in posterior.slower(base))
+    power = posterior.log_power - posterior.log_power[posterior.points.index(base)]
+    base_w = watts * float(np.exp(posterior.log_power[posterior.points.index(base)]))
     worth = _worth(objective, slower, power[:count], base_w)
-    total, spread = _whole(belief, base, book, slower, doubt, ahead_s=ahead_s)
-    bound = _physical(gears, base)
+    total, spread = _whole(posterior, base, so_far, slower, doubt, ahead_s=ahead_s)
+    bound = _physical(points, base)
     limit = _limit(objective, default_s)
-    share = ahead_s / (book.total_s + ahead_s)
+    share = ahead_s / (so_far.total_s + ahead_s)
     # What physics bounds is what comes; what has passed is known as well as it is.
-    past = total - share * slower + sure * _past_spread(belief, base, book, ahead_s=ahead_s)
+    past = total - share * slower + sure * _past_spread(posterior, base, so_far, ahead_s=ahead_s)
     most = np.minimum(total + sure * spread, past + share * bound)
-    below = np.array([gear.x is None or base.x is None or gear.x <= base.x + 1e-9 for gear in gears])
+    below = np.array([point.x is None or base.x is None or point.x <= base.x + 1e-9 for point in points])
     power_ok = _within_power(objective, power[:count], base_w)
     # Where each gear must prove itself, looks at it count for more than what physics says of it.
     proving = held_sure > 0.0
     own = slower + held_sure * doubt
-    known = np.array([gear in book.windows for gear in gears])
+    known = np.array([point in so_far.windows for point in points])
     own = np.where(known & proving, own, np.minimum(own, bound))
     allowed = below & (most <= limit) & (own <= limit) & power_ok
-    if most_gears is not None and len(set(book.windows) - {base}) >= most_gears:
+    if most_points is not None and len(set(so_far.windows) - {base}) >= most_points:
         allowed &= known
-    soon, soon_spread = _whole(belief, base, book, slower, doubt, ahead_s=TRIAL_S)
-    soon_share = TRIAL_S / (book.total_s + TRIAL_S)
-    soon_past = soon - soon_share * slower + PAID * _past_spread(belief, base, book, ahead_s=TRIAL_S)
+    soon, soon_spread = _whole(posterior, base, so_far, slower, doubt, ahead_s=TRIAL_S)
+    soon_share = TRIAL_S / (so_far.total_s + TRIAL_S)
+    soon_past = soon - soon_share * slower + PAID * _past_spread(posterior, base, so_far, ahead_s=TRIAL_S)
     paid = below & power_ok & (np.minimum(soon + PAID * soon_spread, soon_past + soon_share * bound) <= limit)
     # What is not known well may be better than it looks, and finding out costs nothing where the promise is kept.
-    inviting = worth - CURIOUS * np.sqrt(belief.power_var[:count])
+    inviting = worth - CURIOUS * np.sqrt(posterior.power_var[:count])
     beat = inf if isinstance(objective, PowerBudget) and base_w > objective.watts else 0.0
     guess = _least(inviting, paid & (total <= limit) & (slower <= limit), beat=beat)
     hope = _least(inviting, paid & (total - HOPE * spread <= limit) & (slower - HOPE * doubt <= limit), beat=beat)
     safe = _least(worth if proving else inviting, allowed, beat=beat)
-    worth_doubt = np.sqrt(np.maximum(belief.power_var[:count] - 2.0 * LEAST_POWER**2, 0.0))
+    worth_doubt = np.sqrt(np.maximum(posterior.power_var[:count] - 2.0 * LEAST_POWER**2, 0.0))
     return Choice(slower, doubt, worth, worth_doubt, limit, allowed, paid, guess, safe, hope, beat)
 
 
 def _whole(
-    belief: Belief, base: Gear, book: Account, slower: Floats, doubt: Floats, *, ahead_s: float
+    posterior: ProgramPosterior, base: ClockPoint, so_far: RunSoFar, slower: Floats, doubt: Floats, *, ahead_s: float
 ) -> tuple[Floats, Floats]:
     """(gears,): D and its standard deviation."""
-    total_s = book.total_s + ahead_s
-    past, variance, together = belief.mixed(base, {gear: s / total_s for gear, s in book.seconds.items()})
+    total_s = so_far.total_s + ahead_s
+    past, variance, together = posterior.mixed(base, {point: s / total_s for point, s in so_far.seconds.items()})
     share = ahead_s / total_s
     spread = variance + (share * doubt) ** 2 + 2.0 * share * together[: len(slower)]
     return past + share * slower, np.sqrt(np.maximum(spread, 0.0))
 
 
-def _past_spread(belief: Belief, base: Gear, book: Account, *, ahead_s: float) -> float:
+def _past_spread(posterior: ProgramPosterior, base: ClockPoint, so_far: RunSoFar, *, ahead_s: float) -> float:
     """The standard deviation of what has passed adds to D."""
-    total_s = book.total_s + ahead_s
-    _, variance, _ = belief.mixed(base, {gear: s / total_s for gear, s in book.seconds.items()})
+    total_s = so_far.total_s + ahead_s
+    _, variance, _ = posterior.mixed(base, {point: s / total_s for point, s in so_far.seconds.items()})
     return float(np.sqrt(max(variance, 0.0)))
 
 
-def _physical(gears: tuple[Gear, ...], base: Gear) -> Floats:
+def _physical(points: tuple[ClockPoint, ...], base: ClockPoint) -> Floats:
     """(gears,): the most that d can be, whatever the program does."""
     return np.array(
         [
-            _WAY_EXPONENT * max(log(base.x / gear.x), 0.0)
-            if base.x is not None and gear.x is not None and gear.y == base.y
+            _WAY_EXPONENT * max(log(base.x / point.x), 0.0)
+            if base.x is not None and point.x is not None and point.y == base.y
             else inf
-            for gear in gears
+            for point in points
         ]
     )
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from wattune.control.recall import fingerprint, trials_of
-from wattune.core.run_window import Purpose
-from wattune.levels.run.policies import promise_of
+from wattune.core.window import Purpose
+from wattune.levels.run.policies import slowdown_limit_of
 from wattune.levels.run.report import figures_of
 from wattune.store.fallback import new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
@@ -21,8 +21,8 @@ KIND = "run"
 def full_run(session: RunSession, *, name: str, started_at: datetime, exit_code: int | None) -> FullRun:
     """The run as the history keeps it."""
     progress, spec, count = session.progress, session.gpus[0].spec, len(session.gpus)
-    promise = promise_of(session.objective)
-    figures = figures_of(progress.windows, gpus=count, promise=promise)
+    slowdown_limit = slowdown_limit_of(session.objective)
+    figures = figures_of(progress.windows, gpus=count, slowdown_limit=slowdown_limit)
     gpus = [
         RunGpu(
             uuid=gpu.spec.uuid,
@@ -41,7 +41,7 @@ def full_run(session: RunSession, *, name: str, started_at: datetime, exit_code:
         "held": str(held[-1]) if held else None,
         "saving_percent": None if figures.saving is None else 100 * figures.saving.value,
         "slowdown_percent": None if figures.slowdown is None else 100 * figures.slowdown.value,
-        "promise_percent": None if promise is None else 100 * promise,
+        "promise_percent": None if slowdown_limit is None else 100 * slowdown_limit,
         "evaluations": figures.evaluations,
         "workload": workload,
         "events": [event.text for event in progress.events],

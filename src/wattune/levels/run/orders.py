@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattune.core.measurement import SIGMAS_95
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import Setting
-from wattune.levels.run.constrained_choice import Account, Choice
-from wattune.response.evidence import LEAST_PACE, USUAL_PACE, Evidence
-from wattune.response.program_ensemble import Gear
-from wattune.response.program_posterior import Belief
+from wattune.core.window import Order, Purpose, Window
+from wattune.levels.run.constrained_choice import Choice, RunSoFar
+from wattune.response.evidence import LEAST_STEP_TIME, USUAL_STEP_TIME, Evidence
+from wattune.response.program_ensemble import ClockPoint
+from wattune.response.program_posterior import ProgramPosterior
 
 USUAL_S = 10.0
 """The length at which a window without an error of its own has the usual one."""
@@ -27,19 +27,22 @@ def error_by_length(windows: tuple[Window, ...]) -> Callable[[float], float]:
     Errors fall with the root of the time, unless the windows so far show that they do not.
     """
     known = [
-        (np.log(window.cost.time_s), np.log(max(window.pace_error_s / SIGMAS_95 / window.pace_s, LEAST_PACE)))
+        (
+            np.log(window.cost.time_s),
+            np.log(max(window.step_time_error_s / SIGMAS_95 / window.step_time_s, LEAST_STEP_TIME)),
+        )
         for window in windows
-        if window.pace_s and window.pace_error_s and window.cost.time_s > 0
+        if window.step_time_s and window.step_time_error_s and window.cost.time_s > 0
     ]
     if not known:
-        return lambda length_s: USUAL_PACE / float(np.sqrt(length_s / USUAL_S))
+        return lambda length_s: USUAL_STEP_TIME / float(np.sqrt(length_s / USUAL_S))
     lengths, errors = (np.array(column) for column in zip(*known, strict=True))
     # A slope that is known before anything is seen: as if two windows an octave either side had shown it.
     spread = float(((lengths - lengths.mean()) ** 2).sum())
     slope = float(((lengths - lengths.mean()) * (errors - errors.mean())).sum())
     power = float(np.clip((slope - 0.5) / (spread + 1.0), -0.5, 0.0))
     middle_s, middle = float(lengths.mean()), float(errors.mean())
-    return lambda length_s: max(float(np.exp(middle + power * (np.log(length_s) - middle_s))), LEAST_PACE)
+    return lambda length_s: max(float(np.exp(middle + power * (np.log(length_s) - middle_s))), LEAST_STEP_TIME)
 
 
 LOOKS_S = (10.0, 20.0, 40.0, 80.0)
@@ -102,51 +105,55 @@ def _held(setting: Setting, length_s: float, why: str) -> Order:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outlook:
+class Prediction:
     """The settings that may be chosen, and everything about their gears."""
 
     settings: tuple[Setting, ...]
-    gears: tuple[Gear, ...]
-    base: Gear
-    belief: Belief
+    points: tuple[ClockPoint, ...]
+    base: ClockPoint
+    posterior: ProgramPosterior
     choice: Choice
-    book: Account
-    points: Evidence
+    so_far: RunSoFar
+    measured: Evidence
 
     @property
     def seen(self) -> NDArray[np.bool_]:
         """(gears,): looked at before."""
-        return np.array([gear in self.book.windows for gear in self.gears])
+        return np.array([point in self.so_far.windows for point in self.points])
 
     @property
     def tried(self) -> int:
         """Gears other than the baseline that were looked at."""
-        return len(set(self.book.windows) - {self.base})
+        return len(set(self.so_far.windows) - {self.base})
 
     @property
     def saving(self) -> float:
         """What is sure to be saved, as a logarithm; never quite nothing, so that no look at the baseline is free."""
         return max(-self.choice.value(self.choice.safe), 0.02)
 
-    def error(self, gear: Gear) -> float:
+    def error(self, point: ClockPoint) -> float:
         """Standard error of the pace at a gear by itself; endless where there is none."""
-        point = self.points.get(gear)
-        return inf if point is None or point.log_pace is None else point.log_pace.error
+        entry = self.measured.get(point)
+        return inf if entry is None or entry.log_step_time is None else entry.log_step_time.error
 
     def direct(self, place: int) -> tuple[float, float] | None:
         """d by the windows at a gear and at the baseline alone, and its standard error; None without them."""
-        point, base = self.points.get(self.gears[place]), self.points.get(self.base)
-        if point is None or base is None or point.log_pace is None or base.log_pace is None:
+        entry, base = self.measured.get(self.points[place]), self.measured.get(self.base)
+        if entry is None or base is None or entry.log_step_time is None or base.log_step_time is None:
             return None
-        return point.log_pace.value - base.log_pace.value, hypot(point.log_pace.error, base.log_pace.error)
+        return entry.log_step_time.value - base.log_step_time.value, hypot(
+            entry.log_step_time.error, base.log_step_time.error
+        )
 
 
-def apart(settings: tuple[Setting, ...], gears: list[Gear]) -> tuple[tuple[Gear, ...], tuple[Setting, ...]]:
+def apart(
+    settings: tuple[Setting, ...], points: list[ClockPoint]
+) -> tuple[tuple[ClockPoint, ...], tuple[Setting, ...]]:
     """The gears, each once, and a setting for each: of several the one that leaves most to the driver."""
-    found: dict[Gear, Setting] = {}
-    for gear, setting in zip(gears, settings, strict=True):
-        if gear not in found or len(setting.knobs) < len(found[gear].knobs):
-            found[gear] = setting
+    found: dict[ClockPoint, Setting] = {}
+    for point, setting in zip(points, settings, strict=True):
+        if point not in found or len(setting.knobs) < len(found[point].knobs):
+            found[point] = setting
     return tuple(found), tuple(found.values())
 
 
@@ -158,4 +165,4 @@ def since_change(seen: tuple[Window, ...]) -> tuple[Window, ...]:
 
 def tells_more(setting: Setting, known: tuple[Window, ...]) -> bool:
     """Whether another window there could tell something: without a pace, one tells all there is."""
-    return any(window.pace_s for window in known) or all(window.setting != setting for window in known)
+    return any(window.step_time_s for window in known) or all(window.setting != setting for window in known)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from wattune.core.errors import InputError
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.objective import LeastEnergy, Objective
-from wattune.core.run_window import Order, Purpose, RunPolicy, Window
 from wattune.core.setting import DRIVER_DEFAULT
+from wattune.core.window import Order, Purpose, RunPolicy, Window
 
 if TYPE_CHECKING:
-    from wattune.levels.run.gpoeo.models import GearPredictor
+    from wattune.levels.run.gpoeo.models import ClockPredictor
     from wattune.levels.run.odpp.policy import Corrections
 
 OURS = "wattune"
@@ -41,7 +41,7 @@ def policy_named(
     name: str,
     objective: Objective,
     *,
-    models: GearPredictor | None = None,
+    models: ClockPredictor | None = None,
     corrections: Corrections | None = None,
 ) -> RunPolicy:
     """The policy of that name for an objective; one line says which there are.
@@ -59,21 +59,21 @@ def policy_named(
     raise InputError(f"there is no policy {name!r}", hint=f"choose one of {', '.join(POLICIES)}")
 
 
-def promise_of(objective: Objective) -> float | None:
+def slowdown_limit_of(objective: Objective) -> float | None:
     """The slowdown that an objective allows; None where it names none."""
     return objective.slowdown if isinstance(objective, LeastEnergy) else None
 
 
 def _slowdown(name: str, objective: Objective) -> float:
-    promise = promise_of(objective)
-    if promise is None:
+    slowdown_limit = slowdown_limit_of(objective)
+    if slowdown_limit is None:
         raise InputError(
             f"{name} knows no objective but least energy at a slowdown", hint="give it --max-slowdown 5%, say"
         )
-    return promise
+    return slowdown_limit
 
 
-def _published(name: str, slowdown: float, models: GearPredictor | None, corrections: Corrections | None) -> RunPolicy:
+def _published(name: str, slowdown: float, models: ClockPredictor | None, corrections: Corrections | None) -> RunPolicy:
     if name == "gpoeo":
         from wattune.levels.run.gpoeo.policy import GpoeoPolicy
 

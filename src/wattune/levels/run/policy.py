@@ -17,13 +17,13 @@ from scipy.special import ndtri
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.objective import Objective
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.constrained_choice import account, choose
 from wattune.levels.run.orders import (
     BETWEEN_S,
     LOOKS_S,
-    Outlook,
+    Prediction,
     ahead_s,
     apart,
     baseline_order,
@@ -36,9 +36,9 @@ from wattune.levels.run.orders import (
 )
 from wattune.levels.run.study import doubtful, study
 from wattune.response.candidates import candidates_of
-from wattune.response.evidence import Evidence, Scale, evidence
-from wattune.response.program_ensemble import Gear
-from wattune.response.program_posterior import believe
+from wattune.response.evidence import Evidence, EvidenceScale, evidence
+from wattune.response.program_ensemble import ClockPoint
+from wattune.response.program_posterior import posterior_of
 
 CONFIDENCE = 0.98
 """How sure the promise must be at every decision. What is decided wrongly is left at the next look, while the run goes
@@ -78,7 +78,7 @@ class CurvePolicy:
     held_confidence: float = _EVEN
     """How sure each setting that is held must be to keep the promise by itself; the whole run keeps it anyway. Above
     one half, gears are studied before they are held."""
-    most_gears: int = 6
+    most_points: int = 6
     """Gears that are set besides the baseline, where they are studied."""
     default_s: float | None = None
     """How long the program would take at its baseline, where that is known; for a deadline."""
@@ -95,7 +95,7 @@ class CurvePolicy:
         if not any(window.purpose is Purpose.BASELINE for window in known):
             why = "what everything is compared with"
             return baseline_order(self.baseline, _FIRST_S, most_s=_FIRST_MOST_S, why=why)
-        view = self._outlook(known, spec)
+        view = self._prediction(known, spec)
         if view is None:
             return hold_order(self.baseline, known, why="there is nothing to set")
         if self._studies:
@@ -106,45 +106,45 @@ class CurvePolicy:
     def _studies(self) -> bool:
         return self.held_confidence > _EVEN
 
-    def _outlook(self, known: tuple[Window, ...], spec: GpuSpec) -> Outlook | None:
-        scale = Scale.of(spec)
+    def _prediction(self, known: tuple[Window, ...], spec: GpuSpec) -> Prediction | None:
+        scale = EvidenceScale.of(spec)
         based = [window for window in known if window.purpose is Purpose.BASELINE]
         settings = self.candidates
         if settings is None:
             settings = candidates_of(spec, traffic=based[0].mem_util)
         if not settings:
             return None
-        base = scale.gear(self.baseline, based[-1].sm_mhz)
+        base = scale.point(self.baseline, based[-1].sm_mhz)
         reads = based[-1].sm_mhz is not None
-        gears, settings = apart(
-            settings, [scale.gear(setting, setting.sm_mhz if reads else None) for setting in settings]
+        points, settings = apart(
+            settings, [scale.point(setting, setting.sm_mhz if reads else None) for setting in settings]
         )
-        points = evidence(known, scale)
-        belief = believe(gears, points, free_power=scale.limit_w is None)
-        book = account(known, scale)
+        measured = evidence(known, scale)
+        posterior = posterior_of(points, measured, free_power=scale.limit_w is None)
+        so_far = account(known, scale)
         choice = choose(
-            belief,
-            gears,
+            posterior,
+            points,
             base=base,
-            book=book,
+            so_far=so_far,
             objective=self.objective,
-            ahead_s=ahead_s(book.total_s),
+            ahead_s=ahead_s(so_far.total_s),
             sure=float(ndtri(self.confidence)),
             held_sure=float(ndtri(self.held_confidence)),
             watts=scale.limit_w or 1.0,
-            most_gears=self.most_gears if self._studies else None,
-            default_s=self._default_s(points, base),
+            most_points=self.most_points if self._studies else None,
+            default_s=self._default_s(measured, base),
         )
-        return Outlook(settings, gears, base, belief, choice, book, points)
+        return Prediction(settings, points, base, posterior, choice, so_far, measured)
 
-    def _default_s(self, points: Evidence, base: Gear) -> float | None:
+    def _default_s(self, measured: Evidence, base: ClockPoint) -> float | None:
         """How long the default takes: as was told, or by the baseline's pace, and then no longer than is sure."""
-        point = points.get(base)
-        if self.default_s is not None or self.units is None or point is None or point.log_pace is None:
+        entry = measured.get(base)
+        if self.default_s is not None or self.units is None or entry is None or entry.log_step_time is None:
             return self.default_s
-        return self.units * exp(point.log_pace.value + float(ndtri(self.confidence)) * point.log_pace.error)
+        return self.units * exp(entry.log_step_time.value + float(ndtri(self.confidence)) * entry.log_step_time.error)
 
-    def _trial(self, view: Outlook, known: tuple[Window, ...]) -> Order | None:
+    def _trial(self, view: Prediction, known: tuple[Window, ...]) -> Order | None:
         """A trial, where it may find something better than what is sure; None otherwise."""
         choice = view.choice
         tried = [window for window in known if window.purpose is Purpose.TRIAL]
@@ -152,11 +152,11 @@ class CurvePolicy:
         if place is None or choice.lost < _TRIAL_WORTH or len(tried) >= _most_trials(choice.lost):
             return None
         setting = view.settings[place]
-        if setting == known[-1].setting and view.error(view.gears[place]) < 0.7 * choice.doubt[place]:
+        if setting == known[-1].setting and view.error(view.points[place]) < 0.7 * choice.doubt[place]:
             return None
         if sum(window.setting == setting for window in known) >= _SAME or not tells_more(setting, known):
             return None
-        unit_s = max((window.pace_s or 0.0 for window in known), default=0.0)
+        unit_s = max((window.step_time_s or 0.0 for window in known), default=0.0)
         return Order(
             setting=setting,
             purpose=Purpose.TRIAL,
@@ -166,18 +166,18 @@ class CurvePolicy:
             why=f"saves most within the promise, as far as is known: {choice.words(place)}",
         )
 
-    def _study(self, view: Outlook, known: tuple[Window, ...]) -> Order | None:
+    def _study(self, view: Prediction, known: tuple[Window, ...]) -> Order | None:
         """A look at the gear, or at the baseline, that tells most of what might be had; None where none is worth it."""
         length_s = look_s(known)
         found = study(
-            view.belief,
+            view.posterior,
             view.choice,
             base=view.base,
-            book=view.book,
+            so_far=view.so_far,
             sure=float(ndtri(self.held_confidence)),
             look_error=error_by_length(known)(length_s),
-            spare=self.most_gears - view.tried,
-            least=_LOOKS_AT_ONCE * (length_s + BETWEEN_S) * view.saving / max(self.horizon_s, view.book.total_s),
+            spare=self.most_points - view.tried,
+            least=_LOOKS_AT_ONCE * (length_s + BETWEEN_S) * view.saving / max(self.horizon_s, view.so_far.total_s),
         )
         if found is None:
             return None
@@ -189,18 +189,18 @@ class CurvePolicy:
         setting = view.settings[found.place]
         return Order(setting=setting, purpose=Purpose.TRIAL, least_s=length_s, most_s=length_s, why=why)
 
-    def _between(self, view: Outlook, known: tuple[Window, ...], *, left: float) -> Order:
+    def _between(self, view: Prediction, known: tuple[Window, ...], *, left: float) -> Order:
         """The best that was looked at, held between looks; later what is sure and new, if that gains more."""
         choice = view.choice
         place = choice.best(choice.allowed & view.seen)
         gains = choice.value(place) - choice.value(choice.safe) > max(left, _TRIAL_WORTH)
-        handful = len(view.settings) <= self.most_gears + 1
-        if (gains or place is None) and (handful or view.book.total_s > _RESERVE_S):
+        handful = len(view.settings) <= self.most_points + 1
+        if (gains or place is None) and (handful or view.so_far.total_s > _RESERVE_S):
             place = choice.safe
         setting = self.baseline if place is None else view.settings[place]
         return short_hold_order(setting, known, why=f"the best so far: {choice.words(place)}")
 
-    def _proved(self, view: Outlook, known: tuple[Window, ...]) -> Order:
+    def _proved(self, view: Prediction, known: tuple[Window, ...]) -> Order:
         """What is proved is held; as long as it is in doubt, baseline and gear are looked at in turn."""
         choice, place = view.choice, view.choice.safe
         if place is None:
@@ -208,13 +208,13 @@ class CurvePolicy:
         why = choice.words(place)
         if not doubtful(choice, place, direct=view.direct(place)):
             return hold_order(view.settings[place], known, why=why)
-        if view.error(view.gears[place]) < view.error(view.base):
+        if view.error(view.points[place]) < view.error(view.base):
             length_s = look_s(known)
             why = f"what is held is near the limit: {why}"
             return baseline_order(self.baseline, length_s, most_s=length_s, why=why)
         return short_hold_order(view.settings[place], known, why=why)
 
-    def _held(self, view: Outlook, known: tuple[Window, ...]) -> Order:
+    def _held(self, view: Prediction, known: tuple[Window, ...]) -> Order:
         choice = view.choice
         again = self._baseline_again(view, known)
         if again is not None:
@@ -229,14 +229,14 @@ class CurvePolicy:
         order = short_hold_order if choice.lost > _WORTH else hold_order
         return order(view.settings[place], known, why=choice.words(place))
 
-    def _baseline_again(self, view: Outlook, known: tuple[Window, ...]) -> Order | None:
+    def _baseline_again(self, view: Prediction, known: tuple[Window, ...]) -> Order | None:
         """Another look at the baseline, where the guard band costs more than the look would."""
-        choice, book = view.choice, view.book
-        point = view.points.get(view.base)
-        if choice.hope is None or point is None or point.log_pace is None:
+        choice, so_far = view.choice, view.so_far
+        entry = view.measured.get(view.base)
+        if choice.hope is None or entry is None or entry.log_step_time is None:
             return None
-        horizon_s = max(self.horizon_s, book.total_s)
-        error, spread = point.log_pace.error, max(float(choice.doubt[choice.hope]), 1e-9)
+        horizon_s = max(self.horizon_s, so_far.total_s)
+        error, spread = entry.log_step_time.error, max(float(choice.doubt[choice.hope]), 1e-9)
         expected = error_by_length(known)
 
         def gain(length_s: float) -> float:

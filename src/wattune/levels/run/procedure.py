@@ -10,8 +10,8 @@ from collections.abc import Generator
 from typing import TypeVar
 
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import Setting
+from wattune.core.window import Order, Purpose, Window
 
 _Result = TypeVar("_Result")
 

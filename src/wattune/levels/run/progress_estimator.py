@@ -13,13 +13,13 @@ from dataclasses import replace
 
 from wattune.control.counters import COUNTERS, CounterWatch
 from wattune.control.power_trace import RunTrace
-from wattune.control.state import Pace
-from wattune.control.step_time import StepMarks, Unit, same_unit
-from wattune.control.window_totals import Sum, Tally, working_mhz
+from wattune.control.state import StepTime
+from wattune.control.step_time import StepMarks, WorkUnit, same_unit
+from wattune.control.window_totals import RunningSum, Tally, working_mhz
 from wattune.core.gpu_spec import Sensors
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.signals.change import Change, Look, Watch
+from wattune.signals.change import Change, ChangeWatch, ProgramSample
 from wattune.signals.change_looks import CycleCutter
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples
@@ -61,10 +61,10 @@ class RunWatch:
         """Power since the beginning, for people to look at."""
         self._find = find_period
         self._readings: deque[Reading] = deque(maxlen=KEPT)
-        self._unit: Unit | None = None
+        self._unit: WorkUnit | None = None
         self._source: str | None = None
         self._told_s: float | None = None
-        self._watches: dict[Setting, Watch] = {}
+        self._watches: dict[Setting, ChangeWatch] = {}
         self._setting: Setting = DRIVER_DEFAULT
         self._since_s: float | None = None
         self._look: Tally | None = None
@@ -88,7 +88,9 @@ class RunWatch:
         self.trace = self.trace.add(readings)
         settled = [reading for reading in readings if self._is_settled(reading)]
         for look in self._looks(settled):
-            watch = self._watches.get(setting, Watch()).add(replace(look, temperature_c=settled[-1].temperature_c))
+            watch = self._watches.get(setting, ChangeWatch()).add(
+                replace(look, temperature_c=settled[-1].temperature_c)
+            )
             self._watches[setting] = watch
             if watch.change is not None:
                 self.forget()
@@ -102,20 +104,20 @@ class RunWatch:
         self._source = self._told_s = None
         self.counters.forget()
 
-    def between(self, start_s: float, end_s: float) -> Pace | None:
+    def between(self, start_s: float, end_s: float) -> StepTime | None:
         """The pace between two instants of the GPU's time: of steps, else of what repeats, else of what is counted."""
         if self.marks.total:
             return self.marks.between(start_s, end_s)
         # Within the window that told it first, a better source may still take over.
         source = None if self._told_s == start_s else self._source
-        pace = None if source == COUNTERS else self._repeating(start_s, end_s)
-        if pace is None and source in (None, COUNTERS):
-            pace = self.counters.pace(start_s, end_s)
-        if pace is not None and source is None:
-            self._source, self._told_s = pace.source, start_s
-        return pace
+        step_time = None if source == COUNTERS else self._repeating(start_s, end_s)
+        if step_time is None and source in (None, COUNTERS):
+            step_time = self.counters.step_time(start_s, end_s)
+        if step_time is not None and source is None:
+            self._source, self._told_s = step_time.source, start_s
+        return step_time
 
-    def _repeating(self, start_s: float, end_s: float) -> Pace | None:
+    def _repeating(self, start_s: float, end_s: float) -> StepTime | None:
         """The pace of what repeats between two instants; None where nothing does that could be seen."""
         inside = [reading for reading in self._readings if start_s <= reading.time_s <= end_s]
         self.answer = self._find(PowerSamples.of(inside))
@@ -124,11 +126,11 @@ class RunWatch:
             return None
         sm_mhz, mem_mhz = _mean([working_mhz(one) for one in inside]), _mean([one.mem_mhz for one in inside])
         if self._unit is None:
-            self._unit = Unit(found[0][0], sm_mhz, mem_mhz)
-        pace = same_unit(self._unit, found, sm_mhz=sm_mhz, mem_mhz=mem_mhz)
-        if pace is not None and self._cutter is None:
-            self._cutter, self._look = CycleCutter(pace.pace_s), None
-        return pace
+            self._unit = WorkUnit(found[0][0], sm_mhz, mem_mhz)
+        step_time = same_unit(self._unit, found, sm_mhz=sm_mhz, mem_mhz=mem_mhz)
+        if step_time is not None and self._cutter is None:
+            self._cutter, self._look = CycleCutter(step_time.step_time_s), None
+        return step_time
 
     def _begin(self, setting: Setting) -> None:
         """Nothing; from now on the watch of another setting is in charge."""
@@ -142,7 +144,7 @@ class RunWatch:
             self._since_s = reading.time_s
         return reading.time_s - self._since_s >= SETTLED_S
 
-    def _looks(self, readings: Sequence[Reading]) -> Sequence[Look]:
+    def _looks(self, readings: Sequence[Reading]) -> Sequence[ProgramSample]:
         """What these readings complete: looks along the period where that is known, else by time."""
         if self._cutter is not None:
             if not readings:
@@ -151,7 +153,7 @@ class RunWatch:
             return looks
         return [look for reading in readings if (look := self._ticked(reading)) is not None]
 
-    def _ticked(self, reading: Reading) -> Look | None:
+    def _ticked(self, reading: Reading) -> ProgramSample | None:
         if self._look is None:
             self._look = Tally(reading)
             return None
@@ -159,10 +161,10 @@ class RunWatch:
         cost = self._look.cost
         if cost.time_s < LOOK_S:
             return None
-        pace = self.marks.between(self._look.first.time_s, reading.time_s) if self.marks.total else None
-        look = Look(
+        step_time = self.marks.between(self._look.first.time_s, reading.time_s) if self.marks.total else None
+        look = ProgramSample(
             time_s=reading.time_s,
-            period_s=None if pace is None else pace.pace_s,
+            period_s=None if step_time is None else step_time.step_time_s,
             power_w=cost.power_w,
             util=self._look.sm_util,
         )
@@ -171,7 +173,7 @@ class RunWatch:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    total = Sum()
+    total = RunningSum()
     for value in values:
         total = total.add(value)
     return total.mean

@@ -16,9 +16,9 @@ from math import hypot, inf, isfinite, sqrt
 from statistics import NormalDist
 
 from wattune.core.measurement import SIGMAS_95, Measurement
-from wattune.core.run_window import Purpose, Window
 from wattune.core.setting import Setting
-from wattune.levels.run.view.settings import Estimate
+from wattune.core.window import Purpose, Window
+from wattune.levels.run.view.settings import EstimateWithError
 from wattune.levels.run.view.view_model import RunFigures
 
 UNSURE = 0.05
@@ -42,22 +42,22 @@ class _Part:
     base_energy: float
 
 
-def figures_of(windows: tuple[Window, ...], *, gpus: int, promise: float | None) -> RunFigures:
+def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float | None) -> RunFigures:
     """What these windows, of one run and in their order, say of it."""
     parts = _parts(windows)
     slowdown = _more(parts, _times)
     held = _last_held(windows)
-    gear = [part for part in parts if part.window.setting == held and part.window.purpose is Purpose.HOLD]
-    gear = [part for part in gear if part.stage == parts[-1].stage]
+    point = [part for part in parts if part.window.setting == held and part.window.purpose is Purpose.HOLD]
+    point = [part for part in point if part.stage == parts[-1].stage]
     search_s = _search_s(windows)
     searched = [part for part in parts if part.window.start_s < search_s]
     extra_j = gpus * sum(part.cost.energy_j - part.base.energy_j for part in searched) if searched else None
     return RunFigures(
         saving=_less(_more(parts, _energies)),
         slowdown=slowdown,
-        confidence=None if promise is None or slowdown is None else _confidence(slowdown, promise),
-        held_saving=_less(_more(gear, _energies)),
-        held_slowdown=_more(gear, _times),
+        confidence=None if slowdown_limit is None or slowdown is None else _confidence(slowdown, slowdown_limit),
+        held_saving=_less(_more(point, _energies)),
+        held_slowdown=_more(point, _times),
         evaluations=sum(window.purpose in (Purpose.TRIAL, Purpose.REFERENCE) for window in windows),
         search_s=search_s if isfinite(search_s) else sum(_cost(window).time_s for window in windows),
         search_extra_j=extra_j,
@@ -141,7 +141,7 @@ def _energies(part: _Part) -> tuple[float, float, float]:
     return part.cost.energy_j, part.base.energy_j, part.base_energy
 
 
-def _more(parts: Sequence[_Part], sides: _Sides) -> Estimate | None:
+def _more(parts: Sequence[_Part], sides: _Sides) -> EstimateWithError | None:
     """How much more all parts took than they would have, as a share."""
     found = [(part, *sides(part)) for part in parts]
     would = sum(side for _, _, side, _ in found)
@@ -152,15 +152,15 @@ def _more(parts: Sequence[_Part], sides: _Sides) -> Estimate | None:
     common: dict[int, float] = {}
     for part, _, side, error in found:
         common[part.stage] = common.get(part.stage, 0.0) + error * side / would
-    return Estimate(ratio - 1, ratio * hypot(*alone, *common.values()))
+    return EstimateWithError(ratio - 1, ratio * hypot(*alone, *common.values()))
 
 
-def _less(more: Estimate | None) -> Estimate | None:
-    return None if more is None else Estimate(-more.value, more.error)
+def _less(more: EstimateWithError | None) -> EstimateWithError | None:
+    return None if more is None else EstimateWithError(-more.value, more.error)
 
 
-def _confidence(slowdown: Estimate, promise: float) -> float:
-    room = promise - slowdown.value
+def _confidence(slowdown: EstimateWithError, slowdown_limit: float) -> float:
+    room = slowdown_limit - slowdown.value
     if not slowdown.error:
         return float(room >= 0)
     return NormalDist().cdf(SIGMAS_95 * room / slowdown.error)

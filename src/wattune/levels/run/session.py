@@ -19,7 +19,7 @@ from wattune.control.background import Background
 from wattune.control.controller import RunTuner
 from wattune.control.counters import CounterWatch, counters_of
 from wattune.control.loop import RunLoop
-from wattune.control.process_monitor import Itself, Program
+from wattune.control.process_monitor import Itself, MonitoredProgram
 from wattune.control.ranks import RankExchange, Ranks, SharedGpu, refusal
 from wattune.control.recall import Memory
 from wattune.control.state import Progress
@@ -27,10 +27,10 @@ from wattune.control.step_time import StepMarks
 from wattune.core.errors import DeviceError, InputError
 from wattune.core.objective import Objective
 from wattune.core.reading import Reading
-from wattune.core.run_window import Purpose, RunPolicy, Window
 from wattune.core.setting import Setting
+from wattune.core.window import Purpose, RunPolicy, Window
 from wattune.devices.gpu import Gpu
-from wattune.levels.run.policies import COUNTING, policy_named, promise_of
+from wattune.levels.run.policies import COUNTING, policy_named, slowdown_limit_of
 from wattune.levels.run.progress_estimator import RunWatch, period_finder
 from wattune.levels.run.report import figures_of
 from wattune.levels.run.view.view_model import RunFigures
@@ -48,7 +48,7 @@ class RunSession:
         objective: Objective,
         policy: str | RunPolicy = "wattune",
         knobs: frozenset[str] = frozenset(KNOBS),
-        program: Program | None = None,
+        program: MonitoredProgram | None = None,
         ranks: Ranks | None = None,
         memory: Memory | None = None,
         notes: Sequence[str] = (),
@@ -64,7 +64,7 @@ class RunSession:
         self._shared = None if self._exchange is None else SharedGpu(spec)
         tuner = RunTuner(self.policy, limited_to(spec, knobs), memory=memory)
         tuned: Sequence[Gpu] = self._own if self._shared is None else (self._shared,)
-        self.loop = RunLoop(tuner, tuned, program=program or Itself(), paces=self.watch)
+        self.loop = RunLoop(tuner, tuned, program=program or Itself(), step_times=self.watch)
         self.loop.progress = self.loop.progress.noted(*notes)
         self._opened = ExitStack()
         self._background = Background(self.loop) if self._exchange is None and passes_by_itself(gpus[0]) else None
@@ -192,8 +192,8 @@ class Tuning:
     @property
     def figures(self) -> RunFigures:
         """Saving and slowdown so far, each with its error."""
-        promise = promise_of(self._session.objective)
-        return figures_of(self.windows, gpus=len(self._session.gpus), promise=promise)
+        slowdown_limit = slowdown_limit_of(self._session.objective)
+        return figures_of(self.windows, gpus=len(self._session.gpus), slowdown_limit=slowdown_limit)
 
     @property
     def events(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ _ANY_C = 60.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class ProgramPhase:
     """One unit of a part of the pass (a step, an evaluated batch, a checkpoint): a row per memory clock."""
 
     name: str
@@ -45,12 +45,12 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class SimulatedProgram:
     """The parts of a pass, and how often each comes in it, in order."""
 
     name: str
     model: GpuModel
-    parts: tuple[Part, ...]
+    parts: tuple[ProgramPhase, ...]
     """The step first."""
     order: tuple[tuple[int, int], ...]
     """(part, units) one after the other."""
@@ -81,9 +81,9 @@ class Program:
         return exp(core.leak_per_k * (min(temperature_c, self.model.thermal.slowdown_c) - core.leak_at_c))
 
 
-def program_of(model: GpuModel, member: FamilyMember) -> Program:
+def program_of(model: GpuModel, member: FamilyMember) -> SimulatedProgram:
     """A member of the family on a GPU."""
-    parts: dict[str, Part] = {}
+    parts: dict[str, ProgramPhase] = {}
     order: list[tuple[str, int]] = []
     for loop in _parts(member.loop):
         if loop.name not in parts:
@@ -96,7 +96,7 @@ def program_of(model: GpuModel, member: FamilyMember) -> Program:
     places = tuple((names.index(name), times) for name, times in order)
     clocks = [np.array(table.sm_mhz, dtype=np.float64) for table in model.clocks]
     leaks_w = tuple(model.leak_w(sm_mhz, model.core.leak_at_c) for sm_mhz in clocks)
-    return Program(member.name, model, tuple(parts[name] for name in names), places, member.step, leaks_w)
+    return SimulatedProgram(member.name, model, tuple(parts[name] for name in names), places, member.step, leaks_w)
 
 
 def _parts(loop: Loop) -> list[Loop]:
@@ -115,13 +115,13 @@ def _parts(loop: Loop) -> list[Loop]:
     return found
 
 
-def _part(model: GpuModel, loop: Loop) -> Part:
+def _part(model: GpuModel, loop: Loop) -> ProgramPhase:
     once = Loop(loop.name, loop.body)
     workload = Workload(name=loop.name, phases=tuple(unrolled(once, seed=None)))
     tables = tabulate(model, workload, temperature_c=_ANY_C)
     leaks_w = [model.leak_w(np.array(table.sm_mhz, dtype=np.float64), _ANY_C) for table in tables]
     means_w = [table.mean_power_w for table in tables]
-    return Part(
+    return ProgramPhase(
         name=loop.name,
         time_s=tuple(table.iteration_s for table in tables),
         power_w=tuple(mean_w - leak_w for mean_w, leak_w in zip(means_w, leaks_w, strict=True)),
@@ -148,7 +148,7 @@ def _variance(loop: Loop) -> float:
     return total
 
 
-def counters(program: Program, row: int, column: int) -> dict[str, float]:
+def counters(program: SimulatedProgram, row: int, column: int) -> dict[str, float]:
     """What counters of the step would show at a clock: use of tensor and FP32 units, of the memory, and busy share."""
     part, model = program.parts[0], program.model
     time_s = float(part.time_s[row][column])

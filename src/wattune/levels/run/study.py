@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from wattune.levels.run.constrained_choice import Account, Choice
-from wattune.response.program_ensemble import Floats, Gear
-from wattune.response.program_posterior import Belief
+from wattune.levels.run.constrained_choice import Choice, RunSoFar
+from wattune.response.program_ensemble import ClockPoint, Floats
+from wattune.response.program_posterior import ProgramPosterior
 
 RESOLVED = 0.0012
 """ρ: some seventy windows of 1 % at the gear and as many at the baseline."""
@@ -56,11 +56,11 @@ class Study:
 
 
 def study(
-    belief: Belief,
+    posterior: ProgramPosterior,
     choice: Choice,
     *,
-    base: Gear,
-    book: Account,
+    base: ClockPoint,
+    so_far: RunSoFar,
     sure: float,
     look_error: float,
     spare: int,
@@ -72,7 +72,7 @@ def study(
     `least` is the improvement that pays for the looks.
     """
     count = len(choice.slower)
-    looks = np.array([book.windows.get(gear, 0) for gear in belief.gears[:count]])
+    looks = np.array([so_far.windows.get(point, 0) for point in posterior.points[:count]])
     known = looks > 0
     # A handful of gears can all be looked at. Of many, the last look is kept for one that is sure by then.
     handful = spare >= int((~known).sum())
@@ -83,7 +83,7 @@ def study(
     if choice.safe is not None:
         hoped[choice.safe] = 0.0
     paid = np.where(choice.paid, hoped, 0.0)
-    if book.total_s < SLACK_S and hoped.max() > paid.max():
+    if so_far.total_s < SLACK_S and hoped.max() > paid.max():
         return Study(int(np.argmax(hoped)), None, float(hoped.max()))
     if not paid.any():
         return None
@@ -91,7 +91,7 @@ def study(
     target = int(np.argmax(paid / np.maximum(looks, 1)))
     place: int | None = target
     if not choice.allowed[target] and (known[target] or kept[target] > ODD):
-        place = _telling(belief, target, base=base, known=known, paid=choice.paid, look_error=look_error)
+        place = _telling(posterior, target, base=base, known=known, paid=choice.paid, look_error=look_error)
     return Study(target, place, float(paid[target]))
 
 
@@ -122,21 +122,27 @@ def doubtful(choice: Choice, place: int, *, direct: tuple[float, float] | None) 
 
 
 def _telling(
-    belief: Belief, target: int, *, base: Gear, known: NDArray[np.bool_], paid: NDArray[np.bool_], look_error: float
+    posterior: ProgramPosterior,
+    target: int,
+    *,
+    base: ClockPoint,
+    known: NDArray[np.bool_],
+    paid: NDArray[np.bool_],
+    look_error: float,
 ) -> int | None:
     """The place whose pace tells most of d at the target; None is the baseline."""
-    home = belief.gears.index(base)
+    home = posterior.points.index(base)
     told: dict[int | None, float] = {}
-    for pivot, gear in enumerate(belief.pivots):
-        place = belief.gears.index(gear)
+    for pivot, point in enumerate(posterior.pivots):
+        place = posterior.points.index(point)
         inside = place < len(known)
         if place != home and not (inside and paid[place]):
             continue
-        cov = belief.time_cov[target, pivot] - belief.time_cov[home, pivot]
-        told[None if place == home else place] = cov**2 / (belief.time_var[place] + look_error**2)
+        cov = posterior.time_cov[target, pivot] - posterior.time_cov[home, pivot]
+        told[None if place == home else place] = cov**2 / (posterior.time_var[place] + look_error**2)
     best = max(told, key=lambda place: told[place])
     if known[target]:
         return best
-    own = belief.time_var[target] - belief.time_cov[target, belief.pivots.index(base)]
-    new = own**2 / (belief.time_var[target] + look_error**2)
+    own = posterior.time_var[target] - posterior.time_cov[target, posterior.pivots.index(base)]
+    new = own**2 / (posterior.time_var[target] + look_error**2)
     return target if new > RARE * told[best] else best

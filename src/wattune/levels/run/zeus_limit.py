@@ -18,8 +18,8 @@ from typing import Protocol
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.procedure import Procedure, forever, holding, next_order, work_rate
 
 _STEP_W = 25.0
@@ -82,9 +82,9 @@ class ZeusLimitPolicy:
 
     def _tune(self, limits_w: list[float], spec: GpuSpec) -> Procedure[None]:
         first = yield _look(limits_w[0], _FIRST_S, settle_s=0.0, counting=False)
-        if first.pace_s is None:
+        if first.step_time_s is None:
             first = yield _look(limits_w[0], _LONGEST_FIRST_S, settle_s=0.0, counting=False)
-        step_s, costs = first.pace_s, []
+        step_s, costs = first.step_time_s, []
         for limit_w in limits_w:
             length_s = _FIRST_S if step_s is None else max(min(_STEPS * step_s, _LONGEST_S), _FEWEST_STEPS * step_s)
             settle_s = length_s * _WARM_UP_STEPS / _STEPS
@@ -119,7 +119,7 @@ def _look(limit_w: float, seconds: float, *, settle_s: float, counting: bool) ->
 
 def _step(window: Window, spec: GpuSpec) -> Measurement | None:
     """What a step takes and spends; by counters where the window shows no pace."""
-    if window.pace_s is not None:
+    if window.step_time_s is not None:
         return window.unit
     rate = work_rate(window, spec) if spec.sm_clocks_mhz else None
     return None if rate is None else Measurement(1.0 / rate, window.power_w / rate)

@@ -112,8 +112,8 @@ class _Problem:
             np.array([np.pad(values, (0, width - len(values)), mode="edge") for values in column])
             for column in zip(*((curve.limit_w, curve.time_s, curve.power_w) for curve in curves), strict=True)
         )
-        kin = families(curves, used)
-        return cls(limit / highest_w, np.log(time), np.log(power / highest_w), weight, highest_w, kin)
+        similar = families(curves, used)
+        return cls(limit / highest_w, np.log(time), np.log(power / highest_w), weight, highest_w, similar)
 
     def guesses(self) -> tuple[_Point, _Point]:
         """Two places to start from: curves can be caught where a limit no longer moves the clock, seldom from both."""

@@ -23,7 +23,7 @@ _OCTAVES = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class BatchDrift:
     """How a parameter varies over the batch sizes of a workload, in standard deviations."""
 
     mean: float
@@ -69,12 +69,14 @@ BOARD = (
 """In the order of `limit_model.Board`."""
 
 _DRIFTS = (
-    Drift(mean=0.0, offset=0.50, slope=0.04, smooth=0.12, own=0.03),  # gpu, around the trend of the epoch's seconds
-    Drift(mean=0.4, offset=1.50, slope=0.30, smooth=0.55, own=0.20),  # host
-    Drift(mean=-0.9, offset=0.65, slope=0.40, smooth=0.30, own=0.05),  # core
-    Drift(mean=0.1, offset=0.15, slope=0.05, smooth=0.06, own=0.06),  # memory
-    Drift(mean=-2.1, offset=0.60, slope=0.35, smooth=1.00, own=0.05),  # stall
-    Drift(mean=-2.3, offset=0.30, slope=0.20, smooth=0.20, own=0.10),  # dram
+    BatchDrift(
+        mean=0.0, offset=0.50, slope=0.04, smooth=0.12, own=0.03
+    ),  # gpu, around the trend of the epoch's seconds
+    BatchDrift(mean=0.4, offset=1.50, slope=0.30, smooth=0.55, own=0.20),  # host
+    BatchDrift(mean=-0.9, offset=0.65, slope=0.40, smooth=0.30, own=0.05),  # core
+    BatchDrift(mean=0.1, offset=0.15, slope=0.05, smooth=0.06, own=0.06),  # memory
+    BatchDrift(mean=-2.1, offset=0.60, slope=0.35, smooth=1.00, own=0.05),  # stall
+    BatchDrift(mean=-2.3, offset=0.30, slope=0.20, smooth=0.20, own=0.10),  # dram
 )
 """In the order of `limit_model.Curves`."""
 

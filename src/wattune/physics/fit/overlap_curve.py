@@ -56,8 +56,8 @@ def fit_residuals(features: Floats, residuals: Floats, *, noise_sd: float) -> Re
     def unlikeliness(values: Floats) -> float:
         lower = np.linalg.cholesky(_kernel(features, values))
         whitened = np.linalg.solve(lower, residuals)
-        beliefs = (((values[:count] - _LENGTH) / _SPREAD) ** 2).sum() + (values[-1] - start[-1]) ** 2
-        return float(0.5 * whitened @ whitened + np.log(np.diag(lower)).sum() + 0.5 * beliefs)
+        posteriors = (((values[:count] - _LENGTH) / _SPREAD) ** 2).sum() + (values[-1] - start[-1]) ** 2
+        return float(0.5 * whitened @ whitened + np.log(np.diag(lower)).sum() + 0.5 * posteriors)
 
     values = minimize(unlikeliness, start, method="L-BFGS-B", bounds=bounds).x
     weights: Floats = np.asarray(np.linalg.solve(_kernel(features, values), residuals), dtype=np.float64)

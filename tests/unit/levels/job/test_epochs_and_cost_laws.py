@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from wattune.levels.job.epoch_cost import cost_belief
-from wattune.levels.job.epochs import epochs_belief
+from wattune.levels.job.epoch_cost import cost_posterior
+from wattune.levels.job.epochs import epochs_posterior
 from wattune.levels.job.smooth_curve import Site
 
 GRID = np.log2(np.array([16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]))
@@ -20,39 +20,39 @@ def epochs(size, minimum=10.0, critical=200.0):
 
 
 def test_what_was_seen_is_believed_and_uncertainty_grows_with_distance():
-    belief = epochs_belief(GRID, seen(epochs, [512]), default_x=9.0)
-    assert np.exp(belief.mean[5]) == pytest.approx(epochs(512), rel=0.02)
-    deviations = np.sqrt(belief.variance)
+    posterior = epochs_posterior(GRID, seen(epochs, [512]), default_x=9.0)
+    assert np.exp(posterior.mean[5]) == pytest.approx(epochs(512), rel=0.02)
+    deviations = np.sqrt(posterior.variance)
     assert all(np.diff(deviations[:6]) < 0)
     assert deviations[6] > deviations[5]
 
 
 def test_three_sizes_tell_of_a_fourth():
-    belief = epochs_belief(GRID, seen(epochs, [1024, 512, 256]), default_x=9.0)
-    assert abs(belief.mean[3] - np.log(epochs(128))) < 2 * np.sqrt(belief.variance[3])
-    assert np.exp(belief.mean[3]) < epochs(256)
+    posterior = epochs_posterior(GRID, seen(epochs, [1024, 512, 256]), default_x=9.0)
+    assert abs(posterior.mean[3] - np.log(epochs(128))) < 2 * np.sqrt(posterior.variance[3])
+    assert np.exp(posterior.mean[3]) < epochs(256)
 
 
 def test_before_anything_was_seen_the_level_is_unknown_and_the_shape_is_not():
-    belief = epochs_belief(GRID, [], default_x=9.0)
-    assert np.sqrt(belief.variance[5]) > 3
-    gap = belief.covariance[5, 5] + belief.covariance[4, 4] - 2 * belief.covariance[5, 4]
+    posterior = epochs_posterior(GRID, [], default_x=9.0)
+    assert np.sqrt(posterior.variance[5]) > 3
+    gap = posterior.covariance[5, 5] + posterior.covariance[4, 4] - 2 * posterior.covariance[5, 4]
     assert np.sqrt(gap) < 0.6
 
 
 def test_a_change_keeps_the_ratios_of_sizes():
     before = seen(epochs, [1024, 512, 256, 128, 64], group=1)
     after = seen(lambda size: 2.5 * epochs(size), [128])
-    belief = epochs_belief(GRID, before + after, default_x=9.0)
+    posterior = epochs_posterior(GRID, before + after, default_x=9.0)
     for place, size in ((4, 256), (2, 64)):
-        assert np.exp(belief.mean[place]) == pytest.approx(2.5 * epochs(size), rel=0.1)
+        assert np.exp(posterior.mean[place]) == pytest.approx(2.5 * epochs(size), rel=0.1)
 
 
 def test_a_part_that_waits_gains_from_larger_batches_and_a_busy_one_does_not():
     only = [Site(9.0, 0.0, 1e-4)]
-    waiting = cost_belief(GRID, only, default_x=9.0, draw=0.2)
-    busy = cost_belief(GRID, only, default_x=9.0, draw=0.85)
-    unknown = cost_belief(GRID, only, default_x=9.0, draw=None)
+    waiting = cost_posterior(GRID, only, default_x=9.0, draw=0.2)
+    busy = cost_posterior(GRID, only, default_x=9.0, draw=0.85)
+    unknown = cost_posterior(GRID, only, default_x=9.0, draw=None)
     assert waiting.mean[6] < -0.4 < -0.1 < busy.mean[6]
     assert waiting.mean[6] < unknown.mean[6]
 
@@ -61,9 +61,9 @@ def test_two_sizes_fix_the_overhead():
     def cost(size):
         return 100.0 + 20000.0 / size
 
-    belief = cost_belief(GRID, seen(cost, [512, 256]), default_x=9.0, draw=0.6)
-    assert np.exp(belief.mean[3]) == pytest.approx(cost(128), rel=0.15)
-    assert abs(belief.mean[2] - np.log(cost(64))) < 2 * np.sqrt(belief.variance[2])
+    posterior = cost_posterior(GRID, seen(cost, [512, 256]), default_x=9.0, draw=0.6)
+    assert np.exp(posterior.mean[3]) == pytest.approx(cost(128), rel=0.15)
+    assert abs(posterior.mean[2] - np.log(cost(64))) < 2 * np.sqrt(posterior.variance[2])
 
 
 def test_another_part_teaches_the_shape_and_not_the_level():
@@ -72,5 +72,5 @@ def test_another_part_teaches_the_shape_and_not_the_level():
 
     elsewhere = seen(cost, [1024, 512, 256, 128, 64, 32], group=1)
     here = seen(lambda size: 7 * cost(size), [512])
-    belief = cost_belief(GRID, here + elsewhere, default_x=9.0, draw=None)
-    assert np.exp(belief.mean[2]) == pytest.approx(7 * cost(64), rel=0.2)
+    posterior = cost_posterior(GRID, here + elsewhere, default_x=9.0, draw=None)
+    assert np.exp(posterior.mean[2]) == pytest.approx(7 * cost(64), rel=0.2)

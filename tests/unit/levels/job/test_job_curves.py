@@ -54,8 +54,8 @@ def test_costs_are_means_over_seeds_with_the_oracle_as_a_line() -> None:
 
 
 def test_costs_far_apart_go_by_factors() -> None:
-    dear = PolicyCurve("zeus", np.array([[9000.0, 100.0]]))
-    assert cost_chart(curves(curves=(dear,))).y.scale is Scale.LOG
+    costly = PolicyCurve("zeus", np.array([[9000.0, 100.0]]))
+    assert cost_chart(curves(curves=(costly,))).y.scale is Scale.LOG
     assert cost_chart(curves()).y.scale is Scale.LINEAR
 
 

@@ -182,7 +182,7 @@ def test_the_map_in_a_terminal() -> None:
     assert max(map(len, text.splitlines())) <= 60
     rows = text.splitlines()[1 : 1 + len(SIZES)]
     assert [row.split()[0] for row in rows] == ["512", "256", "128", "64", "32"]
-    assert all(style(stretch.kind) for line in lines for stretch in line)
+    assert all(style(interval.kind) for line in lines for interval in line)
 
 
 def test_a_narrow_terminal_gets_fewer_columns() -> None:

@@ -13,11 +13,11 @@ from wattune.core.setting import Setting
 from wattune.levels.job.gpus import JobKnob, job_settings, knob_named
 from wattune.levels.job.profiling import (
     Checking,
-    Holding,
-    Known,
-    Measuring,
+    Interval,
+    KnownProfile,
+    ProfileHeld,
+    ProfileMeasuring,
     SettingProfiling,
-    Stretch,
     Warming,
     Windows,
     standard_error,
@@ -37,13 +37,13 @@ def policy(**changes):
 
 def work(setting, steps, *, scale=1.0, joined=True):
     time_s, power_w = STEP[int(setting.power_limit_w)]
-    return Stretch(steps, steps * time_s, steps * time_s * power_w * scale, joined)
+    return Interval(steps, steps * time_s, steps * time_s * power_w * scale, joined)
 
 
 def played(profiling, progress, *, scale=1.0):
     """The states that the policy goes through until it holds."""
     states = [progress]
-    while not isinstance(states[-1], Holding):
+    while not isinstance(states[-1], ProfileHeld):
         assert len(states) < 500
         now = states[-1]
         states.append(profiling.step(now, work(profiling.setting(now), profiling.steps(now), scale=scale)))
@@ -53,7 +53,7 @@ def played(profiling, progress, *, scale=1.0):
 def test_a_run_goes_from_warming_to_measuring_to_holding():
     profiling = policy()
     states = played(profiling, profiling.start())
-    assert [type(state) for state in states[:2]] == [Warming, Measuring]
+    assert [type(state) for state in states[:2]] == [Warming, ProfileMeasuring]
     assert states[0].setting == LIMITS[-1]
     assert states[-1].setting == LIMITS[1]
     assert profiling.steps(states[-1]) is None
@@ -62,35 +62,35 @@ def test_a_run_goes_from_warming_to_measuring_to_holding():
 
 def test_a_window_is_as_long_as_the_counter_needs():
     slow, quick = (policy(windows=Windows(counter_period_s=period_s)) for period_s in (0.5, 0.01))
-    assert slow.steps(Measuring(slow.start().known, LIMITS[-1], 0.1)) == 50
-    assert quick.steps(Measuring(quick.start().known, LIMITS[-1], 0.1)) == 10
+    assert slow.steps(ProfileMeasuring(slow.start().known, LIMITS[-1], 0.1)) == 50
+    assert quick.steps(ProfileMeasuring(quick.start().known, LIMITS[-1], 0.1)) == 10
 
 
 def test_what_scatters_is_measured_for_longer_but_not_for_ever():
     profiling = policy()
-    state, stretches = Measuring(profiling.start().known, LIMITS[-1], 1.0), 0
-    while isinstance(state, Measuring):
-        slower = 1.3 if stretches % 2 else 1.0
-        state = profiling.step(state, Stretch(1, slower, slower * 250.0, True))
-        stretches += 1
-    assert stretches == 14  # 15 s
-    calm = played(profiling, Measuring(profiling.start().known, LIMITS[-1], 1.0))
+    state, intervals = ProfileMeasuring(profiling.start().known, LIMITS[-1], 1.0), 0
+    while isinstance(state, ProfileMeasuring):
+        slower = 1.3 if intervals % 2 else 1.0
+        state = profiling.step(state, Interval(1, slower, slower * 250.0, True))
+        intervals += 1
+    assert intervals == 14  # 15 s
+    calm = played(profiling, ProfileMeasuring(profiling.start().known, LIMITS[-1], 1.0))
     assert [type(one) for one in calm].index(Warming) == 5  # as long as the counter needs
 
 
 def test_one_iteration_that_takes_minutes_is_a_window():
     profiling = policy()
-    state = profiling.step(Measuring(profiling.start().known, LIMITS[-1], 100.0), Stretch(1, 100.0, 26000.0))
+    state = profiling.step(ProfileMeasuring(profiling.start().known, LIMITS[-1], 100.0), Interval(1, 100.0, 26000.0))
     assert isinstance(state, Warming)
     assert len(state.known.windows) == 1
 
 
 def test_pieces_of_short_epochs_add_up_to_a_window():
     profiling = policy()
-    state = Measuring(profiling.start().known, LIMITS[-1], 0.01)
+    state = ProfileMeasuring(profiling.start().known, LIMITS[-1], 0.01)
     pieces = 0
-    while isinstance(state, Measuring):
-        state = profiling.step(state, Stretch(30, 0.3, 78.0, joined=False))
+    while isinstance(state, ProfileMeasuring):
+        state = profiling.step(state, Interval(30, 0.3, 78.0, joined=False))
         pieces += 1
     assert 10 < pieces <= 51
 
@@ -103,7 +103,7 @@ def test_a_refused_setting_is_never_wanted_again():
     assert LIMITS[3] in held.known.refused
     assert held.setting in LIMITS[:3]
     again = profiling.refused(held)
-    assert isinstance(again, Holding)
+    assert isinstance(again, ProfileHeld)
     assert again.setting not in (held.setting, LIMITS[3])
 
 
@@ -113,7 +113,7 @@ def test_where_everything_is_refused_nothing_is_set():
     while profiling.setting(state) is not None:
         seen.append(profiling.setting(state))
         state = profiling.refused(state)
-    assert isinstance(state, Holding)
+    assert isinstance(state, ProfileHeld)
     assert sorted(seen) == list(LIMITS)
     assert profiling.refused(state) == state
 
@@ -121,7 +121,7 @@ def test_where_everything_is_refused_nothing_is_set():
 def test_without_candidates_nothing_is_set_or_measured():
     profiling = policy(candidates=())
     state = profiling.start()
-    assert isinstance(state, Holding)
+    assert isinstance(state, ProfileHeld)
     assert state.setting is None
 
 
@@ -135,12 +135,12 @@ CACHED = tuple(
 def test_an_earlier_profile_is_checked_by_one_epoch():
     profiling = policy(cached=CACHED)
     state = profiling.start()
-    assert state == Checking(Known(), LIMITS[1])
+    assert state == Checking(KnownProfile(), LIMITS[1])
     assert profiling.steps(state) == 0
-    assert profiling.step(state, LONGER) == Holding(Known(), LIMITS[1])
+    assert profiling.step(state, LONGER) == ProfileHeld(KnownProfile(), LIMITS[1])
 
 
-LONGER = Stretch(1, 115.0, 115.0 * 191.0)
+LONGER = Interval(1, 115.0, 115.0 * 191.0)
 """An epoch at the best limit; the data have grown a little."""
 
 
@@ -148,7 +148,7 @@ def test_an_earlier_profile_that_holds_is_looked_at_again_where_that_pays():
     half = CACHED[1::2]  # 200 and 300 W; what 250 W costs is not known
     profiling = policy(cached=half, search=replace(policy().search, horizon=5000.0))
     state = profiling.step(profiling.start(), LONGER)
-    assert state == Warming(Known(again=True), LIMITS[1])
+    assert state == Warming(KnownProfile(again=True), LIMITS[1])
     held = played(profiling, state)[-1]
     looked = [trial.choice for trial in held.known.windows]
     assert looked[0] == LIMITS[1]
@@ -164,7 +164,7 @@ def test_an_earlier_best_that_is_refused_when_it_is_looked_at_again_leaves_a_sea
     half = CACHED[1:2]
     profiling = policy(cached=half, search=replace(policy().search, horizon=5000.0))
     state = profiling.step(profiling.start(), LONGER)
-    assert state == Warming(Known(again=True), LIMITS[1])
+    assert state == Warming(KnownProfile(again=True), LIMITS[1])
     held = played(profiling, profiling.refused(state))[-1]
     assert held.setting is not None
     assert held.setting != LIMITS[1]
@@ -173,14 +173,14 @@ def test_an_earlier_best_that_is_refused_when_it_is_looked_at_again_leaves_a_sea
 
 def test_an_earlier_profile_is_not_looked_at_again_for_whole_epochs():
     profiling = policy(cached=CACHED[1::2], search=replace(policy().search, horizon=5000.0)).by_epoch()
-    assert isinstance(profiling.step(profiling.start(), LONGER), Holding)
+    assert isinstance(profiling.step(profiling.start(), LONGER), ProfileHeld)
 
 
-@pytest.mark.parametrize("epoch", [Stretch(1, 108.0, 108.0 * 150.0), Stretch(1, 160.0, 160.0 * 190.0)])
+@pytest.mark.parametrize("epoch", [Interval(1, 108.0, 108.0 * 150.0), Interval(1, 160.0, 160.0 * 190.0)])
 def test_an_earlier_profile_that_no_longer_holds_is_measured_anew(epoch):
     profiling = policy(cached=CACHED)
     state = profiling.step(profiling.start(), epoch)
-    assert state == Warming(Known(), LIMITS[-1])
+    assert state == Warming(KnownProfile(), LIMITS[-1])
     assert played(profiling, state, scale=0.8)[-1].trials
 
 
@@ -192,7 +192,7 @@ def test_an_earlier_best_that_is_above_the_cap_of_today_is_not_used():
 def test_by_epoch_every_epoch_is_a_window():
     profiling = policy().by_epoch()
     state, epochs = profiling.start(), 0
-    while not isinstance(state, Holding):
+    while not isinstance(state, ProfileHeld):
         state = profiling.step(state, work(profiling.setting(state), 1))
         epochs += 1
     assert epochs == len(state.known.windows)
@@ -200,8 +200,8 @@ def test_by_epoch_every_epoch_is_a_window():
 
 
 def test_the_counter_adds_its_error_once_for_every_unbroken_part():
-    joined = tuple(Stretch(10, 1.0, 200.0, joined=True) for _ in range(4))
-    broken = tuple(replace(stretch, joined=False) for stretch in joined)
+    joined = tuple(Interval(10, 1.0, 200.0, joined=True) for _ in range(4))
+    broken = tuple(replace(interval, joined=False) for interval in joined)
     assert window_cost(joined, 0.1).energy_error_j < window_cost(broken, 0.1).energy_error_j
     assert standard_error(window_cost(joined, 0.1)) == pytest.approx(0.0120, abs=0.001)
     assert standard_error(Measurement(1.0, 1.0)) == 1.0

@@ -88,7 +88,7 @@ def test_ranks_have_one_run_one_setting_and_one_verdict(jobs):
     assert first.verdict == second.verdict
     assert first.reached
     assert first.local_batch_size == 32
-    (recorded,) = jobs.book.job_runs(JOB.name)
+    (recorded,) = jobs.job_store.job_runs(JOB.name)
     assert recorded.run.outcome is Outcome.REACHED
     assert recorded.run.metrics[-1] == 0.9
     assert recorded.run.cost.energy_j == pytest.approx(sum(gpu.truth_j for gpu in gpus), rel=0.02)
@@ -106,7 +106,7 @@ def test_what_one_rank_cannot_set_no_rank_sets(jobs):
 def test_a_profile_that_rank_0_knows_spares_all_ranks_the_search(jobs):
     ranks_of(jobs, gpu_of(), gpu_of(), metrics=[0.1] * 8 + [0.9], steps=300)
     (session, seen), _ = ranks_of(jobs, gpu_of(), gpu_of(), metrics=[0.9], steps=300)
-    first, second = jobs.book.job_runs(JOB.name)[::-1]
+    first, second = jobs.job_store.job_runs(JOB.name)[::-1]
     assert second.run.profiling.time_s < first.run.profiling.time_s / 2
     assert seen == [first.run.setting]
     assert session.run.setting == first.run.setting

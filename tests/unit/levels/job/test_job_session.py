@@ -47,7 +47,7 @@ def test_a_run_finds_its_setting_holds_it_and_leaves_the_gpu_as_it_was(jobs, kno
     run = session.end()
     assert gpu.setting == DRIVER_DEFAULT
     assert run.setting == held
-    recorded = jobs.book.job_run(run.id).run
+    recorded = jobs.job_store.job_run(run.id).run
     assert recorded.outcome is Outcome.REACHED
     assert recorded.metrics == (0.5, 0.8)
     assert recorded.setting == held
@@ -76,7 +76,7 @@ def test_the_setting_that_is_held_is_nearly_the_best(jobs):
 
 def test_the_profile_is_of_whole_epochs_and_spares_the_next_run_the_search(jobs):
     first = finished(jobs, jobs.session(), steps=400)
-    profile = jobs.book.job_memory("nightly").profile(first.gpu, 64)
+    profile = jobs.job_store.job_memory("nightly").profile(first.gpu, 64)
     known = next(trial.cost for trial in profile.trials if trial.choice == first.setting)
     second_session = jobs.session()
     second = finished(jobs, second_session, steps=400)
@@ -92,14 +92,14 @@ def test_a_profile_of_another_batch_size_helps(jobs):
     second = finished(jobs, jobs.session(searcher=Stubborn(128)), steps=400)
     assert second.batch_size == 128
     assert second.profiling.time_s < 2 * first.profiling.time_s  # whose iterations took half as long
-    assert jobs.book.job_memory("nightly").profile(second.gpu, 128).trials
+    assert jobs.job_store.job_memory("nightly").profile(second.gpu, 128).trials
 
 
 def test_a_profile_whose_epochs_became_longer_is_brought_up_to_date(jobs):
     finished(jobs, jobs.session(), steps=400)
     longer = finished(jobs, jobs.session(), steps=430)
     assert longer.profiling.time_s == 0
-    profile = jobs.book.job_memory("nightly").profile(longer.gpu, 64)
+    profile = jobs.job_store.job_memory("nightly").profile(longer.gpu, 64)
     known = next(trial.cost for trial in profile.trials if trial.choice == longer.setting)
     assert known.time_s == pytest.approx(longer.cost.time_s / 3, rel=0.02)
 
@@ -154,7 +154,7 @@ def test_without_steps_every_epoch_is_a_window(jobs):
     assert len(set(seen)) > 2
     assert seen[-1] == seen[-2]
     run = session.end()
-    profile = jobs.book.job_memory("nightly").profile(run.gpu, 64)
+    profile = jobs.job_store.job_memory("nightly").profile(run.gpu, 64)
     assert {trial.choice for trial in profile.trials} == set(seen[: len(profile.trials)])
 
 
@@ -256,7 +256,7 @@ def test_a_report_that_is_no_number_is_an_epoch_without_a_metric(jobs, metric):
     assert session.report(metric) is None
     run = session.end()
     assert run.metrics == (None,)
-    assert jobs.book.job_run(run.id).run.metrics == (None,)
+    assert jobs.job_store.job_run(run.id).run.metrics == (None,)
     assert run.outcome is Outcome.MISSED
 
 
@@ -271,7 +271,7 @@ def test_a_report_of_something_else_is_one_line(jobs):
 def test_a_report_after_the_end_changes_nothing(jobs):
     run = finished(jobs, session := jobs.session())
     assert session.report(0.99).outcome is Outcome.REACHED
-    assert jobs.book.job_run(run.id).run.metrics == run.metrics == (0.3, 0.6, 0.8)
+    assert jobs.job_store.job_run(run.id).run.metrics == run.metrics == (0.3, 0.6, 0.8)
     assert any("after the run had ended" in line for line in jobs.told)
 
 
@@ -306,7 +306,7 @@ def test_how_a_run_ends_follows_from_the_error(jobs, error, outcome):
     session.start()
     session.report(0.2)
     run = session.end(error=error)
-    assert jobs.book.job_run(run.id).run.outcome is run.outcome is outcome
+    assert jobs.job_store.job_run(run.id).run.outcome is run.outcome is outcome
     assert session.gpus[0].setting == DRIVER_DEFAULT
 
 
@@ -341,13 +341,13 @@ def test_a_run_that_was_replaced_meanwhile_is_told_to_end(jobs):
     assert verdict.outcome is Outcome.LOST
     session.end()
     other.end()
-    assert jobs.book.job_run(run.id).run.outcome is Outcome.LOST
+    assert jobs.job_store.job_run(run.id).run.outcome is Outcome.LOST
 
 
 def test_a_store_that_cannot_be_opened_does_not_keep_anybody_from_training(jobs, tmp_path):
     (tmp_path / "file").write_text("no folder")
-    ledger = jobs.ledger(store_url=f"sqlite:///{tmp_path}/file/history.db")
-    run = finished(jobs, jobs.session(ledger=ledger))
+    store_access = jobs.store_access(store_url=f"sqlite:///{tmp_path}/file/history.db")
+    run = finished(jobs, jobs.session(store_access=store_access))
     assert (run.id, run.batch_size, run.outcome) == (UNRECORDED, JOB.default_batch_size, Outcome.REACHED)
     assert any("not in the history" in line for line in jobs.told)
 
@@ -355,19 +355,19 @@ def test_a_store_that_cannot_be_opened_does_not_keep_anybody_from_training(jobs,
 def test_a_store_that_fails_on_the_way_is_made_up_for_at_the_end(jobs, monkeypatch):
     session = jobs.session()
     run = session.start()
-    book = type(jobs.book)
+    job_store = type(jobs.job_store)
 
     def away(*_, **__):
         raise StoreError("the disk is full", hint="make room")
 
     with monkeypatch.context() as broken:
         for name in ("report", "job_memory", "keep_profile"):
-            broken.setattr(book, name, away)
+            broken.setattr(job_store, name, away)
         session.report(0.2)
         session.report(0.4)
     session.report(0.8)
     session.end()
-    assert jobs.book.job_run(run.id).run.metrics == (0.2, 0.4, 0.8)
+    assert jobs.job_store.job_run(run.id).run.metrics == (0.2, 0.4, 0.8)
     assert sum("the disk is full" in line for line in jobs.told) >= 2
 
 
@@ -379,25 +379,25 @@ def test_an_end_that_cannot_be_written_is_taken_in_by_the_next_submission(jobs, 
         raise StoreError("the disk is full", hint="make room")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(jobs.book), "end_run", away)
+        broken.setattr(type(jobs.job_store), "end_run", away)
         session.report(0.8)
         session.end()
-    assert jobs.book.job_run(run.id).run.outcome is Outcome.RUNNING
+    assert jobs.job_store.job_run(run.id).run.outcome is Outcome.RUNNING
     after = jobs.session()
     after.start()
-    assert jobs.book.job_run(run.id).run.outcome is Outcome.REACHED
+    assert jobs.job_store.job_run(run.id).run.outcome is Outcome.REACHED
     after.end()
 
 
 def test_the_lease_is_renewed_while_an_epoch_lasts(jobs):
-    ledger = jobs.ledger(lease_s=1000.0)
-    session = jobs.session(ledger=ledger)
+    store_access = jobs.store_access(lease_s=1000.0)
+    session = jobs.session(store_access=store_access)
     run = session.start()
-    before = jobs.book.job_run(run.id).lease_until
-    assert ledger.renew(run)
-    assert jobs.book.job_run(run.id).lease_until > before
+    before = jobs.job_store.job_run(run.id).lease_until
+    assert store_access.renew(run)
+    assert jobs.job_store.job_run(run.id).lease_until > before
     session.end()
-    assert not ledger.renew(run)
+    assert not store_access.renew(run)
 
 
 def test_nothing_can_be_done_before_the_start(jobs):
@@ -413,4 +413,4 @@ def test_a_deadline_is_shared_by_the_epochs_to_be_expected(jobs):
     assert profiling_objective(job, gpu, JobMemory(), 64) == Deadline(10.0)
     run = finished(jobs, jobs.session(job=job))
     assert run.epochs == 3
-    assert profiling_objective(job, gpu, jobs.book.job_memory("nightly"), 64) == Deadline(40.0)
+    assert profiling_objective(job, gpu, jobs.job_store.job_memory("nightly"), 64) == Deadline(40.0)

@@ -181,7 +181,7 @@ def test_the_law_in_a_terminal() -> None:
     assert "○ 512" in rows[5]
     lengths = [row.count("█") for row in rows[1:]]
     assert lengths == sorted(lengths)
-    assert all(style(stretch.kind) for line in lines for stretch in line)
+    assert all(style(interval.kind) for line in lines for interval in line)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

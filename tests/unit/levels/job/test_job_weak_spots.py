@@ -6,9 +6,9 @@ import pytest
 
 from synthetic_job import EPOCHS, GPU, JOB, World, ended, epoch_cost, finished, profile, remembered
 from wattune.core.job import JobGpu, JobMemory, Outcome
-from wattune.levels.job.policy import LawSearcher
+from wattune.levels.job.policy import WattuneJobPolicy
 
-SEARCHER = LawSearcher()
+SEARCHER = WattuneJobPolicy()
 
 
 def best_cost(epochs=EPOCHS):
@@ -105,7 +105,7 @@ def test_5_decisions_are_made_by_the_history_alone():
     world = World(SEARCHER)
     world.recur(6)
     answers = {SEARCHER.propose(JOB, world.memory, GPU) for _ in range(3)}
-    assert answers == {LawSearcher().propose(JOB, world.memory, GPU)}
+    assert answers == {WattuneJobPolicy().propose(JOB, world.memory, GPU)}
 
 
 def test_9_one_noisy_run_does_not_decide():

@@ -7,9 +7,9 @@ import pytest
 
 from synthetic_job import EPOCHS, GPU, JOB, World, ended, epoch_cost, finished, profile, remembered
 from wattune.core.job import JobGpu, JobMemory, Outcome
-from wattune.levels.job.policy import LawSearcher
+from wattune.levels.job.policy import WattuneJobPolicy
 
-SEARCHER = LawSearcher()
+SEARCHER = WattuneJobPolicy()
 
 
 def test_the_first_run_is_the_default():

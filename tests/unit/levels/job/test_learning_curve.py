@@ -7,7 +7,7 @@ import pytest
 
 from synthetic_job import JOB, ended, finished
 from wattune.core.job import Outcome
-from wattune.levels.job.learning_curve import best_so_far, pace, pace_on_the_way
+from wattune.levels.job.learning_curve import best_so_far, pace_on_the_way, speed
 
 
 def going(size, epochs, whole):
@@ -22,15 +22,15 @@ def test_the_best_so_far_never_falls_and_skips_what_is_no_number():
 @pytest.mark.parametrize("whole", [12.0, 25.0, 80.0])
 def test_a_curve_that_is_stretched_by_a_factor_is_seen_through(whole):
     reference = finished(0, 512, 40)
-    seen = pace(JOB, going(256, int(whole / 2), whole), reference, octaves=1.0)
+    seen = speed(JOB, going(256, int(whole / 2), whole), reference, octaves=1.0)
     assert seen is not None
     assert exp(seen.log_epochs) == pytest.approx(whole, rel=0.1)
 
 
 def test_the_further_a_run_has_come_and_the_nearer_its_size_the_surer_is_its_pace():
     reference = finished(0, 512, 40)
-    early, late = (pace(JOB, going(256, epochs, 30.0), reference, octaves=1.0) for epochs in (6, 24))
-    far = pace(JOB, going(64, 24, 30.0), reference, octaves=3.0)
+    early, late = (speed(JOB, going(256, epochs, 30.0), reference, octaves=1.0) for epochs in (6, 24))
+    far = speed(JOB, going(64, 24, 30.0), reference, octaves=3.0)
     assert late.sd < early.sd
     assert late.sd < far.sd
 
@@ -39,19 +39,19 @@ def test_recorded_steps_serve_as_well_as_every_epoch():
     """Metrics that are reported in steps, as the best threshold passed."""
     reference = replace(finished(0, 512, 8), metrics=(0.3, 0.3, 0.5, 0.5, 0.7, 0.7, 0.7, 0.9))
     twice = replace(going(1024, 6, 16.0), metrics=(None, 0.3, 0.3, 0.3, 0.3, 0.5))
-    assert exp(pace(JOB, twice, reference, octaves=1.0).log_epochs) == pytest.approx(16.0)
+    assert exp(speed(JOB, twice, reference, octaves=1.0).log_epochs) == pytest.approx(16.0)
 
 
 def test_a_run_that_lags_behind_is_known_to_be_slower():
     reference = replace(finished(0, 512, 8), metrics=(0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9))
     lagging = replace(going(1024, 6, 50.0), metrics=(0.1,) * 6)
-    assert exp(pace(JOB, lagging, reference, octaves=1.0).log_epochs) >= 40
+    assert exp(speed(JOB, lagging, reference, octaves=1.0).log_epochs) >= 40
 
 
 @pytest.mark.parametrize("metrics", [(), (None,) * 5, (nan,) * 5])
 def test_nothing_is_said_where_nothing_was_reported(metrics):
     silent = replace(finished(0, 512, 5), metrics=metrics)
-    assert pace(JOB, going(256, 4, 20.0), silent, octaves=1.0) is None
+    assert speed(JOB, going(256, 4, 20.0), silent, octaves=1.0) is None
     assert pace_on_the_way(JOB, silent, finished(1, 256, 20), octaves=1.0) is None
 
 

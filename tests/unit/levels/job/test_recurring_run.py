@@ -21,7 +21,7 @@ def settings(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def book(settings):
+def job_store(settings):
     return open_store(f"sqlite:///{settings}/history.db").jobs
 
 
@@ -37,7 +37,7 @@ def job(**changes):
     return recurring_job("nightly", **(options | changes))
 
 
-def test_epochs_end_when_the_target_is_reached(book):
+def test_epochs_end_when_the_target_is_reached(job_store):
     with job() as run:
         gpu, workload = run.gpus[0], make_workload(f"resnet50:{run.batch_size}")
         for epoch in run.epochs():
@@ -49,66 +49,66 @@ def test_epochs_end_when_the_target_is_reached(book):
     assert run.why == "the target 0.75 is reached after 4 epochs"
     assert run.cost.energy_j > run.profiling.energy_j > 0
     assert gpu.setting == DRIVER_DEFAULT
-    assert book.job_run(run.id).run.outcome is Outcome.REACHED
+    assert job_store.job_run(run.id).run.outcome is Outcome.REACHED
     assert run.batch_size == run.local_batch_size == 64
 
 
-def test_epochs_end_when_there_were_enough_whether_or_not_anything_was_reported(book):
+def test_epochs_end_when_there_were_enough_whether_or_not_anything_was_reported(job_store):
     with job(max_epochs=3) as run:
         assert list(run.epochs()) == [0, 1, 2]
     assert run.outcome is Outcome.MISSED
-    assert book.job_run(run.id).run.metrics == (None, None, None)
+    assert job_store.job_run(run.id).run.metrics == (None, None, None)
 
 
-def test_only_the_first_report_of_an_epoch_counts(book, caplog):
+def test_only_the_first_report_of_an_epoch_counts(job_store, caplog):
     with job(max_epochs=2) as run:
         for _ in run.epochs():
             assert run.report(0.5) is (run.outcome is Outcome.RUNNING)
             run.report(0.9)
-    assert book.job_run(run.id).run.metrics == (0.5, 0.5)
+    assert job_store.job_run(run.id).run.metrics == (0.5, 0.5)
     assert "reported twice" in caplog.text
     assert "after the run had ended" in caplog.text
 
 
-def test_without_epochs_every_report_ends_one(book):
+def test_without_epochs_every_report_ends_one(job_store):
     with job() as run:
         assert run.report(0.2)
         assert run.report(0.4)
         assert not run.report(0.8)
         assert not run.report(0.9)
-    assert book.job_run(run.id).run.metrics == (0.2, 0.4, 0.8)
+    assert job_store.job_run(run.id).run.metrics == (0.2, 0.4, 0.8)
 
 
-def test_leaving_the_loop_early_is_a_miss_and_the_epoch_without_report_is_none(book):
+def test_leaving_the_loop_early_is_a_miss_and_the_epoch_without_report_is_none(job_store):
     with job() as run:
         for epoch in run.epochs():
             if epoch == 2:
                 break
             run.report(0.1)
-    assert book.job_run(run.id).run.outcome is Outcome.MISSED
-    assert book.job_run(run.id).run.metrics == (0.1, 0.1)
+    assert job_store.job_run(run.id).run.outcome is Outcome.MISSED
+    assert job_store.job_run(run.id).run.metrics == (0.1, 0.1)
 
 
 @pytest.mark.parametrize(
     ("error", "outcome"), [(ZeroDivisionError, Outcome.CRASHED), (KeyboardInterrupt, Outcome.CRASHED)]
 )
-def test_an_error_goes_through_and_is_kept_in_the_history(book, error, outcome):
+def test_an_error_goes_through_and_is_kept_in_the_history(job_store, error, outcome):
     with pytest.raises(error), job() as run:
         raise error
-    assert book.job_run(run.id).run.outcome is outcome
+    assert job_store.job_run(run.id).run.outcome is outcome
     assert run.gpus[0].setting == DRIVER_DEFAULT
 
 
-def test_a_batch_that_does_not_fit_is_remembered(book):
+def test_a_batch_that_does_not_fit_is_remembered(job_store):
     with pytest.raises(RuntimeError), job() as run:
         raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB")
-    assert book.job_run(run.id).run.outcome is Outcome.OUT_OF_MEMORY
+    assert job_store.job_run(run.id).run.outcome is Outcome.OUT_OF_MEMORY
 
 
-def test_a_run_that_is_asked_to_end_is_no_verdict_on_its_batch_size(book):
+def test_a_run_that_is_asked_to_end_is_no_verdict_on_its_batch_size(job_store):
     with pytest.raises(SystemExit), job() as run:
         signal.raise_signal(signal.SIGTERM)
-    assert book.job_run(run.id).run.outcome is Outcome.CRASHED
+    assert job_store.job_run(run.id).run.outcome is Outcome.CRASHED
 
 
 def test_learning_rates_follow_the_batch_size():
@@ -120,7 +120,7 @@ def test_learning_rates_follow_the_batch_size():
                 run.learning_rate(0.1, **wrong)
 
 
-def test_the_searcher_as_published_can_be_had(book):
+def test_the_searcher_as_published_can_be_had(job_store):
     with job(searcher="zeus") as run:
         assert run.exploring
         assert "prunes" in run.why

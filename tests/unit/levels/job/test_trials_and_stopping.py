@@ -7,40 +7,42 @@ import pytest
 
 from synthetic_job import GPU, JOB, ended, finished
 from wattune.core.job import Outcome
-from wattune.levels.job.early_stopping import Outlook, combined, patience
-from wattune.levels.job.smooth_curve import Belief
+from wattune.levels.job.early_stopping import RunPrediction, combined, patience
+from wattune.levels.job.smooth_curve import SizePosterior
 from wattune.levels.job.trial_choice import SHARE, budget, gains, stakes
 
 ALL = np.array([True, True])
-NO_BURDEN = np.ones(2)
+NO_OVERHEAD = np.ones(2)
 
 
 def believed(means, deviations):
-    return Belief(np.log(np.array(means)), np.diag(np.array(deviations) ** 2))
+    return SizePosterior(np.log(np.array(means)), np.diag(np.array(deviations) ** 2))
 
 
 def test_there_is_nothing_to_learn_where_all_is_known():
-    assert gains(believed([1.0, 1.2], [1e-6, 1e-6]), 0.1, burden=NO_BURDEN, among=ALL) == pytest.approx(
+    assert gains(believed([1.0, 1.2], [1e-6, 1e-6]), 0.1, overhead=NO_OVERHEAD, among=ALL) == pytest.approx(
         [0, 0], abs=1e-9
     )
 
 
 def test_the_less_is_known_of_a_rival_the_more_is_to_be_gained_and_noise_hides_it():
-    known, unsure = (gains(believed([1.0, 1.1], [0.01, sd]), 0.1, burden=NO_BURDEN, among=ALL)[1] for sd in (0.05, 0.3))
-    hidden = gains(believed([1.0, 1.1], [0.01, 0.3]), 2.0, burden=NO_BURDEN, among=ALL)[1]
+    known, unsure = (
+        gains(believed([1.0, 1.1], [0.01, sd]), 0.1, overhead=NO_OVERHEAD, among=ALL)[1] for sd in (0.05, 0.3)
+    )
+    hidden = gains(believed([1.0, 1.1], [0.01, 0.3]), 2.0, overhead=NO_OVERHEAD, among=ALL)[1]
     assert 0 <= known < unsure
     assert hidden < unsure
 
 
 def test_a_size_that_may_not_be_chosen_is_not_worth_trying():
-    belief = believed([1.0, 0.7], [0.01, 0.3])
-    assert gains(belief, 0.1, burden=NO_BURDEN, among=np.array([True, False]))[1] == pytest.approx(0, abs=1e-9)
+    posterior = believed([1.0, 0.7], [0.01, 0.3])
+    assert gains(posterior, 0.1, overhead=NO_OVERHEAD, among=np.array([True, False]))[1] == pytest.approx(0, abs=1e-9)
 
 
 def test_stakes_grow_with_the_distance_from_what_works():
-    belief = believed([1.0, 1.0], [0.1, 0.1])
+    posterior = believed([1.0, 1.0], [0.1, 0.1])
     near, far = (
-        stakes(belief, best_cost=1.0, beyond=np.array([0.0, octaves]), first_epoch=np.full(2, 0.05))
+        stakes(posterior, best_cost=1.0, beyond=np.array([0.0, octaves]), first_epoch=np.full(2, 0.05))
         for octaves in (0.4, 1.0)
     )
     assert near.bad[1] < far.bad[1]
@@ -50,7 +52,7 @@ def test_stakes_grow_with_the_distance_from_what_works():
 def counted(runs, usual=100.0):
     objective = JOB.objective_on(GPU.max_power_w)
     costs = dict.fromkeys(JOB.batch_sizes, usual)
-    return budget(runs, objective=objective, stretch={}, default_cost=100.0, best_cost=100.0, usual_cost=costs)
+    return budget(runs, objective=objective, interval={}, default_cost=100.0, best_cost=100.0, usual_cost=costs)
 
 
 def test_the_budget_grows_by_a_few_percent_of_every_default_run():
@@ -72,36 +74,36 @@ def test_a_trial_that_is_out_keeps_others_from_spending_what_it_may_cost():
     assert counted([finished(0, 512, 40), out]) < counted([finished(0, 512, 40)])
 
 
-def outlook(**changes):
-    standing = Outlook(
+def prediction(**changes):
+    standing = RunPrediction(
         epochs=10, max_epochs=100, log_epochs=np.log(20.0), sd=0.2, miss=0.02, epoch_cost=0.05, horizon=0.0
     )
     return replace(standing, **changes)
 
 
 def test_a_run_that_is_on_its_way_to_win_pays():
-    assert outlook().pays
+    assert prediction().pays
 
 
 def test_a_run_that_is_sure_to_lose_does_not():
-    assert not outlook(log_epochs=np.log(80.0), sd=0.1).pays
+    assert not prediction(log_epochs=np.log(80.0), sd=0.1).pays
 
 
 def test_what_was_spent_is_gone_a_run_near_its_end_goes_on():
-    assert outlook(epochs=26, log_epochs=np.log(30.0), sd=0.1).pays
+    assert prediction(epochs=26, log_epochs=np.log(30.0), sd=0.1).pays
 
 
 def test_a_chance_for_many_later_runs_is_worth_a_look():
-    unsure = outlook(epochs=2, log_epochs=np.log(45.0), sd=0.5)
+    unsure = prediction(epochs=2, log_epochs=np.log(45.0), sd=0.5)
     assert not replace(unsure, horizon=0.0, log_epochs=np.log(60.0)).pays
     assert replace(unsure, horizon=100.0).pays
 
 
 def test_the_longer_a_run_is_overdue_the_likelier_it_never_arrives():
-    late = [outlook(epochs=epochs).never for epochs in (5, 20, 30, 40)]
+    late = [prediction(epochs=epochs).never for epochs in (5, 20, 30, 40)]
     assert late == sorted(late)
     assert late[-1] > 0.5
-    assert not outlook(epochs=41).pays
+    assert not prediction(epochs=41).pays
 
 
 def test_law_and_curve_are_weighed_and_the_law_gives_way():

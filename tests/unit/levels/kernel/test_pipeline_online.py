@@ -11,7 +11,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.kernel import straggler
 from wattune.levels.kernel.curves import Curve
-from wattune.levels.kernel.online import Holding, OnlinePlanning, Profiling, RankReading, profiling_settings
+from wattune.levels.kernel.online import OnlinePlanning, PlanHeld, PlanProfiling, RankReading, profiling_settings
 from wattune.levels.kernel.planner import plan_pipeline
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.stage_profile import StageChoice
@@ -67,7 +67,7 @@ class Pipeline:
 
     def reading(self, rank, durations_s, progress):
         busy_s = sum(durations_s[place] for place in self.policy.by_rank[rank])
-        if not isinstance(progress, Profiling) or self.seen % self.patience:
+        if not isinstance(progress, PlanProfiling) or self.seen % self.patience:
             return RankReading(self.number, rank, busy_s)
         setting = self.policy.settings[progress.place]
         kinds = dict.fromkeys(GRAPH.operations[place].kind for place in self.policy.by_rank[rank])
@@ -101,7 +101,7 @@ def advanced(policy, progress, pipelines, iterations=1):
 def profiled(policy, *pipelines):
     """The first progress that holds a plan."""
     progress, iterations = policy.start(), 0
-    while isinstance(progress, Profiling):
+    while isinstance(progress, PlanProfiling):
         progress, _ = advanced(policy, progress, pipelines)
         iterations += 1
     return progress, iterations
@@ -121,7 +121,7 @@ def test_profiling_goes_through_the_clocks_and_repeats_until_all_has_been_measur
     pipeline = Pipeline(policy, patience=3)
     progress = policy.start()
     clocks = []
-    while isinstance(progress, Profiling):
+    while isinstance(progress, PlanProfiling):
         clocks.append(policy.steps(progress, pipeline=0, rank=1)[0].setting.sm_mhz)
         progress, _ = advanced(policy, progress, [pipeline])
     assert clocks == [mhz for mhz in (1410, 1230, 1035, 855) for _ in range(3)]
@@ -246,7 +246,7 @@ def test_every_rank_finds_the_same_progress_from_the_same_readings():
 def test_what_is_expected_is_what_the_plan_says():
     policy = policy_for(slowdown=0.05)
     progress, _ = profiled(policy, Pipeline(policy, noise=0.0))
-    assert isinstance(progress, Holding)
+    assert isinstance(progress, PlanHeld)
     plan = progress.plans.within(1.05 * progress.plans.fastest.cost.time_s)
     assert policy.expected(progress, 0).time_s <= 1.05 * progress.plans.fastest.cost.time_s
     assert policy.expected(progress, 0).energy_j == pytest.approx(plan.cost.energy_j, rel=0.01)

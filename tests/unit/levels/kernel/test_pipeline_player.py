@@ -6,7 +6,7 @@ from fakes import FakeGpu
 from wattune.core.errors import PlanError, SettingRefused
 from wattune.core.plan import Plan, Step
 from wattune.core.setting import Setting
-from wattune.levels.kernel.player import Player
+from wattune.levels.kernel.player import PlanPlayer
 
 SLOW, FAST = Setting(900), Setting(1410)
 SPEC = FakeGpu().spec
@@ -27,27 +27,27 @@ def played(player, iterations=1):
 
 
 def test_a_setting_is_asked_for_only_where_it_changes():
-    player = Player.of(plan(FAST, FAST, SLOW), 0, spec=SPEC)
+    player = PlanPlayer.of(plan(FAST, FAST, SLOW), 0, spec=SPEC)
     assert played(player, iterations=2) == [FAST, None, SLOW, FAST, None, SLOW]
 
 
 def test_a_plan_of_one_setting_asks_once():
-    assert played(Player.of(plan(SLOW, SLOW), 0, spec=SPEC), iterations=3) == [SLOW, *[None] * 5]
+    assert played(PlanPlayer.of(plan(SLOW, SLOW), 0, spec=SPEC), iterations=3) == [SLOW, *[None] * 5]
 
 
 def test_another_plan_starts_from_what_was_asked_for_last():
-    player, _ = Player.of(plan(FAST, SLOW), 0, spec=SPEC).begin("forward 0.0")
+    player, _ = PlanPlayer.of(plan(FAST, SLOW), 0, spec=SPEC).begin("forward 0.0")
     assert played(player.following(plan(FAST, FAST).ranks[0])) == [None, None]
 
 
 def test_an_instruction_that_is_not_the_next_is_refused_by_name():
-    player = Player.of(plan(FAST, SLOW), 0, spec=SPEC)
+    player = PlanPlayer.of(plan(FAST, SLOW), 0, spec=SPEC)
     with pytest.raises(PlanError, match=r"'backward 0.0' begins where the plan has 'forward 0.0'"):
         player.begin("backward 0.0")
 
 
 def test_more_instructions_than_planned_are_refused():
-    player, _ = Player.of(plan(FAST), 0, spec=SPEC).begin("forward 0.0")
+    player, _ = PlanPlayer.of(plan(FAST), 0, spec=SPEC).begin("forward 0.0")
     with pytest.raises(PlanError, match="has only 1 instructions"):
         player.begin("forward 0.0")
     assert player.from_start().begin("forward 0.0")[1] is None
@@ -55,6 +55,6 @@ def test_more_instructions_than_planned_are_refused():
 
 def test_a_rank_that_the_plan_lacks_and_a_clock_that_the_part_lacks():
     with pytest.raises(PlanError, match="1 ranks and nothing for rank 1"):
-        Player.of(plan(FAST), 1, spec=SPEC)
+        PlanPlayer.of(plan(FAST), 1, spec=SPEC)
     with pytest.raises(SettingRefused, match="1000 MHz"):
-        Player.of(plan(Setting(1000)), 0, spec=SPEC)
+        PlanPlayer.of(plan(Setting(1000)), 0, spec=SPEC)

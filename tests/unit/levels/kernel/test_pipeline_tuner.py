@@ -9,7 +9,7 @@ from counted_gpu import CountedGpu
 from wattune.core.errors import NotSupported
 from wattune.core.setting import Setting
 from wattune.levels.kernel.curves import Curve
-from wattune.levels.kernel.online import Holding, OnlinePlanning, Profiling
+from wattune.levels.kernel.online import OnlinePlanning, PlanHeld, PlanProfiling
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.tuner import OnlineListener
 
@@ -51,7 +51,7 @@ def train(listener, gpu, *, slowdown=1.0, jitter=0.03):
 def trained(listener, gpu, most=400):
     for _ in range(most):
         train(listener, gpu)
-        if isinstance(listener.progress, Holding):
+        if isinstance(listener.progress, PlanHeld):
             return
     raise AssertionError(f"nothing planned after {most} iterations")
 
@@ -60,7 +60,7 @@ def trained(listener, gpu, most=400):
 def test_it_profiles_at_each_clock_until_the_counter_has_told_enough(jitter):
     gpu = CountedGpu()
     listener, shared = tuner(gpu)
-    while isinstance(listener.progress, Profiling):
+    while isinstance(listener.progress, PlanProfiling):
         train(listener, gpu, jitter=jitter)
     assert gpu.history == list(SETTINGS)
     for kind, trials in listener.progress.profile.items():

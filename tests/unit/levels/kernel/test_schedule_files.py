@@ -235,11 +235,11 @@ def test_the_fastest_plan_has_the_largest_number_and_tells_its_cost():
 def kareus_profile():
     header, *rows = profile_csv(2).splitlines()
     rows = [f"{row},{slot}-none-{sms}-1024" for row in rows for slot, sms in (("norm_0", 12), ("rope_0", 6))]
-    rows = [_dearer(row) if "rope" in row else row for row in rows]
+    rows = [_costlier(row) if "rope" in row else row for row in rows]
     return parse_stage_profile("\n".join((f"{header},attention", *rows)), file="p.csv")
 
 
-def _dearer(row):
+def _costlier(row):
     stage, instruction, clock, time_s, energy_j, config = row.split(",")
     return ",".join((stage, instruction, clock, repr(1.05 * float(time_s)), repr(0.9 * float(energy_j)), config))
 

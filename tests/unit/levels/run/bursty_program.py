@@ -61,7 +61,7 @@ def tuned_bursts(*, work_s, pause_s, bursts, steps=False, slowdown=0.05):
     time, gpu, applied = _made()
     watch = RunWatch(StepMarks(), period_finder(gpu.spec.sensors))
     tuner = RunTuner(CurvePolicy(objective=LeastEnergy(slowdown)), gpu.spec)
-    loop = RunLoop(tuner, (gpu,), program=Moody(), paces=watch)
+    loop = RunLoop(tuner, (gpu,), program=Moody(), step_times=watch)
     time.tick = loop.tick
     marks = watch.marks if steps else None
     _played(gpu, iterations=_iterations(work_s), pause_s=pause_s, bursts=bursts, marks=marks)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from wattune.control.state import Condition
 from wattune.core.measurement import Measurement
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose, Window
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.physics.catalog import load_model
@@ -108,7 +108,7 @@ def ticked(loop, gpu, seconds, *, each_s=0.05, step_s=None, marks=None):
         loop.tick()
 
 
-def window(sm_mhz, purpose, *, pace_s=1.0, error_s=0.002, power_w=100.0, time_s=10.0, start_s=0.0, **others):
+def window(sm_mhz, purpose, *, step_time_s=1.0, error_s=0.002, power_w=100.0, time_s=10.0, start_s=0.0, **others):
     """A window with plain numbers."""
     base = Window(
         setting=Setting(sm_mhz),
@@ -116,7 +116,7 @@ def window(sm_mhz, purpose, *, pace_s=1.0, error_s=0.002, power_w=100.0, time_s=
         start_s=start_s,
         cost=Measurement(time_s, power_w * time_s, None, 0.002 * power_w * time_s),
         settling=Measurement(0.0, 0.0),
-        pace_s=pace_s,
-        pace_error_s=error_s,
+        step_time_s=step_time_s,
+        step_time_error_s=error_s,
     )
     return replace(base, **others)

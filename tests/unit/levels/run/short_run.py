@@ -35,7 +35,7 @@ def _played(name, workload, seconds, *, tune, steps):
     gpu.play(workload)
     watch = RunWatch(StepMarks(), period_finder(gpu.spec.sensors))
     tuner = RunTuner(CurvePolicy(objective=LeastEnergy(0.05)), gpu.spec)
-    loop = RunLoop(tuner, (gpu,), program=Moody(), paces=watch)
+    loop = RunLoop(tuner, (gpu,), program=Moody(), step_times=watch)
     rows, done = [], 0
     while time.now_s() < seconds:
         time.wait(TICK_S)

@@ -9,19 +9,19 @@ import pytest
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, LeastEnergy
-from wattune.core.run_window import Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.constrained_choice import Account, Choice
+from wattune.core.window import Purpose, Window
+from wattune.levels.run.constrained_choice import Choice, RunSoFar
 from wattune.levels.run.orders import LOOKS_S, apart, look_s
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.study import SLACK_S, doubtful, study
-from wattune.response.evidence import Scale, evidence
-from wattune.response.program_ensemble import Gear
-from wattune.response.program_posterior import Belief
+from wattune.response.evidence import EvidenceScale, evidence
+from wattune.response.program_ensemble import ClockPoint
+from wattune.response.program_posterior import ProgramPosterior
 
 LIMIT = log(1.05)
-BASE = Gear(1.0, 1.0, np.inf)
-GEARS = tuple(Gear(x, 1.0, np.inf) for x in (0.7, 0.8, 0.9))
+BASE = ClockPoint(1.0, 1.0, np.inf)
+POINTS = tuple(ClockPoint(x, 1.0, np.inf) for x in (0.7, 0.8, 0.9))
 
 
 def choice(slower, *, doubt=(0.01, 0.01, 0.01), worth=(-0.2, -0.15, -0.1), safe=2, paid=(True, True, True)):
@@ -30,10 +30,10 @@ def choice(slower, *, doubt=(0.01, 0.01, 0.01), worth=(-0.2, -0.15, -0.1), safe=
     return Choice(slower, doubt, worth, np.full(3, 0.005), LIMIT, allowed, np.array(paid), None, safe, None)
 
 
-def belief(doubt=(0.01, 0.01, 0.01)):
+def posterior(doubt=(0.01, 0.01, 0.01)):
     """Each gear by itself: nothing is told of one by another; the baseline is known to 0.2 %."""
-    return Belief(
-        gears=(*GEARS, BASE),
+    return ProgramPosterior(
+        points=(*POINTS, BASE),
         pivots=(BASE,),
         log_time=np.zeros(4),
         log_power=np.zeros(4),
@@ -45,8 +45,10 @@ def belief(doubt=(0.01, 0.01, 0.01)):
 
 
 def asked(found, *, windows=None, total_s=600.0, spare=6, least=0.0, of=None):
-    book = Account({BASE: total_s}, {BASE: 3, **(windows or {})})
-    return study(of or belief(), found, base=BASE, book=book, sure=1.75, look_error=0.01, spare=spare, least=least)
+    so_far = RunSoFar({BASE: total_s}, {BASE: 3, **(windows or {})})
+    return study(
+        of or posterior(), found, base=BASE, so_far=so_far, sure=1.75, look_error=0.01, spare=spare, least=least
+    )
 
 
 def test_looks_at_what_may_save_most_within_the_promise():
@@ -55,8 +57,8 @@ def test_looks_at_what_may_save_most_within_the_promise():
 
 
 def test_nothing_to_gain_is_nothing_to_look_at():
-    assert asked(choice((0.3, 0.3, 0.01)), windows=dict.fromkeys(GEARS, 50)) is None
-    assert asked(choice((0.04, 0.03, 0.01), worth=(0.1, 0.1, -0.1)), windows=dict.fromkeys(GEARS, 50)) is None
+    assert asked(choice((0.3, 0.3, 0.01)), windows=dict.fromkeys(POINTS, 50)) is None
+    assert asked(choice((0.04, 0.03, 0.01), worth=(0.1, 0.1, -0.1)), windows=dict.fromkeys(POINTS, 50)) is None
 
 
 def test_a_handful_is_looked_at_whatever_is_thought_of_it():
@@ -67,8 +69,8 @@ def test_a_handful_is_looked_at_whatever_is_thought_of_it():
 
 def test_the_last_of_many_looks_is_kept():
     near = choice((0.045, 0.045, 0.01))
-    assert asked(near, windows={GEARS[2]: 1}, spare=1) is None
-    assert asked(near, windows={GEARS[2]: 1}, spare=2) is not None
+    assert asked(near, windows={POINTS[2]: 1}, spare=1) is None
+    assert asked(near, windows={POINTS[2]: 1}, spare=2) is not None
 
 
 def test_what_is_not_paid_for_waits_at_the_baseline():
@@ -81,17 +83,17 @@ def test_what_is_not_paid_for_waits_at_the_baseline():
 
 def test_the_less_certain_of_the_two_is_looked_at():
     rough = replace(
-        belief(),
+        posterior(),
         time_cov=np.array([[0.0], [0.0], [0.0], [0.02**2]]),
         time_var=np.array([1e-8, 1e-4, 1e-4, 0.02**2]),
     )
-    of_base = asked(choice((0.045, 0.3, 0.01), doubt=(0.02, 0.01, 0.001)), windows={GEARS[0]: 90}, of=rough)
+    of_base = asked(choice((0.045, 0.3, 0.01), doubt=(0.02, 0.01, 0.001)), windows={POINTS[0]: 90}, of=rough)
     assert of_base.place is None
 
 
 def test_looks_that_do_not_pay_are_not_taken():
     near = choice((0.045, 0.3, 0.01))
-    known = dict.fromkeys(GEARS, 4)
+    known = dict.fromkeys(POINTS, 4)
     assert asked(near, windows=known) is not None
     assert asked(near, windows=known, least=0.2) is None
 
@@ -115,15 +117,15 @@ CLOCKS = GpuSpec(
 )
 
 
-def window(setting, pace_s, *, sm_mhz=None, purpose=Purpose.TRIAL):
+def window(setting, step_time_s, *, sm_mhz=None, purpose=Purpose.TRIAL):
     return Window(
         setting=setting,
         purpose=purpose,
         start_s=0.0,
         cost=Measurement(10.0, 2000.0),
         settling=Measurement(0.0, 0.0),
-        pace_s=pace_s,
-        pace_error_s=0.01 * pace_s,
+        step_time_s=step_time_s,
+        step_time_error_s=0.01 * step_time_s,
         sm_mhz=sm_mhz,
     )
 
@@ -132,7 +134,7 @@ def test_looks_are_long_where_that_tells_more():
     alike = [window(Setting(1200), 1.0) for _ in range(4)]
     lengths_s = (4.0, 20.0, 80.0, 240.0)
     flat = [replace(each, cost=Measurement(s, s * 200.0)) for each, s in zip(alike, lengths_s, strict=True)]
-    falling = [replace(each, pace_error_s=0.1 / each.cost.time_s) for each in flat]
+    falling = [replace(each, step_time_error_s=0.1 / each.cost.time_s) for each in flat]
     assert look_s(tuple(flat)) == LOOKS_S[0]
     assert look_s(tuple(falling)) >= look_s(tuple(flat))
     assert look_s(()) == LOOKS_S[0]
@@ -140,39 +142,41 @@ def test_looks_are_long_where_that_tells_more():
 
 def test_settings_that_are_one_gear_count_once():
     settings = (Setting(1200, 1215), Setting(1200), Setting(1410, 1215))
-    gears = [Scale.of(CLOCKS).gear(setting) for setting in settings]
-    found, kept = apart(settings, gears)
+    points = [EvidenceScale.of(CLOCKS).point(setting) for setting in settings]
+    found, kept = apart(settings, points)
     assert kept == (Setting(1200), Setting(1410, 1215))
     assert len(set(found)) == 2
 
 
-def paces(*windows, spec=CLOCKS):
-    scale = Scale.of(spec)
-    points = evidence(windows, scale)
-    return [points[scale.gear(each.setting, each.sm_mhz)].log_pace.value for each in windows]
+def step_times(*windows, spec=CLOCKS):
+    scale = EvidenceScale.of(spec)
+    measured = evidence(windows, scale)
+    return [measured[scale.point(each.setting, each.sm_mhz)].log_step_time.value for each in windows]
 
 
-@pytest.mark.parametrize(("pace_s", "taken_s"), [(2.0, 1.0), (0.55, 1.1), (1.04, 1.04)])
-def test_a_pace_that_was_detected_is_folded(pace_s, taken_s):
+@pytest.mark.parametrize(("step_time_s", "taken_s"), [(2.0, 1.0), (0.55, 1.1), (1.04, 1.04)])
+def test_a_pace_that_was_detected_is_folded(step_time_s, taken_s):
     first = window(DRIVER_DEFAULT, 1.0, sm_mhz=1410.0, purpose=Purpose.BASELINE)
-    assert paces(first, window(Setting(1200), pace_s, sm_mhz=1200.0))[1] == pytest.approx(log(taken_s))
+    assert step_times(first, window(Setting(1200), step_time_s, sm_mhz=1200.0))[1] == pytest.approx(log(taken_s))
 
 
 def test_a_pace_that_was_counted_is_never_folded():
     first = window(DRIVER_DEFAULT, 1.0, sm_mhz=1410.0, purpose=Purpose.BASELINE)
-    assert paces(first, replace(window(Setting(1200), 2.0, sm_mhz=1200.0), counted=True))[1] == pytest.approx(log(2.0))
+    assert step_times(first, replace(window(Setting(1200), 2.0, sm_mhz=1200.0), counted=True))[1] == pytest.approx(
+        log(2.0)
+    )
 
 
 def test_a_limit_may_slow_a_program_down_by_much():
     limits = replace(CLOCKS, clocks=())
     first = window(Setting(power_limit_w=400.0), 1.0, purpose=Purpose.BASELINE)
     slow = replace(window(Setting(power_limit_w=100.0), 2.4), counted=True)
-    assert paces(first, slow, spec=limits)[1] == pytest.approx(log(2.4))
+    assert step_times(first, slow, spec=limits)[1] == pytest.approx(log(2.4))
 
 
 def test_a_deadline_follows_from_the_work_and_the_baselines_pace():
     first = window(DRIVER_DEFAULT, 1.0, sm_mhz=1410.0, purpose=Purpose.BASELINE)
-    known = (replace(first, pace_error_s=0.002), window(Setting(1200), 1.09, sm_mhz=1200.0))
+    known = (replace(first, step_time_error_s=0.002), window(Setting(1200), 1.09, sm_mhz=1200.0))
     told = CurvePolicy(objective=Deadline(1100.0), default_s=1000.0).step(known, CLOCKS)
     counted = CurvePolicy(objective=Deadline(1100.0), units=1000.0).step(known, CLOCKS)
     unknown = CurvePolicy(objective=Deadline(1100.0)).step(known, CLOCKS)
@@ -188,17 +192,19 @@ def test_a_deadline_too_tight_leaves_no_slowdown():
 
 
 def test_the_study_sets_a_few_gears_and_no_more():
-    policy = CurvePolicy(objective=LeastEnergy(0.05), held_confidence=0.96, most_gears=3)
+    policy = CurvePolicy(objective=LeastEnergy(0.05), held_confidence=0.96, most_points=3)
     rng = np.random.default_rng(4)
     known = []
     for _ in range(60):
         order = policy.step(tuple(known), CLOCKS)
         mhz = order.setting.sm_mhz or 1410
-        pace_s = (0.6 + 0.4 * 1410 / mhz) * (1 + 0.01 * rng.standard_normal())
+        step_time_s = (0.6 + 0.4 * 1410 / mhz) * (1 + 0.01 * rng.standard_normal())
         power_w = 80.0 + 220.0 * (mhz / 1410) ** 2.5
-        seen = window(order.setting, pace_s, sm_mhz=float(mhz), purpose=order.purpose)
+        seen = window(order.setting, step_time_s, sm_mhz=float(mhz), purpose=order.purpose)
         known.append(
-            replace(seen, cost=Measurement(order.least_s, order.least_s * power_w), pace_error_s=0.0196 * pace_s)
+            replace(
+                seen, cost=Measurement(order.least_s, order.least_s * power_w), step_time_error_s=0.0196 * step_time_s
+            )
         )
-    gears = {each.setting for each in known} - {DRIVER_DEFAULT}
-    assert 1 <= len(gears) <= 3
+    points = {each.setting for each in known} - {DRIVER_DEFAULT}
+    assert 1 <= len(points) <= 3

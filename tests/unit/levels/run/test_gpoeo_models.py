@@ -9,7 +9,7 @@ from plain_program import PlainProgram
 from wattune.core.errors import NotSupported
 from wattune.core.gpu_spec import ClockTable, GpuSpec
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.gpoeo.models import FEATURES, GearTable, band_columns, reference_setting, train
+from wattune.levels.run.gpoeo.models import FEATURES, PredictionTable, band_columns, reference_setting, train
 from wattune.physics.catalog import load_model
 from wattune.search import boosted_trees
 from wattune.search.boosted_trees import Growth
@@ -28,7 +28,7 @@ def table_of(spec, programs):
     def over(cost, program, settings):
         return [cost(program, setting) / cost(program, reference) for setting in settings]
 
-    return GearTable(
+    return PredictionTable(
         reference=reference,
         names=tuple(str(place) for place, _ in enumerate(programs)),
         features=np.array([[program.counters(reference)[name] for name in FEATURES] for program in programs]),

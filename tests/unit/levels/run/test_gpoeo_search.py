@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from plain_program import PlainProgram
-from wattune.levels.run.gpoeo.search import UNSEEN, CoreSearch, Gear, Rule, cubic, ladder_of, search_memory
+from wattune.levels.run.gpoeo.search import UNSEEN, CoreSearch, GpoeoPoint, GpoeoRule, cubic, ladder_of, search_memory
 from wattune.physics.catalog import load_model
 
 SPEC = load_model("3080ti").spec()
 LADDER = ladder_of(SPEC)
-RULE = Rule(Gear(1.0, 100.0), 0.045)
+RULE = GpoeoRule(GpoeoPoint(1.0, 100.0), 0.045)
 
 
 def finished(procedure):
@@ -22,27 +22,27 @@ def finished(procedure):
 def measuring(program, asked):
     def measure(setting, why):
         asked.append(setting)
-        return Gear(program.step_s(setting), program.energy_j(setting))
+        return GpoeoPoint(program.step_s(setting), program.energy_j(setting))
         yield
 
     return measure
 
 
 def test_of_two_allowed_gears_the_reward_decides():
-    slow_and_cheap, fast_and_dear = Gear(1.04, 80.0), Gear(1.0, 100.0)
-    assert RULE.better(slow_and_cheap, fast_and_dear)
-    assert not RULE.better(slow_and_cheap, fast_and_dear, factor=0.85)
-    assert not RULE.better(Gear(1.04, 95.0), fast_and_dear)  # 95·1.04² is more than 100
+    slow_and_cheap, fast_and_costly = GpoeoPoint(1.04, 80.0), GpoeoPoint(1.0, 100.0)
+    assert RULE.better(slow_and_cheap, fast_and_costly)
+    assert not RULE.better(slow_and_cheap, fast_and_costly, factor=0.85)
+    assert not RULE.better(GpoeoPoint(1.04, 95.0), fast_and_costly)  # 95·1.04² is more than 100
 
 
 def test_a_gear_that_is_too_slow_is_worse_than_any_that_is_not():
-    assert RULE.better(Gear(1.04, 500.0), Gear(1.05, 1.0))
-    assert RULE.better(Gear(1.06, 500.0), Gear(1.07, 1.0))
-    assert not RULE.better(UNSEEN, Gear(2.0, 1.0))
+    assert RULE.better(GpoeoPoint(1.04, 500.0), GpoeoPoint(1.05, 1.0))
+    assert RULE.better(GpoeoPoint(1.06, 500.0), GpoeoPoint(1.07, 1.0))
+    assert not RULE.better(UNSEEN, GpoeoPoint(2.0, 1.0))
 
 
 def test_the_highest_gear_is_best_where_none_is_allowed():
-    assert RULE.best([Gear(1.2, 1.0), Gear(1.1, 1.0), Gear(1.3, 1.0)]) == 2
+    assert RULE.best([GpoeoPoint(1.2, 1.0), GpoeoPoint(1.1, 1.0), GpoeoPoint(1.3, 1.0)]) == 2
 
 
 def test_the_ladder_begins_at_450_mhz():
@@ -60,39 +60,41 @@ def test_a_ladder_at_a_memory_clock_has_the_clocks_of_that_table():
 @pytest.mark.parametrize("start", [0, 40, 80, len(LADDER.sm_mhz) - 1])
 def test_the_search_ends_near_the_best_gear_wherever_it_begins(start):
     program, asked = PlainProgram(SPEC), []
-    rule = Rule(Gear(program.step_s(), program.energy_j()), 0.045)
+    rule = GpoeoRule(GpoeoPoint(program.step_s(), program.energy_j()), 0.045)
     search = CoreSearch(measuring(program, asked), rule, LADDER, mem_mhz=9501, wide=False)
     found = LADDER.setting(finished(search.run(start)), 9501)
-    every = [Gear(program.step_s(setting), program.energy_j(setting)) for setting in LADDER.settings(9501)]
+    every = [GpoeoPoint(program.step_s(setting), program.energy_j(setting)) for setting in LADDER.settings(9501)]
     best = rule.reward(every[rule.best(every)])
     assert program.step_s(found) / program.step_s() - 1 <= 0.045 + 2e-3
-    assert rule.reward(Gear(program.step_s(found), program.energy_j(found))) <= 1.03 * best
+    assert rule.reward(GpoeoPoint(program.step_s(found), program.energy_j(found))) <= 1.03 * best
     assert len(asked) == len(set(asked)) <= 16
 
 
 def test_the_memory_search_tries_the_neighbours_and_keeps_the_best():
     program, asked = PlainProgram(SPEC), []
-    rule = Rule(Gear(program.step_s(), program.energy_j()), 0.045)
-    chosen = finished(search_memory(measuring(program, asked), rule, LADDER, gear=LADDER.nearest(2010), predicted=9251))
+    rule = GpoeoRule(GpoeoPoint(program.step_s(), program.energy_j()), 0.045)
+    chosen = finished(
+        search_memory(measuring(program, asked), rule, LADDER, point=LADDER.nearest(2010), predicted=9251)
+    )
     assert [setting.mem_mhz for setting in asked] == [9251, 9501, 5001]
     assert chosen in (9251, 9501)
 
 
 def test_a_memory_clock_that_is_too_slow_sends_the_search_upward():
     program, asked = PlainProgram(SPEC), []
-    rule = Rule(Gear(program.step_s(), program.energy_j()), 0.045)
-    finished(search_memory(measuring(program, asked), rule, LADDER, gear=LADDER.top, predicted=5001))
+    rule = GpoeoRule(GpoeoPoint(program.step_s(), program.energy_j()), 0.045)
+    finished(search_memory(measuring(program, asked), rule, LADDER, point=LADDER.top, predicted=5001))
     assert [setting.mem_mhz for setting in asked] == [5001, 9501, 9251]
 
 
 def test_a_cubic_through_four_points_and_more_is_numpys():
-    gears, values = [3, 20, 41, 77, 90], [5.0, 4.1, 3.9, 4.4, 5.2]
+    points, values = [3, 20, 41, 77, 90], [5.0, 4.1, 3.9, 4.4, 5.2]
     at = range(3, 91)
-    assert cubic(gears, values, at) == pytest.approx(np.polyval(np.polyfit(gears, values, 3), at))
+    assert cubic(points, values, at) == pytest.approx(np.polyval(np.polyfit(points, values, 3), at))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_cubic_through_fewer_points_still_goes_through_them(count):
-    gears, values = [10, 40, 80][:count], [2.0, 1.5, 1.8][:count]
-    found = cubic(gears, values, range(10, 81))
-    assert [found[gear - 10] for gear in gears] == pytest.approx(values)
+    points, values = [10, 40, 80][:count], [2.0, 1.5, 1.8][:count]
+    found = cubic(points, values, range(10, 81))
+    assert [found[point - 10] for point in points] == pytest.approx(values)

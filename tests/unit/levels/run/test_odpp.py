@@ -67,7 +67,7 @@ def _taught(program, clocks):
 
 
 def _order(setting):
-    from wattune.core.run_window import Order, Purpose
+    from wattune.core.window import Order, Purpose
 
     return Order(setting=setting, purpose=Purpose.TRIAL, least_s=10.0, most_s=10.0)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from wattune.control.counters import COUNTER_ERROR, COUNTERS, WorkDone, busiest_pipe, counter_rate
-from wattune.control.step_time import StepMarks, steps_pace, without_stalls
+from wattune.control.step_time import StepMarks, counted_step_time, without_stalls
 
 # stalls
 
@@ -17,8 +17,8 @@ def test_a_checkpoint_is_taken_out_of_the_steps():
     counts = list(range(101))
     clean_s, lost_s = without_stalls(times_s, counts)
     assert lost_s == pytest.approx(15.0, abs=0.1)
-    assert steps_pace(clean_s, counts).pace_s == pytest.approx(0.2, rel=0.005)
-    assert steps_pace(times_s, counts).pace_s > 0.34
+    assert counted_step_time(clean_s, counts).step_time_s == pytest.approx(0.2, rel=0.005)
+    assert counted_step_time(times_s, counts).step_time_s > 0.34
 
 
 def test_a_program_whose_steps_are_often_long_has_no_stalls():
@@ -36,9 +36,9 @@ def test_the_marks_of_a_program_are_without_stalls_too():
     for step in range(60):
         now_s += 0.2 if step != 40 else 6.2
         marks.add(now_s)
-    pace = marks.between(0.0, now_s)
-    assert pace.pace_s == pytest.approx(0.2)
-    assert pace.error_s < 0.01 * pace.pace_s
+    step_time = marks.between(0.0, now_s)
+    assert step_time.step_time_s == pytest.approx(0.2)
+    assert step_time.error_s < 0.01 * step_time.step_time_s
 
 
 # counted work
@@ -54,9 +54,9 @@ def counted(rates, *, start_s=0.0):
 def test_counted_work_tells_a_pace_with_an_error():
     rng = np.random.default_rng(0)
     steady = counted([0.5] * 20).between(0.0, 20.0)
-    assert steady.pace_s == pytest.approx(2.0)
+    assert steady.step_time_s == pytest.approx(2.0)
     assert steady.source == COUNTERS
-    assert steady.error_s >= COUNTER_ERROR * steady.pace_s
+    assert steady.error_s >= COUNTER_ERROR * steady.step_time_s
     wild = counted(0.5 + 0.1 * rng.standard_normal(20)).between(0.0, 20.0)
     assert wild.error_s > steady.error_s
 
@@ -87,6 +87,6 @@ def test_counters_tell_operations_whatever_the_clock():
         counted([counter_rate({"tensor": share}, mhz, pipe="tensor", top_mhz=2000)] * 20).between(0.0, 20.0)
         for share, mhz in ((0.40, 2000), (0.48, 1600))
     )
-    assert slow.pace_s / fast.pace_s == pytest.approx(0.40 / 0.384)
+    assert slow.step_time_s / fast.step_time_s == pytest.approx(0.40 / 0.384)
     assert counter_rate({}, 1500.0, pipe="tensor", top_mhz=2000) is None
     assert counter_rate({"tensor": 0.4}, None, pipe="tensor", top_mhz=2000) is None

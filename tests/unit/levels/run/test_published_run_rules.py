@@ -4,8 +4,8 @@ import pytest
 
 from plain_program import PerfectModels, PlainProgram, played
 from wattune.core.gpu_spec import GpuSpec, PowerLimits
-from wattune.core.run_window import Purpose
 from wattune.core.setting import DRIVER_DEFAULT
+from wattune.core.window import Purpose
 from wattune.levels.run.gpoeo.policy import GpoeoPolicy
 from wattune.levels.run.mf_gpoeo.policy import MfGpoeoPolicy
 from wattune.levels.run.odpp.policy import OdppPolicy
@@ -51,13 +51,13 @@ def test_a_rule_asks_every_part_of_the_catalogue_only_for_what_it_has(rule, gpu)
 
 @names(RULES)
 def test_a_rule_leaves_a_program_alone_of_which_nothing_shows(rule):
-    program = PlainProgram(SPEC, has_pace=False, has_counters=False)
+    program = PlainProgram(SPEC, has_step_time=False, has_counters=False)
     assert played(rule, program)[-1].setting == DRIVER_DEFAULT
 
 
 @names([GpoeoPolicy(None), MfGpoeoPolicy(), ZeusLimitPolicy()])
 def test_counters_take_the_place_of_a_pace(rule):
-    program = PlainProgram(SPEC, has_pace=False)
+    program = PlainProgram(SPEC, has_step_time=False)
     held = played(rule, program)[-1].setting
     assert held != DRIVER_DEFAULT
     assert slowdown(program, held) <= 0.05

@@ -41,7 +41,7 @@ def test_the_mean_of_all_gpus_over_a_window():
     assert looked(watch, 20) == []
     assert watch.between(5.0, 15.0) == pytest.approx({"tensor": 0.3, "sm": 0.75})
     assert watch.between(30.0, 40.0) == {}
-    assert watch.pace(5.0, 15.0).pace_s == pytest.approx(1 / (0.3 * 1000 / 2000))
+    assert watch.step_time(5.0, 15.0).step_time_s == pytest.approx(1 / (0.3 * 1000 / 2000))
 
 
 def test_counters_that_fail_are_told_once_and_left_alone():
@@ -59,7 +59,7 @@ def test_without_readers_nothing_is_told():
     watch = CounterWatch()
     assert looked(watch, 10) == []
     assert watch.between(0.0, 10.0) == {}
-    assert watch.pace(0.0, 10.0) is None
+    assert watch.step_time(0.0, 10.0) is None
 
 
 def test_gpus_that_are_left_alone_are_not_counted():

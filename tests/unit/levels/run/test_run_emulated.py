@@ -9,10 +9,10 @@ from run_fakes import Moody, Script
 from plain_program import PerfectModels, PlainProgram
 from wattune.cli.run.options import LEARNED, live_policy
 from wattune.control import loop as run_loop
-from wattune.control.state import Resigned
+from wattune.control.state import Disabled
 from wattune.core.objective import LeastEnergy
-from wattune.core.run_window import Purpose
 from wattune.core.setting import Setting
+from wattune.core.window import Purpose
 from wattune.devices.open import Surroundings, open_gpus, restore_abandoned
 from wattune.levels.run.gpoeo.models import FEATURES
 from wattune.levels.run.gpoeo.policy import GpoeoPolicy
@@ -86,7 +86,7 @@ def test_sensors_that_fail_for_good_end_the_tuning(tuned, monkeypatch):
     run.node.fail(0, UNKNOWN)
     monkeypatch.setattr(run_loop, "BLIND_S", -1.0)  # that time is the wall's
     run.wait(1)
-    assert isinstance(run.session.progress.state, Resigned)
+    assert isinstance(run.session.progress.state, Disabled)
     run.node.fail(0, 0)
     run.end()
     assert "cannot be read any more" in run.said
@@ -100,7 +100,7 @@ def test_a_gpu_that_is_lost(tuned):
     run.wait(2)
     run.end()
     assert "fallen off the bus" in run.said
-    assert isinstance(run.session.progress.state, Resigned)
+    assert isinstance(run.session.progress.state, Disabled)
 
 
 def test_permission_that_is_lost_midway(tuned):
@@ -109,7 +109,7 @@ def test_permission_that_is_lost_midway(tuned):
     assert run.node.setting(0).sm_mhz == 1200
     run.node.refuse(0, NO_PERMISSION)
     run.wait(10)
-    assert isinstance(run.session.progress.state, Resigned)
+    assert isinstance(run.session.progress.state, Disabled)
     assert "permission" in run.said
     assert "could not be restored, `wattune restore` will try again" in run.said
     run.node.refuse(0, 0)
@@ -174,9 +174,9 @@ def test_gpoeo_says_that_it_has_no_counters_where_the_part_has_none(tuned):
 def test_work_that_is_counted_is_the_pace_where_nothing_repeats(tuned):
     run = tuned("h100", policy=Script((Setting(1500), Setting(1200)), seconds=8.0), workload="bert-base")
     run.wait(50)
-    base, slow, *_ = (window for window in run.session.progress.windows if window.pace_s is not None)
+    base, slow, *_ = (window for window in run.session.progress.windows if window.step_time_s is not None)
     assert run.session.watch.unit == "unit of work"
-    assert slow.pace_s > 1.03 * base.pace_s
+    assert slow.step_time_s > 1.03 * base.step_time_s
     assert slow.features["tensor"] > 0.1
 
 

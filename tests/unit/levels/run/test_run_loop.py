@@ -7,11 +7,11 @@ from run_fakes import Moody, OddGpu, Script, ticked
 
 from wattune.control.controller import RunTuner
 from wattune.control.loop import RunLoop
-from wattune.control.state import Condition, Looking, Resigned, Waiting
+from wattune.control.state import Condition, Disabled, Measuring, Waiting
 from wattune.control.step_time import StepMarks
 from wattune.core.errors import DeviceError, DeviceLost, NoPermission, NotSupported, SettingRefused
-from wattune.core.run_window import Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Purpose
 from wattune.devices.passing_time import VirtualTime
 from wattune.levels.run.progress_estimator import RunWatch, period_finder
 
@@ -22,7 +22,7 @@ def make_loop(*gpus, policy=None, program=None):
     spec = gpus[0].spec
     watch = RunWatch(StepMarks(), period_finder(spec.sensors))
     tuner = RunTuner(policy or Script((LOW, LOWER)), spec)
-    return RunLoop(tuner, gpus, program=program or Moody(), paces=watch), watch.marks
+    return RunLoop(tuner, gpus, program=program or Moody(), step_times=watch), watch.marks
 
 
 def texts(loop):
@@ -39,7 +39,7 @@ def test_a_program_is_looked_at_and_then_held():
     assert all(one.held for one in windows)
     assert windows[0].power_w > windows[1].power_w > windows[2].power_w
     for one in windows:
-        assert one.pace_s == pytest.approx(0.1, rel=0.05)
+        assert one.step_time_s == pytest.approx(0.1, rel=0.05)
         assert one.cost.time_s >= 2.0
     assert windows[1].settling.time_s >= 1.0
     assert windows[1].sm_mhz == 1200
@@ -87,7 +87,7 @@ def test_a_lost_permission_ends_the_tuning_and_restores(error):
     gpu.on_apply = lambda setting: error if setting == LOWER else None
     loop, _ = make_loop(gpu)
     ticked(loop, gpu, 15)
-    assert isinstance(loop.progress.state, Resigned)
+    assert isinstance(loop.progress.state, Disabled)
     assert error.message in texts(loop)
     assert gpu.real.setting == DRIVER_DEFAULT
     assert gpu.applied[-1] == "restored"
@@ -129,7 +129,7 @@ def test_an_interruption_gives_the_clocks_back_and_the_order_is_repeated(why):
     program = Moody()
     loop, _ = make_loop(gpu, program=program)
     ticked(loop, gpu, 5)
-    assert isinstance(loop.progress.state, Looking)
+    assert isinstance(loop.progress.state, Measuring)
     assert gpu.real.setting == LOW
     program.now = why
     ticked(loop, gpu, 5)
@@ -171,7 +171,7 @@ def test_a_gpu_that_is_lost_ends_the_tuning():
     gpu.on_read = DeviceLost("fell off the bus")
     ticked(loop, gpu, 1)
     loop.close()
-    assert isinstance(loop.progress.state, Resigned)
+    assert isinstance(loop.progress.state, Disabled)
     assert "fell off the bus" in texts(loop)
     assert "restored" in gpu.applied
 

@@ -10,8 +10,8 @@ from wattune.control.recall import Memory, remembered
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
-from wattune.core.run_window import Purpose
 from wattune.core.setting import Setting
+from wattune.core.window import Purpose
 from wattune.levels.run.history import full_run
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.session import RunSession
@@ -21,14 +21,14 @@ MEMORY = Memory(Measurement(1.0, 100.0), (Trial(Setting(1200), Measurement(1.03,
 
 
 def test_an_earlier_setting_is_shown_relative_to_the_baseline_of_today():
-    base = window(None, Purpose.BASELINE, pace_s=1.1, power_w=104.0)
+    base = window(None, Purpose.BASELINE, step_time_s=1.1, power_w=104.0)
     first, recalled, *rest = MEMORY.recalled((base,))
     assert first is base
     assert rest == []
     assert recalled.setting == Setting(1200)
-    assert recalled.pace_s == pytest.approx(1.1 * 1.03)
+    assert recalled.step_time_s == pytest.approx(1.1 * 1.03)
     assert recalled.power_w == pytest.approx(104.0 * 85.0 / 1.03 / 100.0)
-    assert recalled.pace_error_s > 0.01
+    assert recalled.step_time_error_s > 0.01
     assert recalled.cost.time_s < 0.01
 
 
@@ -36,9 +36,9 @@ def test_an_earlier_setting_is_shown_relative_to_the_baseline_of_today():
     "seen",
     [
         (),
-        (window(None, Purpose.BASELINE, pace_s=1.4),),
+        (window(None, Purpose.BASELINE, step_time_s=1.4),),
         (window(None, Purpose.BASELINE, power_w=120.0),),
-        (window(None, Purpose.BASELINE, pace_s=None, error_s=None),),
+        (window(None, Purpose.BASELINE, step_time_s=None, error_s=None),),
         (window(1200, Purpose.HOLD),),
         (window(None, Purpose.BASELINE), window(1200, Purpose.HOLD, changed=True)),
     ],

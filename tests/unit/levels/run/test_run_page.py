@@ -5,14 +5,16 @@ from xml.etree import ElementTree
 
 from run_views import run_view, searched
 from wattune.control.power_trace import RunTrace
-from wattune.core.run_window import Purpose
+from wattune.core.window import Purpose
 from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart, spells
 from wattune.levels.run.view.page import run_file, run_page
-from wattune.levels.run.view.view_model import RunEvent, RunFigures, RunView, Stage
+from wattune.levels.run.view.view_model import RunEvent, RunFigures, RunView, TuningStage
 from wattune.render.page import render_page
 from wattune.render.svg import draw
 
-EMPTY = RunView(program="train", gpu="A100", simulated=False, objective="energy:5%", promise=0.05, stage=Stage.OVER)
+EMPTY = RunView(
+    program="train", gpu="A100", simulated=False, objective="energy:5%", slowdown_limit=0.05, stage=TuningStage.OVER
+)
 
 
 def html(view):
@@ -20,7 +22,7 @@ def html(view):
 
 
 def test_the_page_has_the_figures_the_pictures_the_gears_and_the_events():
-    page = html(run_view(stage=Stage.OVER, order=None))
+    page = html(run_view(stage=TuningStage.OVER, order=None))
     for words in (
         '<div class="badge">simulated</div>',
         "+15.3 ± 0.6 %",
@@ -90,7 +92,7 @@ def test_pictures_are_well_formed():
 
 
 def test_bars_only_where_errors_are_known_and_no_close_look_without_a_period():
-    bare = [replace(one, pace_error_s=None) for one in searched()]
+    bare = [replace(one, step_time_error_s=None) for one in searched()]
     chart = plane_chart(run_view(windows=tuple(bare)))
     assert [series.name for series in chart.series] == ["frontier"]
     assert close_chart(run_view(period=None)) is None

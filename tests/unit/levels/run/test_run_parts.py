@@ -13,14 +13,14 @@ from wattune.control.allowed_settings import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, c
 from wattune.control.process_monitor import ProcessWatch, use_of
 from wattune.control.recall import fingerprint, trials_of
 from wattune.control.state import Condition, as_one
-from wattune.control.step_time import StepMarks, Unit, same_unit, steps_pace
+from wattune.control.step_time import StepMarks, WorkUnit, counted_step_time, same_unit
 from wattune.control.window_totals import Tally, complaint, is_held
 from wattune.core.errors import InputError
 from wattune.core.objective import EnergyDelay, LeastEnergy
 from wattune.core.reading import Reading, Throttle
-from wattune.core.run_window import Purpose
 from wattune.core.setting import Setting
-from wattune.levels.run.policies import POLICIES, policy_named, promise_of
+from wattune.core.window import Purpose
+from wattune.levels.run.policies import POLICIES, policy_named, slowdown_limit_of
 from wattune.levels.run.report import figures_of
 from wattune.physics.catalog import load_model
 
@@ -97,8 +97,8 @@ def test_the_pace_of_steps_and_its_error():
         for _ in range(80):
             now_s += 0.1 * generator.gauss(1.0, 0.02)
             marks.add(now_s)
-        pace = marks.between(0.0, now_s)
-        misses += abs(pace.pace_s - 0.1) > pace.error_s
+        step_time = marks.between(0.0, now_s)
+        misses += abs(step_time.step_time_s - 0.1) > step_time.error_s
     assert misses < 24
 
 
@@ -106,27 +106,27 @@ def test_the_pace_of_steps_and_its_error():
 def test_the_pace_scales_with_time(spans, factor):
     times = [sum(spans[:place]) for place in range(len(spans) + 1)]
     counts = list(range(len(times)))
-    pace = steps_pace(times, counts)
-    scaled = steps_pace([factor * time for time in times], counts)
-    assert scaled.pace_s == pytest.approx(factor * pace.pace_s)
-    assert pace.pace_s == pytest.approx(sum(spans) / len(spans))
+    step_time = counted_step_time(times, counts)
+    scaled = counted_step_time([factor * time for time in times], counts)
+    assert scaled.step_time_s == pytest.approx(factor * step_time.step_time_s)
+    assert step_time.step_time_s == pytest.approx(sum(spans) / len(spans))
 
 
 def test_too_few_steps_tell_no_pace():
-    assert steps_pace([0.0, 1.0], [0, 1]) is None
-    assert steps_pace([0.0] * 8, list(range(8))) is None
+    assert counted_step_time([0.0, 1.0], [0, 1]) is None
+    assert counted_step_time([0.0] * 8, list(range(8))) is None
     assert StepMarks().between(0.0, 10.0) is None
 
 
 def test_the_same_unit_is_found_again_at_another_clock():
-    unit = Unit(0.300, 1410.0)
+    unit = WorkUnit(0.300, 1410.0)
     found = ((0.158, 0.001), (0.331, 0.001), (13.2, 0.1))
-    assert same_unit(unit, found, sm_mhz=1200.0).pace_s == 0.331
+    assert same_unit(unit, found, sm_mhz=1200.0).step_time_s == 0.331
     assert same_unit(unit, ((0.150, 0.001),), sm_mhz=1200.0) is None
     assert same_unit(unit, ((0.600, 0.001),), sm_mhz=1200.0) is None
     assert same_unit(unit, ((0.560, 0.001),), sm_mhz=1200.0, mem_mhz=None) is None
-    assert same_unit(Unit(0.3, 1410.0, 9501.0), ((0.5, 0.001),), sm_mhz=1410.0, mem_mhz=5001.0).pace_s == 0.5
-    assert same_unit(Unit(0.3), ((0.33, None),), sm_mhz=None).pace_s == 0.33
+    assert same_unit(WorkUnit(0.3, 1410.0, 9501.0), ((0.5, 0.001),), sm_mhz=1410.0, mem_mhz=5001.0).step_time_s == 0.5
+    assert same_unit(WorkUnit(0.3), ((0.33, None),), sm_mhz=None).step_time_s == 0.33
 
 
 # several GPUs as one
@@ -147,11 +147,11 @@ def test_several_readings_as_one():
 
 def test_figures_of_a_plain_run():
     windows = (
-        window(None, Purpose.BASELINE, pace_s=1.0, power_w=100.0, start_s=0.0),
-        window(1000, Purpose.TRIAL, pace_s=1.1, power_w=90.0, start_s=10.0),
-        window(1200, Purpose.HOLD, pace_s=1.04, power_w=80.0, start_s=20.0, time_s=104.0),
+        window(None, Purpose.BASELINE, step_time_s=1.0, power_w=100.0, start_s=0.0),
+        window(1000, Purpose.TRIAL, step_time_s=1.1, power_w=90.0, start_s=10.0),
+        window(1200, Purpose.HOLD, step_time_s=1.04, power_w=80.0, start_s=20.0, time_s=104.0),
     )
-    figures = figures_of(windows, gpus=2, promise=0.05)
+    figures = figures_of(windows, gpus=2, slowdown_limit=0.05)
     took_s, would_s = 124.0, 10.0 + 10.0 / 1.1 + 100.0
     assert figures.slowdown.value == pytest.approx(took_s / would_s - 1)
     assert figures.saving.value == pytest.approx(1 - (1000 + 900 + 8320) / (100 * would_s))
@@ -166,39 +166,39 @@ def test_figures_of_a_plain_run():
 def test_a_search_that_cost_more_breaks_even_later():
     windows = (
         window(None, Purpose.BASELINE, power_w=100.0),
-        window(500, Purpose.TRIAL, pace_s=2.0, power_w=80.0, start_s=10.0),
-        window(1200, Purpose.HOLD, pace_s=1.0, power_w=80.0, start_s=20.0),
+        window(500, Purpose.TRIAL, step_time_s=2.0, power_w=80.0, start_s=10.0),
+        window(1200, Purpose.HOLD, step_time_s=1.0, power_w=80.0, start_s=20.0),
     )
-    figures = figures_of(windows, gpus=1, promise=0.05)
+    figures = figures_of(windows, gpus=1, slowdown_limit=0.05)
     assert figures.search_extra_j == pytest.approx(300.0)
     assert figures.break_even_s == pytest.approx(30.0 + (300.0 - 200.0) / 20.0)
 
 
 def test_a_change_of_the_program_begins_a_new_baseline():
     windows = (
-        window(None, Purpose.BASELINE, pace_s=1.0),
-        window(1200, Purpose.HOLD, pace_s=1.0, power_w=80.0, start_s=10.0, changed=True),
-        window(None, Purpose.BASELINE, pace_s=3.0, start_s=20.0),
-        window(1200, Purpose.HOLD, pace_s=3.0, power_w=80.0, start_s=30.0),
+        window(None, Purpose.BASELINE, step_time_s=1.0),
+        window(1200, Purpose.HOLD, step_time_s=1.0, power_w=80.0, start_s=10.0, changed=True),
+        window(None, Purpose.BASELINE, step_time_s=3.0, start_s=20.0),
+        window(1200, Purpose.HOLD, step_time_s=3.0, power_w=80.0, start_s=30.0),
     )
-    figures = figures_of(windows, gpus=1, promise=0.05)
+    figures = figures_of(windows, gpus=1, slowdown_limit=0.05)
     assert figures.slowdown.value == pytest.approx(0.0)
     assert figures.saving.value == pytest.approx(0.1)
 
 
 def test_without_a_pace_nothing_is_claimed():
-    figures = figures_of((window(None, Purpose.BASELINE, pace_s=None, error_s=None),), gpus=1, promise=0.05)
+    figures = figures_of((window(None, Purpose.BASELINE, step_time_s=None, error_s=None),), gpus=1, slowdown_limit=0.05)
     assert figures.held_saving is None
     assert figures.confidence is None
     assert figures.break_even_s is None
-    assert figures_of((), gpus=1, promise=None).saving is None
+    assert figures_of((), gpus=1, slowdown_limit=None).saving is None
 
 
 def test_trials_for_the_history_are_of_the_program_as_it_was_last():
     windows = (
         window(900, Purpose.TRIAL, changed=True),
-        window(1200, Purpose.TRIAL, pace_s=1.0, time_s=10.0),
-        window(1200, Purpose.HOLD, pace_s=1.2, time_s=30.0),
+        window(1200, Purpose.TRIAL, step_time_s=1.0, time_s=10.0),
+        window(1200, Purpose.HOLD, step_time_s=1.2, time_s=30.0),
         window(1000, Purpose.TRIAL, held=False),
     )
     (trial,) = trials_of(windows)
@@ -247,7 +247,7 @@ def test_published_rules_want_a_slowdown():
         policy_named("gpoeo", EnergyDelay(1.0))
     with pytest.raises(InputError, match="no policy"):
         policy_named("best", LeastEnergy(0.05))
-    assert promise_of(EnergyDelay(1.0)) is None
+    assert slowdown_limit_of(EnergyDelay(1.0)) is None
 
 
 # what a program does

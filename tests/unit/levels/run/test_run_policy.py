@@ -12,16 +12,16 @@ from wattune.benchmarks.run.play import play
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, PowerBudget
-from wattune.core.run_window import Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Purpose, Window
 from wattune.levels.run.orders import error_by_length
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import load_model
 from wattune.response.candidates import candidates_of
-from wattune.response.evidence import Scale, evidence
-from wattune.response.program_ensemble import Gear, fields_at
-from wattune.response.program_posterior import believe
+from wattune.response.evidence import EvidenceScale, evidence
+from wattune.response.program_ensemble import ClockPoint, fields_at
+from wattune.response.program_posterior import posterior_of
 from wattune.workloads.family import family
 
 A100 = GpuSpec(
@@ -45,15 +45,15 @@ def power_of(sm_mhz):
 
 def seen(setting, purpose=Purpose.TRIAL, *, error=0.002, start_s=0.0, length_s=10.0, luck=0.0, **more):
     sm_mhz = setting.sm_mhz or TOP_MHZ
-    pace_s, power_w = time_of(sm_mhz) * (1 + luck), power_of(sm_mhz)
+    step_time_s, power_w = time_of(sm_mhz) * (1 + luck), power_of(sm_mhz)
     window = Window(
         setting=setting,
         purpose=purpose,
         start_s=start_s,
         cost=Measurement(length_s, power_w * length_s, None, 0.004 * power_w * length_s),
         settling=Measurement(0.0, 0.0),
-        pace_s=pace_s,
-        pace_error_s=1.96 * error * pace_s,
+        step_time_s=step_time_s,
+        step_time_error_s=1.96 * error * step_time_s,
         sm_mhz=float(sm_mhz),
     )
     return replace(window, **more)
@@ -127,7 +127,7 @@ def test_a_program_that_is_slower_than_expected_is_rolled_back():
     found, orders = played(policy, windows=8)
     held = orders[-1].setting
     slow = replace(
-        seen(held, Purpose.HOLD, start_s=900.0, length_s=600.0, error=0.001), pace_s=time_of(held.sm_mhz) * 1.2
+        seen(held, Purpose.HOLD, start_s=900.0, length_s=600.0, error=0.001), step_time_s=time_of(held.sm_mhz) * 1.2
     )
     order = policy.step((*found, slow), A100)
     assert (order.setting.sm_mhz or TOP_MHZ) > held.sm_mhz
@@ -143,7 +143,10 @@ def test_a_change_begins_anew_with_a_baseline():
 def test_half_of_a_unit_does_not_fool_it():
     policy = CurvePolicy(objective=LeastEnergy(0.05))
     windows = (seen(DRIVER_DEFAULT, Purpose.BASELINE), seen(Setting(1200)), seen(Setting(1200)))
-    halved = (*windows[:2], replace(windows[2], pace_s=windows[2].pace_s / 2, pace_error_s=windows[2].pace_error_s / 2))
+    halved = (
+        *windows[:2],
+        replace(windows[2], step_time_s=windows[2].step_time_s / 2, step_time_error_s=windows[2].step_time_error_s / 2),
+    )
     assert policy.step(halved, A100).setting == policy.step(windows, A100).setting
 
 
@@ -151,7 +154,7 @@ def test_without_any_progress_it_goes_no_lower_than_physics_allows():
     policy = CurvePolicy(objective=LeastEnergy(0.05))
 
     def blind(setting, purpose):
-        return seen(setting, purpose, pace_s=None, pace_error_s=None, sm_util=0.99, mem_util=None)
+        return seen(setting, purpose, step_time_s=None, step_time_error_s=None, sm_util=0.99, mem_util=None)
 
     windows = [blind(DRIVER_DEFAULT, Purpose.BASELINE)]
     for _ in range(8):
@@ -207,22 +210,22 @@ def test_idle_states_of_the_memory_are_for_idle_memories():
 
 
 def test_the_bank_is_monotone_and_within_physics():
-    gears = tuple(Gear(x, 1.0, np.inf) for x in np.linspace(0.2, 1.0, 17).round(3))
-    fields = fields_at(gears)
+    points = tuple(ClockPoint(x, 1.0, np.inf) for x in np.linspace(0.2, 1.0, 17).round(3))
+    fields = fields_at(points)
     assert (np.diff(fields.log_time, axis=1) <= 1e-12).all()
     assert (np.diff(fields.log_power, axis=1) >= -1e-9).all()
     # Nothing gets slower by more than the clock, but for the way to the memory, which may lose a little more.
-    assert (fields.log_time[:, 8] - fields.log_time[:, -1] <= 1.2 * log(1.0 / gears[8].x) + 1e-9).all()
+    assert (fields.log_time[:, 8] - fields.log_time[:, -1] <= 1.2 * log(1.0 / points[8].x) + 1e-9).all()
 
 
 def test_evidence_shrinks_doubt_and_moves_the_mean():
-    scale = Scale.of(A100)
+    scale = EvidenceScale.of(A100)
     settings = tuple(Setting(mhz) for mhz in (900, 1110, 1200, 1410))
-    gears = tuple(scale.gear(setting, setting.sm_mhz) for setting in settings)
-    base = scale.gear(DRIVER_DEFAULT, 1410.0)
+    points = tuple(scale.point(setting, setting.sm_mhz) for setting in settings)
+    base = scale.point(DRIVER_DEFAULT, 1410.0)
     one = (seen(DRIVER_DEFAULT, Purpose.BASELINE),)
-    before = believe(gears, evidence(one, scale), free_power=False).slower(base)
-    after = believe(gears, evidence((*one, seen(Setting(1110))), scale), free_power=False).slower(base)
+    before = posterior_of(points, evidence(one, scale), free_power=False).slower(base)
+    after = posterior_of(points, evidence((*one, seen(Setting(1110))), scale), free_power=False).slower(base)
     assert after[1][1] < 0.005 < before[1][1]
     assert exp(after[0][1]) == pytest.approx(time_of(1110) / time_of(1410), rel=0.006)
     assert exp(after[0][2]) == pytest.approx(time_of(1200) / time_of(1410), rel=0.01)

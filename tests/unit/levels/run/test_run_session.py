@@ -8,8 +8,8 @@ from run_fakes import OddGpu, Script
 from wattune import tuned
 from wattune.core.errors import InputError, SettingRefused
 from wattune.core.objective import LeastEnergy
-from wattune.core.run_window import Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Purpose
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.run.session import RunSession
@@ -121,7 +121,7 @@ def test_ranks_are_set_alike_at_the_same_steps():
     assert Setting(1200) in seen[0]
     assert seen[0][-1] == Setting(1005)
     windows = sessions[0].progress.windows
-    assert windows[1].pace_s == pytest.approx(0.05, rel=0.01)
+    assert windows[1].step_time_s == pytest.approx(0.05, rel=0.01)
     assert [gpu.real.setting for gpu in gpus] == [DRIVER_DEFAULT] * 3
 
 

@@ -7,17 +7,17 @@ from run_fakes import OddGpu, window
 
 from wattune.control.recall import impossible, known_stage, last_stage, stages_of
 from wattune.core.objective import LeastEnergy
-from wattune.core.run_window import Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Purpose
 from wattune.levels.run.session import RunSession
 from wattune.physics.catalog import load_model
 from wattune.signals.change import PERIOD, POWER, Change, Shift
 from wattune.workloads.catalog import make_workload
 
-BASE = window(None, Purpose.BASELINE, pace_s=1.0, power_w=300.0)
-TRIAL = window(1200, Purpose.TRIAL, pace_s=1.06, power_w=240.0)
-HELD = window(1275, Purpose.HOLD, pace_s=1.03, power_w=260.0)
-ENDED = replace(HELD, changed=True, pace_s=1.4)
+BASE = window(None, Purpose.BASELINE, step_time_s=1.0, power_w=300.0)
+TRIAL = window(1200, Purpose.TRIAL, step_time_s=1.06, power_w=240.0)
+HELD = window(1275, Purpose.HOLD, step_time_s=1.03, power_w=260.0)
+ENDED = replace(HELD, changed=True, step_time_s=1.4)
 
 
 def change(*what):
@@ -25,8 +25,8 @@ def change(*what):
     return Change(time_s=40.0, since_s=38.0, looks=5, shifts=shifts)
 
 
-def base(pace_s, power_w):
-    return replace(BASE, pace_s=pace_s, cost=replace(BASE.cost, energy_j=10.0 * power_w))
+def base(step_time_s, power_w):
+    return replace(BASE, step_time_s=step_time_s, cost=replace(BASE.cost, energy_j=10.0 * power_w))
 
 
 def test_a_change_ends_a_stage():
@@ -38,19 +38,19 @@ def test_a_change_ends_a_stage():
 
 
 def test_a_stage_that_was_there_before_is_known_by_its_baseline():
-    other = (base(0.5, 200.0), replace(window(990, Purpose.HOLD, pace_s=0.51, power_w=150.0), changed=True))
+    other = (base(0.5, 200.0), replace(window(990, Purpose.HOLD, step_time_s=0.51, power_w=150.0), changed=True))
     windows = (BASE, TRIAL, HELD, ENDED, *other, base(1.01, 306.0))
     found = known_stage(windows, change(PERIOD, POWER))
     assert {trial.choice for trial in found.trials} == {Setting(1200), Setting(1275)}
     seen = found.recalled(last_stage(windows))
     assert [one.setting for one in seen] == [DRIVER_DEFAULT, Setting(1200), Setting(1275)]
-    assert seen[1].pace_s == pytest.approx(1.06 * 1.01)
+    assert seen[1].step_time_s == pytest.approx(1.06 * 1.01)
     assert seen[1].power_w == pytest.approx(240.0 * 306.0 / 300.0)
 
 
-@pytest.mark.parametrize(("pace_s", "power_w"), [(1.3, 300.0), (1.0, 360.0), (None, 300.0)])
-def test_a_stage_that_is_new_begins_afresh(pace_s, power_w):
-    windows = (BASE, TRIAL, HELD, ENDED, base(pace_s, power_w))
+@pytest.mark.parametrize(("step_time_s", "power_w"), [(1.3, 300.0), (1.0, 360.0), (None, 300.0)])
+def test_a_stage_that_is_new_begins_afresh(step_time_s, power_w):
+    windows = (BASE, TRIAL, HELD, ENDED, base(step_time_s, power_w))
     assert known_stage(windows, change(PERIOD, POWER)) is None
     assert known_stage((BASE, HELD, ENDED), change(PERIOD)) is None
 
@@ -59,22 +59,22 @@ def test_where_only_the_power_changed_the_paces_hold():
     windows = (BASE, TRIAL, HELD, ENDED, base(1.0, 360.0))
     found = known_stage(windows, change(POWER))
     seen = found.recalled(last_stage(windows))
-    assert seen[1].pace_s == pytest.approx(1.06)
+    assert seen[1].step_time_s == pytest.approx(1.06)
     assert seen[1].power_w == pytest.approx(240.0 * 360.0 / 300.0)
     assert known_stage((*windows[:-1], base(1.2, 360.0)), change(POWER)) is None
 
 
 @pytest.mark.parametrize(
-    ("pace_s", "sm_mhz", "changed"),
+    ("step_time_s", "sm_mhz", "changed"),
     [(1.04, 1275, False), (1.2, 1200, False), (2.0, 1200, True), (0.5, 1200, True), (1.5, 705, False)],
 )
-def test_a_pace_that_no_clock_explains_is_another_programs(pace_s, sm_mhz, changed):
+def test_a_pace_that_no_clock_explains_is_another_programs(step_time_s, sm_mhz, changed):
     spec = load_model("a100").spec()
-    found = impossible((BASE, window(sm_mhz, Purpose.HOLD, pace_s=pace_s)), spec)
+    found = impossible((BASE, window(sm_mhz, Purpose.HOLD, step_time_s=step_time_s)), spec)
     assert (found is not None) is changed
     if found is not None:
         assert found.what == (PERIOD,)
-    assert impossible((window(sm_mhz, Purpose.HOLD, pace_s=pace_s),), spec) is None
+    assert impossible((window(sm_mhz, Purpose.HOLD, step_time_s=step_time_s),), spec) is None
     assert impossible((), spec) is None
 
 

@@ -7,11 +7,11 @@ from rich.cells import cell_len
 
 from run_views import run_view, searched, window
 from wattune.control.power_trace import RunTrace
-from wattune.core.run_window import Order, Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.view.table import clipped, gear_rows, table_lines
-from wattune.levels.run.view.terminal import STYLES, news, promise_line, screen_lines
-from wattune.levels.run.view.view_model import RunEvent, RunFigures, RunView, SeenPeriod, Stage
+from wattune.core.window import Order, Purpose
+from wattune.levels.run.view.table import clipped, setting_rows, table_lines
+from wattune.levels.run.view.terminal import STYLES, news, screen_lines, slowdown_line
+from wattune.levels.run.view.view_model import ObservedPeriod, RunEvent, RunFigures, RunView, TuningStage
 from wattune.render.terminal_graph import plain
 
 
@@ -19,7 +19,7 @@ def text(view, width=80, height=24):
     return plain(screen_lines(view, width=width, height=height))
 
 
-EMPTY = RunView(program="train", gpu="A100", simulated=False, objective="energy:5%", promise=0.05)
+EMPTY = RunView(program="train", gpu="A100", simulated=False, objective="energy:5%", slowdown_limit=0.05)
 
 
 def test_a_screen_of_80_by_24_shows_everything():
@@ -39,20 +39,20 @@ def test_a_screen_of_80_by_24_shows_everything():
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20), (40, 12), (20, 6), (200, 60), (80, 3), (1, 1)])
-@pytest.mark.parametrize("view", [run_view(), EMPTY, run_view(period=None), run_view(promise=None, order=None)])
+@pytest.mark.parametrize("view", [run_view(), EMPTY, run_view(period=None), run_view(slowdown_limit=None, order=None)])
 def test_no_screen_is_wider_or_higher_than_the_terminal(view, size):
     width, height = size
     lines = screen_lines(view, width=width, height=height)
     assert len(lines) <= height
     for line in lines:
-        assert sum(cell_len(stretch.text) for stretch in line) <= width, plain([line])
-        assert all(stretch.kind in STYLES or stretch.kind == "empty" for stretch in line)
+        assert sum(cell_len(interval.text) for interval in line) <= width, plain([line])
+        assert all(interval.kind in STYLES or interval.kind == "empty" for interval in line)
 
 
 def test_nothing_is_drawn_over_the_edge_of_a_wide_script_or_a_control_character():
     view = run_view(program="训练\x1b[31m" * 30, events=(RunEvent(1.0, "火\n" * 80),))
     for line in screen_lines(view, width=60, height=20):
-        assert sum(cell_len(stretch.text) for stretch in line) <= 60
+        assert sum(cell_len(interval.text) for interval in line) <= 60
     assert "\x1b" not in text(view)
     assert clipped("a\tb", 10) == "a b"
     assert clipped("abc", 0) == ""
@@ -66,30 +66,30 @@ def test_before_anything_was_seen_the_screen_says_so():
 
 
 def test_the_bar_is_light_where_it_is_not_sure_and_marked_where_the_promise_ends():
-    signs = plain([promise_line(run_view(), width=80)])
+    signs = plain([slowdown_line(run_view(), width=80)])
     bar = signs.removeprefix("slowdown ").split(" ")[0]
     assert bar.index("│") == len(bar) // 2
     assert 0 < bar.index("▒") < bar.index("│")
     late = run_view(figures=replace(run_view().figures, slowdown=replace(run_view().figures.slowdown, value=0.3)))
-    assert {stretch.kind for stretch in promise_line(late, width=80)} >= {"bar", "over", "mark"}
-    assert "energy:5%" in plain([promise_line(run_view(promise=None), width=80)])
+    assert {interval.kind for interval in slowdown_line(late, width=80)} >= {"bar", "over", "mark"}
+    assert "energy:5%" in plain([slowdown_line(run_view(slowdown_limit=None), width=80)])
 
 
 def test_the_gear_that_is_set_now_is_marked_even_before_it_has_a_window():
     order = Order(setting=Setting(1500), purpose=Purpose.TRIAL, least_s=1.0, most_s=2.0)
-    rows = gear_rows(run_view(order=order, stage=Stage.SETTLING))
+    rows = setting_rows(run_view(order=order, stage=TuningStage.SETTLING))
     assert rows[-1].cells[0] == "▸1500 MHz"
     assert rows[-1].cells[-1] == "settling …"
-    assert gear_rows(run_view())[-1].cells[0] == "▸1545 MHz"
-    assert not any(row.cells[0].startswith("▸") for row in gear_rows(run_view(stage=Stage.OVER)))
+    assert setting_rows(run_view())[-1].cells[0] == "▸1545 MHz"
+    assert not any(row.cells[0].startswith("▸") for row in setting_rows(run_view(stage=TuningStage.OVER)))
 
 
 def test_of_too_many_gears_the_baseline_and_the_latest_are_shown():
     many = [
-        window(Setting(1000 + 15 * place), Purpose.TRIAL, 20.0 + place, 1.0, power_w=200.0, pace_s=1.0)
+        window(Setting(1000 + 15 * place), Purpose.TRIAL, 20.0 + place, 1.0, power_w=200.0, step_time_s=1.0)
         for place in range(20)
     ]
-    lines = plain(table_lines(gear_rows(run_view(windows=(*searched()[:1], *many), order=None)), width=80, most=5))
+    lines = plain(table_lines(setting_rows(run_view(windows=(*searched()[:1], *many), order=None)), width=80, most=5))
     assert len(lines.splitlines()) == 5
     assert "driver default" in lines
     assert "1285 MHz" in lines
@@ -99,7 +99,7 @@ def test_of_too_many_gears_the_baseline_and_the_latest_are_shown():
 
 def test_gears_of_another_stage_of_the_program_are_gone():
     changed = replace(searched()[-1], changed=True)
-    assert gear_rows(run_view(windows=(*searched()[:-1], changed), order=None)) == ()
+    assert setting_rows(run_view(windows=(*searched()[:-1], changed), order=None)) == ()
 
 
 def test_without_a_screen_each_new_thing_is_one_line():
@@ -110,11 +110,11 @@ def test_without_a_screen_each_new_thing_is_one_line():
     )
     assert news(run_view(), run_view()) == ()
     assert news(None, EMPTY) == ("0.0 s: waiting for the program to use the GPU",)
-    blind = run_view(windows=(window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 9.0, power_w=300.0, pace_s=None),))
+    blind = run_view(windows=(window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 9.0, power_w=300.0, step_time_s=None),))
     assert "9.0 s: baseline at driver default: 300 W, no pace" in news(None, blind)
 
 
 def test_periods_too_short_for_a_character_have_no_ticks():
-    assert "╵" not in text(run_view(period=SeenPeriod("periodic", 0.01, 0.001)))
-    assert "nothing repeats" in text(run_view(period=SeenPeriod("aperiodic"), figures=RunFigures()))
+    assert "╵" not in text(run_view(period=ObservedPeriod("periodic", 0.01, 0.001)))
+    assert "nothing repeats" in text(run_view(period=ObservedPeriod("aperiodic"), figures=RunFigures()))
     assert "╵" not in text(run_view(trace=RunTrace()))

@@ -10,7 +10,7 @@ import pytest
 from bursty_program import default_bursts, locked_low_bursts, tuned_bursts
 from run_fakes import Moody, OddGpu, Script, ticked, window
 
-from wattune.benchmarks.period.loads import Plan, Sensing, polled, training
+from wattune.benchmarks.period.loads import LoadPlan, Sensing, polled, training
 from wattune.benchmarks.period.peers import gpoeo_period_s
 from wattune.benchmarks.run.environment import SimulatedRun
 from wattune.benchmarks.run.oracle import standard_of
@@ -22,8 +22,8 @@ from wattune.control.state import as_one
 from wattune.control.step_time import StepMarks
 from wattune.core.frontier import Trial
 from wattune.core.objective import LeastEnergy
-from wattune.core.run_window import Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Purpose
 from wattune.levels.run.gpoeo.search import cubic
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.progress_estimator import RunWatch, period_finder
@@ -31,9 +31,9 @@ from wattune.levels.run.report import figures_of
 from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import catalog_names, load_model
 from wattune.response.candidates import candidates_of
-from wattune.response.evidence import Scale, evidence
-from wattune.response.program_posterior import believe
-from wattune.signals.change import Look, Watch
+from wattune.response.evidence import EvidenceScale, evidence
+from wattune.response.program_posterior import posterior_of
+from wattune.signals.change import ChangeWatch, ProgramSample
 from wattune.signals.period import CycleKind, Verdict, find_period
 from wattune.signals.samples import PowerSamples
 from wattune.workloads.family import family
@@ -64,8 +64,10 @@ def power_of(sm_mhz):
 def looked(setting, purpose=Purpose.TRIAL, *, error=0.002, **more):
     """A window of that program; `error` is the standard error of its pace, relative."""
     sm_mhz = setting.sm_mhz or TOP_MHZ
-    pace_s = time_of(sm_mhz)
-    seen = window(sm_mhz, purpose, pace_s=pace_s, error_s=1.96 * error * pace_s, power_w=power_of(sm_mhz))
+    step_time_s = time_of(sm_mhz)
+    seen = window(
+        sm_mhz, purpose, step_time_s=step_time_s, error_s=1.96 * error * step_time_s, power_w=power_of(sm_mhz)
+    )
     return replace(seen, setting=setting, sm_mhz=float(sm_mhz), **more)
 
 
@@ -92,7 +94,7 @@ def outcome_of(place, *, gpu="3080ti", seed=7, seconds=1800.0):
 def test_1_periods_are_fractions_of_samples_and_have_an_error_bar(step_s):
     for seed in range(3, 7):
         random = np.random.default_rng(seed)
-        load = training(Plan(step_s=step_s), 60.0, random=random)
+        load = training(LoadPlan(step_s=step_s), 60.0, random=random)
         answer = find_period(polled(load, TENTH, 60.0, random=random))
         off_s = abs(answer.period_s - load.periods_s["step"])
         assert off_s < 0.01 * step_s
@@ -101,7 +103,7 @@ def test_1_periods_are_fractions_of_samples_and_have_an_error_bar(step_s):
 
 
 def test_2_periods_inside_each_other_are_told_apart():
-    answer = find_period(trace(Plan(step_s=0.43, steps=50, checkpoint_s=3.0), QUICK, 150.0, seed=1))
+    answer = find_period(trace(LoadPlan(step_s=0.43, steps=50, checkpoint_s=3.0), QUICK, 150.0, seed=1))
     periods_s = {cycle.kind: cycle.period_s for cycle in answer.cycles}
     assert periods_s[CycleKind.STEP] == pytest.approx(0.43, rel=0.02)
     assert periods_s[CycleKind.CYCLE] == pytest.approx(50 * 0.43 + 3.0, rel=0.05)
@@ -109,7 +111,7 @@ def test_2_periods_inside_each_other_are_told_apart():
 
 @pytest.mark.parametrize("step_s", [0.21, 24.0])
 def test_2_nothing_ends_at_0_4_and_at_15_seconds(step_s):
-    answer = find_period(trace(Plan(step_s=step_s), QUICK, max(40.0, 8 * step_s), seed=2))
+    answer = find_period(trace(LoadPlan(step_s=step_s), QUICK, max(40.0, 8 * step_s), seed=2))
     assert answer.period_s == pytest.approx(step_s, rel=0.02)
 
 
@@ -142,7 +144,7 @@ def test_5_a_doubtful_look_decides_less_than_a_sure_one():
     base = looked(DRIVER_DEFAULT, Purpose.BASELINE)
     trial = Setting(1290)
     sure = POLICY.step((base, *[looked(trial, error=0.001)] * 3), A100)
-    doubtful = POLICY.step((replace(base, pace_error_s=0.15), *[looked(trial, error=0.08)] * 3), A100)
+    doubtful = POLICY.step((replace(base, step_time_error_s=0.15), *[looked(trial, error=0.08)] * 3), A100)
     assert time_of(sure.setting.sm_mhz or TOP_MHZ) <= 1.05
     assert doubtful.purpose is not Purpose.HOLD or (doubtful.setting.sm_mhz or TOP_MHZ) > (sure.setting.sm_mhz or 0)
 
@@ -164,7 +166,7 @@ def test_7_the_promise_is_kept():
 def test_7_what_turns_out_too_slow_is_rolled_back():
     windows = played(POLICY, windows=8)
     held = held_mhz(windows)
-    slow = replace(looked(Setting(held), Purpose.HOLD), pace_s=1.25 * time_of(held))
+    slow = replace(looked(Setting(held), Purpose.HOLD), step_time_s=1.25 * time_of(held))
     slow = replace(slow, cost=replace(slow.cost, time_s=600.0, energy_j=600.0 * power_of(held)), start_s=900.0)
     assert (POLICY.step((*windows, slow), A100).setting.sm_mhz or TOP_MHZ) > held
 
@@ -179,10 +181,10 @@ def test_8_settling_takes_less_than_a_minute_or_two_and_few_gears():
 def test_8_what_the_search_spent_is_charged():
     windows = (
         window(None, Purpose.BASELINE, power_w=100.0),
-        window(500, Purpose.TRIAL, pace_s=2.0, power_w=80.0, start_s=10.0),
-        window(1200, Purpose.HOLD, pace_s=1.0, power_w=80.0, start_s=20.0),
+        window(500, Purpose.TRIAL, step_time_s=2.0, power_w=80.0, start_s=10.0),
+        window(1200, Purpose.HOLD, step_time_s=1.0, power_w=80.0, start_s=20.0),
     )
-    figures = figures_of(windows, gpus=1, promise=0.05)
+    figures = figures_of(windows, gpus=1, slowdown_limit=0.05)
     assert figures.search_extra_j > 0
     assert figures.break_even_s > figures.search_s
     assert figures.saving.value < figures.held_saving.value
@@ -203,13 +205,13 @@ def test_8_the_next_run_begins_with_what_was_found():
 
 def steady(count, *, start_s=0.0, period_s=1.0, power_w=lambda _: 300.0):
     return [
-        Look(time_s=start_s + period_s * n, period_s=period_s, power_w=power_w(start_s + period_s * n))
+        ProgramSample(time_s=start_s + period_s * n, period_s=period_s, power_w=power_w(start_s + period_s * n))
         for n in range(count)
     ]
 
 
 def changes_of(looks):
-    watch, found = Watch(), []
+    watch, found = ChangeWatch(), []
     for look in looks:
         watch = watch.add(look)
         if watch.change is not None:
@@ -249,11 +251,11 @@ def test_12_time_falls_with_the_clock_whatever_a_few_looks_say(sm_util, most):
     windows = [looked(DRIVER_DEFAULT, Purpose.BASELINE, error=0.01, sm_util=sm_util)]
     for sm_mhz, off in luck.items():
         seen = looked(Setting(sm_mhz), error=0.01, sm_util=sm_util)
-        windows.append(replace(seen, pace_s=seen.pace_s * (1.0 + off)))
-    scale = Scale.of(A100)
-    gears = tuple(scale.gear(Setting(mhz), float(mhz)) for mhz in sorted(A100.sm_clocks_mhz) if mhz >= 810)
-    base = scale.gear(DRIVER_DEFAULT, float(TOP_MHZ))
-    slower, _ = believe(gears, evidence(tuple(windows), scale), free_power=False).slower(base)
+        windows.append(replace(seen, step_time_s=seen.step_time_s * (1.0 + off)))
+    scale = EvidenceScale.of(A100)
+    points = tuple(scale.point(Setting(mhz), float(mhz)) for mhz in sorted(A100.sm_clocks_mhz) if mhz >= 810)
+    base = scale.point(DRIVER_DEFAULT, float(TOP_MHZ))
+    slower, _ = posterior_of(points, evidence(tuple(windows), scale), free_power=False).slower(base)
     assert np.diff(slower).max() <= most
 
 
@@ -280,7 +282,7 @@ def test_13_several_gpus_are_one_program_and_the_slowest_rules():
 def test_14_clocks_are_given_back_whatever_happens():
     gpu = OddGpu()
     watch = RunWatch(StepMarks(), period_finder(gpu.spec.sensors))
-    loop = RunLoop(RunTuner(Script((Setting(1005),)), gpu.spec), (gpu,), program=Moody(), paces=watch)
+    loop = RunLoop(RunTuner(Script((Setting(1005),)), gpu.spec), (gpu,), program=Moody(), step_times=watch)
     ticked(loop, gpu, 8)
     assert gpu.real.setting == Setting(1005)
     loop.close()
@@ -298,9 +300,9 @@ def test_15_savings_are_of_all_the_energy_that_was_spent():
     """60 W of 100 W are the part's own: a fifth less above them would be a twelfth in all."""
     windows = (
         window(None, Purpose.BASELINE, power_w=100.0),
-        window(1200, Purpose.HOLD, pace_s=1.0, power_w=92.0, start_s=10.0, time_s=1000.0),
+        window(1200, Purpose.HOLD, step_time_s=1.0, power_w=92.0, start_s=10.0, time_s=1000.0),
     )
-    assert figures_of(windows, gpus=1, promise=0.05).held_saving.value == pytest.approx(0.08)
+    assert figures_of(windows, gpus=1, slowdown_limit=0.05).held_saving.value == pytest.approx(0.08)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 17, 127, 1009])

@@ -6,18 +6,18 @@ import pytest
 
 from run_views import FIGURES, run_view, searched, window
 from wattune.core.measurement import Measurement
-from wattune.core.run_window import Order, Purpose
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.view.settings import Estimate, chapters_of
-from wattune.levels.run.view.view_model import RunFigures, SeenPeriod, Stage, state_words
+from wattune.core.window import Order, Purpose
+from wattune.levels.run.view.settings import EstimateWithError, held_intervals_of
+from wattune.levels.run.view.view_model import ObservedPeriod, RunFigures, TuningStage, state_words
 from wattune.levels.run.view.words import (
     closing_lines,
     estimate_words,
     even_words,
     headline,
     period_words,
-    promise_words,
     search_words,
+    slowdown_words,
     sure_words,
     verdict,
 )
@@ -51,22 +51,22 @@ def test_the_closing_lines_say_what_was_saved_kept_spent_and_seen():
     ],
 )
 def test_the_promise_is_judged_by_how_sure_it_is(confidence, words):
-    assert promise_words(run_view(figures=replace(FIGURES, confidence=confidence))).startswith(words)
+    assert slowdown_words(run_view(figures=replace(FIGURES, confidence=confidence))).startswith(words)
 
 
 def test_what_cannot_be_told_is_said_to_be_so():
-    nothing = run_view(windows=(), figures=RunFigures(), order=None, stage=Stage.OVER)
+    nothing = run_view(windows=(), figures=RunFigures(), order=None, stage=TuningStage.OVER)
     assert "did not use the GPU" in headline(nothing)
-    assert "cannot be told" in promise_words(nothing)
+    assert "cannot be told" in slowdown_words(nothing)
     assert headline(replace(nothing, why="stopped")).endswith("nothing was tuned (stopped)")
-    blind = window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 10.0, power_w=300.0, pace_s=None)
+    blind = window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 10.0, power_w=300.0, step_time_s=None)
     assert "no progress of the program was seen" in headline(replace(nothing, windows=(blind,)))
     reckoned = replace(order(Setting(1545), Purpose.HOLD), why="4.0 ± 3.5 % slower, 5.9 % saved")
     held = replace(nothing, windows=(blind,), order=reckoned)
     assert headline(held).endswith("by power and utilisation alone it is reckoned: 4.0 ± 3.5 % slower, 5.9 % saved")
     assert "reckoned" not in headline(replace(held, order=order(DRIVER_DEFAULT, Purpose.HOLD)))
     assert "nothing but the baseline" in headline(replace(nothing, windows=searched()[:1]))
-    assert promise_words(run_view(promise=None)) == ""
+    assert slowdown_words(run_view(slowdown_limit=None)) == ""
     assert search_words(nothing) == even_words(nothing) == ""
 
 
@@ -75,54 +75,59 @@ def test_break_even_may_lie_ahead_or_nowhere():
     assert even_words(later) == "break-even: expected after 15.2 s, 5.20 s more than it ran"
     assert even_words(run_view(figures=replace(FIGURES, break_even_s=0.0))) == "break-even: from the first trial on"
     assert even_words(run_view(figures=replace(FIGURES, break_even_s=None))) == "break-even: not in sight"
-    dear = run_view(figures=replace(FIGURES, search_extra_j=500.0, search_s=9000.0))
+    costly = run_view(figures=replace(FIGURES, search_extra_j=500.0, search_s=9000.0))
     assert (
-        search_words(dear)
+        search_words(costly)
         == "the search took 3 trials and 2.50 h, and spent 500 J more than the driver default would have"
     )
 
 
 def test_more_energy_and_less_time_are_called_that():
-    worse = run_view(figures=replace(FIGURES, saving=Estimate(-0.01, None), slowdown=Estimate(-0.004, 0.0003)))
+    worse = run_view(
+        figures=replace(FIGURES, saving=EstimateWithError(-0.01, None), slowdown=EstimateWithError(-0.004, 0.0003))
+    )
     assert "1.00 % more energy and 0.40 ± 0.03 % less time" in headline(worse)
 
 
 def test_errors_keep_their_meaning():
-    assert estimate_words(Estimate(-0.0312, 0.006)) == "−3.1 ± 0.6 %"
-    assert estimate_words(Estimate(0.0312, 0.0002)) == "+3.12 ± 0.02 %"
-    assert estimate_words(Estimate(0.0, 0.0)) == "0.0 %"
+    assert estimate_words(EstimateWithError(-0.0312, 0.006)) == "−3.1 ± 0.6 %"
+    assert estimate_words(EstimateWithError(0.0312, 0.0002)) == "+3.12 ± 0.02 %"
+    assert estimate_words(EstimateWithError(0.0, 0.0)) == "0.0 %"
     assert estimate_words(None) == "–"
     assert sure_words(0.9899) == "98.9 %"
     assert sure_words(1.0) == "more than 99.9 %"
 
 
 def test_a_gear_is_judged_against_the_promise():
-    (chapter,) = chapters_of(searched())
-    assert [verdict(chapter, gear, promise=0.05) for gear in chapter.gears] == [
+    (held_interval,) = held_intervals_of(searched())
+    assert [verdict(held_interval, point, slowdown_limit=0.05) for point in held_interval.points] == [
         "baseline",
         "too slow",
         "fast enough",
         "fast enough",
     ]
-    assert verdict(chapter, chapter.gears[3], promise=0.033) == "unsure"
-    assert verdict(chapter, chapter.gears[3], promise=None) == ""
-    refused = window(Setting(900), Purpose.TRIAL, 90.0, 2.0, power_w=250.0, pace_s=1.0, held=False)
-    silent = window(Setting(800), Purpose.TRIAL, 95.0, 2.0, power_w=250.0, pace_s=None)
-    (chapter,) = chapters_of((*searched(), refused, silent))
-    assert [verdict(chapter, gear, promise=0.05) for gear in chapter.gears[-2:]] == ["not applied", "no pace"]
+    assert verdict(held_interval, held_interval.points[3], slowdown_limit=0.033) == "unsure"
+    assert verdict(held_interval, held_interval.points[3], slowdown_limit=None) == ""
+    refused = window(Setting(900), Purpose.TRIAL, 90.0, 2.0, power_w=250.0, step_time_s=1.0, held=False)
+    silent = window(Setting(800), Purpose.TRIAL, 95.0, 2.0, power_w=250.0, step_time_s=None)
+    (held_interval,) = held_intervals_of((*searched(), refused, silent))
+    assert [verdict(held_interval, point, slowdown_limit=0.05) for point in held_interval.points[-2:]] == [
+        "not applied",
+        "no pace",
+    ]
 
 
 def test_periods_in_words():
     assert period_words(None) == ""
-    assert period_words(SeenPeriod("aperiodic")) == "nothing repeats in the power"
-    assert period_words(SeenPeriod("not_observable")) == "its sensor cannot show what repeats"
-    assert period_words(SeenPeriod("periodic", 0.5)) == "the power repeats every 500 ms"
+    assert period_words(ObservedPeriod("aperiodic")) == "nothing repeats in the power"
+    assert period_words(ObservedPeriod("not_observable")) == "its sensor cannot show what repeats"
+    assert period_words(ObservedPeriod("periodic", 0.5)) == "the power repeats every 500 ms"
 
 
 def test_periods_are_marked_from_their_phase_or_from_the_end():
-    assert SeenPeriod("periodic", 2.0, None, 1.0).marks_s(0.0, 6.0) == (1.0, 3.0, 5.0)
-    assert SeenPeriod("periodic", 2.0).marks_s(0.5, 6.0) == (2.0, 4.0, 6.0)
-    assert SeenPeriod("aperiodic").marks_s(0.0, 6.0) == SeenPeriod("periodic", 2.0).marks_s(6.0, 6.0) == ()
+    assert ObservedPeriod("periodic", 2.0, None, 1.0).marks_s(0.0, 6.0) == (1.0, 3.0, 5.0)
+    assert ObservedPeriod("periodic", 2.0).marks_s(0.5, 6.0) == (2.0, 4.0, 6.0)
+    assert ObservedPeriod("aperiodic").marks_s(0.0, 6.0) == ObservedPeriod("periodic", 2.0).marks_s(6.0, 6.0) == ()
 
 
 @pytest.mark.parametrize(
@@ -137,11 +142,11 @@ def test_periods_are_marked_from_their_phase_or_from_the_end():
         ({"order": order(Setting(1440), Purpose.TRIAL), "about_trials": None}, "searching: 4 (1440 MHz)"),
         ({"order": order(DRIVER_DEFAULT, Purpose.BASELINE)}, "looking at the baseline (driver default)"),
         ({"order": order(Setting(1800), Purpose.REFERENCE)}, "looking at counters (1800 MHz)"),
-        ({"stage": Stage.SETTLING}, "holding 1545 MHz, settling"),
-        ({"stage": Stage.WAITING, "why": "idle"}, "waiting: the program is idle"),
-        ({"stage": Stage.WAITING}, "waiting for the program to use the GPU"),
-        ({"stage": Stage.RESIGNED, "why": "no permission"}, "not tuning any more: no permission"),
-        ({"stage": Stage.OVER}, "the program has ended"),
+        ({"stage": TuningStage.SETTLING}, "holding 1545 MHz, settling"),
+        ({"stage": TuningStage.WAITING, "why": "idle"}, "waiting: the program is idle"),
+        ({"stage": TuningStage.WAITING}, "waiting for the program to use the GPU"),
+        ({"stage": TuningStage.DISABLED, "why": "no permission"}, "not tuning any more: no permission"),
+        ({"stage": TuningStage.OVER}, "the program has ended"),
         ({"order": None}, "nothing is ordered"),
     ],
 )

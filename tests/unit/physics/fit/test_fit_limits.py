@@ -5,7 +5,7 @@ import pytest
 
 from wattune.physics.fit.limit_fit import fit_limits
 from wattune.physics.fit.limit_model import Board, predict
-from wattune.physics.fit.limit_prior import BOARD, Drift, LimitCurve, epoch_seconds
+from wattune.physics.fit.limit_prior import BOARD, BatchDrift, LimitCurve, epoch_seconds
 
 LIMITS = np.arange(100.0, 301.0, 25.0)
 GPU = Board(*(prior.mean for prior in BOARD))
@@ -104,7 +104,7 @@ def test_epochs_are_never_negative_beyond_the_sizes_that_were_measured():
 
 
 def test_drift_makes_near_batch_sizes_alike():
-    drift = Drift(mean=0.0, offset=0.5, slope=0.1, smooth=0.3, own=0.05)
+    drift = BatchDrift(mean=0.0, offset=0.5, slope=0.1, smooth=0.3, own=0.05)
     covariance = drift.covariance(np.array([8.0, 16.0, 4096.0]))
     correlation = covariance / np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
     assert correlation[0, 1] > correlation[0, 2]

@@ -8,7 +8,7 @@ from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, MapCell, short
 from wattune.levels.job.view.view_model import EpochsBand, JobView
-from wattune.render.chart import Axis, Chart, Mark, Note, Point, Rule, Scale, Series, Shape, Spread, Tone
+from wattune.render.chart import Axis, Chart, Mark, Note, Point, ReferenceLine, Scale, Series, Shape, Spread, Tone
 from wattune.render.frontier_view import saving_percent, slowdown_percent
 from wattune.render.quantity import ENDS, Unit, counted, long_unit, number, part, percent, unit_for
 
@@ -75,7 +75,7 @@ def law_chart(view: JobView) -> Chart:
         y=value_axis("epochs", None, shown),
         series=(*_expected(view, bands), *_runs(runs)),
         notes=_notes(view, bands),
-        rules=(Rule(float(cap), f"at most {cap}"),) if shown and cap <= 1.5 * max(shown) else (),
+        rules=(ReferenceLine(float(cap), f"at most {cap}"),) if shown and cap <= 1.5 * max(shown) else (),
     )
 
 

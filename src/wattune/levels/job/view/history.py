@@ -10,7 +10,7 @@ from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.levels.job.view.charts import count_axis, run_tip, size_axis, value_axis
 from wattune.levels.job.view.view_model import JobView
-from wattune.render.chart import Chart, Mark, Point, Rule, Series, Shape, Tone
+from wattune.render.chart import Chart, Mark, Point, ReferenceLine, Series, Shape, Tone
 from wattune.render.quantity import ENDS, amount, counted, counted_in, duration, part, percent, quantity, unit_for
 
 _SHAPES = (Shape.CIRCLE, Shape.SQUARE, Shape.DIAMOND, Shape.TRIANGLE)
@@ -69,7 +69,7 @@ def history_chart(view: JobView) -> Chart:
         x=count_axis("recurrence", max((own.number + 1 for own in done), default=1)),
         y=value_axis(what, unit.symbol or None, [value * unit.factor for value in values]),
         series=series,
-        rules=() if default is None else (Rule(default * unit.factor, f"default {amount(default, base)}"),),
+        rules=() if default is None else (ReferenceLine(default * unit.factor, f"default {amount(default, base)}"),),
     )
 
 

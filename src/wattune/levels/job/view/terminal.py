@@ -17,7 +17,7 @@ from wattune.levels.job.view.cost_map import CHOSEN, DEFAULT, CostMap, MapCell, 
 from wattune.levels.job.view.view_model import EpochsBand, JobView, barred_sizes
 from wattune.render.palette import clock_colour, ink_on
 from wattune.render.quantity import counted, number
-from wattune.render.terminal_graph import Line, Stretch
+from wattune.render.terminal_graph import Line, TextRun
 
 LEVELS = 8
 _WORST = 3.0
@@ -59,25 +59,25 @@ def law_lines(view: JobView, *, width: int) -> tuple[Line, ...]:
     bar = min(max(width - left - room - max(map(len, ends.values())) - 6, _LEAST_BAR), _MOST_BAR)
     most = _scale(tuple(bands.values()), view.most_epochs)
     title = "epochs to the target" + (" (simulated)" if view.gpu.simulated else "")
-    lines: list[Line] = [(Stretch(f"{'batch size':>{left}}  {title}", "axis"),)]
+    lines: list[Line] = [(TextRun(f"{'batch size':>{left}}  {title}", "axis"),)]
     for size in sizes:
         drawn = _bar(bands.get(size), most, bar)
-        words = Stretch(_cut(f"  {ends[size]}", width - left - room - bar - 4), "axis")
-        figure = Stretch(f"  {figures[size]:<{room}}", "head" if size in bands else "unknown")
-        lines.append((Stretch(f"{_named(view, size):>{left}}  ", "head"), *drawn, figure, words))
+        words = TextRun(_cut(f"  {ends[size]}", width - left - room - bar - 4), "axis")
+        figure = TextRun(f"  {figures[size]:<{room}}", "head" if size in bands else "unknown")
+        lines.append((TextRun(f"{_named(view, size):>{left}}  ", "head"), *drawn, figure, words))
     return tuple(lines)
 
 
 def map_lines(view: CostMap, *, width: int) -> tuple[Line, ...]:
     """The map as a table: expected cost above the best; as many columns as there is room for."""
     if not view.settings:
-        return ((Stretch("no setting was measured yet", "unknown"),),)
+        return ((TextRun("no setting was measured yet", "unknown"),),)
     left = max(len("batch size"), *(len(str(row.batch_size)) for row in view.rows)) + 2
     shown = thinned(view, max((width - left) // _CELL, 1))
     heads = "".join(f"{_cut(short(setting), _CELL - 1):>{_CELL}}" for setting in shown.settings)
-    lines: list[Line] = [(Stretch(f"{'batch size':>{left - 2}}  {heads}", "axis"),)]
+    lines: list[Line] = [(TextRun(f"{'batch size':>{left - 2}}  {heads}", "axis"),)]
     for row in reversed(shown.rows):
-        label = Stretch(f"{row.batch_size:>{left - 2}}  ", "head")
+        label = TextRun(f"{row.batch_size:>{left - 2}}  ", "head")
         lines.append((label, *_row(row, room=len(shown.settings) * _CELL)))
     return (*lines, *_legend(view, width, hidden=len(view.settings) - len(shown.settings)))
 
@@ -110,26 +110,26 @@ def _ends(runs: Sequence[JobRun], size: int) -> str:
     return ", ".join(f"{counts[outcome]} {_SHORT[outcome]}" for outcome in _SHORT if counts[outcome]) or "untried"
 
 
-def _bar(band: EpochsBand | None, most: float, width: int) -> Iterator[Stretch]:
+def _bar(band: EpochsBand | None, most: float, width: int) -> Iterator[TextRun]:
     """Full up to the expected epochs, light from there to the upper end of the band."""
     if band is None:
-        yield Stretch("·" * width, "unknown")
+        yield TextRun("·" * width, "unknown")
         return
     eighths = round(8 * width * min(band.epochs / most, 1.0))
     full, part = divmod(eighths, 8)
     solid = "█" * full + (_EIGHTHS[part] if part else "")
     rest = max(round(width * min(band.high / most, 1.0)) - len(solid), 0)
-    yield Stretch(solid, "bar")
-    yield Stretch("░" * rest, "band")
-    yield Stretch(" " * (width - len(solid) - rest), "axis")
+    yield TextRun(solid, "bar")
+    yield TextRun("░" * rest, "band")
+    yield TextRun(" " * (width - len(solid) - rest), "axis")
 
 
-def _row(row: MapRow, *, room: int) -> Iterator[Stretch]:
+def _row(row: MapRow, *, room: int) -> Iterator[TextRun]:
     if row.barred is not None:
-        yield Stretch(f"{_cut(f' {row.barred} ', room):╌^{room}}", "unknown")
+        yield TextRun(f"{_cut(f' {row.barred} ', room):╌^{room}}", "unknown")
         return
     for cell in row.cells:
-        yield Stretch(_words(cell), f"cell {_level(cell.ratio)}" if cell.ratio is not None else "unknown")
+        yield TextRun(_words(cell), f"cell {_level(cell.ratio)}" if cell.ratio is not None else "unknown")
 
 
 def _words(cell: MapCell) -> str:
@@ -151,11 +151,11 @@ def _legend(view: CostMap, width: int, *, hidden: int) -> Iterator[Line]:
     line = words[0]
     for word in words[1:]:
         if cell_len(f"{line}   {word}") > width:
-            yield (Stretch(line, "axis"),)
+            yield (TextRun(line, "axis"),)
             line = word
         else:
             line = f"{line}   {word}"
-    yield (Stretch(line, "axis"),)
+    yield (TextRun(line, "axis"),)
 
 
 def _cut(text: str, room: int) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from wattune.levels.kernel.view.timeline import Bar, Timeline, Timelines
+from wattune.levels.kernel.view.timeline import Bar, PipelineTimeline, Timelines
 from wattune.render.chart import tick_labels, ticks
-from wattune.render.terminal_graph import Line, Stretch
+from wattune.render.terminal_graph import Line, TextRun
 
 LEVELS = 8
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -34,16 +34,16 @@ def _lines(view: Timelines, width: int, *, labelled: bool) -> tuple[Line, ...]:
     columns = max(width - room, 10)
     lines: list[Line] = []
     for line in view.lines:
-        lines.append((Stretch(view.heading(line), "head"),))
+        lines.append((TextRun(view.heading(line), "head"),))
         for number, rank in enumerate(line.ranks):
             row = _labelled(view, line, rank, columns) if labelled else _heights(view, line, rank, columns)
-            lines.append((Stretch(f"{f'rank {number}':<{room}}", "axis"), *row))
+            lines.append((TextRun(f"{f'rank {number}':<{room}}", "axis"), *row))
         lines.append(())
-    lines[-1] = (Stretch(" " * room + _axis(view.end_s, columns), "axis"),)
+    lines[-1] = (TextRun(" " * room + _axis(view.end_s, columns), "axis"),)
     return (*lines, _legend(view, labelled=labelled))
 
 
-def _cells(view: Timelines, line: Timeline, rank: Sequence[Bar], columns: int) -> list[Bar | None]:
+def _cells(view: Timelines, line: PipelineTimeline, rank: Sequence[Bar], columns: int) -> list[Bar | None]:
     """For each column the bar that fills most of it; None where the rank waits, or has ended."""
     step_s = view.end_s / columns
     covered: list[dict[int, float]] = [{} for _ in range(columns)]
@@ -59,22 +59,22 @@ def _cells(view: Timelines, line: Timeline, rank: Sequence[Bar], columns: int) -
     return cells[: max(round(line.cost.time_s / step_s), 1)]
 
 
-def _labelled(view: Timelines, line: Timeline, rank: Sequence[Bar], columns: int) -> Iterator[Stretch]:
+def _labelled(view: Timelines, line: PipelineTimeline, rank: Sequence[Bar], columns: int) -> Iterator[TextRun]:
     for bar, run in groupby(_cells(view, line, rank, columns), key=lambda bar: bar):
         wide = len(list(run))
         if bar is None:
-            yield Stretch(IDLE * wide, "idle")
+            yield TextRun(IDLE * wide, "idle")
         else:
             label = bar.label if len(bar.label) < wide else ""
             kind = f"clock {_level(view, bar)}" + (" forward" if bar.instruction == "forward" else "")
-            yield Stretch(f"{label:^{wide}}", kind)
+            yield TextRun(f"{label:^{wide}}", kind)
 
 
-def _heights(view: Timelines, line: Timeline, rank: Sequence[Bar], columns: int) -> Iterator[Stretch]:
+def _heights(view: Timelines, line: PipelineTimeline, rank: Sequence[Bar], columns: int) -> Iterator[TextRun]:
     levels = (None if bar is None else _level(view, bar) for bar in _cells(view, line, rank, columns))
     for level, run in groupby(levels):
         sign = IDLE if level is None else _BLOCKS[level]
-        yield Stretch(sign * len(list(run)), "idle" if level is None else f"clock {level}")
+        yield TextRun(sign * len(list(run)), "idle" if level is None else f"clock {level}")
 
 
 def _level(view: Timelines, bar: Bar) -> int:
@@ -95,12 +95,12 @@ def _legend(view: Timelines, *, labelled: bool) -> Line:
     clocks = view.clocks_mhz
     low, high = (f"{clocks[0]} ", f" {clocks[-1]} MHz") if clocks else ("", "default clock")
     levels = range(LEVELS) if clocks else (LEVELS - 1,)
-    steps = (Stretch("  " if labelled else _BLOCKS[level], f"clock {level}") for level in levels)
+    steps = (TextRun("  " if labelled else _BLOCKS[level], f"clock {level}") for level in levels)
     simulated = "  (simulated)" if view.simulated else ""
     return (
-        Stretch(low, "axis"),
+        TextRun(low, "axis"),
         *steps,
-        Stretch(f"{high}   ", "axis"),
-        Stretch(IDLE * 2, "idle"),
-        Stretch(f" waits{'   italic forward, bold backward' if labelled else ''}{simulated}", "axis"),
+        TextRun(f"{high}   ", "axis"),
+        TextRun(IDLE * 2, "idle"),
+        TextRun(f" waits{'   italic forward, bold backward' if labelled else ''}{simulated}", "axis"),
     )

@@ -45,7 +45,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class PipelineTimeline:
     """One iteration: the bars of each rank in order, and what the whole takes and spends."""
 
     title: str
@@ -69,7 +69,7 @@ class Timeline:
 class Timelines:
     """Timelines under each other on one scale of time and of clocks, the first being what the others are held to."""
 
-    lines: tuple[Timeline, ...]
+    lines: tuple[PipelineTimeline, ...]
     simulated: bool = False
     clocks_mhz: tuple[int, ...] = field(init=False, compare=False)
     """Every clock that is used, rising."""
@@ -91,7 +91,7 @@ class Timelines:
             return 1.0
         return (setting.sm_mhz - clocks[0]) / (clocks[-1] - clocks[0])
 
-    def heading(self, line: Timeline) -> str:
+    def heading(self, line: PipelineTimeline) -> str:
         """A timeline in words: time, energy, and what it saves against the first."""
         first, cost = self.lines[0].cost, line.cost
         words = f"{line.title}: {cost.time_s:.4g} s, {quantity(cost.energy_j, 'J')}"
@@ -109,14 +109,14 @@ def timeline(
     energies_j: Sequence[float],
     settings: Iterable[Setting],
     cost: Measurement,
-) -> Timeline:
+) -> PipelineTimeline:
     """The timeline of a graph whose operations start as soon as they may."""
     ends_s = graph.finish_times_s(tuple(durations_s))
     ranks: dict[int, list[Bar]] = {operation.rank: [] for operation in graph.operations}
     parts = zip(graph.operations, ends_s, durations_s, settings, energies_j, strict=True)
     for operation, end_s, duration_s, setting, energy_j in parts:
         ranks[operation.rank].append(Bar(operation.name, end_s - duration_s, end_s, setting, energy_j))
-    return Timeline(title, tuple(tuple(ranks[rank]) for rank in sorted(ranks)), cost)
+    return PipelineTimeline(title, tuple(tuple(ranks[rank]) for rank in sorted(ranks)), cost)
 
 
 STYLE = (
@@ -217,7 +217,7 @@ def _instructions(view: Timelines) -> list[str]:
     return list(dict.fromkeys(bar.instruction for rank in view.lines[0].ranks for bar in rank))
 
 
-def _panel(view: Timelines, line: Timeline, paper: _Paper, top: float) -> Iterator[str]:
+def _panel(view: Timelines, line: PipelineTimeline, paper: _Paper, top: float) -> Iterator[str]:
     yield f'<text class="head" x="0" y="{top:.1f}">{escape(view.heading(line))}</text>'
     wide = paper.x(line.cost.time_s) - paper.left
     for number, rank in enumerate(line.ranks):

@@ -46,7 +46,7 @@ class Predicted:
     energy_sd: Floats
 
 
-class GearPredictor(Protocol):
+class ClockPredictor(Protocol):
     """Expects time and energy of settings from counters at a reference."""
 
     @property
@@ -62,7 +62,7 @@ class GearPredictor(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class GearTable:
+class PredictionTable:
     """Workloads at the clocks of one GPU; times and energies are over those at the reference."""
 
     reference: Setting
@@ -79,10 +79,10 @@ class GearTable:
     """(workloads, memory clocks)"""
     mem_energy: Floats
 
-    def only(self, places: Sequence[int]) -> GearTable:
+    def only(self, places: Sequence[int]) -> PredictionTable:
         """The same for some of the workloads."""
         rows = list(places)
-        return GearTable(
+        return PredictionTable(
             reference=self.reference,
             names=tuple(self.names[row] for row in rows),
             features=self.features[rows],
@@ -106,7 +106,7 @@ class _Pair:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GearModels:
+class GpoeoModels:
     """The eight models of one GPU; six where its memory clock cannot be set."""
 
     reference: Setting
@@ -156,7 +156,7 @@ def reference_setting(spec: GpuSpec) -> Setting:
     return Setting(sm_mhz, mem_mhz[1] if mem_mhz[1] >= _NEAR * mem_mhz[0] else mem_mhz[0])
 
 
-def train(table: GearTable, *, growth: Growth = DEFAULT_GROWTH) -> GearModels:
+def train(table: PredictionTable, *, growth: Growth = DEFAULT_GROWTH) -> GpoeoModels:
     """The models of a table; how far off they are is found by models that did not see every fourth workload."""
     core = tuple(
         _pair(table.features, relative, table.time[:, inside], energy=table.energy[:, inside], growth=growth)
@@ -167,10 +167,10 @@ def train(table: GearTable, *, growth: Growth = DEFAULT_GROWTH) -> GearModels:
         relative = np.array(table.mem_mhz) / float(table.reference.mem_mhz or 1)
         memory = _pair(table.features, relative, table.mem_time, energy=table.mem_energy, growth=growth)
     top = Setting(table.sm_mhz[-1], table.mem_mhz[-1] if table.mem_mhz else None)
-    return GearModels(table.reference, top, core, memory)
+    return GpoeoModels(table.reference, top, core, memory)
 
 
-def band_columns(table: GearTable) -> list[tuple[NDArray[np.intp], Floats]]:
+def band_columns(table: PredictionTable) -> list[tuple[NDArray[np.intp], Floats]]:
     """For each band that has clocks, from low to high: which columns are its own, and their relative clocks."""
     relative = np.array(table.sm_mhz) / float(table.reference.sm_mhz or 1)
     # A clock table that leaves a band empty gives it its nearest clock, so that there are always three.

@@ -18,10 +18,10 @@ from functools import lru_cache
 import numpy as np
 
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.gpoeo.models import FEATURES, GearPredictor, Predicted, reference_setting
-from wattune.levels.run.gpoeo.search import UNSEEN, CoreSearch, Gear, Ladder, Rule, ladder_of, search_memory
+from wattune.core.window import Order, Purpose, Window
+from wattune.levels.run.gpoeo.models import FEATURES, ClockPredictor, Predicted, reference_setting
+from wattune.levels.run.gpoeo.search import UNSEEN, CoreSearch, GpoeoPoint, GpoeoRule, Ladder, ladder_of, search_memory
 from wattune.levels.run.procedure import Procedure, forever, next_order, watched, work_rate
 
 _SETTLE_S = 4.0
@@ -37,7 +37,7 @@ _FIXED_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class GpoeoWindows:
     """What is known after the first look, and how to look from then on."""
 
     spec: GpuSpec
@@ -46,21 +46,21 @@ class Looks:
     periodic: bool
     unit_s: float
     """The period, or the fixed window where there is none."""
-    gear: Gear
+    point: GpoeoPoint
     """The reference itself."""
     features: Mapping[str, float]
 
     @classmethod
-    def begun(cls, spec: GpuSpec, reference: Setting, *, floor_w: float) -> Procedure[Looks]:
+    def begun(cls, spec: GpuSpec, reference: Setting, *, floor_w: float) -> Procedure[GpoeoWindows]:
         """What the long look at the reference tells: the period and the counters."""
         first = yield _look(reference, Purpose.REFERENCE, _FIRST_S, settle_s=2 * _SETTLE_S, why="counters and period")
-        if first.pace_s is None:
+        if first.step_time_s is None:
             more_s = _LONGEST_FIRST_S - _FIRST_S
         else:
-            missing_s = min(_FIRST_PERIODS * first.pace_s, _LONGEST_FIRST_S) - _FIRST_S
-            more_s = max(missing_s, 0.0) + _COUNTING_PERIODS * min(first.pace_s, _LONGEST_PERIOD_S)
+            missing_s = min(_FIRST_PERIODS * first.step_time_s, _LONGEST_FIRST_S) - _FIRST_S
+            more_s = max(missing_s, 0.0) + _COUNTING_PERIODS * min(first.step_time_s, _LONGEST_PERIOD_S)
         second = yield _look(reference, Purpose.REFERENCE, more_s, settle_s=0.0, why="counters and period")
-        period_s = _mean_pace_s(first, second)
+        period_s = _mean_step_time_s(first, second)
         periodic = period_s is not None and period_s <= _LONGEST_PERIOD_S
         features = second.features or first.features
         unit_s = period_s if period_s is not None and periodic else _FIXED_S
@@ -68,51 +68,51 @@ class Looks:
         if not periodic:
             return cls(spec, reference, floor_w, periodic, unit_s, looks.told(second), features)
         power_w = (first.cost + second.cost).power_w
-        gear = Gear(unit_s, max(power_w - floor_w, 0.0) * unit_s)
-        return cls(spec, reference, floor_w, periodic, unit_s, gear, features)
+        point = GpoeoPoint(unit_s, max(power_w - floor_w, 0.0) * unit_s)
+        return cls(spec, reference, floor_w, periodic, unit_s, point, features)
 
     @property
     def length_s(self) -> float:
         """How long a gear is looked at."""
         return max(_LATER_S, _LATER_PERIODS * self.unit_s) if self.periodic else max(_FIXED_S, self.unit_s)
 
-    def default(self) -> Procedure[Gear]:
+    def default(self) -> Procedure[GpoeoPoint]:
         """The default, which is looked at once."""
         purpose = Purpose.BASELINE if self.periodic else Purpose.REFERENCE
-        return (yield from self._gear(DRIVER_DEFAULT, purpose, "the default"))
+        return (yield from self._point(DRIVER_DEFAULT, purpose, "the default"))
 
-    def trial(self, setting: Setting, why: str) -> Procedure[Gear]:
+    def trial(self, setting: Setting, why: str) -> Procedure[GpoeoPoint]:
         """A gear of the search."""
-        return (yield from self._gear(setting, Purpose.TRIAL if self.periodic else Purpose.REFERENCE, why))
+        return (yield from self._point(setting, Purpose.TRIAL if self.periodic else Purpose.REFERENCE, why))
 
-    def told(self, window: Window) -> Gear:
+    def told(self, window: Window) -> GpoeoPoint:
         """What a window tells of its gear."""
-        unit_s = window.pace_s
+        unit_s = window.step_time_s
         if not self.periodic:
             rate = work_rate(window, self.spec)
             unit_s = None if rate is None else 1.0 / rate
         if unit_s is None:
             return UNSEEN
-        return Gear(unit_s, max(window.power_w - self.floor_w, 0.0) * unit_s)
+        return GpoeoPoint(unit_s, max(window.power_w - self.floor_w, 0.0) * unit_s)
 
-    def _gear(self, setting: Setting, purpose: Purpose, why: str) -> Procedure[Gear]:
+    def _point(self, setting: Setting, purpose: Purpose, why: str) -> Procedure[GpoeoPoint]:
         """A gear; where its period does not show, it is looked at once more and longer."""
-        gear = self.told((yield _look(setting, purpose, self.length_s, settle_s=_SETTLE_S, why=why)))
-        if gear == UNSEEN and self.periodic:
+        point = self.told((yield _look(setting, purpose, self.length_s, settle_s=_SETTLE_S, why=why)))
+        if point == UNSEEN and self.periodic:
             again_s = min(2 * self.length_s, _LONGEST_FIRST_S)
-            gear = self.told((yield _look(setting, purpose, again_s, settle_s=0.0, why=f"{why}, once more")))
-        return gear
+            point = self.told((yield _look(setting, purpose, again_s, settle_s=0.0, why=f"{why}, once more")))
+        return point
 
 
 def _look(setting: Setting, purpose: Purpose, seconds: float, *, settle_s: float, why: str) -> Order:
     return Order(setting=setting, purpose=purpose, least_s=seconds, most_s=seconds, settle_s=settle_s, why=why)
 
 
-def _mean_pace_s(*windows: Window) -> float | None:
+def _mean_step_time_s(*windows: Window) -> float | None:
     """The pace of all windows that show one, the longer counting more."""
-    shown = [(window.pace_s, window.cost.time_s) for window in windows if window.pace_s is not None]
+    shown = [(window.step_time_s, window.cost.time_s) for window in windows if window.step_time_s is not None]
     seconds = sum(length_s for _, length_s in shown)
-    return sum(pace_s * length_s for pace_s, length_s in shown) / seconds if seconds else None
+    return sum(step_time_s * length_s for step_time_s, length_s in shown) / seconds if seconds else None
 
 
 _MARGIN = 0.9
@@ -128,7 +128,7 @@ _LEAST_PERIOD_S = 0.4
 class GpoeoPolicy:
     """GPOEO; without models, or where nothing reads counters, the search begins at the highest clock."""
 
-    models: GearPredictor | None
+    models: ClockPredictor | None
     slowdown: float = 0.05
     floor_w: float = 30.0
     """Energy counts above this: 30 W on the RTX 3080 Ti in the released program."""
@@ -148,14 +148,14 @@ class GpoeoPolicy:
         ladder = ladder_of(spec)
         reference = reference_setting(spec) if self.models is None else self.models.reference
         while True:
-            looks = yield from Looks.begun(spec, reference, floor_w=self.floor_w)
+            looks = yield from GpoeoWindows.begun(spec, reference, floor_w=self.floor_w)
             base = yield from looks.default()
-            if base == UNSEEN or looks.gear == UNSEEN:
+            if base == UNSEEN or looks.point == UNSEEN:
                 yield from forever(DRIVER_DEFAULT, why="neither a period nor counters show how fast the program is")
-            rule = Rule(base, _MARGIN * self.slowdown)
-            gear, mem_mhz = self._predicted(looks, rule, ladder)
+            rule = GpoeoRule(base, _MARGIN * self.slowdown)
+            point, mem_mhz = self._predicted(looks, rule, ladder)
             while True:
-                setting = yield from _searched(looks, rule, ladder, gear=gear, mem_mhz=mem_mhz)
+                setting = yield from _searched(looks, rule, ladder, point=point, mem_mhz=mem_mhz)
                 shift = yield from watched(
                     setting,
                     bound=_SHIFT if looks.periodic else _APERIODIC_SHIFT,
@@ -166,19 +166,21 @@ class GpoeoPolicy:
                 if shift >= _OTHER_PROGRAM:
                     break
 
-    def _predicted(self, looks: Looks, rule: Rule, ladder: Ladder) -> tuple[int, int | None]:
+    def _predicted(self, looks: GpoeoWindows, rule: GpoeoRule, ladder: Ladder) -> tuple[int, int | None]:
         """The core gear and the memory clock that the models think best, each with the other at the reference."""
         reference = looks.reference
         start = reference.mem_mhz if ladder.mem_mhz else None
         if self.models is None or not looks.features:
             return ladder.top, start
-        gear = self._best(self.models, looks, rule, settings=ladder.settings(start))
-        allowed = tuple(Setting(reference.sm_mhz, mhz) for mhz in ladder.mem_mhz if ladder.allows(gear, mhz))
+        point = self._best(self.models, looks, rule, settings=ladder.settings(start))
+        allowed = tuple(Setting(reference.sm_mhz, mhz) for mhz in ladder.mem_mhz if ladder.allows(point, mhz))
         if not allowed:
-            return gear, start
-        return gear, allowed[self._best(self.models, looks, rule, settings=allowed)].mem_mhz
+            return point, start
+        return point, allowed[self._best(self.models, looks, rule, settings=allowed)].mem_mhz
 
-    def _best(self, models: GearPredictor, looks: Looks, rule: Rule, *, settings: tuple[Setting, ...]) -> int:
+    def _best(
+        self, models: ClockPredictor, looks: GpoeoWindows, rule: GpoeoRule, *, settings: tuple[Setting, ...]
+    ) -> int:
         """The place of the setting that the models think best; both sides of the comparison are theirs."""
         counters = tuple(looks.features[name] for name in FEATURES)
         predicted = _asked(models, counters, (*settings, DRIVER_DEFAULT))
@@ -186,24 +188,26 @@ class GpoeoPolicy:
         # The models know all energy; the rule counts what is above the floor.
         floor = self.floor_w * rule.base.time_s
         above = np.maximum((rule.base.energy_j + floor) * energy - floor * time, 0.0)
-        gears = [Gear(rule.base.time_s * one, other) for one, other in zip(time[:-1], above[:-1], strict=True)]
-        return rule.best(gears)
+        points = [GpoeoPoint(rule.base.time_s * one, other) for one, other in zip(time[:-1], above[:-1], strict=True)]
+        return rule.best(points)
 
 
 @lru_cache(maxsize=512)
-def _asked(models: GearPredictor, counters: tuple[float, ...], settings: tuple[Setting, ...]) -> Predicted:
+def _asked(models: ClockPredictor, counters: tuple[float, ...], settings: tuple[Setting, ...]) -> Predicted:
     """What the models say, asked once: a policy goes through its windows again with every step."""
     features: Mapping[str, float] = dict(zip(FEATURES, counters, strict=True))
     return models.predict(features, settings)
 
 
-def _searched(looks: Looks, rule: Rule, ladder: Ladder, *, gear: int, mem_mhz: int | None) -> Procedure[Setting]:
+def _searched(
+    looks: GpoeoWindows, rule: GpoeoRule, ladder: Ladder, *, point: int, mem_mhz: int | None
+) -> Procedure[Setting]:
     """The setting that the two searches end with."""
     chosen = mem_mhz
     if mem_mhz is not None:
-        chosen = yield from search_memory(looks.trial, rule, ladder, gear=gear, predicted=mem_mhz)
+        chosen = yield from search_memory(looks.trial, rule, ladder, point=point, predicted=mem_mhz)
     wide = chosen is not None and chosen < (looks.reference.mem_mhz or 0)
     there = ladder.at(chosen)
     search = CoreSearch(looks.trial, rule, there, mem_mhz=chosen, wide=wide)
-    best = yield from search.run(there.nearest(ladder.sm_mhz[gear]))
+    best = yield from search.run(there.nearest(ladder.sm_mhz[point]))
     return there.setting(best, chosen)

@@ -22,50 +22,50 @@ _LOWEST_SHARE = 450 / 2055
 
 
 @dataclass(frozen=True, slots=True)
-class Gear:
+class GpoeoPoint:
     """What a unit of work takes and spends above the floor, measured or expected."""
 
     time_s: float
     energy_j: float
 
 
-UNSEEN = Gear(inf, inf)
+UNSEEN = GpoeoPoint(inf, inf)
 """A gear at which no progress could be seen: worse than any other."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class GpoeoRule:
     """The comparison of gears with the default and with each other."""
 
-    base: Gear
+    base: GpoeoPoint
     limit: float
 
-    def slowdown(self, gear: Gear) -> float:
+    def slowdown(self, point: GpoeoPoint) -> float:
         """By how much a gear is slower than the default."""
-        return gear.time_s / self.base.time_s - 1.0
+        return point.time_s / self.base.time_s - 1.0
 
-    def reward(self, gear: Gear) -> float:
+    def reward(self, point: GpoeoPoint) -> float:
         """E·T²: the less, the better."""
-        return gear.energy_j * gear.time_s**2
+        return point.energy_j * point.time_s**2
 
-    def allows(self, gear: Gear) -> bool:
+    def allows(self, point: GpoeoPoint) -> bool:
         """Whether a gear is fast enough."""
-        return self.slowdown(gear) <= self.limit
+        return self.slowdown(point) <= self.limit
 
-    def better(self, first: Gear, second: Gear, *, factor: float = 1.0) -> bool:
+    def better(self, first: GpoeoPoint, second: GpoeoPoint, *, factor: float = 1.0) -> bool:
         """Whether the first of two gears is to be preferred, though the reward of the second be cut to a share."""
         if self.allows(first) and self.allows(second):
             return self.reward(first) < factor * self.reward(second)
         return self.rank(first) < self.rank(second)
 
-    def rank(self, gear: Gear) -> tuple[bool, float]:
+    def rank(self, point: GpoeoPoint) -> tuple[bool, float]:
         """What gears are sorted by, the best first."""
-        return (False, self.reward(gear)) if self.allows(gear) else (True, self.slowdown(gear))
+        return (False, self.reward(point)) if self.allows(point) else (True, self.slowdown(point))
 
-    def best(self, gears: Sequence[Gear]) -> int:
+    def best(self, points: Sequence[GpoeoPoint]) -> int:
         """The place of the best gear; the last of them, the highest, where none is fast enough."""
-        place = min(range(len(gears)), key=lambda place: self.rank(gears[place]))
-        return place if self.allows(gears[place]) else len(gears) - 1
+        place = min(range(len(points)), key=lambda place: self.rank(points[place]))
+        return place if self.allows(points[place]) else len(points) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +83,17 @@ class Ladder:
         """The highest gear."""
         return len(self.sm_mhz) - 1
 
-    def setting(self, gear: int, mem_mhz: int | None) -> Setting:
+    def setting(self, point: int, mem_mhz: int | None) -> Setting:
         """The setting of a gear."""
-        return Setting(self.sm_mhz[gear], mem_mhz)
+        return Setting(self.sm_mhz[point], mem_mhz)
 
     def settings(self, mem_mhz: int | None) -> tuple[Setting, ...]:
         """All gears at a memory clock."""
         return tuple(Setting(mhz, mem_mhz) for mhz in self.sm_mhz)
 
-    def allows(self, gear: int, mem_mhz: int) -> bool:
+    def allows(self, point: int, mem_mhz: int) -> bool:
         """Whether the part has this core clock at that memory clock; low memory clocks allow only low ones."""
-        return any(table.mem_mhz == mem_mhz and self.sm_mhz[gear] in table.sm_mhz for table in self.spec.clocks)
+        return any(table.mem_mhz == mem_mhz and self.sm_mhz[point] in table.sm_mhz for table in self.spec.clocks)
 
     def at(self, mem_mhz: int | None) -> Ladder:
         """The gears that the part has at a memory clock."""
@@ -103,7 +103,7 @@ class Ladder:
 
     def nearest(self, sm_mhz: int) -> int:
         """The gear whose clock is nearest."""
-        return min(range(len(self.sm_mhz)), key=lambda gear: abs(self.sm_mhz[gear] - sm_mhz))
+        return min(range(len(self.sm_mhz)), key=lambda point: abs(self.sm_mhz[point] - sm_mhz))
 
 
 def ladder_of(spec: GpuSpec) -> Ladder:
@@ -114,7 +114,7 @@ def ladder_of(spec: GpuSpec) -> Ladder:
     return Ladder(spec, clocks[lowest:], mem_mhz, len(clocks))
 
 
-Measure = Callable[[Setting, str], Procedure[Gear]]
+Measure = Callable[[Setting, str], Procedure[GpoeoPoint]]
 """Looks at a setting, for a reason."""
 
 _RADIUS = 0.10
@@ -132,16 +132,16 @@ _TRIES = 6
 _DEGREE = 3
 
 
-def search_memory(measure: Measure, rule: Rule, ladder: Ladder, *, gear: int, predicted: int) -> Procedure[int]:
+def search_memory(measure: Measure, rule: GpoeoRule, ladder: Ladder, *, point: int, predicted: int) -> Procedure[int]:
     """The memory clock to stay with, in MHz, at a core gear."""
     place = ladder.mem_mhz.index(predicted)
-    first = yield from measure(ladder.setting(gear, predicted), "the memory clock that was predicted")
+    first = yield from measure(ladder.setting(point, predicted), "the memory clock that was predicted")
     found = {place: first}
     near = rule.slowdown(first) < _CLEARLY_ABOVE * rule.limit
     for other in _neighbours(place, len(ladder.mem_mhz) - 1, near=near):
-        if not ladder.allows(gear, ladder.mem_mhz[other]):
+        if not ladder.allows(point, ladder.mem_mhz[other]):
             continue
-        found[other] = yield from measure(ladder.setting(gear, ladder.mem_mhz[other]), "a memory clock beside it")
+        found[other] = yield from measure(ladder.setting(point, ladder.mem_mhz[other]), "a memory clock beside it")
         if _HOPELESS * (1 + rule.slowdown(found[other])) - 1 > rule.limit:
             break
     places = sorted(found)
@@ -161,10 +161,10 @@ def _neighbours(place: int, top: int, *, near: bool) -> list[int]:
 class CoreSearch:
     """One search of the core clock at a memory clock; gears that were measured are kept."""
 
-    def __init__(self, measure: Measure, rule: Rule, ladder: Ladder, *, mem_mhz: int | None, wide: bool) -> None:
+    def __init__(self, measure: Measure, rule: GpoeoRule, ladder: Ladder, *, mem_mhz: int | None, wide: bool) -> None:
         self._measure, self._rule, self._ladder, self._mem_mhz = measure, rule, ladder, mem_mhz
         self._radius = max(int((_WIDE_RADIUS if wide else _RADIUS) * ladder.count), 1)
-        self._found: dict[int, Gear] = {}
+        self._found: dict[int, GpoeoPoint] = {}
 
     def run(self, predicted: int) -> Procedure[int]:
         """The gear to hold."""
@@ -172,10 +172,10 @@ class CoreSearch:
         yield from self._narrow(low, centre, high)
         return self._fitted()
 
-    def _look(self, gear: int, why: str) -> Procedure[Gear]:
-        if gear not in self._found:
-            self._found[gear] = yield from self._measure(self._ladder.setting(gear, self._mem_mhz), why)
-        return self._found[gear]
+    def _look(self, point: int, why: str) -> Procedure[GpoeoPoint]:
+        if point not in self._found:
+            self._found[point] = yield from self._measure(self._ladder.setting(point, self._mem_mhz), why)
+        return self._found[point]
 
     def _bracket(self, predicted: int) -> Procedure[tuple[int, int, int]]:
         """The gears between which the best one lies, and the best so far."""
@@ -191,27 +191,27 @@ class CoreSearch:
 
     def _upward(self, centre: int, low: int | None) -> Procedure[tuple[int, int, int | None]]:
         """The high side, and the centre and the low side as they are then."""
-        rule, gear, top = self._rule, centre, self._ladder.top
+        rule, point, top = self._rule, centre, self._ladder.top
         while True:
-            gear = min(gear + self._radius, top)
-            there, best = (yield from self._look(gear, "a step up")), self._found[centre]
-            if gear == top or not rule.better(there, best):
-                return gear, centre, low
+            point = min(point + self._radius, top)
+            there, best = (yield from self._look(point, "a step up")), self._found[centre]
+            if point == top or not rule.better(there, best):
+                return point, centre, low
             if rule.better(there, best, factor=_MUCH_BETTER):
-                low, centre = centre, gear
+                low, centre = centre, point
 
     def _downward(self, centre: int, high: int) -> Procedure[tuple[int, int, int]]:
         """The low side, and the centre and the high side as they are then."""
-        rule, gear = self._rule, centre
+        rule, point = self._rule, centre
         while True:
-            gear = max(gear - self._radius, 0)
-            there, best = (yield from self._look(gear, "a step down")), self._found[centre]
-            if gear == 0 or not rule.better(there, best):
-                return gear, centre, high
+            point = max(point - self._radius, 0)
+            there, best = (yield from self._look(point, "a step down")), self._found[centre]
+            if point == 0 or not rule.better(there, best):
+                return point, centre, high
             if rule.better(there, best, factor=_MUCH_BETTER):
-                high, centre = centre, gear
+                high, centre = centre, point
             if not rule.allows(there) or rule.reward(there) < _GOOD_ENOUGH * rule.reward(rule.base):
-                return gear, centre, high
+                return point, centre, high
 
     def _narrow(self, low: int, centre: int, high: int) -> Procedure[None]:
         """Golden section from the larger side of the centre on."""
@@ -233,21 +233,21 @@ class CoreSearch:
 
     def _fitted(self) -> int:
         """The best gear by cubics through all that was measured, between the lowest and the highest gear of it."""
-        gears = sorted(gear for gear, found in self._found.items() if found != UNSEEN)
-        if not gears:
+        points = sorted(point for point, found in self._found.items() if found != UNSEEN)
+        if not points:
             return self._ladder.top
-        between = range(gears[0], gears[-1] + 1)
-        times_s = cubic(gears, [self._found[gear].time_s for gear in gears], between)
-        energies_j = cubic(gears, [self._found[gear].energy_j for gear in gears], between)
-        expected = [Gear(time_s, energy_j) for time_s, energy_j in zip(times_s, energies_j, strict=True)]
+        between = range(points[0], points[-1] + 1)
+        times_s = cubic(points, [self._found[point].time_s for point in points], between)
+        energies_j = cubic(points, [self._found[point].energy_j for point in points], between)
+        expected = [GpoeoPoint(time_s, energy_j) for time_s, energy_j in zip(times_s, energies_j, strict=True)]
         return between[self._rule.best(expected)]
 
 
-def cubic(gears: list[int], values: list[float], at: range) -> list[float]:
+def cubic(points: list[int], values: list[float], at: range) -> list[float]:
     """A cubic through values, at other gears; with fewer than four of them the one of the least coefficients."""
-    powers = np.vander(np.array(gears, dtype=np.float64), _DEGREE + 1)
+    powers = np.vander(np.array(points, dtype=np.float64), _DEGREE + 1)
     scale = np.sqrt((powers * powers).sum(axis=0))
     scale[scale == 0] = 1.0
-    coefficients, *_ = np.linalg.lstsq(powers / scale, np.array(values), rcond=len(gears) * np.finfo(np.float64).eps)
+    coefficients, *_ = np.linalg.lstsq(powers / scale, np.array(values), rcond=len(points) * np.finfo(np.float64).eps)
     found = np.vander(np.array(at, dtype=np.float64), _DEGREE + 1) @ (coefficients / scale)
     return [float(value) for value in found]

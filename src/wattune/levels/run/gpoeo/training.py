@@ -15,8 +15,8 @@ from random import Random
 import numpy as np
 
 from wattune.core.workload import Phase, Pipe, Workload
-from wattune.levels.run.gpoeo.models import FEATURES, GearModels, GearTable, reference_setting, train
-from wattune.levels.run.simulated_program import Part, Program, counters, program_of
+from wattune.levels.run.gpoeo.models import FEATURES, GpoeoModels, PredictionTable, reference_setting, train
+from wattune.levels.run.simulated_program import ProgramPhase, SimulatedProgram, counters, program_of
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import Floats, GpuModel
 from wattune.workloads.catalog import make_workload, network_named, workload_names
@@ -31,10 +31,10 @@ _SEED = 1
 
 
 @cache
-def trained_models(gpu: str) -> GearModels:
+def trained_models(gpu: str) -> GpoeoModels:
     """The models of a GPU of the catalogue; made when first asked for, which takes some seconds."""
     model = load_model(gpu)
-    return train(gear_table(model, programs_of(model, training_workloads())))
+    return train(prediction_table(model, programs_of(model, training_workloads())))
 
 
 def training_workloads(*, mixtures: int = MIXTURES, seed: int = _SEED) -> tuple[Workload, ...]:
@@ -47,12 +47,12 @@ def training_workloads(*, mixtures: int = MIXTURES, seed: int = _SEED) -> tuple[
     return tuple(workload for _, workload in sorted(places, key=lambda found: found[0]))
 
 
-def programs_of(model: GpuModel, workloads: Iterable[Workload]) -> list[Program]:
+def programs_of(model: GpuModel, workloads: Iterable[Workload]) -> list[SimulatedProgram]:
     """Workloads as programs on a GPU that do nothing but steps."""
     return [program_of(model, _member(workload)) for workload in workloads]
 
 
-def gear_table(model: GpuModel, programs: Sequence[Program]) -> GearTable:
+def prediction_table(model: GpuModel, programs: Sequence[SimulatedProgram]) -> PredictionTable:
     """What steps take and spend at every clock over what they do at the reference, and their counters there."""
     reference = reference_setting(model.spec())
     sm_mhz = reference.sm_mhz or 0
@@ -73,7 +73,7 @@ def gear_table(model: GpuModel, programs: Sequence[Program]) -> GearTable:
             [[one[kind][at] / there[kind] for one, at in zip(beside, columns, strict=True)] for kind in (0, 1)]
         )
     beside_all = np.array(memory).reshape(len(programs), 2, len(memories))
-    return GearTable(
+    return PredictionTable(
         reference=reference,
         names=tuple(program.name for program in programs),
         features=np.array(features),
@@ -86,7 +86,7 @@ def gear_table(model: GpuModel, programs: Sequence[Program]) -> GearTable:
     )
 
 
-def settled(program: Program, row: int) -> tuple[Floats, Floats, Floats]:
+def settled(program: SimulatedProgram, row: int) -> tuple[Floats, Floats, Floats]:
     """Time and energy of a step at every core clock that is asked for, warm, and the column that then holds."""
     model, part = program.model, program.parts[0]
     sm_mhz = np.array(model.clocks[row].sm_mhz, dtype=np.float64)
@@ -96,7 +96,7 @@ def settled(program: Program, row: int) -> tuple[Floats, Floats, Floats]:
     return part.time_s[row][held], (part.time_s[row] * power_w)[held], held
 
 
-def _held(model: GpuModel, part: Part, row: int, leak_w: Floats) -> Floats:
+def _held(model: GpuModel, part: ProgramPhase, row: int, leak_w: Floats) -> Floats:
     """For every clock that is asked for, the place of the highest that the power limit leaves."""
     allowed = part.limited_w[row] + leak_w <= min(model.default_limit_w, model.thermal.most_w)
     return np.maximum.accumulate(np.where(allowed, np.arange(len(allowed)), 0))

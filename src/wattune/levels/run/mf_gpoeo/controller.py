@@ -29,10 +29,10 @@ _OVERSHOOT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ControlStep:
     """A gear that was looked at, the index and the objective J that it showed, and whether its clock was reached."""
 
-    gear: int
+    point: int
     index: float
     objective: float
     reached: bool = True
@@ -43,9 +43,9 @@ class Control:
     """The steps so far, and the gear that is next."""
 
     limit: float
-    gears: int
-    gear: int
-    steps: tuple[Step, ...] = ()
+    points: int
+    point: int
+    steps: tuple[ControlStep, ...] = ()
     total: float = 0.0
     """Sum of the errors since their sign last changed."""
     gain: float = _KP
@@ -64,11 +64,11 @@ class Control:
             change -= _damping(error, error - before, self.limit)
         return replace(
             self,
-            steps=(*self.steps, Step(self.gear, index, objective, reached)),
+            steps=(*self.steps, ControlStep(self.point, index, objective, reached)),
             total=total,
             gain=gain,
             raised=raised,
-            gear=self._moved(error, change),
+            point=self._moved(error, change),
         )
 
     def _gain(self, index: float, reached: bool) -> tuple[float, bool]:
@@ -79,16 +79,16 @@ class Control:
         calm = max(index, before.index) < 0.2 * self.limit
         if calm and (not reached or self._flat(index, before)):
             return min(_FLAT * start, _MOST_KP), True
-        falling = len(self.steps) >= 2 and self.gear < before.gear < self.steps[-2].gear
+        falling = len(self.steps) >= 2 and self.point < before.point < self.steps[-2].point
         if falling and index < 0.5 * self.limit:
             return min(_FALLING * start, _MOST_KP), True
         return _KP * self._factor(index), False
 
-    def _flat(self, index: float, before: Step) -> bool:
+    def _flat(self, index: float, before: ControlStep) -> bool:
         """Whether a gear less costs less than three times what it may on average."""
-        if self.gear == before.gear:
+        if self.point == before.point:
             return False
-        return (index - before.index) / (self.gear - before.gear) > -3 * self.limit / (self.gears - 1)
+        return (index - before.index) / (self.point - before.point) > -3 * self.limit / (self.points - 1)
 
     def _factor(self, index: float) -> float:
         error = self.limit - index
@@ -101,13 +101,13 @@ class Control:
 
     def _moved(self, error: float, change: float) -> int:
         if self.steps and 0 < error < _DEAD * self.limit:
-            return self.gear
-        moved = round(self.gear * (1 - change))
+            return self.point
+        moved = round(self.point * (1 - change))
         if error < 0:
-            moved = max(moved, self.gear + 1)
+            moved = max(moved, self.point + 1)
         elif error > 0:
-            moved = min(moved, self.gear - 1)
-        return min(max(moved, 0), self.gears - 1)
+            moved = min(moved, self.point - 1)
+        return min(max(moved, 0), self.points - 1)
 
 
 def _damping(error: float, difference: float, limit: float) -> float:
@@ -122,25 +122,25 @@ def at_rest(control: Control, seconds: float, *, low_memory: bool) -> int | None
         return None
     recent = steps[-_MOST_STEPS:]
     over = len(steps) >= _MOST_STEPS or (len(steps) >= _LONG_STEPS and seconds > _LONG_S)
-    gears = [step.gear for step in recent]
-    alike = max(gears) - min(gears) <= _ALIKE and steps[-1].index < control.limit
-    if over or control.gear == steps[-1].gear or alike:
+    points = [step.point for step in recent]
+    alike = max(points) - min(points) <= _ALIKE and steps[-1].index < control.limit
+    if over or control.point == steps[-1].point or alike:
         return _best(recent, control.limit)
-    latest = [control.gear, *(step.gear for step in reversed(steps[-2:]))]
-    if max(latest) < _LOW * control.gears and all(step.index < control.limit for step in steps[-_ALIKE:]):
+    latest = [control.point, *(step.point for step in reversed(steps[-2:]))]
+    if max(latest) < _LOW * control.points and all(step.index < control.limit for step in steps[-_ALIKE:]):
         return round(sum(latest) / len(latest))
     return _steady(control, low_memory=low_memory)
 
 
-def _best(recent: tuple[Step, ...], limit: float) -> int:
+def _best(recent: tuple[ControlStep, ...], limit: float) -> int:
     """The gear of the least objective within the limit; a lower gear must also have been slower to be believed."""
     best, least = recent[-1], inf
     for step in reversed(recent):
         value = step.objective + (1.0 if step.index > limit else 0.0)
-        believed = step.gear >= best.gear or step.index > best.index
+        believed = step.point >= best.point or step.index > best.index
         if least == inf or (value < least and believed):
             best, least = step, value
-    return best.gear if best.index <= limit else max(step.gear for step in recent)
+    return best.point if best.index <= limit else max(step.point for step in recent)
 
 
 def _steady(control: Control, *, low_memory: bool) -> int | None:
@@ -153,18 +153,18 @@ def _steady(control: Control, *, low_memory: bool) -> int | None:
         latest.remove(max(latest, key=lambda pair: abs(pair[1])))
     mean = sum(error for _, error in latest) / len(latest)
     apart = sum(abs(error) for _, error in latest) / len(latest)
-    gears = [step.gear for step, _ in latest]
-    steady = max(gears) - min(gears) <= _STEADY
+    points = [step.point for step, _ in latest]
+    steady = max(points) - min(points) <= _STEADY
     if apart > bound or mean > 0 or errors[-1] > _OVERSHOOT or not steady:
         return None
     weights = [sqrt(1.0 / max(abs(error), 1e-6)) / (4.0 if error > 0 else 1.0) for _, error in latest]
-    return round(sum(weight * gear for weight, gear in zip(weights, gears, strict=True)) / sum(weights))
+    return round(sum(weight * point for weight, point in zip(weights, points, strict=True)) / sum(weights))
 
 
 def _patience(control: Control, *, low_memory: bool) -> tuple[int, float]:
     """How many of the latest steps must be near the limit, and how near."""
-    if low_memory or control.gear < 0.5 * control.gears:
+    if low_memory or control.point < 0.5 * control.points:
         return 2, 0.55
-    if control.gear < 0.73 * control.gears:
+    if control.point < 0.73 * control.points:
         return 2, 0.40
     return (2, 0.20) if len(control.steps) >= _LONG_STEPS else (3, 0.20)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.mf_gpoeo.controller import Control, at_rest
 from wattune.levels.run.procedure import Procedure, forever, holding, next_order, work_rate
 
@@ -98,7 +98,7 @@ def look(setting: Setting, seconds: float, *, why: str, settle_s: float = _SETTL
 
 def _unit_s(window: Window, spec: GpuSpec) -> float | None:
     rate = work_rate(window, spec)
-    return window.pace_s if rate is None else 1.0 / rate
+    return window.step_time_s if rate is None else 1.0 / rate
 
 
 def _steady_length_s() -> Procedure[float]:
@@ -151,8 +151,8 @@ class MfGpoeoPolicy:
                 return
             limit = max(self.slowdown - _MARGIN, 0.0)
             mem_mhz, index = yield from _memory(base, spec, limit)
-            gear = yield from _controlled(base, spec, limit=limit, mem_mhz=mem_mhz, index=index)
-            setting = Setting(_clocks(spec, mem_mhz)[gear], mem_mhz)
+            point = yield from _controlled(base, spec, limit=limit, mem_mhz=mem_mhz, index=index)
+            setting = Setting(_clocks(spec, mem_mhz)[point], mem_mhz)
             yield from _watched(setting, base.length_s, spec)
 
 
@@ -191,8 +191,8 @@ def _clocks(spec: GpuSpec, mem_mhz: int | None) -> tuple[int, ...]:
     return tables[0].sm_mhz if tables else spec.sm_clocks_mhz
 
 
-def _share(share: float, gears: int) -> int:
-    return min(round(share * gears), gears - 1)
+def _share(share: float, points: int) -> int:
+    return min(round(share * points), points - 1)
 
 
 def _start(base: Base, clocks: tuple[int, ...], *, limit: float, mem_mhz: int | None, index: float) -> int:
@@ -204,7 +204,7 @@ def _start(base: Base, clocks: tuple[int, ...], *, limit: float, mem_mhz: int | 
     if base.sm_mhz is None:
         return start
     usual_mhz = base.sm_mhz
-    return min(start, min(range(len(clocks)), key=lambda gear: abs(clocks[gear] - usual_mhz)))
+    return min(start, min(range(len(clocks)), key=lambda point: abs(clocks[point] - usual_mhz)))
 
 
 def _controlled(base: Base, spec: GpuSpec, *, limit: float, mem_mhz: int | None, index: float) -> Procedure[int]:
@@ -213,15 +213,15 @@ def _controlled(base: Base, spec: GpuSpec, *, limit: float, mem_mhz: int | None,
     first = _start(base, clocks, limit=limit, mem_mhz=mem_mhz, index=index)
     if limit <= 0 or len(clocks) < 2:
         return first
-    control = Control(limit=limit, gears=len(clocks), gear=first)
+    control = Control(limit=limit, points=len(clocks), point=first)
     seconds = 0.0
     while True:
-        window = yield look(Setting(clocks[control.gear], mem_mhz), base.length_s, why="the controller's gear")
+        window = yield look(Setting(clocks[control.point], mem_mhz), base.length_s, why="the controller's gear")
         seconds += window.cost.time_s + window.settling.time_s
         slower = base.index(window)
         if slower is None:
             return first
-        reached = window.sm_mhz is None or clocks[control.gear] - window.sm_mhz <= 0.5
+        reached = window.sm_mhz is None or clocks[control.point] - window.sm_mhz <= 0.5
         control = control.after(slower, base.objective(window, slower), reached=reached)
         rest = at_rest(control, seconds, low_memory=mem_mhz is not None)
         if rest is not None:

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.gpoeo.search import Gear, Rule
+from wattune.core.window import Order, Purpose, Window
+from wattune.levels.run.gpoeo.search import GpoeoPoint, GpoeoRule
 from wattune.levels.run.procedure import Procedure, forever, next_order, watched
 
 Floats = NDArray[np.float64]
@@ -154,11 +154,11 @@ class OdppPolicy:
             found: dict[int, Window] = {}
             for sm_mhz in (*sampled_mhz(clocks), *between_mhz(clocks)):
                 window = yield from _measured(sm_mhz)
-                if window.pace_s is None:
+                if window.step_time_s is None:
                     yield from forever(DRIVER_DEFAULT, why="the program shows no period")
                 found[sm_mhz] = window
             chosen_mhz = self._chosen(clocks, found)
-            period_s = found[max(found)].pace_s or _FIRST_S
+            period_s = found[max(found)].step_time_s or _FIRST_S
             yield from watched(
                 Setting(chosen_mhz), bound=_SHIFT, period_s=period_s, length_s=_length_s(period_s), floor_w=FLOOR_W
             )
@@ -168,8 +168,8 @@ class OdppPolicy:
         case = OdppCase(base.power_w, base.sm_util or 0.0, base.mem_util or 0.0)
         seen = tuple(sorted((mhz, *_relative(window, base)) for mhz, window in found.items()))
         expected = _expected(self.corrections, clocks, seen, case)
-        gears = [Gear(time, energy) for time, energy in expected]
-        return clocks[Rule(Gear(1.0, 1.0), _MARGIN * self.slowdown).best(gears)]
+        points = [GpoeoPoint(time, energy) for time, energy in expected]
+        return clocks[GpoeoRule(GpoeoPoint(1.0, 1.0), _MARGIN * self.slowdown).best(points)]
 
 
 def searched_mhz(spec: GpuSpec) -> tuple[int, ...]:
@@ -236,17 +236,17 @@ def _expected(
 
 def _relative(window: Window, base: Window) -> tuple[float, float]:
     """Time and energy above the floor over those of the baseline."""
-    time = (window.pace_s or 0.0) / (base.pace_s or 1.0)
+    time = (window.step_time_s or 0.0) / (base.step_time_s or 1.0)
     return time, time * max(window.power_w - FLOOR_W, 0.0) / max(base.power_w - FLOOR_W, 1.0)
 
 
 def _measured(sm_mhz: int) -> Procedure[Window]:
     """A clock, looked at until three periods show."""
     window = yield _look(sm_mhz, _FIRST_S, settle_s=_SETTLE_S)
-    wanted_s = _LONGEST_S if window.pace_s is None else min(_PERIODS * window.pace_s, _LONGEST_S)
+    wanted_s = _LONGEST_S if window.step_time_s is None else min(_PERIODS * window.step_time_s, _LONGEST_S)
     if wanted_s > _FIRST_S:
         more = yield _look(sm_mhz, max(wanted_s - _FIRST_S, _FIRST_S), settle_s=0.0)
-        window = more if more.pace_s is not None else window
+        window = more if more.step_time_s is not None else window
     return window
 
 

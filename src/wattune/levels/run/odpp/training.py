@@ -16,7 +16,7 @@ from wattune.levels.run.odpp.policy import (
     sampled_mhz,
     searched_mhz,
 )
-from wattune.levels.run.simulated_program import Program
+from wattune.levels.run.simulated_program import SimulatedProgram
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import Floats
 
@@ -33,7 +33,7 @@ def trained_corrections(gpu: str) -> Corrections:
     return Corrections(learned(time_inputs, time), learned(energy_inputs, energy))
 
 
-def _rows(program: Program) -> tuple[Floats, Floats, Floats, Floats]:
+def _rows(program: SimulatedProgram) -> tuple[Floats, Floats, Floats, Floats]:
     """Inputs of the two networks, and what they should give."""
     clocks = searched_mhz(program.model.spec())
     places = [program.model.clocks[0].sm_mhz.index(mhz) for mhz in clocks]

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.reading import Reading
-from wattune.core.run_window import Purpose, Window
 from wattune.core.setting import Setting
-from wattune.levels.run.view.settings import Chapter, Gear, chapters_of
+from wattune.core.window import Purpose, Window
+from wattune.levels.run.view.settings import HeldInterval, SettingSummary, held_intervals_of
 from wattune.levels.run.view.view_model import RunView
 from wattune.levels.run.view.words import estimate_words, verdict
-from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, Rule, Series, Shape, Spread, Tone, Way
+from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Spread, Tone, Way
 from wattune.render.quantity import Unit, long_unit, unit_for
 
 Floats = NDArray[np.float64]
@@ -128,23 +128,27 @@ def close_chart(view: RunView) -> Chart | None:
         x=Axis(title="time", unit=unit.symbol, low=0.0),
         y=Axis(title="power", unit="W", low=0.0),
         series=(Series(name="power", points=points),),
-        rules=tuple(Rule((mark_s - start_s) * unit.factor, "", Way.UPRIGHT) for mark_s in marks_s),
+        rules=tuple(ReferenceLine((mark_s - start_s) * unit.factor, "", Way.UPRIGHT) for mark_s in marks_s),
     )
 
 
 def plane_chart(view: RunView) -> Chart | None:
     """The gears of the last chapter by time and energy per unit, with error bars and frontier; None without a pace."""
-    found = [chapter for chapter in chapters_of(view.windows) if any(gear.unit for gear in chapter.gears)]
+    found = [
+        held_interval
+        for held_interval in held_intervals_of(view.windows)
+        if any(point.unit for point in held_interval.points)
+    ]
     if not found:
         return None
-    chapter = found[-1]
-    trials = [Trial(gear, gear.unit) for gear in chapter.gears if gear.unit is not None]
+    held_interval = found[-1]
+    trials = [Trial(point, point.unit) for point in held_interval.points if point.unit is not None]
     seconds = unit_for((trial.cost.time_s for trial in trials), "s")
     joules = unit_for((trial.cost.energy_j for trial in trials), "J")
     frontier = Frontier.of(trials)
     kept = {id(trial) for trial in frontier}
-    beaten = tuple(_point(view, chapter, one, (seconds, joules)) for one in trials if id(one) not in kept)
-    line = tuple(_point(view, chapter, one, (seconds, joules)) for one in frontier)
+    beaten = tuple(_point(view, held_interval, one, (seconds, joules)) for one in trials if id(one) not in kept)
+    line = tuple(_point(view, held_interval, one, (seconds, joules)) for one in frontier)
     series = [
         Series(name="95 % interval", points=tuple(_bars(trials, seconds, joules)), tone=Tone.SKY),
         Series(name="frontier", points=line, mark=Mark.LINE_AND_POINTS, tone=Tone.BLUE),
@@ -156,8 +160,8 @@ def plane_chart(view: RunView) -> Chart | None:
         x=Axis(title=f"time per {view.unit}", unit=seconds.symbol, least=_LEAST),
         y=Axis(title=f"energy per {view.unit}", unit=joules.symbol, least=_LEAST),
         series=tuple(one for one in series if one.points),
-        notes=tuple(_notes(view, chapter, seconds, joules)),
-        bands=tuple(_allowed(view, chapter, seconds)),
+        notes=tuple(_notes(view, held_interval, seconds, joules)),
+        bands=tuple(_allowed(view, held_interval, seconds)),
     )
 
 
@@ -171,18 +175,19 @@ def _bands(view: RunView, unit: Unit) -> Iterator[Band]:
         yield Band(spell.start_s * unit.factor, spell.end_s * unit.factor, text, TONES[spell.purpose])
 
 
-def _point(view: RunView, chapter: Chapter, trial: Trial[Gear], units: tuple[Unit, Unit]) -> Point:
+def _point(view: RunView, held_interval: HeldInterval, trial: Trial[SettingSummary], units: tuple[Unit, Unit]) -> Point:
     seconds, joules = units
-    gear, cost = trial.choice, trial.cost
+    point, cost = trial.choice, trial.cost
     said = (
-        str(gear.setting),
-        f"{estimate_words(chapter.slowdown(gear))} time, {estimate_words(chapter.saving(gear))} energy saved",
-        verdict(chapter, gear, promise=view.promise),
+        str(point.setting),
+        f"{estimate_words(held_interval.slowdown(point))} time, "
+        f"{estimate_words(held_interval.saving(point))} energy saved",
+        verdict(held_interval, point, slowdown_limit=view.slowdown_limit),
     )
     return Point(cost.time_s * seconds.factor, cost.energy_j * joules.factor, "\n".join(filter(None, said)))
 
 
-def _bars(trials: Sequence[Trial[Gear]], seconds: Unit, joules: Unit) -> Iterator[Point]:
+def _bars(trials: Sequence[Trial[SettingSummary]], seconds: Unit, joules: Unit) -> Iterator[Point]:
     """Both bars of each gear as strokes with gaps between them."""
     for trial in trials:
         x, y = trial.cost.time_s * seconds.factor, trial.cost.energy_j * joules.factor
@@ -195,22 +200,25 @@ def _bars(trials: Sequence[Trial[Gear]], seconds: Unit, joules: Unit) -> Iterato
                 yield from (Point(bar[0], bar[1]), Point(bar[2], bar[3]), Point(bar[2], None))
 
 
-def _notes(view: RunView, chapter: Chapter, seconds: Unit, joules: Unit) -> Iterator[Note]:
+def _notes(view: RunView, held_interval: HeldInterval, seconds: Unit, joules: Unit) -> Iterator[Note]:
     """A remark at the baseline and at what was held."""
-    for gear in chapter.gears:
-        unit, is_base, is_held = gear.unit, gear is chapter.baseline, gear.setting == view.held
+    for point in held_interval.points:
+        unit, is_base, is_held = point.unit, point is held_interval.baseline, point.setting == view.held
         if unit is None or not (is_base or is_held):
             continue
         name = ", ".join((["baseline"] if is_base else []) + (["held"] if is_held else []))
-        slower, saved = chapter.slowdown(gear), chapter.saving(gear)
+        slower, saved = held_interval.slowdown(point), held_interval.saving(point)
         detail = None
         if not is_base and slower is not None and saved is not None:
             detail = f"{100 * slower.value:+.1f} % time, {-100 * saved.value:+.1f} % energy".replace("-", "−")
-        yield Note(unit.time_s * seconds.factor, unit.energy_j * joules.factor, f"{name}: {gear.setting}", detail)
+        yield Note(unit.time_s * seconds.factor, unit.energy_j * joules.factor, f"{name}: {point.setting}", detail)
 
 
-def _allowed(view: RunView, chapter: Chapter, seconds: Unit) -> Iterator[Band]:
-    base = chapter.baseline
-    if view.promise and base is not None and base.pace is not None:
-        start, end = base.pace.value * seconds.factor, base.pace.value * (1 + view.promise) * seconds.factor
-        yield Band(start, end, f"up to {100 * view.promise:g} % slower", Tone.GREEN)
+def _allowed(view: RunView, held_interval: HeldInterval, seconds: Unit) -> Iterator[Band]:
+    base = held_interval.baseline
+    if view.slowdown_limit and base is not None and base.step_time is not None:
+        start, end = (
+            base.step_time.value * seconds.factor,
+            base.step_time.value * (1 + view.slowdown_limit) * seconds.factor,
+        )
+        yield Band(start, end, f"up to {100 * view.slowdown_limit:g} % slower", Tone.GREEN)

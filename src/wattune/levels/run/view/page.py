@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wattune.core.run_window import Purpose
+from wattune.core.window import Purpose
 from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart
-from wattune.levels.run.view.settings import Chapter, Estimate, Gear, chapters_of
+from wattune.levels.run.view.settings import EstimateWithError, HeldInterval, SettingSummary, held_intervals_of
 from wattune.levels.run.view.view_model import RunView
 from wattune.levels.run.view.words import (
     base_name,
     estimate_words,
     even_words,
     headline,
-    pace_words,
     percent_words,
     period_words,
-    promise_words,
     search_words,
+    slowdown_words,
+    step_time_words,
     sure_words,
     verdict,
 )
@@ -26,7 +26,17 @@ from wattune.render.quantity import UNKNOWN, counted, duration, quantity
 from wattune.render.report import with_error
 from wattune.render.svg import standalone
 
-GEAR_HEAD = ("setting", "set for", "verdict", "time set", "pace", "power", "energy per {unit}", "Δ time %", "saving %")
+SETTING_HEAD = (
+    "setting",
+    "set for",
+    "verdict",
+    "time set",
+    "pace",
+    "power",
+    "energy per {unit}",
+    "Δ time %",
+    "saving %",
+)
 MOST_EVENTS = 100
 _PURPOSES = {
     Purpose.BASELINE: "baseline",
@@ -43,8 +53,8 @@ def run_file(view: RunView, *, made: str, suffix: str) -> str:
 
 def run_page(view: RunView, *, made: str) -> Page:
     """The page of a run; `made` says when and by which version."""
-    sections: list[Section] = [Figures(_figures(view)), *_pictures(view), *_gear_tables(view)]
-    sections += [Prose("The promise", _promise(view)), _events(view), Prose("How to read it", _how(view))]
+    sections: list[Section] = [Figures(_figures(view)), *_pictures(view), *_setting_tables(view)]
+    sections += [Prose("The promise", _slowdown_limit(view)), _events(view), Prose("How to read it", _how(view))]
     return Page(
         title=f"{view.program} on {view.gpu}",
         lead=_sentence(headline(view)),
@@ -71,12 +81,12 @@ def _figures(view: RunView) -> tuple[Figure, ...]:
 
 
 def _kept(view: RunView) -> str | None:
-    if view.promise is None:
+    if view.slowdown_limit is None:
         return None
-    promised, sure = f"{100 * view.promise:g} % promised", view.figures.confidence
+    slowdown_limit_given, sure = f"{100 * view.slowdown_limit:g} % promised", view.figures.confidence
     if sure is None:
-        return promised
-    return f"{promised}; {'kept' if sure >= 0.5 else 'missed'}, {sure_words(max(sure, 1 - sure))} sure"
+        return slowdown_limit_given
+    return f"{slowdown_limit_given}; {'kept' if sure >= 0.5 else 'missed'}, {sure_words(max(sure, 1 - sure))} sure"
 
 
 def _pictures(view: RunView) -> Iterator[Section]:
@@ -89,40 +99,40 @@ def _pictures(view: RunView) -> Iterator[Section]:
         yield LargeChart(plane)
 
 
-def _gear_tables(view: RunView) -> Iterator[Table]:
+def _setting_tables(view: RunView) -> Iterator[Table]:
     """A table of gears for each thing that the program did."""
-    found = chapters_of(view.windows)
-    for place, chapter in enumerate(found):
+    found = held_intervals_of(view.windows)
+    for place, held_interval in enumerate(found):
         title = (
             "Settings that it was at"
             if len(found) == 1
             else f"Settings that it was at, part {place + 1} of {len(found)}"
         )
-        head = tuple(cell.format(unit=view.unit) for cell in GEAR_HEAD)
-        rows = tuple(_cells(view, chapter, gear) for gear in chapter.gears)
-        strong = frozenset(row for row, gear in enumerate(chapter.gears) if Purpose.HOLD in gear.purposes)
+        head = tuple(cell.format(unit=view.unit) for cell in SETTING_HEAD)
+        rows = tuple(_cells(view, held_interval, point) for point in held_interval.points)
+        strong = frozenset(row for row, point in enumerate(held_interval.points) if Purpose.HOLD in point.purposes)
         yield Table(title, head, rows, words=3, strong=strong)
 
 
-def _cells(view: RunView, chapter: Chapter, gear: Gear) -> tuple[str, ...]:
-    unit = gear.unit
+def _cells(view: RunView, held_interval: HeldInterval, point: SettingSummary) -> tuple[str, ...]:
+    unit = point.unit
     energy = UNKNOWN if unit is None else with_error(unit.energy_j, unit.energy_error_j, "J")
-    is_base = gear is chapter.baseline
+    is_base = point is held_interval.baseline
     return (
-        str(gear.setting),
-        ", ".join(words for purpose, words in _PURPOSES.items() if purpose in gear.purposes),
-        verdict(chapter, gear, promise=view.promise),
-        duration(gear.seconds),
-        pace_words(gear),
-        quantity(gear.power.value, "W"),
+        str(point.setting),
+        ", ".join(words for purpose, words in _PURPOSES.items() if purpose in point.purposes),
+        verdict(held_interval, point, slowdown_limit=view.slowdown_limit),
+        duration(point.seconds),
+        step_time_words(point),
+        quantity(point.power.value, "W"),
         energy,
-        "" if is_base else percent_words(chapter.slowdown(gear)),
-        "" if is_base else percent_words(chapter.saving(gear)),
+        "" if is_base else percent_words(held_interval.slowdown(point)),
+        "" if is_base else percent_words(held_interval.saving(point)),
     )
 
 
-def _promise(view: RunView) -> tuple[str, ...]:
-    said = [promise_words(view) or f"No slowdown was promised; the objective was {view.objective}"]
+def _slowdown_limit(view: RunView) -> tuple[str, ...]:
+    said = [slowdown_words(view) or f"No slowdown was promised; the objective was {view.objective}"]
     slower = view.figures.slowdown
     if slower is not None:
         said.append(f"on the whole the run took {_time(slower)} than its work takes at the {base_name(view)}")
@@ -130,8 +140,8 @@ def _promise(view: RunView) -> tuple[str, ...]:
     return tuple(_sentence(words) for words in said if words)
 
 
-def _time(slower: Estimate) -> str:
-    size = Estimate(abs(slower.value), slower.error)
+def _time(slower: EstimateWithError) -> str:
+    size = EstimateWithError(abs(slower.value), slower.error)
     return f"{estimate_words(size).lstrip('+')} {'longer' if slower.value >= 0 else 'shorter'}"
 
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from math import hypot, sqrt
 
 from wattune.core.measurement import SIGMAS_95, Measurement
-from wattune.core.run_window import Purpose, Window
 from wattune.core.setting import Setting
+from wattune.core.window import Purpose, Window
 
 _LEAST_ERROR = 1e-5
 """No pace is better known than to this share, whatever its window says: clocks of computers drift by as much."""
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class EstimateWithError:
     """A value and the half-width of its 95 % interval, where that is known."""
 
     value: float
@@ -31,14 +31,14 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Gear:
+class SettingSummary:
     """A setting in one chapter: its windows, and what they say together."""
 
     setting: Setting
     windows: tuple[Window, ...]
-    pace: Estimate | None
+    step_time: EstimateWithError | None
     """Seconds per unit of work."""
-    power: Estimate
+    power: EstimateWithError
     """Watts."""
 
     @property
@@ -54,48 +54,50 @@ class Gear:
     @property
     def unit(self) -> Measurement | None:
         """What a unit of work takes; None without a pace."""
-        if self.pace is None:
+        if self.step_time is None:
             return None
-        energy_j = self.pace.value * self.power.value
-        share = _both(self.pace.share, self.power.share)
-        return Measurement(self.pace.value, energy_j, self.pace.error, None if share is None else energy_j * share)
+        energy_j = self.step_time.value * self.power.value
+        share = _both(self.step_time.share, self.power.share)
+        return Measurement(
+            self.step_time.value, energy_j, self.step_time.error, None if share is None else energy_j * share
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Chapter:
+class HeldInterval:
     """A stretch in which the program did one thing: its gears in the order in which they were first set."""
 
     windows: tuple[Window, ...]
-    gears: tuple[Gear, ...]
+    points: tuple[SettingSummary, ...]
 
     @property
-    def baseline(self) -> Gear | None:
+    def baseline(self) -> SettingSummary | None:
         """The gear that everything is compared with; None before it was looked at."""
-        return next((gear for gear in self.gears if Purpose.BASELINE in gear.purposes), None)
+        return next((point for point in self.points if Purpose.BASELINE in point.purposes), None)
 
-    def gear(self, setting: Setting | None) -> Gear | None:
+    def point(self, setting: Setting | None) -> SettingSummary | None:
         """The gear of a setting."""
-        return next((gear for gear in self.gears if gear.setting == setting), None)
+        return next((point for point in self.points if point.setting == setting), None)
 
-    def slowdown(self, gear: Gear) -> Estimate | None:
+    def slowdown(self, point: SettingSummary) -> EstimateWithError | None:
         """How much longer a unit takes than at the baseline, as a share."""
         base = self.baseline
-        if base is None or base.pace is None or gear.pace is None:
+        if base is None or base.step_time is None or point.step_time is None:
             return None
-        return _ratio_less_one(gear.pace, base.pace) if gear is not base else Estimate(0.0, 0.0)
+        return _ratio_less_one(point.step_time, base.step_time) if point is not base else EstimateWithError(0.0, 0.0)
 
-    def saving(self, gear: Gear) -> Estimate | None:
+    def saving(self, point: SettingSummary) -> EstimateWithError | None:
         """How much less energy a unit takes than at the baseline, as a share."""
         base = self.baseline
-        if base is None or base.unit is None or gear.unit is None or base.unit.energy_j <= 0:
+        if base is None or base.unit is None or point.unit is None or base.unit.energy_j <= 0:
             return None
-        if gear is base:
-            return Estimate(0.0, 0.0)
-        own, other = gear.unit, base.unit
+        if point is base:
+            return EstimateWithError(0.0, 0.0)
+        own, other = point.unit, base.unit
         more = _ratio_less_one(
-            Estimate(own.energy_j, own.energy_error_j), Estimate(other.energy_j, other.energy_error_j)
+            EstimateWithError(own.energy_j, own.energy_error_j), EstimateWithError(other.energy_j, other.energy_error_j)
         )
-        return Estimate(-more.value, more.error)
+        return EstimateWithError(-more.value, more.error)
 
 
 def cut(windows: Sequence[Window]) -> tuple[tuple[Window, ...], ...]:
@@ -108,45 +110,45 @@ def cut(windows: Sequence[Window]) -> tuple[tuple[Window, ...], ...]:
     return tuple(map(tuple, found))
 
 
-def chapters_of(windows: Sequence[Window]) -> tuple[Chapter, ...]:
+def held_intervals_of(windows: Sequence[Window]) -> tuple[HeldInterval, ...]:
     """The chapters of a run, setting by setting."""
-    return tuple(_chapter(part) for part in cut(windows) if part)
+    return tuple(_held_interval(part) for part in cut(windows) if part)
 
 
-def _chapter(windows: tuple[Window, ...]) -> Chapter:
+def _held_interval(windows: tuple[Window, ...]) -> HeldInterval:
     settings = dict.fromkeys(window.setting for window in windows)
-    return Chapter(windows, tuple(_gear(setting, windows) for setting in settings))
+    return HeldInterval(windows, tuple(_point(setting, windows) for setting in settings))
 
 
-def _gear(setting: Setting, windows: Iterable[Window]) -> Gear:
+def _point(setting: Setting, windows: Iterable[Window]) -> SettingSummary:
     own = tuple(window for window in windows if window.setting == setting)
-    return Gear(setting, own, _pooled_pace(own), _pooled_power(own))
+    return SettingSummary(setting, own, _pooled_step_time(own), _pooled_power(own))
 
 
-def _pooled_pace(windows: Sequence[Window]) -> Estimate | None:
+def _pooled_step_time(windows: Sequence[Window]) -> EstimateWithError | None:
     """The mean pace, weighed by what each window knows; its error grows where they disagree more than they should."""
-    told = [(one.pace_s, one.pace_error_s, one.cost.time_s) for one in windows if one.pace_s]
+    told = [(one.step_time_s, one.step_time_error_s, one.cost.time_s) for one in windows if one.step_time_s]
     if not told:
         return None
-    errors = [None if error is None else max(error, _LEAST_ERROR * pace) for pace, error, _ in told]
+    errors = [None if error is None else max(error, _LEAST_ERROR * step_time) for step_time, error, _ in told]
     known = [error for error in errors if error is not None]
     if len(known) < len(told):
         seconds = sum(time_s for *_, time_s in told)
         weights = [time_s / seconds if seconds > 0 else 1 / len(told) for *_, time_s in told]
-        return Estimate(sum(weight * pace for weight, (pace, *_) in zip(weights, told, strict=True)))
+        return EstimateWithError(sum(weight * step_time for weight, (step_time, *_) in zip(weights, told, strict=True)))
     weights = [error**-2 for error in known]
-    mean = sum(weight * pace for weight, (pace, *_) in zip(weights, told, strict=True)) / sum(weights)
+    mean = sum(weight * step_time for weight, (step_time, *_) in zip(weights, told, strict=True)) / sum(weights)
     error = sum(weights) ** -0.5
     if len(told) > 1:
-        chi2 = sum(w * SIGMAS_95**2 * (pace - mean) ** 2 for w, (pace, *_) in zip(weights, told, strict=True))
+        chi2 = sum(w * SIGMAS_95**2 * (step_time - mean) ** 2 for w, (step_time, *_) in zip(weights, told, strict=True))
         error *= sqrt(max(chi2 / (len(told) - 1), 1.0))
-    return Estimate(mean, error)
+    return EstimateWithError(mean, error)
 
 
-def _pooled_power(windows: Sequence[Window]) -> Estimate:
+def _pooled_power(windows: Sequence[Window]) -> EstimateWithError:
     cost = _total(window.cost for window in windows)
-    share = Estimate(cost.energy_j, cost.energy_error_j).share
-    return Estimate(cost.power_w, None if share is None else cost.power_w * share)
+    share = EstimateWithError(cost.energy_j, cost.energy_error_j).share
+    return EstimateWithError(cost.power_w, None if share is None else cost.power_w * share)
 
 
 def _total(costs: Iterable[Measurement]) -> Measurement:
@@ -162,6 +164,6 @@ def _both(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else hypot(first, second)
 
 
-def _ratio_less_one(value: Estimate, reference: Estimate) -> Estimate:
+def _ratio_less_one(value: EstimateWithError, reference: EstimateWithError) -> EstimateWithError:
     ratio, share = value.value / reference.value, _both(value.share, reference.share)
-    return Estimate(ratio - 1, None if share is None else ratio * share)
+    return EstimateWithError(ratio - 1, None if share is None else ratio * share)

@@ -12,7 +12,7 @@ from wattune.levels.run.view.terminal import news, screen_lines
 from wattune.levels.run.view.view_model import RunView, state_words
 from wattune.levels.run.view.words import estimate_words
 from wattune.render.quantity import quantity
-from wattune.render.terminal_graph import Line, Stretch
+from wattune.render.terminal_graph import Line, TextRun
 
 _LEAST = 6
 """Lines from which on a GPU gets a screen of its own below the others'; with less room it gets one line."""
@@ -30,7 +30,7 @@ def job_lines(views: Sequence[RunView], *, width: int, height: int) -> tuple[Lin
     lines: list[Line] = []
     for place, view in enumerate(views):
         own = screen_lines(view, width=width, height=room - 1)
-        lines += [(Stretch(clipped(f"GPU {place}: {view.label}", width), "head"),), *own]
+        lines += [(TextRun(clipped(f"GPU {place}: {view.label}", width), "head"),), *own]
         lines += [()] * (room - 1 - len(own))
     return tuple(lines[:height])
 
@@ -52,7 +52,7 @@ def each_lines(view: RunView, *, width: int) -> tuple[Line, ...]:
     column = max(map(cell_len, words)) + len(_GAP)
     beside = max((width + len(_GAP)) // column, 1)
     rows = [words[start : start + beside] for start in range(0, len(words), beside)]
-    return tuple((Stretch(clipped("".join(word.ljust(column) for word in row), width), "axis"),) for row in rows)
+    return tuple((TextRun(clipped("".join(word.ljust(column) for word in row), width), "axis"),) for row in rows)
 
 
 def _with_each(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
@@ -68,7 +68,7 @@ def _one_line(place: int, view: RunView, width: int) -> Line:
     slower = view.figures.slowdown
     words = f"GPU {place}: {state_words(view)}"
     words += "" if slower is None else f", slowdown {estimate_words(slower)}"
-    return (Stretch(clipped(words, width), "state"),)
+    return (TextRun(clipped(words, width), "state"),)
 
 
 def _now(place: int, reading: Reading) -> str:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
-from wattune.core.run_window import Purpose
-from wattune.levels.run.view.settings import Chapter, Gear, chapters_of
-from wattune.levels.run.view.view_model import RunView, Stage
-from wattune.levels.run.view.words import pace_words, percent_words, verdict
+from wattune.core.window import Purpose
+from wattune.levels.run.view.settings import HeldInterval, SettingSummary, held_intervals_of
+from wattune.levels.run.view.view_model import RunView, TuningStage
+from wattune.levels.run.view.words import percent_words, step_time_words, verdict
 from wattune.render.quantity import UNKNOWN, quantity
 from wattune.render.report import with_error
-from wattune.render.terminal_graph import Line, Stretch
+from wattune.render.terminal_graph import Line, TextRun
 
 HEAD = ("setting", "for", "pace", "power", "energy", "Δ time %", "saving %", "verdict")
 _WORTH = (0, 5, 6, 7, 2, 3, 4, 1)
@@ -25,63 +25,67 @@ _LATEST = (Purpose.HOLD, Purpose.BASELINE, Purpose.TRIAL, Purpose.REFERENCE)
 
 
 @dataclass(frozen=True, slots=True)
-class GearRow:
+class SettingRow:
     """The words of a gear, and its kind: now, held, base or gear."""
 
     cells: tuple[str, ...]
     kind: str
 
 
-def gear_rows(view: RunView) -> tuple[GearRow, ...]:
+def setting_rows(view: RunView) -> tuple[SettingRow, ...]:
     """The gears since the program last began to do something else, in the order in which they were set."""
-    found = chapters_of(view.since_change)
-    chapter = found[0] if found else Chapter((), ())
-    rows = [_row(view, chapter, gear) for gear in chapter.gears]
+    found = held_intervals_of(view.since_change)
+    held_interval = found[0] if found else HeldInterval((), ())
+    rows = [_row(view, held_interval, point) for point in held_interval.points]
     order = view.order
-    if order is not None and view.stage in (Stage.SETTLING, Stage.LOOKING) and chapter.gear(order.setting) is None:
-        doing = "settling …" if view.stage is Stage.SETTLING else "looking …"
-        rows.append(GearRow((f"▸{order.setting}", order.purpose.value, *[UNKNOWN] * 5, doing), "now"))
+    if (
+        order is not None
+        and view.stage in (TuningStage.SETTLING, TuningStage.LOOKING)
+        and held_interval.point(order.setting) is None
+    ):
+        doing = "settling …" if view.stage is TuningStage.SETTLING else "looking …"
+        rows.append(SettingRow((f"▸{order.setting}", order.purpose.value, *[UNKNOWN] * 5, doing), "now"))
     return tuple(rows)
 
 
-def table_lines(rows: Sequence[GearRow], *, width: int, most: int) -> tuple[Line, ...]:
+def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[Line, ...]:
     """A head and the rows, at most so many; of too many the first (the baseline) and the latest are shown."""
     if not rows or most < 2:
         return ()
     shown = tuple(rows) if len(rows) < most else (rows[0], *rows[len(rows) - most + 2 :])[: most - 1]
     columns = _fitting(shown, width)
     widths = {column: max(cell_len(row[column]) for row in (HEAD, *(one.cells for one in shown))) for column in columns}
-    head = (Stretch(_joined(HEAD, columns, widths, width), "axis"),)
-    return (head, *((Stretch(_joined(row.cells, columns, widths, width), row.kind),) for row in shown))
+    head = (TextRun(_joined(HEAD, columns, widths, width), "axis"),)
+    return (head, *((TextRun(_joined(row.cells, columns, widths, width), row.kind),) for row in shown))
 
 
-def _row(view: RunView, chapter: Chapter, gear: Gear) -> GearRow:
-    now = view.order is not None and view.order.setting == gear.setting and view.stage is not Stage.OVER
-    held = gear.setting == view.held
-    unit, is_base = gear.unit, gear is chapter.baseline
-    purpose = next(one for one in _LATEST if one in gear.purposes)
+def _row(view: RunView, held_interval: HeldInterval, point: SettingSummary) -> SettingRow:
+    now = view.order is not None and view.order.setting == point.setting and view.stage is not TuningStage.OVER
+    held = point.setting == view.held
+    unit, is_base = point.unit, point is held_interval.baseline
+    purpose = next(one for one in _LATEST if one in point.purposes)
     cells = (
-        f"{'▸' if now else ' '}{gear.setting}",
+        f"{'▸' if now else ' '}{point.setting}",
         purpose.value,
-        pace_words(gear),
-        quantity(gear.power.value, "W"),
+        step_time_words(point),
+        quantity(point.power.value, "W"),
         UNKNOWN if unit is None else with_error(unit.energy_j, unit.energy_error_j, "J"),
-        "" if is_base else percent_words(chapter.slowdown(gear)),
-        "" if is_base else percent_words(chapter.saving(gear)),
-        _verdict(view, chapter, gear),
+        "" if is_base else percent_words(held_interval.slowdown(point)),
+        "" if is_base else percent_words(held_interval.saving(point)),
+        _verdict(view, held_interval, point),
     )
-    return GearRow(cells, "held" if held else "base" if is_base else "gear")
+    return SettingRow(cells, "held" if held else "base" if is_base else "gear")
 
 
-def _verdict(view: RunView, chapter: Chapter, gear: Gear) -> str:
+def _verdict(view: RunView, held_interval: HeldInterval, point: SettingSummary) -> str:
     """What a gear turned out to be; one that is held is fast enough unless something else is said."""
-    words = verdict(chapter, gear, promise=view.promise)
-    if gear.setting != view.held:
+    words = verdict(held_interval, point, slowdown_limit=view.slowdown_limit)
+    if point.setting != view.held:
         return words
     return "held" if words in ("", "fast enough") else f"held, {words}"
 
 
-def _fitting(rows: Sequence[GearRow], width: int) -> tuple[int, ...]:
+def _fitting(rows: Sequence[SettingRow], width: int) -> tuple[int, ...]:
     widths = [max(cell_len(row[column]) for row in (HEAD, *(one.cells for one in rows))) for column in range(len(HEAD))]
     kept = list(_WORTH)
     while len(kept) > 2 and sum(widths[column] + _GAP for column in kept) - _GAP > width:

@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from rich.cells import cell_len, set_cell_size
 
 from wattune.core.frontier import Frontier, Trial
-from wattune.core.run_window import Window
+from wattune.core.window import Window
 from wattune.levels.run.view.charts import period_marks
-from wattune.levels.run.view.settings import Estimate, chapters_of
-from wattune.levels.run.view.table import clipped, gear_rows, table_lines
-from wattune.levels.run.view.view_model import RunView, Stage, state_words
+from wattune.levels.run.view.settings import EstimateWithError, held_intervals_of
+from wattune.levels.run.view.table import clipped, setting_rows, table_lines
+from wattune.levels.run.view.view_model import RunView, TuningStage, state_words
 from wattune.levels.run.view.words import estimate_words, period_words
 from wattune.render.chart import tick_step
 from wattune.render.monitor_view import power_steps
 from wattune.render.quantity import quantity, unit_for
 from wattune.render.report import with_error
-from wattune.render.terminal_graph import Line, Spot, Stretch, area_graph, scatter
+from wattune.render.terminal_graph import Line, Spot, TextRun, area_graph, scatter
 
 STYLES = {
     "head": "bold",
@@ -53,8 +53,8 @@ _LEAST_BAR, _MOST_BAR = 10, 36
 
 def screen_lines(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
     """The whole screen, never wider or higher than that."""
-    top = (_title(view, width), _state(view, width), promise_line(view, width=width))
-    rows = gear_rows(view)
+    top = (_title(view, width), _state(view, width), slowdown_line(view, width=width))
+    rows = setting_rows(view)
     room = height - len(top) - 1
     most_rows = min(len(rows) + 1, max(room // 2, 2)) if rows else 0
     events = min(len(view.events), max((room - most_rows) // 6, 1))
@@ -70,24 +70,24 @@ def screen_lines(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
     return tuple(_cut(line, width) for line in lines[:height])
 
 
-def promise_line(view: RunView, *, width: int) -> Line:
+def slowdown_line(view: RunView, *, width: int) -> Line:
     """The promise as a bar: full up to the slowdown, light over its error, with a mark at what was promised."""
     slower = view.figures.slowdown
     words = f" {estimate_words(slower)}" if slower is not None else " not known yet"
-    if view.promise is None or view.promise <= 0:
-        return (Stretch(clipped(f"slowdown{words}, {view.objective}", width), "axis"),)
-    words += f"{',' if slower is None else ' of'} {100 * view.promise:g} % promised"
+    if view.slowdown_limit is None or view.slowdown_limit <= 0:
+        return (TextRun(clipped(f"slowdown{words}, {view.objective}", width), "axis"),)
+    words += f"{',' if slower is None else ' of'} {100 * view.slowdown_limit:g} % promised"
     bar = min(width - len("slowdown ") - cell_len(words) - 2, _MOST_BAR)
     if bar < _LEAST_BAR:
-        return (Stretch(clipped(f"slowdown{words}", width), "state"),)
-    cells = _bar_cells(view.promise, slower, bar)
-    return (Stretch("slowdown ", "axis"), *cells, Stretch(words, "state"))
+        return (TextRun(clipped(f"slowdown{words}", width), "state"),)
+    cells = _bar_cells(view.slowdown_limit, slower, bar)
+    return (TextRun("slowdown ", "axis"), *cells, TextRun(words, "state"))
 
 
 def event_lines(view: RunView, *, width: int, most: int) -> tuple[Line, ...]:
     """The latest events, oldest first."""
     shown = view.events[-most:] if most > 0 else ()
-    return tuple((Stretch(clipped(f"{event.time_s:7.1f} s  {event.text}", width), "event"),) for event in shown)
+    return tuple((TextRun(clipped(f"{event.time_s:7.1f} s  {event.text}", width), "event"),) for event in shown)
 
 
 def news(before: RunView | None, now: RunView) -> tuple[str, ...]:
@@ -104,16 +104,15 @@ def news(before: RunView | None, now: RunView) -> tuple[str, ...]:
 def window_words(view: RunView, window: Window) -> str:
     """A window in one line."""
     at = f"{window.start_s + window.cost.time_s:.1f} s: {window.purpose.value} at {window.setting}"
-    if window.pace_s is None:
+    if window.step_time_s is None:
         return f"{at}: {quantity(window.power_w, 'W')}, no pace"
-    return (
-        f"{at}: {with_error(window.pace_s, window.pace_error_s, 's')} per {view.unit}, {quantity(window.power_w, 'W')}"
-    )
+    step_time = with_error(window.step_time_s, window.step_time_error_s, "s")
+    return f"{at}: {step_time} per {view.unit}, {quantity(window.power_w, 'W')}"
 
 
 def _doing(view: RunView) -> str | None:
     """What is done, without what changes at every look."""
-    if view.stage in (Stage.SETTLING, Stage.OVER):
+    if view.stage in (TuningStage.SETTLING, TuningStage.OVER):
         return None
     return clipped(state_words(view), 400)
 
@@ -123,9 +122,9 @@ def _title(view: RunView, width: int) -> Line:
     mark = "simulated" if view.simulated else ""
     head = f"wattune run{'  ' * view.simulated}"
     if len(head) + len(mark) > width and mark:
-        return (Stretch(clipped(mark, width), "simulated"),)
+        return (TextRun(clipped(mark, width), "simulated"),)
     program = clipped(f"  {view.program}", max(width - len(head) - len(mark), 0))
-    return (Stretch(head, "head"), Stretch(mark, "simulated"), Stretch(program, "axis"))
+    return (TextRun(head, "head"), TextRun(mark, "simulated"), TextRun(program, "axis"))
 
 
 def _state(view: RunView, width: int) -> Line:
@@ -134,18 +133,18 @@ def _state(view: RunView, width: int) -> Line:
     now = "" if latest is None or latest.power_w is None else f"   {quantity(latest.power_w, 'W')}"
     if latest is not None and latest.sm_mhz is not None:
         now += f", {latest.sm_mhz} MHz"
-    return (Stretch(words, "state"), Stretch(clipped(now, max(width - cell_len(words), 0)), "axis"))
+    return (TextRun(words, "state"), TextRun(clipped(now, max(width - cell_len(words), 0)), "axis"))
 
 
-def _bar_cells(promise: float, slower: Estimate | None, bar: int) -> Iterator[Stretch]:
+def _bar_cells(slowdown_limit: float, slower: EstimateWithError | None, bar: int) -> Iterator[TextRun]:
     """A bar from 0 to twice the promise, cut at the promise by a mark."""
     value, error = (0.0, 0.0) if slower is None else (slower.value, slower.error or 0.0)
-    full, light = (round(bar * min(max(share / (2 * promise), 0.0), 1.0)) for share in (value, value + error))
+    full, light = (round(bar * min(max(share / (2 * slowdown_limit), 0.0), 1.0)) for share in (value, value + error))
     signs = ["█" if place < full else "▒" if place < light else "·" for place in range(bar)]
     kinds = ["over" if place >= bar // 2 and sign != "·" else _KINDS[sign] for place, sign in enumerate(signs)]
-    yield from (Stretch(sign, kind) for sign, kind in zip(signs[: bar // 2], kinds, strict=False))
-    yield Stretch("│", "mark")
-    yield from (Stretch(sign, kind) for sign, kind in zip(signs[bar // 2 :], kinds[bar // 2 :], strict=True))
+    yield from (TextRun(sign, kind) for sign, kind in zip(signs[: bar // 2], kinds, strict=False))
+    yield TextRun("│", "mark")
+    yield from (TextRun(sign, kind) for sign, kind in zip(signs[bar // 2 :], kinds[bar // 2 :], strict=True))
 
 
 _KINDS = {"█": "bar", "▒": "doubt", "·": "axis"}
@@ -162,8 +161,8 @@ def _pictures(view: RunView, width: int, rows: int) -> tuple[Line, ...]:
     for place in range(max(len(power), len(plane))):
         own = power[place] if place < len(power) else ()
         beside = plane[place] if place < len(plane) else ()
-        gap = left + 2 - sum(cell_len(stretch.text) for stretch in own)
-        lines.append((*own, Stretch(" " * gap, "axis"), *beside))
+        gap = left + 2 - sum(cell_len(interval.text) for interval in own)
+        lines.append((*own, TextRun(" " * gap, "axis"), *beside))
     return tuple(lines)
 
 
@@ -183,7 +182,7 @@ def _power(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
     room = len(graph[0][0].text)
     words = f"power, last {span_s:.3g} s" + ("" if period is None else f"; {_period(view)}")
     ticks = _ticks(view, width, room, (now_s, span_s))
-    return ((Stretch(clipped(words, width), "axis"),), *graph, *([ticks] if ticks else []))
+    return ((TextRun(clipped(words, width), "axis"),), *graph, *([ticks] if ticks else []))
 
 
 def _period(view: RunView) -> str:
@@ -206,13 +205,17 @@ def _ticks(view: RunView, width: int, room: int, shown: tuple[float, float]) -> 
         place = columns - 1 - int((now_s - mark_s) / each_s)
         if 0 <= place < columns:
             signs[place] = "╵"
-    return (Stretch(" " * room, "axis"), Stretch("".join(signs).rstrip(), "mark"))
+    return (TextRun(" " * room, "axis"), TextRun("".join(signs).rstrip(), "mark"))
 
 
 def _plane(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
     """The gears by time and energy, once there are two to compare."""
-    chapters = chapters_of(view.since_change)
-    trials = [Trial(gear, gear.unit) for gear in chapters[0].gears if gear.unit is not None] if chapters else []
+    held_intervals = held_intervals_of(view.since_change)
+    trials = (
+        [Trial(point, point.unit) for point in held_intervals[0].points if point.unit is not None]
+        if held_intervals
+        else []
+    )
     if len(trials) < 2 or height < 4:
         return ()
     kept = {id(trial) for trial in Frontier.of(trials)}
@@ -220,22 +223,22 @@ def _plane(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
     joules = unit_for((trial.cost.energy_j for trial in trials), "J")
     spots = []
     for trial in sorted(trials, key=lambda trial: trial.choice.setting == view.held):
-        base, held = trial.choice is chapters[0].baseline, trial.choice.setting == view.held
+        base, held = trial.choice is held_intervals[0].baseline, trial.choice.setting == view.held
         sign, kind = ("●", "pick") if held else ("○", "base") if base else ("·", "beaten")
         if id(trial) in kept and not held and not base:
             sign, kind = "+", "frontier"
         spots.append(Spot(trial.cost.time_s * seconds.factor, trial.cost.energy_j * joules.factor, sign, kind))
     # The words at the right end of the axis need some room beyond it.
     picture = scatter(spots, width=width - 6, height=height - 1, x_unit=seconds.symbol, y_unit=joules.symbol)
-    head = (Stretch(clipped(f"per {view.unit}: ○ base ● held + frontier", width), "axis"),)
+    head = (TextRun(clipped(f"per {view.unit}: ○ base ● held + frontier", width), "axis"),)
     return (head, *(_cut(line, width) for line in picture))
 
 
 def _cut(line: Line, width: int) -> Line:
     """As much of a line as there is room for."""
     kept, room = [], width
-    for stretch in line:
-        text = stretch.text if cell_len(stretch.text) <= room else set_cell_size(stretch.text, room)
-        kept.append(Stretch(text, stretch.kind))
+    for interval in line:
+        text = interval.text if cell_len(interval.text) <= room else set_cell_size(interval.text, room)
+        kept.append(TextRun(text, interval.kind))
         room -= cell_len(text)
     return tuple(kept)

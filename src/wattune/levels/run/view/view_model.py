@@ -9,18 +9,18 @@ from math import ceil, floor
 from wattune.control.power_trace import RunTrace
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
-from wattune.core.run_window import Order, Purpose, Window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.run.view.settings import Estimate, cut
+from wattune.core.window import Order, Purpose, Window
+from wattune.levels.run.view.settings import EstimateWithError, cut
 
 
-class Stage(StrEnum):
+class TuningStage(StrEnum):
     """What the tuning is doing."""
 
     WAITING = "waiting"
     SETTLING = "settling"
     LOOKING = "looking"
-    RESIGNED = "resigned"
+    DISABLED = "resigned"
     """Nothing is set any more."""
     OVER = "over"
     """The program has ended."""
@@ -35,7 +35,7 @@ class RunEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenCycle:
+class ObservedCycle:
     """Something that repeats: how often, and what it is thought to be."""
 
     period_s: float
@@ -44,7 +44,7 @@ class SeenCycle:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPeriod:
+class ObservedPeriod:
     """What is known of the repetition of a program: periodic, aperiodic or not observable."""
 
     verdict: str
@@ -52,7 +52,7 @@ class SeenPeriod:
     error_s: float | None = None
     phase_s: float | None = None
     """An instant, by the GPU's time, at which a period begins."""
-    cycles: tuple[SeenCycle, ...] = ()
+    cycles: tuple[ObservedCycle, ...] = ()
 
     def marks_s(self, start_s: float, end_s: float) -> tuple[float, ...]:
         """The beginnings of periods from one instant to another; from the end back where no phase is known."""
@@ -67,15 +67,15 @@ class SeenPeriod:
 class RunFigures:
     """What tuning did for a run so far, everything that the search spent included; None where it cannot be told."""
 
-    saving: Estimate | None = None
+    saving: EstimateWithError | None = None
     """Share of the energy that the same work takes at the baseline."""
-    slowdown: Estimate | None = None
+    slowdown: EstimateWithError | None = None
     """Share of the time that the same work takes at the baseline."""
     confidence: float | None = None
     """How likely the slowdown is within the promise, 0 to 1."""
-    held_saving: Estimate | None = None
+    held_saving: EstimateWithError | None = None
     """At what was held last: what a longer run tends to."""
-    held_slowdown: Estimate | None = None
+    held_slowdown: EstimateWithError | None = None
     evaluations: int = 0
     """Looks at settings other than the baseline that were not for holding."""
     search_s: float = 0.0
@@ -96,14 +96,14 @@ class RunView:
     simulated: bool
     objective: str
     """As on the command line: energy:5%."""
-    promise: float | None
+    slowdown_limit: float | None
     """The slowdown that was promised, 0.05 for 5 %; None where time has no limit of that kind."""
     policy: str = "wattune"
     gpus: int = 1
     """Power and gears are per GPU: the mean of so many."""
     unit: str = "step"
     """What a pace is the time of: a step that the program reports, or a period of its power."""
-    stage: Stage = Stage.WAITING
+    stage: TuningStage = TuningStage.WAITING
     why: str | None = None
     """Why it waits, or why it resigned."""
     spent: Measurement = field(default_factory=lambda: Measurement(0.0, 0.0))
@@ -117,7 +117,7 @@ class RunView:
     trace: RunTrace = field(default_factory=RunTrace)
     each: tuple[Reading, ...] = ()
     """What each GPU showed last."""
-    period: SeenPeriod | None = None
+    period: ObservedPeriod | None = None
     events: tuple[RunEvent, ...] = ()
     cpu_share: float | None = None
     """Share of one core that the tuning takes."""
@@ -145,14 +145,14 @@ class RunView:
 def state_words(view: RunView) -> str:
     """What is going on, in one line: `searching: 3 of about 5`, `holding 1440 MHz`."""
     match view.stage:
-        case Stage.OVER:
+        case TuningStage.OVER:
             return "the program has ended"
-        case Stage.RESIGNED:
+        case TuningStage.DISABLED:
             return f"not tuning any more: {view.why}" if view.why else "not tuning any more"
-        case Stage.WAITING:
+        case TuningStage.WAITING:
             return f"waiting: the program is {view.why}" if view.why else "waiting for the program to use the GPU"
         case _:
-            return _order_words(view) + (", settling" if view.stage is Stage.SETTLING else "")
+            return _order_words(view) + (", settling" if view.stage is TuningStage.SETTLING else "")
 
 
 def _order_words(view: RunView) -> str:

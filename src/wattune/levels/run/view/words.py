@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import floor
 
-from wattune.core.run_window import Purpose
 from wattune.core.setting import DRIVER_DEFAULT
-from wattune.levels.run.view.settings import Chapter, Estimate, Gear
-from wattune.levels.run.view.view_model import RunView, SeenPeriod
+from wattune.core.window import Purpose
+from wattune.levels.run.view.settings import EstimateWithError, HeldInterval, SettingSummary
+from wattune.levels.run.view.view_model import ObservedPeriod, RunView
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
 from wattune.render.report import with_error
 
@@ -20,7 +20,7 @@ _FINE = 0.0005
 
 def closing_lines(view: RunView) -> tuple[str, ...]:
     """The closing report in a few lines, the most important first."""
-    lines = [headline(view), promise_words(view), search_words(view), even_words(view), period_words(view.period)]
+    lines = [headline(view), slowdown_words(view), search_words(view), even_words(view), period_words(view.period)]
     if view.cpu_share is not None:
         lines.append(f"tuning took {100 * view.cpu_share:.2g} % of one core")
     return tuple(line for line in lines if line)
@@ -39,16 +39,16 @@ def headline(view: RunView) -> str:
     return f"{mark}{energy} and {time} than at the {base_name(view)}, search included{at}"
 
 
-def promise_words(view: RunView) -> str:
+def slowdown_words(view: RunView) -> str:
     """Whether the promise was kept, and how sure that is; empty where nothing was promised."""
-    if view.promise is None:
+    if view.slowdown_limit is None:
         return ""
-    promised = f"at most {100 * view.promise:g} % more time was promised"
+    promised = f"at most {100 * view.slowdown_limit:g} % more time was promised"
     slower, sure = view.figures.slowdown, view.figures.confidence
     if slower is None:
         return f"{promised}; whether it was kept cannot be told, since the program's pace could not be compared"
     if sure is None:
-        verdict = "kept" if slower.value <= view.promise else "not kept"
+        verdict = "kept" if slower.value <= view.slowdown_limit else "not kept"
         return f"the promise was {verdict} as far as was measured, but how sure that is cannot be told ({promised})"
     side = "kept" if sure >= LIKELY else "not kept"
     surely = max(sure, 1 - sure)
@@ -83,7 +83,7 @@ def even_words(view: RunView) -> str:
     return f"break-even: expected after {duration(even_s)}, {duration(even_s - view.spent.time_s)} more than it ran"
 
 
-def period_words(period: SeenPeriod | None) -> str:
+def period_words(period: ObservedPeriod | None) -> str:
     """What repeats in the power, in words; empty where nobody looked."""
     if period is None:
         return ""
@@ -104,24 +104,24 @@ def base_name(view: RunView) -> str:
     return str(based[-1]) if based else "baseline"
 
 
-def verdict(chapter: Chapter, gear: Gear, *, promise: float | None) -> str:
+def verdict(held_interval: HeldInterval, point: SettingSummary, *, slowdown_limit: float | None) -> str:
     """What a gear turned out to be; empty where nothing was promised that it could break."""
-    if gear is chapter.baseline:
+    if point is held_interval.baseline:
         return "baseline"
-    if not any(window.held for window in gear.windows):
+    if not any(window.held for window in point.windows):
         return "not applied"
-    slower = chapter.slowdown(gear)
+    slower = held_interval.slowdown(point)
     if slower is None:
-        return "no pace" if gear.pace is None else "no baseline"
-    return "" if promise is None else _against(slower, promise)
+        return "no pace" if point.step_time is None else "no baseline"
+    return "" if slowdown_limit is None else _against(slower, slowdown_limit)
 
 
-def estimate_words(estimate: Estimate | None) -> str:
+def estimate_words(estimate: EstimateWithError | None) -> str:
     """A share as a signed percentage with its error, such as `+3.1 ± 0.6 %`."""
     return UNKNOWN if estimate is None else f"{percent_words(estimate)} %"
 
 
-def percent_words(estimate: Estimate | None) -> str:
+def percent_words(estimate: EstimateWithError | None) -> str:
     """The same without the unit, for columns whose head has it."""
     if estimate is None:
         return UNKNOWN
@@ -130,9 +130,9 @@ def percent_words(estimate: Estimate | None) -> str:
     return f"{_signed(100 * estimate.value, _places(estimate))} ± {100 * estimate.error:.{_places(estimate)}f}"
 
 
-def pace_words(gear: Gear) -> str:
+def step_time_words(point: SettingSummary) -> str:
     """The pace of a gear with its error."""
-    return UNKNOWN if gear.pace is None else with_error(gear.pace.value, gear.pace.error, "s")
+    return UNKNOWN if point.step_time is None else with_error(point.step_time.value, point.step_time.error, "s")
 
 
 def sure_words(sure: float) -> str:
@@ -140,14 +140,14 @@ def sure_words(sure: float) -> str:
     return "more than 99.9 %" if sure > 0.999 else f"{floor(1000 * sure) / 10:g} %"
 
 
-def _against(slower: Estimate, promise: float) -> str:
+def _against(slower: EstimateWithError, slowdown_limit: float) -> str:
     error = slower.error or 0.0
-    if slower.value - error > promise:
+    if slower.value - error > slowdown_limit:
         return "too slow"
-    return "fast enough" if slower.value + error <= promise else "unsure"
+    return "fast enough" if slower.value + error <= slowdown_limit else "unsure"
 
 
-def _amount(estimate: Estimate) -> str:
+def _amount(estimate: EstimateWithError) -> str:
     """The size of a share, without its sign."""
     if not estimate.error:
         return f"{number(100 * abs(estimate.value))} %"
@@ -155,7 +155,7 @@ def _amount(estimate: Estimate) -> str:
     return f"{100 * abs(estimate.value):.{places}f} ± {100 * estimate.error:.{places}f} %"
 
 
-def _places(estimate: Estimate) -> int:
+def _places(estimate: EstimateWithError) -> int:
     """Digits after the point that the error leaves a meaning."""
     return 2 if estimate.error and estimate.error < _FINE else 1
 
@@ -170,7 +170,7 @@ def _untold(view: RunView) -> str:
         if view.why:
             return f"nothing was tuned ({view.why})"
         return "nothing was tuned: the program did not use the GPU for long enough"
-    if not any(window.pace_s for window in view.windows if window.purpose is Purpose.BASELINE):
+    if not any(window.step_time_s for window in view.windows if window.purpose is Purpose.BASELINE):
         return f"what tuning did was not measured: no progress of the program was seen at the baseline{_reckoned(view)}"
     return "nothing but the baseline was looked at for long enough"
 

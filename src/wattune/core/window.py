@@ -57,9 +57,9 @@ class Window:
     """Time and energy of the stretch itself."""
     settling: Measurement
     """What passed between the order and the stretch."""
-    pace_s: float | None = None
+    step_time_s: float | None = None
     """None where the program showed no progress that could be measured."""
-    pace_error_s: float | None = None
+    step_time_error_s: float | None = None
     """Half-width of the 95 % interval."""
     counted: bool = False
     """Whether the units of the pace were counted, so that no multiple of one can have been taken for it."""
@@ -85,15 +85,17 @@ class Window:
     @property
     def unit(self) -> Measurement | None:
         """What one unit of work takes, or None without a pace."""
-        if self.pace_s is None:
+        if self.step_time_s is None:
             return None
-        energy_j = self.power_w * self.pace_s
+        energy_j = self.power_w * self.step_time_s
         share = None
-        if self.pace_error_s is not None and self.cost.energy_error_j is not None and self.cost.energy_j > 0:
+        if self.step_time_error_s is not None and self.cost.energy_error_j is not None and self.cost.energy_j > 0:
             share = (
-                (self.pace_error_s / self.pace_s) ** 2 + (self.cost.energy_error_j / self.cost.energy_j) ** 2
+                (self.step_time_error_s / self.step_time_s) ** 2 + (self.cost.energy_error_j / self.cost.energy_j) ** 2
             ) ** 0.5
-        return Measurement(self.pace_s, energy_j, self.pace_error_s, None if share is None else energy_j * share)
+        return Measurement(
+            self.step_time_s, energy_j, self.step_time_error_s, None if share is None else energy_j * share
+        )
 
 
 class RunPolicy(Protocol):
