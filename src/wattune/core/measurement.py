@@ -12,9 +12,9 @@ class Counted(Protocol):
     """Anything that carries a time and a counter: a `Count`, or a `Reading` that has one."""
 
     @property
-    def time_s(self) -> float: ...  # noqa: D102
+    def time_s(self) -> float: ...
     @property
-    def energy_j(self) -> float | None: ...  # noqa: D102
+    def energy_j(self) -> float | None: ...
 
 
 SIGMAS_95 = 1.96

@@ -78,13 +78,13 @@ class Undoable(Protocol):
     count: Callable[[], Count]
 
     @property
-    def spec(self) -> GpuSpec: ...  # noqa: D102
+    def spec(self) -> GpuSpec: ...
     @property
-    def found(self) -> Mapping[str, float | None]: ...  # noqa: D102
-    def read(self) -> Reading: ...  # noqa: D102
-    def apply(self, setting: Setting) -> None: ...  # noqa: D102
-    def remember(self) -> None: ...  # noqa: D102
-    def undo(self, touched: tuple[str, ...], found: Mapping[str, float | None]) -> None: ...  # noqa: D102
+    def found(self) -> Mapping[str, float | None]: ...
+    def read(self) -> Reading: ...
+    def apply(self, setting: Setting) -> None: ...
+    def remember(self) -> None: ...
+    def undo(self, touched: tuple[str, ...], found: Mapping[str, float | None]) -> None: ...
 
 
 class GuardedGpu:
