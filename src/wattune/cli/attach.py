@@ -32,7 +32,9 @@ POLL_S = 0.2
 @click.option("--device", "devices", multiple=True, help="Its GPUs, where they cannot be found: nvml:0 … (repeatable).")
 @click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile.")
 @click.option("--knobs", metavar="NAMES", help=f"What may be set, of {','.join(KNOB_NAMES)}.  [default: all]")
-@click.option("--policy", type=click.Choice(POLICIES), default="wattune", show_default=True, help="Who decides.")
+@click.option(
+    "--policy", type=click.Choice(POLICIES), default="wattune", show_default=True, help="Policy that chooses settings."
+)
 @click.option("--report", "report_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a report here.")
 @click.option("--screen/--no-screen", default=None, help="Show live what is done, on standard error.")
 @click.option("--no-store", is_flag=True, help="Do not keep this run in the history, nor use what is there.")
@@ -69,7 +71,7 @@ def command(
             policy=decides,
             knobs=allowed,
             program=program,
-            memory=recall(name, gpus[0], policy=policy, config=config),
+            memory=recall(name, gpus[0], policy=decides, config=config),
             notes=notes,
         )
         play_on_simulated(gpus, workload)

@@ -62,11 +62,6 @@ class RunTuner:
     memory: Memory | None = None
     """What an earlier run of the program showed."""
 
-    @property
-    def recalls(self) -> bool:
-        """Whether the policy is shown what was seen at another time; published rules begin afresh each time."""
-        return self.policy.name == "wattune"
-
     def start(self) -> Progress:
         """Nothing is set before the program is seen to work."""
         return Progress(self.spec)
@@ -139,7 +134,7 @@ class RunTuner:
     def _recalled(self, progress: Progress) -> tuple[tuple[Window, ...], str | None]:
         """The windows that the policy is shown, and a remark where what was known before helps it."""
         windows = progress.windows
-        if not self.recalls:
+        if not self.policy.uses_history:
             return windows, None
         if progress.changes:
             stage, earlier = last_stage(windows), known_stage(windows, progress.changes[-1])

@@ -106,6 +106,21 @@ class RunPolicy(Protocol):
         """What tables call it: wattune, gpoeo, odpp."""
         ...
 
+    @property
+    def tunes(self) -> bool:
+        """Whether it ever sets anything; a policy that does not needs no counters."""
+        ...
+
+    @property
+    def uses_history(self) -> bool:
+        """Whether it is given windows of earlier runs and phases; published policies start afresh each time."""
+        ...
+
+    @property
+    def needs_counters(self) -> bool:
+        """Whether it predicts from hardware counters, so that their absence is worth a note."""
+        ...
+
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
-        """The order for the next window; the first call has seen nothing."""
+        """Return the order for the next window; `seen` is empty at first."""
         ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
@@ -55,6 +55,9 @@ class FixedSetting:
     name: str
     setting: Setting = DRIVER_DEFAULT
     window_s: float = 600.0
+    tunes: ClassVar[bool] = False
+    uses_history: ClassVar[bool] = False
+    needs_counters: ClassVar[bool] = False
 
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
         """Hold it."""

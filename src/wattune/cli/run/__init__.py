@@ -38,7 +38,9 @@ GRACE_S = 30.0
 @click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile.")
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
 @click.option("--knobs", metavar="NAMES", help=f"What may be set, of {','.join(KNOB_NAMES)}.  [default: all]")
-@click.option("--policy", type=click.Choice(POLICIES), default="wattune", show_default=True, help="Who decides.")
+@click.option(
+    "--policy", type=click.Choice(POLICIES), default="wattune", show_default=True, help="Policy that chooses settings."
+)
 @click.option("--report", "report_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a report here.")
 @click.option("--screen/--no-screen", default=None, help="Show live what is done, on standard error.")
 @click.option("--no-store", is_flag=True, help="Do not keep this run in the history, nor use what is there.")
@@ -88,7 +90,7 @@ def command(
                     policy=decides,
                     knobs=allowed,
                     program=programs[-1],
-                    memory=recall(name, group[0], policy=policy, config=config),
+                    memory=recall(name, group[0], policy=decides, config=config),
                     notes=notes,
                 )
             )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wattune.config import Config
     from wattune.control.recall import Memory
     from wattune.core.setting import Setting
-    from wattune.core.window import Window
+    from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
     from wattune.levels.run.session import RunSession
     from wattune.levels.run.view.settings import EstimateWithError
@@ -126,9 +126,9 @@ def document(closing: Closing) -> dict[str, Any]:
     }
 
 
-def recall(command_line: str, gpu: Gpu, *, policy: str, config: Config | None) -> Memory | None:
-    """What an earlier run of a program showed; None where nothing is known, or where the policy begins afresh."""
-    if config is None or policy != "wattune":
+def recall(command_line: str, gpu: Gpu, *, policy: RunPolicy, config: Config | None) -> Memory | None:
+    """Return what an earlier run of a program measured; None where there was none or the policy does not use it."""
+    if config is None or not policy.uses_history:
         return None
     from wattune.control.recall import remembered
     from wattune.store.sql_store import open_store

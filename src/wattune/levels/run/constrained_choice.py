@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattune.core.measurement import Measurement
-from wattune.core.objective import Deadline, Objective, PowerBudget
+from wattune.core.objective import Objective, PowerBudget
 from wattune.core.window import Window
 from wattune.response.cost_values import values
 from wattune.response.evidence import LEAST_POWER, EvidenceScale
@@ -123,7 +123,6 @@ def choose(
     held_sure: float,
     watts: float,
     most_points: int | None = None,
-    default_s: float | None = None,
 ) -> Choice:
     """The choice among gears, which are the first of the belief."""
     count = len(points)
@@ -133,7 +132,7 @@ def choose(
     worth = _worth(objective, slower, power[:count], base_w)
     total, spread = _whole(posterior, base, so_far, slower, doubt, ahead_s=ahead_s)
     bound = _physical(points, base)
-    limit = _limit(objective, default_s)
+    limit = _limit(objective)
     share = ahead_s / (so_far.total_s + ahead_s)
     # What physics bounds is what comes; what has passed is known as well as it is.
     past = total - share * slower + sure * _past_spread(posterior, base, so_far, ahead_s=ahead_s)
@@ -192,13 +191,10 @@ def _physical(points: tuple[ClockPoint, ...], base: ClockPoint) -> Floats:
     )
 
 
-def _limit(objective: Objective, default_s: float | None) -> float:
-    """The most that D may be; a deadline for work of unknown length allows no slowdown at all."""
-    if isinstance(objective, Deadline) and default_s is None:
-        return 0.0
-    reference = Measurement(default_s or 1.0, 1.0)
-    limit_s = objective.limit_s(reference)
-    return inf if limit_s is None else log(max(limit_s, 1e-9) / reference.time_s)
+def _limit(objective: Objective) -> float:
+    """Return the largest D that the objective allows."""
+    limit_s = objective.limit_s(Measurement(1.0, 1.0))
+    return inf if limit_s is None else log(max(limit_s, 1e-9))
 
 
 def _worth(objective: Objective, slower: Floats, power: Floats, base_w: float) -> Floats:

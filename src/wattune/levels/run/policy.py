@@ -11,7 +11,8 @@ few of them are looked at as often as it takes to prove the best (`gear_study`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import sqrt
+from typing import ClassVar
 
 from scipy.special import ndtri
 
@@ -36,8 +37,7 @@ from wattune.levels.run.orders import (
 )
 from wattune.levels.run.study import doubtful, study
 from wattune.response.candidates import candidates_of
-from wattune.response.evidence import Evidence, EvidenceScale, evidence
-from wattune.response.program_ensemble import ClockPoint
+from wattune.response.evidence import EvidenceScale, evidence
 from wattune.response.program_posterior import posterior_of
 
 CONFIDENCE = 0.98
@@ -80,14 +80,12 @@ class CurvePolicy:
     one half, gears are studied before they are held."""
     most_points: int = 6
     """Gears that are set besides the baseline, where they are studied."""
-    default_s: float | None = None
-    """How long the program would take at its baseline, where that is known; for a deadline."""
-    units: float | None = None
-    """How many units of its pace the program's work has, where that is known: then the baseline's pace tells what
-    `default_s` would."""
     horizon_s: float = 1800.0
     """For how long the program is thought to go on, at least: what a search may cost follows from it."""
     name: str = "wattune"
+    tunes: ClassVar[bool] = True
+    uses_history: ClassVar[bool] = True
+    needs_counters: ClassVar[bool] = False
 
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
         """The order for the next window."""
@@ -133,16 +131,8 @@ class CurvePolicy:
             held_sure=float(ndtri(self.held_confidence)),
             watts=scale.limit_w or 1.0,
             most_points=self.most_points if self._studies else None,
-            default_s=self._default_s(measured, base),
         )
         return Prediction(settings, points, base, posterior, choice, so_far, measured)
-
-    def _default_s(self, measured: Evidence, base: ClockPoint) -> float | None:
-        """How long the default takes: as was told, or by the baseline's pace, and then no longer than is sure."""
-        entry = measured.get(base)
-        if self.default_s is not None or self.units is None or entry is None or entry.log_step_time is None:
-            return self.default_s
-        return self.units * exp(entry.log_step_time.value + float(ndtri(self.confidence)) * entry.log_step_time.error)
 
     def _trial(self, view: Prediction, known: tuple[Window, ...]) -> Order | None:
         """A trial, where it may find something better than what is sure; None otherwise."""

@@ -30,7 +30,7 @@ from wattune.core.reading import Reading
 from wattune.core.setting import Setting
 from wattune.core.window import Purpose, RunPolicy, Window
 from wattune.devices.gpu import Gpu
-from wattune.levels.run.policies import COUNTING, policy_named, slowdown_limit_of
+from wattune.levels.run.policies import policy_named, slowdown_limit_of
 from wattune.levels.run.progress_estimator import RunWatch, period_finder
 from wattune.levels.run.report import figures_of
 from wattune.levels.run.view.view_model import RunFigures
@@ -70,7 +70,7 @@ class RunSession:
         self._background = Background(self.loop) if self._exchange is None and passes_by_itself(gpus[0]) else None
 
     def __enter__(self) -> Self:
-        if self._exchange is None and self.policy.name != "default":
+        if self._exchange is None and self.policy.tunes:
             self._count()
         if self._background is not None:
             self._background.__enter__()
@@ -119,7 +119,7 @@ class RunSession:
         readers = self._opened.enter_context(counters_of(self._own))
         clocks = self._own[0].spec.sm_clocks_mhz
         self.watch.counters = CounterWatch(readers, top_mhz=clocks[-1] if clocks else 0.0)
-        if not readers and self.policy.name in COUNTING:
+        if not readers and self.policy.needs_counters:
             self.loop.progress = self.loop.progress.noted(f"{self.policy.name} has no counters to go by: {_MISSED}")
 
     def _decided(self, shown: Reading, refused: bool, steps: int) -> Setting:

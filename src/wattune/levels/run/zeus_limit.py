@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
@@ -72,6 +72,9 @@ class ZeusLimitPolicy:
     name: str = "zeus"
     limits_w: tuple[float, ...] | None = None
     """The limits to profile, where only some may be set; otherwise all that the part has, 25 W apart."""
+    tunes: ClassVar[bool] = True
+    uses_history: ClassVar[bool] = False
+    needs_counters: ClassVar[bool] = False
 
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
         """The next limit, or the one that was selected."""

@@ -22,6 +22,9 @@ class Script:
     seconds: float = 2.0
     precision: float | None = None
     name: str = "script"
+    tunes: bool = True
+    uses_history: bool = False
+    needs_counters: bool = False
 
     def step(self, seen, spec):
         allowed = [one for one in self.settings if one.sm_mhz is None or one.sm_mhz in spec.sm_clocks_mhz]

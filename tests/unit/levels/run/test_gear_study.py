@@ -8,7 +8,7 @@ import pytest
 
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
-from wattune.core.objective import Deadline, LeastEnergy
+from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, Window
 from wattune.levels.run.constrained_choice import Choice, RunSoFar
@@ -172,23 +172,6 @@ def test_a_limit_may_slow_a_program_down_by_much():
     first = window(Setting(power_limit_w=400.0), 1.0, purpose=Purpose.BASELINE)
     slow = replace(window(Setting(power_limit_w=100.0), 2.4), counted=True)
     assert step_times(first, slow, spec=limits)[1] == pytest.approx(log(2.4))
-
-
-def test_a_deadline_follows_from_the_work_and_the_baselines_pace():
-    first = window(DRIVER_DEFAULT, 1.0, sm_mhz=1410.0, purpose=Purpose.BASELINE)
-    known = (replace(first, step_time_error_s=0.002), window(Setting(1200), 1.09, sm_mhz=1200.0))
-    told = CurvePolicy(objective=Deadline(1100.0), default_s=1000.0).step(known, CLOCKS)
-    counted = CurvePolicy(objective=Deadline(1100.0), units=1000.0).step(known, CLOCKS)
-    unknown = CurvePolicy(objective=Deadline(1100.0)).step(known, CLOCKS)
-    assert counted.setting == told.setting
-    assert (counted.setting.sm_mhz or 1410) < 1350
-    assert (unknown.setting.sm_mhz or 1410) > 1390
-
-
-def test_a_deadline_too_tight_leaves_no_slowdown():
-    known = (window(DRIVER_DEFAULT, 1.0, sm_mhz=1410.0, purpose=Purpose.BASELINE),)
-    order = CurvePolicy(objective=Deadline(900.0), units=1000.0).step(known, CLOCKS)
-    assert (order.setting.sm_mhz or 1410) == 1410
 
 
 def test_the_study_sets_a_few_gears_and_no_more():

@@ -7,7 +7,6 @@ import pytest
 from run_fakes import Moody, Script
 
 from plain_program import PerfectModels, PlainProgram
-from wattune.cli.run.options import LEARNED, live_policy
 from wattune.control import loop as run_loop
 from wattune.control.state import Disabled
 from wattune.core.objective import LeastEnergy
@@ -16,6 +15,7 @@ from wattune.core.window import Purpose
 from wattune.devices.open import Surroundings, open_gpus, restore_abandoned
 from wattune.levels.run.gpoeo.models import FEATURES
 from wattune.levels.run.gpoeo.policy import GpoeoPolicy
+from wattune.levels.run.policies import trained_policy
 from wattune.levels.run.session import RunSession
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
@@ -182,8 +182,8 @@ def test_work_that_is_counted_is_the_pace_where_nothing_repeats(tuned):
 
 def test_a_part_that_the_catalogue_lacks_has_nothing_to_learn_from():
     spec = replace(load_model("h100").spec(), name="Unheard Of 9000")
-    for name in LEARNED:
-        policy, (note,) = live_policy(name, LeastEnergy(0.05), spec)
+    for name in ("gpoeo", "odpp"):
+        policy, (note,) = trained_policy(name, LeastEnergy(0.05), spec, on_learning=pytest.fail)
         assert policy.name == name
         assert "no Unheard Of 9000 in the catalogue" in note
-    assert live_policy("wattune", LeastEnergy(0.05), spec)[1] == ()
+    assert trained_policy("wattune", LeastEnergy(0.05), spec, on_learning=pytest.fail)[1] == ()

@@ -16,7 +16,7 @@ from wattune.control.state import Condition, as_one
 from wattune.control.step_time import StepMarks, WorkUnit, counted_step_time, same_unit
 from wattune.control.window_totals import Tally, complaint, is_held
 from wattune.core.errors import InputError
-from wattune.core.objective import EnergyDelay, LeastEnergy
+from wattune.core.objective import Deadline, EnergyDelay, LeastEnergy
 from wattune.core.reading import Reading, Throttle
 from wattune.core.setting import Setting
 from wattune.core.window import Purpose
@@ -248,6 +248,13 @@ def test_published_rules_want_a_slowdown():
     with pytest.raises(InputError, match="no policy"):
         policy_named("best", LeastEnergy(0.05))
     assert slowdown_limit_of(EnergyDelay(1.0)) is None
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_deadline_is_refused_since_the_length_of_the_work_is_unknown(name):
+    with pytest.raises(InputError, match="deadline") as raised:
+        policy_named(name, Deadline(3600.0))
+    assert "--max-slowdown" in raised.value.hint
 
 
 # what a program does

@@ -11,7 +11,7 @@ from wattune.benchmarks.run.oracle import standard_of
 from wattune.benchmarks.run.play import play
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
-from wattune.core.objective import Deadline, EnergyDelay, LeastCost, LeastEnergy, PowerBudget
+from wattune.core.objective import EnergyDelay, LeastCost, LeastEnergy, PowerBudget
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, Window
 from wattune.levels.run.orders import error_by_length
@@ -192,14 +192,6 @@ def test_limits_are_tried_where_clocks_cannot_be_set():
 def test_other_objectives(objective, low_mhz, high_mhz):
     _, orders = played(CurvePolicy(objective=objective))
     assert low_mhz <= (orders[-1].setting.sm_mhz or TOP_MHZ) <= high_mhz
-
-
-def test_a_deadline_needs_to_know_how_long_the_default_takes():
-    _, orders = played(CurvePolicy(objective=Deadline(1100.0)))
-    assert time_of(orders[-1].setting.sm_mhz or TOP_MHZ) < 1.002
-    _, orders = played(CurvePolicy(objective=Deadline(1100.0), default_s=1000.0))
-    assert time_of(orders[-1].setting.sm_mhz) <= 1.1
-    assert orders[-1].setting.sm_mhz < 1300
 
 
 def test_idle_states_of_the_memory_are_for_idle_memories():

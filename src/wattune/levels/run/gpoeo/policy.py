@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -133,10 +134,10 @@ class GpoeoPolicy:
     floor_w: float = 30.0
     """Energy counts above this: 30 W on the RTX 3080 Ti in the released program."""
 
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return "gpoeo"
+    name: ClassVar[str] = "gpoeo"
+    tunes: ClassVar[bool] = True
+    uses_history: ClassVar[bool] = False
+    needs_counters: ClassVar[bool] = True
 
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
         """The order that the released program would give next."""

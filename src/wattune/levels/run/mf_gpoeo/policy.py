@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
+from typing import ClassVar
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -132,10 +133,10 @@ class MfGpoeoPolicy:
 
     slowdown: float = 0.05
 
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return "mf-gpoeo"
+    name: ClassVar[str] = "mf-gpoeo"
+    tunes: ClassVar[bool] = True
+    uses_history: ClassVar[bool] = False
+    needs_counters: ClassVar[bool] = False
 
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
         """What the controller does next."""

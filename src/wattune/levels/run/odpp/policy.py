@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,10 +138,10 @@ class OdppPolicy:
     corrections: Corrections | None
     slowdown: float = 0.05
 
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return "odpp"
+    name: ClassVar[str] = "odpp"
+    tunes: ClassVar[bool] = True
+    uses_history: ClassVar[bool] = False
+    needs_counters: ClassVar[bool] = False
 
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
         """The next clock to measure, or the one that was found."""
