@@ -3,7 +3,9 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.signal import find_peaks
 
+from wattune.signals.autocorrelation import local_maxima
 from wattune.signals.period import Verdict, find_period
 from wattune.signals.period_tracker import PeriodTracker
 from wattune.signals.samples import PowerSamples
@@ -72,3 +74,9 @@ def test_how_a_stream_is_cut_does_not_matter_once_it_has_settled(many, seed):
     for first in range(0, len(samples), many):
         tracker = tracker.add(samples.where((index >= first) & (index < first + many)))
     assert abs(tracker.settled().answer.period_s / 0.7 - 1) < 0.01
+
+
+@given(value=st.lists(st.integers(-3, 3) | numbers, max_size=60))
+def test_local_maxima_are_those_of_scipy(value):
+    signal = np.array(value, dtype=np.float64)
+    assert local_maxima(signal).tolist() == find_peaks(signal)[0].tolist()

@@ -1,4 +1,4 @@
-"""`wattune demo`: the whole way from a sweep to a report, on a simulated GPU."""
+"""`wattune demo`: a sweep of a simulated GPU, from measuring to the report."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 import click
 
 from wattune.cli.output import check_writable, console, json_option
-from wattune.cli.sweep import deliver, make_sweep
-from wattune.control.sweep import Knob
 
 DEVICE = "sim:a100"
 WORKLOAD = "resnet50"
@@ -29,6 +27,10 @@ def command(out: Path, as_json: bool) -> None:
 
     Nothing is set on any real GPU, and nothing goes into the history.
     """
+    from wattune.cli.sweep.output import deliver
+    from wattune.cli.sweep.work import make_sweep
+    from wattune.control.sweep import Knob
+
     check_writable(out)
     swept = make_sweep(DEVICE, workload=WORKLOAD, knob=Knob.SM_CLOCK, points=24, iterations=None)
     deliver(swept, csv_file=None, report=out, as_json=as_json)

@@ -1,98 +1,50 @@
-"""`wattune devices`: the GPUs that can be used and what may be set on them."""
+"""`wattune devices`: list the GPUs that can be used and what may be set on them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.api import surroundings
 from wattune.cli.output import console, json_option, print_json
 from wattune.config import load_config
 from wattune.core.errors import DeviceError
-from wattune.core.gpu_spec import GpuSpec
-from wattune.devices.open import expand, nvml_names, open_gpus
-from wattune.physics.catalog import catalog_names, load_model, sources
-from wattune.physics.catalog.sheet import MARKS
 
-
-def show_catalog(name: str, *, as_json: bool) -> None:
-    """Print the values of one GPU, or of an empty name what there is of all."""
-    keys = (load_model(name).key,) if name else catalog_names()
-    if as_json:
-        print_json({"simulated": True, "catalogue": [_document(key) for key in keys]})
-    elif name:
-        _show_values(keys[0])
-    else:
-        _show_all(keys)
-
-
-def _document(key: str) -> dict[str, Any]:
-    model = load_model(key)
-    return {
-        "device": f"sim:{key}",
-        "name": model.spec().label,
-        "architecture": model.architecture,
-        "values": list(sources(key)),
-    }
-
-
-def _show_all(keys: tuple[str, ...]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in ("device", "name", *MARKS):
-        table.add_column(head, justify="right" if head in MARKS else "left", overflow="fold")
-    for key in keys:
-        marks = Counter(value.mark for value in sources(key))
-        label = load_model(key).spec().label.removeprefix("NVIDIA ")
-        table.add_row(f"sim:{key}", label, *(str(marks[mark]) for mark in MARKS))
-    console().print(table)
-    console().print("How many values of each simulated GPU are measured, published and estimated.")
-    console().print("wattune devices --catalog NAME shows them with their sources.")
-
-
-def _show_values(key: str) -> None:
-    from rich.table import Table
-
-    console().print(f"sim:{key}, {load_model(key).spec().label}")
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in ("what", "value", "mark", "source"):
-        table.add_column(head, no_wrap=head in ("what", "mark"), overflow="fold")
-    for value in sources(key):
-        table.add_row(value.key, _text(value.value), value.mark, value.source)
-    console().print(table)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+if TYPE_CHECKING:
+    from wattune.core.gpu_spec import GpuSpec
 
 
 @click.command()
 @click.option(
-    "--device", "devices", multiple=True, help="Only this one: nvml:0, sim:a100, table:FILE.csv … (repeatable)."
+    "--device", "devices", multiple=True, help="Show only this GPU: nvml:0, sim:a100, table:FILE.csv … (repeatable)."
 )
 @click.option(
     "--catalog",
     is_flag=False,
     flag_value="",
     metavar="[NAME]",
-    help="Show the simulated GPUs instead: how well each is known; of one, every value with its source.",
+    help="Show the simulated GPUs and how well each is known; with NAME, every value of that GPU with its source.",
 )
 @json_option
 def command(devices: tuple[str, ...], catalog: str | None, as_json: bool) -> int:
     """List the GPUs that can be used and what may be set on them.
 
-    Without --device: every visible NVIDIA GPU, then the simulated ones that this version knows. --json tells
-    more, such as every clock and how often the sensors refresh.
+    Without --device: every visible NVIDIA GPU, then the simulated ones of this version. --json prints more, such as
+    every clock and how often the sensors refresh.
     """
+    from wattune.api import surroundings
+    from wattune.devices.open import expand, nvml_names, open_gpus
+    from wattune.physics.catalog import catalog_names
+
     if catalog is not None:
-        return _catalog(catalog, devices, as_json)
+        if devices:
+            raise click.UsageError("--catalog and --device exclude each other")
+        _show_catalog(catalog.removeprefix("sim:"), as_json=as_json)
+        return 0
     around = surroundings(load_config())
-    names = expand(devices, around) if devices else (*nvml_names(around), *_simulated_names())
+    simulated = tuple(f"sim:{name}" for name in catalog_names())
+    names = expand(devices, around) if devices else (*nvml_names(around), *simulated)
     rows: list[tuple[str, GpuSpec]] = []
     failures: list[DeviceError] = []
     for name in names:
@@ -108,19 +60,6 @@ def command(devices: tuple[str, ...], catalog: str | None, as_json: bool) -> int
     for failure in failures:
         click.echo(f"error: {failure.message}\nhint: {failure.hint}", err=True)
     return 1 if failures else 0
-
-
-def _catalog(name: str, devices: tuple[str, ...], as_json: bool) -> int:
-    if devices:
-        raise click.UsageError("--catalog and --device exclude each other")
-    show_catalog(name.removeprefix("sim:"), as_json=as_json)
-    return 0
-
-
-def _simulated_names() -> tuple[str, ...]:
-    from wattune.physics.catalog import catalog_names
-
-    return tuple(f"sim:{name}" for name in catalog_names())
 
 
 def _devices_document(name: str, spec: GpuSpec) -> dict[str, Any]:
@@ -141,7 +80,7 @@ def _devices_document(name: str, spec: GpuSpec) -> dict[str, Any]:
 def _show(rows: list[tuple[str, GpuSpec]]) -> None:
     from rich.table import Table
 
-    # Eighty columns hold all of this; what is longer goes on in the next line, and the details are in the JSON.
+    # All of this fits into eighty columns; longer names wrap, and the details are in the JSON.
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for head in ("device", "name", "core MHz", "memory MHz", "limit W"):
         table.add_column(head, no_wrap=head not in ("device", "name"), overflow="fold")
@@ -170,3 +109,66 @@ def _limits(spec: GpuSpec) -> str:
 
 def _span(low: float, high: float) -> str:
     return f"{low:g}" if low == high else f"{low:g}–{high:g}"
+
+
+def _show_catalog(name: str, *, as_json: bool) -> None:
+    """Print every value of one GPU, or for an empty name a summary of all."""
+    from wattune.physics.catalog import catalog_names, load_model
+
+    keys = (load_model(name).key,) if name else catalog_names()
+    if as_json:
+        print_json({"simulated": True, "catalogue": [_catalog_document(key) for key in keys]})
+    elif name:
+        _show_values(keys[0])
+    else:
+        _show_all(keys)
+
+
+def _catalog_document(key: str) -> dict[str, Any]:
+    from wattune.physics.catalog import load_model, sources
+
+    model = load_model(key)
+    return {
+        "device": f"sim:{key}",
+        "name": model.spec().label,
+        "architecture": model.architecture,
+        "values": list(sources(key)),
+    }
+
+
+def _show_all(keys: tuple[str, ...]) -> None:
+    from rich.table import Table
+
+    from wattune.physics.catalog import load_model, sources
+    from wattune.physics.catalog.sheet import MARKS
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in ("device", "name", *MARKS):
+        table.add_column(head, justify="right" if head in MARKS else "left", overflow="fold")
+    for key in keys:
+        marks = Counter(value.mark for value in sources(key))
+        label = load_model(key).spec().label.removeprefix("NVIDIA ")
+        table.add_row(f"sim:{key}", label, *(str(marks[mark]) for mark in MARKS))
+    console().print(table)
+    console().print("How many values of each simulated GPU are measured, published and estimated.")
+    console().print("wattune devices --catalog NAME shows them with their sources.")
+
+
+def _show_values(key: str) -> None:
+    from rich.table import Table
+
+    from wattune.physics.catalog import load_model, sources
+
+    console().print(f"sim:{key}, {load_model(key).spec().label}")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in ("what", "value", "mark", "source"):
+        table.add_column(head, no_wrap=head in ("what", "mark"), overflow="fold")
+    for value in sources(key):
+        table.add_row(value.key, _text(value.value), value.mark, value.source)
+    console().print(table)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

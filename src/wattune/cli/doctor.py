@@ -7,7 +7,6 @@ import click
 from wattune.cli.output import console, json_option, print_json
 from wattune.config import Config, load_config
 from wattune.core.errors import WattuneError
-from wattune.devices.diagnosis import diagnose, gather
 
 MARKS = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/]"}
 
@@ -20,6 +19,8 @@ def command(as_json: bool) -> None:
     No setting is changed. The exit code is 0 even where there are problems, since without a GPU wattune works on a
     simulated one.
     """
+    from wattune.devices.diagnosis import diagnose, gather
+
     config = load_config()
     facts = gather(state_dir=config.state_dir, visible=config.visible_gpus, store_failure=_store_failure(config))
     findings = diagnose(facts)

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.api import open_gpus
 from wattune.cli.child import run_child
 from wattune.cli.output import check_writable, json_option, print_json, stderr_console, write_text
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, InputError, StoreError
-from wattune.core.measurement import Measurement
-from wattune.core.reading import Trace
 
 if TYPE_CHECKING:
+    from wattune.core.measurement import Measurement
+    from wattune.core.reading import Trace
     from wattune.devices.gpu import Gpu
 
 
@@ -50,6 +49,8 @@ class MeasuredCommand:
     @property
     def total(self) -> Measurement:
         """All GPUs together."""
+        from wattune.core.measurement import Measurement
+
         return Measurement.together(self.parts)
 
     @property
@@ -110,6 +111,7 @@ def command(
 def _measure(
     command_line: tuple[str, ...], devices: tuple[str, ...], *, workload: str, interval_s: float, quiet: bool
 ) -> MeasuredCommand:
+    from wattune.api import open_gpus
     from wattune.devices.meter import measured
     from wattune.devices.rapl import cpu_energy_j, find_packages, read_packages_j
     from wattune.devices.sampler import Sampler
@@ -133,6 +135,8 @@ def _measure(
 
 def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurement, ...]:
     """What each GPU spent between its first and its last reading, of a command during which one stopped to answer."""
+    from wattune.core.measurement import Measurement
+
     ends = [(trace.readings[0], trace.readings[-1]) for trace in traces if trace.readings]
     if len(ends) < len(traces) or any(reading.energy_j is None for pair in ends for reading in pair):
         raise error

@@ -1,4 +1,4 @@
-"""`wattune monitor`: a live screen of what each GPU does."""
+"""`wattune monitor`: a live screen of power, clocks and temperature of each GPU."""
 
 from __future__ import annotations
 
@@ -14,51 +14,37 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.api import surroundings
 from wattune.cli.output import console, json_option, print_json
-from wattune.cli.sweep.output import coloured
 from wattune.config import load_config
 from wattune.core.errors import DeviceError, InputError
-from wattune.devices.gpu import Gpu
-from wattune.devices.open import expand, open_gpus
 from wattune.devices.passing_time import WallTime
-from wattune.render.monitor_view import (
-    HEAD,
-    Watched,
-    fitting_columns,
-    graph_top_w,
-    monitor_document,
-    monitor_row,
-    power_steps,
-    together,
-)
-from wattune.render.terminal_graph import area_graph
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from wattune.devices.gpu import Gpu
+    from wattune.render.monitor_view import Watched
+
 
 class HeadStart(WallTime):
-    """Time as it passes on the wall, ahead of it by what was skipped."""
+    """Wall-clock time plus the seconds that were skipped."""
 
     def __init__(self) -> None:
         super().__init__()
         self._ahead_s = 0.0
 
     def now_s(self) -> float:
-        """Seconds since the clock was made, the skipped ones included."""
         return super().now_s() + self._ahead_s
 
     def skip(self, seconds: float) -> None:
-        """Nothing; the clock is so many seconds further on."""
         self._ahead_s += seconds
 
 
 class Keyboard:
-    """`with Keyboard() as keyboard: keyboard.wait(0.5)`: keys arrive without Enter while the block lasts.
+    """`with Keyboard() as keyboard: keyboard.wait(0.5)`: read keys without Enter while the block lasts.
 
-    Without a terminal at standard input there are no keys, and waiting is all it does.
+    Where standard input is no terminal, `wait` only waits.
     """
 
     def __init__(self) -> None:
@@ -83,7 +69,7 @@ class Keyboard:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)  # type: ignore[arg-type]
 
     def wait(self, seconds: float) -> str:
-        """The keys that were pressed within so many seconds, as soon as there are any; empty after that time."""
+        """Return the keys pressed, as soon as there are any; an empty text after so many seconds."""
         if self._fd is None:
             time.sleep(max(seconds, 0.0))
             return ""
@@ -92,11 +78,11 @@ class Keyboard:
 
 
 SPAN_S = 60.0
-"""How much of the past the graph shows."""
+"""Length of the graph in time."""
 _GRAPH_ROWS = 4
-"""The lowest graph that can still be read."""
+"""Height of the lowest graph that can still be read."""
 _HEAD_START_S = 60.0
-"""How long a simulated GPU has been at work when its screen opens, so that it is warm and its sensors are filled."""
+"""How long a simulated GPU has worked when the screen opens, so that it is warm and its sensors have values."""
 
 
 @click.command()
@@ -110,12 +96,14 @@ _HEAD_START_S = 60.0
 def command(devices: tuple[str, ...], interval: float, workload: str, once: bool, as_json: bool) -> None:
     """Watch power, clocks, limit, utilisation, temperature and energy of GPUs.
 
-    q or Ctrl-C leaves. --json prints one snapshot, like --once. Watching sets nothing and needs no privilege.
+    q or Ctrl-C ends it. --json prints one snapshot, like --once. No setting is changed and no privilege is needed.
     """
+    from wattune.render.monitor_view import Watched, monitor_document
+
     with _watching(devices, workload) as gpus:
         watched = tuple(Watched(gpu.spec) for gpu in gpus)
         if as_json or once:
-            watched = look(gpus, watched)
+            watched = read_all(gpus, watched)
             if as_json:
                 print_json(monitor_document(watched))
             else:
@@ -126,7 +114,10 @@ def command(devices: tuple[str, ...], interval: float, workload: str, once: bool
 
 @contextmanager
 def _watching(devices: tuple[str, ...], workload: str) -> Iterator[tuple[Gpu, ...]]:
-    """The GPUs to watch; a simulated one works in wall time, so that there is something to see."""
+    """Open the GPUs to watch; simulated ones play the workload in wall-clock time."""
+    from wattune.api import surroundings
+    from wattune.devices.open import expand, open_gpus
+
     config = load_config()
     around = surroundings(config)
     names = expand(devices or (config.device,), around)
@@ -148,12 +139,12 @@ def _at_work(name: str, workload: str) -> Gpu:
     return gpu
 
 
-def look(gpus: Sequence[Gpu], watched: Sequence[Watched]) -> tuple[Watched, ...]:
-    """Each GPU with one more reading, or with the reason why it gives none."""
-    return tuple(_look(gpu, past) for gpu, past in zip(gpus, watched, strict=True))
+def read_all(gpus: Sequence[Gpu], watched: Sequence[Watched]) -> tuple[Watched, ...]:
+    """Return each GPU with one more reading, or with the reason why there is none."""
+    return tuple(_read(gpu, past) for gpu, past in zip(gpus, watched, strict=True))
 
 
-def _look(gpu: Gpu, past: Watched) -> Watched:
+def _read(gpu: Gpu, past: Watched) -> Watched:
     try:
         return past.with_reading(gpu.read(), keep_s=SPAN_S)
     except DeviceError as error:
@@ -169,7 +160,7 @@ def _live(gpus: Sequence[Gpu], watched: tuple[Watched, ...], interval_s: float) 
     try:
         with Keyboard() as keyboard, Live(console=out, screen=True, auto_refresh=False) as live:
             while True:
-                watched = look(gpus, watched)
+                watched = read_all(gpus, watched)
                 live.update(screen(watched, width=out.width, height=out.height), refresh=True)
                 if "q" in keyboard.wait(interval_s).lower():
                     return
@@ -178,21 +169,23 @@ def _live(gpus: Sequence[Gpu], watched: tuple[Watched, ...], interval_s: float) 
 
 
 def screen(watched: Sequence[Watched], *, width: int, height: int) -> RenderableType:
-    """The whole screen as a function of what was seen."""
+    """Draw the whole screen from the readings."""
     from rich.console import Group
     from rich.text import Text
 
     title = Text("wattune monitor", style="bold")
     if any(gpu.spec.simulated for gpu in watched):
         title.append("  simulated", style="bold yellow")
-    title.append("  q leaves", style="dim")
+    title.append("  q quits", style="dim")
     return Group(title, Text(), gpu_table(watched, width=width), *_graphs(watched, width, height - len(watched) - 3))
 
 
 def gpu_table(watched: Sequence[Watched], *, width: int) -> Table:
-    """A row per GPU, with the columns that fit."""
+    """Return a row per GPU, with the columns that fit."""
     from rich.table import Table
     from rich.text import Text
+
+    from wattune.render.monitor_view import HEAD, fitting_columns, monitor_row
 
     rows = [monitor_row(index, gpu) for index, gpu in enumerate(watched)]
     columns = fitting_columns(rows, width=width)
@@ -206,32 +199,30 @@ def gpu_table(watched: Sequence[Watched], *, width: int) -> Table:
 
 
 def _graphs(watched: Sequence[Watched], width: int, room: int) -> list[RenderableType]:
-    """A graph of each GPU where all fit, else one of their sum."""
+    """Return a graph of each GPU where all fit, else one of their sum."""
+    from rich.text import Text
+
+    from wattune.render.monitor_view import graph_top_w, power_steps, sum_of_graphs
+    from wattune.render.terminal_graph import area_graph, coloured
+
+    def steps(gpu: Watched) -> list[float | None]:
+        if not gpu.readings:
+            return [None] * columns
+        return power_steps(gpu.readings, now_s=gpu.readings[-1].time_s, span_s=SPAN_S, steps=columns)
+
     columns = max(width - 8, 1) * 2
-    graphs = [_steps(gpu, columns) for gpu in watched]
+    graphs = [steps(gpu) for gpu in watched]
     each = room // len(watched) - 2
     if each >= _GRAPH_ROWS or len(watched) == 1:
         tops_w = [graph_top_w((gpu,)) for gpu in watched]
         titles = [f"{index} power over the last {SPAN_S:g} s" for index in range(len(watched))]
     else:
         each, titles = room - 2, [f"power of all {len(watched)} over the last {SPAN_S:g} s"]
-        graphs, tops_w = [together(graphs)], [sum(graph_top_w((gpu,)) for gpu in watched)]
+        graphs, tops_w = [sum_of_graphs(graphs)], [sum(graph_top_w((gpu,)) for gpu in watched)]
     if each < 1:
         return []
-    return [
-        part
-        for title, graph, top_w in zip(titles, graphs, tops_w, strict=True)
-        for part in _titled(title, coloured(area_graph(graph, width=width, height=each, high=top_w, unit="W")))
-    ]
-
-
-def _titled(title: str, picture: RenderableType) -> tuple[RenderableType, ...]:
-    from rich.text import Text
-
-    return Text(), Text(title, style="dim"), picture
-
-
-def _steps(watched: Watched, columns: int) -> list[float | None]:
-    if not watched.readings:
-        return [None] * columns
-    return power_steps(watched.readings, now_s=watched.readings[-1].time_s, span_s=SPAN_S, steps=columns)
+    drawn: list[RenderableType] = []
+    for title, graph, top_w in zip(titles, graphs, tops_w, strict=True):
+        picture = coloured(area_graph(graph, width=width, height=each, high=top_w, unit="W"))
+        drawn += [Text(), Text(title, style="dim"), picture]
+    return drawn

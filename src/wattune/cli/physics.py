@@ -177,8 +177,7 @@ def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
 
 def _picture(found: ModelFit, *, width: int) -> Text:
     """Power against the core clock, or against the limit where that was set instead."""
-    from wattune.cli.sweep.output import coloured
-    from wattune.render.terminal_graph import Spot, scatter
+    from wattune.render.terminal_graph import Spot, coloured, scatter
 
     by_clock = any(point.setting.sm_mhz is not None for point in found.points)
     measured = [(asked, point) for point in found.points if (asked := _asked(point, by_clock=by_clock)) is not None]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import click
 
-from wattune.api import surroundings
 from wattune.cli.output import console, json_option, print_json
 from wattune.config import load_config
-from wattune.devices.open import restore_abandoned
 
 
 @click.command()
@@ -18,6 +16,9 @@ def command(as_json: bool) -> int:
     Every process notes what it found before it sets a GPU. This command undoes what is left of those whose process is
     gone; GPUs that a living process tunes are not touched. Every start of wattune does the same by itself.
     """
+    from wattune.api import surroundings
+    from wattune.devices.open import restore_abandoned
+
     outcomes = restore_abandoned(surroundings(load_config()))
     if as_json:
         print_json(

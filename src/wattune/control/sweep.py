@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-import numpy as np
-
 from wattune.core.errors import InputError, NotSupported
 from wattune.core.frontier import History, Trial
 from wattune.core.gpu_spec import GpuSpec
@@ -86,7 +84,7 @@ def evenly(values: Iterable[int], points: int) -> tuple[int, ...]:
     ascending = sorted(set(values))
     if points == 1:
         return (ascending[-1],)
-    wanted = np.linspace(ascending[0], ascending[-1], points)
+    wanted = _spaced(ascending[0], ascending[-1], points)
     return tuple(sorted({min(ascending, key=lambda value: abs(value - aim)) for aim in wanted}))
 
 
@@ -107,5 +105,11 @@ def _limits_w(spec: GpuSpec, points: int) -> list[float]:
     limits = spec.power_limits
     if limits is None:
         raise NotSupported(f"{spec.label} does not let its power limit be set", hint="sweep --knob sm-clock instead")
-    spaced = np.linspace(limits.min_w, limits.max_w, points) if points > 1 else np.array([limits.max_w])
-    return [min(max(float(round(watts)), limits.min_w), limits.max_w) for watts in dict.fromkeys(spaced.tolist())]
+    spaced = _spaced(limits.min_w, limits.max_w, points) if points > 1 else (limits.max_w,)
+    return [min(max(float(round(watts)), limits.min_w), limits.max_w) for watts in dict.fromkeys(spaced)]
+
+
+def _spaced(low: float, high: float, points: int) -> tuple[float, ...]:
+    """Return evenly spaced values as `numpy.linspace` does, without the import, which every --help would wait for."""
+    step = (high - low) / (points - 1)
+    return (*(low + step * place for place in range(points - 1)), float(high))

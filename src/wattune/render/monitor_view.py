@@ -1,4 +1,4 @@
-"""What `wattune monitor` shows of each GPU: a row of words, and its power over the last while in equal steps."""
+"""The rows and power graphs of `wattune monitor`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from wattune.render.quantity import UNKNOWN, fixed, quantity
 
 HEAD = ("GPU", "power", "limit", "core", "memory", "busy", "mem busy", "temp", "throttled by", "energy")
 _WORTH = (0, 1, 9, 3, 2, 5, 7, 8, 4, 6)
-"""The columns, the one that is given up last first."""
+"""The columns by importance: where room is short, the last of these goes first."""
 _GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A GPU, what it told of late (oldest first), and what its counter stood at when watching began."""
+    """A GPU with its latest readings (oldest first) and its energy counter at the start."""
 
     spec: GpuSpec
     readings: tuple[Reading, ...] = ()
     start_j: float | None = None
     trouble: str | None = None
-    """Why it tells nothing more, where that is so."""
+    """Why there are no more readings."""
 
     @property
     def latest(self) -> Reading | None:
@@ -36,14 +36,14 @@ class Watched:
 
     @property
     def energy_j(self) -> float | None:
-        """Energy since watching began; None without a counter or before it can have moved."""
+        """Energy since the start; None without a counter or before a second reading."""
         now = self.latest
         if now is None or now.energy_j is None or self.start_j is None or len(self.readings) < 2:
             return None
         return now.energy_j - self.start_j
 
     def with_reading(self, reading: Reading, *, keep_s: float) -> Watched:
-        """The same GPU with one more reading, and without those older than `keep_s` but for one."""
+        """Add a reading and drop those older than `keep_s`, except the newest of them."""
         old = [past for past in self.readings if past.time_s < reading.time_s - keep_s]
         kept = self.readings[max(len(old) - 1, 0) :]
         start_j = reading.energy_j if not self.readings else self.start_j
@@ -51,7 +51,7 @@ class Watched:
 
 
 def monitor_row(index: int, watched: Watched) -> tuple[str, ...]:
-    """The words of one GPU, a dash for each thing it does not tell."""
+    """Return the cells of one GPU, a dash for each value it does not report."""
     name = f"{index} {watched.spec.label.removeprefix('NVIDIA ')}"
     now = watched.latest
     if now is None:
@@ -71,7 +71,7 @@ def monitor_row(index: int, watched: Watched) -> tuple[str, ...]:
 
 
 def fitting_columns(rows: Sequence[tuple[str, ...]], *, width: int) -> tuple[int, ...]:
-    """The columns that fit side by side, in their order; the least important go first where room is short."""
+    """Return the columns that fit side by side, in their order; the least important are left out first."""
     widths = [max(len(row[column]) for row in (HEAD, *rows)) for column in range(len(HEAD))]
     kept = list(_WORTH)
     while len(kept) > 2 and sum(widths[column] + _GAP for column in kept) - _GAP > width:
@@ -80,7 +80,7 @@ def fitting_columns(rows: Sequence[tuple[str, ...]], *, width: int) -> tuple[int
 
 
 def monitor_document(watched: Sequence[Watched]) -> dict[str, Any]:
-    """One JSON document with the newest reading of each GPU."""
+    """Return a JSON document with the newest reading of each GPU."""
     return {
         "simulated": any(gpu.spec.simulated for gpu in watched),
         "gpus": [_document(index, gpu) for index, gpu in enumerate(watched)],
@@ -88,13 +88,13 @@ def monitor_document(watched: Sequence[Watched]) -> dict[str, Any]:
 
 
 def power_steps(readings: Sequence[Reading], *, now_s: float, span_s: float, steps: int) -> list[float | None]:
-    """Power over the last `span_s` in equal steps, oldest first.
+    """Return power over the last `span_s` in equal steps, oldest first.
 
-    A step shows the mean of the readings that fall into it, or else the one before, which still holds; None before the
-    first reading and where the GPU told none.
+    A step is the mean of its readings, or the reading before where it has none; None before the first reading and where
+    the GPU reported no power.
     """
     start_s, place, before = now_s - span_s, 0, None
-    shown: list[float | None] = []
+    graph: list[float | None] = []
     for step in range(steps):
         end_s = start_s + span_s * (step + 1) / steps if step < steps - 1 else inf
         powers_w: list[float] = []
@@ -103,12 +103,12 @@ def power_steps(readings: Sequence[Reading], *, now_s: float, span_s: float, ste
             if before is not None and readings[place].time_s >= start_s:
                 powers_w.append(before)
             place += 1
-        shown.append(fmean(powers_w) if powers_w else before)
-    return shown
+        graph.append(fmean(powers_w) if powers_w else before)
+    return graph
 
 
-def together(graphs: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """The sum of several graphs, unknown where all are."""
+def sum_of_graphs(graphs: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """Add up several graphs; None where all are unknown."""
     sums: list[float | None] = []
     for column in zip(*graphs, strict=True):
         known = [value for value in column if value is not None]
@@ -117,10 +117,10 @@ def together(graphs: Sequence[Sequence[float | None]]) -> list[float | None]:
 
 
 def graph_top_w(watched: Sequence[Watched]) -> float:
-    """A round power that none of these GPUs has passed: their largest limit, or what they drew where that is more."""
-    seen = [reading.power_w or 0.0 for gpu in watched for reading in gpu.readings]
+    """Return a round power above everything these GPUs drew and above their limits."""
+    drawn = [reading.power_w or 0.0 for gpu in watched for reading in gpu.readings]
     limits = [gpu.latest.power_limit_w or 0.0 for gpu in watched if gpu.latest]
-    most = max([*seen, *limits, 1.0])
+    most = max([*drawn, *limits, 1.0])
     step = tick_step(0.0, most, about=4)
     return -(-most // step) * step
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from rich.text import Text
+
 from wattune.render.chart import padded, tick_labels, ticks
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -23,6 +25,17 @@ class TextRun:
 
 
 Line = tuple[TextRun, ...]
+_STYLES = {"axis": "dim", "graph": "cyan", "frontier": "cyan", "beaten": "dim", "pick": "bold yellow"}
+
+
+def coloured(lines: Iterable[Line]) -> Text:
+    """Return the picture with the colours of its kinds."""
+    text = Text(no_wrap=True)
+    for number, line in enumerate(lines):
+        text.append("\n" if number else "")
+        for run in line:
+            text.append(run.text, style=_STYLES.get(run.kind))
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.signal import find_peaks
 
 from wattune.signals.grid import Grid
 from wattune.signals.samples import Floats, Ints
@@ -71,7 +70,7 @@ def peaks_s(correlation: Autocorrelation, *, shortest_s: float, most: int) -> tu
     and anything slower hardly bends it.
     """
     value, step_s = correlation.value, correlation.step_s
-    tops, _ = find_peaks(value)
+    tops = local_maxima(value)
     tops = tops[(tops * step_s >= shortest_s) & (tops < len(value) - 1)]
     if not len(tops):
         return ()
@@ -87,6 +86,17 @@ def peaks_s(correlation: Autocorrelation, *, shortest_s: float, most: int) -> tu
             (_vertex(int(top), float(before), float(here), float(after), step_s)[0], float(contrast[tops == top][0]))
         )
     return tuple(found)
+
+
+def local_maxima(value: Floats) -> Ints:
+    """Return the places of all local maxima; of a flat one its middle, as `scipy.signal.find_peaks` does."""
+    changes = np.flatnonzero(value[1:] != value[:-1])
+    if len(changes) < 2:
+        return np.empty(0, dtype=np.int64)
+    # A run of equal values is a maximum where the values on both sides of it are lower.
+    first, last = changes[:-1] + 1, changes[1:]
+    higher = (value[first] > value[first - 1]) & (value[last] > value[last + 1])
+    return np.asarray((first + last)[higher] // 2, dtype=np.int64)
 
 
 def _vertex(top: int, before: float, here: float, after: float, step_s: float) -> tuple[float, float]:

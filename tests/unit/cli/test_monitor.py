@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from wattune.cli.main import run
-from wattune.cli.monitor import look, screen
+from wattune.cli.monitor import read_all, screen
 from wattune.core.errors import DeviceLost
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Count, Reading
@@ -65,7 +65,7 @@ def test_the_screen_never_overflows(width: int, height: int, gpus: int) -> None:
     fading = tuple(FadingGpu(5) for _ in range(gpus))
     watched = tuple(Watched(gpu.spec) for gpu in fading)
     for _ in range(4):
-        watched = look(fading, watched)
+        watched = read_all(fading, watched)
     lines = shown(watched, width, height)
     assert len(lines) <= max(height, gpus + 3)
     assert all(len(line) <= width for line in lines)
@@ -74,7 +74,7 @@ def test_the_screen_never_overflows(width: int, height: int, gpus: int) -> None:
 
 def test_several_gpus_have_a_graph_each_or_one_together() -> None:
     fading = tuple(FadingGpu(5) for _ in range(8))
-    watched = look(fading, tuple(Watched(gpu.spec) for gpu in fading))
+    watched = read_all(fading, tuple(Watched(gpu.spec) for gpu in fading))
     assert any("power of all 8" in line for line in shown(watched, 120, 30))
     assert sum("power over" in line for line in shown(watched, 120, 80)) == 8
 
@@ -83,7 +83,7 @@ def test_a_lost_gpu_says_so_and_the_others_go_on() -> None:
     gpus = (FadingGpu(1), FadingGpu(9))
     watched = tuple(Watched(gpu.spec) for gpu in gpus)
     for _ in range(3):
-        watched = look(gpus, watched)
+        watched = read_all(gpus, watched)
     text = "\n".join(shown(watched, 160, 30))
     assert "fell off the bus" in text
     assert "103 W" in text

@@ -159,7 +159,7 @@ def real(home: Path, monkeypatch: pytest.MonkeyPatch) -> BusyGpu:
     from contextlib import nullcontext
 
     gpu = BusyGpu()
-    monkeypatch.setattr("wattune.cli.sweep.open_gpu", lambda _: nullcontext(gpu))
+    monkeypatch.setattr("wattune.cli.sweep.work.open_gpu", lambda _: nullcontext(gpu))
     return gpu
 
 

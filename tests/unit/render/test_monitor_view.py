@@ -14,7 +14,7 @@ from wattune.render.monitor_view import (
     monitor_document,
     monitor_row,
     power_steps,
-    together,
+    sum_of_graphs,
 )
 
 SPEC = GpuSpec(name="NVIDIA Part", uuid="GPU-1", clocks=(), power_limits=None, simulated=True)
@@ -97,7 +97,7 @@ def test_steps_before_the_first_reading_are_unknown_and_an_older_one_holds() -> 
 
 
 def test_graphs_add_up() -> None:
-    assert together([[1.0, None, None], [2.0, 3.0, None]]) == [3.0, 3.0, None]
+    assert sum_of_graphs([[1.0, None, None], [2.0, 3.0, None]]) == [3.0, 3.0, None]
 
 
 def test_the_top_of_a_graph_is_round_and_never_passed() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wattune.cli.period import folded_cycle
+from wattune.cli.period_plot import folded_cycle
 from wattune.signals.autocorrelation import autocorrelation, peaks_s
 from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid, stalls

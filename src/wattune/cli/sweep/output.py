@@ -1,32 +1,37 @@
-"""What a sweep leaves behind: a table and a picture on the terminal, JSON, a CSV file, a report, the store."""
+"""Output of a sweep: a table and a plot on the terminal, JSON, a CSV file, a report page, the store."""
 
 from __future__ import annotations
 
 import csv
 import io
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
 
 from wattune._version import __version__
+from wattune.cli.output import console, print_json, stderr_console, write_text
+from wattune.config import Config
+from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.render.frontier_view import FrontierRow, FrontierView, units, view_settings, worth_showing
+from wattune.render.page import render_page
 from wattune.render.quantity import percent, quantity
-from wattune.render.terminal_graph import Line, Spot, scatter
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
+from wattune.render.report import SweepReport, sweep_page
+from wattune.render.terminal_graph import Spot, coloured, scatter
+from wattune.store.fallback import keep_run, new_run
+from wattune.store.records import FullRun, RunGpu, TrialRecord
 
 SLOWDOWN = 0.05
 """The slowdown that tables and reports point out, the one that papers on GPU clocks quote most."""
 
 _SIGNS = "①②③④⑤⑥⑦⑧⑨"
-_STYLES = {"axis": "dim", "graph": "cyan", "frontier": "cyan", "beaten": "dim", "pick": "bold yellow"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +99,6 @@ def _trial_document(row: FrontierRow[Setting]) -> dict[str, Any]:
 
 def frontier_table(swept: Swept) -> Table:
     """The frontier and the reference, fastest first; the named ones carry the sign they have in the picture."""
-    from rich.table import Table
-
     view = swept.view
     signs = _signs(view)
     shown = sorted((row for row in view.rows if row.on_frontier or row.names), key=lambda row: row.trial.cost.time_s)
@@ -140,18 +143,6 @@ def frontier_picture(swept: Swept, *, width: int, height: int) -> Text:
     return coloured(scatter(spots, width=width, height=height, x_unit=seconds.symbol, y_unit=joules.symbol))
 
 
-def coloured(lines: tuple[Line, ...]) -> Text:
-    """A picture of the terminal with the colours of its kinds."""
-    from rich.text import Text
-
-    text = Text(no_wrap=True)
-    for number, line in enumerate(lines):
-        text.append("\n" if number else "")
-        for interval in line:
-            text.append(interval.text, style=_STYLES.get(interval.kind))
-    return text
-
-
 def _signs(view: FrontierView[Setting]) -> dict[Setting, str]:
     return {row.trial.choice: sign for row, sign in zip(view.picks, _SIGNS, strict=False)}
 
@@ -170,9 +161,6 @@ def sweep_csv(swept: Swept) -> str:
 
 def sweep_report(swept: Swept, *, made_at: datetime) -> str:
     """The report page."""
-    from wattune.render.page import render_page
-    from wattune.render.report import SweepReport, sweep_page
-
     report = SweepReport(
         workload=swept.workload,
         gpu=swept.spec.name,
@@ -200,3 +188,66 @@ def _how(swept: Swept) -> tuple[str, ...]:
             "show how settings compare; they are no promise for a GPU that one can touch."
         )
     return tuple(paragraphs)
+
+
+def keep_partial(swept: Swept, config: Config) -> None:
+    """Store what was measured before a failure; a store that fails too is only remarked on."""
+    try:
+        keep_sweep(swept, config)
+    except StoreError as error:
+        stderr_console().print(f"remark: {error.message}", soft_wrap=True, markup=False)
+
+
+def keep_sweep(swept: Swept, config: Config) -> None:
+    """Write the sweep and its trials to the store."""
+    spec, total = swept.spec, swept.total
+    part = RunGpu(
+        uuid=spec.uuid, name=spec.name, simulated=spec.simulated, time_s=total.time_s, energy_j=total.energy_j
+    )
+    details = {"device": swept.device, "knob": swept.knob, "per": swept.per, "iterations": swept.iterations}
+    run = new_run("sweep", swept.workload, started_at=swept.started_at, gpus=(part,), details=details)
+    trials = tuple(
+        TrialRecord.of(trial, workload=swept.workload, gpu=spec.name, simulated=spec.simulated)
+        for trial in swept.history
+    )
+    keep_run(FullRun(run, trials), store_url=config.store_url, state_dir=config.state_dir)
+
+
+def deliver(swept: Swept, *, csv_file: Path | None, report: Path | None, as_json: bool) -> None:
+    """Write the files and show the frontier, which is shown even where a file cannot be written."""
+    files, failure = _write_files(swept, {"csv": csv_file, "report": report})
+    if as_json:
+        print_json(document(swept, files=files))
+    else:
+        show(swept, files)
+    if failure is not None:
+        raise failure
+
+
+def _write_files(swept: Swept, wanted: dict[str, Path | None]) -> tuple[dict[str, Path | None], InputError | None]:
+    """Return the files that were written, by kind, and the first failure to write one."""
+    written: dict[str, Path | None] = dict.fromkeys(wanted)
+    failure = None
+    for kind, path in wanted.items():
+        if path is not None:
+            text = sweep_csv(swept) if kind == "csv" else sweep_report(swept, made_at=datetime.now(UTC))
+            try:
+                write_text(path, text)
+                written[kind] = path
+            except InputError as error:
+                failure = failure or error
+    return written, failure
+
+
+def show(swept: Swept, files: dict[str, Path | None]) -> None:
+    """Print the frontier for people."""
+    out = console()
+    out.print(Text.assemble((swept.workload, "bold"), " on ", (swept.spec.label, "bold"), f", per {swept.per}:"))
+    out.print(frontier_table(swept))
+    out.print()
+    out.print(frontier_picture(swept, width=min(out.width, 100), height=16))
+    label = " (simulated)" if swept.spec.simulated else ""
+    out.print(f"[dim]energy over time per {swept.per}{label}: ① ② see table, • frontier, ∘ beaten[/]")
+    for kind, path in files.items():
+        if path is not None:
+            out.print(f"{kind} written to {path}", soft_wrap=True, markup=False)

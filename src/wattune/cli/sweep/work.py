@@ -1,22 +1,26 @@
-"""The work that a sweep does at each setting: a simulated workload, a recorded one, or somebody's command."""
+"""Run a sweep: at each setting a simulated workload, a recorded one, or the user's command."""
 
 from __future__ import annotations
 
 import shlex
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
 
+from wattune.api import open_gpu
 from wattune.cli.child import run_child
+from wattune.cli.output import stderr_console
+from wattune.cli.sweep.output import Swept
+from wattune.control.sweep import Knob, OnTrial, recorded_settings, sweep, sweep_settings
 from wattune.core.errors import InputError
+from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
 from wattune.devices.meter import measured
-
-if TYPE_CHECKING:
-    from wattune.devices.simulated import SimulatedGpu
-    from wattune.devices.table import TableGpu
+from wattune.devices.simulated import SimulatedGpu
+from wattune.devices.table import TableGpu
+from wattune.workloads.catalog import make_workload
 
 DEFAULT_WORKLOAD = "resnet50"
 DEFAULT_ITERATIONS = 500
@@ -25,13 +29,67 @@ DEFAULT_ITERATIONS = 500
 Measure = Callable[[Setting], Measurement]
 
 
+def make_sweep(
+    device: str,
+    *,
+    workload: str | None,
+    knob: Knob,
+    points: int,
+    iterations: int | None,
+    command_line: tuple[str, ...] = (),
+    on_failure: Callable[[Swept], None] | None = None,
+) -> Swept:
+    """Sweep one device; where a setting fails, pass what was measured before it to `on_failure`."""
+    started_at = datetime.now(UTC)
+    trials: list[Trial[Setting]] = []
+    with open_gpu(device) as gpu:
+        settings = _settings(gpu, knob, points)
+        name, repeats, measure = find_work(gpu, workload, iterations, command_line)
+
+        def swept() -> Swept:
+            return Swept(
+                device=device,
+                spec=gpu.spec,
+                workload=name,
+                knob=knob.value,
+                per="run" if command_line else "iteration",
+                iterations=repeats,
+                history=tuple(trials),
+                started_at=started_at,
+            )
+
+        try:
+            sweep(gpu, settings, measure, on_trial=_noting(trials, len(settings), aloud=bool(command_line)))
+        except BaseException:
+            if trials and on_failure is not None:
+                on_failure(swept())
+            raise
+        return swept()
+
+
+def _settings(gpu: Gpu, knob: Knob, points: int) -> tuple[Setting, ...]:
+    if isinstance(gpu, TableGpu):
+        return recorded_settings(gpu.settings, knob, points=points)
+    return sweep_settings(gpu.spec, knob, points=points)
+
+
+def _noting(trials: list[Trial[Setting]], count: int, *, aloud: bool) -> OnTrial:
+    """Return a callback that collects each trial and, with `aloud`, prints it."""
+    errors = stderr_console()
+
+    def note(trial: Trial[Setting]) -> None:
+        trials.append(trial)
+        if aloud:
+            cost = trial.cost
+            errors.print(f"{len(trials)} of {count}: {trial.choice}: {cost.time_s:.2f} s, {cost.energy_j:.1f} J")
+
+    return note
+
+
 def find_work(
     gpu: Gpu, workload: str | None, iterations: int | None, command_line: tuple[str, ...]
 ) -> tuple[str, int, Measure]:
-    """The name of the work, how often it is done at each setting, and how it is done and measured."""
-    from wattune.devices.simulated import SimulatedGpu
-    from wattune.devices.table import TableGpu
-
+    """Return the name of the work, how often it is repeated at each setting, and the function that measures it."""
     if isinstance(gpu, SimulatedGpu | TableGpu):
         if command_line:
             raise InputError(
@@ -46,8 +104,6 @@ def find_work(
 
 
 def _simulated(gpu: SimulatedGpu, workload: str, iterations: int) -> tuple[str, int, Measure]:
-    from wattune.workloads.catalog import make_workload
-
     load = make_workload(workload)
 
     def measure(setting: Setting) -> Measurement:
@@ -91,7 +147,7 @@ def _commanded(gpu: Gpu, workload: str | None, runs: int, command_line: tuple[st
 
 
 def _run(command_line: tuple[str, ...], setting: Setting) -> None:
-    """Nothing; the command ended well. Its output goes to standard error, since ours is on standard output."""
+    """Run the command and raise where it fails; its output goes to standard error, since ours is on standard output."""
     code = run_child(command_line, stdout_to_stderr=True)
     if code == 128 + signal.SIGINT:
         raise KeyboardInterrupt
