@@ -14,7 +14,7 @@ from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.job.view.charts import job_frontier_chart, law_chart
-from wattune.levels.job.view.cost_map_svg import standalone_map
+from wattune.levels.job.view.cost_map_svg import draw_map
 from wattune.levels.job.view.history import history_chart, sizes_chart
 from wattune.levels.job.view.page import JobReport, job_file
 from wattune.levels.job.view.terminal import law_lines, map_lines
@@ -101,7 +101,7 @@ def test_every_history_makes_sound_pictures(view: JobView) -> None:
     for chart in (history_chart(view), sizes_chart(view), law_chart(view)):
         sound(standalone(chart))
     known = job_map(view)
-    sound(standalone_map(known))
+    sound(draw_map(known))
     frontier = job_frontier_chart(known)
     if frontier is not None:
         sound(standalone(frontier))

@@ -13,7 +13,7 @@ from wattune.core.objective import Deadline, LeastCost, PowerBudget
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.levels.job.view.charts import job_frontier_chart
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, cost_map, short, thinned
-from wattune.levels.job.view.cost_map_svg import draw_map, standalone_map
+from wattune.levels.job.view.cost_map_svg import draw_map
 from wattune.levels.job.view.terminal import map_lines, style
 from wattune.render.svg import draw
 from wattune.render.terminal_graph import plain
@@ -133,9 +133,9 @@ def test_the_picture_says_in_words_what_colours_say() -> None:
 def test_sixteen_sizes_by_nine_limits_fit() -> None:
     sizes, limits_w = tuple(2**n for n in range(16)), tuple(100.0 + 25 * n for n in range(9))
     view = cost_map(expected(sizes, limits_w), COST, gpu="g", simulated=False, batch_sizes=sizes)
-    root = ElementTree.fromstring(standalone_map(view))
+    root = ElementTree.fromstring(draw_map(view))
     assert len(root.findall(f"{SVG}rect[@class='cell']")) == 144
-    wide, high = float(root.attrib["width"]), float(root.attrib["height"])
+    wide, high = map(float, root.attrib["viewBox"].split()[2:])
     for rect in root.findall(f"{SVG}rect[@class='cell']"):
         assert float(rect.attrib["x"]) + float(rect.attrib["width"]) <= wide
         assert float(rect.attrib["y"]) + float(rect.attrib["height"]) <= high

@@ -74,14 +74,6 @@ def draw_map(view: CostMap, *, width: float = 880) -> str:
     return f'<svg class="chart map" xmlns="http://www.w3.org/2000/svg" {box}>\n' + "\n".join(parts) + "\n</svg>"
 
 
-def standalone_map(view: CostMap, *, width: float = 880) -> str:
-    """The map as an SVG file of its own."""
-    opening, rest = draw_map(view, width=width).split("\n", 1)
-    wide, high = opening.split('viewBox="0 0 ')[1].split('"')[0].split()
-    sized = opening.replace("<svg ", f'<svg width="{wide}" height="{high}" ', 1)
-    return f'{sized}\n<style>{STYLE}</style>\n<rect width="100%" height="100%" fill="var(--paper)"/>\n{rest}\n'
-
-
 def _hatch() -> str:
     line = '<path class="hatch" d="M-1 6L6 -1M3 9L9 3M-1 1L1 -1"/>'
     return f'<defs><pattern id="unknown" width="7" height="7" patternUnits="userSpaceOnUse">{line}</pattern></defs>'
