@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import pi, sin
 
-from wattune.control.power_trace import RunTrace
+from wattune.control.power_trace import PowerTrace
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -52,7 +52,7 @@ def trace(*, seconds=84.0, every_s=0.05, start_s=1000.0):
         mean_w = next((one.power_w for one in reversed(searched()) if one.start_s <= at_s), BASE_W)
         power_w = mean_w * (1 + 0.25 * sin(2 * pi * at_s / PERIOD_S))
         readings.append(Reading(time_s=start_s + at_s, power_w=power_w, sm_mhz=1545, energy_j=200.0 * at_s))
-    return RunTrace().add(readings)
+    return PowerTrace().add(readings)
 
 
 FIGURES = RunFigures(

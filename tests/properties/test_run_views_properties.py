@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from wattune.control.power_trace import RunTrace
+from wattune.control.power_trace import PowerTrace
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -78,7 +78,7 @@ VIEWS = st.builds(
     figures=FIGURES,
     windows=st.lists(WINDOWS, max_size=8).map(tuple),
     order=st.none() | ORDERS,
-    trace=READINGS.map(lambda readings: RunTrace().add(sorted(readings, key=lambda one: one.time_s))),
+    trace=READINGS.map(lambda readings: PowerTrace().add(sorted(readings, key=lambda one: one.time_s))),
     period=PERIODS,
     events=st.lists(st.builds(RunEvent, st.floats(0, 1e6), WORDS), max_size=4).map(tuple),
     cpu_share=st.none() | st.floats(0, 1),

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from wattune.control.loop import RunLoop
+from wattune.control.loop import ControlLoop
 
 MOST_SHARE = 0.006
 """Share of one core that ordinary ticks may take; what is left of one percent is for those in which much is decided.
@@ -21,7 +21,7 @@ MEMORY = 50.0
 class Background:
     """A thread that ticks a loop until the block ends, and knows what that cost."""
 
-    def __init__(self, loop: RunLoop) -> None:
+    def __init__(self, loop: ControlLoop) -> None:
         self.loop = loop
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="wattune-run", daemon=True)
@@ -57,7 +57,9 @@ class Background:
             try:
                 self.loop.tick()
             except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
-                self.loop.progress = self.loop.tuner.disabled(self.loop.progress, f"{type(error).__name__}: {error}")
+                self.loop.progress = self.loop.controller.disabled(
+                    self.loop.progress, f"{type(error).__name__}: {error}"
+                )
                 self.loop.restore()
                 return
             finally:

@@ -1,12 +1,16 @@
-"""A program that is tuned while it runs, as a value: each look at it gives the next.
+"""Settle, measure, hold: carry out the windows that a policy orders, as a pure function of what is observed.
 
-    progress = tuner.start()
-    for each look:   set progress.setting on the GPUs, and
-                     progress = tuner.step(progress, sight)
+    progress = controller.start()
+    for each observation:   set progress.setting on the GPUs, and
+                            progress = controller.step(progress, observation)
 
-A policy orders windows; here they are carried out: a setting is applied, given time to settle, read back, and looked at
-until its pace is known well enough or its time is up. What the GPUs refuse, or do not do, is taken out of what the
-policy may choose from.
+A setting is applied, given time to settle, read back, and measured until its step time is known well enough or its time
+is up; the window goes to the policy, which orders the next. What the GPUs refuse, or do not hold, is removed from what
+the policy may choose.
+
+A level uses it by writing a `RunPolicy`: trials are orders with a `precision`, holding is an order without one, and a
+search that has ended orders the same setting again. `control.loop` connects it to GPUs. Levels whose windows are not
+intervals of time (epochs of a job, iterations of a pipeline) have state machines of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wattune.control.allowed_settings import KNOBS, can_set, limited_to, without
-from wattune.control.recall import Memory, impossible, known_stage, last_stage
+from wattune.control.recall import Memory, impossible, known_stage
 from wattune.control.state import (
     LEAST_S,
     NOTHING,
@@ -35,7 +39,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Order, Purpose, RunPolicy, Window
+from wattune.core.window import Order, Purpose, RunPolicy, Window, since_change
 from wattune.signals.change import PERIOD
 
 SETTLE_S = 1.0
@@ -53,8 +57,8 @@ MOST_REFUSED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class RunTuner:
-    """How a program is tuned: a policy for one part, and the knobs that may be set."""
+class WindowController:
+    """A policy for one GPU model, and what it may set."""
 
     policy: RunPolicy
     spec: GpuSpec
@@ -122,7 +126,7 @@ class RunTuner:
             return self.disabled(progress, "nothing that was asked for could be set")
         seen, remark = self._recalled(progress)
         progress = progress if remark is None else progress.noted(remark)
-        order = _looked_at_soon(self.policy.step(seen, progress.spec), last_stage(progress.windows))
+        order = _looked_at_soon(self.policy.step(seen, progress.spec), since_change(progress.windows))
         if order.setting in progress.refused:
             return self.disabled(progress, f"{self.policy.name} insists on {order.setting}, which was refused")
         assert progress.last is not None
@@ -137,7 +141,7 @@ class RunTuner:
         if not self.policy.uses_history:
             return windows, None
         if progress.changes:
-            stage, earlier = last_stage(windows), known_stage(windows, progress.changes[-1])
+            stage, earlier = since_change(windows), known_stage(windows, progress.changes[-1])
             if earlier is None:
                 return windows, None
             return earlier.recalled(stage), "what was found before the program changed is used again"

@@ -1,4 +1,4 @@
-"""The loop around a tuner: it reads the GPUs, lets the tuner decide, and sets what it wants.
+"""The loop around a controller: it reads the GPUs, lets the controller decide, and sets what it wants.
 
 `tick` does what is due and comes back at once; a thread calls it every few hundredths of a second (`run_background`),
 or whoever lets virtual time pass. Nothing that goes wrong here may reach the program that is tuned: it becomes an
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from wattune.control.controller import RunTuner
+from wattune.control.controller import WindowController
 from wattune.control.counters import CounterWatch
 from wattune.control.process_monitor import MonitoredProgram
 from wattune.control.state import Condition, Disabled, Observation, Progress, StepTime, Waiting, as_one
@@ -56,14 +56,19 @@ class StepTimeSource(Protocol):
         ...
 
 
-class RunLoop:
-    """One tuner on the GPUs of one program."""
+class ControlLoop:
+    """One controller on the GPUs of one program."""
 
     def __init__(
-        self, tuner: RunTuner, gpus: Sequence[Gpu], *, program: MonitoredProgram, step_times: StepTimeSource
+        self,
+        controller: WindowController,
+        gpus: Sequence[Gpu],
+        *,
+        program: MonitoredProgram,
+        step_times: StepTimeSource,
     ) -> None:
-        self.tuner, self.gpus = tuner, tuple(gpus)
-        self.progress: Progress = tuner.start()
+        self.controller, self.gpus = controller, tuple(gpus)
+        self.progress: Progress = controller.start()
         self._program, self._step_times = program, step_times
         self._fresh: list[Reading] = []
         self._counted_j: float | None = None
@@ -100,19 +105,19 @@ class RunLoop:
 
     def refused(self, error: DeviceError) -> None:
         """Nothing; what was set last turned out to be refused, and something else is set."""
-        self.progress = self.tuner.failed(self.progress, error)
+        self.progress = self.controller.failed(self.progress, error)
         self._set()
 
     def close(self) -> None:
         """Nothing; the program has ended: the last window is counted and the GPUs are as they were found."""
         self._sample(always=True)
         if self._fresh:
-            self.progress = self.tuner.step(
+            self.progress = self.controller.step(
                 self.progress, Observation(readings=self._taken(), condition=self._condition)
             )
         since_s, last = self.progress.measuring_since_s, self.progress.last
         step_time = None if since_s is None or last is None else self._step_times.between(since_s, last.time_s)
-        self.progress = self.tuner.closed(self.progress, step_time)
+        self.progress = self.controller.closed(self.progress, step_time)
         self.restore()
 
     def _sample(self, *, always: bool = False) -> float | None:
@@ -151,7 +156,7 @@ class RunLoop:
         self.progress = self.progress.noted(f"the GPU could not be read: {error.message}")
         lost = isinstance(error, DeviceLost) or now_s - self._failing_since_s > BLIND_S
         if lost and not isinstance(self.progress.state, Disabled):
-            self.progress = self.tuner.disabled(self.progress, "it cannot be read any more")
+            self.progress = self.controller.disabled(self.progress, "it cannot be read any more")
             self.restore()
 
     def _decide(self, now_s: float) -> None:
@@ -173,7 +178,7 @@ class RunLoop:
             remarks=remarks,
         )
         changes = len(self.progress.changes)
-        self.progress = self.tuner.step(self.progress, observation)
+        self.progress = self.controller.step(self.progress, observation)
         if change is None and len(self.progress.changes) > changes:
             self._step_times.forget()
         self._set()
@@ -202,7 +207,7 @@ class RunLoop:
             self._sanities = [Sanity(_highest_w(gpu)) for gpu in kept]
             self._fresh, self._idle = [], IdleWatch()
             names = ", ".join(gpu.spec.label for gpu in kept)
-            begun = replace(self.tuner.start(), events=self.progress.events)
+            begun = replace(self.controller.start(), events=self.progress.events)
             self.progress = begun.noted(f"of the GPUs named, the program uses {len(kept)}: {names}")
 
     def _taken(self) -> tuple[Reading, ...]:
@@ -217,7 +222,7 @@ class RunLoop:
         return self._step_times.between(since_s, now_s), self._step_times.counters.between(since_s, now_s)
 
     def _set(self) -> None:
-        """Nothing; the GPUs have what the progress wants, or the tuner has taken note that they do not take it."""
+        """Nothing; the GPUs have what the progress wants, or the controller has taken note that they do not take it."""
         while self.progress.setting != self._applied:
             wanted = self.progress.setting
             try:
@@ -225,7 +230,7 @@ class RunLoop:
                     gpu.apply(wanted)
             except DeviceError as error:
                 self._undo_part(wanted)
-                self.progress = self.tuner.failed(self.progress, error)
+                self.progress = self.controller.failed(self.progress, error)
                 if isinstance(self.progress.state, Disabled):
                     self.restore()
                     return

@@ -45,7 +45,7 @@ class PowerStep:
 
 
 @dataclass(frozen=True, slots=True)
-class RunTrace:
+class PowerTrace:
     """What was read of a run; times count from its first reading."""
 
     first_s: float | None = None
@@ -55,7 +55,7 @@ class RunTrace:
     steps: tuple[PowerStep, ...] = ()
     step_s: float = FIRST_STEP_S
 
-    def add(self, readings: Iterable[Reading]) -> RunTrace:
+    def add(self, readings: Iterable[Reading]) -> PowerTrace:
         """The trace with these readings, which are later than all before; others are left out."""
         fresh = _later(tuple(readings), self.recent[-1].time_s if self.recent else None)
         if not fresh:
@@ -85,7 +85,7 @@ def _later(readings: Sequence[Reading], last_s: float | None) -> tuple[Reading, 
     return tuple(kept)
 
 
-def _stepped(trace: RunTrace, first_s: float, fresh: Sequence[Reading]) -> tuple[PowerStep, ...]:
+def _stepped(trace: PowerTrace, first_s: float, fresh: Sequence[Reading]) -> tuple[PowerStep, ...]:
     steps = list(trace.steps)
     for reading in fresh:
         power_w = reading.power_w
@@ -100,7 +100,7 @@ def _stepped(trace: RunTrace, first_s: float, fresh: Sequence[Reading]) -> tuple
     return tuple(steps)
 
 
-def _bounded(trace: RunTrace) -> RunTrace:
+def _bounded(trace: PowerTrace) -> PowerTrace:
     while len(trace.steps) > MOST_STEPS:
         step_s = 2 * trace.step_s
         steps: list[PowerStep] = []

@@ -17,7 +17,7 @@ from wattune.core.frontier import History, Trial
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Purpose, Window
+from wattune.core.window import Purpose, Window, phases_of, since_change
 from wattune.signals.change import PERIOD, POWER, Change, Shift
 from wattune.store.protocol import Store
 
@@ -134,9 +134,8 @@ def remembered(store: Store, command_line: str, *, gpu: str, simulated: bool) ->
 
 def trials_of(windows: tuple[Window, ...]) -> tuple[Trial[Setting], ...]:
     """The mean unit of work at each setting, the longer windows counting more; as the program was last."""
-    last = max((place for place, window in enumerate(windows) if window.changed), default=-1)
     found: dict[Setting, list[Window]] = {}
-    for window in windows[last + 1 :]:
+    for window in since_change(windows):
         if window.unit is not None and window.held:
             found.setdefault(window.setting, []).append(window)
     return tuple(Trial(setting, _mean(parts)) for setting, parts in found.items())
@@ -159,19 +158,13 @@ ROOM = 1.1
 next one's, and loaders have bad moments."""
 
 
-def stages_of(windows: tuple[Window, ...]) -> list[tuple[Window, ...]]:
-    """The windows of each stage; the one in which the program changed belongs to the stage that it ended."""
-    ends = [place + 1 for place, window in enumerate(windows) if window.changed]
-    return [windows[start:end] for start, end in zip((0, *ends), (*ends, len(windows)), strict=True)]
-
-
 def impossible(windows: tuple[Window, ...], spec: GpuSpec) -> Change | None:
     """The change that must have been, where no clock explains the pace of the last window; None otherwise.
 
     What watches a program learns anew at every setting; a program that changes just then shows in this only. Paces are
     those of one unit: of steps, or of counted work.
     """
-    *earlier, last = last_stage(windows) or (None,)
+    *earlier, last = since_change(windows) or (None,)
     first = next((one for one in earlier if one and one.purpose is Purpose.BASELINE and one.step_time_s), None)
     if first is None or first.step_time_s is None or last is None or last.step_time_s is None:
         return None
@@ -185,18 +178,13 @@ def impossible(windows: tuple[Window, ...], spec: GpuSpec) -> Change | None:
     return Change(time_s=end_s, since_s=last.start_s, looks=1, shifts={PERIOD: shift})
 
 
-def last_stage(windows: tuple[Window, ...]) -> tuple[Window, ...]:
-    """The windows since the program last changed."""
-    return stages_of(windows)[-1]
-
-
 def known_stage(windows: tuple[Window, ...], change: Change) -> Memory | None:
     """What an earlier stage showed that the present one is like; None where there was none, or none can be told yet.
 
     Where nothing but the power changed, the stage before is taken whatever its power was: how long a unit of work takes
     at which clock is as it was, and power is counted over that of the baseline.
     """
-    *earlier, present = stages_of(windows)
+    *earlier, present = phases_of(windows)
     if not earlier or not present or present[0].purpose is not Purpose.BASELINE:
         return None
     memories = [_memory(stage, power_distance=PHASE_POWER_DISTANCE) for stage in reversed(earlier)]

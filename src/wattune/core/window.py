@@ -7,7 +7,7 @@ unit of its work: a step that it reports, or a period that was seen in its power
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -96,6 +96,17 @@ class Window:
         return Measurement(
             self.step_time_s, energy_j, self.step_time_error_s, None if share is None else energy_j * share
         )
+
+
+def phases_of(windows: Sequence[Window]) -> tuple[tuple[Window, ...], ...]:
+    """Split windows where the program began to do something else; the last phase may be empty."""
+    ends = [place + 1 for place, window in enumerate(windows) if window.changed]
+    return tuple(tuple(windows[start:end]) for start, end in zip((0, *ends), (*ends, len(windows)), strict=True))
+
+
+def since_change(windows: Sequence[Window]) -> tuple[Window, ...]:
+    """Return the windows of the present phase of the program."""
+    return phases_of(windows)[-1]
 
 
 class RunPolicy(Protocol):

@@ -157,12 +157,6 @@ def apart(
     return tuple(found), tuple(found.values())
 
 
-def since_change(seen: tuple[Window, ...]) -> tuple[Window, ...]:
-    """The windows since the program last began to do something else."""
-    last = max((place for place, window in enumerate(seen) if window.changed), default=-1)
-    return seen[last + 1 :]
-
-
 def tells_more(setting: Setting, known: tuple[Window, ...]) -> bool:
     """Whether another window there could tell something: without a pace, one tells all there is."""
     return any(window.step_time_s for window in known) or all(window.setting != setting for window in known)

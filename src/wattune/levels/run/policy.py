@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.objective import Objective
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Order, Purpose, Window
+from wattune.core.window import Order, Purpose, Window, since_change
 from wattune.levels.run.constrained_choice import account, choose
 from wattune.levels.run.orders import (
     BETWEEN_S,
@@ -32,7 +32,6 @@ from wattune.levels.run.orders import (
     hold_order,
     look_s,
     short_hold_order,
-    since_change,
     tells_more,
 )
 from wattune.levels.run.study import doubtful, study

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from wattune.control.counters import COUNTERS, CounterWatch
-from wattune.control.power_trace import RunTrace
+from wattune.control.power_trace import PowerTrace
 from wattune.control.state import StepTime
 from wattune.control.step_time import StepMarks, WorkUnit, same_unit
 from wattune.control.window_totals import RunningSum, Tally, working_mhz
@@ -48,7 +48,7 @@ LOOK_S = 1.0
 """Over how long power and utilisation are averaged for one look, where no period is known."""
 
 
-class RunWatch:
+class ProgressEstimator:
     """Steps, periods, counters and changes of one program."""
 
     def __init__(self, marks: StepMarks, find_period: FindPeriod) -> None:
@@ -57,7 +57,7 @@ class RunWatch:
         """What counts, where something does."""
         self.answer: PeriodAnswer | None = None
         """What repeats, as it was last looked for."""
-        self.trace = RunTrace()
+        self.trace = PowerTrace()
         """Power since the beginning, for people to look at."""
         self._find = find_period
         self._readings: deque[Reading] = deque(maxlen=KEPT)

@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
-from wattune.core.window import Purpose, Window
+from wattune.core.window import Purpose, Window, phases_of
 from wattune.levels.run.view.settings import EstimateWithError
 from wattune.levels.run.view.view_model import RunFigures
 
@@ -68,7 +68,7 @@ def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float 
 def _parts(windows: tuple[Window, ...]) -> list[_Part]:
     """The windows whose work can be told, in stages that have a baseline."""
     found: list[_Part] = []
-    for number, stage in enumerate(_stages(windows)):
+    for number, stage in enumerate(phases_of(windows)):
         base = _pooled([window for window in stage if window.purpose is Purpose.BASELINE and not window.changed])
         if base is None:
             continue
@@ -77,15 +77,6 @@ def _parts(windows: tuple[Window, ...]) -> list[_Part]:
             if part is not None:
                 found.append(part)
     return found
-
-
-def _stages(windows: tuple[Window, ...]) -> list[list[Window]]:
-    stages: list[list[Window]] = [[]]
-    for window in windows:
-        stages[-1].append(window)
-        if window.changed:
-            stages.append([])
-    return stages
 
 
 def _pooled(windows: Sequence[Window]) -> Measurement | None:

@@ -16,9 +16,9 @@ from typing import Self
 
 from wattune.control.allowed_settings import KNOBS, limited_to
 from wattune.control.background import Background
-from wattune.control.controller import RunTuner
+from wattune.control.controller import WindowController
 from wattune.control.counters import CounterWatch, counters_of
-from wattune.control.loop import RunLoop
+from wattune.control.loop import ControlLoop
 from wattune.control.process_monitor import Itself, MonitoredProgram
 from wattune.control.ranks import RankExchange, Ranks, SharedGpu, refusal
 from wattune.control.recall import Memory
@@ -31,7 +31,7 @@ from wattune.core.setting import Setting
 from wattune.core.window import Purpose, RunPolicy, Window
 from wattune.devices.gpu import Gpu
 from wattune.levels.run.policies import policy_named, slowdown_limit_of
-from wattune.levels.run.progress_estimator import RunWatch, period_finder
+from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 from wattune.levels.run.report import figures_of
 from wattune.levels.run.view.view_model import RunFigures
 
@@ -58,13 +58,13 @@ class RunSession:
         self.objective = objective
         self.policy = policy_named(policy, objective) if isinstance(policy, str) else policy
         spec = gpus[0].spec
-        self.watch = RunWatch(StepMarks(), period_finder(spec.sensors))
+        self.watch = ProgressEstimator(StepMarks(), period_finder(spec.sensors))
         self._own = tuple(gpus)
         self._exchange = None if ranks is None or ranks.size == 1 else RankExchange(ranks, self._own)
         self._shared = None if self._exchange is None else SharedGpu(spec)
-        tuner = RunTuner(self.policy, limited_to(spec, knobs), memory=memory)
+        controller = WindowController(self.policy, limited_to(spec, knobs), memory=memory)
         tuned: Sequence[Gpu] = self._own if self._shared is None else (self._shared,)
-        self.loop = RunLoop(tuner, tuned, program=program or Itself(), step_times=self.watch)
+        self.loop = ControlLoop(controller, tuned, program=program or Itself(), step_times=self.watch)
         self.loop.progress = self.loop.progress.noted(*notes)
         self._opened = ExitStack()
         self._background = Background(self.loop) if self._exchange is None and passes_by_itself(gpus[0]) else None

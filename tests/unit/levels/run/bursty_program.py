@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from run_fakes import Moody
 
-from wattune.control.controller import RunTuner
-from wattune.control.loop import RunLoop
+from wattune.control.controller import WindowController
+from wattune.control.loop import ControlLoop
 from wattune.control.step_time import StepMarks
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.run.policy import CurvePolicy
-from wattune.levels.run.progress_estimator import RunWatch, period_finder
+from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 
@@ -59,9 +59,9 @@ def default_bursts(*, work_s, pause_s, bursts):
 def tuned_bursts(*, work_s, pause_s, bursts, steps=False, slowdown=0.05):
     """The same under the live loop with our policy, which is told steps or has to look for itself."""
     time, gpu, applied = _made()
-    watch = RunWatch(StepMarks(), period_finder(gpu.spec.sensors))
-    tuner = RunTuner(CurvePolicy(objective=LeastEnergy(slowdown)), gpu.spec)
-    loop = RunLoop(tuner, (gpu,), program=Moody(), step_times=watch)
+    watch = ProgressEstimator(StepMarks(), period_finder(gpu.spec.sensors))
+    controller = WindowController(CurvePolicy(objective=LeastEnergy(slowdown)), gpu.spec)
+    loop = ControlLoop(controller, (gpu,), program=Moody(), step_times=watch)
     time.tick = loop.tick
     marks = watch.marks if steps else None
     _played(gpu, iterations=_iterations(work_s), pause_s=pause_s, bursts=bursts, marks=marks)

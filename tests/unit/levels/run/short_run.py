@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from run_fakes import Moody
 
-from wattune.control.controller import RunTuner
-from wattune.control.loop import RunLoop
+from wattune.control.controller import WindowController
+from wattune.control.loop import ControlLoop
 from wattune.control.step_time import StepMarks
 from wattune.core.objective import LeastEnergy
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.run.policy import CurvePolicy
-from wattune.levels.run.progress_estimator import RunWatch, period_finder
+from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 from wattune.physics.catalog import load_model
 
 TICK_S = 0.1
@@ -33,9 +33,9 @@ def _played(name, workload, seconds, *, tune, steps):
     time = VirtualTime()
     gpu = SimulatedGpu(load_model(name), time=time)
     gpu.play(workload)
-    watch = RunWatch(StepMarks(), period_finder(gpu.spec.sensors))
-    tuner = RunTuner(CurvePolicy(objective=LeastEnergy(0.05)), gpu.spec)
-    loop = RunLoop(tuner, (gpu,), program=Moody(), step_times=watch)
+    watch = ProgressEstimator(StepMarks(), period_finder(gpu.spec.sensors))
+    controller = WindowController(CurvePolicy(objective=LeastEnergy(0.05)), gpu.spec)
+    loop = ControlLoop(controller, (gpu,), program=Moody(), step_times=watch)
     rows, done = [], 0
     while time.now_s() < seconds:
         time.wait(TICK_S)

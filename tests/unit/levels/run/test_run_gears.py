@@ -4,8 +4,8 @@ import pytest
 
 from run_views import BASE_S, searched, window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Purpose
-from wattune.levels.run.view.settings import EstimateWithError, cut, held_intervals_of
+from wattune.core.window import Purpose, phases_of
+from wattune.levels.run.view.settings import EstimateWithError, held_intervals_of
 
 
 def test_windows_at_one_setting_are_one_gear_in_the_order_of_their_first_window():
@@ -54,8 +54,8 @@ def test_slowdown_and_saving_are_against_the_baseline_of_the_same_chapter():
     assert early.slowdown(early.point(Setting(1440))).value == pytest.approx(0.062)
     assert late.slowdown(late.point(Setting(1440))).value == pytest.approx(0.1)
     assert late.saving(late.point(Setting(1440))).value == pytest.approx(1 - 150 * 2.2 / 400)
-    assert len(cut((*first, changed))) == 2
-    assert cut((*first, changed))[-1] == ()
+    assert len(phases_of((*first, changed))) == 2
+    assert phases_of((*first, changed))[-1] == ()
 
 
 def test_without_a_pace_or_a_baseline_nothing_is_compared():

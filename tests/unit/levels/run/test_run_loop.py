@@ -5,24 +5,24 @@ from dataclasses import replace
 import pytest
 from run_fakes import Moody, OddGpu, Script, ticked
 
-from wattune.control.controller import RunTuner
-from wattune.control.loop import RunLoop
+from wattune.control.controller import WindowController
+from wattune.control.loop import ControlLoop
 from wattune.control.state import Condition, Disabled, Measuring, Waiting
 from wattune.control.step_time import StepMarks
 from wattune.core.errors import DeviceError, DeviceLost, NoPermission, NotSupported, SettingRefused
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose
 from wattune.devices.passing_time import VirtualTime
-from wattune.levels.run.progress_estimator import RunWatch, period_finder
+from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 
 LOW, LOWER = Setting(1200), Setting(1005)
 
 
 def make_loop(*gpus, policy=None, program=None):
     spec = gpus[0].spec
-    watch = RunWatch(StepMarks(), period_finder(spec.sensors))
-    tuner = RunTuner(policy or Script((LOW, LOWER)), spec)
-    return RunLoop(tuner, gpus, program=program or Moody(), step_times=watch), watch.marks
+    watch = ProgressEstimator(StepMarks(), period_finder(spec.sensors))
+    controller = WindowController(policy or Script((LOW, LOWER)), spec)
+    return ControlLoop(controller, gpus, program=program or Moody(), step_times=watch), watch.marks
 
 
 def texts(loop):

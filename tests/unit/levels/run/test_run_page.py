@@ -4,7 +4,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from run_views import run_view, searched
-from wattune.control.power_trace import RunTrace
+from wattune.control.power_trace import PowerTrace
 from wattune.core.window import Purpose
 from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart, spells
 from wattune.levels.run.view.page import run_file, run_page
@@ -96,7 +96,7 @@ def test_bars_only_where_errors_are_known_and_no_close_look_without_a_period():
     chart = plane_chart(run_view(windows=tuple(bare)))
     assert [series.name for series in chart.series] == ["frontier"]
     assert close_chart(run_view(period=None)) is None
-    assert close_chart(run_view(trace=RunTrace())) is None
+    assert close_chart(run_view(trace=PowerTrace())) is None
     page = render_page(run_page(run_view(figures=RunFigures(), gpus=2, period=None, cpu_share=None), made=""))
     assert "2 GPUs were tuned as one" in page
 

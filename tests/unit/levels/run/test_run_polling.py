@@ -81,7 +81,7 @@ class Dear:
     """A loop whose ticks a test makes cost something, by the clock of the thread that ticks it."""
 
     wait_s = 0.02
-    tuner = progress = None
+    controller = progress = None
 
     def close(self):
         """Nothing."""

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from run_fakes import OddGpu, window
 
-from wattune.control.recall import impossible, known_stage, last_stage, stages_of
+from wattune.control.recall import impossible, known_stage
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Purpose
+from wattune.core.window import Purpose, phases_of, since_change
 from wattune.levels.run.session import RunSession
 from wattune.physics.catalog import load_model
 from wattune.signals.change import PERIOD, POWER, Change, Shift
@@ -31,10 +31,10 @@ def base(step_time_s, power_w):
 
 def test_a_change_ends_a_stage():
     windows = (BASE, TRIAL, ENDED, BASE, HELD)
-    assert stages_of(windows) == [(BASE, TRIAL, ENDED), (BASE, HELD)]
-    assert last_stage(windows) == (BASE, HELD)
-    assert last_stage((BASE, ENDED)) == ()
-    assert stages_of(()) == [()]
+    assert phases_of(windows) == ((BASE, TRIAL, ENDED), (BASE, HELD))
+    assert since_change(windows) == (BASE, HELD)
+    assert since_change((BASE, ENDED)) == ()
+    assert phases_of(()) == ((),)
 
 
 def test_a_stage_that_was_there_before_is_known_by_its_baseline():
@@ -42,7 +42,7 @@ def test_a_stage_that_was_there_before_is_known_by_its_baseline():
     windows = (BASE, TRIAL, HELD, ENDED, *other, base(1.01, 306.0))
     found = known_stage(windows, change(PERIOD, POWER))
     assert {trial.choice for trial in found.trials} == {Setting(1200), Setting(1275)}
-    seen = found.recalled(last_stage(windows))
+    seen = found.recalled(since_change(windows))
     assert [one.setting for one in seen] == [DRIVER_DEFAULT, Setting(1200), Setting(1275)]
     assert seen[1].step_time_s == pytest.approx(1.06 * 1.01)
     assert seen[1].power_w == pytest.approx(240.0 * 306.0 / 300.0)
@@ -58,7 +58,7 @@ def test_a_stage_that_is_new_begins_afresh(step_time_s, power_w):
 def test_where_only_the_power_changed_the_paces_hold():
     windows = (BASE, TRIAL, HELD, ENDED, base(1.0, 360.0))
     found = known_stage(windows, change(POWER))
-    seen = found.recalled(last_stage(windows))
+    seen = found.recalled(since_change(windows))
     assert seen[1].step_time_s == pytest.approx(1.06)
     assert seen[1].power_w == pytest.approx(240.0 * 360.0 / 300.0)
     assert known_stage((*windows[:-1], base(1.2, 360.0)), change(POWER)) is None
@@ -97,7 +97,7 @@ def test_a_program_that_comes_back_to_what_it_did_is_held_without_another_search
             changes = len(session.progress.changes)
             steps_of(gpu, session, workload, steps)
             assert len(session.progress.changes) == changes + 1
-        last = last_stage(session.progress.windows)
+        last = since_change(session.progress.windows)
         assert last[0].purpose is Purpose.BASELINE
         assert sum(one.purpose is Purpose.TRIAL for one in last) <= min(searched, 1)
         assert session.progress.setting.sm_mhz == pytest.approx(held.sm_mhz, abs=60)

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from run_views import run_view, searched, window
-from wattune.control.power_trace import RunTrace
+from wattune.control.power_trace import PowerTrace
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
 from wattune.levels.run.view.table import clipped, setting_rows, table_lines
@@ -117,4 +117,4 @@ def test_without_a_screen_each_new_thing_is_one_line():
 def test_periods_too_short_for_a_character_have_no_ticks():
     assert "╵" not in text(run_view(period=ObservedPeriod("periodic", 0.01, 0.001)))
     assert "nothing repeats" in text(run_view(period=ObservedPeriod("aperiodic"), figures=RunFigures()))
-    assert "╵" not in text(run_view(trace=RunTrace()))
+    assert "╵" not in text(run_view(trace=PowerTrace()))

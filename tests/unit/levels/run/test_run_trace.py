@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattune.control.power_trace import MOST_RECENT, MOST_STEPS, RECENT_S, RunTrace
+from wattune.control.power_trace import MOST_RECENT, MOST_STEPS, RECENT_S, PowerTrace
 from wattune.core.reading import Reading
 
 
@@ -11,7 +11,7 @@ def readings(start_s, count, every_s, power_w=200.0):
 
 
 def test_a_day_of_readings_stays_small_and_keeps_its_mean():
-    trace = RunTrace()
+    trace = PowerTrace()
     for hour in range(24):
         trace = trace.add(readings(5.0 + 3600 * hour, 3600, 1.0, power_w=100.0 + hour))
     assert len(trace.steps) <= MOST_STEPS
@@ -22,17 +22,17 @@ def test_a_day_of_readings_stays_small_and_keeps_its_mean():
 
 
 def test_fast_readings_stay_bounded_too():
-    trace = RunTrace().add(readings(0.0, 2 * MOST_RECENT, 0.001))
+    trace = PowerTrace().add(readings(0.0, 2 * MOST_RECENT, 0.001))
     assert len(trace.recent) == MOST_RECENT
 
 
 def test_old_repeated_and_silent_readings_are_no_steps():
-    trace = RunTrace().add([Reading(time_s=1.0, power_w=100.0), Reading(time_s=1.0, power_w=900.0)])
+    trace = PowerTrace().add([Reading(time_s=1.0, power_w=100.0), Reading(time_s=1.0, power_w=900.0)])
     trace = trace.add(
         [Reading(time_s=0.5, power_w=900.0), Reading(time_s=2.0), Reading(time_s=2.1, power_w=float("nan"))]
     )
     assert [step.mean_w for step in trace.steps] == [100.0]
     assert trace.latest.time_s == 2.1
-    assert RunTrace().add(()) == RunTrace()
-    assert RunTrace().latest is None
-    assert RunTrace().duration_s == 0.0
+    assert PowerTrace().add(()) == PowerTrace()
+    assert PowerTrace().latest is None
+    assert PowerTrace().duration_s == 0.0

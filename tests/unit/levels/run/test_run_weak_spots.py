@@ -15,8 +15,8 @@ from wattune.benchmarks.period.peers import gpoeo_period_s
 from wattune.benchmarks.run.environment import SimulatedRun
 from wattune.benchmarks.run.oracle import standard_of
 from wattune.benchmarks.run.play import play
-from wattune.control.controller import RunTuner
-from wattune.control.loop import RunLoop
+from wattune.control.controller import WindowController
+from wattune.control.loop import ControlLoop
 from wattune.control.recall import Memory
 from wattune.control.state import as_one
 from wattune.control.step_time import StepMarks
@@ -26,7 +26,7 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose
 from wattune.levels.run.gpoeo.search import cubic
 from wattune.levels.run.policy import CurvePolicy
-from wattune.levels.run.progress_estimator import RunWatch, period_finder
+from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 from wattune.levels.run.report import figures_of
 from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import catalog_names, load_model
@@ -281,8 +281,8 @@ def test_13_several_gpus_are_one_program_and_the_slowest_rules():
 
 def test_14_clocks_are_given_back_whatever_happens():
     gpu = OddGpu()
-    watch = RunWatch(StepMarks(), period_finder(gpu.spec.sensors))
-    loop = RunLoop(RunTuner(Script((Setting(1005),)), gpu.spec), (gpu,), program=Moody(), step_times=watch)
+    watch = ProgressEstimator(StepMarks(), period_finder(gpu.spec.sensors))
+    loop = ControlLoop(WindowController(Script((Setting(1005),)), gpu.spec), (gpu,), program=Moody(), step_times=watch)
     ticked(loop, gpu, 8)
     assert gpu.real.setting == Setting(1005)
     loop.close()

@@ -11,7 +11,7 @@ from math import hypot, sqrt
 
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
-from wattune.core.window import Purpose, Window
+from wattune.core.window import Purpose, Window, phases_of
 
 _LEAST_ERROR = 1e-5
 """No pace is better known than to this share, whatever its window says: clocks of computers drift by as much."""
@@ -100,19 +100,9 @@ class HeldInterval:
         return EstimateWithError(-more.value, more.error)
 
 
-def cut(windows: Sequence[Window]) -> tuple[tuple[Window, ...], ...]:
-    """The windows in parts, cut where the program began to do something else; the last part may be empty."""
-    found: list[list[Window]] = [[]]
-    for window in windows:
-        found[-1].append(window)
-        if window.changed:
-            found.append([])
-    return tuple(map(tuple, found))
-
-
 def held_intervals_of(windows: Sequence[Window]) -> tuple[HeldInterval, ...]:
     """The chapters of a run, setting by setting."""
-    return tuple(_held_interval(part) for part in cut(windows) if part)
+    return tuple(_held_interval(part) for part in phases_of(windows) if part)
 
 
 def _held_interval(windows: tuple[Window, ...]) -> HeldInterval:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil, floor
 
-from wattune.control.power_trace import RunTrace
+from wattune.control.power_trace import PowerTrace
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.view.settings import EstimateWithError, cut
+from wattune.core.window import Order, Purpose, Window, since_change
+from wattune.levels.run.view.settings import EstimateWithError
 
 
 class TuningStage(StrEnum):
@@ -114,7 +114,7 @@ class RunView:
     """The one that is being carried out."""
     about_trials: int | None = 5
     """How many trials a search takes, roughly; None where that is not known."""
-    trace: RunTrace = field(default_factory=RunTrace)
+    trace: PowerTrace = field(default_factory=PowerTrace)
     each: tuple[Reading, ...] = ()
     """What each GPU showed last."""
     period: ObservedPeriod | None = None
@@ -132,7 +132,7 @@ class RunView:
     @property
     def since_change(self) -> tuple[Window, ...]:
         """The windows since the program last began to do something else."""
-        return cut(self.windows)[-1]
+        return since_change(self.windows)
 
     @property
     def held(self) -> Setting | None:
