@@ -1,4 +1,4 @@
-"""The settings of a part that are worth considering."""
+"""The settings of a GPU that are worth considering."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.setting import Setting
 
 LEAST_MEMORY = 0.4
-"""Memory clocks below this share of the highest are idle states (405 and 810 of 9501 MHz on an RTX 3080 Ti): of no use
-but to programs that leave the memory idle."""
+"""Memory clocks below this share of the highest are idle states (405 and 810 of 9501 MHz on an RTX 3080 Ti): useful
+only to programs that leave the memory idle."""
 
 IDLE_TRAFFIC = 0.01
-"""A memory of which no more of the bandwidth is in use counts as idle."""
+"""A memory counts as idle up to this share of its bandwidth."""
 
 STEP = 0.007
-"""Core clocks are so far apart at least, as a share of the highest: finer steps than a promise can tell apart."""
+"""Least distance of two core clocks, as a share of the highest: finer than any slowdown limit can resolve."""
 COARSE, COARSE_STEP = 0.55, 0.04
-"""Below this share of the highest, where programs go that hardly feel the clock, steps are this share of the clock."""
+"""Below this share of the highest clock, which only programs use that hardly depend on it, steps are this share of the
+clock."""
 
 LIMIT_STEP = 0.02
-"""Power limits, where no clock can be set, in steps of this share of the default."""
+"""Step of power limits, as a share of the default, where no clock can be set."""
 
 
 def candidates_of(spec: GpuSpec, *, traffic: float | None = None) -> tuple[Setting, ...]:
-    """Core clocks at every useful memory clock, or power limits where clocks cannot be set; none where nothing can.
+    """Return core clocks at every useful memory clock, or power limits where clocks cannot be set.
 
-    A lock and a limit reach the same points in steady training, so the limit is left alone where clocks can be locked.
-    `traffic` is the share of the memory bandwidth in use at the baseline, where that is known.
+    A lock and a limit reach the same points in steady training, so limits are not varied where clocks can be locked.
+    `traffic` is the share of the memory bandwidth in use at the baseline, where known.
     """
     return _candidates(spec, 0.0 if traffic is not None and traffic <= IDLE_TRAFFIC else LEAST_MEMORY)
 
@@ -53,7 +54,7 @@ def _candidates(spec: GpuSpec, least: float) -> tuple[Setting, ...]:
 
 
 def _thinned(clocks_mhz: tuple[int, ...]) -> tuple[int, ...]:
-    """The clocks, highest and lowest included, without those too close to the next higher one that is kept."""
+    """Drop clocks that are too close to the next higher one; keep the highest and the lowest."""
     top = clocks_mhz[-1]
     kept = [top]
     for mhz in reversed(clocks_mhz[:-1]):

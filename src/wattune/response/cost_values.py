@@ -1,4 +1,4 @@
-"""An objective's value of many costs at once."""
+"""Values of an objective for arrays of times and energies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 def values(objective: Objective, time_s: Floats, energy_j: Floats) -> Floats:
-    """How dear each cost is: the same as `objective.value` of each, without making a value of each."""
+    """Return `objective.value` of each pair of time and energy."""
     match objective:
         case LeastCost(eta, max_power_w):
             return np.asarray(eta * energy_j + (1.0 - eta) * max_power_w * time_s)

@@ -1,38 +1,40 @@
-"""What windows say of a program at each gear, in the terms of `gear_bank`.
+"""Measured windows grouped by setting, as the ensembles compare themselves with them.
 
-Windows at one gear count together. A pace is that of some unit, and a detector may take half or twice of it for the
-unit; as no clock that is tried changes the pace that far, such a pace is folded back onto the first one, unless the
-units were counted.
+Windows at one setting are averaged. A step time is that of some unit of work, and the detector may mistake half or
+twice of it for the unit. No clock that is tried changes the step time that far, so such a step time is converted to the
+unit of the first window, unless the units were counted.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log, sqrt
+from math import log
 
+from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.measurement import SIGMAS_95
+from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
 from wattune.core.window import Window
+from wattune.response.ensemble import weighted_mean
 from wattune.response.program_ensemble import LEAST_WAITING, ClockPoint
 
 LEAST_STEP_TIME, USUAL_STEP_TIME = 0.0007, 0.01
-"""Standard errors of a pace: no window is better than the first, one whose own is not known has the second."""
+"""Standard error of a step time: the least of any window, and that of a window without an error of its own."""
 LEAST_POWER, USUAL_POWER = 0.004, 0.01
-"""The same of a mean power: temperature moves it by some tenths of a percent from window to window."""
+"""The same of a mean power: temperature changes it by some tenths of a percent from window to window."""
 SHARE = 0.0015
-"""Standard error of a utilisation, in addition to what the setting itself adds: it is read in whole percents."""
+"""Standard error of a utilisation, in addition to that of the setting: it is read in whole percents."""
 
 _LEAST_TRAFFIC = 0.002
 
 _FACTORS = (1.0, 0.5, 2.0, 1.0 / 3.0, 3.0)
 _FOLD = 0.3
-"""Logarithms of pace that lie further than this from the first are taken for another multiple of the unit."""
+"""A step time whose logarithm differs from the first by more than this is taken for another multiple of the unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceScale:
-    """The highest values of a part, over which gears are given; None where the part does not tell."""
+    """The highest values of a GPU, to which points are relative; None where the GPU does not report one."""
 
     sm_mhz: float | None
     mem_mhz: float | None
@@ -40,14 +42,13 @@ class EvidenceScale:
 
     @classmethod
     def of(cls, spec: GpuSpec) -> EvidenceScale:
-        """Of a part."""
         clocks = spec.sm_clocks_mhz
         mem = spec.mem_clocks_mhz
         limits = spec.power_limits
         return cls(clocks[-1] if clocks else None, mem[0] if mem else None, limits.default_w if limits else None)
 
     def point(self, setting: Setting, sm_mhz: float | None = None) -> ClockPoint:
-        """A setting; where the clock that holds was read, that is the gear, and no limit holds it lower."""
+        """Convert a setting; where the effective clock was read it is used, and no limit applies."""
         y = 1.0 if setting.mem_mhz is None or self.mem_mhz is None else round(setting.mem_mhz / self.mem_mhz, 4)
         if sm_mhz is not None and self.sm_mhz is not None:
             return ClockPoint(round(min(sm_mhz / self.sm_mhz, 1.0), 3), y, float("inf"))
@@ -60,7 +61,7 @@ class EvidenceScale:
 
 @dataclass(frozen=True, slots=True)
 class WindowEvidence:
-    """A quantity: its value and the standard error of that."""
+    """A value and its standard error."""
 
     value: float
     error: float
@@ -68,11 +69,11 @@ class WindowEvidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidencePoint:
-    """What was seen at a gear; None where nothing was."""
+    """Quantities measured at one point; None where one was not."""
 
     log_step_time: WindowEvidence | None
     log_power: WindowEvidence | None
-    """Over the default limit, where the part has one; otherwise in watts."""
+    """Over the default limit, where the GPU has one; otherwise in watts."""
     log_waiting: WindowEvidence | None
     log_traffic: WindowEvidence | None
 
@@ -81,7 +82,7 @@ Evidence = dict[ClockPoint, EvidencePoint]
 
 
 def evidence(windows: tuple[Window, ...], scale: EvidenceScale) -> Evidence:
-    """A point for each gear at which there was a window."""
+    """Group the windows by point and average each group."""
     first = next((log(window.step_time_s) for window in windows if window.step_time_s), None)
     groups: dict[ClockPoint, list[Window]] = {}
     for window in windows:
@@ -89,7 +90,7 @@ def evidence(windows: tuple[Window, ...], scale: EvidenceScale) -> Evidence:
             continue
         groups.setdefault(scale.point(window.setting, window.sm_mhz), []).append(window)
     watts = scale.limit_w or 1.0
-    return {point: _point(some, first, watts) for point, some in groups.items()}
+    return {point: _point(same, first, watts) for point, same in groups.items()}
 
 
 def _point(windows: list[Window], first: float | None, watts: float) -> EvidencePoint:
@@ -121,7 +122,7 @@ def _step_time(window: Window, first: float) -> WindowEvidence:
 
 
 def _off(distance: float) -> float:
-    """How far a pace is from the first: it may be slower by much, and faster by little."""
+    """Return the distance of a step time from the first, which favours slower over faster."""
     return abs(distance - _FOLD / 3)
 
 
@@ -136,14 +137,47 @@ def _share(share: float, least: float, *, error: float | None) -> WindowEvidence
     return WindowEvidence(log(share), max(SHARE, (error or 0.0) / SIGMAS_95) / share)
 
 
-def _mean(some: list[WindowEvidence], least: float) -> WindowEvidence | None:
-    """The mean, each weighed by its error; where they differ by more than their errors, those grow."""
-    if not some:
+def _mean(values: list[WindowEvidence], least: float) -> WindowEvidence | None:
+    if not values:
         return None
-    weights = [each.error**-2 for each in some]
-    mean = sum(weight * each.value for weight, each in zip(weights, some, strict=True)) / sum(weights)
-    error = 1.0 / sqrt(sum(weights))
-    if len(some) > 1:
-        surplus = sum(((each.value - mean) / each.error) ** 2 for each in some) / (len(some) - 1)
-        error *= sqrt(max(surplus, 1.0))
+    mean, error = weighted_mean([(each.value, each.error) for each in values])
     return WindowEvidence(mean, max(error, least))
+
+
+USUAL_ERROR = 0.01
+"""Standard error of a trial without an error of its own, as a share: the scatter of five seconds of training."""
+
+LEAST_ERROR = 0.002
+"""Least standard error of a trial: clocks, temperature and data differ from one to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedPoint:
+    """Logarithms of the time and the mean power of a unit of work, with their standard errors."""
+
+    log_time: float
+    log_power: float
+    time_error: float
+    power_error: float
+    windows: int = 1
+
+
+def averaged_trials(history: History[Setting]) -> dict[Setting, RepeatedPoint]:
+    """Average the trials of each setting; those without time or energy are left out."""
+    costs: dict[Setting, list[Measurement]] = {}
+    for trial in history:
+        if trial.cost.time_s > 0 and trial.cost.energy_j > 0:
+            costs.setdefault(trial.choice, []).append(trial.cost)
+    return {setting: _repeated(same) for setting, same in costs.items()}
+
+
+def _repeated(costs: list[Measurement]) -> RepeatedPoint:
+    time = [(log(cost.time_s), _relative_error(cost.time_error_s, cost.time_s)) for cost in costs]
+    # Time and energy of a window scatter together, so power scatters no more than energy does.
+    power = [(log(cost.power_w), _relative_error(cost.energy_error_j, cost.energy_j)) for cost in costs]
+    (log_time, time_error), (log_power, power_error) = weighted_mean(time), weighted_mean(power)
+    return RepeatedPoint(log_time, log_power, time_error, power_error, len(costs))
+
+
+def _relative_error(half_width: float | None, value: float) -> float:
+    return USUAL_ERROR if half_width is None else max(half_width / SIGMAS_95 / value, LEAST_ERROR)

@@ -1,48 +1,47 @@
-"""Many programs that physics allows, each with its time, power and utilisation at every clock and limit.
+"""Ensemble of programs, each with its time, power and utilisation at every core clock, memory clock and limit.
 
-The bank stands for what is believed of a program before anything is seen of it. It is drawn once, from ranges that
-published measurements span, two to three times as wide.
+The ensemble is the prior of the run level. It is drawn once, from ranges two to three times as wide as those that
+published measurements span.
 
 Notation (clocks over the highest, times over that of the GPU's work there, powers over the default limit)
-    x, y    core and memory clock that hold
-    v(x)    core voltage: flat up to a knee, rising beyond it, 1 at x = 1
-    s(x)    x·v²: what switches with the clock
-    M(x,y)  time of the memory traffic over that at full clocks: 1/y, or what the way through the core lets pass below a
+    x, y    effective core and memory clock
+    v(x)    core voltage (`core.voltage`), 1 at x = 1
+    M(x,y)  time of the memory traffic over that at full clocks: 1/y, or what the path through the core allows below a
             clock x_m: (x_m/x)^e, whichever is longer
-    G       busy time: fixed + p-norm of compute (c/x) and memory (m·M); p from 1 (in turn) to 5 (side by side)
-    T       time: q-norm of G plus the waits that nothing hides, and of a host that works beside it
+    G       busy time: fixed + p-norm of compute (c/x) and memory (m·M); p from 1 (in turn) to 5 (in parallel)
+    T       time: q-norm of G plus the waits that nothing hides, and of a host that works in parallel
     u       busy share, G/T
-    τ       share of the memory bandwidth in use, m/(y·T) times what the driver makes of it
-    P       idle + clock tree·s + memory·y + u·busy·s + arithmetic·v²·c/T + traffic·m/T
-    B       the same while a kernel runs: what a power limit holds down, by lowering x; short waits count in part
+    τ       share of the memory bandwidth in use, m/(y·T) times the driver's calibration
+    P       idle + clock tree·x·v² + memory·y + u·busy·x·v² + arithmetic·v²·c/T + traffic·m/T
+    B       the same while a kernel runs: what a power limit caps by lowering x; short waits count in part
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import log
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from wattune.core.voltage import voltage_squared
+from wattune.response.ensemble import CLOCK_GRID, Floats, ParameterSampler, clock_at_power
 
 MEMBERS = 2000
-"""So many that, with the tempering of `gear_belief`, a hundred and more agree with any program that physics allows."""
+"""So many that, with the tempering of `program_posterior`, a hundred and more agree with any program that physics
+allows."""
 
 LEAST_WAITING = 0.003
-"""A smaller share of waiting is not told from none."""
+"""A smaller share of waiting cannot be distinguished from none."""
 
 _SEED = 6137
-_GRID = np.linspace(0.05, 1.0, 77)
 _CORNER = 10.0
-"""Sharpness with which the two limits of the memory take turns."""
+"""Sharpness of the corner between the two limits of the memory."""
 
 
 class ClockPoint(NamedTuple):
-    """A setting in relative terms; None leaves the core clock free, so that only the limit holds it."""
+    """A setting in relative terms; x = None leaves the core clock free, so that only the limit holds it."""
 
     x: float | None
     y: float
@@ -51,7 +50,7 @@ class ClockPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fields:
-    """What every member says of each gear, (members, gears)."""
+    """Predictions of every member at each point, (members, points)."""
 
     log_time: Floats
     log_power: Floats
@@ -59,15 +58,14 @@ class Fields:
     """Of 1 − u: where only the host waits are fixed, it falls exactly as the time rises."""
     log_traffic: Floats
 
-    def at(self, members: NDArray[np.intp]) -> Fields:
-        """The same of these members alone."""
+    def subset(self, members: NDArray[np.intp]) -> Fields:
         return Fields(
             *(field[members] for field in (self.log_time, self.log_power, self.log_waiting, self.log_traffic))
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Members:
+class _ProgramParameters:
     """The parameters, each (members, 1)."""
 
     knee: Floats
@@ -80,9 +78,9 @@ class _Members:
     fixed: Floats
     norm: Floats
     wait: Floats
-    beside: Floats
-    beside_norm: Floats
-    seen: Floats
+    host: Floats
+    host_norm: Floats
+    traffic_gain: Floats
     idle: Floats
     leak: Floats
     tree: Floats
@@ -95,107 +93,94 @@ class _Members:
 
 
 @lru_cache(maxsize=1)
-def _members() -> _Members:
-    """Centres are near those of parts whose measurements were published (docs/explanation/physics.md)."""
-    rng = np.random.default_rng(_SEED)
-
-    def around(centre: float, spread: float) -> Floats:
-        return np.asarray(np.exp(log(centre) + spread * rng.standard_normal((MEMBERS, 1))))
-
-    def between(low: float, high: float) -> Floats:
-        return np.asarray(np.exp(rng.uniform(log(low), log(high), (MEMBERS, 1))))
-
-    def even(low: float, high: float) -> Floats:
-        return np.asarray(rng.uniform(low, high, (MEMBERS, 1)))
-
-    norm = between(1.0, 5.0)
-    ratio = np.exp(1.3 * rng.standard_normal((MEMBERS, 1)) - 0.2)
+def _parameters() -> _ProgramParameters:
+    """Draw the members; centres are near published measurements (docs/explanation/physics.md)."""
+    draw = ParameterSampler(MEMBERS, seed=_SEED)
+    norm = draw.log_uniform(1.0, 5.0)
+    ratio = np.exp(draw.normal(-0.2, 1.3))
     # Small kernels are all latency: some programs keep the GPU busy with little else.
-    fixed = np.where(rng.random((MEMBERS, 1)) < 0.6, between(0.003, 0.3), even(0.3, 0.98))
+    fixed = np.where(draw.uniform(0.0, 1.0) < 0.6, draw.log_uniform(0.003, 0.3), draw.uniform(0.3, 0.98))
     # The p-norm of compute and memory is all of the GPU's time but for the fixed part.
     compute = (1.0 - fixed) / (1.0 + ratio**norm) ** (1.0 / norm)
-    return _Members(
-        knee=np.asarray(np.clip(0.66 + 0.08 * rng.standard_normal((MEMBERS, 1)), 0.4, 0.9)),
-        rise=around(0.32, 0.35),
-        bend=between(1.0, 1.5),
-        passage=even(0.2, 0.75),
-        passage_exponent=even(1.0, 1.2),
+    return _ProgramParameters(
+        knee=draw.clipped_normal(0.66, 0.08, 0.4, 0.9),
+        rise=draw.log_normal(0.32, 0.35),
+        bend=draw.log_uniform(1.0, 1.5),
+        passage=draw.uniform(0.2, 0.75),
+        passage_exponent=draw.uniform(1.0, 1.2),
         compute=compute,
         memory=compute * ratio,
         fixed=fixed,
         norm=norm,
-        wait=between(0.002, 20.0),
-        beside=np.where(rng.random((MEMBERS, 1)) < 0.6, 1e-3, between(0.2, 4.0)),
-        beside_norm=around(6.0, 0.4),
-        seen=around(0.85, 0.2),
-        idle=around(0.11, 0.4),
-        leak=around(0.04, 0.5),
-        tree=around(0.05, 0.6),
-        memory_idle=around(0.06, 0.6),
-        busy=around(0.18, 0.6),
-        arithmetic=around(0.30, 0.7),
-        traffic=around(0.12, 0.6),
-        short_waits=even(0.0, 1.0),
-        excess=np.asarray(0.01 * rng.standard_normal((MEMBERS, 1)) - 0.005),
+        wait=draw.log_uniform(0.002, 20.0),
+        host=np.where(draw.uniform(0.0, 1.0) < 0.6, 1e-3, draw.log_uniform(0.2, 4.0)),
+        host_norm=draw.log_normal(6.0, 0.4),
+        traffic_gain=draw.log_normal(0.85, 0.2),
+        idle=draw.log_normal(0.11, 0.4),
+        leak=draw.log_normal(0.04, 0.5),
+        tree=draw.log_normal(0.05, 0.6),
+        memory_idle=draw.log_normal(0.06, 0.6),
+        busy=draw.log_normal(0.18, 0.6),
+        arithmetic=draw.log_normal(0.30, 0.7),
+        traffic=draw.log_normal(0.12, 0.6),
+        short_waits=draw.uniform(0.0, 1.0),
+        excess=draw.normal(-0.005, 0.01),
     )
 
 
 @lru_cache(maxsize=512)
 def fields_at(points: tuple[ClockPoint, ...]) -> Fields:
-    """The bank at these gears."""
-    own = _members()
-    x, y = _held(own, points), np.array([[point.y for point in points]])
+    """Evaluate the ensemble at these points."""
+    own = _parameters()
+    x, y = _effective_clocks(own, points), np.array([[point.y for point in points]])
     busy_s = _busy_time(own, x, y)
     time = _time(own, busy_s)
     power = _power(own, x, y, busy_s=busy_s, over=time)
-    traffic = own.seen * own.memory / (y * time)
+    traffic = own.traffic_gain * own.memory / (y * time)
     waiting = np.maximum(1.0 - busy_s / time, LEAST_WAITING)
     return Fields(np.log(time), np.log(power), np.log(waiting), np.log(traffic))
 
 
-def _busy_time(own: _Members, x: Floats, y: Floats) -> Floats:
-    """G."""
+def _busy_time(own: _ProgramParameters, x: Floats, y: Floats) -> Floats:
+    """G"""
     way = (own.passage / x) ** own.passage_exponent
     memory = (y**-_CORNER + way**_CORNER) ** (1.0 / _CORNER)
     both = ((own.compute / x) ** own.norm + (own.memory * memory) ** own.norm) ** (1.0 / own.norm)
     return np.asarray(own.fixed + both)
 
 
-def _time(own: _Members, busy_s: Floats) -> Floats:
-    """T."""
-    q = own.beside_norm
-    return np.asarray(((busy_s + own.wait) ** q + own.beside**q) ** (1.0 / q))
+def _time(own: _ProgramParameters, busy_s: Floats) -> Floats:
+    """T"""
+    q = own.host_norm
+    return np.asarray(((busy_s + own.wait) ** q + own.host**q) ** (1.0 / q))
 
 
-def _power(own: _Members, x: Floats, y: Floats, *, busy_s: Floats, over: Floats) -> Floats:
+def _power(own: _ProgramParameters, x: Floats, y: Floats, *, busy_s: Floats, over: Floats) -> Floats:
     """P over the time `over`, or B where that is the busy time."""
-    above = np.clip((x - own.knee) / (1.0 - own.knee), 0.0, None)
-    v2 = ((1.0 + own.rise * above**own.bend) / (1.0 + own.rise)) ** 2
+    v2 = voltage_squared(x, knee=own.knee, rise=own.rise, bend=own.bend)
     still = own.idle + own.leak * v2 + own.tree * x * v2 + own.memory_idle * y
     working = own.busy * x * v2 * busy_s + own.arithmetic * v2 * own.compute + own.traffic * own.memory
     return np.asarray(still + working / over)
 
 
-def _held(own: _Members, points: tuple[ClockPoint, ...]) -> Floats:
-    """(members, gears): the core clock that holds: what is locked, or what the limit leaves."""
+def _effective_clocks(own: _ProgramParameters, points: tuple[ClockPoint, ...]) -> Floats:
+    """Return the core clock that is locked or that the limit allows, whichever is lower: (members, points)."""
     held = np.empty((MEMBERS, len(points)))
     limits = {(point.y, point.limit) for point in points}
-    left = {pair: _left(own, *pair) for pair in limits}
+    left = {pair: _limited_clock(own, *pair) for pair in limits}
     for place, point in enumerate(points):
         free = left[point.y, point.limit]
         held[:, place] = free if point.x is None else np.minimum(free, point.x)
     return held
 
 
-def _left(own: _Members, y: float, limit: float) -> Floats:
-    """(members,): the highest clock at which B does not exceed the limit."""
+def _limited_clock(own: _ProgramParameters, y: float, limit: float) -> Floats:
+    """Return the highest clock at which B does not exceed the limit: (members,)."""
     if limit == np.inf:
         return np.ones(MEMBERS)
-    x, memory_clock = _GRID[None, :], np.array([[y]])
+    x, memory_clock = CLOCK_GRID[None, :], np.array([[y]])
     busy_s = _busy_time(own, x, memory_clock)
     time = _time(own, busy_s)
     over = busy_s + own.short_waits * (time - busy_s)
     drawn = _power(own, x, memory_clock, busy_s=busy_s, over=over)
-    wanted = (1.0 + own.excess[:, 0]) * limit
-    rows = zip(wanted.tolist(), np.maximum.accumulate(drawn, axis=1), strict=True)
-    return np.array([np.interp(each, row, _GRID) for each, row in rows])
+    return clock_at_power((1.0 + own.excess[:, 0]) * limit, np.maximum.accumulate(drawn, axis=1))

@@ -1,8 +1,8 @@
-"""Which power limit or core clock to measure next, until the best one for an objective is known.
+"""Search for the power limit or core clock that is best for an objective.
 
-Every measurement weighs the curves of `curve_bank`; what they then say decides. The first window is at the highest
-setting, or where the profile of something alike says the optimum is. Each further one goes where the expected gain is
-largest, and there is none once the gain no longer pays for it. So what is sure to be worse is never measured.
+Every measurement weights the curves of `curve_ensemble`, and their predictions decide. The first window is at the
+highest setting, or at the optimum of a similar profile. Each further one is where the expected gain is largest; the
+search ends when the gain is less than a window costs. So settings that are certainly worse are never measured.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import sqrt
+from math import log, sqrt
 
 import numpy as np
 
@@ -18,49 +18,49 @@ from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.response.curve_ensemble import Floats, ensemble_of
-from wattune.response.curve_likelihood import likelihood, same_spread
-from wattune.response.curve_posterior import CurvePosterior, believed
-from wattune.response.repeats import RepeatedPoint, merged
+from wattune.response.curve_ensemble import ensemble_of
+from wattune.response.curve_posterior import CurvePosterior, curve_posterior, likelihood, spread_likelihood
+from wattune.response.ensemble import Floats, likelihood_weights
+from wattune.response.evidence import averaged_trials
 
-SWITCH = 0.2
-"""What it costs to switch and warm up, in windows: a gain that saves less while the setting is held is not worth it."""
+SWITCH_COST = 0.2
+"""Cost of a switch and its warm-up, in windows: a gain that saves less while the setting is held is not worth it."""
 
 HORIZON = 100.0
-"""Windows for which the setting is going to be held, where nothing tells: eight minutes after five-second windows."""
+"""Windows for which the setting will be held, where nothing is known: eight minutes of five-second windows."""
 
 SIMILAR_SHAPE, SIMILAR_POWER = 0.03, 0.10
-"""How far curves of batch sizes an octave apart differ in shape and in the level of power, as shares: about what public
-tables show (Zeus, NSDI'23)."""
+"""How far curves of batch sizes one octave apart differ in shape and in the level of power, as shares: about what
+public tables show (Zeus, NSDI'23)."""
 
-CLOSEST = 0.05
-"""Octaves; the same batch size on another day is not exactly the same either."""
+LEAST_OCTAVES = 0.05
+"""Distance of two profiles of the same batch size, since two days are not exactly alike either."""
 
 STEP_ASIDE, NEAR = 0.05, 0.26
-"""How far beside the best a setting has to lie to tell more of the curve, and may lie to tell of the best."""
+"""Least and largest distance from the best setting of one that is measured to check the curve beside it, as shares."""
 
-SURELY_WORSE = 0.1
-"""What is expected to be so much dearer than the best (the logarithm of its value) is not looked at."""
+CERTAINLY_WORSE = 0.1
+"""A setting whose expected value (its logarithm) exceeds the best by this is not measured."""
 
 SURPRISE = 5e-4
-"""What a setting that the curves think dearer is expected to save nevertheless, as a share: of twenty such settings in
-recorded tables about one is cheaper by a percent or more than what the curves would hold."""
+"""Expected saving, as a share, of a setting that the curves predict to cost more: of twenty such settings in recorded
+tables about one costs a percent or more less than what the curves would hold."""
 
 _NEGLIGIBLE = 1e-5
-"""Curves so much less likely than the likeliest are left out."""
+"""Curves whose likelihood is below this share of the highest are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarProfile:
-    """A profile of something alike: another batch size, or the same one on another day or part."""
+    """A profile of another batch size, or of the same one on another day or GPU model."""
 
     trials: History[Setting]
     octaves: float
-    """How far away it is, in doublings of the batch size; another part counts as two."""
+    """Distance in doublings of the batch size; another GPU model counts as two."""
     max_power_w: float | None = None
-    """Highest limit of one GPU of the part it was measured on; None for the same part."""
+    """Highest limit of one GPU of the model it was measured on; None for the same model."""
     gpus: int | None = None
-    """How many GPUs it was measured on; None for as many."""
+    """Number of GPUs it was measured on; None for the same number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +68,15 @@ class SettingSearch:
     """Proposes settings until the best is known well enough; a `Searcher[Setting]`.
 
     The costs in the history are those of equal amounts of work: an iteration, or an epoch. A setting may be in the
-    history more than once; each of its windows then counts, and so each is to be kept there.
+    history more than once; then each of its windows counts.
     """
 
     objective: Objective
     similar: tuple[SimilarProfile, ...] = ()
     reference: Measurement | None = None
-    """What the same work costs at the default, where known; else the highest setting stands for it."""
+    """Cost of the same work at the default, where known; else the highest setting is the reference."""
     gpus: int = 1
-    """How many GPUs have each setting; what they cost is what they cost together."""
+    """Number of GPUs that have each setting; costs are their sum."""
     max_power_w: float | None = None
     """Highest limit of one GPU; None takes the highest limit among the settings."""
     limit_w: float | None = None
@@ -84,94 +84,92 @@ class SettingSearch:
     max_mhz: int | None = None
     """Highest core clock; None takes the highest among the settings."""
     horizon: float = HORIZON
-    """Windows for which the setting is going to be held."""
+    """Windows for which the setting will be held."""
 
     def propose(self, candidates: Sequence[Setting], history: History[Setting]) -> Setting | None:
-        """The setting to measure next, perhaps again; None where the best is known."""
+        """Return the setting to measure next, perhaps again; None where the best is known."""
         if not candidates:
             return None
-        if not merged(history):
+        if not averaged_trials(history):
             return self._first(candidates)
         posterior = self._posterior(candidates, history)
         allowed = _among(candidates, posterior.settings)
         b = posterior.incumbent(allowed)
         worth = np.where(allowed > 0, posterior.gains(b) - posterior.excess(b) / self.horizon, -np.inf)
         best = int(np.argmax(worth))
-        if worth[best] > SWITCH / self.horizon:
+        if worth[best] > SWITCH_COST / self.horizon:
             return posterior.settings[best]
-        return _unseen_side(posterior, b, allowed) or self._surprise(posterior, b, allowed)
+        return _unmeasured_neighbour(posterior, b, allowed) or self._surprise(posterior, b, allowed)
 
     def _surprise(self, posterior: CurvePosterior, b: int, allowed: Floats) -> Setting | None:
-        """The likeliest of the settings that were never measured, where a look costs less than a surprise may save."""
+        """Return the cheapest setting never measured, where a window costs less than a surprise may save."""
         cost = np.where((allowed > 0) & (posterior.windows == 0), posterior.excess(b), np.inf)
         place = int(np.argmin(cost))
         return posterior.settings[place] if cost[place] < SURPRISE * self.horizon else None
 
     def best(self, candidates: Sequence[Setting], history: History[Setting]) -> Setting | None:
-        """The measured setting that is thought best; None before anything was measured."""
-        if not merged(history):
+        """Return the measured setting of least expected value; None before anything was measured."""
+        if not averaged_trials(history):
             return None
         posterior = self._posterior(candidates, history)
         return posterior.settings[posterior.incumbent(_among(candidates, posterior.settings))]
 
     def settled(self, candidates: Sequence[Setting], history: History[Setting]) -> History[Setting]:
-        """One trial for each setting that was measured: what it is believed to cost, given all the others.
+        """Return a trial for each measured setting with its expected cost, given all measurements: a profile to keep.
 
-        These scatter less than the windows, and the best of them is not best by luck: a profile to keep.
+        These scatter less than the windows, so the best of them is not best by chance.
         """
-        measured = merged(history)
+        measured = averaged_trials(history)
         return tuple(trial for trial in self.curve(candidates, history) if trial.choice in measured)
 
     def curve(self, candidates: Sequence[Setting], history: History[Setting]) -> History[Setting]:
-        """What each setting, measured or not, is believed to cost, with the errors of that belief; ascending."""
-        return self._posterior(candidates, history).costs() if merged(history) else ()
+        """Return the expected cost of each setting, measured or not, with its error; ascending."""
+        return self._posterior(candidates, history).costs() if averaged_trials(history) else ()
 
     def _first(self, candidates: Sequence[Setting]) -> Setting:
-        if not self.similar or self._compares():
+        if not self.similar or self._needs_reference():
             return max(candidates)
         posterior = self._posterior(candidates, ())
-        return posterior.settings[
-            int(np.argmin(np.where(_among(candidates, posterior.settings) > 0, posterior.mean, np.inf)))
-        ]
+        allowed = _among(candidates, posterior.settings) > 0
+        return posterior.settings[int(np.argmin(np.where(allowed, posterior.mean, np.inf)))]
 
-    def _compares(self) -> bool:
-        """Whether the objective compares with a reference that nobody has measured."""
-        asks = self.objective.limit_s(None) is None and self.objective.limit_s(Measurement(1.0, 1.0)) is not None
-        return asks and self.reference is None
+    def _needs_reference(self) -> bool:
+        """Whether the objective compares with a reference that was not measured."""
+        compares = self.objective.limit_s(None) is None and self.objective.limit_s(Measurement(1.0, 1.0)) is not None
+        return compares and self.reference is None
 
     def _posterior(self, candidates: Sequence[Setting], history: History[Setting]) -> CurvePosterior:
         return _posterior(self, tuple(candidates), tuple(history))
 
     def likelihood_of_similar(self, similar: SimilarProfile, top_w: float | None) -> Floats:
-        """(curves,): the log-likelihood of each, given the profile of something alike."""
+        """Return the log-likelihood of each curve, given a similar profile: (curves,)."""
         similar_w = similar.max_power_w or top_w
         all_w = None if similar_w is None else similar_w * (similar.gpus or self.gpus)
-        return _alike(similar, similar_w, all_w, self.max_mhz, self.limit_w)
+        return _likelihood_of_similar(similar, similar_w, all_w, self.max_mhz, self.limit_w)
 
     def top_w(self, settings: Sequence[Setting]) -> float | None:
-        """The highest limit of one GPU; None where neither it nor any limit is known."""
+        """Return the highest limit of one GPU; None where neither it nor any limit is known."""
         limits_w = [setting.power_limit_w for setting in settings if setting.power_limit_w is not None]
         return self.max_power_w or max(limits_w, default=None)
 
 
 @lru_cache(maxsize=4)
 def _posterior(search: SettingSearch, candidates: tuple[Setting, ...], history: History[Setting]) -> CurvePosterior:
-    """What is believed after the history; who asks what to measure next asks for the best so far as well."""
-    points = merged(history)
+    """Return the posterior after the history; cached, since `propose` and `best` are called one after the other."""
+    points = averaged_trials(history)
     settings = tuple(sorted({*candidates, *points}))
     top_w = search.top_w(settings)
     ensemble = ensemble_of(settings, max_power_w=top_w, max_mhz=search.max_mhz, limit_w=search.limit_w)
     all_w = None if top_w is None else top_w * search.gpus
-    likely, level = likelihood(ensemble, settings, points, top_w=all_w)
+    log_likelihood, level = likelihood(ensemble, settings, points, top_w=all_w)
     for similar in search.similar:
-        likely = likely + search.likelihood_of_similar(similar, top_w)
-    weights = np.exp(likely - likely.max())
-    alive = weights > _NEGLIGIBLE
-    return believed(
-        ensemble.some(alive),
+        log_likelihood = log_likelihood + search.likelihood_of_similar(similar, top_w)
+    alive = log_likelihood - log_likelihood.max() > log(_NEGLIGIBLE)
+    return curve_posterior(
+        ensemble.subset(alive),
         settings,
         points,
-        weights=weights[alive] / weights[alive].sum(),
+        weights=likelihood_weights(log_likelihood[alive]),
         level=level[alive],
         top_w=all_w,
         objective=search.objective,
@@ -180,39 +178,37 @@ def _posterior(search: SettingSearch, candidates: tuple[Setting, ...], history: 
 
 
 @lru_cache(maxsize=16)
-def _alike(
+def _likelihood_of_similar(
     similar: SimilarProfile, similar_w: float | None, all_w: float | None, max_mhz: int | None, limit_w: float | None
 ) -> Floats:
-    """(curves,): the log-likelihood of each, given the profile of something alike."""
-    points: dict[Setting, RepeatedPoint] = merged(similar.trials)
+    points = averaged_trials(similar.trials)
     settings = tuple(sorted(points))
     ensemble = ensemble_of(settings, max_power_w=similar_w, max_mhz=max_mhz, limit_w=limit_w)
-    apart = sqrt(max(similar.octaves, CLOSEST))
-    alike, _ = likelihood(
-        ensemble, settings, points, top_w=all_w, apart=apart * SIMILAR_SHAPE, level_distance=apart * SIMILAR_POWER
-    )
-    same, _ = likelihood(ensemble, settings, points, top_w=all_w)
-    return alike + same_spread(ensemble, same)
+    distance = sqrt(max(similar.octaves, LEAST_OCTAVES))
+    shape_sd, level_sd = distance * SIMILAR_SHAPE, distance * SIMILAR_POWER
+    loose, _ = likelihood(ensemble, settings, points, top_w=all_w, shape_sd=shape_sd, level_sd=level_sd)
+    exact, _ = likelihood(ensemble, settings, points, top_w=all_w)
+    return loose + spread_likelihood(ensemble, exact)
 
 
-def _unseen_side(posterior: CurvePosterior, b: int, allowed: Floats) -> Setting | None:
-    """A setting beside b, on a side of it where nothing near was measured; None where both sides are known.
+def _unmeasured_neighbour(posterior: CurvePosterior, b: int, allowed: Floats) -> Setting | None:
+    """Return a setting next to b, on a side where nothing near was measured; None where both sides are known.
 
-    Curves that fit are not yet the right curves: the bank may lack a job that draws far less one step further down.
+    Curves that fit may still be wrong: the ensemble may lack a job that draws far less one step further down.
     """
     level = np.array([_level(setting) for setting in posterior.settings])
     aside = level / level[b] - 1.0
     near = (posterior.windows > 0) & (np.abs(aside) <= NEAR)
-    unseen = (allowed > 0) & (posterior.windows == 0) & (np.abs(aside) >= STEP_ASIDE)
+    unmeasured = (allowed > 0) & (posterior.windows == 0) & (np.abs(aside) >= STEP_ASIDE)
     for side in (aside < 0, aside > 0):
-        places = np.flatnonzero(side & unseen & (posterior.mean - posterior.mean[b] < SURELY_WORSE))
+        places = np.flatnonzero(side & unmeasured & (posterior.mean - posterior.mean[b] < CERTAINLY_WORSE))
         if len(places) and not (side & near).any():
             return posterior.settings[int(places[np.argmin(np.abs(aside[places]))])]
     return None
 
 
 def _level(setting: Setting) -> float:
-    """What a search turns, as a number: the clock where one is locked, else the limit."""
+    """Return what a search varies, as a number: the clock where one is locked, else the limit."""
     return float(setting.sm_mhz or setting.power_limit_w or 1.0)
 
 

@@ -20,7 +20,7 @@ from wattune.levels.job.gpus import JobKnob, job_settings
 from wattune.physics.catalog import load_model
 from wattune.response.cost_values import values
 from wattune.response.curve_ensemble import ensemble_of
-from wattune.response.repeats import USUAL_ERROR, merged
+from wattune.response.evidence import USUAL_ERROR, averaged_trials
 from wattune.response.setting_search import SettingSearch, SimilarProfile
 from wattune.workloads.catalog import make_workload
 
@@ -211,8 +211,8 @@ def test_every_curve_of_the_bank_is_monotone():
 
 def test_windows_at_one_setting_are_taken_together_by_their_errors():
     sure, unsure = Measurement(1.0, 100.0, 0.01, 1.0), Measurement(2.0, 200.0, 1.0, 100.0)
-    point = merged((Trial(LIMITS[0], sure), Trial(LIMITS[0], unsure)))[LIMITS[0]]
+    point = averaged_trials((Trial(LIMITS[0], sure), Trial(LIMITS[0], unsure)))[LIMITS[0]]
     assert point.windows == 2
     assert np.exp(point.log_time) == pytest.approx(1.0, rel=0.02)
-    unknown = merged((Trial(LIMITS[0], Measurement(1.0, 100.0)),))[LIMITS[0]]
+    unknown = averaged_trials((Trial(LIMITS[0], Measurement(1.0, 100.0)),))[LIMITS[0]]
     assert unknown.time_error == USUAL_ERROR

@@ -14,8 +14,7 @@ from wattune.core.job import JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.levels.job.profile import similar_to
-from wattune.response.held_windows import LOOKS_AGAIN, WINDOW_S, windows_to_come
+from wattune.levels.job.profile import EXTRA_WINDOWS, WINDOW_S, similar_to, windows_to_come
 from wattune.response.setting_search import SettingSearch
 
 NOISE = 0.01
@@ -143,7 +142,7 @@ class ReplayedProfiling:
         """What is being measured; None where the best limit known is held."""
         self._known, self._noise = known, noise
         self._left = 0.0
-        self._windows_left = LOOKS_AGAIN if known.over else _MOST_WINDOWS
+        self._windows_left = EXTRA_WINDOWS if known.over else _MOST_WINDOWS
         if known.is_due():
             gpu, objective = known.workload.gpu, known.workload.objective
             self._search: LimitSearch = known.limits.find(objective, memory, gpu, known.batch_size)

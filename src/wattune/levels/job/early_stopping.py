@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import erf, exp, log, log2, sqrt
+from math import exp, log, log2, sqrt
 
 import numpy as np
+from scipy.special import ndtr
 
 from wattune.core.job import Job, JobMemory, JobRun, Outcome
 from wattune.levels.job.epoch_cost import paid_per_epoch
@@ -13,6 +14,7 @@ from wattune.levels.job.epochs import nearest
 from wattune.levels.job.learning_curve import speed
 from wattune.levels.job.posterior import Knowledge, knowledge
 from wattune.levels.job.trial_choice import horizon
+from wattune.response.ensemble import normal_nodes
 
 _PATIENCE = 3.0
 """A run of a known size is hopeless at so many times the most epochs that the size has needed."""
@@ -26,8 +28,7 @@ _MOST = 2.0
 _HOPELESS = 2.0
 """What is still to come if the run never reaches the target, in runs of the best size: some more waste, then that."""
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
-_STANDARD = [(float(z), float(w / _WEIGHTS.sum())) for z, w in zip(_NODES, _WEIGHTS, strict=True)]
+_STANDARD = [(float(z), float(w)) for z, w in zip(*normal_nodes(9), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,10 @@ class RunPrediction:
     @property
     def never(self) -> float:
         """How likely the run never reaches the target, now that it has not so far."""
-        beyond = 1.0 - _phi((log(max(self.epochs, 0.5)) - self.log_epochs) / self.sd)
-        capped = 1.0 - _phi((log(self.max_epochs + 0.5) - self.log_epochs) / self.sd)
+        beyond = 1.0 - ndtr((log(max(self.epochs, 0.5)) - self.log_epochs) / self.sd)
+        capped = 1.0 - ndtr((log(self.max_epochs + 0.5) - self.log_epochs) / self.sd)
         never = self.miss + (1.0 - self.miss) * capped
-        return never / max(self.miss + (1.0 - self.miss) * beyond, 1e-12)
+        return float(never / max(self.miss + (1.0 - self.miss) * beyond, 1e-12))
 
     @property
     def pays(self) -> bool:
@@ -94,10 +95,6 @@ def combined(law: tuple[float, float], curve: tuple[float, float]) -> tuple[floa
 def patience(longest: int, stopped_before: int) -> float:
     """The epochs after which a run of a known size is given up; twice as many after each one that was."""
     return _PATIENCE * longest * 2.0**stopped_before
-
-
-def _phi(z: float) -> float:
-    return 0.5 * (1.0 + erf(z / sqrt(2.0)))
 
 
 _ODD_SD, _ODD_EPOCHS = 0.1, 0.4

@@ -14,7 +14,8 @@ import numpy as np
 from wattune.core.job import Job, JobRun, Outcome
 from wattune.levels.job.learning_curve import pace_on_the_way, speed
 from wattune.levels.job.level_shift import shifts
-from wattune.levels.job.smooth_curve import Floats, Site, SizePosterior, SizeResidual, posterior_of
+from wattune.levels.job.smooth_curve import Site, SizePosterior, SizeResidual, posterior_of
+from wattune.response.ensemble import Floats
 
 _EPOCHS_SD = 0.12
 """Scatter of the logarithm of epochs from one training to the next, until it is seen."""

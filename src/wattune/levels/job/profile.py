@@ -4,20 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log2
-from statistics import median
+from statistics import fmean, median
 
 from wattune.core.frontier import History, Trial
 from wattune.core.job import Job, JobGpu, JobMemory, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, Objective
 from wattune.core.setting import Setting
-from wattune.response.setting_search import SimilarProfile
+from wattune.response.setting_search import HORIZON, SimilarProfile
 
 OTHER_PART = 2.0
 """Octaves that another part counts for; on the public tables the shares of a V100 and an A40 differ as much."""
 
 NEAR = 3
 """Profiles that are asked for advice: further ones say what these have said."""
+
+WINDOW_S = 5.0
+"""How long a setting is held to be measured: some fifty refreshes of a power sensor at 10 Hz."""
+
+EXTRA_WINDOWS = 3
+"""Most windows that a run adds to an existing profile of its batch size."""
+
+_LONGEST_HORIZON = 5000.0
+"""Windows: a saving of a twenty-thousandth is not worth another window, however long a job may still run."""
+
+
+def windows_to_come(memory: JobMemory, gpu: JobGpu, batch_size: int) -> float:
+    """Return the windows for which a batch size's setting will be held: this run, and as many more as there were.
+
+    A run is expected to last as long as those of its batch size did, else as the newest of another.
+    """
+    done = [run for run in memory.runs if run.gpu.key == gpu.key and run.outcome is Outcome.REACHED and run.cost]
+    same = [run for run in done if run.batch_size == batch_size]
+    times_s = [run.cost.time_s for run in same or done[-1:] if run.cost is not None]
+    if not times_s:
+        return HORIZON
+    return min(fmean(times_s) / WINDOW_S * (1 + len(same)), _LONGEST_HORIZON)
 
 
 def profiling_objective(job: Job, gpu: JobGpu, memory: JobMemory, batch_size: int) -> Objective:

@@ -21,8 +21,7 @@ from math import ceil, hypot, sqrt
 from wattune.core.frontier import History, Trial
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
-from wattune.levels.job.profile import rescaled
-from wattune.response.held_windows import LOOKS_AGAIN
+from wattune.levels.job.profile import EXTRA_WINDOWS, rescaled
 from wattune.response.setting_search import SettingSearch
 
 USUAL_SCATTER = 0.01
@@ -131,7 +130,7 @@ class SettingProfiling:
     cached: History[Setting] = ()
     most_windows: int = 30
     """A search that has not ended after so many windows ends with the best it knows."""
-    looks_again: int = LOOKS_AGAIN
+    extra_windows: int = EXTRA_WINDOWS
     """Windows that a run adds to an earlier profile which still holds, where the search has a use for them."""
     epochs: float = 100.0
     """To be expected of the run: for so long a setting is held where every epoch is a window."""
@@ -144,7 +143,7 @@ class SettingProfiling:
     def by_epoch(self) -> SettingProfiling:
         """The same with epochs for windows."""
         search = replace(self.search, horizon=max(self.epochs, 1.0))
-        return replace(self, windows=BY_EPOCH, search=search, looks_again=0)
+        return replace(self, windows=BY_EPOCH, search=search, extra_windows=0)
 
     def start(self) -> Progress:
         """The earlier best where there is one, to be checked; else the first setting to measure."""
@@ -207,7 +206,7 @@ class SettingProfiling:
         slower = epoch.time_s / best.cost.time_s - 1.0
         if abs(hotter) > self.power_distance or abs(slower) > self.time_distance:
             return self._next(progress.known)
-        if self.looks_again and self.search.propose(self._allowed(progress.known), self.cached) is not None:
+        if self.extra_windows and self.search.propose(self._allowed(progress.known), self.cached) is not None:
             return Warming(replace(progress.known, again=True), progress.setting)
         return ProfileHeld(progress.known, progress.setting)
 
@@ -237,7 +236,7 @@ class SettingProfiling:
     def _next(self, known: KnownProfile) -> Progress:
         """The setting to measure next, or the best one held."""
         allowed = self._allowed(known)
-        enough = known.again and len(known.windows) > self.looks_again
+        enough = known.again and len(known.windows) > self.extra_windows
         wanted = self.search.propose(allowed, self._history(known)) if allowed and not enough else None
         return self._held(known) if wanted is None else Warming(known, wanted)
 

@@ -25,11 +25,17 @@ from wattune.core.reading import Count
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
 from wattune.levels.job.gpus import JobKnob, found_limit_w, job_settings, part_of
-from wattune.levels.job.profile import epoch_trials, expected_epochs, level_distance, profiling_objective, similar_to
+from wattune.levels.job.profile import (
+    epoch_trials,
+    expected_epochs,
+    level_distance,
+    profiling_objective,
+    similar_to,
+    windows_to_come,
+)
 from wattune.levels.job.profiler import Profiler, spent_between
 from wattune.levels.job.profiling import ProfileHeld, SettingProfiling, Windows
 from wattune.levels.job.store_access import JobStoreAccess, LeaseKeeper
-from wattune.response.held_windows import windows_to_come
 from wattune.response.setting_search import SettingSearch
 
 LEVEL_DISTANCE = 0.05

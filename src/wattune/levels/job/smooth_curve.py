@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from wattune.response.ensemble import Floats, likelihood_weights
 
 _LEVEL_SD = 4.0
 """Nothing is known of the level of a quantity before it was seen: e⁴ to either side."""
@@ -73,14 +72,14 @@ def posterior_of(
     here = np.zeros(len(grid))
     before = _covariance(grid, grid, here, here, residual)
     if not sites:
-        return _mixture(laws, _weights(prior), before)
+        return _mixture(laws, likelihood_weights(prior), before)
     x, y, noise, group = np.array([(site.x, site.y, site.variance, site.group) for site in sites]).T
     within = _covariance(x, x, group, group, residual) + np.diag(noise)
     across = _covariance(grid, x, here, group, residual)
     solved = np.linalg.solve(within, np.column_stack((across.T, (y - site_laws).T)))
     gains, residuals = solved[:, : len(grid)], solved[:, len(grid) :]
     likelihood = -0.5 * np.einsum("hs,sh->h", y - site_laws, residuals)
-    return _mixture(laws + (across @ residuals).T, _weights(prior + likelihood), before - across @ gains)
+    return _mixture(laws + (across @ residuals).T, likelihood_weights(prior + likelihood), before - across @ gains)
 
 
 def _covariance(x: Floats, other: Floats, group: Floats, other_group: Floats, residual: SizeResidual) -> Floats:
@@ -89,11 +88,6 @@ def _covariance(x: Floats, other: Floats, group: Floats, other_group: Floats, re
     single = residual.single_sd**2 * (np.abs(apart) < 1e-9)
     own = (group[:, None] == other_group[None, :]) * (residual.own_level_sd**2 + residual.own_sd**2 * alike)
     return np.asarray(_LEVEL_SD**2 + residual.shared_sd**2 * alike + single + own)
-
-
-def _weights(log_weights: Floats) -> Floats:
-    weights = np.exp(log_weights - log_weights.max())
-    return np.asarray(weights / weights.sum())
 
 
 def _mixture(means: Floats, weights: Floats, covariance: Floats) -> SizePosterior:

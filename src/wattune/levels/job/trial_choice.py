@@ -13,7 +13,8 @@ from scipy.special import ndtr
 from wattune.core.job import JobMemory, JobRun, Outcome, Proposal
 from wattune.core.objective import Objective
 from wattune.levels.job.posterior import Flags, Knowledge
-from wattune.levels.job.smooth_curve import Floats, SizePosterior
+from wattune.levels.job.smooth_curve import SizePosterior
+from wattune.response.ensemble import Floats, normal_nodes
 
 SHARE = 0.035
 """How much worse off than with the default the owner may ever be; 5 % is promised, trials end dearer than foreseen."""
@@ -64,8 +65,7 @@ def _counted(run: JobRun, objective: Objective, best_cost: float, usual_cost: Ma
     return max(spent, best_cost * (_TRIAL_OUT if run.exploring else 1.0))
 
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(11)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_NODES, _WEIGHTS = normal_nodes(11)
 
 _REPEATS = np.array([1.0, 4.0, 16.0])
 """How many runs at a size are considered together."""

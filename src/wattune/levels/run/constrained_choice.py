@@ -19,8 +19,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective, PowerBudget
 from wattune.core.window import Window
 from wattune.response.cost_values import values
+from wattune.response.ensemble import Floats
 from wattune.response.evidence import LEAST_POWER, EvidenceScale
-from wattune.response.program_ensemble import ClockPoint, Floats
+from wattune.response.program_ensemble import ClockPoint
 from wattune.response.program_posterior import ProgramPosterior
 
 

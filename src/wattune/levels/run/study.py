@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from wattune.levels.run.constrained_choice import Choice, RunSoFar
-from wattune.response.program_ensemble import ClockPoint, Floats
+from wattune.response.ensemble import Floats
+from wattune.response.program_ensemble import ClockPoint
 from wattune.response.program_posterior import ProgramPosterior
 
 RESOLVED = 0.0012

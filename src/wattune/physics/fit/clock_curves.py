@@ -20,20 +20,15 @@ from typing import NamedTuple
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
+from wattune.core.voltage import voltage, voltage_squared
 from wattune.physics.fit.prior import Estimate, Prior, logistic, logit, most_likely
 from wattune.physics.load_table import Floats
 from wattune.physics.timing import smooth_maximum
 
 
-def voltage(clock: Floats, *, knee: float, rise: float, bend: float = 1.0) -> Floats:
-    """(clocks,): v, for clocks as shares of the highest."""
-    above = np.clip((clock - knee) / (1.0 - knee), 0.0, None)
-    return np.asarray(1.0 + rise * above**bend)
-
-
 def switching(clock: Floats, *, knee: float, rise: float, bend: float = 1.0) -> Floats:
     """(clocks,): s, which rises with the clock and is 1 at the highest."""
-    return np.asarray(clock * (voltage(clock, knee=knee, rise=rise, bend=bend) / (1.0 + rise)) ** 2)
+    return np.asarray(clock * voltage_squared(clock, knee=knee, rise=rise, bend=bend))
 
 
 def soft_minimum(first: Floats, second: Floats | float, sharpness: float) -> Floats:

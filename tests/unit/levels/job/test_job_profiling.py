@@ -153,7 +153,7 @@ def test_an_earlier_profile_that_holds_is_looked_at_again_where_that_pays():
     looked = [trial.choice for trial in held.known.windows]
     assert looked[0] == LIMITS[1]
     assert LIMITS[2] in looked
-    assert len(looked) <= 1 + profiling.looks_again
+    assert len(looked) <= 1 + profiling.extra_windows
     assert held.setting == LIMITS[1]
     for trial in held.trials:  # per iteration, the earlier ones too
         assert abs(trial.cost.time_s - STEP[int(trial.choice.power_limit_w)][0]) < 0.03

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.physics.fit.clock_curves import fit_power, fit_stage, soft_minimum, switching, voltage
+from wattune.core.voltage import voltage
+from wattune.physics.fit.clock_curves import fit_power, fit_stage, soft_minimum, switching
 from wattune.physics.fit.overlap_curve import fit_residuals
 from wattune.physics.fit.prior import Prior, logistic, logit, most_likely
 

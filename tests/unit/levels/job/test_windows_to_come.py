@@ -3,7 +3,7 @@
 import pytest
 
 from synthetic_job import GPU, finished, remembered
-from wattune.response.held_windows import WINDOW_S, windows_to_come
+from wattune.levels.job.profile import WINDOW_S, windows_to_come
 from wattune.response.setting_search import HORIZON
 
 
