@@ -16,9 +16,8 @@ from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store.export import FLATTENERS, csv_bytes, json_bytes
-from wattune.store.json_form import full_run_from_json, full_run_to_json
 from wattune.store.protocol import Store
-from wattune.store.records import FullRun, Run, RunGpu, TraceSummary, TrialRecord
+from wattune.store.records import FullRun, Run, RunGpu, TraceSummary, TrialRecord, full_run_from_json, full_run_to_json
 from wattune.store.sql_store import open_store
 
 texts = st.text(st.characters(exclude_categories=()), max_size=12)  # with NUL and lone surrogates

@@ -102,7 +102,7 @@ def _recover_all(as_json: bool) -> None:
 
 def _forget(prefix: str, as_json: bool) -> None:
     from wattune.cli.run_tables import one_line
-    from wattune.store.json_form import run_to_json
+    from wattune.store.records import run_to_json
 
     run = open_history().forget(prefix)
     if as_json:
@@ -113,7 +113,7 @@ def _forget(prefix: str, as_json: bool) -> None:
 
 def _list(runs: tuple[Run, ...], as_json: bool) -> None:
     from wattune.cli.run_tables import run_table
-    from wattune.store.json_form import run_to_json
+    from wattune.store.records import run_to_json
 
     if as_json:
         print_json({"runs": [run_to_json(run) for run in runs]})
@@ -127,7 +127,7 @@ def _list(runs: tuple[Run, ...], as_json: bool) -> None:
 
 def _show(full: FullRun, as_json: bool) -> None:
     from wattune.cli.run_tables import gpu_table, run_facts, trace_table, trial_table
-    from wattune.store.json_form import full_run_to_json
+    from wattune.store.records import full_run_to_json
 
     if as_json:
         print_json(full_run_to_json(full))

@@ -98,7 +98,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def keep_others_out(connection: Connection) -> None:
+def lock_store(connection: Connection) -> None:
     """Nothing; until this transaction ends, nobody else gets past this call in one of theirs."""
     # On SQLite the transaction began as BEGIN IMMEDIATE, which already keeps every other writer out.
     if connection.dialect.name == "postgresql":

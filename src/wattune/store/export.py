@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from wattune.core.codec import to_json
 from wattune.core.errors import StoreError
+from wattune.core.setting import Setting
 from wattune.store.protocol import Store
 from wattune.store.records import Run, RunGpu, TraceSummary, TrialRecord, mean_power_w
 
@@ -132,18 +134,9 @@ def _trace_row(run: Run, trace: TraceSummary) -> tuple[Cell, ...]:
 
 
 def _trial_row(run: Run, trial: TrialRecord) -> tuple[Cell, ...]:
-    setting, cost = trial.setting, trial.cost
-    derived = _of_run(run) | {
-        "choice": json.dumps(dict(trial.choice)),
-        "sm_mhz": None if setting is None else setting.sm_mhz,
-        "mem_mhz": None if setting is None else setting.mem_mhz,
-        "power_limit_w": None if setting is None else setting.power_limit_w,
-        "time_s": cost.time_s,
-        "energy_j": cost.energy_j,
-        "time_error_s": cost.time_error_s,
-        "energy_error_j": cost.energy_error_j,
-        "power_w": mean_power_w(cost.energy_j, cost.time_s),
-    }
+    cost = trial.cost
+    derived = _of_run(run) | to_json(trial.setting or Setting()) | to_json(cost)
+    derived |= {"choice": json.dumps(dict(trial.choice)), "power_w": mean_power_w(cost.energy_j, cost.time_s)}
     return _row(TRIAL_COLUMNS, trial, derived)
 
 

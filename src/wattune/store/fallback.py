@@ -26,12 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from wattune._version import __version__
+from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import InputError, StoreError
-from wattune.store.job_records import RunEnd
-from wattune.store.job_rows import end_from_json, end_to_json
-from wattune.store.json_form import full_run_from_json, full_run_to_json
-from wattune.store.protocol import NoSuchRun, RunExists, RunOver, Store, tell_end
-from wattune.store.records import FullRun, Run, RunGpu
+from wattune.store.job_records import NoSuchRun, RunEnd, RunOver
+from wattune.store.protocol import RunExists, Store, record_end
+from wattune.store.records import FullRun, Run, RunGpu, full_run_from_json, full_run_to_json
 
 FILE_NAME = "unsaved-runs.jsonl"
 
@@ -58,7 +57,7 @@ def spill(full: FullRun, place: str | None, folders: Sequence[Path]) -> Path:
 
 def spill_end(end: RunEnd, place: str | None, folders: Sequence[Path]) -> Path:
     """The file that now holds how a job's run ended, for the store at `place`."""
-    return _spill_document({"store": place, "job_end": end_to_json(end)}, folders)
+    return _spill_document({"store": place, "job_end": to_json(end)}, folders)
 
 
 def _spill_document(document: Mapping[str, Any], folders: Sequence[Path]) -> Path:
@@ -123,14 +122,14 @@ def _take(store: Store, line: bytes, meant_for: str | None) -> bool:
 
 def _kept_in(document: Mapping[str, Any]) -> FullRun | RunEnd:
     if "job_end" in document:
-        return end_from_json(document["job_end"])
+        return JsonReader(unknown_fields="skip").read(RunEnd, document["job_end"])
     return full_run_from_json(document)
 
 
 def _take_end(store: Store, end: RunEnd, *, meant_for_it: bool) -> bool:
     """Whether nothing is left to do about an ending: the store has it, knows better, or has forgotten the run."""
     try:
-        tell_end(store.jobs, end)
+        record_end(store.jobs, end)
     except RunOver:
         return True
     except NoSuchRun:

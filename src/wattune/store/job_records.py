@@ -1,14 +1,15 @@
-"""What the store keeps of recurring jobs beside what searchers see: leases, definitions, and who ran where."""
+"""What the store keeps of recurring jobs: runs with their leases, definitions and hosts, and how a run may change."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 
-from wattune.core.errors import InputError
+from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import Trial
-from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile
+from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store.records import storable
@@ -17,7 +18,36 @@ LARGEST_SIZE = 2**62
 """More than any batch, and within a database's integers."""
 
 LONGEST_LEASE_S = 10 * 365.25 * 86400
-"""Ten years: a longer lease is a mistake, and would not fit a date some day."""
+"""Ten years. A longer lease is a mistake and would overflow a date."""
+
+
+class RunOver(StoreError):
+    """The run of a job has ended, or another run replaced it."""
+
+
+class NoSuchRun(StoreError):
+    """No run of any job in this store has this id."""
+
+
+class EpochReported(StoreError):
+    """This epoch was reported before, with another metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobTotals:
+    """What a run has spent so far, profiling by itself, and the setting it holds; None where not known.
+
+    Numbers are made plain, and errors that are not finite become None.
+    """
+
+    cost: Measurement | None
+    profiling: Measurement | None
+    setting: Setting | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cost", self.cost and _storable_cost(self.cost))
+        object.__setattr__(self, "profiling", self.profiling and _storable_cost(self.profiling))
+        object.__setattr__(self, "setting", self.setting and _storable_setting(self.setting))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,25 +56,70 @@ class RecordedRun:
 
     job: str
     definition: int
-    """Which definition of the job it was submitted under, from 1."""
+    """The definition of the job that it was submitted under, from 1."""
     comparable: bool
-    """Whether that had the target and direction of today's, so that searchers see the run."""
+    """Whether that definition has today's target and direction, so that searchers see the run."""
     run: JobRun
     replaces: str | None = None
-    """The id of the run whose place it took."""
+    """The id of the run that it replaces."""
     replaced: bool = False
-    """Whether another run took its place."""
+    """Whether another run replaced it."""
     lease_until: datetime
-    """When it is given up for lost, if it does not report until then."""
+    """The run counts as lost if it does not report until then."""
     ended_at: datetime | None = None
-    """When it ended; for one that was lost, when its lease ran out."""
+    """When it ended; for a lost run, when its lease ran out."""
     host: str
     pid: int
+
+    def as_of(self, now: datetime, *, submitted: int) -> RecordedRun:
+        """Return the record at a time; a run whose lease is over by then is lost."""
+        if self.run.outcome is not Outcome.RUNNING or now <= self.lease_until:
+            return self
+        return self.with_outcome(Outcome.LOST, at=self.lease_until, submitted=submitted)
+
+    def with_outcome(self, outcome: Outcome, *, at: datetime, submitted: int) -> RecordedRun:
+        """Return the record ended, after so many runs of the job were submitted."""
+        return replace(self, run=replace(self.run, outcome=outcome, ended=submitted), ended_at=at)
+
+    def renewed(self, now: datetime, *, lease_s: float) -> RecordedRun:
+        """Return the record with a new lease, running again if it was lost; `RunOver` if it has ended for good."""
+        self._check_open()
+        run = replace(self.run, outcome=Outcome.RUNNING, ended=None)
+        return replace(self, run=run, ended_at=None, lease_until=now + timedelta(seconds=lease_s))
+
+    def ended(self, outcome: Outcome, *, now: datetime, submitted: int) -> RecordedRun:
+        """Return the record ended; unchanged if it has that outcome already, `RunOver` if it has another."""
+        _check_ending(outcome)
+        if self.run.outcome is outcome:
+            return self
+        self._check_open()
+        return self.with_outcome(outcome, at=now, submitted=submitted)
+
+    def with_totals(self, totals: JobTotals) -> RecordedRun:
+        """Return the record with these totals; None leaves each as it was."""
+        run = self.run
+        cost = run.cost if totals.cost is None else totals.cost
+        profiling = run.profiling if totals.profiling is None else totals.profiling
+        setting = run.setting if totals.setting is None else totals.setting
+        return replace(self, run=replace(run, cost=cost, profiling=profiling, setting=setting))
+
+    def check_replaceable(self) -> None:
+        """Raise StoreError if the run reached its target, so that no other run may replace it."""
+        if self.run.outcome is Outcome.REACHED:
+            raise StoreError(
+                f"run {self.run.id} reached its target and cannot be replaced", hint="submit a new recurrence"
+            )
+
+    def _check_open(self) -> None:
+        run = self.run
+        if self.replaced or run.outcome not in (Outcome.RUNNING, Outcome.LOST):
+            ended = "another run replaced it" if self.replaced else f"it ended as {run.outcome.value.replace('_', ' ')}"
+            raise RunOver(f"run {run.id} of {self.job} is over: {ended}", hint="submit a new run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
-    """One job at a glance. Joules of simulated GPUs are counted apart; None where nothing was measured."""
+    """One job in a list. Joules of simulated GPUs are counted separately; None where nothing was measured."""
 
     job: Job
     definition: int
@@ -64,31 +139,12 @@ class JobSummary:
 
     @property
     def name(self) -> str:
-        """The name of the job."""
         return self.job.name
-
-
-@dataclass(frozen=True, slots=True)
-class JobTotals:
-    """What a run has spent so far, profiling on its own, and the setting it holds; None where that is not told."""
-
-    cost: Measurement | None
-    profiling: Measurement | None
-    setting: Setting | None
-
-    @classmethod
-    def of(cls, cost: Measurement | None, profiling: Measurement | None, setting: Setting | None) -> JobTotals:
-        """The totals in plain numbers."""
-        return cls(
-            None if cost is None else storable_cost(cost),
-            None if profiling is None else storable_cost(profiling),
-            None if setting is None else storable_setting(setting),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run ended: what waits in a file where the store could not be told."""
+    """How a run ended, with all its totals; kept in a file while the store cannot be written."""
 
     run_id: str
     outcome: Outcome
@@ -97,44 +153,72 @@ class RunEnd:
     profiling: Measurement | None = None
     setting: Setting | None = None
     metrics: tuple[float | None, ...] = ()
-    """All that was reported, in case that did not reach the store either."""
+    """All that the run reported, in case some of it did not reach the store."""
 
     def __post_init__(self) -> None:
-        if self.outcome is Outcome.RUNNING:
-            raise InputError("running is no ending", hint="end a run with how it went: reached, missed, stopped, ...")
+        _check_ending(self.outcome)
+        object.__setattr__(self, "ended_at", utc_time(self.ended_at))
+        totals = JobTotals(self.cost, self.profiling, self.setting)
+        for name in ("cost", "profiling", "setting"):
+            object.__setattr__(self, name, getattr(totals, name))
+        object.__setattr__(self, "metrics", tuple(metric_value(metric) for metric in self.metrics))
+
+
+def place_of_epoch(
+    known: Mapping[int, float | None], epoch: int | None, *, metric: float | None, max_epochs: int
+) -> int | None:
+    """Return which epoch a report is for, from 0, or None if the same was reported before.
+
+    Epochs may be skipped, but not beyond the last that the job allows: a mistyped number would leave a long gap.
+    """
+    following = max(known, default=-1) + 1
+    if epoch is None or epoch == following:
+        return following
+    if epoch in known:
+        if known[epoch] == metric:
+            return None
+        raise EpochReported(
+            f"epoch {epoch} was reported before, as {_metric_text(known[epoch])}; {_metric_text(metric)} is refused",
+            hint="report each epoch once",
+        )
+    if not 0 <= epoch < max(following, max_epochs):
+        raise InputError(
+            f"there is no epoch {epoch}: {following} were reported, and the job has at most {max_epochs}",
+            hint="epochs count from 0",
+        )
+    return epoch
 
 
 def storable_job(job: Job) -> Job:
-    """The job with a name that every database takes; InputError for sizes that none does."""
+    """Return the job with a name that every database takes; InputError for sizes that none takes."""
     if job.batch_sizes[-1] > LARGEST_SIZE or job.max_epochs > LARGEST_SIZE:
         raise InputError(f"{job.name}: numbers above {LARGEST_SIZE} cannot be kept", hint="take smaller ones")
     return replace(job, name=storable(job.name), batch_sizes=tuple(int(size) for size in job.batch_sizes))
 
 
 def storable_gpu(gpu: JobGpu) -> JobGpu:
-    """The part with a name that every database takes; InputError where its power or number makes no sense."""
+    """Return the GPU with a name that every database takes; InputError if its power or count is impossible."""
     if not (isfinite(gpu.max_power_w) and gpu.max_power_w >= 0) or gpu.count < 1:
         raise InputError(
-            f"{gpu.name}: {gpu.count} GPUs of {gpu.max_power_w} W together make no sense", hint="give what the GPU says"
+            f"{gpu.name}: {gpu.count} GPUs of {gpu.max_power_w} W together are impossible",
+            hint="give what the GPU reports",
         )
     return replace(gpu, name=storable(gpu.name), max_power_w=float(gpu.max_power_w))
 
 
-def storable_cost(cost: Measurement) -> Measurement:
-    """The cost in plain numbers, an error that is no number left out."""
+def _storable_cost(cost: Measurement) -> Measurement:
     return Measurement(
         float(cost.time_s), float(cost.energy_j), _finite(cost.time_error_s), _finite(cost.energy_error_j)
     )
 
 
-def storable_setting(setting: Setting) -> Setting:
-    """The setting in plain numbers."""
+def _storable_setting(setting: Setting) -> Setting:
     sm_mhz, mem_mhz, limit_w = setting.sm_mhz, setting.mem_mhz, setting.power_limit_w
     return Setting(None if sm_mhz is None else int(sm_mhz), None if mem_mhz is None else int(mem_mhz), _finite(limit_w))
 
 
 def storable_profile(profile: Profile) -> Profile:
-    """The profile in plain numbers; InputError for one without any trial."""
+    """Return the profile in plain numbers; InputError if it has no trial."""
     if not profile.trials or not 0 < profile.batch_size <= LARGEST_SIZE:
         raise InputError(
             f"a profile of batch size {profile.batch_size} with {len(profile.trials)} trials makes no sense",
@@ -144,24 +228,33 @@ def storable_profile(profile: Profile) -> Profile:
     return Profile(gpu=storable_gpu(profile.gpu), batch_size=int(profile.batch_size), trials=trials)
 
 
-def moment(now: datetime | None) -> datetime:
-    """The moment in UTC; None is this very one."""
+def utc_time(now: datetime | None) -> datetime:
+    """Return a time in UTC; None means now."""
     if now is None:
         return datetime.now(UTC)
     if now.tzinfo is None:
-        raise ValueError("a moment has a time zone; use datetime.now(UTC)")
+        raise ValueError("a time has a time zone; use datetime.now(UTC)")
     return now.astimezone(UTC)
 
 
 def check_lease(lease_s: float) -> float:
-    """The lease; InputError for one that is over at once or never."""
+    """Return the lease; InputError if it is not positive or too long."""
     if not 0 < lease_s <= LONGEST_LEASE_S:
         raise InputError(f"a lease of {lease_s} s makes no sense", hint="give the longest time between two reports")
     return lease_s
 
 
 def _storable_trial(trial: Trial[Setting]) -> Trial[Setting]:
-    return Trial(storable_setting(trial.choice), storable_cost(trial.cost))
+    return Trial(_storable_setting(trial.choice), _storable_cost(trial.cost))
+
+
+def _check_ending(outcome: Outcome) -> None:
+    if outcome is Outcome.RUNNING:
+        raise InputError("running is no ending", hint="end a run with its outcome: reached, missed, stopped, ...")
+
+
+def _metric_text(metric: float | None) -> str:
+    return "no number" if metric is None else f"{metric:g}"
 
 
 def _finite(value: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""What is read of recurring jobs, and the lock that makes one writer of many."""
+"""SQL statements for recurring jobs: what is read, what is written, and the lock that lets one writer in at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -18,105 +18,14 @@ from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.store import tables
-from wattune.store.job_records import JobSummary, JobTotals, RecordedRun
-from wattune.store.job_rows import definition_row, job_of, profile_of, profile_row, record_of, run_row
-from wattune.store.protocol import EpochReported, NoSuchRun, RunOver
+from wattune.store.job_records import JobSummary, NoSuchRun, RecordedRun
 from wattune.store.records import storable
-
-
-def as_of(record: RecordedRun, now: datetime, *, submitted: int) -> RecordedRun:
-    """The record at a moment: a run whose lease is over by then is lost."""
-    if record.run.outcome is not Outcome.RUNNING or now <= record.lease_until:
-        return record
-    return given_up(record, at=record.lease_until, submitted=submitted)
-
-
-def given_up(record: RecordedRun, *, at: datetime, submitted: int) -> RecordedRun:
-    """The record of a run that was running and is lost."""
-    return replace(record, run=replace(record.run, outcome=Outcome.LOST, ended=submitted), ended_at=at)
-
-
-def renewed(record: RecordedRun, now: datetime, *, lease_s: float) -> RecordedRun:
-    """The record with a new lease, running again if it was lost; `RunOver` where the run is over for good."""
-    if record.replaced or record.run.outcome not in (Outcome.RUNNING, Outcome.LOST):
-        raise run_over(record)
-    run = replace(record.run, outcome=Outcome.RUNNING, ended=None)
-    return replace(record, run=run, ended_at=None, lease_until=now + timedelta(seconds=lease_s))
-
-
-def with_totals(record: RecordedRun, totals: JobTotals) -> RecordedRun:
-    """The record with what was spent so far and the setting that holds; None leaves each as it was."""
-    run = record.run
-    cost = run.cost if totals.cost is None else totals.cost
-    profiling = run.profiling if totals.profiling is None else totals.profiling
-    setting = run.setting if totals.setting is None else totals.setting
-    return replace(record, run=replace(run, cost=cost, profiling=profiling, setting=setting))
-
-
-def ended(record: RecordedRun, outcome: Outcome, *, now: datetime, submitted: int) -> RecordedRun | None:
-    """The record with its ending, or None where it ended like this before; `RunOver` where it ended otherwise."""
-    if outcome is Outcome.RUNNING:
-        raise InputError("running is no ending", hint="end a run with how it went: reached, missed, stopped, ...")
-    if record.run.outcome is outcome:
-        return None
-    if record.replaced or record.run.outcome not in (Outcome.RUNNING, Outcome.LOST):
-        raise run_over(record)
-    return replace(record, run=replace(record.run, outcome=outcome, ended=submitted), ended_at=now)
-
-
-def replaceable(record: RecordedRun) -> None:
-    """Nothing; StoreError where another run has no place to take."""
-    if record.run.outcome is Outcome.REACHED:
-        raise StoreError(
-            f"run {record.run.id} reached its target, so nothing is to take its place",
-            hint="submit a recurrence of its own",
-        )
-
-
-def place_of_epoch(
-    known: Mapping[int, float | None], epoch: int | None, *, metric: float | None, max_epochs: int
-) -> int | None:
-    """Which epoch a report is for, from 0; None where the same was reported before.
-
-    Epochs may be skipped, though not beyond the last that the job allows: a mistyped number would make a long void.
-    """
-    following = max(known, default=-1) + 1
-    if epoch is None or epoch == following:
-        return following
-    if epoch in known:
-        if known[epoch] == metric:
-            return None
-        raise EpochReported(
-            f"epoch {epoch} was reported before, as {_shown(known[epoch])}; {_shown(metric)} is not taken",
-            hint="report each epoch once",
-        )
-    if not 0 <= epoch < max(following, max_epochs):
-        raise InputError(
-            f"there is no epoch {epoch}: {following} were reported, and the job has at most {max_epochs}",
-            hint="epochs count from 0",
-        )
-    return epoch
-
-
-def metrics_of(known: Mapping[int, float | None]) -> tuple[float | None, ...]:
-    """What was reported after each epoch, None where nothing was."""
-    return tuple(known.get(epoch) for epoch in range(max(known, default=-1) + 1))
-
-
-def run_over(record: RecordedRun) -> RunOver:
-    """The error of whoever goes on with a run that is over."""
-    run = record.run
-    words = "another run took its place" if record.replaced else f"it ended as {run.outcome.value.replace('_', ' ')}"
-    return RunOver(f"run {run.id} of {record.job} is over: {words}", hint="submit a new run")
-
-
-def _shown(metric: float | None) -> str:
-    return "no number" if metric is None else f"{metric:g}"
+from wattune.store.rows import definition_row, job_of, job_record_of, job_run_row, profile_of, profile_row
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """A job as it is defined now, and how far its numbers have come."""
+class CurrentJob:
+    """A job as it is defined now, and how many runs and recurrences it has."""
 
     job: Job
     definition: int
@@ -127,18 +36,18 @@ class Head:
     """The definitions of the same target and direction."""
 
 
-def head_of(connection: Connection, name: str, *, locked: bool = False) -> Head:
-    """The head of a job, which stays as it is until the transaction ends where it is `locked`."""
-    head = find_head(connection, name, locked=locked)
-    if head is None:
-        raise no_job(connection, name)
-    return head
+def current_job(connection: Connection, name: str, *, locked: bool = False) -> CurrentJob:
+    """Return a job; if it is `locked`, nobody else changes it until the transaction ends."""
+    current = find_job(connection, name, locked=locked)
+    if current is None:
+        raise _no_job(connection, name)
+    return current
 
 
-def find_head(connection: Connection, name: str, *, locked: bool = False) -> Head | None:
-    """The head of a job, or None where there is no such job."""
+def find_job(connection: Connection, name: str, *, locked: bool = False) -> CurrentJob | None:
+    """Return a job, or None if there is no such job."""
     query = select(tables.jobs).where(tables.jobs.c.name == storable(name))
-    # SQLite knows no locks of rows, and needs none: its writers come one at a time.
+    # SQLite has no row locks and needs none: it lets one writer in at a time.
     row = connection.execute(query.with_for_update() if locked else query).mappings().first()
     if row is None:
         return None
@@ -147,86 +56,90 @@ def find_head(connection: Connection, name: str, *, locked: bool = False) -> Hea
     today = next(each for each in rows if each["number"] == row["definition"])
     alike = {each["number"] for each in rows if _aim(each) == _aim(today)}
     counts = (row["submitted"], row["recurrences"])
-    return Head(job_of(today), row["definition"], today["defined_at"], *counts, frozenset(alike))
+    return CurrentJob(job_of(today), row["definition"], today["defined_at"], *counts, frozenset(alike))
 
 
 def _aim(row: RowMapping) -> tuple[float, bool]:
     return (row["target"], row["higher_is_better"])
 
 
-def head_of_run(connection: Connection, run_id: str, *, locked: bool = False) -> Head:
-    """The head of the job that a run belongs to, locked or not."""
+def job_of_run(connection: Connection, run_id: str, *, locked: bool = False) -> CurrentJob:
+    """Return the job that a run belongs to."""
     name = connection.execute(select(tables.job_runs.c.job).where(tables.job_runs.c.id == storable(run_id))).scalar()
     if name is None:
-        raise no_run(run_id)
-    return head_of(connection, name, locked=locked)
+        raise _no_run(run_id)
+    return current_job(connection, name, locked=locked)
 
 
 def records_of(
     connection: Connection,
-    head: Head,
+    current: CurrentJob,
     *,
     now: datetime,
     only: ColumnElement[bool] | None = None,
     limit: int | None = None,
 ) -> tuple[RecordedRun, ...]:
-    """The runs of a job as of a moment, newest first."""
-    query = select(tables.job_runs).where(tables.job_runs.c.job == head.job.name)
+    """Return the runs of a job as of a time, newest first."""
+    query = select(tables.job_runs).where(tables.job_runs.c.job == current.job.name)
     if only is not None:
         query = query.where(only)
     query = query.order_by(tables.job_runs.c.position.desc()).limit(limit)
     rows = connection.execute(query).mappings().all()
     oldest = rows[-1]["position"] if rows else 0
-    metrics = _metrics(connection, head.job.name, oldest=oldest, only=only)
+    metrics = _metrics(connection, current.job.name, oldest=oldest, only=only)
     records = (
-        record_of(row, metrics_of(metrics[row["id"]]), comparable=row["definition"] in head.comparable) for row in rows
+        job_record_of(row, _in_order(metrics[row["id"]]), comparable=row["definition"] in current.comparable)
+        for row in rows
     )
-    return tuple(as_of(record, now, submitted=head.submitted) for record in records)
+    return tuple(record.as_of(now, submitted=current.submitted) for record in records)
 
 
-def record_of_run(connection: Connection, head: Head, run_id: str, *, now: datetime) -> RecordedRun:
-    """One run as of a moment."""
-    found = records_of(connection, head, now=now, only=tables.job_runs.c.id == storable(run_id))
+def _in_order(known: Mapping[int, float | None]) -> tuple[float | None, ...]:
+    """Return the metric of each epoch, None for epochs that were not reported."""
+    return tuple(known.get(epoch) for epoch in range(max(known, default=-1) + 1))
+
+
+def record_of_run(connection: Connection, current: CurrentJob, run_id: str, *, now: datetime) -> RecordedRun:
+    """Return one run as of a time."""
+    found = records_of(connection, current, now=now, only=tables.job_runs.c.id == storable(run_id))
     if not found:
-        raise no_run(run_id)
+        raise _no_run(run_id)
     return found[0]
 
 
 def epochs_of_run(connection: Connection, run_id: str) -> dict[int, float | None]:
-    """The metric of every epoch that was reported."""
+    """Return the metric of every epoch that was reported."""
     table = tables.epochs.c
     rows = connection.execute(select(table.epoch, table.metric).where(table.run_id == run_id))
     return {row.epoch: row.metric for row in rows}
 
 
-def memory_of(connection: Connection, head: Head, *, now: datetime) -> JobMemory:
-    """What searchers may know of a job."""
-    records = records_of(connection, head, now=now, only=tables.job_runs.c.definition.in_(head.comparable))
-    return JobMemory(tuple(record.run for record in reversed(records)), _newest_profiles(connection, head.job.name))
+def memory_of(connection: Connection, current: CurrentJob, *, now: datetime) -> JobMemory:
+    """Return what searchers may know of a job."""
+    records = records_of(connection, current, now=now, only=tables.job_runs.c.definition.in_(current.comparable))
+    return JobMemory(tuple(record.run for record in reversed(records)), _newest_profiles(connection, current.job.name))
 
 
 def summaries(connection: Connection, *, now: datetime, name: str | None = None) -> tuple[JobSummary, ...]:
-    """The jobs at a glance, by name."""
+    """Return the summaries of all jobs, or of one, by name."""
     names = select(tables.jobs.c.name).order_by(tables.jobs.c.name)
     if name is not None:
         names = names.where(tables.jobs.c.name == name)
     totals = _totals(connection, now)
-    heads = [head_of(connection, each) for each in connection.execute(names).scalars().all()]
-    return tuple(_summary(head, totals) for head in heads)
+    jobs = [current_job(connection, each) for each in connection.execute(names).scalars().all()]
+    return tuple(_summary(current, totals) for current in jobs)
 
 
-def no_job(connection: Connection, name: str) -> StoreError:
-    """The error of whoever asks for a job that is not there, with the name that was meant perhaps."""
+def _no_job(connection: Connection, name: str) -> StoreError:
     names = list(connection.execute(select(tables.jobs.c.name)).scalars())
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else "list the jobs with: wattune job list"
     return StoreError(f"there is no job {name!r} in the store", hint=hint)
 
 
-def no_run(run_id: str) -> NoSuchRun:
-    """The error of whoever names a run that is not there."""
+def _no_run(run_id: str) -> NoSuchRun:
     return NoSuchRun(
-        f"there is no run {run_id!r} of any job in the store", hint="its job was forgotten, or it is of another store"
+        f"there is no run {run_id!r} of any job in the store", hint="its job was forgotten, or it is in another store"
     )
 
 
@@ -253,7 +166,7 @@ def _newest_profiles(connection: Connection, job: str) -> tuple[Profile, ...]:
 
 
 def _totals(connection: Connection, now: datetime) -> dict[tuple[str, bool], RowMapping]:
-    """Per job and kind of GPU: the runs, those that are running, the newest, and the sums of time and energy."""
+    """Return, per job and kind of GPU, the counts of runs, the newest, and the sums of time and energy."""
     table = tables.job_runs.c
     running = and_(table.outcome == Outcome.RUNNING.value, table.lease_until >= now)
     columns: tuple[Any, ...] = (
@@ -267,14 +180,14 @@ def _totals(connection: Connection, now: datetime) -> dict[tuple[str, bool], Row
     return {(row["job"], row["simulated"]): row for row in connection.execute(query).mappings()}
 
 
-def _summary(head: Head, totals: dict[tuple[str, bool], RowMapping]) -> JobSummary:
-    real, simulated = totals.get((head.job.name, False)), totals.get((head.job.name, True))
+def _summary(current: CurrentJob, totals: dict[tuple[str, bool], RowMapping]) -> JobSummary:
+    real, simulated = totals.get((current.job.name, False)), totals.get((current.job.name, True))
     both = [row for row in (real, simulated) if row is not None]
     return JobSummary(
-        job=head.job,
-        definition=head.definition,
-        defined_at=head.defined_at,
-        recurrences=head.recurrences,
+        job=current.job,
+        definition=current.definition,
+        defined_at=current.defined_at,
+        recurrences=current.recurrences,
         runs=sum(row["runs"] for row in both),
         running=sum(int(row["running"]) for row in both),
         last_run_at=max((row["last_run_at"] for row in both), default=None),
@@ -287,12 +200,12 @@ def _summary(head: Head, totals: dict[tuple[str, bool], RowMapping]) -> JobSumma
 
 
 def define(connection: Connection, job: Job, at: datetime) -> None:
-    """Nothing; the job is kept as it is defined here, under a new number unless that is how it was."""
-    head = find_head(connection, job.name, locked=True)
-    if head is not None and head.job == job:
+    """Store the definition of a job, under a new number if it changed."""
+    current = find_job(connection, job.name, locked=True)
+    if current is not None and current.job == job:
         return
-    number = 1 if head is None else head.definition + 1
-    if head is None:
+    number = 1 if current is None else current.definition + 1
+    if current is None:
         fresh = {"name": job.name, "definition": number, "submitted": 0, "recurrences": 0}
         connection.execute(insert(tables.jobs), fresh)
     else:
@@ -300,26 +213,26 @@ def define(connection: Connection, job: Job, at: datetime) -> None:
     connection.execute(insert(tables.definitions), definition_row(job) | {"number": number, "defined_at": at})
 
 
-def give_up_overdue(connection: Connection, head: Head, at: datetime) -> None:
-    """Nothing; every run whose lease is over is lost."""
+def give_up_overdue(connection: Connection, current: CurrentJob, at: datetime) -> None:
+    """Mark every run whose lease is over as lost."""
     table = tables.job_runs.c
-    overdue = (table.job == head.job.name, table.outcome == Outcome.RUNNING.value, table.lease_until < at)
-    lost = {"outcome": Outcome.LOST.value, "ended": head.submitted, "ended_at": table.lease_until}
+    overdue = (table.job == current.job.name, table.outcome == Outcome.RUNNING.value, table.lease_until < at)
+    lost = {"outcome": Outcome.LOST.value, "ended": current.submitted, "ended_at": table.lease_until}
     connection.execute(update(tables.job_runs).where(*overdue).values(lost))
 
 
-def take_place_of(connection: Connection, head: Head, run_id: str, at: datetime) -> int:
-    """The recurrence of the run whose place is taken, which is over from now on at the latest."""
-    record = record_of_run(connection, head, run_id, now=at)
-    replaceable(record)
+def replace_run(connection: Connection, current: CurrentJob, run_id: str, at: datetime) -> int:
+    """Mark a run as replaced, lost if it was running, and return its recurrence."""
+    record = record_of_run(connection, current, run_id, now=at)
+    record.check_replaceable()
     if record.run.outcome is Outcome.RUNNING:
-        record = given_up(record, at=at, submitted=head.submitted)
+        record = record.with_outcome(Outcome.LOST, at=at, submitted=current.submitted)
     rewrite_run(connection, replace(record, replaced=True))
     return record.run.recurrence
 
 
 def checked(proposal: Proposal, job: Job) -> Proposal:
-    """The proposal; InputError where the job has no such batch size."""
+    """Return the proposal; InputError if the job has no such batch size."""
     if proposal.batch_size in job.batch_sizes:
         return proposal
     raise InputError(
@@ -328,11 +241,11 @@ def checked(proposal: Proposal, job: Job) -> Proposal:
     )
 
 
-def new_job_run(head: Head, proposal: Proposal, *, gpu: JobGpu, recurrence: int, at: datetime) -> JobRun:
-    """The next run of a job."""
+def new_job_run(current: CurrentJob, proposal: Proposal, *, gpu: JobGpu, recurrence: int, at: datetime) -> JobRun:
+    """Make the next run of a job."""
     return JobRun(
         id=str(uuid.uuid4()),
-        order=head.submitted,
+        order=current.submitted,
         recurrence=recurrence,
         batch_size=int(proposal.batch_size),
         gpu=gpu,
@@ -342,11 +255,13 @@ def new_job_run(head: Head, proposal: Proposal, *, gpu: JobGpu, recurrence: int,
     )
 
 
-def insert_run(connection: Connection, head: Head, run: JobRun, *, replaces: str | None, lease_until: datetime) -> None:
-    """Nothing; the run is kept as one of this process, and counted."""
+def insert_run(
+    connection: Connection, current: CurrentJob, run: JobRun, *, replaces: str | None, lease_until: datetime
+) -> None:
+    """Insert a run that this process does, and count it."""
     record = RecordedRun(
-        job=head.job.name,
-        definition=head.definition,
+        job=current.job.name,
+        definition=current.definition,
         comparable=True,
         run=run,
         replaces=replaces,
@@ -354,9 +269,9 @@ def insert_run(connection: Connection, head: Head, run: JobRun, *, replaces: str
         host=storable(socket.gethostname()),
         pid=os.getpid(),
     )
-    connection.execute(insert(tables.job_runs), run_row(record))
-    counts = {"submitted": head.submitted + 1, "recurrences": max(head.recurrences, run.recurrence + 1)}
-    connection.execute(update(tables.jobs).where(tables.jobs.c.name == head.job.name).values(counts))
+    connection.execute(insert(tables.job_runs), job_run_row(record))
+    counts = {"submitted": current.submitted + 1, "recurrences": max(current.recurrences, run.recurrence + 1)}
+    connection.execute(update(tables.jobs).where(tables.jobs.c.name == current.job.name).values(counts))
 
 
 def insert_epochs(
@@ -367,7 +282,7 @@ def insert_epochs(
     at: datetime,
     cost: Measurement | None = None,
 ) -> None:
-    """Nothing; the epochs are kept, each with what the run had cost by its end."""
+    """Insert the metrics of epochs, each with what the run had cost by its end."""
     spent = {
         "reported_at": at,
         "time_s": None if cost is None else cost.time_s,
@@ -379,13 +294,13 @@ def insert_epochs(
 
 
 def rewrite_run(connection: Connection, record: RecordedRun) -> None:
-    """Nothing; the run is kept as this record has it, its epochs apart."""
-    connection.execute(update(tables.job_runs).where(tables.job_runs.c.id == record.run.id).values(run_row(record)))
+    """Update the row of a run; its epochs have their own rows."""
+    connection.execute(update(tables.job_runs).where(tables.job_runs.c.id == record.run.id).values(job_run_row(record)))
 
 
-def insert_profile(connection: Connection, head: Head, profile: Profile, at: datetime) -> None:
-    """Nothing; the profile is the newest of its kind."""
-    job = head.job.name
+def insert_profile(connection: Connection, current: CurrentJob, profile: Profile, at: datetime) -> None:
+    """Insert a profile as the newest of the job."""
+    job = current.job.name
     number = connection.execute(select(func.count()).where(tables.profiles.c.job == job)).scalar_one()
     connection.execute(
         insert(tables.profiles), profile_row(profile) | {"job": job, "number": number, "measured_at": at}

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from wattune._version import __version__
 from wattune.core.errors import StoreError
-from wattune.store.engine import keep_others_out, place_of, reading, writing
+from wattune.store.engine import lock_store, place_of, reading, writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> int
         if _version(connection) == newest:
             return newest
     with writing(engine) as connection:
-        keep_others_out(connection)
+        lock_store(connection)
         found = _version(connection)
         if found > newest:
             raise _too_new(place_of(engine.url), found, newest)

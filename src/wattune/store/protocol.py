@@ -118,8 +118,8 @@ class JobStore(Protocol):
         ...
 
 
-def tell_end(job_store: JobStore, end: RunEnd) -> JobRun:
-    """The run, ended as `end` says."""
+def record_end(job_store: JobStore, end: RunEnd) -> JobRun:
+    """End a run as `end` describes and return it."""
     return job_store.end_run(
         end.run_id,
         end.outcome,
@@ -133,18 +133,6 @@ def tell_end(job_store: JobStore, end: RunEnd) -> JobRun:
 
 class RunExists(StoreError):
     """A run of this id is in the store already."""
-
-
-class RunOver(StoreError):
-    """A run of a job that has ended otherwise, or whose place another run took, was reported to."""
-
-
-class NoSuchRun(StoreError):
-    """No run of any job in this store has the id."""
-
-
-class EpochReported(StoreError):
-    """An epoch of a job's run was reported before, with another metric."""
 
 
 class Store(Protocol):

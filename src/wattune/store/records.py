@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from wattune.core.codec import JsonReader, to_json
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading, Trace
@@ -122,17 +123,12 @@ class TrialRecord:
     @classmethod
     def of(cls, trial: Trial[Setting], *, workload: str, gpu: str, simulated: bool) -> TrialRecord:
         """The record of a setting that was tried."""
-        choice = {
-            "sm_mhz": trial.choice.sm_mhz,
-            "mem_mhz": trial.choice.mem_mhz,
-            "power_limit_w": trial.choice.power_limit_w,
-        }
         return cls(
             workload=workload,
             gpu=gpu,
             simulated=simulated,
             choice_kind=SETTING,
-            choice=choice,
+            choice=to_json(trial.choice),
             setting=trial.choice,
             cost=trial.cost,
         )
@@ -259,3 +255,36 @@ def _refresh_s(trace: Trace) -> float | None:
     """The median time between two readings, each of which brought something new; None with fewer than two."""
     gaps_s = np.diff([reading.time_s for reading in trace.readings])
     return float(np.median(gaps_s)) if len(gaps_s) else None
+
+
+_READER = JsonReader(unknown_fields="skip")
+"""Fields that a later version adds do no harm."""
+
+
+def full_run_to_json(full: FullRun) -> dict[str, Any]:
+    """Convert a run and all that belongs to it to a JSON document."""
+    return {
+        "run": run_to_json(full.run),
+        "trials": [_trial_to_json(trial) for trial in full.trials],
+        "traces": to_json(full.traces),
+    }
+
+
+def full_run_from_json(document: Mapping[str, Any]) -> FullRun:
+    """Convert a document of `full_run_to_json` back; KeyError or InputError if it is none."""
+    trials = [{**trial, "cost": trial} for trial in document["trials"]]
+    return _READER.read(FullRun, {**document, "trials": trials})
+
+
+def run_to_json(run: Run) -> dict[str, Any]:
+    """Convert a run to a JSON document that has its device and mean power too."""
+    document: dict[str, Any] = to_json(run) | {"power_w": run.power_w, "device": run.device}
+    for gpu, record in zip(document["gpus"], run.gpus, strict=True):
+        gpu["power_w"] = record.power_w
+    return document
+
+
+def _trial_to_json(trial: TrialRecord) -> dict[str, Any]:
+    document: dict[str, Any] = to_json(trial)
+    document.update(document.pop("cost"))
+    return document

@@ -14,7 +14,8 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store.protocol import Decide, EpochReported, JobStore, NoSuchRun, RunOver, Store
+from wattune.store.job_records import EpochReported, NoSuchRun, RunOver
+from wattune.store.protocol import Decide, JobStore, Store
 from wattune.store.sql_store import open_store
 
 DAWN = datetime(2025, 3, 1, 6, tzinfo=UTC)
@@ -188,7 +189,7 @@ class JobRunContract:
             lambda: job_store.end_run(run.id, Outcome.REACHED, now=minutes(2)),
         )
         for ask in asks:
-            with pytest.raises(RunOver, match="another run took its place"):
+            with pytest.raises(RunOver, match="another run replaced it"):
                 ask()
         assert job_store.job_run(run.id, now=minutes(2)) == over
 

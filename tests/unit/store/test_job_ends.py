@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from wattune.core.codec import from_json, to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store.fallback import FILE_NAME, Recovered, recover, spill, spill_end
 from wattune.store.job_records import RunEnd
-from wattune.store.job_rows import end_from_json, end_to_json
-from wattune.store.protocol import Store, tell_end
+from wattune.store.protocol import Store, record_end
 from wattune.store.sql_store import open_store
 from wattune.testing.job_store_contract import A_JOB, DAWN, LEASE_S, minutes, submitted
 from wattune.testing.store_contract import a_run
@@ -63,7 +63,7 @@ def away(tmp_path: Path, store: Store) -> Callable[[], None]:
 
 def test_an_ending_that_can_be_told_is_told(store: Store) -> None:
     run = submitted(store.jobs)
-    tell_end(store.jobs, replace(END, run_id=run.id))
+    record_end(store.jobs, replace(END, run_id=run.id))
     record = store.jobs.job_run(run.id)
     assert (record.run.outcome, record.run.cost, record.run.setting) == (END.outcome, END.cost, END.setting)
     assert (record.run.metrics, record.ended_at) == (END.metrics, END.ended_at)
@@ -77,7 +77,7 @@ def test_an_ending_that_cannot_be_told_waits_for_the_next_submission(
     away()
     end = replace(END, run_id=run.id)
     with pytest.raises(StoreError):
-        tell_end(store.jobs, end)
+        record_end(store.jobs, end)
     assert spill_end(end, store.place, [state]) == state / FILE_NAME
     away()
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=1, left=0)
@@ -120,11 +120,11 @@ def test_runs_and_endings_share_the_file(store: Store, state: Path) -> None:
         '{"store": null, "job_end": null}',
         '{"store": null, "job_end": []}',
         '{"store": null, "job_end": {"run_id": "a"}}',
-        json.dumps({"store": None, "job_end": end_to_json(END) | {"metrics": ["good"]}}),
-        json.dumps({"store": None, "job_end": end_to_json(END) | {"outcome": "splendid"}}),
-        json.dumps({"store": None, "job_end": end_to_json(END) | {"outcome": "running"}}),
-        json.dumps({"store": None, "job_end": end_to_json(END) | {"ended_at": "2025-03-01T06:00:00"}}),
-        json.dumps({"store": None, "job_end": end_to_json(END) | {"cost": {"time_s": -1}}}),
+        json.dumps({"store": None, "job_end": to_json(END) | {"metrics": ["good"]}}),
+        json.dumps({"store": None, "job_end": to_json(END) | {"outcome": "splendid"}}),
+        json.dumps({"store": None, "job_end": to_json(END) | {"outcome": "running"}}),
+        json.dumps({"store": None, "job_end": to_json(END) | {"ended_at": "2025-03-01T06:00:00"}}),
+        json.dumps({"store": None, "job_end": to_json(END) | {"cost": {"time_s": -1}}}),
     ],
 )
 def test_lines_that_make_no_sense_are_left_alone(store: Store, state: Path, line: str) -> None:
@@ -140,8 +140,8 @@ def test_running_is_no_ending() -> None:
 
 
 def test_json_gives_back_what_it_was_given() -> None:
-    assert end_from_json(json.loads(json.dumps(end_to_json(END), allow_nan=False))) == END
+    assert from_json(RunEnd, json.loads(json.dumps(to_json(END), allow_nan=False))) == END
     bare = RunEnd(run_id="a", outcome=Outcome.CRASHED, ended_at=DAWN)
-    assert end_from_json(end_to_json(bare)) == bare
+    assert from_json(RunEnd, to_json(bare)) == bare
     odd = replace(END, metrics=(nan, 0.5))
-    assert end_from_json(end_to_json(odd)).metrics == (None, 0.5)
+    assert from_json(RunEnd, to_json(odd)).metrics == (None, 0.5)

@@ -17,8 +17,8 @@ from wattune.core.errors import StoreError
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.levels.job.policies import JobSearcher
 from wattune.store.fallback import recover, spill_end, spill_folders
-from wattune.store.job_records import RunEnd
-from wattune.store.protocol import NoSuchRun, RunOver, Store, tell_end
+from wattune.store.job_records import NoSuchRun, RunEnd, RunOver
+from wattune.store.protocol import Store, record_end
 from wattune.store.sql_store import open_store
 
 LEASE_S = 900.0
@@ -125,7 +125,7 @@ class JobStoreAccess:
             metrics=run.metrics,
         )
         try:
-            tell_end(store.jobs, end)
+            record_end(store.jobs, end)
         except (RunOver, NoSuchRun) as error:
             self._tell(error.message)
         except StoreError as error:
