@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.output import console, json_option, print_json, write_text
+from wattune.core.codec import to_json
 from wattune.core.errors import DeviceNotFound, InputError
 
 if TYPE_CHECKING:
@@ -140,9 +141,7 @@ def _document(found: ModelFit, *, sweep: Path, gpu: str, out: Path | None) -> di
         "points": [
             {
                 "workload": point.workload,
-                "sm_mhz": point.setting.sm_mhz,
-                "mem_mhz": point.setting.mem_mhz,
-                "power_limit_w": point.setting.power_limit_w,
+                **to_json(point.setting),
                 "time_s": point.time_s,
                 "fitted_time_s": time_s,
                 "energy_j": point.energy_j,

@@ -118,7 +118,8 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
 def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) -> None:
     """Say which batch size and setting the next run of a job would get on a GPU, and why. Nothing is changed."""
     from wattune.api import open_gpus
-    from wattune.cli.job.documents import gpu_document, setting_document
+    from wattune.cli.job.documents import gpu_document
+    from wattune.core.codec import to_json
     from wattune.levels.job.account import shown
     from wattune.levels.job.gpus import part_of
     from wattune.render.quantity import part
@@ -140,7 +141,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
                 "batch_size": proposal.batch_size,
                 "exploring": proposal.exploring,
                 "why": proposal.why,
-                "setting": setting_document(setting),
+                "setting": to_json(setting),
             }
         )
         return

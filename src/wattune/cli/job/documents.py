@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from wattune.core.codec import to_json
 from wattune.core.job import Job, JobGpu, JobRun
 from wattune.core.measurement import Measurement
-from wattune.core.setting import Setting
 from wattune.levels.job.account import Account, SizeAccount
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def run_document(run: JobRun) -> Document:
         "metrics": list(run.metrics),
         "cost": cost_document(run.cost),
         "profiling": cost_document(run.profiling),
-        "setting": setting_document(run.setting),
+        "setting": to_json(run.setting),
     }
 
 
@@ -90,13 +90,6 @@ def record_document(record: RecordedRun) -> Document:
 def cost_document(cost: Measurement | None) -> Document | None:
     """Seconds and joules."""
     return None if cost is None else {"time_s": cost.time_s, "energy_j": cost.energy_j}
-
-
-def setting_document(setting: Setting | None) -> Document | None:
-    """A setting."""
-    if setting is None:
-        return None
-    return {"sm_mhz": setting.sm_mhz, "mem_mhz": setting.mem_mhz, "power_limit_w": setting.power_limit_w}
 
 
 def account_document(account: Account) -> Document:
@@ -132,7 +125,7 @@ def shown_document(found: Shown) -> Document:
             "batch_size": proposal.batch_size,
             "exploring": proposal.exploring,
             "why": proposal.why,
-            "setting": setting_document(found.setting),
+            "setting": to_json(found.setting),
         },
     }
 
@@ -147,7 +140,7 @@ def _size_document(size: SizeAccount) -> Document:
         "epochs": size.epochs,
         "energy_j": size.energy_j,
         "time_s": size.time_s,
-        "setting": setting_document(size.setting),
+        "setting": to_json(size.setting),
     }
 
 

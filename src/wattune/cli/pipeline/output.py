@@ -12,6 +12,7 @@ import click
 
 from wattune._version import __version__
 from wattune.cli.output import console
+from wattune.core.codec import to_json
 from wattune.core.measurement import Measurement
 from wattune.levels.kernel.planned import PlannedPipeline, StagePlan, TimedPlan, Verified, rank_plan
 from wattune.levels.kernel.straggler import StragglerAnswer
@@ -234,9 +235,7 @@ def rank_steps(planned: PlannedPipeline, rank: int | None) -> list[list[dict[str
         [
             {
                 "span": step.span,
-                "sm_mhz": step.setting.sm_mhz,
-                "mem_mhz": step.setting.mem_mhz,
-                "power_limit_w": step.setting.power_limit_w,
+                **to_json(step.setting),
                 "start_s": bar.start_s,
                 "end_s": bar.end_s,
             }

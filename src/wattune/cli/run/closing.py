@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.output import print_json, stderr_console, write_text
+from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.levels.run.shown import view_of
 
 if TYPE_CHECKING:
     from wattune.config import Config
     from wattune.control.recall import Memory
-    from wattune.core.setting import Setting
     from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
     from wattune.levels.run.session import RunSession
@@ -106,7 +106,7 @@ def document(closing: Closing) -> dict[str, Any]:
         "gpus": [{"name": gpu.spec.label, "uuid": gpu.spec.uuid} for gpu in session.gpus],
         "time_s": view.spent.time_s,
         "energy_j": view.spent.energy_j,
-        "held": None if view.held is None else _setting(view.held),
+        "held": to_json(view.held),
         "evaluations": figures.evaluations,
         "saving_percent": _percent(figures.saving),
         "saving_error_percent": _percent_error(figures.saving),
@@ -174,13 +174,9 @@ def _percent_error(estimate: EstimateWithError | None) -> float | None:
     return None if estimate is None or estimate.error is None else 100 * estimate.error
 
 
-def _setting(setting: Setting) -> dict[str, Any]:
-    return {"sm_mhz": setting.sm_mhz, "mem_mhz": setting.mem_mhz, "power_limit_w": setting.power_limit_w}
-
-
 def _window(window: Window) -> dict[str, Any]:
     return {
-        "setting": _setting(window.setting),
+        "setting": to_json(window.setting),
         "purpose": window.purpose.value,
         "start_s": window.start_s,
         "time_s": window.cost.time_s,

@@ -15,6 +15,7 @@ from rich.text import Text
 from wattune._version import __version__
 from wattune.cli.output import console, print_json, stderr_console, write_text
 from wattune.config import Config
+from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
@@ -82,13 +83,8 @@ def document(swept: Swept, *, files: dict[str, Path | None]) -> dict[str, Any]:
 def _trial_document(row: FrontierRow[Setting]) -> dict[str, Any]:
     setting, cost = row.trial.choice, row.trial.cost
     return {
-        "sm_mhz": setting.sm_mhz,
-        "mem_mhz": setting.mem_mhz,
-        "power_limit_w": setting.power_limit_w,
-        "time_s": cost.time_s,
-        "energy_j": cost.energy_j,
-        "time_error_s": cost.time_error_s,
-        "energy_error_j": cost.energy_error_j,
+        **to_json(setting),
+        **to_json(cost),
         "power_w": cost.power_w,
         "saving_percent": row.saving_percent,
         "slowdown_percent": row.slowdown_percent,
