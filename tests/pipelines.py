@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, default_trial
-from wattune.levels.kernel.planner import plan_pipeline
+from collections.abc import Sequence
+from itertools import cycle
+
+from wattune.core.frontier import Frontier
+from wattune.core.plan import StageChoice
+from wattune.core.setting import Setting
+from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, default_trial, plan_profile, timed
+from wattune.levels.kernel.schedules import Order
+from wattune.levels.kernel.shape import shape_of_order
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 
 BLOCKING_W = 60.0
@@ -49,8 +56,26 @@ def planned_pipeline(
     """The frontier of a profile, by default that of a small one."""
     profile = profile or small_profile()
     shape = profile.shape(schedule, microbatches, chunks=chunks)
-    graph = shape.graph
-    frontier = plan_pipeline(graph, profile.options, blocking_power_w=BLOCKING_W, points=points)
-    default = default_trial(graph, profile, blocking_power_w=BLOCKING_W)
     source = Source(profile.file, "0" * 64, profile.simulated)
-    return choose(PlannedPipeline(shape, graph, BLOCKING_W, source, default, frontier, "wattune"))
+    return choose(plan_profile(profile, shape, source=source, blocking_power_w=BLOCKING_W, points=points))
+
+
+def planned_at(order: Order, clocks_mhz: Sequence[int]) -> PlannedPipeline:
+    """A single plan: the pieces of each rank at these clocks, one after another, over and over."""
+    shape, clocks = shape_of_order(order), cycle(clocks_mhz)
+    instructions = tuple({piece.instruction: None for rank in order for piece in rank})
+    text = profile_csv(shape.stages, tuple(dict.fromkeys(clocks_mhz)), instructions)
+    profile, graph = parse_stage_profile(text, file="p.csv"), shape.graph
+    trials = {
+        piece.name: profile.trial(piece.kind, StageChoice(Setting(next(clocks)))) for rank in order for piece in rank
+    }
+    return PlannedPipeline(
+        shape,
+        BLOCKING_W,
+        Source(profile.file, "0" * 64, profile.simulated),
+        default_trial(graph, profile, blocking_power_w=BLOCKING_W),
+        Frontier(
+            (timed(graph, (trials[operation.name] for operation in graph.operations), blocking_power_w=BLOCKING_W),)
+        ),
+        "a test",
+    )

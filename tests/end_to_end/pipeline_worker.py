@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 
-from wattune.core.plan import Plan
 from wattune.devices.open import Surroundings, open_gpu
 from wattune.emulator.node import Node
 from wattune.integrations.pipelining import played, tuned
@@ -38,8 +37,8 @@ class Job:
     chunks: int
     microbatches: int
     iterations: int
-    ranks_of_plan: str | None = None
-    """A `Plan` in JSON; None trains at the driver's settings."""
+    plan_file: str | None = None
+    """None trains at the driver's settings."""
     plain_first: bool = True
     """Whether the same training is done without a plan before."""
     straggler: int | None = None
@@ -196,12 +195,12 @@ def run(job, rank):
         around = Surroundings(Path(job.folder) / "state")
         with open_gpu(f"nvml:{rank}", around) as gpu, Node.attach(Path(job.node), library=Path(job.library)) as node:
             found |= {"tuned": tune(job, rank, gpu, node), "simulated": gpu.spec.simulated}
-    if job.ranks_of_plan is not None:
+    if job.plan_file is not None:
         around = Surroundings(Path(job.folder) / "state")
         with open_gpu(f"nvml:{rank}", around) as gpu, Node.attach(Path(job.node), library=Path(job.library)) as node:
             seen = Seen(gpu, node, rank)
             schedule, stages = schedule_of(job, rank)
-            with played(schedule, Plan.from_json(job.ranks_of_plan), seen) as clocks:
+            with played(schedule, job.plan_file, seen) as clocks:
                 found["planned"] = train(job, rank, schedule, stages)
                 clocks.settle()
             found |= {"applied": seen.applied, "passed_over": clocks.passed_over, "simulated": gpu.spec.simulated}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from command import Command, complaint
 from pipelines import profile_csv
+from wattune.core.setting import Setting
+from wattune.devices.simulated import SimulatedGpu
+from wattune.physics.catalog import load_model
 
 
 @pytest.fixture
@@ -52,3 +56,45 @@ def test_a_plan_that_cannot_be_written_leaves_the_old_one(wattune: Command) -> N
     said, _ = complaint(wattune("pipeline", *arguments, largest_file=2000))
     assert "plan.json" in said
     assert (wattune.folder / "plan.json").read_text() == "old"
+
+
+def test_the_file_of_a_plan_is_played_while_a_schedule_trains(wattune: Command) -> None:
+    """Plan for one rank, write the file, play it on a simulated GPU under PyTorch."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
+    from torch.distributed import pipelining
+
+    from wattune.integrations.pipelining import played
+
+    (wattune.folder / "one.csv").write_text(profile_csv(1, clocks=(1410, 1200, 900)))
+    arguments = ("--profile", "one.csv", "--blocking-power", "60", "--microbatches", "4", "--deadline", "0.128")
+    done(wattune, "plan", *arguments, "--out", "plan.json")
+    (steps,) = json.loads(done(wattune, "show", "plan.json", "--json"))["steps"]
+    torch.distributed.init_process_group("gloo", init_method=f"file://{wattune.folder}/meeting", rank=0, world_size=1)
+    try:
+        stage = pipelining.PipelineStage(torch.nn.Linear(4, 4), 0, 1, torch.device("cpu"))
+        schedule = pipelining.Schedule1F1B(stage, 4, loss_fn=torch.nn.functional.mse_loss)
+        gpu = RecordingGpu()
+        with played(schedule, wattune.folder / "plan.json", gpu) as clocks:
+            schedule.step(torch.zeros(8, 4), target=torch.ones(8, 4))
+            clocks.settle()
+    finally:
+        torch.distributed.destroy_process_group()
+    planned_mhz = [mhz for mhz, _ in groupby(step["sm_mhz"] for step in steps)]
+    assert len(planned_mhz) > 1
+    # Instructions of this small model are over before a clock is set, and a setting that is out of date is passed over.
+    remaining = iter(planned_mhz)
+    assert all(mhz in remaining for mhz in gpu.applied_mhz)
+    assert len(gpu.applied_mhz) == len(planned_mhz) - clocks.passed_over
+    assert gpu.applied_mhz[-1] == planned_mhz[-1]
+
+
+class RecordingGpu(SimulatedGpu):
+    """A simulated A100 that records the core clocks that are set."""
+
+    def __init__(self) -> None:
+        super().__init__(load_model("a100"))
+        self.applied_mhz: list[int | None] = []
+
+    def apply(self, setting: Setting) -> None:
+        super().apply(setting)
+        self.applied_mhz.append(setting.sm_mhz)

@@ -6,15 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from emulated import plain_gpu
-from wattune.core.plan import Plan, Step
-from wattune.core.setting import Setting
+from pipelines import planned_at
 from wattune.devices.open import Surroundings, restore_abandoned
+from wattune.levels.kernel.plan_file import plan_text
 from wattune.levels.kernel.schedules import interleaved
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
@@ -24,11 +23,12 @@ import pipeline_worker  # noqa: E402
 WORKER = Path(pipeline_worker.__file__)
 
 
-def plan_for(ranks, chunks, microbatches):
-    """A plan that changes the clock at most instructions and keeps it at some."""
-    clocks = cycle((1410, 900, 900, 1200, 1005, 1005, 1305, 1095))
-    order = interleaved(ranks, microbatches, chunks=chunks)
-    return Plan(tuple(tuple(Step(piece.name, Setting(next(clocks))) for piece in rank) for rank in order))
+def plan_for(ranks, chunks, microbatches, file):
+    """Write a plan that changes the clock at most instructions and keeps it at some; return it."""
+    clocks = (1410, 900, 900, 1200, 1005, 1005, 1305, 1095)
+    planned = planned_at(interleaved(ranks, microbatches, chunks=chunks), clocks)
+    file.write_text(plan_text(planned))
+    return planned.plan.choice
 
 
 def asked_for(steps, iterations):
@@ -84,9 +84,10 @@ def finished(processes, tmp_path):
 def test_a_plan_changes_the_clocks_and_nothing_else(ranks, chunks, microbatches, emulated_node, tmp_path, start):
     node = emulated_node(*["a100"] * ranks, clock="wall")
     before = [node.setting(index) for index in range(ranks)]
-    plan = plan_for(ranks, chunks, microbatches)
+    file = tmp_path / "plan.json"
+    plan = plan_for(ranks, chunks, microbatches, file)
     shape = {"ranks": ranks, "chunks": chunks, "microbatches": microbatches, "iterations": 3}
-    found = finished(start(job_in(tmp_path, node, **shape, ranks_of_plan=plan.to_json()), node), tmp_path)
+    found = finished(start(job_in(tmp_path, node, **shape, plan_file=str(file)), node), tmp_path)
     for rank, (what, steps) in enumerate(zip(found, plan.ranks, strict=True)):
         assert what["planned"] == what["plain"]
         assert what["simulated"]
@@ -100,9 +101,10 @@ def test_a_plan_changes_the_clocks_and_nothing_else(ranks, chunks, microbatches,
 def test_crashed_ranks_leave_all_gpus_as_they_were_found(emulated_node, tmp_path, start):
     node = emulated_node(*["a100"] * 3, clock="wall")
     before = [node.setting(index) for index in range(3)]
-    plan = plan_for(3, 1, 4).to_json()
+    file = tmp_path / "plan.json"
+    plan_for(3, 1, 4, file)
     shape = {"ranks": 3, "chunks": 1, "microbatches": 4, "iterations": 10**6}
-    processes = start(job_in(tmp_path, node, **shape, ranks_of_plan=plan, plain_first=False), node)
+    processes = start(job_in(tmp_path, node, **shape, plan_file=str(file), plain_first=False), node)
     wait_until(lambda: all(node.setting(index) != before[index] for index in range(3)), processes)
     processes[2].kill()
     processes[1].send_signal(signal.SIGTERM)  # and the first finds nobody to talk to

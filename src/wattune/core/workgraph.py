@@ -26,6 +26,8 @@ class WorkGraph:
     predecessors: tuple[tuple[int, ...], ...]
     """For each operation the positions of those it waits for, all smaller than its own."""
     position: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    by_rank: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    """For each rank the positions of its operations, in the order in which it runs them."""
 
     def __post_init__(self) -> None:
         if len(self.operations) != len(self.predecessors):
@@ -37,6 +39,10 @@ class WorkGraph:
         if len(positions) != len(self.operations):
             raise PlanError("two operations of a work graph share a name")
         object.__setattr__(self, "position", MappingProxyType(positions))
+        ranks: dict[int, list[int]] = {}
+        for index, operation in enumerate(self.operations):
+            ranks.setdefault(operation.rank, []).append(index)
+        object.__setattr__(self, "by_rank", tuple(tuple(ranks[rank]) for rank in sorted(ranks)))
 
     @classmethod
     def chain(cls, operations: tuple[Operation, ...]) -> WorkGraph:

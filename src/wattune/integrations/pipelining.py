@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from wattune.core.plan import Plan
 from wattune.core.workgraph import WorkGraph
 from wattune.devices.gpu import Gpu
 from wattune.levels.kernel.online import OnlinePlanning, RankReading, Readings, profiling_settings
+from wattune.levels.kernel.plan_file import read_plan
 from wattune.levels.kernel.player import HostStamps, InstructionListener, PlanListener, PlanPlayer, Stamp, Stamps
 from wattune.levels.kernel.schedules import (
     BACKWARD,
@@ -131,9 +133,13 @@ def _piece(action: Any) -> Piece:
 
 
 @contextmanager
-def played(schedule: Any, plan: Plan, gpu: Gpu) -> Iterator[ClockQueue]:
-    """The queue through which this rank's clocks are set while the schedule trains; nothing is set after the block."""
-    player = PlanPlayer.of(plan, rank_of(schedule), spec=gpu.spec)
+def played(schedule: Any, plan: Plan | Path | str, gpu: Gpu) -> Iterator[ClockQueue]:
+    """Set the clocks of this rank while the schedule trains; yield the queue that sets them, closed after the block.
+
+    `plan` is the path of a plan file, of which the chosen plan is played, or a plan.
+    """
+    wanted = plan if isinstance(plan, Plan) else read_plan(Path(plan)).plan.choice
+    player = PlanPlayer.of(wanted, rank_of(schedule), spec=gpu.spec)
     with ClockQueue(gpu) as clocks, listened(schedule, PlanListener(player, clocks, stamps_for(schedule))):
         yield clocks
 

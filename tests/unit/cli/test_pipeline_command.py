@@ -117,7 +117,7 @@ def test_show_draws_default_and_plan(plan_file, capsys):
 
 
 def test_show_answers_what_if_without_a_new_solve(plan_file, capsys, monkeypatch):
-    monkeypatch.setattr("wattune.cli.pipeline.plan_pipeline", None)
+    monkeypatch.setattr("wattune.levels.kernel.planned.plan_pipeline", None)
     found = document(capsys, "show", "plan.json", "--straggler", "2")
     assert found["chosen"] == len(found["frontier"]) - 1
     assert found["straggler"]["wait_s"] > 0

@@ -13,7 +13,6 @@ from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, nearest
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, EnergyDelay, LeastCarbon, LeastCost, LeastEnergy, LeastMoney, PowerBudget
-from wattune.core.plan import Plan, Step
 from wattune.core.reading import Count, Reading, Throttle, Trace
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workgraph import Operation, WorkGraph
@@ -138,42 +137,6 @@ def test_what_cannot_be_met_is_said(objective):
 def test_senseless_objectives_are_refused(make):
     with pytest.raises(ValueError, match="not"):
         make()
-
-
-plans = st.builds(
-    Plan,
-    st.lists(st.lists(st.builds(Step, st.text(), settings), max_size=5).map(tuple), max_size=4).map(tuple),
-)
-
-
-@given(plans)
-def test_plans_survive_json(plan):
-    assert Plan.from_json(plan.to_json()) == plan
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        '{"version": 99, "ranks": []}',
-        '{"version": 1}',
-        '{"version": 1, "ranks": [1]}',
-        '{"version": 1, "ranks": [[{}]]}',
-        '{"version": 1, "ranks": [[{"span": "a", "sm_mhz": -5}]]}',
-        '{"version": 1, "ranks": [[{"span": "a", "sm_mhz": "fast"}]]}',
-        '{"version": 1, "ranks": [[{"span": "a", "sm_mhz": true}]]}',
-    ],
-)
-def test_bad_plans_are_refused_in_words(text):
-    with pytest.raises(PlanError):
-        Plan.from_json(text)
-
-
-def test_switches_of_a_plan():
-    slow, fast = Setting(900), Setting(1400)
-    plan = Plan(((Step("a", slow), Step("b", fast), Step("c", fast)), (Step("a", slow), Step("b", slow))))
-    assert plan.switches == 1
 
 
 @st.composite

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import groupby
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
@@ -17,16 +20,18 @@ from torch.distributed.pipelining import (  # noqa: E402
 from torch.distributed.pipelining.schedules import _Action, _ComputationType  # noqa: E402
 
 from fakes import FakeGpu  # noqa: E402
+from pipelines import planned_at  # noqa: E402
 from wattune.core.errors import NoPermission, PlanError  # noqa: E402
-from wattune.core.plan import Plan, Step  # noqa: E402
+from wattune.core.frontier import Frontier  # noqa: E402
 from wattune.core.setting import Setting  # noqa: E402
 from wattune.integrations import pipelining  # noqa: E402
 from wattune.integrations.pipelining import graph_of, listened, order_of, played, rank_of, stamps_for, tuned  # noqa: E402
 from wattune.levels.kernel.online import PlanProfiling  # noqa: E402
-from wattune.levels.kernel.planned import rank_plan  # noqa: E402
-from wattune.levels.kernel.planner import plan_pipeline  # noqa: E402
+from wattune.levels.kernel.plan_file import plan_text  # noqa: E402
+from wattune.levels.kernel.planned import Source, choose, plan_profile  # noqa: E402
 from wattune.levels.kernel.player import HostStamps  # noqa: E402
 from wattune.levels.kernel.schedules import one_forward_one_backward  # noqa: E402
+from wattune.levels.kernel.shape import shape_of_order  # noqa: E402
 from wattune.levels.kernel.stage_profile import parse_stage_profile  # noqa: E402
 from wattune.levels.kernel.switches import without_short_switches  # noqa: E402
 
@@ -132,8 +137,7 @@ def test_hooks_may_be_nested():
 
 
 def plan_for(schedule, mhz):
-    (rank,) = order_of(schedule)
-    return Plan((tuple(Step(piece.name, Setting(mhz[number % len(mhz)])) for number, piece in enumerate(rank)),))
+    return planned_at(order_of(schedule), mhz).plan.choice
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -155,18 +159,25 @@ PROFILE = """stage,instruction,frequency,time,energy,simulated
 """
 
 
-def test_a_schedule_is_planned_and_its_plan_is_played():
-    schedule, gpu = schedules()["1f1b"], FakeGpu()
-    graph, profile = graph_of(schedule), parse_stage_profile(PROFILE, file="profile.csv")
-    frontier = plan_pipeline(graph, profile.options, blocking_power_w=60.0)
-    chosen = frontier.within(1.2 * frontier.fastest.cost.time_s).choice
-    steady = without_short_switches(graph, chosen, profile.options, spec=gpu.spec, blocking_power_w=60.0)
-    plan = rank_plan(graph, steady.choice.choices)
-    with played(schedule, Plan.from_json(plan.to_json()), gpu) as clocks:
+def test_a_schedule_is_planned_into_a_file_and_the_file_is_played(tmp_path):
+    schedule, gpu = schedules()["gpipe"], FakeGpu()
+    profile = parse_stage_profile(PROFILE, file="profile.csv")
+    source = Source("profile.csv", "0" * 64, profile.simulated)
+    planned = plan_profile(profile, shape_of_order(order_of(schedule)), source=source, blocking_power_w=60.0)
+    steady = Frontier.of(
+        without_short_switches(planned.graph, trial.choice, profile.options, spec=gpu.spec, blocking_power_w=60.0)
+        for trial in planned.frontier
+    )
+    planned = choose(replace(planned, frontier=steady), deadline_s=1.2 * planned.default.cost.time_s)
+    file = tmp_path / "plan.json"
+    file.write_text(plan_text(planned))
+    with played(schedule, file, gpu) as clocks:
         train(schedule)
         clocks.settle()
-    assert gpu.history[0] == plan.ranks[0][0].setting
-    assert len(gpu.history) == plan.switches + 1
+    (steps,) = planned.plan.choice.ranks
+    changes = [setting for setting, _ in groupby(step.setting for step in steps)]
+    assert gpu.history[-1] == changes[-1]
+    assert len(gpu.history) == len(changes) - clocks.passed_over
 
 
 def test_a_plan_for_another_pipeline_is_refused_at_the_first_instruction_that_differs():

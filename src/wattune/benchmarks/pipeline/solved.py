@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wattune.core.errors import InputError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.planned import PlannedPipeline, Source, TimedPlan, default_trial, timed
+from wattune.core.plan import Plan
+from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial, timed
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.stage_profile import StageProfile
 
@@ -31,7 +32,7 @@ class Solved:
     solve_s: float
     peak_mb: float | None
     predicted: tuple[Measurement, ...]
-    trials: tuple[Trial[TimedPlan], ...]
+    trials: tuple[Trial[Plan], ...]
     bounds_j: tuple[float, ...]
     """One per plan; none for a solver that gives none."""
 
@@ -49,17 +50,15 @@ class Solved:
 
     def planned(self, profile: StageProfile, *, blocking_power_w: float) -> PlannedPipeline:
         """The plans as a frontier beside the default."""
-        graph = self.shape.graph
         bounded = (
-            Trial(trial.choice.bounded(bound_j), trial.cost)
+            Trial(replace(trial.choice, bound_j=bound_j), trial.cost)
             for trial, bound_j in zip(self.trials, self.bounds_j, strict=True)
         )
         return PlannedPipeline(
             self.shape,
-            graph,
             blocking_power_w,
             Source(profile.file, "", profile.simulated),
-            default_trial(graph, profile, blocking_power_w=blocking_power_w),
+            default_trial(self.trials[0].choice.graph, profile, blocking_power_w=blocking_power_w),
             Frontier.of(bounded),
             "wattune",
         )

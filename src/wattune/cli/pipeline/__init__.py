@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from wattune.cli.output import check_writable, console, json_option, print_json, stderr_console, write_text
-from wattune.cli.pipeline.files import read_plan, read_profile, read_schedules, write_folder
+from wattune.cli.pipeline.files import read_profile, read_schedules, write_folder
 from wattune.cli.pipeline.output import (
     frontier_csv,
     heading,
@@ -27,9 +27,9 @@ from wattune.cli.pipeline.output import (
     timelines,
     verified_row,
 )
-from wattune.levels.kernel.plan_file import plan_text
-from wattune.levels.kernel.planned import PlannedPipeline, choose, default_trial, verify
-from wattune.levels.kernel.planner import LARGE, POINTS, POINTS_OF_LARGE, plan_pipeline
+from wattune.levels.kernel.plan_file import plan_text, read_plan
+from wattune.levels.kernel.planned import PlannedPipeline, choose, plan_profile, verify
+from wattune.levels.kernel.planner import LARGE, POINTS, POINTS_OF_LARGE
 from wattune.levels.kernel.schedule_exchange import FORMATS, export_files, import_files
 from wattune.levels.kernel.shape import INTERLEAVED, SCHEDULE_NAMES
 from wattune.levels.kernel.straggler import StragglerAnswer, answer_slowdown
@@ -96,18 +96,10 @@ def plan(
     found, source = read_profile(profile)
     found.check_blocking_power(blocking_power)
     shape = found.shape(schedule, microbatches, chunks=chunks or (2 if schedule == INTERLEAVED else 1))
-    graph = shape.graph
-    if len(graph.operations) >= LARGE:
-        stderr_console().print(f"planning {len(graph.operations)} operations")
-    planned = PlannedPipeline(
-        shape,
-        graph,
-        blocking_power,
-        source,
-        default_trial(graph, found, blocking_power_w=blocking_power),
-        plan_pipeline(graph, found.options, blocking_power_w=blocking_power, points=points),
-        "wattune",
-    )
+    operations = sum(len(rank) for rank in shape.order)
+    if operations >= LARGE:
+        stderr_console().print(f"planning {operations} operations")
+    planned = plan_profile(found, shape, source=source, blocking_power_w=blocking_power, points=points)
     chosen, answer = _chosen(planned, deadline, straggler)
     _write(out, lambda: plan_text(chosen))
     _write(csv_file, lambda: frontier_csv(chosen))

@@ -7,25 +7,10 @@ from pathlib import Path
 
 from wattune.cli.output import write_text
 from wattune.core.errors import InputError
-from wattune.levels.kernel.plan_file import parse_plan
-from wattune.levels.kernel.planned import PlannedPipeline, Source
+from wattune.levels.kernel.plan_file import read_text
+from wattune.levels.kernel.planned import Source
 from wattune.levels.kernel.schedule_exchange import FREQS_NAME
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
-
-LARGEST = 400_000_000
-"""Bytes of a file that is read at all."""
-
-
-def read_text(path: Path) -> str:
-    """The text of a file."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise InputError(f"{path} is larger than {LARGEST} bytes", hint="is it the right file?")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", hint="check the path and its permissions") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text in UTF-8", hint="is it the right file?") from None
 
 
 def read_profile(path: Path) -> tuple[StageProfile, Source]:
@@ -33,11 +18,6 @@ def read_profile(path: Path) -> tuple[StageProfile, Source]:
     text = read_text(path)
     profile = parse_stage_profile(text, file=str(path))
     return profile, Source(path.name, hashlib.sha256(text.encode()).hexdigest(), profile.simulated)
-
-
-def read_plan(path: Path) -> PlannedPipeline:
-    """The frontier of a plan file."""
-    return parse_plan(read_text(path), file=str(path))
 
 
 def read_schedules(path: Path) -> dict[str, str]:

@@ -14,7 +14,8 @@ from wattune._version import __version__
 from wattune.cli.output import console
 from wattune.core.codec import to_json
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.planned import PlannedPipeline, StagePlan, TimedPlan, Verified, rank_plan
+from wattune.core.plan import Plan
+from wattune.levels.kernel.planned import PlannedPipeline, Verified
 from wattune.levels.kernel.straggler import StragglerAnswer
 from wattune.levels.kernel.view.page import PipelineReport, PlanPoint, pipeline_page
 from wattune.levels.kernel.view.terminal import LEVELS, colour_timelines, plain_timelines
@@ -142,7 +143,7 @@ def timelines(planned: PlannedPipeline) -> Timelines:
     return Timelines(lines, planned.source.simulated)
 
 
-def _timeline(planned: PlannedPipeline, title: str, plan: TimedPlan | StagePlan, cost: Measurement) -> PipelineTimeline:
+def _timeline(planned: PlannedPipeline, title: str, plan: Plan, cost: Measurement) -> PipelineTimeline:
     return timeline(
         planned.graph,
         title=title,
@@ -228,7 +229,7 @@ def rank_steps(planned: PlannedPipeline, rank: int | None) -> list[list[dict[str
     """The steps of every rank, or of one."""
     if rank is not None and rank >= planned.shape.ranks:
         raise click.UsageError(f"there is no rank {rank}; the last is {planned.shape.ranks - 1}")
-    ranks = rank_plan(planned.graph, planned.plan.choice.choices).ranks
+    ranks = planned.plan.choice.ranks
     bars = timelines(planned).lines[1].ranks
     wanted = range(len(ranks)) if rank is None else (rank,)
     return [

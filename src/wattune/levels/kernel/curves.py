@@ -22,9 +22,9 @@ from scipy.optimize import nnls
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
+from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel.relaxation import Floats
-from wattune.levels.kernel.stage_profile import StageChoice
 from wattune.physics.fit.clock_curves import switching
 from wattune.physics.timing import smooth_maximum
 

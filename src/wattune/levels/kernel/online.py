@@ -16,7 +16,7 @@ last two iterations; so one odd iteration moves nothing and the second moves it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from wattune.control.sweep import evenly
@@ -24,17 +24,15 @@ from wattune.core.errors import InputError, PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Step
+from wattune.core.plan import Plan, StageChoice, Step
 from wattune.core.setting import Setting
 from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.curves import fit_curves
-from wattune.levels.kernel.planner import PipelinePlan, plan_pipeline
-from wattune.levels.kernel.shape import places_by_rank
-from wattune.levels.kernel.stage_profile import StageChoice
+from wattune.levels.kernel.planner import plan_pipeline
 from wattune.levels.kernel.straggler import answered, best_time_s
 from wattune.levels.kernel.switches import without_short_switches
 
-Plans = Frontier[PipelinePlan[StageChoice]]
+Plans = Frontier[Plan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class PlanHeld:
     """What the plans were made from: every kind of instruction at every clock, by its curve."""
     waiting_w: float
     """What a GPU draws while it waits."""
-    held: tuple[PipelinePlan[StageChoice], ...]
+    held: tuple[Plan, ...]
     """For each pipeline what it plays, its durations as planned for ranks that are not slowed down."""
     slowdowns: tuple[tuple[float, ...], ...]
     """For each pipeline and rank what is believed."""
@@ -113,13 +111,10 @@ class OnlinePlanning:
     """Share by which an iteration may be slower than the fastest plan; 0 keeps the speed."""
     pipelines: int = 1
     straggling: float = STRAGGLING
-    by_rank: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
-    """For each rank the places of its operations in the graph."""
 
     def __post_init__(self) -> None:
         if not self.slowdown >= 0:
             raise InputError(f"a slowdown is not negative, not {self.slowdown}", hint="0.05 allows 5 % more time")
-        object.__setattr__(self, "by_rank", places_by_rank(self.graph))
 
     def start(self) -> PlanProfiling:
         """Nothing is known yet."""
@@ -135,14 +130,12 @@ class OnlinePlanning:
 
     def steps(self, progress: Progress, *, pipeline: int, rank: int) -> tuple[Step, ...]:
         """What a rank is to do in the next iteration."""
-        places = self.by_rank[rank]
         match progress:
             case PlanProfiling():
                 setting = self.settings[progress.place]
-                return tuple(Step(self.graph.operations[place].name, setting) for place in places)
+                return tuple(Step(self.graph.operations[place].name, setting) for place in self.graph.by_rank[rank])
             case PlanHeld():
-                choices = progress.held[pipeline].choices
-                return tuple(Step(self.graph.operations[place].name, choices[place].setting) for place in places)
+                return progress.held[pipeline].ranks[rank]
 
     def expected(self, progress: PlanHeld, pipeline: int) -> Measurement:
         """What an iteration of a pipeline should take and spend now, its stragglers included."""
@@ -150,7 +143,7 @@ class OnlinePlanning:
         factors = [slowdowns[operation.rank] for operation in self.graph.operations]
         durations_s = tuple(factor * time_s for factor, time_s in zip(factors, plan.durations_s, strict=True))
         time_s = self.graph.makespan_s(durations_s)
-        waited_s = len(self.by_rank) * time_s - sum(durations_s)
+        waited_s = len(self.graph.by_rank) * time_s - sum(durations_s)
         spent_j = sum(factor * energy_j for factor, energy_j in zip(factors, plan.energies_j, strict=True))
         return Measurement(time_s, spent_j + waited_s * progress.waiting_w)
 
@@ -175,7 +168,7 @@ class OnlinePlanning:
         # Where nobody ever waited, what is drawn whatever the clock is the nearest thing to it.
         waiting_w = fmean(progress.waiting_w or [curve.static_w for curve in curves.values()])
         found = plan_pipeline(self.graph, profile, blocking_power_w=waiting_w)
-        even = tuple((1.0,) * len(self.by_rank) for _ in range(self.pipelines))
+        even = tuple((1.0,) * len(self.graph.by_rank) for _ in range(self.pipelines))
         return self._decided(PlanHeld(found, profile, waiting_w, (), even, even))
 
     def _means(self, progress: PlanProfiling, kind: str) -> tuple[Trial[Setting], ...]:
@@ -204,7 +197,7 @@ class OnlinePlanning:
         found = [list(of_pipeline) for of_pipeline in progress.last]
         for reading in readings:
             plan = progress.held[reading.pipeline]
-            planned_s = sum(plan.durations_s[place] for place in self.by_rank[reading.rank])
+            planned_s = sum(plan.durations_s[place] for place in self.graph.by_rank[reading.rank])
             found[reading.pipeline][reading.rank] = reading.busy_s / planned_s
         return tuple(tuple(of_pipeline) for of_pipeline in found)
 
@@ -216,9 +209,7 @@ class OnlinePlanning:
             progress, held=tuple(self._answered(progress, of_ranks, deadline_s) for of_ranks in progress.slowdowns)
         )
 
-    def _answered(
-        self, progress: PlanHeld, slowdowns: tuple[float, ...], deadline_s: float
-    ) -> PipelinePlan[StageChoice]:
+    def _answered(self, progress: PlanHeld, slowdowns: tuple[float, ...], deadline_s: float) -> Plan:
         plan = answered(
             self.graph,
             progress.plans,

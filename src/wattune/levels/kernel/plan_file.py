@@ -7,19 +7,20 @@ the time and energy that the profile gave them; a plan is then, rank by rank, on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from wattune.core.errors import PlanError
+from wattune.core.errors import InputError, PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
+from wattune.core.plan import Plan, StageChoice
 from wattune.core.setting import Setting
 from wattune.core.workgraph import WorkGraph
-from wattune.levels.kernel.planned import PlannedPipeline, Source, StagePlan, TimedPlan, timed
-from wattune.levels.kernel.planner import PipelinePlan
-from wattune.levels.kernel.shape import PipelineShape, places_by_rank
-from wattune.levels.kernel.stage_profile import StageChoice
+from wattune.levels.kernel.planned import PlannedPipeline, Source, timed
+from wattune.levels.kernel.schedules import Order, Piece
+from wattune.levels.kernel.shape import LISTED, PipelineShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ _Kinds = dict[str, dict[StageChoice, Trial[StageChoice]]]
 
 def plan_document(planned: PlannedPipeline) -> dict[str, Any]:
     """The frontier as a JSON document."""
-    graph, places = planned.graph, places_by_rank(planned.graph)
+    graph, places = planned.graph, planned.graph.by_rank
     kinds = _used(planned)
     numbers = {(kind, choice): number for kind, own in kinds.items() for number, choice in enumerate(own)}
 
@@ -178,12 +179,8 @@ def plan_text(planned: PlannedPipeline) -> str:
 
 def _used(planned: PlannedPipeline) -> _Kinds:
     """For each kind the options that the default or any plan uses, highest setting first."""
-    plans: Iterable[TimedPlan | StagePlan] = (
-        planned.default.choice,
-        *(trial.choice for trial in planned.frontier),
-    )
     found: _Kinds = {}
-    for plan in plans:
+    for plan in (planned.default.choice, *(trial.choice for trial in planned.frontier)):
         parts = zip(planned.graph.operations, plan.choices, plan.durations_s, plan.energies_j, strict=True)
         for operation, choice, time_s, energy_j in parts:
             own = found.setdefault(operation.kind, {})
@@ -204,6 +201,27 @@ def _option(trial: Trial[StageChoice]) -> dict[str, Any]:
     }
 
 
+LARGEST = 400_000_000
+"""Bytes; a larger file is refused."""
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file; an error names the path."""
+    try:
+        if path.stat().st_size > LARGEST:
+            raise InputError(f"{path} is larger than {LARGEST} bytes", hint="is it the right file?")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", hint="check the path and its permissions") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text in UTF-8", hint="is it the right file?") from None
+
+
+def read_plan(path: Path) -> PlannedPipeline:
+    """Read a plan file, as `wattune pipeline plan --out` writes it."""
+    return parse_plan(read_text(path), file=str(path))
+
+
 def parse_plan(text: str, *, file: str) -> PlannedPipeline:
     """The frontier that a plan file holds; an error names the part that is wrong."""
     document = document_of(text, file=file)
@@ -214,7 +232,7 @@ def parse_plan(text: str, *, file: str) -> PlannedPipeline:
             f"{file} is a plan of version {document.get('version').value}, not {VERSION}",
             hint="make it anew with this version of wattune",
         )
-    shape = _shape(document.get("pipeline"))
+    shape = _shape(document.get("pipeline"), document.get("instructions"))
     graph = shape.graph
     _check_instructions(document.get("instructions"), graph)
     blocking_power_w = document.get("blocking_power_w").number(least=0.0)
@@ -222,7 +240,10 @@ def parse_plan(text: str, *, file: str) -> PlannedPipeline:
         name: tuple(_trial(part) for part in own.items()) for name, own in document.get("options").fields().items()
     }
     default = _timed(document.get("default"), graph, kinds, blocking_power_w=blocking_power_w)
-    plans = [_plan(part, graph, kinds, blocking_power_w=blocking_power_w) for part in document.get("frontier").items()]
+    plans = [
+        _bounded(part, _timed(part, graph, kinds, blocking_power_w=blocking_power_w))
+        for part in document.get("frontier").items()
+    ]
     try:
         frontier = Frontier(tuple(plans))
     except ValueError as error:
@@ -237,17 +258,19 @@ def parse_plan(text: str, *, file: str) -> PlannedPipeline:
     profile = document.get("profile")
     source = Source(profile.get("file").text(), profile.get("sha256").text(), document.get("simulated").truth())
     return PlannedPipeline(
-        shape, graph, blocking_power_w, source, default, frontier, document.get("made_by").text(), int(chosen.value)
+        shape, blocking_power_w, source, default, frontier, document.get("made_by").text(), int(chosen.value)
     )
 
 
-def _shape(part: DocumentField) -> PipelineShape:
+def _shape(part: DocumentField, instructions: DocumentField) -> PipelineShape:
+    schedule = part.get("schedule").text()
     shape = PipelineShape(
-        part.get("schedule").text(),
+        schedule,
         part.get("stages").whole(most=100_000),
         part.get("microbatches").whole(most=100_000),
         part.get("chunks").whole(most=1_000),
         tuple(extra.text() for extra in part.get("extras").items()),
+        _order(instructions) if schedule == LISTED else (),
     )
     if shape.stages * shape.microbatches > 10_000_000:
         raise part.wrong("a pipeline of more than 10 million forwards")
@@ -256,9 +279,20 @@ def _shape(part: DocumentField) -> PipelineShape:
     return shape
 
 
+def _order(part: DocumentField) -> Order:
+    return tuple(tuple(_piece(name) for name in rank.items()) for rank in part.items())
+
+
+def _piece(part: DocumentField) -> Piece:
+    found = re.fullmatch(r"([a-z-]{1,40}) (\d{1,6})\.(\d{1,6})", part.text())
+    if not found:
+        raise part.wrong(f"{_shown(part.value)} is not an instruction such as 'forward 2.5'")
+    return Piece(found[1], int(found[2]), int(found[3]))
+
+
 def _check_instructions(part: DocumentField, graph: WorkGraph) -> None:
     """Nothing, where the file lists what its schedule runs."""
-    places, ranks = places_by_rank(graph), part.items()
+    places, ranks = graph.by_rank, part.items()
     if len(ranks) != len(places):
         raise part.wrong(f"{len(ranks)} ranks where the schedule has {len(places)}")
     for rank, own in zip(ranks, places, strict=True):
@@ -283,7 +317,7 @@ def _trial(part: DocumentField) -> Trial[StageChoice]:
 _Options = dict[str, tuple[Trial[StageChoice], ...]]
 
 
-def _timed(part: DocumentField, graph: WorkGraph, kinds: _Options, *, blocking_power_w: float) -> Trial[TimedPlan]:
+def _timed(part: DocumentField, graph: WorkGraph, kinds: _Options, *, blocking_power_w: float) -> Trial[Plan]:
     """One plan of the file, timed anew from the options of the file, which must agree with what it promises."""
     chosen = _chosen(part.get("ranks"), graph, kinds)
     found = timed(graph, chosen, blocking_power_w=blocking_power_w)
@@ -294,17 +328,13 @@ def _timed(part: DocumentField, graph: WorkGraph, kinds: _Options, *, blocking_p
     return Trial(found.choice, Measurement(part.get("time_s").number(), part.get("energy_j").number()))
 
 
-def _plan(part: DocumentField, graph: WorkGraph, kinds: _Options, *, blocking_power_w: float) -> Trial[StagePlan]:
-    found = _timed(part, graph, kinds, blocking_power_w=blocking_power_w)
-    plan: StagePlan = PipelinePlan(
-        found.choice.choices, found.choice.durations_s, found.choice.energies_j, part.get("bound_j").number(least=0.0)
-    )
-    return Trial(plan, found.cost)
+def _bounded(part: DocumentField, found: Trial[Plan]) -> Trial[Plan]:
+    return Trial(replace(found.choice, bound_j=part.get("bound_j").number(least=0.0)), found.cost)
 
 
 def _chosen(part: DocumentField, graph: WorkGraph, kinds: _Options) -> list[Trial[StageChoice]]:
     found: dict[int, Trial[StageChoice]] = {}
-    places, ranks = places_by_rank(graph), part.items()
+    places, ranks = graph.by_rank, part.items()
     if len(ranks) != len(places):
         raise part.wrong(f"{len(ranks)} ranks where the pipeline has {len(places)}")
     for rank, own in zip(ranks, places, strict=True):

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan, Step
+from wattune.core.plan import Plan, StageChoice
 from wattune.core.workgraph import WorkGraph
-from wattune.levels.kernel.planner import PipelinePlan
-from wattune.levels.kernel.shape import PipelineShape, places_by_rank
-from wattune.levels.kernel.stage_profile import StageChoice, StageProfile
-
-StagePlan = PipelinePlan[StageChoice]
+from wattune.levels.kernel.planner import plan_pipeline
+from wattune.levels.kernel.shape import PipelineShape
+from wattune.levels.kernel.stage_profile import StageProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +25,15 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedPlan:
-    """What every operation of a graph does, and what that takes and spends."""
-
-    choices: tuple[StageChoice, ...]
-    durations_s: tuple[float, ...]
-    energies_j: tuple[float, ...]
-
-    def bounded(self, bound_j: float) -> StagePlan:
-        """The same with a bound that no plan of its time can beat."""
-        return PipelinePlan(self.choices, self.durations_s, self.energies_j, bound_j)
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedPipeline:
     """The plans worth having for one pipeline, beside what it does at default settings."""
 
     shape: PipelineShape
-    graph: WorkGraph
     blocking_power_w: float
     source: Source
-    default: Trial[TimedPlan]
+    default: Trial[Plan]
     """Every operation at its highest setting: the pipeline that nobody tunes."""
-    frontier: Frontier[StagePlan]
+    frontier: Frontier[Plan]
     made_by: str
     """Whose plans these are: wattune's, or the files that they were imported from."""
     chosen: int = 0
@@ -62,7 +46,11 @@ class PlannedPipeline:
             )
 
     @property
-    def plan(self) -> Trial[StagePlan]:
+    def graph(self) -> WorkGraph:
+        return self.default.choice.graph
+
+    @property
+    def plan(self) -> Trial[Plan]:
         """The chosen plan."""
         return self.frontier.trials[self.chosen]
 
@@ -72,24 +60,38 @@ class PlannedPipeline:
         return self.shape.ranks * self.blocking_power_w
 
 
-def timed(graph: WorkGraph, trials: Iterable[Trial[StageChoice]], *, blocking_power_w: float) -> Trial[TimedPlan]:
+def timed(graph: WorkGraph, trials: Iterable[Trial[StageChoice]], *, blocking_power_w: float) -> Trial[Plan]:
     """What a choice for every operation of a graph really takes and spends, waiting included."""
     chosen = tuple(trials)
     durations_s = tuple(trial.cost.time_s for trial in chosen)
     energies_j = tuple(trial.cost.energy_j for trial in chosen)
     time_s = graph.makespan_s(durations_s)
-    ranks = len({operation.rank for operation in graph.operations})
-    energy_j = sum(energies_j) + blocking_power_w * (ranks * time_s - sum(durations_s))
+    energy_j = sum(energies_j) + blocking_power_w * (len(graph.by_rank) * time_s - sum(durations_s))
     return Trial(
-        TimedPlan(tuple(trial.choice for trial in chosen), durations_s, energies_j), Measurement(time_s, energy_j)
+        Plan(graph, tuple(trial.choice for trial in chosen), durations_s, energies_j), Measurement(time_s, energy_j)
     )
 
 
-def default_trial(graph: WorkGraph, profile: StageProfile, *, blocking_power_w: float) -> Trial[TimedPlan]:
+def default_trial(graph: WorkGraph, profile: StageProfile, *, blocking_power_w: float) -> Trial[Plan]:
     """The pipeline with every operation at its highest setting."""
     default = profile.default
     trials = (default[operation.kind] for operation in graph.operations)
     return timed(graph, trials, blocking_power_w=blocking_power_w)
+
+
+def plan_profile(
+    profile: StageProfile, shape: PipelineShape, *, source: Source, blocking_power_w: float, points: int | None = None
+) -> PlannedPipeline:
+    """Plan a pipeline of this shape from a profile of its stages."""
+    graph = shape.graph
+    return PlannedPipeline(
+        shape,
+        blocking_power_w,
+        source,
+        default_trial(graph, profile, blocking_power_w=blocking_power_w),
+        plan_pipeline(graph, profile.options, blocking_power_w=blocking_power_w, points=points),
+        "wattune",
+    )
 
 
 def choose(planned: PlannedPipeline, *, deadline_s: float | None = None) -> PlannedPipeline:
@@ -100,16 +102,6 @@ def choose(planned: PlannedPipeline, *, deadline_s: float | None = None) -> Plan
     no_slower_s = max(planned.default.cost.time_s, planned.frontier.fastest.cost.time_s)
     trial = planned.frontier.within(no_slower_s if deadline_s is None else deadline_s)
     return replace(planned, chosen=planned.frontier.trials.index(trial))
-
-
-def rank_plan(graph: WorkGraph, choices: Sequence[StageChoice]) -> Plan:
-    """The choices as each rank plays them: its instructions in order, each with its setting."""
-    return Plan(
-        tuple(
-            tuple(Step(graph.operations[place].name, choices[place].setting) for place in places)
-            for places in places_by_rank(graph)
-        )
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +134,7 @@ def verify(planned: PlannedPipeline, profile: StageProfile) -> tuple[Verified, .
     )
 
 
-def retimed(planned: PlannedPipeline, profile: StageProfile, choices: Sequence[StageChoice]) -> Trial[TimedPlan]:
+def retimed(planned: PlannedPipeline, profile: StageProfile, choices: Sequence[StageChoice]) -> Trial[Plan]:
     """What these choices take and spend by the profile."""
     trials = (
         profile.trial(operation.kind, choice)

@@ -9,14 +9,13 @@ plan is beaten, and a straggler that takes T' is answered by the best plan withi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Generic
 
 import numpy as np
 
 from wattune.core.errors import PlanError
-from wattune.core.frontier import C, Frontier, Trial
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
+from wattune.core.plan import Plan, StageChoice
 from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.aggregation import Aggregation
 from wattune.levels.kernel.relaxation import Options, Relaxation, Relaxed
@@ -37,25 +36,13 @@ SHORTEST = 1e-3
 """Share by which a relaxed plan may miss the shortest time and still stand for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PipelinePlan(Generic[C]):
-    """What every operation of a graph does, what that is planned to take, and a bound that no plan can beat."""
-
-    choices: tuple[C, ...]
-    """One per operation, in the graph's order."""
-    durations_s: tuple[float, ...]
-    energies_j: tuple[float, ...]
-    bound_j: float
-    """No plan that takes as long as this one spends less."""
-
-
 def plan_pipeline(
     graph: WorkGraph,
-    profile: Mapping[str, Iterable[Trial[C]]],
+    profile: Mapping[str, Iterable[Trial[StageChoice]]],
     *,
     blocking_power_w: float,
     points: int | None = None,
-) -> Frontier[PipelinePlan[C]]:
+) -> Frontier[Plan]:
     """The plans worth having, fastest first, up to the time of least energy."""
     if not blocking_power_w >= 0:
         raise PlanError(f"blocking power is not negative, not {blocking_power_w} W")
@@ -65,8 +52,8 @@ def plan_pipeline(
 
 
 def _options(
-    graph: WorkGraph, profile: Mapping[str, Iterable[Trial[C]]], blocking_power_w: float
-) -> dict[str, Options[C]]:
+    graph: WorkGraph, profile: Mapping[str, Iterable[Trial[StageChoice]]], blocking_power_w: float
+) -> dict[str, Options[StageChoice]]:
     kinds = dict.fromkeys(operation.kind for operation in graph.operations)
     for kind in kinds:
         if kind not in profile:
@@ -74,10 +61,11 @@ def _options(
     return {kind: Options.of(profile[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in kinds}
 
 
-class _Planner(Generic[C]):
+class _Planner:
     """One graph with its options, relaxed and rounded for one time after another."""
 
-    def __init__(self, graph: WorkGraph, options: Mapping[str, Options[C]], blocking_power_w: float) -> None:
+    def __init__(self, graph: WorkGraph, options: Mapping[str, Options[StageChoice]], blocking_power_w: float) -> None:
+        self._graph = graph
         self._options = [options[operation.kind] for operation in graph.operations]
         self._exact = Relaxation(graph, options) if len(graph.operations) < LARGE else None
         self._relaxation = self._exact or Aggregation(graph, options)
@@ -93,14 +81,14 @@ class _Planner(Generic[C]):
         for time_s in np.linspace(slowest.time_s, self._fastest_s, points):
             yield self._relaxation.at(float(max(time_s, self._fastest_s)))
 
-    def plans(self, relaxed: Relaxed) -> Iterable[Trial[PipelinePlan[C]]]:
+    def plans(self, relaxed: Relaxed) -> Iterable[Trial[Plan]]:
         """The plan nearest to a relaxed one and, where that is for the shortest time, the one that surely takes it."""
         yield self.plan(relaxed)
         if relaxed.time_s <= self._fastest_s * (1 + SHORTEST):
             fastest = (0,) * len(self._options)
             yield self._timed(self._rounding.reusing_slack(fastest, self._fastest_s), relaxed)
 
-    def plan(self, relaxed: Relaxed) -> Trial[PipelinePlan[C]]:
+    def plan(self, relaxed: Relaxed) -> Trial[Plan]:
         """The real plan nearest to a relaxed one, with what it really takes and spends."""
         plan = self._timed(self._rounding.rounded(relaxed.durations_s, relaxed.time_s), relaxed)
         if self._exact and plan.cost.energy_j > (1 + WORTH_DIVING) * plan.choice.bound_j:
@@ -108,11 +96,12 @@ class _Planner(Generic[C]):
             plan = min(plan, dived, key=lambda trial: trial.cost.energy_j - trial.choice.bound_j)
         return plan
 
-    def _timed(self, choice: tuple[int, ...], relaxed: Relaxed) -> Trial[PipelinePlan[C]]:
+    def _timed(self, choice: tuple[int, ...], relaxed: Relaxed) -> Trial[Plan]:
         chosen = [own.trials[option] for own, option in zip(self._options, choice, strict=True)]
         time_s = self._rounding.time_of(choice)
         bound_j = relaxed.effective_j + relaxed.slope_w * (time_s - relaxed.time_s) + self._waiting_w * time_s
-        plan = PipelinePlan(
+        plan = Plan(
+            self._graph,
             tuple(trial.choice for trial in chosen),
             tuple(trial.cost.time_s for trial in chosen),
             tuple(trial.cost.energy_j for trial in chosen),

@@ -11,7 +11,7 @@ from wattune.core.errors import PlanError
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.plan import Plan, Step
 from wattune.core.setting import Setting
-from wattune.levels.kernel.schedules import Piece
+from wattune.levels.kernel.schedules import EXTRAS, Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,17 @@ class PlanPlayer:
     @classmethod
     def of(cls, plan: Plan, rank: int, *, spec: GpuSpec) -> PlanPlayer:
         """The player of a rank; an error where the plan has no such rank, or the part lacks one of its settings."""
-        if not 0 <= rank < len(plan.ranks) or not plan.ranks[rank]:
+        ranks = plan.ranks
+        if not 0 <= rank < len(ranks) or not ranks[rank]:
             raise PlanError(
-                f"the plan has {len(plan.ranks)} ranks and nothing for rank {rank}",
+                f"the plan has {len(ranks)} ranks and nothing for rank {rank}",
                 hint="plan for as many ranks as the pipeline has",
             )
-        for setting in dict.fromkeys(step.setting for step in plan.ranks[rank]):
+        # Transfers and endings have no hook: the setting of the instruction before them holds.
+        steps = tuple(step for step in ranks[rank] if step.span.partition(" ")[0] not in EXTRAS)
+        for setting in dict.fromkeys(step.setting for step in steps):
             spec.check(setting)
-        return cls(plan.ranks[rank])
+        return cls(steps)
 
     def begin(self, instruction: str) -> tuple[PlanPlayer, Setting | None]:
         """The player one step on, and the setting to ask for; None where the one asked for last still holds."""

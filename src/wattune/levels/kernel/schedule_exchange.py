@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
+from wattune.core.plan import Plan, StageChoice
 from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.aggregation import Aggregation
-from wattune.levels.kernel.planned import PlannedPipeline, Source, StagePlan, TimedPlan, default_trial, timed
+from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial, timed
 from wattune.levels.kernel.planner import LARGE
 from wattune.levels.kernel.relaxation import Options, Relaxation
 from wattune.levels.kernel.schedule_files import (
@@ -23,8 +25,8 @@ from wattune.levels.kernel.schedule_files import (
     split_config,
 )
 from wattune.levels.kernel.schedules import EXTRAS
-from wattune.levels.kernel.shape import PipelineShape, places_by_rank, shape_of
-from wattune.levels.kernel.stage_profile import StageChoice, StageProfile
+from wattune.levels.kernel.shape import PipelineShape, shape_of
+from wattune.levels.kernel.stage_profile import StageProfile
 
 FORMATS = ("perseus", "kareus", "perseus-sosp24")
 FREQS_NAME = re.compile(r"freqs_pipeline_(\d{1,9})\.py(\.txt)?")
@@ -36,7 +38,7 @@ def export_files(planned: PlannedPipeline, form: str) -> dict[str, str]:
         raise PlanError(f"there is no format {form!r}", hint=f"use one of {', '.join(FORMATS)}")
     files: dict[str, str] = {}
     for number, trial in enumerate(reversed(planned.frontier.trials)):
-        stages = _instructions(planned.graph, trial.choice.choices)
+        stages = _instructions(trial.choice)
         comments = _comments(planned, trial, number, form)
         files[f"freqs_pipeline_{number:05d}.py"] = freqs_text(stages, comments, names=form != "perseus-sosp24")
         _check_configs(stages, form)
@@ -45,9 +47,10 @@ def export_files(planned: PlannedPipeline, form: str) -> dict[str, str]:
     return files
 
 
-def _instructions(graph: WorkGraph, choices: Sequence[StageChoice]) -> list[list[Instruction]]:
+def _instructions(plan: Plan) -> list[list[Instruction]]:
     """What each rank runs; transfers and endings are left out, since schedule files know none."""
-    ranks = [[(graph.operations[place].name, choices[place]) for place in rank] for rank in places_by_rank(graph)]
+    operations = plan.graph.operations
+    ranks = [[(operations[place].name, plan.choices[place]) for place in rank] for rank in plan.graph.by_rank]
     return [
         [_instruction(name, choice) for name, choice in rank if name.partition(" ")[0] not in EXTRAS] for rank in ranks
     ]
@@ -63,7 +66,7 @@ def _instruction(name: str, choice: StageChoice) -> Instruction:
     return Instruction(name.partition(" ")[0], setting.sm_mhz, tuple(value for _, value in choice.knobs))
 
 
-def _comments(planned: PlannedPipeline, trial: Trial[StagePlan], number: int, form: str) -> list[str]:
+def _comments(planned: PlannedPipeline, trial: Trial[Plan], number: int, form: str) -> list[str]:
     """The figures in the words of each format's own writer, then ours."""
     waiting_j = planned.waiting_w * trial.cost.time_s
     effective_j = trial.cost.energy_j - waiting_j
@@ -114,7 +117,6 @@ def import_files(
     frontier = Frontier.of(plans)
     return PlannedPipeline(
         shape,
-        graph,
         blocking_power_w,
         source,
         default_trial(graph, profile, blocking_power_w=blocking_power_w),
@@ -148,7 +150,7 @@ def _shape(file: FreqsFile, profile: StageProfile, schedule: str) -> PipelineSha
 
 def _trials(file: FreqsFile, graph: WorkGraph, profile: StageProfile, name: str) -> list[Trial[StageChoice]]:
     found: dict[int, Trial[StageChoice]] = {}
-    ranks, default = places_by_rank(graph), profile.default
+    ranks, default = graph.by_rank, profile.default
     if [len(stage) for stage in file.stages] != [len(rank) for rank in ranks]:
         raise PlanError(
             f"{name} is for another pipeline: its stages run {_lengths(file.stages)} instructions",
@@ -190,17 +192,17 @@ def _trial(instruction: Instruction, kind: str, profile: StageProfile) -> Trial[
 
 
 def _bounded(
-    frontier: Frontier[TimedPlan], graph: WorkGraph, profile: StageProfile, blocking_power_w: float
-) -> Iterable[Trial[StagePlan]]:
+    frontier: Frontier[Plan], graph: WorkGraph, profile: StageProfile, blocking_power_w: float
+) -> Iterable[Trial[Plan]]:
     """Each plan with the bound of its time; slowest first for the solver, fastest first for the reader."""
     kinds = dict.fromkeys(operation.kind for operation in graph.operations)
     options = {kind: Options.of(profile.options[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in kinds}
-    waiting_w = len(places_by_rank(graph)) * blocking_power_w
+    waiting_w = len(graph.by_rank) * blocking_power_w
     relaxation = Relaxation(graph, options) if len(graph.operations) < LARGE else Aggregation(graph, options)
     bounded = []
     for trial in reversed(frontier.trials):
         # A hair above, so that the fastest plan is not lost to the last digit.
         relaxed = relaxation.at(trial.cost.time_s * (1 + 1e-9))
         bound_j = relaxed.effective_j + waiting_w * trial.cost.time_s
-        bounded.append(Trial(trial.choice.bounded(bound_j), trial.cost))
+        bounded.append(Trial(replace(trial.choice, bound_j=bound_j), trial.cost))
     return reversed(bounded)

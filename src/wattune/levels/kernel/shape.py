@@ -11,6 +11,8 @@ from wattune.levels.kernel.schedules import EXTRAS, SCHEDULES, Order, interleave
 
 INTERLEAVED = "interleaved"
 SCHEDULE_NAMES = (*SCHEDULES, INTERLEAVED)
+LISTED = "listed"
+"""The schedule of a shape that lists its order, because none of the named schedules has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +26,20 @@ class PipelineShape:
     chunks: int = 1
     extras: tuple[str, ...] = ()
     """Transfers and endings that the ranks run besides, among `schedules.EXTRAS`."""
+    listed: Order = ()
+    """What each rank runs, where the schedule is `listed`."""
 
     def __post_init__(self) -> None:
-        if self.schedule not in SCHEDULE_NAMES:
+        if (self.schedule == LISTED) != bool(self.listed):
+            raise PlanError(f"a shape has an order of its own exactly where its schedule is {LISTED!r}")
+        if self.schedule not in (*SCHEDULE_NAMES, LISTED):
             raise PlanError(f"there is no schedule {self.schedule!r}", hint=f"use one of {', '.join(SCHEDULE_NAMES)}")
         if min(self.stages, self.microbatches, self.chunks) < 1:
             raise PlanError(f"a pipeline has at least one stage, microbatch and chunk, not {self}")
         for extra in self.extras:
             if extra not in EXTRAS:
                 raise PlanError(f"a pipeline runs no {extra!r} besides", hint=f"it may run {', '.join(EXTRAS)}")
-        if self.chunks > 1 and self.schedule != INTERLEAVED:
+        if self.chunks > 1 and self.schedule not in (INTERLEAVED, LISTED):
             raise PlanError(
                 f"{self.schedule} runs one chunk per rank, not {self.chunks}", hint=f"chunks are for {INTERLEAVED}"
             )
@@ -51,6 +57,8 @@ class PipelineShape:
     @property
     def order(self) -> Order:
         """What each rank runs, in its order."""
+        if self.listed:
+            return self.listed
         if self.schedule == INTERLEAVED:
             plain = interleaved(self.ranks, self.microbatches, chunks=self.chunks)
         else:
@@ -67,6 +75,21 @@ class PipelineShape:
         return f"{self.schedule}, {self.ranks} ranks{chunks}, {self.microbatches} microbatches"
 
 
+def shape_of_order(order: Order) -> PipelineShape:
+    """Find the shape whose ranks run in this order: that of a named schedule, or one that lists the order."""
+    pieces = [piece for rank in order for piece in rank]
+    if not pieces or not all(order):
+        raise PlanError("a pipeline has at least one rank, and every rank runs something")
+    stages, microbatches = max(piece.stage for piece in pieces) + 1, max(piece.microbatch for piece in pieces) + 1
+    chunks = max(stages // len(order), 1)
+    for schedule in SCHEDULE_NAMES if stages % len(order) == 0 else ():
+        if (chunks == 1 or schedule == INTERLEAVED) and not (schedule == INTERLEAVED and microbatches % len(order)):
+            shape = PipelineShape(schedule, stages, microbatches, chunks)
+            if shape.order == order:
+                return shape
+    return PipelineShape(LISTED, stages, microbatches, chunks, listed=order)
+
+
 def shape_of(instructions: Sequence[Sequence[str]]) -> PipelineShape:
     """The shape whose ranks run these instructions in this order, one chunk per rank."""
     ranks = len(instructions)
@@ -81,11 +104,3 @@ def shape_of(instructions: Sequence[Sequence[str]]) -> PipelineShape:
         f"the instructions of these {ranks} ranks follow no schedule that is known",
         hint=f"known are {', '.join(SCHEDULES)}",
     )
-
-
-def places_by_rank(graph: WorkGraph) -> tuple[tuple[int, ...], ...]:
-    """For each rank the places of its operations in the graph, in the order in which it runs them."""
-    ranks: dict[int, list[int]] = {}
-    for place, operation in enumerate(graph.operations):
-        ranks.setdefault(operation.rank, []).append(place)
-    return tuple(tuple(ranks[rank]) for rank in sorted(ranks))

@@ -9,36 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import total_ordering
 from types import MappingProxyType
 
 from wattune.core.csv_input import Row, parse_csv
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
+from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel.schedules import EXTRAS, kind_of
 from wattune.levels.kernel.shape import PipelineShape
 
 REQUIRED = ("stage", "instruction", "frequency", "time", "energy")
 _OWN = (*REQUIRED, "mem_mhz", "power_limit_w", "simulated", "rank", "dp_rank", "pp_rank", "tp_rank")
-
-
-@total_ordering
-@dataclass(frozen=True, slots=True)
-class StageChoice:
-    """How one instruction is run: the setting of its GPU, and knobs of its own by name."""
-
-    setting: Setting
-    knobs: tuple[tuple[str, str], ...] = ()
-
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, StageChoice):
-            return NotImplemented
-        return (self.setting, self.knobs) < (other.setting, other.knobs)
-
-    def __str__(self) -> str:
-        return ", ".join((str(self.setting), *(f"{name} {value}" for name, value in self.knobs)))
 
 
 Options = Mapping[str, tuple[Trial[StageChoice], ...]]

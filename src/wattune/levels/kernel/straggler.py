@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
+from wattune.core.plan import Plan, StageChoice
 from wattune.core.workgraph import WorkGraph
-from wattune.levels.kernel.planned import PlannedPipeline, StagePlan
-from wattune.levels.kernel.planner import PipelinePlan
+from wattune.levels.kernel.planned import PlannedPipeline
 from wattune.levels.kernel.relaxation import Options, Relaxation
 from wattune.levels.kernel.rounding import Rounding
-from wattune.levels.kernel.stage_profile import StageChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class StragglerAnswer:
     """The plan for a straggler, and what an iteration spends with it and at default, the wait at its end included."""
 
     straggler_time_s: float
-    trial: Trial[StagePlan]
+    trial: Trial[Plan]
     wait_s: float
     """From the end of the plan to the straggler's."""
     energy_j: float
@@ -66,7 +65,7 @@ def answer_slowdown(planned: PlannedPipeline, factor: float) -> StragglerAnswer:
 
 
 Profile = Mapping[str, Sequence[Trial[StageChoice]]]
-Plans = Frontier[PipelinePlan[StageChoice]]
+Plans = Frontier[Plan]
 
 CLOSE = 1 + 1e-9
 
@@ -88,7 +87,7 @@ def answered(
     slowdowns: Sequence[float],
     deadline_s: float,
     blocking_power_w: float,
-) -> PipelinePlan[StageChoice]:
+) -> Plan:
     """The plan to play, its durations and energies as profiled, without the slowdowns."""
     slower = _slowed(graph, profile, slowdowns)
     options = {kind: Options.of(slower[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in slower}
@@ -149,9 +148,7 @@ def _ways(
         yield (0,) * len(graph.operations)
 
 
-def _as_profiled(graph: WorkGraph, profile: Profile, chosen: Sequence[StageChoice]) -> PipelinePlan[StageChoice]:
+def _as_profiled(graph: WorkGraph, profile: Profile, chosen: Sequence[StageChoice]) -> Plan:
     costs = {(kind, trial.choice): trial.cost for kind, trials in profile.items() for trial in trials}
     own = [costs[operation.kind, choice] for operation, choice in zip(graph.operations, chosen, strict=True)]
-    return PipelinePlan(
-        tuple(chosen), tuple(cost.time_s for cost in own), tuple(cost.energy_j for cost in own), bound_j=0.0
-    )
+    return Plan(graph, tuple(chosen), tuple(cost.time_s for cost in own), tuple(cost.energy_j for cost in own))

@@ -9,17 +9,15 @@ and the planned time holds; of the two neighbours it joins the one with which th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import GpuSpec
+from wattune.core.plan import Plan, StageChoice
 from wattune.core.setting import Setting
 from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.planned import timed
-from wattune.levels.kernel.planner import PipelinePlan
 from wattune.levels.kernel.relaxation import effective
-from wattune.levels.kernel.shape import places_by_rank
-from wattune.levels.kernel.stage_profile import StageChoice
 
 UNKNOWN_SWITCHING_S = 0.1
 """Slowest change of a core clock that is known of a part; taken where a part's own is not known."""
@@ -28,16 +26,16 @@ Profile = Mapping[str, Iterable[Trial[StageChoice]]]
 
 
 def without_short_switches(
-    graph: WorkGraph, plan: PipelinePlan[StageChoice], profile: Profile, *, spec: GpuSpec, blocking_power_w: float
-) -> Trial[PipelinePlan[StageChoice]]:
+    graph: WorkGraph, plan: Plan, profile: Profile, *, spec: GpuSpec, blocking_power_w: float
+) -> Trial[Plan]:
     """The plan with every setting held for at least as long as the part takes to change, and what it then takes."""
     latency_s = UNKNOWN_SWITCHING_S if spec.switching.sm_s is None else spec.switching.sm_s
-    options = _Options.of(graph, profile, blocking_power_w)
+    options = _Measured.of(graph, profile, blocking_power_w)
     choices = list(plan.choices)
     while True:
         starts_s, end_s = _starts_s(graph, [options.trial(place, choice) for place, choice in enumerate(choices)])
         joined = False
-        for places in places_by_rank(graph):
+        for places in graph.by_rank:
             runs = _runs(places, choices, starts_s, end_s)
             joined |= _join_short(runs, choices, options, latency_s)
         if not joined:
@@ -47,11 +45,11 @@ def without_short_switches(
         (options.trial(place, choice) for place, choice in enumerate(choices)),
         blocking_power_w=blocking_power_w,
     )
-    return Trial(trial.choice.bounded(plan.bound_j), trial.cost)
+    return Trial(replace(trial.choice, bound_j=plan.bound_j), trial.cost)
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
+class _Measured:
     kinds: tuple[str, ...]
     by_choice: Mapping[tuple[str, StageChoice], Trial[StageChoice]]
     by_setting: Mapping[tuple[str, Setting], Trial[StageChoice]]
@@ -59,7 +57,7 @@ class _Options:
     blocking_power_w: float
 
     @classmethod
-    def of(cls, graph: WorkGraph, profile: Profile, blocking_power_w: float) -> _Options:
+    def of(cls, graph: WorkGraph, profile: Profile, blocking_power_w: float) -> _Measured:
         by_choice, by_setting = {}, {}
         for kind, trials in profile.items():
             for trial in sorted(trials, key=lambda trial: -effective(trial, blocking_power_w)):
@@ -104,7 +102,7 @@ def _runs(places: tuple[int, ...], choices: list[StageChoice], starts_s: list[fl
     ]
 
 
-def _join_short(runs: list[_Run], choices: list[StageChoice], options: _Options, latency_s: float) -> bool:
+def _join_short(runs: list[_Run], choices: list[StageChoice], options: _Measured, latency_s: float) -> bool:
     """Whether anything was joined; `choices` then holds the result."""
     joined, stuck = False, set[_Run]()
     while short := [n for n, run in enumerate(runs) if run.dwell_s < latency_s and run not in stuck]:
@@ -125,7 +123,7 @@ def _join_short(runs: list[_Run], choices: list[StageChoice], options: _Options,
 
 
 def _way(
-    runs: list[_Run], near: int, choices: list[StageChoice], options: _Options
+    runs: list[_Run], near: int, choices: list[StageChoice], options: _Measured
 ) -> tuple[float, int, dict[int, StageChoice]] | None:
     """What it costs to join run `near` and the next one, and the choices then; None where that cannot be done."""
     if not 0 <= near < len(runs) - 1:

@@ -8,13 +8,13 @@ import pytest
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
+from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel import straggler
 from wattune.levels.kernel.curves import Curve
 from wattune.levels.kernel.online import OnlinePlanning, PlanHeld, PlanProfiling, RankReading, profiling_settings
 from wattune.levels.kernel.planner import plan_pipeline
 from wattune.levels.kernel.shape import PipelineShape
-from wattune.levels.kernel.stage_profile import StageChoice
 from wattune.physics.catalog import load_model
 
 SPEC = load_model("a100").spec()
@@ -49,7 +49,7 @@ class Pipeline:
         """What its ranks read, how long the iteration took and what it spent."""
         settings = {
             step.span: step.setting
-            for rank, _ in enumerate(self.policy.by_rank)
+            for rank, _ in enumerate(self.policy.graph.by_rank)
             for step in self.policy.steps(progress, pipeline=self.number, rank=rank)
         }
         costs = [self.cost(operation, settings[operation.name]) for operation in GRAPH.operations]
@@ -66,11 +66,11 @@ class Pipeline:
         return Measurement(cost.time_s * factor, cost.energy_j * factor)
 
     def reading(self, rank, durations_s, progress):
-        busy_s = sum(durations_s[place] for place in self.policy.by_rank[rank])
+        busy_s = sum(durations_s[place] for place in self.policy.graph.by_rank[rank])
         if not isinstance(progress, PlanProfiling) or self.seen % self.patience:
             return RankReading(self.number, rank, busy_s)
         setting = self.policy.settings[progress.place]
-        kinds = dict.fromkeys(GRAPH.operations[place].kind for place in self.policy.by_rank[rank])
+        kinds = dict.fromkeys(GRAPH.operations[place].kind for place in self.policy.graph.by_rank[rank])
         trials = tuple((kind, Trial(setting, self.noisy(truth(kind).cost(setting.sm_mhz)))) for kind in kinds)
         return RankReading(self.number, rank, busy_s, trials, WAITING_W)
 

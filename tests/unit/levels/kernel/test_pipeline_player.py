@@ -4,8 +4,9 @@ import pytest
 
 from fakes import FakeGpu
 from wattune.core.errors import PlanError, SettingRefused
-from wattune.core.plan import Plan, Step
+from wattune.core.plan import Plan, StageChoice
 from wattune.core.setting import Setting
+from wattune.core.workgraph import Operation, WorkGraph
 from wattune.levels.kernel.player import PlanPlayer
 
 SLOW, FAST = Setting(900), Setting(1410)
@@ -13,7 +14,8 @@ SPEC = FakeGpu().spec
 
 
 def plan(*settings):
-    return Plan((tuple(Step(f"forward 0.{number}", setting) for number, setting in enumerate(settings)),))
+    operations = tuple(Operation(f"forward 0.{number}", "0.forward") for number in range(len(settings)))
+    return Plan(WorkGraph.chain(operations), tuple(StageChoice(setting) for setting in settings))
 
 
 def played(player, iterations=1):

@@ -11,11 +11,10 @@ from fakes import FakeGpu
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import Switching
 from wattune.core.measurement import Measurement
+from wattune.core.plan import Plan, StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel.planned import timed
-from wattune.levels.kernel.planner import PipelinePlan
-from wattune.levels.kernel.shape import PipelineShape, places_by_rank
-from wattune.levels.kernel.stage_profile import StageChoice
+from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.switches import without_short_switches
 
 MHZ = (900, 1005, 1410)
@@ -46,27 +45,26 @@ def planned(mhz, graph=GRAPH):
         next(trial for trial in options[operation.kind] if trial.choice.setting.sm_mhz == clock)
         for operation, clock in zip(graph.operations, mhz, strict=True)
     ]
-    trial = timed(graph, trials, blocking_power_w=WAITING_W)
-    return Trial(trial.choice.bounded(0.0), trial.cost)
+    return timed(graph, trials, blocking_power_w=WAITING_W)
 
 
-def joined(plan: PipelinePlan, latency_s, options=None):
+def joined(plan: Plan, latency_s, options=None):
     return without_short_switches(GRAPH, plan, options or profile(), spec=spec(latency_s), blocking_power_w=WAITING_W)
 
 
 def clocks(plan, rank):
-    return [plan.choices[place].setting.sm_mhz for place in places_by_rank(GRAPH)[rank]]
+    return [plan.choices[place].setting.sm_mhz for place in GRAPH.by_rank[rank]]
 
 
 def by_rank(first, second):
-    places = places_by_rank(GRAPH)
+    places = GRAPH.by_rank
     mhz = dict(zip(places[0] + places[1], first + second, strict=True))
     return [mhz[place] for place in range(len(mhz))]
 
 
 def dwells_s(plan):
     ends_s = GRAPH.finish_times_s(plan.durations_s)
-    for places in places_by_rank(GRAPH):
+    for places in GRAPH.by_rank:
         firsts = [next(run) for _, run in groupby(places, key=lambda place: plan.choices[place].setting)]
         starts_s = [ends_s[place] - plan.durations_s[place] for place in firsts] + [max(ends_s)]
         if len(firsts) > 1:
@@ -102,7 +100,7 @@ def test_unknown_switching_times_are_taken_for_slow_ones():
 
 
 def test_an_operation_that_was_not_measured_at_the_neighbours_clock_keeps_its_own():
-    places = places_by_rank(GRAPH)[0]
+    places = GRAPH.by_rank[0]
     kind = GRAPH.operations[places[0]].kind
     backward = next(GRAPH.operations[place].kind for place in places if GRAPH.operations[place].kind != kind)
     first = [1410 if GRAPH.operations[place].kind == kind else 900 for place in places]

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
-from pipelines import planned_pipeline, profile_csv
+from pipelines import planned_at, planned_pipeline, profile_csv
 from wattune.core.errors import PlanError
+from wattune.core.plan import Plan
 from wattune.levels.kernel.plan_file import parse_plan, plan_document, plan_text
+from wattune.levels.kernel.schedules import gpipe
+from wattune.levels.kernel.shape import SCHEDULE_NAMES, PipelineShape, shape_of_order
 from wattune.levels.kernel.stage_profile import parse_stage_profile
 
 
@@ -121,3 +124,28 @@ def test_what_is_no_plan_at_all_is_one_line(text):
         parse_plan(text, file="plan.json")
     assert "\n" not in failure.value.message
     assert "plan.json" in failure.value.message
+
+
+def test_an_order_of_its_own_comes_back_and_a_wrong_instruction_is_named():
+    order = tuple(tuple(reversed(rank[:4])) + rank[4:] for rank in gpipe(2, 4))
+    planned = planned_at(order, (1400, 900))
+    assert planned.shape.schedule == "listed"
+    assert parse_plan(plan_text(planned), file="plan.json") == planned
+    with pytest.raises(PlanError, match="instructions 0 1: 'forward one' is not an instruction"):
+        parse_plan(changed(planned, "instructions", 0, 1, to="forward one"), file="plan.json")
+    with pytest.raises(PlanError, match="runs the same piece twice"):
+        parse_plan(changed(planned, "instructions", 0, 1, to="forward 0.3"), file="plan.json")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULE_NAMES)
+def test_the_order_of_a_named_schedule_is_recognised(schedule):
+    shape = PipelineShape(schedule, 4, 4, 2 if schedule == "interleaved" else 1)
+    assert shape_of_order(shape.order) == shape
+
+
+def test_a_plan_has_as_many_choices_and_predictions_as_operations(planned):
+    plan = planned.plan.choice
+    with pytest.raises(PlanError, match="one choice per operation: 24, not 23"):
+        Plan(plan.graph, plan.choices[1:])
+    with pytest.raises(PlanError, match="24 predicted times and energies, or none, not 23"):
+        Plan(plan.graph, plan.choices, plan.durations_s[1:])

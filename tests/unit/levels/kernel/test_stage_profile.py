@@ -4,10 +4,11 @@ import pytest
 
 from pipelines import CLOCKS, HEADER, profile_csv, profile_rows, small_profile
 from wattune.core.errors import InputError, PlanError
+from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel.schedules import SCHEDULES
 from wattune.levels.kernel.shape import SCHEDULE_NAMES, PipelineShape, shape_of
-from wattune.levels.kernel.stage_profile import StageChoice, parse_stage_profile
+from wattune.levels.kernel.stage_profile import parse_stage_profile
 
 
 def parsed(*rows: str, header: str = HEADER):

@@ -4,7 +4,7 @@ import pytest
 
 from pipelines import BLOCKING_W, planned_pipeline
 from wattune.core.errors import Infeasible, PlanError
-from wattune.levels.kernel.planned import choose, rank_plan
+from wattune.levels.kernel.planned import choose
 from wattune.levels.kernel.straggler import answer_slowdown, answer_straggler
 
 
@@ -66,7 +66,7 @@ def test_a_plan_that_is_not_there_cannot_be_chosen(planned):
 
 
 def test_each_rank_gets_its_instructions_in_order(planned):
-    plan = rank_plan(planned.graph, planned.plan.choice.choices)
+    plan = planned.plan.choice
     assert len(plan.ranks) == 3
     assert [step.span for step in plan.ranks[2][:3]] == ["forward 2.0", "backward 2.0", "forward 2.1"]
     assert [step.span for step in plan.ranks[0][:3]] == ["forward 0.0", "forward 0.1", "forward 0.2"]
