@@ -1,11 +1,25 @@
-"""Charts and histories that several tests look at."""
+"""Charts and histories that several tests use, and terminal lines as plain text."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.text import Text
 
 from wattune.core.frontier import History, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone, Way
+
+
+def plain(lines: Iterable[Text]) -> str:
+    """Return lines of a terminal as text without styles and trailing spaces."""
+    return "\n".join(line.plain.rstrip() for line in lines)
+
+
+def styles(line: Text) -> list[str]:
+    """Return the styles of a line, in the order of its characters."""
+    return [str(line.style), *(str(span.style) for span in line.spans)]
 
 
 def sweep_history() -> History[Setting]:

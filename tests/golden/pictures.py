@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-from view_samples import everything_chart, sweep_history
+from view_samples import everything_chart, plain, sweep_history
 from wattune.render.chart import Chart
 from wattune.render.frontier_view import allowed_band, frontier_chart, view_settings
 from wattune.render.svg import draw
-from wattune.render.terminal_graph import Spot, area_graph, plain, scatter
+from wattune.render.terminal_graph import Spot, area_graph, scatter
 
 HERE = Path(__file__).parent
 
@@ -57,7 +57,7 @@ def power_graph() -> str:
 
 def frontier_scatter() -> str:
     """A sweep as the terminal shows it."""
-    spots = [Spot(trial.cost.time_s, trial.cost.energy_j, "•", "frontier") for trial in sweep_history()]
+    spots = [Spot(trial.cost.time_s, trial.cost.energy_j, "•", "cyan") for trial in sweep_history()]
     return plain(scatter(spots, width=80, height=12, x_unit="s", y_unit="J")) + "\n"
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from view_samples import plain
 from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
 from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
@@ -20,7 +21,6 @@ from wattune.levels.job.view.page import JobReport, job_file
 from wattune.levels.job.view.terminal import law_lines, map_lines
 from wattune.levels.job.view.view_model import JobView, job_map
 from wattune.render.svg import standalone
-from wattune.render.terminal_graph import plain
 
 SIZES = st.lists(st.integers(1, 1 << 20), min_size=1, max_size=16, unique=True)
 COSTS = st.builds(Measurement, st.floats(0, 1e9), st.floats(0, 1e12))

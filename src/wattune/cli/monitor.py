@@ -203,7 +203,7 @@ def _graphs(watched: Sequence[Watched], width: int, room: int) -> list[Renderabl
     from rich.text import Text
 
     from wattune.render.monitor_view import graph_top_w, power_steps, sum_of_graphs
-    from wattune.render.terminal_graph import area_graph, coloured
+    from wattune.render.terminal_graph import area_graph
 
     def steps(gpu: Watched) -> list[float | None]:
         if not gpu.readings:
@@ -223,6 +223,6 @@ def _graphs(watched: Sequence[Watched], width: int, room: int) -> list[Renderabl
         return []
     drawn: list[RenderableType] = []
     for title, graph, top_w in zip(titles, graphs, tops_w, strict=True):
-        picture = coloured(area_graph(graph, width=width, height=each, high=top_w, unit="W"))
-        drawn += [Text(), Text(title, style="dim"), picture]
+        drawn += [Text(), Text(title, style="dim")]
+        drawn += area_graph(graph, width=width, height=each, high=top_w, unit="W")
     return drawn

@@ -176,16 +176,19 @@ def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
 
 def _picture(found: ModelFit, *, width: int) -> Text:
     """Power against the core clock, or against the limit where that was set instead."""
-    from wattune.render.terminal_graph import Spot, coloured, scatter
+    from rich.text import Text
+
+    from wattune.render.terminal_graph import Spot, scatter
 
     by_clock = any(point.setting.sm_mhz is not None for point in found.points)
     measured = [(asked, point) for point in found.points if (asked := _asked(point, by_clock=by_clock)) is not None]
     if not measured:
-        return coloured(())
+        return Text()
     values = [value for value, _ in measured]
-    spots = [Spot(value, power_w, "·", "graph") for value, power_w in _line(found, values, by_clock=by_clock)]
-    spots += [Spot(value, point.power_w, "●", "pick") for value, point in measured]
-    return coloured(scatter(spots, width=width, height=14, x_unit="MHz" if by_clock else "W", y_unit="W"))
+    spots = [Spot(value, power_w, "·", "cyan") for value, power_w in _line(found, values, by_clock=by_clock)]
+    spots += [Spot(value, point.power_w, "●", "bold yellow") for value, point in measured]
+    unit = "MHz" if by_clock else "W"
+    return Text("\n", no_wrap=True).join(scatter(spots, width=width, height=14, x_unit=unit, y_unit="W"))
 
 
 def _asked(point: SweepPoint, *, by_clock: bool) -> float | None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattune.render.terminal_graph import Spot, area_graph, plain, scatter
+from view_samples import plain, styles
+from wattune.render.terminal_graph import Spot, area_graph, scatter
 
 
 def test_a_full_graph_is_full_and_an_unknown_is_a_gap() -> None:
@@ -14,7 +15,8 @@ def test_a_full_graph_is_full_and_an_unknown_is_a_gap() -> None:
 
 def test_the_newest_value_is_at_the_right_edge() -> None:
     (line,) = area_graph([0.0, 100.0], width=20, height=1, high=100.0, unit="W")
-    assert line[-1].text.rstrip()[-1] == line[-1].text[-1]
+    assert line.plain.rstrip()[-1] == line.plain[-1]
+    assert line.cell_len == 20
 
 
 def test_zero_is_seen_and_unknown_is_not() -> None:
@@ -33,7 +35,7 @@ def test_zero_is_seen_and_unknown_is_not() -> None:
 def test_a_graph_never_leaves_its_frame(values: list[float | None], width: int, height: int) -> None:
     lines = area_graph(values, width=width, height=height, high=400.0, unit="W")
     assert len(lines) == height
-    assert all(sum(len(interval.text) for interval in line) <= max(width, 10) for line in lines)
+    assert all(line.cell_len <= max(width, 10) for line in lines)
 
 
 coordinates = st.floats(min_value=0.0, max_value=1e5)
@@ -42,17 +44,17 @@ coordinates = st.floats(min_value=0.0, max_value=1e5)
 @settings(max_examples=50)
 @given(st.lists(st.tuples(coordinates, coordinates), min_size=1, max_size=40), st.integers(40, 120))
 def test_a_scatter_shows_its_signs_and_the_last_is_always_seen(points: list[tuple[float, float]], width: int) -> None:
-    spots = [Spot(x, y, "•", "trial") for x, y in points[:-1]] + [Spot(*points[-1], "D", "default")]
+    spots = [Spot(x, y, "•", "dim") for x, y in points[:-1]] + [Spot(*points[-1], "D", "bold")]
     lines = scatter(spots, width=width, height=12, x_unit="ms", y_unit="J")
     assert len(lines) == 14
     shown = plain(lines)
     assert shown.count("D") == 1
     assert shown.count("•") <= len(points) - 1
-    assert [interval.text for line in lines for interval in line if interval.kind == "default"] == ["D"]
+    assert [style for line in lines for style in styles(line)].count("bold") == 1
 
 
 def test_faster_is_left_and_cheaper_is_down() -> None:
-    spots = [Spot(1.0, 9.0, "F", "fast"), Spot(9.0, 1.0, "C", "cheap")]
+    spots = [Spot(1.0, 9.0, "F", "cyan"), Spot(9.0, 1.0, "C", "dim")]
     rows = plain(scatter(spots, width=60, height=10, x_unit="s", y_unit="J")).splitlines()
     fast = next((row, line.index("F")) for row, line in enumerate(rows) if "F" in line)
     cheap = next((row, line.index("C")) for row, line in enumerate(rows) if "C" in line)
@@ -62,6 +64,6 @@ def test_faster_is_left_and_cheaper_is_down() -> None:
 
 @pytest.mark.parametrize("unit", ["ms", "s"])
 def test_axes_carry_their_units(unit: str) -> None:
-    shown = plain(scatter([Spot(1.0, 1.0, "•", "trial")], width=60, height=8, x_unit=unit, y_unit="kJ"))
+    shown = plain(scatter([Spot(1.0, 1.0, "•", "dim")], width=60, height=8, x_unit=unit, y_unit="kJ"))
     assert f" {unit}" in shown.splitlines()[-1]
     assert "kJ" in shown

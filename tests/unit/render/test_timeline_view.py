@@ -6,15 +6,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+from view_samples import plain, styles
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workgraph import Operation, WorkGraph
 from wattune.levels.kernel.view.page import PipelineReport, PlanPoint, pipeline_page, plans_chart
-from wattune.levels.kernel.view.terminal import LEVELS, colour_timelines, plain_timelines
+from wattune.levels.kernel.view.terminal import colour_timelines, plain_timelines
 from wattune.levels.kernel.view.timeline import Timelines, draw_timelines, standalone_timelines, timeline
 from wattune.render.page import Page, render_page
 from wattune.render.palette import STOPS, clock_colour, ink_on
-from wattune.render.terminal_graph import plain
 
 GRAPH = WorkGraph(
     (
@@ -146,10 +146,10 @@ def test_a_plain_terminal_shows_clocks_as_heights_and_waiting_as_dots(view):
 
 def test_a_colour_terminal_shows_the_microbatches(view):
     lines = colour_timelines(replace(view, simulated=True), width=67)
-    kinds = [interval.kind for interval in lines[1]]
-    assert kinds == ["axis", f"clock {LEVELS - 1} forward", "idle", f"clock {LEVELS - 1}"]
-    assert lines[1][3].text.strip() == "0"
-    assert all(len("".join(interval.text for interval in own)) <= 67 for own in lines[:-1] if own)
+    highest = f"{ink_on(1.0)} on {clock_colour(1.0)}"
+    assert styles(lines[1])[1:] == ["dim", f"{highest} italic", "dim", f"{highest} bold"]
+    assert lines[1].plain.split()[-1] == "0"
+    assert all(line.cell_len <= 67 for line in lines[:-1])
     assert "(simulated)" in plain(lines)
 
 

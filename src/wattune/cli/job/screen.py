@@ -14,7 +14,7 @@ from wattune.core.job import Job, JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.job.account import Account, SizeAccount
-from wattune.levels.job.view.terminal import law_lines, map_lines, style
+from wattune.levels.job.view.terminal import law_lines, map_lines
 from wattune.levels.job.view.view_model import job_map
 from wattune.render.quantity import ENDS, UNKNOWN, counted, duration, number, part, percent, quantity
 
@@ -56,7 +56,7 @@ def print_job(out: Console, job: Job, found: Sequence[Shown], records: Sequence[
         out.print()
         for lines in (law_lines(one.view, width=out.width), map_lines(job_map(one.view), width=out.width)):
             for line in lines:
-                out.print(Text.assemble(*((interval.text, style(interval.kind)) for interval in line)), no_wrap=True)
+                out.print(line, no_wrap=True)
             out.print()
         for text in (*account_lines(one.account), *_next_line(one)):
             _say(out, text)

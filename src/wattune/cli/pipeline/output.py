@@ -18,11 +18,9 @@ from wattune.core.plan import Plan
 from wattune.levels.kernel.planned import PlannedPipeline, Verified
 from wattune.levels.kernel.straggler import StragglerAnswer
 from wattune.levels.kernel.view.page import PipelineReport, PlanPoint, pipeline_page
-from wattune.levels.kernel.view.terminal import LEVELS, colour_timelines, plain_timelines
+from wattune.levels.kernel.view.terminal import colour_timelines, plain_timelines
 from wattune.levels.kernel.view.timeline import PipelineTimeline, Timelines, timeline
-from wattune.render.palette import clock_colour, ink_on
 from wattune.render.quantity import percent
-from wattune.render.terminal_graph import Line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -158,27 +156,9 @@ def timeline_picture(view: Timelines, screen: Console) -> Text:
     """The timelines as that terminal can show them."""
     coloured = screen.color_system is not None and not screen.no_color
     draw = colour_timelines if coloured else plain_timelines
-    return _styled(draw(view, width=screen.width - 1))
-
-
-def _styled(lines: tuple[Line, ...]) -> Text:
     from rich.text import Text
 
-    text = Text(no_wrap=True)
-    for number, line in enumerate(lines):
-        text.append("\n" if number else "")
-        for interval in line:
-            text.append(interval.text, style=_style(interval.kind))
-    return text
-
-
-def _style(kind: str) -> str:
-    words = kind.split()
-    if words[0] == "clock":
-        share = int(words[1]) / (LEVELS - 1)
-        slant = " italic" if "forward" in words else " bold"
-        return f"{ink_on(share)} on {clock_colour(share)}{slant}"
-    return {"idle": "dim", "axis": "dim", "head": "bold"}[kind]
+    return Text("\n", no_wrap=True).join(draw(view, width=screen.width - 1))
 
 
 def plan_page(planned: PlannedPipeline) -> str:

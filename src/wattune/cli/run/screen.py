@@ -8,22 +8,21 @@ print_closing(view_of(session, ..., over=True), stderr_console())
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from rich.text import Text
 
 from wattune.cli.run_tables import one_line
 from wattune.levels.run.view.several import job_lines, job_news
 from wattune.levels.run.view.table import setting_rows, table_lines
-from wattune.levels.run.view.terminal import STYLES
 from wattune.levels.run.view.view_model import RunView
 from wattune.levels.run.view.words import closing_lines
 from wattune.render.quantity import duration, quantity
-from wattune.render.terminal_graph import Line
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 REFRESH_S = 0.5
 MOST_POINTS = 12
@@ -86,7 +85,7 @@ class RunScreen:
 
 def screen(*views: RunView, width: int, height: int) -> Text:
     """The whole screen as a function of what was seen."""
-    return styled(job_lines(views, width=width, height=height))
+    return _picture(job_lines(views, width=width, height=height))
 
 
 def print_closing(view: RunView, out: Console) -> None:
@@ -102,18 +101,10 @@ def print_closing(view: RunView, out: Console) -> None:
         say(line)
     table = table_lines(setting_rows(view), width=out.width, most=MOST_POINTS)
     if table:
-        out.print(styled(table), soft_wrap=True)
+        out.print(_picture(table), soft_wrap=True)
     for event in view.events:
         say(f"at {event.time_s:.1f} s: {event.text}")
 
 
-def styled(lines: Sequence[Line]) -> Text:
-    """The lines with the colours of their kinds."""
-    from rich.text import Text
-
-    text = Text(no_wrap=True, overflow="crop")
-    for number, line in enumerate(lines):
-        text.append("\n" if number else "")
-        for interval in line:
-            text.append(interval.text, style=STYLES.get(interval.kind) or None)
-    return text
+def _picture(lines: tuple[Text, ...]) -> Text:
+    return Text("\n", no_wrap=True, overflow="crop").join(lines)

@@ -25,7 +25,7 @@ from wattune.render.frontier_view import FrontierRow, FrontierView, units, view_
 from wattune.render.page import render_page
 from wattune.render.quantity import percent, quantity
 from wattune.render.report import SweepReport, sweep_page
-from wattune.render.terminal_graph import Spot, coloured, scatter
+from wattune.render.terminal_graph import Spot, scatter
 from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
 
@@ -133,10 +133,12 @@ def frontier_picture(swept: Swept, *, width: int, height: int) -> Text:
     signs = _signs(view)
     spots = []
     for row in sorted(rows, key=lambda row: (bool(row.names), row.on_frontier)):
-        kind = "pick" if row.names else "frontier" if row.on_frontier else "beaten"
+        style = "bold yellow" if row.names else "cyan" if row.on_frontier else "dim"
         sign = signs.get(row.trial.choice) or ("•" if row.on_frontier else "∘")
-        spots.append(Spot(row.trial.cost.time_s * seconds.factor, row.trial.cost.energy_j * joules.factor, sign, kind))
-    return coloured(scatter(spots, width=width, height=height, x_unit=seconds.symbol, y_unit=joules.symbol))
+        spots.append(Spot(row.trial.cost.time_s * seconds.factor, row.trial.cost.energy_j * joules.factor, sign, style))
+    return Text("\n", no_wrap=True).join(
+        scatter(spots, width=width, height=height, x_unit=seconds.symbol, y_unit=joules.symbol)
+    )
 
 
 def _signs(view: FrontierView[Setting]) -> dict[Setting, str]:

@@ -5,8 +5,10 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from rich.style import Style
 
 from job_view_samples import LIMITS_W, SIZES, epoch
+from view_samples import plain, styles
 from wattune.core.job import JobChoice
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, LeastCost, PowerBudget
@@ -14,9 +16,8 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.levels.job.view.charts import job_frontier_chart
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, cost_map, short, thinned
 from wattune.levels.job.view.cost_map_svg import draw_map
-from wattune.levels.job.view.terminal import map_lines, style
+from wattune.levels.job.view.terminal import map_lines
 from wattune.render.svg import draw
-from wattune.render.terminal_graph import plain
 
 SVG = "{http://www.w3.org/2000/svg}"
 COST = LeastCost(0.5, 250.0)
@@ -182,7 +183,7 @@ def test_the_map_in_a_terminal() -> None:
     assert max(map(len, text.splitlines())) <= 60
     rows = text.splitlines()[1 : 1 + len(SIZES)]
     assert [row.split()[0] for row in rows] == ["512", "256", "128", "64", "32"]
-    assert all(style(interval.kind) for line in lines for interval in line)
+    assert all(Style.parse(style) for line in lines for style in styles(line) if style)
 
 
 def test_a_narrow_terminal_gets_fewer_columns() -> None:

@@ -3,19 +3,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rich.style import Style
 
 from job_view_samples import GPU, LAW, NEEDED, epoch, job, memory, profile, run, view
+from view_samples import plain, styles
 from wattune.core.job import JobChoice, JobGpu, JobMemory, Outcome
 from wattune.core.setting import Setting
 from wattune.levels.job.view.charts import count_axis, law_chart
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT
 from wattune.levels.job.view.history import history_chart, recurrences, sizes_chart
-from wattune.levels.job.view.terminal import law_lines, style
+from wattune.levels.job.view.terminal import law_lines
 from wattune.levels.job.view.view_model import EpochsBand, JobView, barred_sizes, job_map, seen_epochs
 from wattune.render.chart import Scale
 from wattune.render.quantity import amount, counted, counted_in, duration, part
 from wattune.render.svg import draw
-from wattune.render.terminal_graph import plain
 
 OTHER = JobGpu(name="A40", simulated=True, max_power_w=300.0)
 
@@ -181,7 +182,7 @@ def test_the_law_in_a_terminal() -> None:
     assert "○ 512" in rows[5]
     lengths = [row.count("█") for row in rows[1:]]
     assert lengths == sorted(lengths)
-    assert all(style(interval.kind) for line in lines for interval in line)
+    assert all(Style.parse(style) for line in lines for style in styles(line) if style)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

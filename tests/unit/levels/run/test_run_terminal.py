@@ -3,16 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from rich.cells import cell_len
 
 from run_views import run_view, searched, window
+from view_samples import plain, styles
 from wattune.control.power_trace import PowerTrace
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
 from wattune.levels.run.view.table import clipped, setting_rows, table_lines
-from wattune.levels.run.view.terminal import STYLES, news, screen_lines, slowdown_line
+from wattune.levels.run.view.terminal import news, screen_lines, slowdown_line
 from wattune.levels.run.view.view_model import ObservedPeriod, RunEvent, RunFigures, RunView, TuningStage
-from wattune.render.terminal_graph import plain
 
 
 def text(view, width=80, height=24):
@@ -45,14 +44,13 @@ def test_no_screen_is_wider_or_higher_than_the_terminal(view, size):
     lines = screen_lines(view, width=width, height=height)
     assert len(lines) <= height
     for line in lines:
-        assert sum(cell_len(interval.text) for interval in line) <= width, plain([line])
-        assert all(interval.kind in STYLES or interval.kind == "empty" for interval in line)
+        assert line.cell_len <= width, line.plain
 
 
 def test_nothing_is_drawn_over_the_edge_of_a_wide_script_or_a_control_character():
     view = run_view(program="训练\x1b[31m" * 30, events=(RunEvent(1.0, "火\n" * 80),))
     for line in screen_lines(view, width=60, height=20):
-        assert sum(cell_len(interval.text) for interval in line) <= 60
+        assert line.cell_len <= 60
     assert "\x1b" not in text(view)
     assert clipped("a\tb", 10) == "a b"
     assert clipped("abc", 0) == ""
@@ -71,7 +69,7 @@ def test_the_bar_is_light_where_it_is_not_sure_and_marked_where_the_promise_ends
     assert bar.index("│") == len(bar) // 2
     assert 0 < bar.index("▒") < bar.index("│")
     late = run_view(figures=replace(run_view().figures, slowdown=replace(run_view().figures.slowdown, value=0.3)))
-    assert {interval.kind for interval in slowdown_line(late, width=80)} >= {"bar", "over", "mark"}
+    assert set(styles(slowdown_line(late, width=80))) >= {"green", "bold red", "yellow"}
     assert "energy:5%" in plain([slowdown_line(run_view(slowdown_limit=None), width=80)])
 
 

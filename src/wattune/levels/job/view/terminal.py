@@ -1,7 +1,6 @@
 """A recurring job for a terminal: the law as bars, and the batch size × setting map as a table.
 
-Kinds of stretches are `head`, `axis`, `bar`, `band`, `note`, `unknown`, and `cell N` with N from 0 for the dearest to
-LEVELS - 1 for the best; `style` gives each a rich style. Words say all that colours do.
+Everything that a colour shows is in the words too.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from math import log
 
 from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
 from wattune.core.job import JobRun, Outcome
 from wattune.levels.job.view.cost_map import CHOSEN, DEFAULT, CostMap, MapCell, MapRow, short, thinned
 from wattune.levels.job.view.view_model import EpochsBand, JobView, barred_sizes
 from wattune.render.palette import clock_colour, ink_on
 from wattune.render.quantity import counted, number
-from wattune.render.terminal_graph import Line, TextRun
 
 LEVELS = 8
 _WORST = 3.0
@@ -36,18 +35,11 @@ _SHORT = {
     Outcome.RUNNING: "running",
 }
 _MARKS = {CHOSEN: "►", DEFAULT: "○"}
-_STYLES = {"head": "bold", "axis": "dim", "bar": "blue", "band": "blue dim", "note": "bold", "unknown": "dim"}
+Run = tuple[str, str]
+"""Characters and their rich style."""
 
 
-def style(kind: str) -> str:
-    """The rich style of a kind of stretch."""
-    if kind.startswith("cell "):
-        share = int(kind.removeprefix("cell ")) / (LEVELS - 1)
-        return f"{ink_on(share)} on {clock_colour(share)}"
-    return _STYLES[kind]
-
-
-def law_lines(view: JobView, *, width: int) -> tuple[Line, ...]:
+def law_lines(view: JobView, *, width: int) -> tuple[Text, ...]:
     """A line per batch size: a bar as long as the epochs to the target, its band, and how its runs ended."""
     bands = {band.batch_size: band for band in view.epochs}
     barred = barred_sizes(view)
@@ -59,26 +51,26 @@ def law_lines(view: JobView, *, width: int) -> tuple[Line, ...]:
     bar = min(max(width - left - room - max(map(len, ends.values())) - 6, _LEAST_BAR), _MOST_BAR)
     most = _scale(tuple(bands.values()), view.most_epochs)
     title = "epochs to the target" + (" (simulated)" if view.gpu.simulated else "")
-    lines: list[Line] = [(TextRun(f"{'batch size':>{left}}  {title}", "axis"),)]
+    lines: list[Text] = [Text(f"{'batch size':>{left}}  {title}", "dim")]
     for size in sizes:
         drawn = _bar(bands.get(size), most, bar)
-        words = TextRun(_cut(f"  {ends[size]}", width - left - room - bar - 4), "axis")
-        figure = TextRun(f"  {figures[size]:<{room}}", "head" if size in bands else "unknown")
-        lines.append((TextRun(f"{_named(view, size):>{left}}  ", "head"), *drawn, figure, words))
+        words = (_cut(f"  {ends[size]}", width - left - room - bar - 4), "dim")
+        figure = (f"  {figures[size]:<{room}}", "bold" if size in bands else "dim")
+        lines.append(Text.assemble((f"{_named(view, size):>{left}}  ", "bold"), *drawn, figure, words))
     return tuple(lines)
 
 
-def map_lines(view: CostMap, *, width: int) -> tuple[Line, ...]:
+def map_lines(view: CostMap, *, width: int) -> tuple[Text, ...]:
     """The map as a table: expected cost above the best; as many columns as there is room for."""
     if not view.settings:
-        return ((TextRun("no setting was measured yet", "unknown"),),)
+        return (Text("no setting was measured yet", "dim"),)
     left = max(len("batch size"), *(len(str(row.batch_size)) for row in view.rows)) + 2
     shown = thinned(view, max((width - left) // _CELL, 1))
     heads = "".join(f"{_cut(short(setting), _CELL - 1):>{_CELL}}" for setting in shown.settings)
-    lines: list[Line] = [(TextRun(f"{'batch size':>{left - 2}}  {heads}", "axis"),)]
+    lines: list[Text] = [Text(f"{'batch size':>{left - 2}}  {heads}", "dim")]
     for row in reversed(shown.rows):
-        label = TextRun(f"{row.batch_size:>{left - 2}}  ", "head")
-        lines.append((label, *_row(row, room=len(shown.settings) * _CELL)))
+        label = (f"{row.batch_size:>{left - 2}}  ", "bold")
+        lines.append(Text.assemble(label, *_row(row, room=len(shown.settings) * _CELL)))
     return (*lines, *_legend(view, width, hidden=len(view.settings) - len(shown.settings)))
 
 
@@ -110,26 +102,26 @@ def _ends(runs: Sequence[JobRun], size: int) -> str:
     return ", ".join(f"{counts[outcome]} {_SHORT[outcome]}" for outcome in _SHORT if counts[outcome]) or "untried"
 
 
-def _bar(band: EpochsBand | None, most: float, width: int) -> Iterator[TextRun]:
+def _bar(band: EpochsBand | None, most: float, width: int) -> Iterator[Run]:
     """Full up to the expected epochs, light from there to the upper end of the band."""
     if band is None:
-        yield TextRun("·" * width, "unknown")
+        yield "·" * width, "dim"
         return
     eighths = round(8 * width * min(band.epochs / most, 1.0))
     full, part = divmod(eighths, 8)
     solid = "█" * full + (_EIGHTHS[part] if part else "")
     rest = max(round(width * min(band.high / most, 1.0)) - len(solid), 0)
-    yield TextRun(solid, "bar")
-    yield TextRun("░" * rest, "band")
-    yield TextRun(" " * (width - len(solid) - rest), "axis")
+    yield solid, "blue"
+    yield "░" * rest, "blue dim"
+    yield " " * (width - len(solid) - rest), ""
 
 
-def _row(row: MapRow, *, room: int) -> Iterator[TextRun]:
+def _row(row: MapRow, *, room: int) -> Iterator[Run]:
     if row.barred is not None:
-        yield TextRun(f"{_cut(f' {row.barred} ', room):╌^{room}}", "unknown")
+        yield f"{_cut(f' {row.barred} ', room):╌^{room}}", "dim"
         return
     for cell in row.cells:
-        yield TextRun(_words(cell), f"cell {_level(cell.ratio)}" if cell.ratio is not None else "unknown")
+        yield _words(cell), "dim" if cell.ratio is None else _cell_style(cell.ratio)
 
 
 def _words(cell: MapCell) -> str:
@@ -140,22 +132,24 @@ def _words(cell: MapCell) -> str:
     return f"{sign}{frontier}{label.replace(' %', '%')}{runs}".rjust(_CELL)
 
 
-def _level(ratio: float) -> int:
-    return round((1 - min(log(max(ratio, 1.0)) / log(_WORST), 1.0)) * (LEVELS - 1))
+def _cell_style(ratio: float) -> str:
+    """Return the colours of a cost, from the darkest at `_WORST` times the best to the brightest at the best."""
+    share = round((1 - min(log(max(ratio, 1.0)) / log(_WORST), 1.0)) * (LEVELS - 1)) / (LEVELS - 1)
+    return f"{ink_on(share)} on {clock_colour(share)}"
 
 
-def _legend(view: CostMap, width: int, *, hidden: int) -> Iterator[Line]:
+def _legend(view: CostMap, width: int, *, hidden: int) -> Iterator[Text]:
     words = ["expected cost above the best", f"{'simulated ' if view.simulated else ''}{view.gpu}"]
     words += [f"{_MARKS[CHOSEN]} chosen", f"{_MARKS[DEFAULT]} default", "◆ on the frontier", "⁷ runs there"]
     words += ["· not measured", *([f"{counted(hidden, 'setting')} left out"] if hidden else [])]
     line = words[0]
     for word in words[1:]:
         if cell_len(f"{line}   {word}") > width:
-            yield (TextRun(line, "axis"),)
+            yield Text(line, "dim")
             line = word
         else:
             line = f"{line}   {word}"
-    yield (TextRun(line, "axis"),)
+    yield Text(line, "dim")
 
 
 def _cut(text: str, room: int) -> str:

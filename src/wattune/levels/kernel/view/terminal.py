@@ -1,8 +1,7 @@
 """Timelines for a terminal: a row per rank, a character per stretch of time.
 
 With colours a cell has the colour of its clock and a bar the number of its microbatch; without, a taller block is a
-higher clock. Kinds of stretches are `clock N` (N from 0 to LEVELS - 1, and `forward` after that for a forward), `idle`,
-`axis` and `head`.
+higher clock.
 """
 
 from __future__ import annotations
@@ -10,36 +9,40 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from rich.text import Text
+
 from wattune.levels.kernel.view.timeline import Bar, PipelineTimeline, Timelines
 from wattune.render.chart import tick_labels, ticks
-from wattune.render.terminal_graph import Line, TextRun
+from wattune.render.palette import clock_colour, ink_on
 
 LEVELS = 8
 _BLOCKS = "▁▂▃▄▅▆▇█"
 IDLE = "·"
+Run = tuple[str, str]
+"""Characters and their rich style."""
 
 
-def colour_timelines(view: Timelines, *, width: int) -> tuple[Line, ...]:
+def colour_timelines(view: Timelines, *, width: int) -> tuple[Text, ...]:
     """The timelines for a terminal with colours."""
     return _lines(view, width, labelled=True)
 
 
-def plain_timelines(view: Timelines, *, width: int) -> tuple[Line, ...]:
+def plain_timelines(view: Timelines, *, width: int) -> tuple[Text, ...]:
     """The timelines for a terminal without."""
     return _lines(view, width, labelled=False)
 
 
-def _lines(view: Timelines, width: int, *, labelled: bool) -> tuple[Line, ...]:
+def _lines(view: Timelines, width: int, *, labelled: bool) -> tuple[Text, ...]:
     room = max(len(f"rank {len(line.ranks) - 1}") for line in view.lines) + 1
     columns = max(width - room, 10)
-    lines: list[Line] = []
+    lines: list[Text] = []
     for line in view.lines:
-        lines.append((TextRun(view.heading(line), "head"),))
+        lines.append(Text(view.heading(line), "bold"))
         for number, rank in enumerate(line.ranks):
             row = _labelled(view, line, rank, columns) if labelled else _heights(view, line, rank, columns)
-            lines.append((TextRun(f"{f'rank {number}':<{room}}", "axis"), *row))
-        lines.append(())
-    lines[-1] = (TextRun(" " * room + _axis(view.end_s, columns), "axis"),)
+            lines.append(Text.assemble((f"{f'rank {number}':<{room}}", "dim"), *row))
+        lines.append(Text())
+    lines[-1] = Text(" " * room + _axis(view.end_s, columns), "dim")
     return (*lines, _legend(view, labelled=labelled))
 
 
@@ -59,26 +62,31 @@ def _cells(view: Timelines, line: PipelineTimeline, rank: Sequence[Bar], columns
     return cells[: max(round(line.cost.time_s / step_s), 1)]
 
 
-def _labelled(view: Timelines, line: PipelineTimeline, rank: Sequence[Bar], columns: int) -> Iterator[TextRun]:
+def _labelled(view: Timelines, line: PipelineTimeline, rank: Sequence[Bar], columns: int) -> Iterator[Run]:
     for bar, run in groupby(_cells(view, line, rank, columns), key=lambda bar: bar):
         wide = len(list(run))
         if bar is None:
-            yield TextRun(IDLE * wide, "idle")
+            yield IDLE * wide, "dim"
         else:
             label = bar.label if len(bar.label) < wide else ""
-            kind = f"clock {_level(view, bar)}" + (" forward" if bar.instruction == "forward" else "")
-            yield TextRun(f"{label:^{wide}}", kind)
+            slant = "italic" if bar.instruction == "forward" else "bold"
+            yield f"{label:^{wide}}", _clock_style(_level(view, bar), slant)
 
 
-def _heights(view: Timelines, line: PipelineTimeline, rank: Sequence[Bar], columns: int) -> Iterator[TextRun]:
+def _heights(view: Timelines, line: PipelineTimeline, rank: Sequence[Bar], columns: int) -> Iterator[Run]:
     levels = (None if bar is None else _level(view, bar) for bar in _cells(view, line, rank, columns))
     for level, run in groupby(levels):
         sign = IDLE if level is None else _BLOCKS[level]
-        yield TextRun(sign * len(list(run)), "idle" if level is None else f"clock {level}")
+        yield sign * len(list(run)), "dim" if level is None else _clock_style(level)
 
 
 def _level(view: Timelines, bar: Bar) -> int:
     return round(view.share(bar.setting) * (LEVELS - 1))
+
+
+def _clock_style(level: int, slant: str = "bold") -> str:
+    share = level / (LEVELS - 1)
+    return f"{ink_on(share)} on {clock_colour(share)} {slant}"
 
 
 def _axis(end_s: float, columns: int) -> str:
@@ -91,16 +99,16 @@ def _axis(end_s: float, columns: int) -> str:
     return "".join(words).rstrip()
 
 
-def _legend(view: Timelines, *, labelled: bool) -> Line:
+def _legend(view: Timelines, *, labelled: bool) -> Text:
     clocks = view.clocks_mhz
     low, high = (f"{clocks[0]} ", f" {clocks[-1]} MHz") if clocks else ("", "default clock")
     levels = range(LEVELS) if clocks else (LEVELS - 1,)
-    steps = (TextRun("  " if labelled else _BLOCKS[level], f"clock {level}") for level in levels)
+    steps = (("  " if labelled else _BLOCKS[level], _clock_style(level)) for level in levels)
     simulated = "  (simulated)" if view.simulated else ""
-    return (
-        TextRun(low, "axis"),
+    return Text.assemble(
+        (low, "dim"),
         *steps,
-        TextRun(f"{high}   ", "axis"),
-        TextRun(IDLE * 2, "idle"),
-        TextRun(f" waits{'   italic forward, bold backward' if labelled else ''}{simulated}", "axis"),
+        (f"{high}   ", "dim"),
+        (IDLE * 2, "dim"),
+        (f" waits{'   italic forward, bold backward' if labelled else ''}{simulated}", "dim"),
     )

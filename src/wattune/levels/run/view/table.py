@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
 from wattune.core.window import Purpose
 from wattune.levels.run.view.settings import HeldInterval, SettingSummary, held_intervals_of
@@ -13,7 +14,6 @@ from wattune.levels.run.view.view_model import RunView, TuningStage
 from wattune.levels.run.view.words import percent_words, step_time_words, verdict
 from wattune.render.quantity import UNKNOWN, quantity
 from wattune.render.report import with_error
-from wattune.render.terminal_graph import Line, TextRun
 
 HEAD = ("setting", "for", "pace", "power", "energy", "Δ time %", "saving %", "verdict")
 _WORTH = (0, 5, 6, 7, 2, 3, 4, 1)
@@ -26,10 +26,10 @@ _LATEST = (Purpose.HOLD, Purpose.BASELINE, Purpose.TRIAL, Purpose.REFERENCE)
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """The words of a gear, and its kind: now, held, base or gear."""
+    """The cells of a setting, and their rich style."""
 
     cells: tuple[str, ...]
-    kind: str
+    style: str
 
 
 def setting_rows(view: RunView) -> tuple[SettingRow, ...]:
@@ -44,19 +44,19 @@ def setting_rows(view: RunView) -> tuple[SettingRow, ...]:
         and held_interval.point(order.setting) is None
     ):
         doing = "settling …" if view.stage is TuningStage.SETTLING else "looking …"
-        rows.append(SettingRow((f"▸{order.setting}", order.purpose.value, *[UNKNOWN] * 5, doing), "now"))
+        rows.append(SettingRow((f"▸{order.setting}", order.purpose.value, *[UNKNOWN] * 5, doing), "bold"))
     return tuple(rows)
 
 
-def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[Line, ...]:
+def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[Text, ...]:
     """A head and the rows, at most so many; of too many the first (the baseline) and the latest are shown."""
     if not rows or most < 2:
         return ()
     shown = tuple(rows) if len(rows) < most else (rows[0], *rows[len(rows) - most + 2 :])[: most - 1]
     columns = _fitting(shown, width)
     widths = {column: max(cell_len(row[column]) for row in (HEAD, *(one.cells for one in shown))) for column in columns}
-    head = (TextRun(_joined(HEAD, columns, widths, width), "axis"),)
-    return (head, *((TextRun(_joined(row.cells, columns, widths, width), row.kind),) for row in shown))
+    head = Text(_joined(HEAD, columns, widths, width), "dim")
+    return (head, *(Text(_joined(row.cells, columns, widths, width), row.style) for row in shown))
 
 
 def _row(view: RunView, held_interval: HeldInterval, point: SettingSummary) -> SettingRow:
@@ -74,7 +74,7 @@ def _row(view: RunView, held_interval: HeldInterval, point: SettingSummary) -> S
         "" if is_base else percent_words(held_interval.saving(point)),
         _verdict(view, held_interval, point),
     )
-    return SettingRow(cells, "held" if held else "base" if is_base else "gear")
+    return SettingRow(cells, "green" if held else "")
 
 
 def _verdict(view: RunView, held_interval: HeldInterval, point: SettingSummary) -> str:

@@ -1,14 +1,14 @@
 """A run that is being tuned, for a terminal: the whole screen as lines, and lines for where there is no screen.
 
-Kinds of stretches are head, simulated, state, axis, graph, mark, bar, doubt, over, now, held, base, gear, frontier,
-pick and event; `STYLES` gives each a rich style. Words say all that colours do.
+Everything that a colour shows is in the words too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
+from rich.text import Text
 
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.window import Window
@@ -21,27 +21,8 @@ from wattune.render.chart import tick_step
 from wattune.render.monitor_view import power_steps
 from wattune.render.quantity import quantity, unit_for
 from wattune.render.report import with_error
-from wattune.render.terminal_graph import Line, Spot, TextRun, area_graph, scatter
+from wattune.render.terminal_graph import Spot, area_graph, scatter
 
-STYLES = {
-    "head": "bold",
-    "simulated": "bold yellow",
-    "state": "bold cyan",
-    "axis": "dim",
-    "graph": "cyan",
-    "mark": "yellow",
-    "bar": "green",
-    "doubt": "green dim",
-    "over": "bold red",
-    "now": "bold",
-    "held": "green",
-    "base": "",
-    "gear": "",
-    "frontier": "cyan",
-    "beaten": "dim",
-    "pick": "bold yellow",
-    "event": "",
-}
 _LONGEST_S, _SHORTEST_S, _PERIODS = 60.0, 4.0, 16.0
 """The graph shows so many periods, within these bounds; a minute where nothing repeats."""
 _ROOMY = 76
@@ -51,7 +32,7 @@ _PLANE = 34
 _LEAST_BAR, _MOST_BAR = 10, 36
 
 
-def screen_lines(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
+def screen_lines(view: RunView, *, width: int, height: int) -> tuple[Text, ...]:
     """The whole screen, never wider or higher than that."""
     top = (_title(view, width), _state(view, width), slowdown_line(view, width=width))
     rows = setting_rows(view)
@@ -61,33 +42,35 @@ def screen_lines(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
     graph = min(room - most_rows - events - 4, _MOST_GRAPH)
     lines = [*top]
     if graph >= _LEAST_GRAPH:
-        lines += [(), *_pictures(view, width, graph)]
+        lines += [Text(), *_pictures(view, width, graph)]
     table = table_lines(rows, width=width, most=most_rows)
-    lines += [(), *table] if table else []
+    lines += [Text(), *table] if table else []
     left = height - len(lines) - 1
     if events and left > 0:
-        lines += [(), *event_lines(view, width=width, most=min(left, max(events, 3)))]
-    return tuple(_cut(line, width) for line in lines[:height])
+        lines += [Text(), *event_lines(view, width=width, most=min(left, max(events, 3)))]
+    for line in lines:
+        line.truncate(width, overflow="crop")
+    return tuple(lines[:height])
 
 
-def slowdown_line(view: RunView, *, width: int) -> Line:
+def slowdown_line(view: RunView, *, width: int) -> Text:
     """The promise as a bar: full up to the slowdown, light over its error, with a mark at what was promised."""
     slower = view.figures.slowdown
     words = f" {estimate_words(slower)}" if slower is not None else " not known yet"
     if view.slowdown_limit is None or view.slowdown_limit <= 0:
-        return (TextRun(clipped(f"slowdown{words}, {view.objective}", width), "axis"),)
+        return Text(clipped(f"slowdown{words}, {view.objective}", width), "dim")
     words += f"{',' if slower is None else ' of'} {100 * view.slowdown_limit:g} % promised"
     bar = min(width - len("slowdown ") - cell_len(words) - 2, _MOST_BAR)
     if bar < _LEAST_BAR:
-        return (TextRun(clipped(f"slowdown{words}", width), "state"),)
+        return Text(clipped(f"slowdown{words}", width), "bold cyan")
     cells = _bar_cells(view.slowdown_limit, slower, bar)
-    return (TextRun("slowdown ", "axis"), *cells, TextRun(words, "state"))
+    return Text.assemble(("slowdown ", "dim"), *cells, (words, "bold cyan"))
 
 
-def event_lines(view: RunView, *, width: int, most: int) -> tuple[Line, ...]:
+def event_lines(view: RunView, *, width: int, most: int) -> tuple[Text, ...]:
     """The latest events, oldest first."""
     shown = view.events[-most:] if most > 0 else ()
-    return tuple((TextRun(clipped(f"{event.time_s:7.1f} s  {event.text}", width), "event"),) for event in shown)
+    return tuple(Text(clipped(f"{event.time_s:7.1f} s  {event.text}", width)) for event in shown)
 
 
 def news(before: RunView | None, now: RunView) -> tuple[str, ...]:
@@ -117,40 +100,39 @@ def _doing(view: RunView) -> str | None:
     return clipped(state_words(view), 400)
 
 
-def _title(view: RunView, width: int) -> Line:
+def _title(view: RunView, width: int) -> Text:
     """The name, which gives way to the word simulated where there is no room for both, and the program."""
     mark = "simulated" if view.simulated else ""
     head = f"wattune run{'  ' * view.simulated}"
     if len(head) + len(mark) > width and mark:
-        return (TextRun(clipped(mark, width), "simulated"),)
+        return Text(clipped(mark, width), "bold yellow")
     program = clipped(f"  {view.program}", max(width - len(head) - len(mark), 0))
-    return (TextRun(head, "head"), TextRun(mark, "simulated"), TextRun(program, "axis"))
+    return Text.assemble((head, "bold"), (mark, "bold yellow"), (program, "dim"))
 
 
-def _state(view: RunView, width: int) -> Line:
+def _state(view: RunView, width: int) -> Text:
     words = clipped(state_words(view), width)
     latest = view.trace.latest
     now = "" if latest is None or latest.power_w is None else f"   {quantity(latest.power_w, 'W')}"
     if latest is not None and latest.sm_mhz is not None:
         now += f", {latest.sm_mhz} MHz"
-    return (TextRun(words, "state"), TextRun(clipped(now, max(width - cell_len(words), 0)), "axis"))
+    return Text.assemble((words, "bold cyan"), (clipped(now, max(width - cell_len(words), 0)), "dim"))
 
 
-def _bar_cells(slowdown_limit: float, slower: EstimateWithError | None, bar: int) -> Iterator[TextRun]:
+def _bar_cells(slowdown_limit: float, slower: EstimateWithError | None, bar: int) -> Iterator[tuple[str, str]]:
     """A bar from 0 to twice the promise, cut at the promise by a mark."""
     value, error = (0.0, 0.0) if slower is None else (slower.value, slower.error or 0.0)
     full, light = (round(bar * min(max(share / (2 * slowdown_limit), 0.0), 1.0)) for share in (value, value + error))
     signs = ["█" if place < full else "▒" if place < light else "·" for place in range(bar)]
-    kinds = ["over" if place >= bar // 2 and sign != "·" else _KINDS[sign] for place, sign in enumerate(signs)]
-    yield from (TextRun(sign, kind) for sign, kind in zip(signs[: bar // 2], kinds, strict=False))
-    yield TextRun("│", "mark")
-    yield from (TextRun(sign, kind) for sign, kind in zip(signs[bar // 2 :], kinds[bar // 2 :], strict=True))
+    styles = ["bold red" if place >= bar // 2 and sign != "·" else _STYLES[sign] for place, sign in enumerate(signs)]
+    cells = list(zip(signs, styles, strict=True))
+    yield from (*cells[: bar // 2], ("│", "yellow"), *cells[bar // 2 :])
 
 
-_KINDS = {"█": "bar", "▒": "doubt", "·": "axis"}
+_STYLES = {"█": "green", "▒": "green dim", "·": "dim"}
 
 
-def _pictures(view: RunView, width: int, rows: int) -> tuple[Line, ...]:
+def _pictures(view: RunView, width: int, rows: int) -> tuple[Text, ...]:
     """Power over time and, where there is room, the gears by time and energy beside it."""
     plane = _plane(view, width=_PLANE, height=rows) if width >= _ROOMY else ()
     left = width - _PLANE - 2 if plane else width
@@ -159,14 +141,13 @@ def _pictures(view: RunView, width: int, rows: int) -> tuple[Line, ...]:
         return power
     lines = []
     for place in range(max(len(power), len(plane))):
-        own = power[place] if place < len(power) else ()
-        beside = plane[place] if place < len(plane) else ()
-        gap = left + 2 - sum(cell_len(interval.text) for interval in own)
-        lines.append((*own, TextRun(" " * gap, "axis"), *beside))
+        own = power[place] if place < len(power) else Text()
+        beside = plane[place] if place < len(plane) else Text()
+        lines.append(Text.assemble(own, " " * (left + 2 - own.cell_len), beside))
     return tuple(lines)
 
 
-def _power(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
+def _power(view: RunView, *, width: int, height: int) -> tuple[Text, ...]:
     trace, period = view.trace, view.period
     span_s = _LONGEST_S
     if period is not None and period.period_s:
@@ -179,10 +160,10 @@ def _power(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
     now_s = trace.recent[-1].time_s if trace.recent else 0.0
     steps = power_steps(trace.recent, now_s=now_s, span_s=span_s, steps=columns)
     graph = area_graph(steps, width=width, height=height, high=top_w, unit="W")
-    room = len(graph[0][0].text)
+    room = graph[0].plain.index("┤" if "┤" in graph[0].plain else "│") + 1
     words = f"power, last {span_s:.3g} s" + ("" if period is None else f"; {_period(view)}")
     ticks = _ticks(view, width, room, (now_s, span_s))
-    return ((TextRun(clipped(words, width), "axis"),), *graph, *([ticks] if ticks else []))
+    return (Text(clipped(words, width), "dim"), *graph, *([ticks] if ticks else []))
 
 
 def _period(view: RunView) -> str:
@@ -192,23 +173,23 @@ def _period(view: RunView) -> str:
     return f"period {with_error(period.period_s, period.error_s, 's')}"
 
 
-def _ticks(view: RunView, width: int, room: int, shown: tuple[float, float]) -> Line:
+def _ticks(view: RunView, width: int, room: int, shown: tuple[float, float]) -> Text:
     """A mark below the graph where each period begins; none where they would run into each other."""
     now_s, span_s = shown
     columns = max(width - room, 1)
     # The graph has two steps to a character, and its newest step at the right edge.
     each_s = span_s / max(width - 8, 1)
     if view.period is None or not view.trace.recent or not view.period.period_s or view.period.period_s < 2 * each_s:
-        return ()
+        return Text()
     signs = [" "] * columns
     for mark_s in period_marks(view, start_s=max(now_s - span_s, view.trace.recent[0].time_s), end_s=now_s):
         place = columns - 1 - int((now_s - mark_s) / each_s)
         if 0 <= place < columns:
             signs[place] = "╵"
-    return (TextRun(" " * room, "axis"), TextRun("".join(signs).rstrip(), "mark"))
+    return Text(" " * room + "".join(signs).rstrip(), "yellow")
 
 
-def _plane(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
+def _plane(view: RunView, *, width: int, height: int) -> tuple[Text, ...]:
     """The gears by time and energy, once there are two to compare."""
     held_intervals = held_intervals_of(view.since_change)
     trials = (
@@ -224,21 +205,12 @@ def _plane(view: RunView, *, width: int, height: int) -> tuple[Line, ...]:
     spots = []
     for trial in sorted(trials, key=lambda trial: trial.choice.setting == view.held):
         base, held = trial.choice is held_intervals[0].baseline, trial.choice.setting == view.held
-        sign, kind = ("●", "pick") if held else ("○", "base") if base else ("·", "beaten")
+        sign, style = ("●", "bold yellow") if held else ("○", "") if base else ("·", "dim")
         if id(trial) in kept and not held and not base:
-            sign, kind = "+", "frontier"
-        spots.append(Spot(trial.cost.time_s * seconds.factor, trial.cost.energy_j * joules.factor, sign, kind))
+            sign, style = "+", "cyan"
+        spots.append(Spot(trial.cost.time_s * seconds.factor, trial.cost.energy_j * joules.factor, sign, style))
     # The words at the right end of the axis need some room beyond it.
     picture = scatter(spots, width=width - 6, height=height - 1, x_unit=seconds.symbol, y_unit=joules.symbol)
-    head = (TextRun(clipped(f"per {view.unit}: ○ base ● held + frontier", width), "axis"),)
-    return (head, *(_cut(line, width) for line in picture))
-
-
-def _cut(line: Line, width: int) -> Line:
-    """As much of a line as there is room for."""
-    kept, room = [], width
-    for interval in line:
-        text = interval.text if cell_len(interval.text) <= room else set_cell_size(interval.text, room)
-        kept.append(TextRun(text, interval.kind))
-        room -= cell_len(text)
-    return tuple(kept)
+    for line in picture:
+        line.truncate(width, overflow="crop")
+    return (Text(clipped(f"per {view.unit}: ○ base ● held + frontier", width), "dim"), *picture)
