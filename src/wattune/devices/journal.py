@@ -13,10 +13,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from wattune.core.errors import ConfigError, DeviceBusy
+from wattune.core.codec import from_json, to_json
+from wattune.core.errors import ConfigError, DeviceBusy, InputError
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -49,7 +50,7 @@ class Claim:
         partial = file.with_suffix(".partial")
         try:
             with partial.open("w", encoding="utf-8") as stream:
-                json.dump(asdict(entry), stream)
+                json.dump(to_json(entry), stream)
                 stream.flush()
                 os.fsync(stream.fileno())
             partial.replace(file)
@@ -140,11 +141,10 @@ def boot_id() -> str:
 
 def _read(file: Path) -> Entry | None:
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        return Entry(**{**document, "touched": tuple(document["touched"])})
+        return from_json(Entry, json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, InputError):
         # Entries appear by rename, whole; one that cannot be read was damaged from outside.
         raise ConfigError(
             f"the journal {file} is damaged", hint="give the GPU its defaults back by hand, then remove the file"

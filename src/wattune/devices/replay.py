@@ -1,53 +1,48 @@
-"""A recorded run behind the protocol of every GPU.
+"""A recorded run that can be read like any GPU.
 
-Each look, `read` or `count`, gives the next reading of the recording. What happened cannot be changed any more, so
-nothing can be set: a setting that had no effect must not look like one that had.
+Each `read` or `count` returns the next reading of the recording. A setting would have no effect, so every setting but
+the driver's default is refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
-from itertools import pairwise
-from math import isfinite
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import DeviceLost, InputError, NotSupported
 from wattune.core.gpu_spec import GpuSpec, Sensors
-from wattune.core.reading import Count, Reading, Throttle
+from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 
 VERSION = 1
 
-_WHOLE = ("sm_mhz", "mem_mhz", "memory_used_bytes")
-_NUMBERS = tuple(field.name for field in fields(Reading) if field.name not in (*_WHOLE, "throttle"))
-_THROTTLES = {word: reason for reason in Throttle for word in reason.words}
-
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A GPU and what it told over time, in order."""
+    """A GPU and its readings in the order of their time."""
 
     gpu: str
     uuid: str
     simulated: bool
-    sensors: Sensors
-    readings: tuple[Reading, ...]
+    sensors: Sensors = Sensors()
+    readings: tuple[Reading, ...] = ()
 
 
 def record(spec: GpuSpec, readings: Iterable[Reading], file: Path) -> None:
-    """Nothing; the file now holds the readings of that GPU."""
+    """Write the readings of a GPU to a file."""
     head = {
         "recording": VERSION,
         "gpu": spec.name,
         "uuid": spec.uuid,
         "simulated": spec.simulated,
-        "sensors": {name: value for name, value in asdict(spec.sensors).items() if value is not None},
+        "sensors": _known(to_json(spec.sensors)),
     }
-    lines = [json.dumps(head), *(json.dumps(_written(reading), allow_nan=False) for reading in readings)]
+    lines = [json.dumps(head), *(json.dumps(_known(to_json(reading)), allow_nan=False) for reading in readings)]
     try:
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:
@@ -55,108 +50,67 @@ def record(spec: GpuSpec, readings: Iterable[Reading], file: Path) -> None:
 
 
 def read_recording(file: Path) -> Recording:
-    """The recording in a file, or an error that names the file, the line and the field."""
+    """Read a recording; an error names the file, the line and the field."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"cannot read {file}: {reason}", hint="give a recording in JSON lines") from None
-    entries = [_Line(str(file), number, text) for number, text in enumerate(lines, 1) if text.strip()]
+    entries = [_Line(f"{file}, line {number}", text) for number, text in enumerate(lines, 1) if text.strip()]
     if len(entries) < 2:
         raise InputError(f"{file} holds no readings", hint="a recording is one line of JSON and a line per reading")
-    readings = tuple(entry.reading() for entry in entries[1:])
-    for (before, after), entry in zip(pairwise(readings), entries[2:], strict=True):
-        entry.check_order(before, after)
-    return entries[0].head(readings)
+    recording = entries[0].head()
+    readings: list[Reading] = []
+    for entry in entries[1:]:
+        readings.append(entry.reading(readings[-1] if readings else None))
+    return replace(recording, readings=tuple(readings))
 
 
-def _written(reading: Reading) -> dict[str, Any]:
-    known = {field.name: getattr(reading, field.name) for field in fields(Reading)}
-    if reading.throttle is not None:
-        known["throttle"] = list(reading.throttle.words)
-    return {name: value for name, value in known.items() if value is not None}
+def _known(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of the file, and errors that say which."""
+    """A line of a recording."""
 
-    file: str
-    place: int
-    text: str
+    def __init__(self, source: str, text: str) -> None:
+        self._strict = JsonReader(
+            source=source, hint="record the run again, or correct that line", missing_fields="default"
+        )
+        self._text = text
 
-    def wrong(self, problem: str) -> InputError:
-        return InputError(f"{self.file}, line {self.place}: {problem}", hint="record the run again, or mend that line")
-
-    def document(self) -> dict[str, Any]:
-        try:
-            document = json.loads(self.text)
-        except ValueError:
-            raise self.wrong("is not JSON") from None
-        if not isinstance(document, dict):
-            raise self.wrong("is not a JSON object")
-        return document
-
-    def head(self, readings: tuple[Reading, ...]) -> Recording:
-        document = self.document()
+    def head(self) -> Recording:
+        document = self._document()
         if document.get("recording") != VERSION:
-            raise self.wrong(f'is not the head of a recording of version {VERSION}: {{"recording": {VERSION}, …}}')
-        gpu, uuid, simulated = document.get("gpu"), document.get("uuid"), document.get("simulated")
-        if not (isinstance(gpu, str) and isinstance(uuid, str) and isinstance(simulated, bool)):
-            raise self.wrong("lacks gpu, uuid or simulated")
-        return Recording(gpu, uuid, simulated, self.sensors(document.get("sensors", {})), readings)
+            self._strict.fail("", f'is not the head of a recording of version {VERSION}: {{"recording": {VERSION}, …}}')
+        sensors = self._strict.read(Sensors, document.pop("sensors", {}), "sensors")
+        document.pop("readings", None)
+        return replace(replace(self._strict, unknown_fields="skip").read(Recording, document), sensors=sensors)
 
-    def sensors(self, document: Any) -> Sensors:
-        if not isinstance(document, dict) or not set(document) <= {field.name for field in fields(Sensors)}:
-            raise self.wrong("field sensors: is not an object of known sensors")
-        return Sensors(**{name: self.number(name, value) for name, value in document.items()})
-
-    def reading(self) -> Reading:
-        document = self.document()
-        known: dict[str, Any] = {}
+    def reading(self, before: Reading | None) -> Reading:
+        document = self._document()
+        reading = self._strict.read(Reading, document)
         for name, value in document.items():
-            if name == "throttle":
-                known[name] = self.throttle(value)
-            elif name in _WHOLE:
-                known[name] = self.whole(name, value)
-            elif name in _NUMBERS:
-                known[name] = self.number(name, value)
-            else:
-                raise self.wrong(f"field {name}: a reading has no such field")
-        if "time_s" not in known:
-            raise self.wrong("field time_s: is missing")
-        return Reading(**known)
+            if name != "temperature_c" and isinstance(value, int | float) and value < 0:
+                self._strict.fail(name, f"{value!r} is negative")
+        if before is not None and reading.time_s < before.time_s:
+            self._strict.fail("time_s", "goes back in time")
+        if before is not None and (reading.energy_j or 0.0) < (before.energy_j or 0.0) and reading.energy_j is not None:
+            self._strict.fail("energy_j", "the counter goes back")
+        return reading
 
-    def number(self, name: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise self.wrong(f"field {name}: {value!r} is not a finite number")
-        if value < 0 and name != "temperature_c":
-            raise self.wrong(f"field {name}: {value!r} is negative")
-        return float(value)
-
-    def whole(self, name: str, value: Any) -> int:
-        number = self.number(name, value)
-        if number != int(number):
-            raise self.wrong(f"field {name}: {value!r} is not a whole number")
-        return int(number)
-
-    def throttle(self, value: Any) -> Throttle:
-        if not isinstance(value, list) or not all(isinstance(word, str) and word in _THROTTLES for word in value):
-            raise self.wrong(f"field throttle: {value!r} is not a list of {', '.join(_THROTTLES)}")
-        reasons = Throttle.NONE
-        for word in value:
-            reasons |= _THROTTLES[word]
-        return reasons
-
-    def check_order(self, before: Reading, after: Reading) -> None:
-        if after.time_s < before.time_s:
-            raise self.wrong("field time_s: goes back in time")
-        if before.energy_j is not None and after.energy_j is not None and after.energy_j < before.energy_j:
-            raise self.wrong("field energy_j: the counter goes back")
+    def _document(self) -> dict[str, Any]:
+        try:
+            document = json.loads(self._text)
+        except ValueError:
+            self._strict.fail("", "is not JSON")
+        if not isinstance(document, dict):
+            self._strict.fail("", "is not a JSON object")
+        return document
 
 
 class ReplayGpu:
-    """A recording, played one reading at a time."""
+    """A recording, read one reading at a time."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -173,21 +127,18 @@ class ReplayGpu:
 
     @classmethod
     def load(cls, file: Path) -> ReplayGpu:
-        """The GPU that a recording shows."""
         return cls(read_recording(file))
 
     @property
     def spec(self) -> GpuSpec:
-        """The recorded GPU, on which nothing may be set any more."""
         return self._spec
 
     @property
     def left(self) -> int:
-        """How many readings are still to come."""
+        """How many readings follow."""
         return len(self._recording.readings) - self._next
 
     def read(self) -> Reading:
-        """The next reading."""
         if not self.left:
             raise DeviceLost(
                 f"the recording of {self._recording.gpu} ends after {self._next} readings",
@@ -197,7 +148,6 @@ class ReplayGpu:
         return self._recording.readings[self._next - 1]
 
     def count(self) -> Count:
-        """The counter of the next reading."""
         reading = self.read()
         if reading.energy_j is None:
             raise NotSupported(
@@ -207,7 +157,6 @@ class ReplayGpu:
         return Count(reading.time_s, reading.energy_j)
 
     def apply(self, setting: Setting) -> None:
-        """Nothing where nothing is asked for; anything else is refused."""
         if setting != DRIVER_DEFAULT:
             raise NotSupported(
                 f"{self._spec.label} is a recording and cannot be set",
@@ -215,4 +164,4 @@ class ReplayGpu:
             )
 
     def restore(self) -> None:
-        """Nothing; nothing was changed."""
+        pass
