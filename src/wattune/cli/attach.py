@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 
 from wattune.api import open_gpus
-from wattune.cli.measure import play_on_simulated
 from wattune.cli.output import check_writable, json_option
 from wattune.cli.run.closing import Closing, finish, recall, watching
 from wattune.cli.run.options import KNOB_NAMES, is_played, knobs_named, live_policy, objective_text, wanted_objective
 from wattune.config import load_config
 from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.core.errors import DeviceError, InputError
+from wattune.devices.gpu import play_on_simulated
 from wattune.levels.run.policies import POLICIES
 from wattune.levels.run.session import RunSession
 

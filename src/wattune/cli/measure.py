@@ -112,6 +112,7 @@ def _measure(
     command_line: tuple[str, ...], devices: tuple[str, ...], *, workload: str, interval_s: float, quiet: bool
 ) -> MeasuredCommand:
     from wattune.api import open_gpus
+    from wattune.devices.gpu import play_on_simulated
     from wattune.devices.meter import measured
     from wattune.devices.rapl import cpu_energy_j, find_packages, read_packages_j
     from wattune.devices.sampler import Sampler
@@ -142,16 +143,6 @@ def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurem
         raise error
     click.echo(f"warning: {error.message}; the figures are those until its last reading\nhint: {error.hint}", err=True)
     return tuple(Measurement.between(first, last) for first, last in ends)
-
-
-def play_on_simulated(gpus: tuple[Gpu, ...], workload: str) -> None:
-    """Nothing; every GPU that is simulated in this process plays the workload from now on."""
-    from wattune.devices.simulated import SimulatedGpu
-    from wattune.workloads.catalog import make_workload
-
-    for gpu in gpus:
-        if isinstance(gpu, SimulatedGpu):
-            gpu.play(make_workload(workload))
 
 
 def document(command_line: tuple[str, ...], outcome: MeasuredCommand) -> dict[str, Any]:

@@ -1,38 +1,68 @@
-"""The one protocol behind which every GPU stands."""
+"""The protocols behind which every GPU stands."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Protocol, runtime_checkable
 
 from wattune.core.gpu_spec import GpuSpec
+from wattune.core.measurement import Measurement
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import Setting
+from wattune.core.workload import Workload
 
 
 class Gpu(Protocol):
-    """A GPU that can be read and set. `wattune.devices.open.open_gpu` makes one and always restores it."""
+    """A GPU that can be read and set. `wattune.devices.open.open_gpu` opens one and always restores it."""
 
     @property
     def spec(self) -> GpuSpec:
-        """What the part is and what may be set on it."""
+        """What the GPU is and what may be set on it."""
         ...
 
     refresh: Refresh | None
-    """When the energy counter moves, where that is known; whoever watches the counter writes here what it learned."""
+    """When the energy counter moves, where that is known. Code that watches the counter stores here what it learns."""
 
     def read(self) -> Reading:
-        """Everything the part tells now."""
+        """Read everything that the GPU reports now."""
         ...
 
     def count(self) -> Count:
-        """The energy counter now, and nothing else: cheap enough for the inside of a training loop."""
+        """Read the energy counter and nothing else: cheap enough for the inside of a training loop."""
         ...
 
     def apply(self, setting: Setting) -> None:
-        """Nothing; the part now has this setting, and each None in it is back with the driver."""
+        """Set the GPU; each None in the setting gives that knob back to the driver."""
         ...
 
     def restore(self) -> None:
-        """Nothing; the part is as it was found. Doing it twice does no harm."""
+        """Set the GPU back to how it was found. Calling it twice does no harm."""
         ...
+
+
+@runtime_checkable
+class RunsWorkloads(Protocol):
+    """A GPU that runs workloads by itself, in its own time: a simulated one, or one played from a table."""
+
+    def work(self, workload: str | None) -> tuple[str, Callable[[int], Measurement]]:
+        """Return the name of a workload (None: the GPU's default) and a function that measures iterations of it."""
+        ...
+
+
+@runtime_checkable
+class PlaysWorkloads(Protocol):
+    """A GPU of this process that keeps running a workload while wall time passes: a simulated one."""
+
+    def play(self, workload: Workload) -> None:
+        """Run a workload, iteration after iteration, until something else is asked for."""
+        ...
+
+
+def play_on_simulated(gpus: Iterable[Gpu], workload: str) -> None:
+    """Let every GPU that is simulated in this process play the workload of this name."""
+    from wattune.workloads.catalog import make_workload
+
+    for gpu in gpus:
+        if isinstance(gpu, PlaysWorkloads):
+            gpu.play(make_workload(workload))

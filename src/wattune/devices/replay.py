@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class Recording:
     gpu: str
     uuid: str
     simulated: bool
-    sensors: Sensors = Sensors()
+    sensors: Sensors = field(default_factory=Sensors)
     readings: tuple[Reading, ...] = ()
 
 
@@ -93,11 +93,15 @@ class _Line:
         for name, value in document.items():
             if name != "temperature_c" and isinstance(value, int | float) and value < 0:
                 self._strict.fail(name, f"{value!r} is negative")
-        if before is not None and reading.time_s < before.time_s:
-            self._strict.fail("time_s", "goes back in time")
-        if before is not None and (reading.energy_j or 0.0) < (before.energy_j or 0.0) and reading.energy_j is not None:
-            self._strict.fail("energy_j", "the counter goes back")
+        if before is not None:
+            self._check_order(before, reading)
         return reading
+
+    def _check_order(self, before: Reading, after: Reading) -> None:
+        if after.time_s < before.time_s:
+            self._strict.fail("time_s", "goes back in time")
+        if before.energy_j is not None and after.energy_j is not None and after.energy_j < before.energy_j:
+            self._strict.fail("energy_j", "the counter goes back")
 
     def _document(self) -> dict[str, Any]:
         try:

@@ -7,6 +7,7 @@ as those of its own spec: then the old clock holds until the new one takes over,
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -14,10 +15,12 @@ import numpy as np
 
 from wattune.core.errors import InputError
 from wattune.core.gpu_spec import GpuSpec, Switching
+from wattune.core.measurement import Measurement
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workload import Workload
+from wattune.devices.meter import measured
 from wattune.devices.passing_time import PassingTime, VirtualTime
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
@@ -33,6 +36,9 @@ from wattune.physics.sensor import (
 )
 from wattune.physics.spend import tabulate
 from wattune.physics.timeline import NO_STALL, Cycle, Stall, Timeline
+from wattune.workloads.catalog import make_workload
+
+DEFAULT_WORKLOAD = "resnet50"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +190,17 @@ class SimulatedGpu:
             if self._time.now_s() == before_s:  # less is left than the clock can tell
                 break
         self.pause()
+
+    def work(self, workload: str | None) -> tuple[str, Callable[[int], Measurement]]:
+        load = make_workload(workload or DEFAULT_WORKLOAD)
+
+        def measure(iterations: int) -> Measurement:
+            # The counter's refresh is learned in the GPU's own time, which takes no wall time.
+            with measured(self, wait=self.idle) as span:
+                self.run(load, iterations=iterations)
+            return span.measurement
+
+        return load.name, measure
 
     def idle(self, seconds: float) -> None:
         """Nothing; so much time has passed while the GPU ran nothing."""

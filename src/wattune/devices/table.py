@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -188,6 +188,16 @@ class TableGpu:
         time_s, energy_j = cost.time_s * iterations * slower, cost.energy_j * iterations * costlier
         self._count = Count(self._count.time_s + float(time_s), self._count.energy_j + float(energy_j))
         self._power_w = float(energy_j / time_s)
+
+    def work(self, workload: str | None) -> tuple[str, Callable[[int], Measurement]]:
+        name = workload or self.workloads[0]
+
+        def measure(iterations: int) -> Measurement:
+            before = self.count()
+            self.run(name, iterations=iterations)
+            return Measurement.between(before, self.count())
+
+        return name, measure
 
     def _cost(self, workload: str) -> Measurement:
         costs = self._table.costs.get(workload)

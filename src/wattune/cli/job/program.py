@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattune.cli.child import check_command
-from wattune.cli.measure import play_on_simulated
 from wattune.cli.training_child import ReportWatch
 from wattune.control.reports.file import check_place
 from wattune.core.errors import InputError
 from wattune.core.job import Job, JobGpu, JobRun
+from wattune.devices.gpu import play_on_simulated
 from wattune.levels.job.handle import scaled_rate
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import click
 
 from wattune.api import open_gpus
 from wattune.cli.child import check_command, run_child
-from wattune.cli.measure import play_on_simulated
 from wattune.cli.output import check_writable, json_option
 from wattune.cli.run.closing import Closing, finish, recall, watching
 from wattune.cli.run.options import KNOB_NAMES, is_played, knobs_named, live_policy, objective_text, wanted_objective
@@ -24,6 +23,7 @@ from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.control.reports.http import Answer
 from wattune.control.reports.pattern import StepPattern
 from wattune.control.reports.report import StepCount, StepReport, Told
+from wattune.devices.gpu import play_on_simulated
 from wattune.levels.run.policies import POLICIES
 from wattune.levels.run.session import RunSession
 

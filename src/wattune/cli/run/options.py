@@ -62,9 +62,9 @@ def _share(text: str) -> float:
 
 def is_played(gpus: Sequence[Gpu]) -> bool:
     """Whether these GPUs are simulated in this process."""
-    from wattune.devices.simulated import SimulatedGpu
+    from wattune.devices.gpu import PlaysWorkloads
 
-    return any(isinstance(gpu, SimulatedGpu) for gpu in gpus)
+    return any(isinstance(gpu, PlaysWorkloads) for gpu in gpus)
 
 
 def live_policy(name: str, objective: Objective, spec: GpuSpec) -> tuple[RunPolicy, tuple[str, ...]]:

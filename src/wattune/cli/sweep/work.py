@@ -16,13 +16,10 @@ from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.devices.gpu import Gpu
+from wattune.devices.gpu import Gpu, RunsWorkloads
 from wattune.devices.meter import measured
-from wattune.devices.simulated import SimulatedGpu
 from wattune.devices.table import TableGpu
-from wattune.workloads.catalog import make_workload
 
-DEFAULT_WORKLOAD = "resnet50"
 DEFAULT_ITERATIONS = 500
 """Half a minute or so of training, over which the refresh of an energy counter (100 ms) hardly matters."""
 
@@ -90,40 +87,16 @@ def find_work(
     gpu: Gpu, workload: str | None, iterations: int | None, command_line: tuple[str, ...]
 ) -> tuple[str, int, Measure]:
     """Return the name of the work, how often it is repeated at each setting, and the function that measures it."""
-    if isinstance(gpu, SimulatedGpu | TableGpu):
-        if command_line:
-            raise InputError(
-                f"{gpu.spec.label} trains a workload and cannot run a command",
-                hint="put simulated GPUs under a command with: wattune simulate -- wattune sweep -- COMMAND",
-            )
-        repeats = iterations or DEFAULT_ITERATIONS
-        if isinstance(gpu, TableGpu):
-            return _played(gpu, workload or gpu.workloads[0], repeats)
-        return _simulated(gpu, workload or DEFAULT_WORKLOAD, repeats)
-    return _commanded(gpu, workload, iterations or 1, command_line)
-
-
-def _simulated(gpu: SimulatedGpu, workload: str, iterations: int) -> tuple[str, int, Measure]:
-    load = make_workload(workload)
-
-    def measure(setting: Setting) -> Measurement:
-        del setting
-        # The counter's refresh is learned in the GPU's own time, which costs none of ours.
-        with measured(gpu, wait=gpu.idle) as span:
-            gpu.run(load, iterations=iterations)
-        return span.measurement / iterations
-
-    return load.name, iterations, measure
-
-
-def _played(gpu: TableGpu, workload: str, iterations: int) -> tuple[str, int, Measure]:
-    def measure(setting: Setting) -> Measurement:
-        del setting
-        before = gpu.count()
-        gpu.run(workload, iterations=iterations)
-        return Measurement.between(before, gpu.count()) / iterations
-
-    return workload, iterations, measure
+    if not isinstance(gpu, RunsWorkloads):
+        return _commanded(gpu, workload, iterations or 1, command_line)
+    if command_line:
+        raise InputError(
+            f"{gpu.spec.label} trains a workload and cannot run a command",
+            hint="put simulated GPUs under a command with: wattune simulate -- wattune sweep -- COMMAND",
+        )
+    repeats = iterations or DEFAULT_ITERATIONS
+    name, measure = gpu.work(workload)
+    return name, repeats, lambda _setting: measure(repeats) / repeats
 
 
 def _commanded(gpu: Gpu, workload: str | None, runs: int, command_line: tuple[str, ...]) -> tuple[str, int, Measure]:
