@@ -1,4 +1,4 @@
-"""A chart as a value: axes, series and remarks. `wattune.render.svg.draw` makes a picture of it."""
+"""A chart as a value: axes, series and notes. `wattune.render.svg.draw` draws it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _MANTISSAS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 def tick_step(low: float, high: float, *, about: int) -> float:
-    """The round step that cuts low to high into nearly `about` parts."""
+    """Return the round step that divides low to high into nearly `about` parts."""
     rough = (high - low) / max(about, 1)
     scale = 10.0 ** floor(log10(rough))
     return min((mantissa * scale for mantissa in _MANTISSAS), key=lambda step: abs(step - rough))
 
 
 def ticks(low: float, high: float, *, about: int = 5) -> tuple[float, ...]:
-    """The multiples of a round step that lie from low to high."""
+    """Return the multiples of a round step between low and high."""
     low, high = widened(low, high)
     step = tick_step(low, high, about=about)
     first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
@@ -26,7 +26,7 @@ def ticks(low: float, high: float, *, about: int = 5) -> tuple[float, ...]:
 
 
 def log_ticks(low: float, high: float, *, about: int = 5) -> tuple[float, ...]:
-    """Round numbers from low to high on an axis that goes by factors; few decades get 2s and 5s too."""
+    """Return round numbers between low and high for a logarithmic axis; few decades get 2s and 5s too."""
     if high < 8 * low:  # too narrow for decades to mark it
         return ticks(low, high, about=about)
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)
@@ -39,7 +39,7 @@ def log_ticks(low: float, high: float, *, about: int = 5) -> tuple[float, ...]:
 
 
 def widened(low: float, high: float) -> tuple[float, float]:
-    """The same range, or a small one around it where it has no width."""
+    """Return the same range, or a small one around it where it has no width."""
     if high > low and not isclose(low, high, rel_tol=1e-9):
         return low, high
     half = abs(low) * 0.05 or 0.5
@@ -47,9 +47,9 @@ def widened(low: float, high: float) -> tuple[float, float]:
 
 
 def padded(low: float, high: float, *, share: float = 0.06, least: float = 0.0) -> tuple[float, float]:
-    """The range with some room on both sides; a range of positive numbers stays positive.
+    """Return the range with some room on both sides; a range of positive numbers stays positive.
 
-    It is at least the share `least` of its middle wide, so that noise does not fill a whole picture.
+    Its width is at least `least` times its middle, so that noise does not fill the chart.
     """
     wide_low, wide_high = widened(low, high)
     middle = (wide_low + wide_high) / 2
@@ -58,13 +58,13 @@ def padded(low: float, high: float, *, share: float = 0.06, least: float = 0.0) 
 
 
 def tick_labels(values: tuple[float, ...]) -> tuple[str, ...]:
-    """The ticks in words, all with the same number of places and thousands set apart."""
+    """Format ticks, all with the same number of places and a thin space before thousands."""
     places = next((n for n in range(10) if all(isclose(v, round(v, n), abs_tol=1e-12) for v in values)), 10)
     return tuple(f"{value:,.{places}f}".replace(",", "\u2009").replace("-", "−") for value in values)
 
 
 def log_labels(values: tuple[float, ...]) -> tuple[str, ...]:
-    """The ticks in words, each with the places it needs."""
+    """Format ticks, each with the places it needs."""
     return tuple(tick_labels((value,))[0] for value in values)
 
 
@@ -83,7 +83,7 @@ class Mark(Enum):
 
 
 class Shape(Enum):
-    """What a point looks like, so that series are told apart without colours too."""
+    """How a point is drawn, so that series differ without colours too."""
 
     CIRCLE = "circle"
     SQUARE = "square"
@@ -93,14 +93,14 @@ class Shape(Enum):
 
 
 class Scale(Enum):
-    """How an axis goes from value to value: by equal steps, or by equal factors."""
+    """Whether an axis has equal steps or equal factors."""
 
     LINEAR = "linear"
     LOG = "log"
 
 
 class Tone(Enum):
-    """The colour of a series by its role; each tone has a light and a dark form that colour-blind people tell apart."""
+    """The colour of a series; each has a light and a dark form that colour-blind readers can distinguish."""
 
     BLUE = "blue"
     ORANGE = "orange"
@@ -113,12 +113,12 @@ class Tone(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place in the chart; `y` is None where nothing is known, which breaks a line there."""
+    """A point of a series; where `y` is None a line has a gap."""
 
     x: float
     y: float | None
     tip: str | None = None
-    """What the tooltip says."""
+    """The tooltip."""
 
     def __post_init__(self) -> None:
         if not isfinite(self.x) or (self.y is not None and not isfinite(self.y)):
@@ -127,7 +127,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """From where to where values lie at one x."""
+    """The range of values at one x."""
 
     x: float
     low: float
@@ -140,7 +140,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points under one name and in one tone."""
+    """Points of one name and tone."""
 
     name: str
     points: tuple[Point, ...]
@@ -149,7 +149,7 @@ class Series:
     dashed: bool = False
     shape: Shape = Shape.CIRCLE
     every: int = 1
-    """Of a line with points, only each so manieth is marked by its shape, from the `first` on."""
+    """For a line with points: mark only every so many points, from `first` on."""
     first: int = 0
     spread: tuple[Spread, ...] = ()
     """A shaded band around the series, such as the range of several seeds."""
@@ -157,17 +157,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What an axis shows; an end that is None comes from the data, with some room."""
+    """An axis; where `low` or `high` is None it comes from the data, with some room."""
 
     title: str
     unit: str | None = None
     low: float | None = None
     high: float | None = None
     least: float = 0.0
-    """The share of its middle that the axis is wide at least, so that noise does not fill a whole picture."""
+    """The least width as a share of the middle, so that noise does not fill the chart."""
     scale: Scale = Scale.LINEAR
     marks: tuple[tuple[float, str], ...] = ()
-    """Values to write at the axis instead of round numbers, and the words for them; those without room are left out."""
+    """Values to label instead of round numbers, with their labels; those without room are left out."""
 
     def __post_init__(self) -> None:
         if self.low is not None and self.high is not None and not self.low < self.high:
@@ -175,11 +175,9 @@ class Axis:
 
     @property
     def label(self) -> str:
-        """Title and unit."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
     def bounds(self, values: Iterable[float]) -> tuple[float, float]:
-        """The ends of the axis for these values."""
         known = tuple(values)
         if self.scale is Scale.LOG:
             return self._log_bounds(known or (1.0, 10.0))
@@ -193,20 +191,20 @@ class Axis:
         low = min(known) if self.low is None else self.low
         high = max(known) if self.high is None else self.high
         if low <= 0:
-            raise ValueError(f"axis {self.title!r} goes by factors and has no place for {low}")
+            raise ValueError(f"axis {self.title!r} is logarithmic and cannot show {low}")
         room = max((high / low) ** 0.06, 1.05)
         return (low / room if self.low is None else low), (high * room if self.high is None else high)
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A remark at a point, drawn with a ring around the point and a thin line to the words."""
+    """A label at a point, with a ring around the point and a thin line to the text."""
 
     x: float
     y: float
     text: str
     detail: str | None = None
-    """A second, quieter line."""
+    """A second line in a lighter colour."""
 
 
 class Way(Enum):
@@ -227,7 +225,7 @@ class ReferenceLine:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A shaded stretch of the x axis, such as a span of a timeline or the slowdowns that are allowed."""
+    """A shaded interval of the x axis, such as the slowdowns that are allowed."""
 
     start: float
     end: float
@@ -237,7 +235,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Everything a picture needs."""
+    """Everything that is drawn."""
 
     title: str
     x: Axis
@@ -250,13 +248,11 @@ class Chart:
 
     @property
     def x_bounds(self) -> tuple[float, float]:
-        """The ends of the x axis."""
         upright = (rule.at for rule in self.rules if rule.way is Way.UPRIGHT)
         return self.x.bounds((*self._all("x"), *upright))
 
     @property
     def y_bounds(self) -> tuple[float, float]:
-        """The ends of the y axis."""
         across = (rule.at for rule in self.rules if rule.way is Way.ACROSS)
         return self.y.bounds((*self._all("y"), *across))
 

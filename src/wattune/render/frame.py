@@ -1,7 +1,7 @@
-"""Where things of a chart lie on paper: pixels from values, and room for words.
+"""The layout of a chart: pixels from values, and room for text.
 
-Text is measured by a rule of thumb (0.56 of the font size per character), since no font is at hand when a picture is
-written; it errs on the wide side for the system fonts that pages use.
+The width of text is estimated as 0.56 of the font size per character, since no font is at hand when a chart is written;
+that is rather too wide for the system fonts that pages use.
 """
 
 from __future__ import annotations
@@ -29,22 +29,19 @@ class Box:
     bottom: float
 
     def overlaps(self, other: Box) -> bool:
-        """Whether the two share any area."""
-        apart = self.right <= other.left or other.right <= self.left
-        return not (apart or self.bottom <= other.top or other.bottom <= self.top)
+        beside = self.right <= other.left or other.right <= self.left
+        return not (beside or self.bottom <= other.top or other.bottom <= self.top)
 
     def holds(self, x: float, y: float) -> bool:
-        """Whether the place lies inside."""
         return self.left <= x <= self.right and self.top <= y <= self.bottom
 
     def inside(self, other: Box) -> bool:
-        """Whether it lies wholly within the other."""
         return other.holds(self.left, self.top) and other.holds(self.right, self.bottom)
 
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """Values along an axis and what is written at them."""
+    """Values along an axis and their labels."""
 
     values: tuple[float, ...]
     labels: tuple[str, ...]
@@ -62,21 +59,19 @@ class Frame:
     x_ticks: Ticks
     y_ticks: Ticks
     keys: tuple[tuple[Series, float, float], ...]
-    """Each entry of the legend: its series and the place where it starts."""
+    """Each entry of the legend: its series and where it starts."""
     x_scale: Scale
     y_scale: Scale
 
     def x(self, value: float) -> float:
-        """The pixel of an x value."""
         return self.plot.left + _share(value, self.x_bounds, self.x_scale) * (self.plot.right - self.plot.left)
 
     def y(self, value: float) -> float:
-        """The pixel of a y value."""
         return self.plot.bottom - _share(value, self.y_bounds, self.y_scale) * (self.plot.bottom - self.plot.top)
 
 
 def frame(chart: Chart, *, width: float, height: float) -> Frame:
-    """The layout of a chart on paper of that size."""
+    """Lay out a chart at this size."""
     keys = _keys(chart, width)
     top = _header(chart) + (keys[-1][2] - keys[0][2] + LINE_PX + 4 if keys else 0.0) + LINE_PX + 8
     bottom = height - 2 * LINE_PX - 8
@@ -102,7 +97,7 @@ def frame(chart: Chart, *, width: float, height: float) -> Frame:
 
 
 def _share(value: float, bounds: tuple[float, float], scale: Scale) -> float:
-    """How far along an axis a value lies, from 0 to 1."""
+    """Return the position of a value along an axis, from 0 to 1."""
     low, high = bounds
     if scale is Scale.LOG:
         return log(value / low) / log(high / low)
@@ -110,7 +105,7 @@ def _share(value: float, bounds: tuple[float, float], scale: Scale) -> float:
 
 
 def text_width(text: str, *, size_px: float = FONT_PX) -> float:
-    """Roughly how wide a text will be."""
+    """Estimate the width of a text."""
     return len(text) * size_px * 0.56
 
 
@@ -133,7 +128,7 @@ def _ticks(axis: Axis, bounds: tuple[float, float], about: float) -> Ticks:
 def _with_room(
     found: Ticks, bounds: tuple[float, float], scale: Scale, *, long: float, each: float | None = None
 ) -> Ticks:
-    """The ticks whose words do not run into those before; along the axis words take `each`, or their width."""
+    """Drop ticks whose label would overlap the one before; a label takes `each` pixels along the axis, or its width."""
     kept: list[tuple[float, str]] = []
     end = -1e9
     for value, text in zip(found.values, found.labels, strict=True):
@@ -145,7 +140,7 @@ def _with_room(
 
 
 def _keys(chart: Chart, width: float) -> tuple[tuple[Series, float, float], ...]:
-    """The legend's entries in rows; none where a single series needs no name."""
+    """Place the legend's entries in rows; a single series needs none."""
     if len(chart.series) < 2:
         return ()
     placed, x, y = [], 0.0, _header(chart) + LINE_PX / 2 + 4
@@ -159,7 +154,7 @@ def _keys(chart: Chart, width: float) -> tuple[tuple[Series, float, float], ...]
 
 
 Dots = tuple[tuple[float, float], ...]
-"""Pixels that words should not cover."""
+"""Pixels that text should not cover."""
 
 _DIRECTIONS = ((1, -1), (-1, -1), (1, 1), (-1, 1), (1, 0), (-1, 0), (0, -1), (0, 1))
 _DISTANCES_PX = (16.0, 30.0, 48.0, 70.0, 100.0)
@@ -168,7 +163,7 @@ _DOT_PX = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PlacedNote:
-    """A note, the pixel it points to and the rectangle of its words."""
+    """A note, the pixel it points to and the rectangle of its text."""
 
     note: Note
     x: float
@@ -177,7 +172,7 @@ class PlacedNote:
 
 
 def place_notes(notes: Iterable[Note], frame: Frame, *, dots: Dots, taken: tuple[Box, ...] = ()) -> list[PlacedNote]:
-    """Each note with the best free rectangle near its point, found one note after the other."""
+    """Place each note in the best free rectangle near its point, one after the other."""
     placed: list[PlacedNote] = []
     for note in notes:
         x, y = frame.x(note.x), frame.y(note.y)
@@ -189,7 +184,7 @@ def place_notes(notes: Iterable[Note], frame: Frame, *, dots: Dots, taken: tuple
 
 
 def clearest(boxes: Iterable[Box], *, dots: Dots, within: Box, taken: tuple[Box, ...] = ()) -> Box:
-    """The box that covers fewest dots and other boxes and does not leave the plot; of equals the first."""
+    """Return the first box that covers fewest dots and other boxes and stays inside the plot."""
 
     def badness(box: Box) -> float:
         wide = Box(box.left - _DOT_PX, box.top - _DOT_PX, box.right + _DOT_PX, box.bottom + _DOT_PX)

@@ -1,7 +1,7 @@
 """Colours for charts and pages, in a light and a dark form.
 
-The hues are those of Okabe and Ito (2008), which people with any common colour blindness tell apart; the light forms
-are darkened and the dark forms lightened until each stands out at least 3 : 1 against its background.
+The hues are those of Okabe and Ito (2008), which people with common colour blindness can distinguish; the light forms
+are darkened and the dark forms lightened to a contrast of at least 3 : 1 with the background.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DARK = {
 
 
 def variables(selector: str) -> str:
-    """Style rules that give the selector all colours, and their dark forms where the reader prefers dark."""
+    """Return style rules that define all colours for the selector, in dark form where the reader prefers dark."""
     light = ";".join(f"--{name}:{colour}" for name, colour in LIGHT.items())
     dark = ";".join(f"--{name}:{colour}" for name, colour in DARK.items())
     return f"{selector}{{{light}}}@media (prefers-color-scheme:dark){{{selector}{{{dark}}}}}"
@@ -50,8 +50,8 @@ STOPS = ((0x4A, 0x4F, 0xB8), (0x93, 0x44, 0xA8), (0xD6, 0x51, 0x7C), (0xF2, 0x86
 DARK_INK, LIGHT_INK = "#16202b", "#ffffff"
 
 
-def clock_colour(share: float) -> str:
-    """The colour of a clock that lies at `share` from the lowest (0) to the highest (1)."""
+def scale_colour(share: float) -> str:
+    """Return the colour of a value at `share` of a scale, from its lowest (0) to its highest (1)."""
     place = min(max(share, 0.0), 1.0) * (len(STOPS) - 1)
     first = min(int(place), len(STOPS) - 2)
     part = place - first
@@ -60,5 +60,5 @@ def clock_colour(share: float) -> str:
 
 
 def ink_on(share: float) -> str:
-    """The colour of text on the colour of a clock."""
+    """Return the colour of text on `scale_colour(share)`."""
     return DARK_INK if share > 0.6 else LIGHT_INK

@@ -1,4 +1,4 @@
-"""Numbers as people read them: a fitting unit, three significant digits, a true minus sign, a dash for the unknown."""
+"""Numbers for people: a fitting unit, three significant digits, a true minus sign, a dash for the unknown."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import floor, isfinite, log10
 
-from wattune.core.job import JobGpu, Outcome
-
 UNKNOWN = "–"
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 _SMALL_ONLY = ("s",)
-"""Units that take no k or M: nobody speaks of kiloseconds."""
+"""Units without k or M: kiloseconds are not in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +21,7 @@ class Unit:
 
 
 def unit_for(values: Iterable[float | None], base: str) -> Unit:
-    """The unit in which the largest of the values has one to three digits before the point."""
+    """Return the unit in which the largest of the values has one to three digits before the point."""
     largest = max((abs(value) for value in values if value is not None and isfinite(value)), default=0.0)
     prefixes = [entry for entry in _PREFIXES if entry[0] <= 1 or base not in _SMALL_ONLY]
     if largest == 0:
@@ -36,15 +34,24 @@ def unit_for(values: Iterable[float | None], base: str) -> Unit:
 
 
 def quantity(value: float | None, base: str) -> str:
-    """A value with its unit, such as `312 ms`; a dash where it is unknown."""
+    """Format a value with its unit, such as `312 ms`; a dash where it is unknown."""
     if value is None:
         return UNKNOWN
     unit = unit_for((value,), base)
     return f"{number(value * unit.factor)} {unit.symbol}"
 
 
+def with_error(value: float, error: float | None, base: str) -> str:
+    """Format a value with its 95 % half-width where that is known, both in one unit and to the same place."""
+    if not error:
+        return quantity(value, base)
+    unit = unit_for((value,), base)
+    places = max(1 - floor(log10(error * unit.factor)), 0)
+    return f"{value * unit.factor:.{places}f} ± {error * unit.factor:.{places}f} {unit.symbol}"
+
+
 def number(value: float | None, *, digits: int = 3) -> str:
-    """A number with that many significant digits, and all digits before the point."""
+    """Format a number with that many significant digits, and all digits before the point."""
     if value is None:
         return UNKNOWN
     if value == 0:
@@ -55,7 +62,7 @@ def number(value: float | None, *, digits: int = 3) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A percentage with one digit after the point and its sign, such as `+4.2 %`; a dash where it is unknown."""
+    """Format a percentage with its sign, such as `+4.2 %`; a dash where it is unknown."""
     if value is None:
         return UNKNOWN
     text = f"{value:+.1f}"
@@ -63,7 +70,7 @@ def percent(value: float | None) -> str:
 
 
 def fixed(value: float | None, unit: str, *, places: int = 0) -> str:
-    """A value in exactly this unit with so many places, for columns that must line up."""
+    """Format a value in exactly this unit with so many places, for columns that must line up."""
     if value is None:
         return UNKNOWN
     return f"{_signed(f'{value:.{places}f}')} {unit}"
@@ -73,58 +80,20 @@ def _signed(text: str) -> str:
     return text.replace("-", "−")
 
 
-_UNITS = {
-    "cost": ("cost", "J"),
-    "energy": ("energy", "J"),
-    "deadline": ("energy", "J"),
-    "money": ("cost", ""),
-    "carbon": ("carbon", "g"),
-    "edp": ("energy × time", "J·s"),
-    "ed2p": ("energy × time²", "J·s²"),
-    "power": ("time", "s"),
-}
-ENDS = {
-    Outcome.RUNNING: "still running",
-    Outcome.REACHED: "reached the target",
-    Outcome.MISSED: "missed the target",
-    Outcome.STOPPED: "stopped by us",
-    Outcome.OUT_OF_MEMORY: "out of memory",
-    Outcome.CRASHED: "crashed",
-    Outcome.LOST: "never heard of again",
-}
-"""How a run ended, for people."""
-
-
-def counted_in(objective: str) -> tuple[str, str]:
-    """What the value of an objective such as `cost:0.5` is, and its unit; money has none."""
-    return _UNITS[objective.strip().lower().partition(":")[0]]
-
-
 def long_unit(values_s: Iterable[float]) -> Unit:
-    """The unit for times of whole runs: seconds, and from two hours on hours."""
+    """Return the unit for long times: seconds, and from two hours on hours."""
     known = tuple(values_s)
     return Unit("h", 1 / 3600) if max(known, default=0.0) >= 7200 else unit_for(known, "s")
 
 
 def duration(seconds: float | None) -> str:
-    """A time of a run in words."""
+    """Format a long time."""
     if seconds is None:
         return UNKNOWN
     unit = long_unit((seconds,))
     return f"{number(seconds * unit.factor)} {unit.symbol}"
 
 
-def amount(value: float | None, unit: str) -> str:
-    """A value of an objective in words; money stands without a unit."""
-    return quantity(value, unit) if unit else number(value)
-
-
-def part(gpu: JobGpu) -> str:
-    """The part in words; a simulated one says so."""
-    several = f"{gpu.count} × " if gpu.count > 1 else ""
-    return f"{several}{gpu.name}" + (" (simulated)" if gpu.simulated else "")
-
-
 def counted(number_of: int, thing: str) -> str:
-    """Such as `1 run` or `3 runs`."""
+    """Format a count, such as `1 run` or `3 runs`."""
     return f"{number_of} {thing}{'' if number_of == 1 else 's'}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import floor, log10
 
 from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
@@ -12,7 +11,7 @@ from wattune.core.setting import Setting
 from wattune.render.chart import Axis, Chart, Mark, Point, ReferenceLine, Series, Tone, Way
 from wattune.render.frontier_view import FrontierRow, FrontierView, allowed_band, frontier_chart, tip, view_settings
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
-from wattune.render.quantity import percent, quantity, unit_for
+from wattune.render.quantity import percent, quantity, unit_for, with_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +99,6 @@ def _cells(row: FrontierRow[Setting]) -> tuple[str, ...]:
         percent(None if saving is None else -saving),
         "yes" if row.on_frontier else "no",
     )
-
-
-def with_error(value: float, error: float | None, base: str) -> str:
-    """A value with its 95 % half-width where that is known, both in one unit and to the same place."""
-    if not error:
-        return quantity(value, base)
-    unit = unit_for((value,), base)
-    places = max(1 - floor(log10(error * unit.factor)), 0)
-    return f"{value * unit.factor:.{places}f} ± {error * unit.factor:.{places}f} {unit.symbol}"
 
 
 def _figures(view: FrontierView[Setting], report: SweepReport) -> tuple[Figure, ...]:

@@ -14,7 +14,7 @@ from wattune.levels.kernel.view.page import PipelineReport, PlanPoint, pipeline_
 from wattune.levels.kernel.view.terminal import colour_timelines, plain_timelines
 from wattune.levels.kernel.view.timeline import Timelines, draw_timelines, standalone_timelines, timeline
 from wattune.render.page import Page, render_page
-from wattune.render.palette import STOPS, clock_colour, ink_on
+from wattune.render.palette import STOPS, ink_on, scale_colour
 
 GRAPH = WorkGraph(
     (
@@ -79,11 +79,11 @@ def test_colours_rise_in_lightness_from_cool_to_warm():
         red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    colours = [clock_colour(step / 20) for step in range(21)]
+    colours = [scale_colour(step / 20) for step in range(21)]
     rising = [lightness(colour) for colour in colours]
     assert all(after > before for before, after in pairwise(rising))
-    assert clock_colour(-1) == clock_colour(0) == "#{:02x}{:02x}{:02x}".format(*STOPS[0])
-    assert clock_colour(2) == clock_colour(1)
+    assert scale_colour(-1) == scale_colour(0) == "#{:02x}{:02x}{:02x}".format(*STOPS[0])
+    assert scale_colour(2) == scale_colour(1)
     assert ink_on(0.0) != ink_on(1.0)
 
 
@@ -95,7 +95,7 @@ def test_the_drawing_has_a_bar_per_operation_and_a_lane_per_rank(view):
     svg = draw_timelines(view)
     bars = elements(svg, "bar")
     assert len(bars) == 8
-    assert {bar.get("fill") for bar in bars} == {clock_colour(share) for share in (0.0, 0.5, 1.0)}
+    assert {bar.get("fill") for bar in bars} == {scale_colour(share) for share in (0.0, 0.5, 1.0)}
     tips = [title.text for bar in bars for title in bar]
     assert "backward 1.0: 700 MHz, 3.00 s, 1.00 J, from 2.000 s" in tips
     widths = [float(bar.get("width")) for bar in bars]
@@ -146,7 +146,7 @@ def test_a_plain_terminal_shows_clocks_as_heights_and_waiting_as_dots(view):
 
 def test_a_colour_terminal_shows_the_microbatches(view):
     lines = colour_timelines(replace(view, simulated=True), width=67)
-    highest = f"{ink_on(1.0)} on {clock_colour(1.0)}"
+    highest = f"{ink_on(1.0)} on {scale_colour(1.0)}"
     assert styles(lines[1])[1:] == ["dim", f"{highest} italic", "dim", f"{highest} bold"]
     assert lines[1].plain.split()[-1] == "0"
     assert all(line.cell_len <= 67 for line in lines[:-1])

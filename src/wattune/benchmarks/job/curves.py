@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wattune.levels.job.view.charts import count_axis, value_axis
+from wattune.levels.job.view.words import amount
 from wattune.render.chart import Axis, Chart, Mark, Point, ReferenceLine, Scale, Series, Shape, Spread, Tone
-from wattune.render.quantity import amount, number, unit_for
+from wattune.render.quantity import number, unit_for
 
 Array = NDArray[np.float64]
 

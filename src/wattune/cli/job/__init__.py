@@ -122,7 +122,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
     from wattune.core.codec import to_json
     from wattune.levels.job.account import shown
     from wattune.levels.job.gpus import part_of
-    from wattune.render.quantity import part
+    from wattune.levels.job.view.words import gpu_label
 
     job_store = open_job_store()
     job, memory = job_store.job(name), job_store.job_memory(name)
@@ -147,7 +147,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
         return
     out = console()
     held = "to be found by profiling" if setting is None else str(setting)
-    out.print(f"batch size {proposal.batch_size} on {part(gpu)}", markup=False, soft_wrap=True)
+    out.print(f"batch size {proposal.batch_size} on {gpu_label(gpu)}", markup=False, soft_wrap=True)
     out.print(f"setting: {held}", markup=False, soft_wrap=True)
     out.print(f"why: {proposal.why}", markup=False, soft_wrap=True)
 

@@ -16,7 +16,8 @@ from wattune.core.setting import Setting
 from wattune.levels.job.account import Account, SizeAccount
 from wattune.levels.job.view.terminal import law_lines, map_lines
 from wattune.levels.job.view.view_model import job_map
-from wattune.render.quantity import ENDS, UNKNOWN, counted, duration, number, part, percent, quantity
+from wattune.levels.job.view.words import ENDS, gpu_label
+from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
 
 if TYPE_CHECKING:
     from wattune.levels.job.account import Shown
@@ -51,7 +52,7 @@ def print_job(out: Console, job: Job, found: Sequence[Shown], records: Sequence[
         _say(out, "no runs yet")
     for one in found:
         out.print()
-        out.print(Text(one_line(part(one.account.gpu)), style="bold"))
+        out.print(Text(one_line(gpu_label(one.account.gpu)), style="bold"))
         out.print(size_table(one.account, job, one.view.next_size))
         out.print()
         for lines in (law_lines(one.view, width=out.width), map_lines(job_map(one.view), width=out.width)):
@@ -93,7 +94,7 @@ def size_table(account: Account, job: Job, chosen: int | None) -> Table:
 
 def account_lines(account: Account) -> tuple[str, ...]:
     """What was spent on a part, on what, and what came of it."""
-    label = part(account.gpu)
+    label = gpu_label(account.gpu)
     if not account.runs:
         return (f"no runs yet on {label}",)
     lines = [

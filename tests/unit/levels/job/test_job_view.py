@@ -14,8 +14,9 @@ from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT
 from wattune.levels.job.view.history import history_chart, recurrences, sizes_chart
 from wattune.levels.job.view.terminal import law_lines
 from wattune.levels.job.view.view_model import EpochsBand, JobView, barred_sizes, job_map, seen_epochs
+from wattune.levels.job.view.words import amount, counted_in, gpu_label
 from wattune.render.chart import Scale
-from wattune.render.quantity import amount, counted, counted_in, duration, part
+from wattune.render.quantity import counted, duration
 from wattune.render.svg import draw
 
 OTHER = JobGpu(name="A40", simulated=True, max_power_w=300.0)
@@ -203,7 +204,7 @@ def test_words() -> None:
     assert [duration(seconds) for seconds in (None, 0.5, 900.0, 9000.0)] == ["–", "500 ms", "900 s", "2.50 h"]
     assert amount(1.25, "") == "1.25"
     assert amount(2500.0, "J") == "2.50 kJ"
-    assert part(replace(OTHER, count=4)) == "4 × A40 (simulated)"
+    assert gpu_label(replace(OTHER, count=4)) == "4 × A40 (simulated)"
     assert (counted(1, "run"), counted(2, "run")) == ("1 run", "2 runs")
 
 

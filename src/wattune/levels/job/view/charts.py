@@ -8,9 +8,10 @@ from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, MapCell, short
 from wattune.levels.job.view.view_model import EpochsBand, JobView
+from wattune.levels.job.view.words import ENDS, gpu_label
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, ReferenceLine, Scale, Series, Shape, Spread, Tone
 from wattune.render.frontier_view import saving_percent, slowdown_percent
-from wattune.render.quantity import ENDS, Unit, counted, long_unit, number, part, percent, unit_for
+from wattune.render.quantity import Unit, counted, long_unit, number, percent, unit_for
 
 _WIDE = 8.0
 """Values that differ by more than this factor are drawn on an axis that goes by factors."""
@@ -80,7 +81,7 @@ def law_chart(view: JobView) -> Chart:
 
 
 def _subtitle(view: JobView) -> str:
-    parts = {run.gpu.key: part(run.gpu) for run in view.memory.runs} or {view.gpu.key: part(view.gpu)}
+    parts = {run.gpu.key: gpu_label(run.gpu) for run in view.memory.runs} or {view.gpu.key: gpu_label(view.gpu)}
     learned = "expected, and its band" if view.law else "what runs have shown, from least to most"
     return f"{counted(len(view.memory.runs), 'run')} on {', '.join(parts.values())}; line: {learned}"
 
@@ -125,7 +126,7 @@ def _runs(runs: Iterable[JobRun]) -> tuple[Series, ...]:
 
 def run_tip(run: JobRun) -> str:
     """What a tooltip says of a run."""
-    first = f"run {run.order + 1}, recurrence {run.recurrence + 1}: batch size {run.batch_size} on {part(run.gpu)}"
+    first = f"run {run.order + 1}, recurrence {run.recurrence + 1}: batch size {run.batch_size} on {gpu_label(run.gpu)}"
     return "\n".join(filter(None, (first, f"{counted(run.epochs, 'epoch')}, {ENDS[run.outcome]}", run.why)))
 
 

@@ -9,7 +9,7 @@ from math import log
 
 from wattune.levels.job.view.cost_map import CHOSEN, DEFAULT, CostMap, MapCell, MapRow, short, thinned
 from wattune.render.frame import LINE_PX, TITLE_PX, text_width
-from wattune.render.palette import clock_colour, ink_on
+from wattune.render.palette import ink_on, scale_colour
 from wattune.render.quantity import counted
 from wattune.render.svg import STYLE as CHART_STYLE
 
@@ -89,7 +89,7 @@ def _keys(width: float) -> Iterator[tuple[str, float]]:
     """The entries of the legend, each with how far down it stands; rows break where the paper ends."""
     x, y = 0.0, 0.0
     scale = "".join(
-        f'<rect x="{step * 5:g}" y="-10" width="5.3" height="12" fill="{clock_colour(1 - step / 15)}"/>'
+        f'<rect x="{step * 5:g}" y="-10" width="5.3" height="12" fill="{scale_colour(1 - step / 15)}"/>'
         for step in range(16)
     )
     entries = (
@@ -135,7 +135,7 @@ def _cell(cell: MapCell, x: float, y: float, paper: _Paper, *, barred: bool) -> 
         ink, label = "var(--ink)", "" if barred else cell.label
     else:
         share = _share(cell.ratio)
-        drawn = f'<rect class="cell" {_box(*size)} fill="{clock_colour(share)}">{title}</rect>'
+        drawn = f'<rect class="cell" {_box(*size)} fill="{scale_colour(share)}">{title}</rect>'
         ink, label = ink_on(share), cell.label
     return drawn + _ring(cell, *size, ink=ink) + _words(cell, *size, ink=ink, label=label)
 

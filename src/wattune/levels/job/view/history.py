@@ -10,8 +10,9 @@ from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.levels.job.view.charts import count_axis, run_tip, size_axis, value_axis
 from wattune.levels.job.view.view_model import JobView
+from wattune.levels.job.view.words import ENDS, amount, counted_in, gpu_label
 from wattune.render.chart import Chart, Mark, Point, ReferenceLine, Series, Shape, Tone
-from wattune.render.quantity import ENDS, amount, counted, counted_in, duration, part, percent, quantity, unit_for
+from wattune.render.quantity import counted, duration, percent, quantity, unit_for
 
 _SHAPES = (Shape.CIRCLE, Shape.SQUARE, Shape.DIAMOND, Shape.TRIANGLE)
 _FAILED = "target not reached"
@@ -65,7 +66,9 @@ def history_chart(view: JobView) -> Chart:
     series = _by_size(view, done, unit.factor, default)
     return Chart(
         title=f"{what[0].upper()}{what[1:]} of each recurrence: {view.job.name}",
-        subtitle=f"{part(view.gpu)}; {_INCLUDED if done else 'no recurrence is over yet'}{elsewhere}{_alone(series)}",
+        subtitle=(
+            f"{gpu_label(view.gpu)}; {_INCLUDED if done else 'no recurrence is over yet'}{elsewhere}{_alone(series)}"
+        ),
         x=count_axis("recurrence", max((own.number + 1 for own in done), default=1)),
         y=value_axis(what, unit.symbol or None, [value * unit.factor for value in values]),
         series=series,
@@ -95,7 +98,7 @@ def sizes_chart(view: JobView) -> Chart:
             series.append(Series(name=ENDS[outcome], points=points, mark=Mark.POINTS, tone=tone, shape=shape))
     return Chart(
         title=f"Batch size of each run: {view.job.name}",
-        subtitle=part(view.gpu) + _alone(series),
+        subtitle=gpu_label(view.gpu) + _alone(series),
         x=count_axis("run", max((run.order + 1 for run in view.here), default=1)),
         y=size_axis(view.batch_sizes, "batch size"),
         series=tuple(series),

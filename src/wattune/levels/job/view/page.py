@@ -12,8 +12,9 @@ from wattune.levels.job.view.cost_map import CostMap, MapRow
 from wattune.levels.job.view.cost_map_svg import STYLE, draw_map
 from wattune.levels.job.view.history import history_chart, sizes_chart
 from wattune.levels.job.view.view_model import EpochsBand, JobView, job_map
+from wattune.levels.job.view.words import ENDS, counted_in, gpu_label
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import ENDS, UNKNOWN, counted, counted_in, duration, number, part, percent, quantity
+from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
 from wattune.render.svg import standalone
 
 _MOST_RUNS = 60
@@ -80,15 +81,15 @@ def _pictures(view: JobView, known: CostMap) -> Iterator[Section]:
 def _lead(report: JobReport) -> str:
     saved, view = report.saving_percent, report.view
     if not view.here:
-        words = f"No run on {part(view.gpu)} yet."
+        words = f"No run on {gpu_label(view.gpu)} yet."
     elif saved is None:
-        words = f"{counted(len(view.here), 'run')} on {part(view.gpu)}; what the default costs is not known yet."
+        words = f"{counted(len(view.here), 'run')} on {gpu_label(view.gpu)}; what the default costs is not known yet."
     else:
         side = "less" if saved >= 0 else "more"
         what, _ = counted_in(view.job.objective)
         words = (
-            f"{counted(report.recurrences, 'recurrence')} on {part(view.gpu)} took {abs(saved):.1f} % {side} {what} "
-            f"than as many runs of the default ({view.job.default_batch_size}), learning included."
+            f"{counted(report.recurrences, 'recurrence')} on {gpu_label(view.gpu)} "
+            f"took {abs(saved):.1f} % {side} {what} than as many runs of the default ({view.job.default_batch_size}), learning included."
         )
     if view.next_size is None:
         return words
@@ -148,7 +149,7 @@ def _run_cells(run: JobRun) -> tuple[str, ...]:
     return (
         str(run.order + 1),
         ENDS[run.outcome],
-        part(run.gpu),
+        gpu_label(run.gpu),
         run.why or UNKNOWN,
         str(run.recurrence + 1),
         str(run.batch_size),

@@ -15,7 +15,7 @@ from rich.text import Text
 from wattune.core.job import JobRun, Outcome
 from wattune.levels.job.view.cost_map import CHOSEN, DEFAULT, CostMap, MapCell, MapRow, short, thinned
 from wattune.levels.job.view.view_model import EpochsBand, JobView, barred_sizes
-from wattune.render.palette import clock_colour, ink_on
+from wattune.render.palette import ink_on, scale_colour
 from wattune.render.quantity import counted, number
 
 LEVELS = 8
@@ -135,7 +135,7 @@ def _words(cell: MapCell) -> str:
 def _cell_style(ratio: float) -> str:
     """Return the colours of a cost, from the darkest at `_WORST` times the best to the brightest at the best."""
     share = round((1 - min(log(max(ratio, 1.0)) / log(_WORST), 1.0)) * (LEVELS - 1)) / (LEVELS - 1)
-    return f"{ink_on(share)} on {clock_colour(share)}"
+    return f"{ink_on(share)} on {scale_colour(share)}"
 
 
 def _legend(view: CostMap, width: int, *, hidden: int) -> Iterator[Text]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from wattune.levels.kernel.view.timeline import Bar, PipelineTimeline, Timelines
 from wattune.render.chart import tick_labels, ticks
-from wattune.render.palette import clock_colour, ink_on
+from wattune.render.palette import ink_on, scale_colour
 
 LEVELS = 8
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -86,7 +86,7 @@ def _level(view: Timelines, bar: Bar) -> int:
 
 def _clock_style(level: int, slant: str = "bold") -> str:
     share = level / (LEVELS - 1)
-    return f"{ink_on(share)} on {clock_colour(share)} {slant}"
+    return f"{ink_on(share)} on {scale_colour(share)} {slant}"
 
 
 def _axis(end_s: float, columns: int) -> str:

@@ -12,7 +12,7 @@ from wattune.core.setting import Setting
 from wattune.core.workgraph import WorkGraph
 from wattune.render.chart import tick_labels, ticks
 from wattune.render.frame import LINE_PX, TITLE_PX, text_width
-from wattune.render.palette import clock_colour, ink_on
+from wattune.render.palette import ink_on, scale_colour
 from wattune.render.quantity import percent, quantity
 from wattune.render.svg import STYLE as CHART_STYLE
 
@@ -197,7 +197,7 @@ def _legend(view: Timelines, width: float) -> Iterator[str]:
         x = text_width(low) + 14
         for step in range(24):
             place = f'x="{x + step * 5:.1f}" y="{y - 10:.1f}" width="5.3" height="12"'
-            yield f'<rect {place} fill="{clock_colour(step / 23)}"/>'
+            yield f'<rect {place} fill="{scale_colour(step / 23)}"/>'
         x += 126
         yield f'<text x="{x:.1f}" y="{y:g}">{high}</text>'
         x += text_width(high) + 22
@@ -252,7 +252,7 @@ def _bar(view: Timelines, bars: tuple[Bar, ...], paper: _Paper, y: float) -> str
     left, right = paper.x(first.start_s), paper.x(last.end_s)
     tip = last.tip if len(bars) == 1 else f"{len(bars)} instructions, {first.name} to {last.name}"
     size = f'x="{left:.2f}" y="{y + paper.row_px - height:.1f}" width="{right - left:.2f}" height="{height:.1f}"'
-    drawn = f'<rect class="bar" {size} fill="{clock_colour(share)}"><title>{escape(tip)}</title></rect>'
+    drawn = f'<rect class="bar" {size} fill="{scale_colour(share)}"><title>{escape(tip)}</title></rect>'
     if height < paper.row_px:
         # Above a low bar the rank works all the same, so no hatching shows there.
         above = f'y="{y:.1f}" width="{right - left:.2f}" height="{paper.row_px - height:.1f}"'

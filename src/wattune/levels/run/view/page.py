@@ -22,8 +22,7 @@ from wattune.levels.run.view.words import (
     verdict,
 )
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import UNKNOWN, counted, duration, quantity
-from wattune.render.report import with_error
+from wattune.render.quantity import UNKNOWN, counted, duration, quantity, with_error
 from wattune.render.svg import standalone
 
 SETTING_HEAD = (

@@ -12,8 +12,7 @@ from wattune.core.window import Purpose
 from wattune.levels.run.view.settings import HeldInterval, SettingSummary, held_intervals_of
 from wattune.levels.run.view.view_model import RunView, TuningStage
 from wattune.levels.run.view.words import percent_words, step_time_words, verdict
-from wattune.render.quantity import UNKNOWN, quantity
-from wattune.render.report import with_error
+from wattune.render.quantity import UNKNOWN, quantity, with_error
 
 HEAD = ("setting", "for", "pace", "power", "energy", "Δ time %", "saving %", "verdict")
 _WORTH = (0, 5, 6, 7, 2, 3, 4, 1)

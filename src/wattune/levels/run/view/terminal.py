@@ -19,8 +19,7 @@ from wattune.levels.run.view.view_model import RunView, TuningStage, state_words
 from wattune.levels.run.view.words import estimate_words, period_words
 from wattune.render.chart import tick_step
 from wattune.render.monitor_view import power_steps
-from wattune.render.quantity import quantity, unit_for
-from wattune.render.report import with_error
+from wattune.render.quantity import quantity, unit_for, with_error
 from wattune.render.terminal_graph import Spot, area_graph, scatter
 
 _LONGEST_S, _SHORTEST_S, _PERIODS = 60.0, 4.0, 16.0

@@ -8,8 +8,7 @@ from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import Purpose
 from wattune.levels.run.view.settings import EstimateWithError, HeldInterval, SettingSummary
 from wattune.levels.run.view.view_model import ObservedPeriod, RunView
-from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
-from wattune.render.report import with_error
+from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity, with_error
 
 SURE, LIKELY = 0.99, 0.5
 """From where on a promise counts as surely kept, and as kept."""
