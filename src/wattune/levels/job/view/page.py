@@ -89,7 +89,8 @@ def _lead(report: JobReport) -> str:
         what, _ = counted_in(view.job.objective)
         words = (
             f"{counted(report.recurrences, 'recurrence')} on {gpu_label(view.gpu)} "
-            f"took {abs(saved):.1f} % {side} {what} than as many runs of the default ({view.job.default_batch_size}), learning included."
+            f"took {abs(saved):.1f} % {side} {what} "
+            f"than as many runs of the default ({view.job.default_batch_size}), learning included."
         )
     if view.next_size is None:
         return words
