@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattune.core.reading import Reading
-from wattune.signals.change import ChangeWatch, ProgramSample
+from wattune.signals.change import ChangeDetector, ProgramSample
 from wattune.signals.idle import IdleWatch
 from wattune.signals.sanity import Sanity
 
@@ -15,7 +15,7 @@ looks = st.lists(st.tuples(anything, anything, anything), max_size=120)
 @settings(max_examples=60, deadline=None)
 @given(looks)
 def test_a_watch_takes_any_values(values):
-    watch = ChangeWatch()
+    watch = ChangeDetector()
     for place, (period_s, power_w, util) in enumerate(values):
         watch = watch.add(ProgramSample(time_s=float(place), period_s=period_s, power_w=power_w, util=util))
         if watch.change is not None:
@@ -29,7 +29,7 @@ def test_a_watch_takes_any_values(values):
 @given(st.lists(st.floats(0.5, 2.0), min_size=30, max_size=90), st.integers(-10, 10))
 def test_units_do_not_matter(values, power):
     def places(factor):
-        watch, found = ChangeWatch(), []
+        watch, found = ChangeDetector(), []
         for place, value in enumerate(values):
             watch = watch.add(ProgramSample(time_s=float(place), power_w=value * factor))
             found.append(watch.change is not None)

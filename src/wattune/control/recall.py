@@ -175,7 +175,7 @@ def impossible(windows: tuple[Window, ...], spec: GpuSpec) -> Change | None:
         return None
     shift = Shift(last.step_time_s / first.step_time_s - 1, error_s / first.step_time_s, certain=True)
     end_s = last.start_s + last.cost.time_s
-    return Change(time_s=end_s, since_s=last.start_s, looks=1, shifts={PERIOD: shift})
+    return Change(time_s=end_s, since_s=last.start_s, samples=1, shifts={PERIOD: shift})
 
 
 def known_stage(windows: tuple[Window, ...], change: Change) -> Memory | None:

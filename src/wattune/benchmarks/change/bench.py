@@ -10,7 +10,7 @@ import numpy as np
 
 from wattune.benchmarks.change.streams import KINDS, Kind, Stream, stream
 from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
-from wattune.signals.change import ChangeWatch, ProgramSample
+from wattune.signals.change import ChangeDetector, ProgramSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ _MF_WINDOWS = 5
 
 def wattune(stream: Stream) -> Iterator[Alarm]:
     """The alarms of `wattune.signals.change`."""
-    watch = ChangeWatch()
+    watch = ChangeDetector()
     columns = (column.tolist() for column in (stream.time_s, stream.period_s, stream.power_w, stream.util))
     degrees = [None] * len(stream) if stream.temperature_c is None else stream.temperature_c.tolist()
     for place, (time_s, period_s, power_w, util, temperature_c) in enumerate(zip(*columns, degrees, strict=True)):

@@ -19,8 +19,8 @@ from wattune.control.window_totals import RunningSum, Tally, working_mhz
 from wattune.core.gpu_spec import Sensors
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.signals.change import Change, ChangeWatch, ProgramSample
-from wattune.signals.change_looks import CycleCutter
+from wattune.signals.change import Change, ChangeDetector, ProgramSample
+from wattune.signals.cycle_samples import CycleCutter
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples
 
@@ -64,7 +64,7 @@ class ProgressEstimator:
         self._unit: WorkUnit | None = None
         self._source: str | None = None
         self._told_s: float | None = None
-        self._watches: dict[Setting, ChangeWatch] = {}
+        self._watches: dict[Setting, ChangeDetector] = {}
         self._setting: Setting = DRIVER_DEFAULT
         self._since_s: float | None = None
         self._look: Tally | None = None
@@ -88,7 +88,7 @@ class ProgressEstimator:
         self.trace = self.trace.add(readings)
         settled = [reading for reading in readings if self._is_settled(reading)]
         for look in self._looks(settled):
-            watch = self._watches.get(setting, ChangeWatch()).add(
+            watch = self._watches.get(setting, ChangeDetector()).add(
                 replace(look, temperature_c=settled[-1].temperature_c)
             )
             self._watches[setting] = watch

@@ -22,7 +22,7 @@ ENDED = replace(HELD, changed=True, step_time_s=1.4)
 
 def change(*what):
     shifts = {name: Shift(0.2, 0.01, name in what) for name in (PERIOD, POWER)}
-    return Change(time_s=40.0, since_s=38.0, looks=5, shifts=shifts)
+    return Change(time_s=40.0, since_s=38.0, samples=5, shifts=shifts)
 
 
 def base(step_time_s, power_w):

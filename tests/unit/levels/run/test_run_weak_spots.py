@@ -33,7 +33,7 @@ from wattune.physics.catalog import catalog_names, load_model
 from wattune.response.candidates import candidates_of
 from wattune.response.evidence import EvidenceScale, evidence
 from wattune.response.program_posterior import posterior_of
-from wattune.signals.change import ChangeWatch, ProgramSample
+from wattune.signals.change import ChangeDetector, ProgramSample
 from wattune.signals.period import CycleKind, Verdict, find_period
 from wattune.signals.samples import PowerSamples
 from wattune.workloads.family import family
@@ -211,7 +211,7 @@ def steady(count, *, start_s=0.0, period_s=1.0, power_w=lambda _: 300.0):
 
 
 def changes_of(looks):
-    watch, found = ChangeWatch(), []
+    watch, found = ChangeDetector(), []
     for look in looks:
         watch = watch.add(look)
         if watch.change is not None:

@@ -1,10 +1,10 @@
-"""Looks at a program, cut out of samples."""
+"""Program samples, cut out of power samples along a period."""
 
 import numpy as np
 import pytest
 
-from wattune.signals.change import ChangeWatch
-from wattune.signals.change_looks import CycleCutter
+from wattune.signals.change import ChangeDetector
+from wattune.signals.cycle_samples import CycleCutter
 from wattune.signals.samples import PowerSamples
 
 
@@ -22,25 +22,25 @@ def samples(periods_s, *, every_s=0.02, noise_w=3.0, seed=0):
 @pytest.mark.parametrize("piece_s", [0.3, 1.7, 100.0])
 def test_cycles_are_timed_whatever_the_pieces_they_come_in(piece_s):
     played = samples([0.8] * 40)
-    cutter, looks = CycleCutter(0.8), []
+    cutter, cut = CycleCutter(0.8), []
     for start_s in np.arange(0.0, played.duration_s + piece_s, piece_s):
         inside = (played.time_s >= start_s) & (played.time_s < start_s + piece_s)
         piece = PowerSamples(played.time_s[inside], played.power_w[inside], played.sm_util[inside])
         cutter, more = cutter.add(piece)
-        looks += more
-    assert 38 <= len(looks) <= 40
-    assert [look.period_s for look in looks[1:]] == pytest.approx([0.8] * (len(looks) - 1), rel=0.03)
-    assert looks[0].period_s is None
+        cut += more
+    assert 38 <= len(cut) <= 40
+    assert [sample.period_s for sample in cut[1:]] == pytest.approx([0.8] * (len(cut) - 1), rel=0.03)
+    assert cut[0].period_s is None
 
 
 @pytest.mark.parametrize("every_s", [0.02, 0.1])
-def test_a_longer_period_is_found_by_the_angle_of_its_cycles(every_s):
-    _, looks = CycleCutter(1.0).add(samples([1.0] * 60 + [1.05] * 20, every_s=every_s))
-    watch, found = ChangeWatch(), []
-    for place, look in enumerate(looks):
-        watch = watch.add(look)
-        if watch.change is not None:
-            found.append((place, watch.change.what))
+def test_a_longer_period_is_detected_by_the_phase_of_its_cycles(every_s):
+    _, cut = CycleCutter(1.0).add(samples([1.0] * 60 + [1.05] * 20, every_s=every_s))
+    detector, found = ChangeDetector(), []
+    for place, sample in enumerate(cut):
+        detector = detector.add(sample)
+        if detector.change is not None:
+            found.append((place, detector.change.what))
     assert len(found) == 1
     place, what = found[0]
     assert 60 <= place <= 70
@@ -50,21 +50,21 @@ def test_a_longer_period_is_found_by_the_angle_of_its_cycles(every_s):
 def test_a_flat_signal_has_no_period():
     rng = np.random.default_rng(2)
     time_s = np.arange(0, 30, 0.02)
-    _, looks = CycleCutter(1.0).add(PowerSamples(time_s, 200 + rng.standard_normal(len(time_s))))
-    assert sum(look.period_s is not None for look in looks) <= 2
-    assert all(look.util is None for look in looks)
+    _, cut = CycleCutter(1.0).add(PowerSamples(time_s, 200 + rng.standard_normal(len(time_s))))
+    assert sum(sample.period_s is not None for sample in cut) <= 2
+    assert all(sample.util is None for sample in cut)
 
 
-def test_a_period_shorter_than_samples_allow_is_taken_several_at_a_time():
-    _, looks = CycleCutter(0.25).add(samples([0.25] * 80, every_s=0.1))
-    assert len(looks) in (19, 20)
+def test_short_periods_are_sampled_several_at_a_time():
+    _, cut = CycleCutter(0.25).add(samples([0.25] * 80, every_s=0.1))
+    assert len(cut) in (19, 20)
 
 
-def test_missing_powers_are_passed_over():
+def test_missing_powers_are_skipped():
     played = samples([1.0] * 6)
     power_w = played.power_w.copy()
     power_w[100:150] = np.nan
-    _, looks = CycleCutter(1.0).add(PowerSamples(played.time_s, power_w))
-    assert looks[2].power_w is None
-    assert looks[4].power_w == pytest.approx(246.0, abs=3.0)
+    _, cut = CycleCutter(1.0).add(PowerSamples(played.time_s, power_w))
+    assert cut[2].power_w is None
+    assert cut[4].power_w == pytest.approx(246.0, abs=3.0)
     assert CycleCutter(1.0).add(PowerSamples(np.array([0.0]), np.array([1.0])))[1] == ()
