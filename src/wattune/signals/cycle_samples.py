@@ -94,12 +94,10 @@ class CycleCutter:
             return replace(self, mean_cycle=spectrum, late=0.0, cycles=1)
         late, correlation = _placed(self.mean_cycle, spectrum, around=self.late or 0.0)
         if correlation < _ALIKE:
-            # Where the first cycles were chance or start-up, the mean cycle begins again.
-            return (
-                replace(self, mean_cycle=spectrum, late=None, cycles=1)
-                if self.late is None
-                else replace(self, late=None)
-            )
+            if self.late is not None:
+                return replace(self, late=None)
+            # The first cycles were chance or start-up: the mean cycle begins again.
+            return replace(self, mean_cycle=spectrum, cycles=1)
         cycles = self.cycles + 1
         moved = spectrum * np.exp(2j * pi * _orders() * late)
         mean_cycle = self.mean_cycle + (moved - self.mean_cycle) / min(cycles, _MEMORY)
@@ -107,7 +105,7 @@ class CycleCutter:
 
 
 def _placed(mean_cycle: Spectrum, spectrum: Spectrum, *, around: float) -> tuple[float, float]:
-    """Return the delay of a cycle as a share of the period, searched near `around`, and its correlation with the mean."""
+    """Return the delay of a cycle as a share of the period, near `around`, and its correlation with the mean."""
     product = np.conj(mean_cycle) * spectrum
     scores = np.real(np.exp(2j * pi * np.outer(around + _REACH, _orders())) @ product)
     best = int(np.argmax(scores[1:-1])) + 1
