@@ -19,6 +19,7 @@ from wattune.devices.open import Surroundings, open_gpu
 from wattune.emulator.node import Node
 from wattune.integrations.pipelining import played, tuned
 from wattune.levels.kernel.online import PlanHeld
+from wattune.levels.kernel.plan_file import read_plan
 from wattune.physics.load_table import LoadTable
 
 WIDTH = 16
@@ -189,6 +190,12 @@ def said(progress):
     }
 
 
+def requested(steps, iterations):
+    """The clocks that change, one after the other, over several iterations."""
+    clocks = [step.setting.sm_mhz for step in steps] * iterations
+    return [after for before, after in zip([None, *clocks], clocks, strict=False) if before != after]
+
+
 def run(job, rank):
     found = {"plain": train(job, rank, *schedule_of(job, rank))} if job.plain_first else {}
     if job.straggler is not None:
@@ -202,8 +209,11 @@ def run(job, rank):
             schedule, stages = schedule_of(job, rank)
             with played(schedule, job.plan_file, seen) as clocks:
                 found["planned"] = train(job, rank, schedule, stages)
-                clocks.settle()
-            found |= {"applied": seen.applied, "passed_over": clocks.passed_over, "simulated": gpu.spec.simulated}
+                steps = read_plan(Path(job.plan_file)).plan.choice.ranks[rank]
+                requests = len(requested(steps, job.iterations))
+                while len(seen.applied) + clocks.skipped < requests:  # the thread that sets the clocks must get on
+                    time.sleep(0.001)
+            found |= {"applied": seen.applied, "skipped": clocks.skipped, "simulated": gpu.spec.simulated}
     return found
 
 

@@ -31,12 +31,6 @@ def plan_for(ranks, chunks, microbatches, file):
     return planned.plan.choice
 
 
-def asked_for(steps, iterations):
-    """The clocks that change, one after the other, over several iterations."""
-    clocks = [step.setting.sm_mhz for step in steps] * iterations
-    return [after for before, after in zip([None, *clocks], clocks, strict=False) if before != after]
-
-
 def is_part_of(part, whole):
     remaining = iter(whole)
     return all(clock in remaining for clock in part)
@@ -75,7 +69,7 @@ def job_in(tmp_path, node, **what):
 def finished(processes, tmp_path):
     """What each rank found."""
     for rank, process in enumerate(processes):
-        process.wait(timeout=120)
+        process.wait(timeout=400)
         assert process.returncode == 0, (tmp_path / f"{rank}.err").read_text()
     return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank, _ in enumerate(processes)]
 
@@ -91,9 +85,9 @@ def test_a_plan_changes_the_clocks_and_nothing_else(ranks, chunks, microbatches,
     for rank, (what, steps) in enumerate(zip(found, plan.ranks, strict=True)):
         assert what["planned"] == what["plain"]
         assert what["simulated"]
-        asked = asked_for(steps, shape["iterations"])
-        assert len(what["applied"]) == len(asked) - what["passed_over"]
-        assert is_part_of(what["applied"], asked)
+        requested = pipeline_worker.requested(steps, shape["iterations"])
+        assert len(what["applied"]) == len(requested) - what["skipped"]
+        assert is_part_of(what["applied"], requested)
         assert node.setting(rank) == before[rank]
     assert len(found[-1]["plain"]["losses"]) == shape["iterations"] * microbatches
 
@@ -109,7 +103,7 @@ def test_crashed_ranks_leave_all_gpus_as_they_were_found(emulated_node, tmp_path
     processes[2].kill()
     processes[1].send_signal(signal.SIGTERM)  # and the first finds nobody to talk to
     for process in processes:
-        process.wait(timeout=120)
+        process.wait(timeout=400)
         assert process.returncode != 0
     assert node.setting(0) == before[0]
     assert node.setting(1) == before[1]
@@ -119,7 +113,7 @@ def test_crashed_ranks_leave_all_gpus_as_they_were_found(emulated_node, tmp_path
 
 
 def wait_until(condition, processes):
-    deadline_s = time.monotonic() + 120
+    deadline_s = time.monotonic() + 400
     while not condition():
         assert time.monotonic() < deadline_s
         assert all(process.poll() is None for process in processes)

@@ -1,43 +1,101 @@
-"""Setting a GPU from a thread of its own, so that training never waits for the driver."""
+"""The one place from which training programs set clocks and power limits.
+
+No request blocks the training thread and none raises. When the driver refuses a setting, the GPUs go back to what was
+found, the failure is kept for the caller to report, and training goes on.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from wattune.core.errors import WattuneError
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
 from wattune.devices.guarded import held_signals
 
-MOST_BEHIND = 8
-"""Settings that may wait for the driver; the oldest beyond that are passed over, since their moment is gone."""
+MAX_PENDING = 8
+"""Settings that may wait for the driver. Older ones are dropped: the work they were meant for has passed."""
 
 POLL_S = 0.001
-"""Between two looks whether the GPU got there; a clock takes ten times as long to change."""
+"""Between two checks whether the GPU has reached an instruction; a clock takes ten times as long to change."""
 
 Reached = Callable[[], bool]
 
 
-class ClockQueue:
-    """Settings for one GPU, applied in the order of `put` by a thread that ends with the `with` block.
+class Actuator:
+    """Sets the GPUs of this process alike, at once in the calling thread: for GPUs whose time is virtual.
 
-    Use it inside the block of `open_gpu`: when this one ends, nothing sets the GPU any more, and it can be restored.
+    The GPUs are restored at the end of the `with` block.
     """
 
-    def __init__(self, gpu: Gpu, *, most_behind: int = MOST_BEHIND) -> None:
-        self.passed_over = 0
-        self._gpu = gpu
-        self._most_behind = most_behind
-        self._waiting: deque[tuple[Setting, Reached | None]] = deque()
+    def __init__(self, gpus: Sequence[Gpu]) -> None:
+        self.gpus = tuple(gpus)
+        self.skipped = 0
+        """Settings that were dropped because the driver was too slow."""
+        self.disabled: str | None = None
+        """Why nothing is set any more, or None."""
+        self._failure: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def put(self, setting: Setting, *, reached: Reached | None = None) -> None:
+        """Request a setting, to be applied after earlier requests and once `reached` returns true."""
+        del reached  # in virtual time, work is done when the call that does it returns
+        if self.disabled is None:
+            self._apply(setting)
+
+    def disable(self, why: str) -> None:
+        """Drop all requests, restore the GPUs and set nothing any more."""
+        if self.disabled is None:
+            self.disabled = why
+            self._restore()
+
+    def take_failure(self) -> Exception | None:
+        """Return what went wrong since the last call, once."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def _apply(self, setting: Setting) -> None:
+        try:
+            for gpu in self.gpus:
+                gpu.apply(setting)
+        except Exception as error:  # whatever the driver raises, training must not see it
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._failure = error
+        self._restore()
+
+    def _restore(self) -> None:
+        for gpu in self.gpus:
+            try:
+                gpu.restore()
+            except Exception as error:  # its journal entry stays, and the next start tries again
+                self._failure = self._failure or error
+
+
+class ActuatorThread(Actuator):
+    """Sets the GPUs of this process from a thread, so that training never waits for the driver.
+
+    At the end of the `with` block the thread restores the GPUs and ends; nothing is set afterwards.
+    """
+
+    def __init__(self, gpus: Sequence[Gpu], *, max_pending: int = MAX_PENDING) -> None:
+        super().__init__(gpus)
+        self._max_pending = max_pending
+        self._pending: deque[tuple[Setting, Reached | None]] = deque()
         self._changed = threading.Condition()
-        self._busy = False
         self._closing = False
-        self._error: WattuneError | None = None
         self._thread = threading.Thread(target=self._work, name="wattune clocks", daemon=True)
 
     def __enter__(self) -> Self:
@@ -50,67 +108,55 @@ class ClockQueue:
         with held_signals():
             with self._changed:
                 self._closing = True
-                self._waiting.clear()
+                self._pending.clear()
                 self._changed.notify_all()
             self._thread.join()
 
     def put(self, setting: Setting, *, reached: Reached | None = None) -> None:
-        """Nothing; the GPU gets this setting after those put before, and not before `reached` says so.
-
-        What the driver refused of an earlier one is raised here, once.
-        """
         with self._changed:
-            self._raise_failure()
-            if len(self._waiting) >= self._most_behind:
-                self._waiting.popleft()
-                self.passed_over += 1
-            self._waiting.append((setting, reached))
+            if self.disabled is not None:
+                return
+            if len(self._pending) >= self._max_pending:
+                self._pending.popleft()
+                self.skipped += 1
+            self._pending.append((setting, reached))
             self._changed.notify_all()
 
-    def settle(self) -> None:
-        """Nothing; everything that was put has been applied. What the driver refused is raised here."""
+    def disable(self, why: str) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._error or not (self._waiting or self._busy))
-            self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+            if self.disabled is None:
+                self.disabled = why
+                self._pending.clear()
+                self._changed.notify_all()
 
     def _work(self) -> None:
-        while (item := self._next()) is not None:
-            setting, reached = item
+        while (request := self._next()) is not None:
+            setting, reached = request
             try:
-                if self._comes_to_pass(reached):
-                    self._gpu.apply(setting)
-            except WattuneError as error:
-                self._fail(error)
-            self._done()
+                if self._is_reached(reached):
+                    self._apply(setting)
+            except Exception as error:  # from `reached`, such as an error of CUDA
+                self._failed(error)
+        self._restore()
 
     def _next(self) -> tuple[Setting, Reached | None] | None:
-        """What to apply next; None at the end."""
+        """Wait for the next request; None where nothing is to be set any more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closing or self._waiting)
-            if self._closing:
-                return None
-            self._busy = True
-            return self._waiting.popleft()
+            self._changed.wait_for(lambda: self._is_over or self._pending)
+            return None if self._is_over else self._pending.popleft()
 
-    def _comes_to_pass(self, reached: Reached | None) -> bool:
-        """Whether the GPU got to where the setting is wanted before the queue was closed."""
+    @property
+    def _is_over(self) -> bool:
+        return self._closing or self.disabled is not None
+
+    def _is_reached(self, reached: Reached | None) -> bool:
         while reached is not None and not reached():
-            if self._closing:
+            if self._is_over:
                 return False
             time.sleep(POLL_S)
-        return not self._closing
+        return not self._is_over
 
-    def _fail(self, error: WattuneError) -> None:
+    def _failed(self, error: Exception) -> None:
         with self._changed:
-            self._error = error
-            self._waiting.clear()
-
-    def _done(self) -> None:
-        with self._changed:
-            self._busy = False
-            self._changed.notify_all()
+            self._pending.clear()
+        super()._failed(error)

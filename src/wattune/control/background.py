@@ -1,25 +1,27 @@
-"""A thread in which a program is tuned, and what that thread costs."""
+"""The thread in which a program is tuned, and its overhead."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 from wattune.control.loop import ControlLoop
+from wattune.control.ranks import error_text
 
 MOST_SHARE = 0.006
-"""Share of one core that ordinary ticks may take; what is left of one percent is for those in which much is decided.
-Where a tick costs more, as with many GPUs or a slow driver, the GPUs are looked at less often."""
+"""Share of one core that ordinary ticks may take; the rest of one percent is for ticks with a long decision.
+Where a tick costs more, as with many GPUs or a slow driver, the GPUs are read less often."""
 COSTLIEST_S = 0.002
-"""A tick that costs more is no ordinary one."""
+"""A tick that costs more counts as this much."""
 MEMORY = 50.0
-"""Ticks that make the usual one."""
+"""Ticks over which the cost of a tick is averaged."""
 
 
 class Background:
-    """A thread that ticks a loop until the block ends, and knows what that cost."""
+    """A thread that ticks a loop until the block ends, and measures its own CPU time."""
 
     def __init__(self, loop: ControlLoop) -> None:
         self.loop = loop
@@ -39,7 +41,7 @@ class Background:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        self.loop.close()
+        self._guarded(self.loop.close)
 
     @property
     def cpu_share(self) -> float | None:
@@ -48,24 +50,27 @@ class Background:
 
     @property
     def wait_s(self) -> float:
-        """How long to wait until the next tick: as the loop wants it, or longer where ticks are dear."""
+        """How long to wait until the next tick: as the loop asks, or longer where ticks are expensive."""
         return max(self.loop.wait_s, self._tick_s / MOST_SHARE)
 
     def _run(self) -> None:
         start_s, begun_s = time.monotonic(), time.thread_time()
         while not self._ended.wait(self.wait_s):
-            try:
-                self.loop.tick()
-            except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
-                self.loop.progress = self.loop.controller.disabled(
-                    self.loop.progress, f"{type(error).__name__}: {error}"
-                )
-                self.loop.restore()
+            succeeded = self._guarded(self.loop.tick)
+            self._count(time.thread_time() - begun_s, time.monotonic() - start_s)
+            if not succeeded:
                 return
-            finally:
-                self._count(time.thread_time() - begun_s, time.monotonic() - start_s)
+
+    def _guarded(self, call: Callable[[], None]) -> bool:
+        """Call a part of the loop; where it raises, disable tuning and restore the GPUs."""
+        try:
+            call()
+        except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
+            self.loop.progress = self.loop.controller.disabled(self.loop.progress, error_text(error))
+            self.loop.restore()
+            return False
+        return True
 
     def _count(self, cpu_s: float, wall_s: float) -> None:
-        """Nothing; the thread has used so much by now."""
         self._tick_s += (min(cpu_s - self.cpu_s, COSTLIEST_S) - self._tick_s) / MEMORY
         self.cpu_s, self.wall_s = cpu_s, wall_s

@@ -16,14 +16,19 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-import torch
+try:
+    import torch
+    from torch.distributed import pipelining
+except ModuleNotFoundError as error:
+    raise ImportError("playing a plan in PyTorch needs PyTorch: pip install 'wattune[torch]'") from error
 
-from wattune.control.actuator import ClockQueue
+from wattune.control.actuator import Actuator, ActuatorThread
 from wattune.core.errors import PlanError
 from wattune.core.plan import Plan
 from wattune.core.workgraph import WorkGraph
 from wattune.devices.gpu import Gpu
-from wattune.levels.kernel.online import OnlinePlanning, RankReading, Readings, profiling_settings
+from wattune.integrations.torch_ranks import TorchRanks
+from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
 from wattune.levels.kernel.plan_file import read_plan
 from wattune.levels.kernel.player import HostStamps, InstructionListener, PlanListener, PlanPlayer, Stamp, Stamps
 from wattune.levels.kernel.schedules import (
@@ -35,7 +40,7 @@ from wattune.levels.kernel.schedules import (
     one_forward_one_backward,
     work_graph,
 )
-from wattune.levels.kernel.tuner import OnlineListener, Share
+from wattune.levels.kernel.tuner import OnlineListener
 
 
 class CudaStamp:
@@ -72,13 +77,6 @@ class CudaStamps:
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return CudaStamp(event)
-
-
-try:
-    from torch import distributed
-    from torch.distributed import pipelining
-except ModuleNotFoundError as error:
-    raise ImportError("playing a plan in PyTorch needs PyTorch: pip install 'wattune[torch]'") from error
 
 
 METHODS = {"forward_one_chunk": FORWARD, "backward_one_chunk": BACKWARD, "backward_weight_one_chunk": WEIGHT}
@@ -133,14 +131,22 @@ def _piece(action: Any) -> Piece:
 
 
 @contextmanager
-def played(schedule: Any, plan: Plan | Path | str, gpu: Gpu) -> Iterator[ClockQueue]:
-    """Set the clocks of this rank while the schedule trains; yield the queue that sets them, closed after the block.
+def played(schedule: Any, plan: Plan | Path | str, gpu: Gpu) -> Iterator[Actuator]:
+    """Set the clocks of this rank while the schedule trains; yield the actuator that sets them.
 
-    `plan` is the path of a plan file, of which the chosen plan is played, or a plan.
+    `plan` is the path of a plan file, of which the chosen plan is played, or a plan. Where the driver refuses a clock,
+    or the schedule runs something else than the plan, the GPU is restored, `disabled` of the actuator tells why, and
+    training goes on.
     """
     wanted = plan if isinstance(plan, Plan) else read_plan(Path(plan)).plan.choice
     player = PlanPlayer.of(wanted, rank_of(schedule), spec=gpu.spec)
-    with ClockQueue(gpu) as clocks, listened(schedule, PlanListener(player, clocks, stamps_for(schedule))):
+    try:
+        order = order_of(schedule)
+    except PlanError:
+        order = ()  # a schedule of unknown order is checked while it runs
+    if order:
+        player.check(piece.name for piece in order[rank_of(schedule)])
+    with ActuatorThread([gpu]) as clocks, listened(schedule, PlanListener(player, clocks, stamps_for(schedule))):
         yield clocks
 
 
@@ -155,11 +161,12 @@ def tuned(
     pipeline: int = 0,
     pipelines: int = 1,
 ) -> Iterator[OnlineListener]:
-    """The listener that profiles, plans and holds while the schedule trains; its `progress` says how far it is.
+    """Profile, plan and hold while the schedule trains; the `progress` of the listener shows how far it is.
 
-    `slowdown` is the share by which an iteration may be slower than the fastest plan. `clocks` are profiled at. `group`
-    holds the ranks of all pipelines, where there are several, by a backend that can send Python objects (gloo); this
-    one is the `pipeline`-th of them.
+    `slowdown` is the share by which an iteration may be slower than the fastest plan. `clocks` is how many clocks are
+    profiled. `group` holds the ranks of all pipelines, where there are several; this one is the `pipeline`-th of them.
+    All ranks of the group enter the block at the same point. Where tuning fails on one rank, all ranks restore their
+    GPUs, their `progress` becomes `PlanDisabled`, and training goes on.
     """
     if not 0 <= pipeline < pipelines:
         raise PlanError(f"there is no pipeline {pipeline} among {pipelines}", hint="they are numbered from 0")
@@ -170,13 +177,13 @@ def tuned(
         slowdown=slowdown,
         pipelines=pipelines,
     )
-    with ClockQueue(gpu) as queue:
+    with ActuatorThread([gpu]) as actuator:
         listener = OnlineListener(
             policy,
             gpu=gpu,
-            clocks=queue,
+            clocks=actuator,
             stamps=stamps_for(schedule),
-            share=_sharing(stages_of(schedule)[0].group if group is None else group),
+            ranks=TorchRanks(stages_of(schedule)[0].group if group is None else group),
             rank=rank_of(schedule),
             pipeline=pipeline,
         )
@@ -184,59 +191,61 @@ def tuned(
             yield listener
 
 
-def _sharing(group: Any) -> Share:
-    """How a rank gets the readings of all ranks of a group, in the same order everywhere."""
-
-    def share(reading: RankReading) -> Readings:
-        readings: list[Any] = [None] * distributed.get_world_size(group)
-        distributed.all_gather_object(readings, reading, group=group)
-        return readings
-
-    return share
-
-
 @contextmanager
 def listened(schedule: Any, listener: InstructionListener) -> Iterator[None]:
-    """A block in which a listener hears of every iteration and every instruction of this process."""
+    """Call a listener at every iteration and every instruction of this process that trains."""
     with ExitStack() as stack:
         for stage in stages_of(schedule):
             for name, instruction in METHODS.items():
-                stack.enter_context(_replaced(stage, name, _telling(stage, name, instruction, listener)))
-        stack.enter_context(_replaced(schedule, "step", _telling_of_steps(schedule, listener)))
+                stack.enter_context(_replaced(stage, name, _with_instruction(stage, name, instruction, listener)))
+        stack.enter_context(_replaced(schedule, "step", _with_iteration(schedule, listener)))
         yield
 
 
-def _telling(stage: Any, name: str, instruction: str, listener: InstructionListener) -> Callable[..., Any]:
-    """The method of a stage, with the listener told before and after."""
+@contextmanager
+def _failing_to(listener: InstructionListener) -> Iterator[None]:
+    """Keep what a listener raises from the training."""
+    try:
+        yield
+    except Exception as error:  # whatever it is
+        listener.fail(error)
+
+
+def _with_instruction(stage: Any, name: str, instruction: str, listener: InstructionListener) -> Callable[..., Any]:
+    """Return the method of a stage with calls of the listener before and after it."""
     inner = getattr(stage, name)
 
     @wraps(inner)
-    def told(microbatch: int, *arguments: Any, **options: Any) -> Any:
+    def hooked(microbatch: int, *arguments: Any, **options: Any) -> Any:
         if not stage.has_backward:
             return inner(microbatch, *arguments, **options)  # an evaluation, for which nothing is planned
         piece = Piece(instruction, stage.stage_index, microbatch)
-        listener.begin(piece)
+        with _failing_to(listener):
+            listener.begin(piece)
         result = inner(microbatch, *arguments, **options)
-        listener.end(piece)
+        with _failing_to(listener):
+            listener.end(piece)
         return result
 
-    return told
+    return hooked
 
 
-def _telling_of_steps(schedule: Any, listener: InstructionListener) -> Callable[..., Any]:
-    """The schedule's `step`, with the listener told before and after each that trains."""
+def _with_iteration(schedule: Any, listener: InstructionListener) -> Callable[..., Any]:
+    """Return the schedule's `step` with calls of the listener before and after each that trains."""
     inner = schedule.step
 
     @wraps(inner)
-    def told(*arguments: Any, **options: Any) -> Any:
+    def hooked(*arguments: Any, **options: Any) -> Any:
         if not schedule._has_backward:
             return inner(*arguments, **options)
-        listener.start()
+        with _failing_to(listener):
+            listener.start()
         result = inner(*arguments, **options)
-        listener.finish()
+        with _failing_to(listener):
+            listener.finish()
         return result
 
-    return told
+    return hooked
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from itertools import groupby
 
@@ -21,12 +22,12 @@ from torch.distributed.pipelining.schedules import _Action, _ComputationType  # 
 
 from fakes import FakeGpu  # noqa: E402
 from pipelines import planned_at  # noqa: E402
-from wattune.core.errors import NoPermission, PlanError  # noqa: E402
+from wattune.core.errors import PlanError, SettingRefused  # noqa: E402
 from wattune.core.frontier import Frontier  # noqa: E402
-from wattune.core.setting import Setting  # noqa: E402
+from wattune.core.setting import DRIVER_DEFAULT, Setting  # noqa: E402
 from wattune.integrations import pipelining  # noqa: E402
 from wattune.integrations.pipelining import graph_of, listened, order_of, played, rank_of, stamps_for, tuned  # noqa: E402
-from wattune.levels.kernel.online import PlanProfiling  # noqa: E402
+from wattune.levels.kernel.online import PlanDisabled, PlanProfiling  # noqa: E402
 from wattune.levels.kernel.plan_file import plan_text  # noqa: E402
 from wattune.levels.kernel.planned import Source, choose, plan_profile  # noqa: E402
 from wattune.levels.kernel.player import HostStamps  # noqa: E402
@@ -91,6 +92,36 @@ class Heard:
     def finish(self):
         self.events.append("finish")
 
+    def fail(self, error):
+        raise error
+
+
+class SettableGpu(FakeGpu):
+    """A GPU that writes down the settings it took and that a test can wait for."""
+
+    def __init__(self, refuses=None):
+        super().__init__()
+        self.refuses = refuses
+        self.changed = threading.Condition()
+        self.restores = 0
+
+    def apply(self, setting):
+        if setting == self.refuses:
+            raise SettingRefused("not this clock")
+        with self.changed:
+            super().apply(setting)
+            self.changed.notify_all()
+
+    def restore(self):
+        with self.changed:
+            self.setting = DRIVER_DEFAULT
+            self.restores += 1
+            self.changed.notify_all()
+
+    def wait_for(self, condition):
+        with self.changed:
+            assert self.changed.wait_for(condition, 120), self.history
+
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_order_of_a_schedule_is_the_one_that_it_runs(name):
@@ -143,12 +174,12 @@ def plan_for(schedule, mhz):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plan_sets_the_clocks_and_changes_no_loss(name):
     plain = train(schedules()[name])
-    schedule, gpu = schedules()[name], FakeGpu()
-    with played(schedule, plan_for(schedule, (900, 900, 1410)), gpu) as clocks:
+    schedule, gpu = schedules()[name], SettableGpu()
+    with played(schedule, plan_for(schedule, (900, 900, 1410)), gpu):
         losses = train(schedule)
-        clocks.settle()
+        gpu.wait_for(lambda: {setting.sm_mhz for setting in gpu.history} == {900, 1410})
     assert [loss.item() for loss in losses] == [loss.item() for loss in plain]
-    assert {setting.sm_mhz for setting in gpu.history} == {900, 1410}
+    assert gpu.setting == DRIVER_DEFAULT
 
 
 PROFILE = """stage,instruction,frequency,time,energy,simulated
@@ -160,7 +191,7 @@ PROFILE = """stage,instruction,frequency,time,energy,simulated
 
 
 def test_a_schedule_is_planned_into_a_file_and_the_file_is_played(tmp_path):
-    schedule, gpu = schedules()["gpipe"], FakeGpu()
+    schedule, gpu = schedules()["gpipe"], SettableGpu()
     profile = parse_stage_profile(PROFILE, file="profile.csv")
     source = Source("profile.csv", "0" * 64, profile.simulated)
     planned = plan_profile(profile, shape_of_order(order_of(schedule)), source=source, blocking_power_w=60.0)
@@ -173,47 +204,86 @@ def test_a_schedule_is_planned_into_a_file_and_the_file_is_played(tmp_path):
     file.write_text(plan_text(planned))
     with played(schedule, file, gpu) as clocks:
         train(schedule)
-        clocks.settle()
-    (steps,) = planned.plan.choice.ranks
-    changes = [setting for setting, _ in groupby(step.setting for step in steps)]
+        (steps,) = planned.plan.choice.ranks
+        changes = [setting for setting, _ in groupby(step.setting for step in steps)]
+        gpu.wait_for(lambda: len(gpu.history) + clocks.skipped == len(changes))
     assert gpu.history[-1] == changes[-1]
-    assert len(gpu.history) == len(changes) - clocks.passed_over
 
 
-def test_a_plan_for_another_pipeline_is_refused_at_the_first_instruction_that_differs():
+def test_a_plan_for_another_schedule_is_refused_before_training():
     schedule = schedules()["1f1b"]
-    with played(schedule, plan_for(schedules()["gpipe"], (900,)), FakeGpu()), pytest.raises(PlanError, match="begins"):
+    with (
+        pytest.raises(PlanError, match="begins where the plan has"),
+        played(schedule, plan_for(schedules()["gpipe"], (900,)), SettableGpu()),
+    ):
+        pass
+
+
+def test_a_schedule_that_runs_something_else_than_its_plan_ends_the_plan_and_not_the_training(monkeypatch, caplog):
+    plain = train(schedules()["1f1b"])
+    schedule, gpu = schedules()["1f1b"], SettableGpu()
+    plan = plan_for(schedules()["gpipe"], (900,))
+    monkeypatch.setattr(pipelining, "order_of", lambda _: ())
+    with played(schedule, plan, gpu) as clocks:
+        losses = train(schedule)
         train(schedule)
+        gpu.wait_for(lambda: gpu.restores > 0)
+        assert "begins where the plan has" in clocks.disabled
+    assert [loss.item() for loss in losses] == [loss.item() for loss in plain]
+    assert len(caplog.records) == 1
 
 
 def test_a_pipeline_that_is_not_there_is_refused():
     schedule = schedules()["1f1b"]
     with (
         pytest.raises(PlanError, match="no pipeline 2 among 2"),
-        tuned(schedule, FakeGpu(), slowdown=0.0, pipeline=2, pipelines=2),
+        tuned(schedule, SettableGpu(), slowdown=0.0, pipeline=2, pipelines=2),
     ):
         pass
 
 
 def test_a_rank_alone_profiles_at_the_highest_clock_first():
-    schedule, gpu = schedules()["1f1b"], FakeGpu()
+    schedule, gpu = schedules()["1f1b"], SettableGpu()
     with tuned(schedule, gpu, slowdown=0.0, clocks=2) as tuner:
         train(schedule)
-        tuner._clocks.settle()
+        gpu.wait_for(lambda: gpu.history)
         assert isinstance(tuner.progress, PlanProfiling)
     assert gpu.history == [Setting(1410)]
 
 
-def test_what_the_driver_refuses_ends_the_training_and_not_in_silence():
-    schedule, gpu = schedules()["1f1b"], FakeGpu(fails=NoPermission("not allowed"))
+def test_a_refused_clock_ends_the_plan_and_not_the_training(caplog):
+    plain_schedule = schedules()["1f1b"]
+    plain = [train(plain_schedule) for _ in range(3)]
+    schedule, gpu = schedules()["1f1b"], SettableGpu(refuses=Setting(1005))
+    with played(schedule, plan_for(schedule, (900, 1005)), gpu) as clocks:
+        losses = [train(schedule)]
+        gpu.wait_for(lambda: gpu.restores > 0)
+        losses += [train(schedule) for _ in range(2)]
+        assert clocks.disabled == "not this clock"
+        assert gpu.setting == DRIVER_DEFAULT
+    assert losses == plain
+    assert [record.getMessage() for record in caplog.records] == ["the plan ends, training goes on: not this clock"]
 
-    def trained():
-        with played(schedule, plan_for(schedule, (900, 1410)), gpu) as clocks:
-            train(schedule)
-            clocks.settle()
 
-    with pytest.raises(NoPermission):
-        trained()
+@pytest.mark.parametrize("hook", ["start", "begin", "end", "finish"])
+def test_training_sees_no_exception_of_a_hook(hook, caplog):
+    plain = train(schedules()["1f1b"])
+    schedule, gpu = schedules()["1f1b"], SettableGpu()
+    with tuned(schedule, gpu, slowdown=0.0, clocks=2) as tuner:
+
+        def failing(*arguments):
+            raise ZeroDivisionError(hook)
+
+        working = getattr(tuner, hook)
+        setattr(tuner, hook, failing)
+        losses = train(schedule)
+        gpu.wait_for(lambda: gpu.restores > 0)
+        setattr(tuner, hook, working)
+        train(schedule)
+        assert tuner.progress == PlanDisabled(f"ZeroDivisionError: {hook}")
+    assert losses == plain
+    assert len(caplog.records) == 1
+    assert gpu.setting == DRIVER_DEFAULT
 
 
 def test_a_schedule_that_hides_its_order_or_runs_two_instructions_at_once_is_refused():

@@ -16,7 +16,8 @@ last two iterations; so one odd iteration moves nothing and the second moves it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import fmean, median
 
 from wattune.control.sweep import evenly
@@ -79,7 +80,14 @@ class PlanHeld:
     """And what the last iteration said."""
 
 
-Progress = PlanProfiling | PlanHeld
+@dataclass(frozen=True, slots=True)
+class PlanDisabled:
+    """Tuning has ended on all ranks, and the GPUs are restored."""
+
+    why: str
+
+
+Progress = PlanProfiling | PlanHeld | PlanDisabled
 
 
 LOWEST_SHARE = 0.6
@@ -87,6 +95,10 @@ LOWEST_SHARE = 0.6
 
 STRAGGLING = 0.05
 """Share by which a slowdown must change to be believed: the least for which Perseus reports savings."""
+
+
+_FIELDS = 5
+"""Numbers of a reading besides its trials: present, busy_s, has trials, has waiting_w, waiting_w."""
 
 
 def profiling_settings(spec: GpuSpec, points: int) -> tuple[Setting, ...]:
@@ -111,10 +123,14 @@ class OnlinePlanning:
     """Share by which an iteration may be slower than the fastest plan; 0 keeps the speed."""
     pipelines: int = 1
     straggling: float = STRAGGLING
+    kinds_by_rank: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
+    """For each rank the kinds of its operations."""
 
     def __post_init__(self) -> None:
         if not self.slowdown >= 0:
             raise InputError(f"a slowdown is not negative, not {self.slowdown}", hint="0.05 allows 5 % more time")
+        kinds = (dict.fromkeys(self.graph.operations[place].kind for place in rank) for rank in self.graph.by_rank)
+        object.__setattr__(self, "kinds_by_rank", tuple(map(tuple, kinds)))
 
     def start(self) -> PlanProfiling:
         """Nothing is known yet."""
@@ -127,6 +143,8 @@ class OnlinePlanning:
                 return self._profiled(progress, readings)
             case PlanHeld():
                 return self._held(progress, readings)
+            case PlanDisabled():
+                return progress
 
     def steps(self, progress: Progress, *, pipeline: int, rank: int) -> tuple[Step, ...]:
         """What a rank is to do in the next iteration."""
@@ -136,6 +154,59 @@ class OnlinePlanning:
                 return tuple(Step(self.graph.operations[place].name, setting) for place in self.graph.by_rank[rank])
             case PlanHeld():
                 return progress.held[pipeline].ranks[rank]
+            case PlanDisabled():
+                return ()
+
+    def is_uncertain(self, progress: Progress) -> bool:
+        """Whether the next iteration should be measured too: while profiling, or after an unexpected slowdown."""
+        match progress:
+            case PlanProfiling():
+                return True
+            case PlanHeld():
+                pairs = zip(chain(*progress.slowdowns), chain(*progress.last), strict=True)
+                return any(abs(last - believed) > self.straggling * believed for believed, last in pairs)
+            case PlanDisabled():
+                return False
+
+    # the readings of all ranks as numbers of fixed size, each written by one rank and zero on all others
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the readings of all ranks are."""
+        return self.pipelines * sum(_FIELDS + 2 * len(kinds) for kinds in self.kinds_by_rank)
+
+    def encoded(self, reading: RankReading) -> tuple[float, ...]:
+        """Return a reading as numbers in its own places; adding those of all ranks gives what `decoded` takes."""
+        values: list[float] = []
+        trials = dict(reading.trials)
+        for pipeline in range(self.pipelines):
+            for rank, kinds in enumerate(self.kinds_by_rank):
+                if (pipeline, rank) != (reading.pipeline, reading.rank):
+                    values += [0.0] * (_FIELDS + 2 * len(kinds))
+                    continue
+                waiting = (0.0, 0.0) if reading.waiting_w is None else (1.0, reading.waiting_w)
+                values += [1.0, reading.busy_s, float(bool(trials)), *waiting]
+                for kind in kinds:
+                    cost = trials[kind].cost if trials else Measurement(0.0, 0.0)
+                    values += [cost.time_s, cost.energy_j]
+        return tuple(values)
+
+    def decoded(self, progress: Progress, values: Sequence[float]) -> Readings:
+        """Return the readings of all ranks from the sum of their numbers."""
+        rest, readings = iter(values), []
+        for pipeline in range(self.pipelines):
+            for rank, kinds in enumerate(self.kinds_by_rank):
+                present, busy_s, has_trials, has_waiting, waiting_w = (next(rest) for _ in range(_FIELDS))
+                costs = [(kind, Measurement(next(rest), next(rest))) for kind in kinds]
+                if present > 1:
+                    raise PlanError(f"several processes are rank {rank} of pipeline {pipeline}")
+                trials: tuple[tuple[str, Trial[Setting]], ...] = ()
+                if has_trials and isinstance(progress, PlanProfiling):
+                    setting = self.settings[progress.place]
+                    trials = tuple((kind, Trial(setting, cost)) for kind, cost in costs)
+                if present:
+                    readings.append(RankReading(pipeline, rank, busy_s, trials, waiting_w if has_waiting else None))
+        return readings
 
     def expected(self, progress: PlanHeld, pipeline: int) -> Measurement:
         """What an iteration of a pipeline should take and spend now, its stragglers included."""

@@ -1,12 +1,14 @@
-"""What one rank of a pipeline sets at each of its instructions: a frozen plan and a cursor."""
+"""The settings of one pipeline rank at each of its instructions: a frozen plan and a cursor."""
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from wattune.control.actuator import ClockQueue
+from wattune.control.actuator import Actuator
 from wattune.core.errors import PlanError
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.plan import Plan, Step
@@ -20,13 +22,13 @@ class PlanPlayer:
 
     steps: tuple[Step, ...]
     place: int = 0
-    """Of the step that comes next."""
-    asked: Setting | None = None
-    """What was asked for last; None before the first instruction."""
+    """Index of the next step."""
+    requested: Setting | None = None
+    """The last request; None before the first instruction."""
 
     @classmethod
     def of(cls, plan: Plan, rank: int, *, spec: GpuSpec) -> PlanPlayer:
-        """The player of a rank; an error where the plan has no such rank, or the part lacks one of its settings."""
+        """Return the player of a rank; raise where the plan lacks the rank, or the GPU lacks one of the settings."""
         ranks = plan.ranks
         if not 0 <= rank < len(ranks) or not ranks[rank]:
             raise PlanError(
@@ -39,18 +41,24 @@ class PlanPlayer:
             spec.check(setting)
         return cls(steps)
 
+    def check(self, instructions: Iterable[str]) -> None:
+        """Raise an error unless these are the instructions of an iteration, in this order."""
+        player = self
+        for instruction in instructions:
+            player, _ = player.begin(instruction)
+
     def begin(self, instruction: str) -> tuple[PlanPlayer, Setting | None]:
-        """The player one step on, and the setting to ask for; None where the one asked for last still holds."""
+        """Return the player one step on and the setting to request; None where the last request still holds."""
         step = self._step(instruction)
-        wanted = None if step.setting == self.asked else step.setting
-        return replace(self, place=self.place + 1, asked=step.setting), wanted
+        wanted = None if step.setting == self.requested else step.setting
+        return replace(self, place=self.place + 1, requested=step.setting), wanted
 
     def from_start(self) -> PlanPlayer:
-        """The player at the first step of an iteration, whatever became of the last one."""
+        """Return the player at the first step of an iteration."""
         return replace(self, place=0)
 
     def following(self, steps: tuple[Step, ...]) -> PlanPlayer:
-        """The player at the first step of another plan."""
+        """Return the player at the first step of another plan."""
         return replace(self, steps=steps, place=0)
 
     def _step(self, instruction: str) -> Step:
@@ -76,7 +84,7 @@ class Stamp(Protocol):
         ...
 
     def wait(self) -> None:
-        """Nothing; the work before it is done when this returns."""
+        """Wait until the work before it is done."""
         ...
 
     def seconds_to(self, later: Stamp) -> float:
@@ -85,15 +93,15 @@ class Stamp(Protocol):
 
 
 class Stamps(Protocol):
-    """What puts stamps into the work of a rank."""
+    """A source of stamps in the work of a rank."""
 
     def stamp(self) -> Stamp:
-        """A stamp behind all work given so far."""
+        """Return a stamp behind all work given so far."""
         ...
 
 
 class HostStamp:
-    """A moment of the host; work on the CPU is done when the call that does it returns."""
+    """A time of the host; work on the CPU is done when the call that does it returns."""
 
     __slots__ = ("time_s",)
 
@@ -101,14 +109,12 @@ class HostStamp:
         self.time_s = time_s
 
     def passed(self) -> bool:
-        """True."""
         return True
 
     def wait(self) -> None:
-        """Nothing, at once."""
+        pass
 
     def seconds_to(self, later: Stamp) -> float:
-        """Seconds between the two moments."""
         if not isinstance(later, HostStamp):
             raise TypeError("stamps of two clocks cannot be subtracted")
         return later.time_s - self.time_s
@@ -118,12 +124,11 @@ class HostStamps:
     """Stamps for work that runs on the CPU."""
 
     def stamp(self) -> HostStamp:
-        """Now."""
         return HostStamp(time.perf_counter())
 
 
 class InstructionListener(Protocol):
-    """Told of every iteration and every instruction of one rank, in the thread that trains: it must be quick."""
+    """Called at every iteration and every instruction of one rank, in the thread that trains: it must be quick."""
 
     def start(self) -> None:
         """An iteration begins."""
@@ -141,27 +146,42 @@ class InstructionListener(Protocol):
         """The iteration has been given to the GPU."""
         ...
 
+    def fail(self, error: BaseException) -> None:
+        """One of the other calls raised; training does not see it."""
+        ...
+
 
 class PlanListener:
     """Plays one plan for ever."""
 
-    def __init__(self, player: PlanPlayer, clocks: ClockQueue, stamps: Stamps) -> None:
+    def __init__(self, player: PlanPlayer, clocks: Actuator, stamps: Stamps) -> None:
         self._player = player
         self._clocks = clocks
         self._stamps = stamps
 
     def start(self) -> None:
-        """Nothing; the next instruction is the plan's first, even where an iteration broke off."""
+        """Begin an iteration at the first instruction of the plan, even where the last one broke off."""
+        refused = self._clocks.take_failure()
+        if refused is not None:
+            self.fail(refused)
         self._player = self._player.from_start()
 
     def begin(self, piece: Piece) -> None:
-        """Nothing; a setting that changes here is on its way, to be applied when the GPU gets here."""
+        """Request the clock of an instruction where it changes, for when the GPU gets there."""
+        if self._clocks.disabled is not None:
+            return
         self._player, wanted = self._player.begin(piece.name)
         if wanted is not None:
             self._clocks.put(wanted, reached=self._stamps.stamp().passed)
 
     def end(self, piece: Piece) -> None:
-        """Nothing."""
+        pass
 
     def finish(self) -> None:
-        """Nothing."""
+        pass
+
+    def fail(self, error: BaseException) -> None:
+        """Restore the GPU and set nothing any more."""
+        if self._clocks.disabled is None:
+            logging.getLogger("wattune").warning("the plan ends, training goes on: %s", error)
+            self._clocks.disable(str(error))

@@ -1,48 +1,52 @@
-"""The listener that plans while a pipeline trains: it reads, exchanges, steps the policy and sets what follows.
+"""The listener that plans while a pipeline trains: it measures, agrees with the other ranks and sets what follows.
 
 While profiling it waits for the GPU at both ends of every instruction, because a counter that is read while the GPU is
-elsewhere says nothing. Afterwards it waits once, at the end of an iteration.
+elsewhere tells nothing about it, and every iteration is a decision point. Once a plan is held, it only requests clocks:
+it measures one iteration and exchanges readings at decision points, whose iteration was agreed at the one before.
+Nothing here raises into the training: a failure disables tuning on all ranks at the next decision point.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 
-from wattune.control.actuator import ClockQueue
+from wattune.control.actuator import Actuator
+from wattune.control.ranks import Agreement, Numbers, Ranks
 from wattune.core.errors import NotSupported
 from wattune.core.frontier import Trial
 from wattune.core.refresh import UNKNOWN_PERIOD_S
 from wattune.devices.gpu import Gpu
 from wattune.devices.meter import Wait, watch
 from wattune.levels.kernel.attribution import OUTSIDE, PAUSED, WAITING, Attribution, Boundary, attribute
-from wattune.levels.kernel.online import OnlinePlanning, PlanProfiling, Progress, RankReading, Readings
+from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled, PlanProfiling, Progress, RankReading
 from wattune.levels.kernel.player import PlanPlayer, Stamp, Stamps
 from wattune.levels.kernel.schedules import Piece
 
+DECISION_S = 2.0
+"""Between two decision points while a plan is held, about."""
+
 FEWEST_MOVES = 20
-"""Moves of the counter that are waited for at a clock, however good the first of them look."""
+"""Least moves of the counter at a clock, however small the error is before."""
 
 MOST_MOVES = 100
-"""Moves after which what was found is taken as it is: 10 s on a counter of 100 ms."""
+"""Moves after which the result is used whatever its error: 10 s on a counter of 100 ms."""
 
 GOOD = 0.05
 """Error of an instruction's energy, as a share of it, that is good enough."""
 
 GOLDEN = 0.618034
-"""Share of a refresh by which measured iterations are put off against each other, so that the moves of the counter
-fall on ever other instructions; else an iteration that lasts a whole number of refreshes tells nothing new."""
+"""Share of a refresh by which measured iterations are delayed against each other, so that the moves of the counter
+fall on different instructions; without it an iteration that lasts a whole number of refreshes adds no information."""
 
 GOOD_PERIOD = 2e-4
 """Error of the counter's period, as a share of it, that is small enough for the moves of many seconds."""
 
 BASELINE = 20
-"""Periods between two looks at the counter that tell its period so well."""
+"""Periods between two observations of the counter that give its period so well."""
 
 PATIENCE_S = 60.0
 """A counter that has not moved for so long while a GPU trains does not move at all."""
-
-Share = Callable[[RankReading], Readings]
 
 
 class OnlineListener:
@@ -53,16 +57,18 @@ class OnlineListener:
         policy: OnlinePlanning,
         *,
         gpu: Gpu,
-        clocks: ClockQueue,
+        clocks: Actuator,
         stamps: Stamps,
-        share: Share,
+        ranks: Ranks,
         rank: int,
         pipeline: int = 0,
         wait: Wait = time.sleep,
     ) -> None:
+        """`ranks` are the processes of all pipelines; `rank` counts within this `pipeline`."""
         self.progress: Progress = policy.start()
         self._policy = policy
-        self._gpu, self._clocks, self._stamps, self._share = gpu, clocks, stamps, share
+        self._gpu, self._clocks, self._stamps = gpu, clocks, stamps
+        self._agreement = Agreement(ranks)
         self._rank, self._pipeline = rank, pipeline
         self._wait = wait
         self._player = PlanPlayer(policy.steps(self.progress, pipeline=pipeline, rank=rank))
@@ -71,40 +77,96 @@ class OnlineListener:
         self._measured = 0
         self._spans: list[tuple[Stamp, Stamp]] = []
         self._began: Stamp | None = None
+        self._iteration, self._next = 0, 1
+        """Iterations that are over, and how many will be at the next decision point."""
+        self._decided_at = (0, 0.0)
+        """Iteration and time of the last decision."""
 
     def start(self) -> None:
-        """Nothing; the next instruction is the first of the plan."""
+        """Begin an iteration at the first instruction of the plan."""
         self._player = self._player.from_start()
-        self._spans = []
-        self._note(OUTSIDE)
+        self._spans, self._began = [], None
+        if self._is_tuning:
+            self._note(OUTSIDE)
 
     def begin(self, piece: Piece) -> None:
-        """Nothing; a setting that changes here is on its way."""
-        stamp = self._stamps.stamp()
+        """Request the clock of an instruction where it changes."""
+        if not self._is_tuning:
+            return
         self._player, wanted = self._player.begin(piece.name)
+        if wanted is None and not self._is_measuring:
+            return
+        stamp = self._stamps.stamp()
         if wanted is not None:
             self._clocks.put(wanted, reached=stamp.passed)
-        self._began = self._at(stamp, WAITING)
+        self._began = self._at(stamp, WAITING) if self._is_measuring else None
 
     def end(self, piece: Piece) -> None:
-        """Nothing; the instruction has been measured, or will be when the iteration ends."""
-        ended = self._at(self._stamps.stamp(), piece.kind)
-        if self._began is not None:
-            self._spans.append((self._began, ended))
+        """Mark the end of an instruction in an iteration that is measured."""
+        if self._is_tuning and self._began is not None:
+            self._spans.append((self._began, self._at(self._stamps.stamp(), piece.kind)))
 
     def finish(self) -> None:
-        """Nothing; all ranks have exchanged what they read and know what comes next."""
-        before = self.progress
-        self.progress = self._policy.step(before, self._share(self._reading()))
-        if self.progress != before:
-            steps = self._policy.steps(self.progress, pipeline=self._pipeline, rank=self._rank)
+        """Count the iteration and, at a decision point, agree with the other ranks on what comes next."""
+        self._iteration += 1
+        if self._iteration >= self._next and not isinstance(self.progress, PlanDisabled):
+            self._decide()
+
+    def fail(self, error: BaseException) -> None:
+        """Restore the GPU of this rank now; the other ranks follow at the next decision point."""
+        self._agreement.fail(error)
+        self._clocks.disable(str(self._agreement.failure))
+
+    @property
+    def _is_tuning(self) -> bool:
+        return self._agreement.failure is None
+
+    @property
+    def _is_measuring(self) -> bool:
+        """Whether this iteration ends with a decision."""
+        return self._iteration + 1 >= self._next
+
+    def _decide(self) -> None:
+        before, after = self.progress, self.progress
+
+        def stepped(sums: Numbers, _maxima: Numbers) -> Sequence[float]:
+            # The same on all ranks, because all step from the same numbers.
+            nonlocal after
+            after = self._policy.step(before, self._policy.decoded(before, sums))
+            return (float(self._next_iteration(after)),)
+
+        answer = self._agreement.decide(self._numbers, stepped, sizes=(self._policy.numbers, 1))
+        if answer is None:
+            why = str(self._agreement.disabled)
+            self.progress = PlanDisabled(why)
+            self._clocks.disable(why)
+            return
+        self._next, self.progress = int(answer[0]), after
+        if after != before:
+            steps = self._policy.steps(after, pipeline=self._pipeline, rank=self._rank)
             self._player = self._player.following(steps)
         self._measure_again(before)
         if self._boundaries:
-            self._put_off()
+            self._delay()
+
+    def _next_iteration(self, progress: Progress) -> int:
+        """Return the iteration of the next decision point."""
+        now_s, (iteration, last_s) = self._gpu.count().time_s, self._decided_at
+        self._decided_at = (self._iteration, now_s)
+        if self._policy.is_uncertain(progress) or not iteration:
+            return self._iteration + 1
+        iteration_s = (now_s - last_s) / max(self._iteration - iteration, 1)
+        return self._iteration + (max(round(DECISION_S / iteration_s), 1) if iteration_s > 0 else 1)
+
+    def _numbers(self) -> Numbers:
+        """Return what this rank measured, or raise why its GPU could not be set."""
+        refused = self._clocks.take_failure()
+        if refused is not None:
+            raise refused
+        return self._policy.encoded(self._reading())
 
     def _at(self, stamp: Stamp, kind: str) -> Stamp:
-        """The stamp, waited for and noted while profiling."""
+        """Return the stamp; while profiling, wait for it and read the counter."""
         if isinstance(self.progress, PlanProfiling):
             stamp.wait()
             self._note(kind)
@@ -127,7 +189,7 @@ class OnlineListener:
         return RankReading(self._pipeline, self._rank, busy_s, trials, found.waiting_w)
 
     def _attribution(self) -> Attribution | None:
-        """What the instructions spent at this setting; None until the counter has moved often enough."""
+        """Return what the instructions spent at this setting; None until the counter has moved often enough."""
         if not self._boundaries:
             return None
         period_s = self._gpu.spec.sensors.counter_period_s
@@ -139,8 +201,8 @@ class OnlineListener:
             )
         return found if found is not None and _is_enough(found) else None
 
-    def _put_off(self) -> None:
-        """Nothing; some part of a refresh has passed, another one after each iteration and the same on all ranks."""
+    def _delay(self) -> None:
+        """Wait for a part of a refresh, another one after each iteration and the same on all ranks."""
         self._measured += 1
         period_s = self._gpu.spec.sensors.counter_period_s or UNKNOWN_PERIOD_S
         self._note(OUTSIDE)
@@ -148,7 +210,7 @@ class OnlineListener:
         self._note(PAUSED)
 
     def _measure_again(self, before: Progress) -> None:
-        """Nothing; measuring starts after an iteration at a setting, once it is known when the counter moves."""
+        """Start to measure after an iteration at a setting, once it is known when the counter moves."""
         if not isinstance(self.progress, PlanProfiling) or self.progress != before:
             self._boundaries = None
         elif self._boundaries is None and self._knows_the_counter():
@@ -157,7 +219,7 @@ class OnlineListener:
     def _knows_the_counter(self) -> bool:
         """Whether the counter's period and phase are known well; if not, they will be some iterations later.
 
-        Two looks at the counter, far apart, tell its period. There is none while measuring, since it takes time.
+        Two observations of the counter at a distance give its period. None is made while measuring: each takes time.
         """
         known = self._gpu.refresh
         unsure = known is not None and known.period_error_s > GOOD_PERIOD * known.period_s

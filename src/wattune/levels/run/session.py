@@ -1,28 +1,31 @@
-"""One program, tuned while it runs: the policy, the GPUs and what tells of the program, tied together.
+"""One program, tuned while it runs: the policy, the GPUs and the step times of the program, tied together.
 
 session = RunSession(gpus, objective=LeastEnergy(0.05), program=...)
 with session:                       a thread reads, decides and sets
-    session.step()                  after each iteration, where the program can say so
-session.report()                    what came of it; the GPUs are as they were found
+    session.step()                  after each iteration, where the program can report them
+session.report()                    the result; the GPUs are restored
+
+Whatever goes wrong inside becomes an event: tuning is disabled, the GPUs are restored, and the program goes on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from wattune.control.actuator import Actuator, ActuatorThread
 from wattune.control.allowed_settings import KNOBS, limited_to
 from wattune.control.background import Background
 from wattune.control.controller import WindowController
 from wattune.control.counters import CounterWatch, counters_of
 from wattune.control.loop import ControlLoop
 from wattune.control.process_monitor import Itself, MonitoredProgram
-from wattune.control.ranks import RankExchange, Ranks, SharedGpu, refusal
+from wattune.control.ranks import RankExchange, Ranks, SharedGpu, error_text, refusal
 from wattune.control.recall import Memory
-from wattune.control.state import Progress
+from wattune.control.state import Disabled, Progress
 from wattune.control.step_time import StepMarks
 from wattune.core.errors import DeviceError, InputError
 from wattune.core.objective import Objective
@@ -53,25 +56,35 @@ class RunSession:
         memory: Memory | None = None,
         notes: Sequence[str] = (),
     ) -> None:
-        """`memory` is what an earlier run of the same program showed; `notes` are told with what happens."""
+        """`memory` is what an earlier run of the same program showed; `notes` become the first events."""
         check_alike(tuple(gpus))
         self.objective = objective
         self.policy = policy_named(policy, objective) if isinstance(policy, str) else policy
         spec = gpus[0].spec
         self.watch = ProgressEstimator(StepMarks(), period_finder(spec.sensors))
         self._own = tuple(gpus)
-        self._exchange = None if ranks is None or ranks.size == 1 else RankExchange(ranks, self._own)
-        self._shared = None if self._exchange is None else SharedGpu(spec)
+        self._shared: SharedGpu | None = None
+        self._exchange: RankExchange | None = None
+        self._background: Background | None = None
+        self._opened = ExitStack()
+        self._failed = False
+        in_real_time = passes_by_itself(gpus[0])
+        if ranks is not None and ranks.size > 1:
+            self._shared = SharedGpu(spec)
+            self._actuator = ActuatorThread(self._own) if in_real_time else Actuator(self._own)
+            self._exchange = RankExchange(ranks, self._actuator)
         controller = WindowController(self.policy, limited_to(spec, knobs), memory=memory)
         tuned: Sequence[Gpu] = self._own if self._shared is None else (self._shared,)
         self.loop = ControlLoop(controller, tuned, program=program or Itself(), step_times=self.watch)
         self.loop.progress = self.loop.progress.noted(*notes)
-        self._opened = ExitStack()
-        self._background = Background(self.loop) if self._exchange is None and passes_by_itself(gpus[0]) else None
+        if self._exchange is None and in_real_time:
+            self._background = Background(self.loop)
 
     def __enter__(self) -> Self:
-        if self._exchange is None and self.policy.tunes:
-            self._count()
+        if self._exchange is not None:
+            self._opened.enter_context(self._actuator)
+        elif self.policy.tunes:
+            self._guarded(self._count)
         if self._background is not None:
             self._background.__enter__()
         return self
@@ -82,10 +95,8 @@ class RunSession:
         with self._opened:
             if self._background is not None:
                 self._background.__exit__(kind, error, trace)
-                return
-            self.loop.close()
-            if self._shared is not None:
-                restore(self._own)
+            else:
+                self._guarded(self.loop.close)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -93,57 +104,88 @@ class RunSession:
         return self._own if self._shared is not None else self.loop.gpus
 
     @property
+    def setting(self) -> Setting:
+        """What is set now, or requested."""
+        if self._exchange is not None and self._exchange.agreement.disabled is None:
+            return self._exchange.setting
+        return self.progress.setting
+
+    @property
     def progress(self) -> Progress:
-        """How far the tuning has come."""
         return self.loop.progress
 
     @property
     def cpu_share(self) -> float | None:
-        """Share of one core that the tuning takes; None where it works within `step`."""
+        """Share of one core that tuning takes; None where it works within `step`."""
         return None if self._background is None else self._background.cpu_share
 
     def step(self, count: int = 1) -> None:
-        """Nothing; so many more iterations of the program are over."""
+        """Count iterations of the program. Never raises: a failure disables tuning."""
+        if not self._failed:
+            self._guarded(lambda: self._step(count))
+
+    def _step(self, count: int) -> None:
         if self._exchange is not None:
-            self._exchange.step(count, self._decided)
+            self._step_with_ranks(self._exchange, count)
             return
         try:
             self.watch.marks.add(self._own[0].count().time_s, count)
         except DeviceError:
-            return  # the loop notices by itself that the GPU does not answer, and the program goes on
+            return  # the loop notices by itself that the GPU does not answer
         if self._background is None:
             self.loop.tick()
 
+    def _step_with_ranks(self, exchange: RankExchange, count: int) -> None:
+        exchange.step(count, self._decided)
+        why = exchange.agreement.disabled or exchange.agreement.failure
+        if why is not None:
+            self._disable(why)
+        elif exchange.refusal is not None:
+            self.loop.progress = self.progress.noted(f"this rank was refused a setting: {exchange.refusal}")
+            exchange.refusal = None
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """Call a part of the tuning and disable it where that raises."""
+        try:
+            call()
+        except Exception as error:  # whatever it is, the program that is tuned must not see it
+            if self._exchange is not None:
+                self._exchange.agreement.fail(error)  # and go on counting steps up to the next decision point
+            self._failed = self._exchange is None
+            self._disable(error_text(error))
+
+    def _disable(self, why: str) -> None:
+        """Set nothing any more and restore the GPUs."""
+        if not isinstance(self.progress.state, Disabled):
+            self.loop.progress = self.loop.controller.disabled(self.progress, why)
+        if self._exchange is not None:
+            self._actuator.disable(why)
+        else:
+            self.loop.restore()
+
     def _count(self) -> None:
-        """Nothing; the counters of the GPUs are read from now on, or it is said that a policy misses them."""
+        """Read the counters of the GPUs from now on, or note that the policy lacks them."""
         readers = self._opened.enter_context(counters_of(self._own))
         clocks = self._own[0].spec.sm_clocks_mhz
         self.watch.counters = CounterWatch(readers, top_mhz=clocks[-1] if clocks else 0.0)
         if not readers and self.policy.needs_counters:
             self.loop.progress = self.loop.progress.noted(f"{self.policy.name} has no counters to go by: {_MISSED}")
 
-    def _decided(self, shown: Reading, refused: bool, steps: int) -> Setting:
-        """What all ranks are to set, after what they showed."""
+    def _decided(self, reading: Reading, refused: bool, steps: int) -> Setting:
+        """Return what all ranks are to set, given what their GPUs show together."""
         assert self._shared is not None
-        self._shared.show(shown)
-        self.watch.marks.add(shown.time_s, steps)
+        self._shared.reading = reading
+        self.watch.marks.add(reading.time_s, steps)
         if refused:
             self.loop.refused(refusal(self._shared.wanted))
         self.loop.tick()
+        if isinstance(self.progress.state, Disabled):
+            raise DeviceError(self.progress.state.why)  # which disables all ranks
         return self._shared.wanted
 
 
-def restore(gpus: Sequence[Gpu]) -> None:
-    """Nothing; each GPU is as it was found, as far as it lets itself be set."""
-    for gpu in gpus:
-        try:
-            gpu.restore()
-        except DeviceError:
-            continue  # its journal entry stays, and the next start tries again
-
-
 def check_alike(gpus: tuple[Gpu, ...]) -> None:
-    """Nothing, where these GPUs can be tuned as one."""
+    """Raise an error unless these GPUs can be tuned as one."""
     if not gpus:
         raise InputError("there is no GPU to tune", hint="name one, such as nvml:0 or sim:a100")
     names = sorted({gpu.spec.name for gpu in gpus})
@@ -168,13 +210,12 @@ class Tuning:
         self._session = session
 
     def step(self, count: int = 1) -> None:
-        """Nothing; so many more iterations are over."""
         self._session.step(count)
 
     @property
     def setting(self) -> Setting:
-        """What is set now, or asked for."""
-        return self._session.progress.setting
+        """What is set now, or requested."""
+        return self._session.setting
 
     @property
     def held(self) -> Setting | None:

@@ -12,6 +12,19 @@ PERIOD_S = 0.1
 PHASE_S = 0.037
 
 
+class CountedStamp(HostStamp):
+    """A stamp whose GPU counts how often it is waited for."""
+
+    __slots__ = ("gpu",)
+
+    def __init__(self, gpu):
+        super().__init__(gpu.now_s)
+        self.gpu = gpu
+
+    def wait(self):
+        self.gpu.waits += 1
+
+
 class CountedGpu(FakeGpu):
     """Spends what it is told to; shows what it had spent when its counter last moved."""
 
@@ -19,6 +32,8 @@ class CountedGpu(FakeGpu):
         super().__init__()
         self._times_s, self._energies_j = [self.now_s], [0.0]
         self._moves = moves
+        self.failure = self.disabled = None
+        self.counts = self.stamps = self.waits = 0
 
     def run(self, seconds, power_w):
         self.now_s += seconds
@@ -29,6 +44,7 @@ class CountedGpu(FakeGpu):
         self.run(seconds, 60.0)
 
     def count(self):
+        self.counts += 1
         moved_s = PHASE_S + PERIOD_S * floor((self.now_s - PHASE_S) / PERIOD_S)
         energy_j = float(np.interp(moved_s, self._times_s, self._energies_j)) if self._moves else 0.0
         return Count(self.now_s, energy_j)
@@ -36,10 +52,18 @@ class CountedGpu(FakeGpu):
     # as its own stamps
 
     def stamp(self):
-        return HostStamp(self.now_s)
+        self.stamps += 1
+        return CountedStamp(self)
 
-    # as its own clocks
+    # as its own actuator
 
     def put(self, setting, *, reached=None):
         assert reached is None or reached()
         self.apply(setting)
+
+    def take_failure(self):
+        failure, self.failure = self.failure, None
+        return failure
+
+    def disable(self, why):
+        self.disabled = why

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from wattune.core.errors import InputError
+from wattune.core.errors import InputError, PlanError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import StageChoice
@@ -94,7 +94,10 @@ def advanced(policy, progress, pipelines, iterations=1):
     """The progress after some iterations, and what the last of them took in each pipeline."""
     for _ in range(iterations):
         ran = [pipeline.run(progress) for pipeline in pipelines]
-        progress = policy.step(progress, [reading for readings, _ in ran for reading in readings])
+        readings = [reading for readings, _ in ran for reading in readings]
+        numbers = [sum(column) for column in zip(*map(policy.encoded, readings), strict=True)]
+        assert policy.decoded(progress, numbers) == readings
+        progress = policy.step(progress, policy.decoded(progress, numbers))
     return progress, [cost for _, cost in ran]
 
 
@@ -266,3 +269,13 @@ def test_choices_are_those_of_the_part():
     for choice in set(progress.held[0].choices):
         assert isinstance(choice, StageChoice)
         SPEC.check(choice.setting)
+
+
+def test_two_processes_with_one_place_are_an_error_and_a_missing_one_is_left_out():
+    policy = policy_for(pipelines=2)
+    readings = [RankReading(1, 2, 0.5), RankReading(0, 3, 0.4)]
+    numbers = [sum(column) for column in zip(*map(policy.encoded, readings), strict=True)]
+    assert len(numbers) == policy.numbers
+    assert policy.decoded(policy.start(), numbers) == readings[::-1]
+    with pytest.raises(PlanError, match="several processes are rank 2 of pipeline 1"):
+        policy.decoded(policy.start(), [2 * value for value in policy.encoded(readings[0])])
