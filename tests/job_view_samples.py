@@ -8,7 +8,8 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.levels.job.view.view_model import EpochsBand, JobView
+from wattune.levels.job.policies import EpochsBand
+from wattune.levels.job.view.view_model import JobView
 
 SIZES = (32, 64, 128, 256, 512)
 LIMITS_W = (100.0, 150.0, 200.0, 250.0)
@@ -66,17 +67,17 @@ def memory() -> JobMemory:
     return JobMemory(tuple(runs), tuple(profile(size) for size in (32, 128, 256, 512)))
 
 
-LAW = tuple(EpochsBand(size, epochs, epochs * 0.85, epochs * 1.25) for size, epochs in NEEDED.items())
+PREDICTED = tuple(EpochsBand(size, epochs, epochs * 0.85, epochs * 1.25) for size, epochs in NEEDED.items())
 
 
 def view(name: str = "nightly-bert", **changes: object) -> JobView:
-    """The job and its history, law and next choice."""
+    """The job and its history, predicted epochs and next choice."""
     one = epoch(512, 250.0)
     fields = {
         "job": job(name),
         "memory": memory(),
         "gpu": GPU,
-        "law": LAW,
+        "predicted": PREDICTED,
         "next_size": 128,
         "default_run": Measurement(one.time_s * 43, one.energy_j * 43),
     }

@@ -14,11 +14,12 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.levels.job.view.charts import job_frontier_chart, law_chart
+from wattune.levels.job.account import JobOverview, account
+from wattune.levels.job.view.charts import epochs_chart, job_frontier_chart
 from wattune.levels.job.view.cost_map_svg import draw_map
 from wattune.levels.job.view.history import history_chart, sizes_chart
-from wattune.levels.job.view.page import JobReport, job_file
-from wattune.levels.job.view.terminal import law_lines, map_lines
+from wattune.levels.job.view.page import job_file
+from wattune.levels.job.view.terminal import epochs_lines, map_lines
 from wattune.levels.job.view.view_model import JobView, job_map
 from wattune.render.svg import standalone
 
@@ -98,7 +99,7 @@ def sound(text: str) -> ElementTree.Element:
 @settings(max_examples=60, deadline=None)
 @given(views())
 def test_every_history_makes_sound_pictures(view: JobView) -> None:
-    for chart in (history_chart(view), sizes_chart(view), law_chart(view)):
+    for chart in (history_chart(view), sizes_chart(view), epochs_chart(view)):
         sound(standalone(chart))
     known = job_map(view)
     sound(draw_map(known))
@@ -111,14 +112,11 @@ def test_every_history_makes_sound_pictures(view: JobView) -> None:
 @settings(max_examples=25, deadline=None)
 @given(views(), st.integers(30, 200))
 def test_every_history_makes_a_page_and_fits_a_terminal(view: JobView, width: int) -> None:
-    nothing = Measurement(0.0, 0.0)
-    report = JobReport(
-        view=view, searcher="zeus", recurrences=0, spent=nothing, profiling=nothing, exploring=nothing, made=""
-    )
-    page = job_file(report, suffix=".html")
+    overview = JobOverview(account=account(view.job, view.memory, view.gpu), view=view, proposal=None, setting=None)
+    page = job_file(overview, searcher="zeus", made="", suffix=".html")
     assert page.endswith("</html>\n")
     assert ("simulated" in page) >= view.gpu.simulated
-    assert law_lines(view, width=width)
+    assert epochs_lines(view, width=width)
     assert plain(map_lines(job_map(view), width=width))
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from wattune.cli.job.documents import shown_document, simulated
+from wattune.cli.job.documents import overview_document, simulated
 from wattune.cli.job.screen import account_lines, end_line, print_job
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.levels.job.account import account, law, page_of, parts, shown
+from wattune.levels.job.account import account, gpus_of, job_overview
 from wattune.levels.job.policy import WattuneJobPolicy
 from wattune.levels.job.view.page import job_file
 
@@ -100,7 +100,7 @@ def test_without_a_default_run_nothing_is_said_to_be_saved():
 
 
 def test_the_newest_part_comes_first():
-    assert parts(MEMORY) == (OTHER, GPU)
+    assert gpus_of(MEMORY) == (OTHER, GPU)
     assert simulated(RUNS)
     assert not simulated(RUNS[6:])
 
@@ -108,24 +108,25 @@ def test_the_newest_part_comes_first():
 def test_all_that_is_shown_says_simulated_where_it_is(capsys):
     from rich.console import Console
 
-    found = tuple(shown(JOB, MEMORY, gpu, searcher=WattuneJobPolicy()) for gpu in parts(MEMORY))
+    found = tuple(job_overview(JOB, MEMORY, gpu, searcher=WattuneJobPolicy()) for gpu in gpus_of(MEMORY))
     print_job(Console(width=120), JOB, found, ())
     out = capsys.readouterr().out
     assert "NVIDIA A40 (simulated)" in out
     assert "NVIDIA V100 (simulated)" not in out
     assert "next: batch size" in out
-    document = shown_document(found[1])
+    document = overview_document(found[1])
     assert document["gpu"]["simulated"] is True
     assert {size["batch_size"] for size in document["law"]} == {16, 32, 64, 128}
-    page = job_file(page_of(found[1], searcher="wattune", made="Made now."), suffix=".html")
+    page = job_file(found[1], searcher="wattune", made="Made now.", suffix=".html")
     assert "simulated" in page
 
 
-def test_a_law_is_a_band_around_what_was_seen():
-    bands = {band.batch_size: band for band in law(JOB, MEMORY, GPU)}
+def test_predicted_epochs_are_a_band_around_those_of_the_runs():
+    policy = WattuneJobPolicy()
+    bands = {band.batch_size: band for band in policy.predict_epochs(JOB, MEMORY, GPU)}
     assert all(band.low < band.epochs < band.high for band in bands.values())
     assert 8 < bands[32].epochs < 10.5
-    assert law(JOB, JobMemory(), GPU) == ()
+    assert policy.predict_epochs(JOB, JobMemory(), GPU) == ()
 
 
 class NothingLeft:
@@ -139,15 +140,18 @@ class NothingLeft:
     def stop(self, job, memory, run):
         return None
 
+    def predict_epochs(self, job, memory, gpu):
+        return ()
+
 
 def test_a_job_without_a_size_to_try_can_be_looked_at(capsys):
     from rich.console import Console
 
-    found = shown(JOB, MEMORY, GPU, searcher=NothingLeft())
+    found = job_overview(JOB, MEMORY, GPU, searcher=NothingLeft())
     assert found.proposal is None
     print_job(Console(width=80), JOB, (found,), ())
     assert "next: no batch size is left to try" in capsys.readouterr().out
-    assert shown_document(found)["next"] is None
+    assert overview_document(found)["next"] is None
 
 
 def test_lines_for_people():

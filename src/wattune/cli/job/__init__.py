@@ -16,7 +16,7 @@ from wattune.core.errors import InputError
 from wattune.levels.job.policies import SEARCHERS, searcher_named
 
 if TYPE_CHECKING:
-    from wattune.levels.job.account import Shown
+    from wattune.levels.job.account import JobOverview
     from wattune.store.protocol import JobStore
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,22 +80,22 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
     On each part that it ran on: what every batch size needs and costs, what was spent on profiling and on learning, and
     what that has saved against the default batch size at the GPU's own setting.
     """
-    from wattune.cli.job.documents import job_document, record_document, shown_document, simulated
-    from wattune.levels.job.account import parts, shown
+    from wattune.cli.job.documents import job_document, overview_document, record_document, simulated
+    from wattune.levels.job.account import gpus_of, job_overview
 
     _check_plot(plot)
     job_store = open_job_store()
     job, memory = job_store.job(name), job_store.job_memory(name)
     records = job_store.job_runs(name, limit=limit)
     chooser = searcher_named(searcher)
-    found = tuple(shown(job, memory, gpu, searcher=chooser) for gpu in parts(memory))
+    found = tuple(job_overview(job, memory, gpu, searcher=chooser) for gpu in gpus_of(memory))
     if plot is not None:
         _write_plot(plot, found, searcher)
     if as_json:
         document = {
             "simulated": simulated(memory.runs),
             "job": job_document(job),
-            "parts": [shown_document(one) for one in found],
+            "parts": [overview_document(one) for one in found],
             "runs": [record_document(record) for record in records],
             "plot": plot,
         }
@@ -120,7 +120,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
     from wattune.api import open_gpus
     from wattune.cli.job.documents import gpu_document
     from wattune.core.codec import to_json
-    from wattune.levels.job.account import shown
+    from wattune.levels.job.account import job_overview
     from wattune.levels.job.gpus import part_of
     from wattune.levels.job.view.words import gpu_label
 
@@ -130,7 +130,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
         gpu = part_of(gpus)
     chooser = searcher_named(searcher)
     proposal = chooser.propose(job, memory, gpu)
-    setting = shown(job, memory, gpu, searcher=chooser).setting
+    setting = job_overview(job, memory, gpu, searcher=chooser).setting
     if as_json:
         print_json(
             {
@@ -181,11 +181,10 @@ def _check_plot(plot: Path | None) -> None:
     check_writable(plot)
 
 
-def _write_plot(plot: Path, found: tuple[Shown, ...], searcher: str) -> None:
-    from wattune.levels.job.account import page_of
+def _write_plot(plot: Path, found: tuple[JobOverview, ...], searcher: str) -> None:
     from wattune.levels.job.view.page import job_file
 
     if not found:
         raise InputError("there is nothing to plot yet", hint="run the job first: wattune job run NAME -- COMMAND")
     made = f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
-    write_text(plot, job_file(page_of(found[0], searcher=searcher, made=made), suffix=plot.suffix))
+    write_text(plot, job_file(found[0], searcher=searcher, made=made, suffix=plot.suffix))

@@ -11,7 +11,7 @@ from wattune.core.measurement import Measurement
 from wattune.levels.job.account import Account, SizeAccount
 
 if TYPE_CHECKING:
-    from wattune.levels.job.account import Shown
+    from wattune.levels.job.account import JobOverview
     from wattune.store.job_records import JobSummary, RecordedRun
 
 Document = dict[str, Any]
@@ -110,7 +110,7 @@ def account_document(account: Account) -> Document:
     }
 
 
-def shown_document(found: Shown) -> Document:
+def overview_document(found: JobOverview) -> Document:
     """A job on one part: its account, the law, and what comes next."""
     proposal = found.proposal
     return {

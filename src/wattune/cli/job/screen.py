@@ -14,13 +14,13 @@ from wattune.core.job import Job, JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.job.account import Account, SizeAccount
-from wattune.levels.job.view.terminal import law_lines, map_lines
+from wattune.levels.job.view.terminal import epochs_lines, map_lines
 from wattune.levels.job.view.view_model import job_map
 from wattune.levels.job.view.words import ENDS, gpu_label
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
 
 if TYPE_CHECKING:
-    from wattune.levels.job.account import Shown
+    from wattune.levels.job.account import JobOverview
     from wattune.store.job_records import JobSummary, RecordedRun
 
 _ROOMY, _LEAST_WHY = 110, 30
@@ -45,7 +45,7 @@ def job_line(job: Job) -> str:
     )
 
 
-def print_job(out: Console, job: Job, found: Sequence[Shown], records: Sequence[RecordedRun]) -> None:
+def print_job(out: Console, job: Job, found: Sequence[JobOverview], records: Sequence[RecordedRun]) -> None:
     """Nothing; all that is known of a job was printed."""
     _say(out, job_line(job))
     if not found:
@@ -55,7 +55,7 @@ def print_job(out: Console, job: Job, found: Sequence[Shown], records: Sequence[
         out.print(Text(one_line(gpu_label(one.account.gpu)), style="bold"))
         out.print(size_table(one.account, job, one.view.next_size))
         out.print()
-        for lines in (law_lines(one.view, width=out.width), map_lines(job_map(one.view), width=out.width)):
+        for lines in (epochs_lines(one.view, width=out.width), map_lines(job_map(one.view), width=out.width)):
             for line in lines:
                 out.print(line, no_wrap=True)
             out.print()
@@ -66,7 +66,7 @@ def print_job(out: Console, job: Job, found: Sequence[Shown], records: Sequence[
         out.print(run_table(records, width=out.width))
 
 
-def _next_line(found: Shown) -> tuple[str, ...]:
+def _next_line(found: JobOverview) -> tuple[str, ...]:
     proposal = found.proposal
     if proposal is None:
         return ("next: no batch size is left to try",)

@@ -1,28 +1,23 @@
-"""What the runs of a job have cost on one part, beside what its owner would have spent without us.
+"""What the runs of a job have cost on one GPU model, compared with default runs.
 
-Notation: a *default run* is what its owner would do: the default batch size at the setting that was found on the GPU.
-Its cost is the mean number of epochs that the default size needs, times what the profile says of an epoch at the
-highest setting that was measured; without a profile, the mean cost of the runs at the default size.
+Notation: a *default run* is what the owner would do without tuning: the default batch size at the setting that was
+found on the GPU. Its cost is the mean number of epochs of the default size times the profiled cost of an epoch at the
+highest measured setting; without a profile, the mean cost of the runs at the default size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, exp, sqrt
-from typing import TYPE_CHECKING
+from math import ceil
 
 from wattune.core.errors import WattuneError
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
-from wattune.core.measurement import SIGMAS_95, Measurement
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Proposal
+from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
 from wattune.levels.job.policies import JobSearcher
-from wattune.levels.job.view.view_model import EpochsBand, JobView, barred_sizes, best_setting
-
-if TYPE_CHECKING:
-    from wattune.levels.job.view.page import JobReport
-
+from wattune.levels.job.view.view_model import JobView, barred_sizes, best_setting
 
 FAILED = (Outcome.MISSED, Outcome.STOPPED)
 OUT_OF_MEMORY = "out of memory"
@@ -30,7 +25,7 @@ OUT_OF_MEMORY = "out of memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeAccount:
-    """What is known of one batch size on a part; None where nothing is."""
+    """One batch size on one GPU model; None where a figure is not known."""
 
     batch_size: int
     runs: int
@@ -38,18 +33,18 @@ class SizeAccount:
     failed: int
     """Runs that missed the target or were stopped."""
     barred: str | None
-    """Why it is out: it ran out of memory on this part, or every run missed the target; None where it is not."""
+    """Why it is excluded: out of memory on this GPU model, or every run missed the target; None where it is not."""
     epochs: float | None
-    """Mean epochs to the target, over every part, since epochs do not depend on it."""
+    """Mean epochs to the target, over all GPU models, since epochs do not depend on them."""
     energy_j: float | None
-    """Mean joules of a run that reached the target on this part."""
+    """Mean of the runs that reached the target on this GPU model."""
     time_s: float | None
     setting: Setting | None
-    """What was held in its newest run on this part."""
+    """That of its newest run on this GPU model."""
 
     @property
     def state(self) -> str:
-        """One word for people: untried, infeasible, failed, running or tried."""
+        """One word: untried, infeasible, failed, running or tried."""
         if self.barred == OUT_OF_MEMORY:
             return "infeasible"
         if not self.runs:
@@ -61,30 +56,30 @@ class SizeAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """All runs of a job on one part."""
+    """All runs of a job on one GPU model."""
 
     gpu: JobGpu
     sizes: tuple[SizeAccount, ...]
     runs: int
     recurrences: int
-    """Those that reached the target here."""
+    """Those that reached the target on this GPU model."""
     spent: Measurement
-    """By all runs, failed ones and profiling included."""
+    """Cost of all runs, failed ones and profiling included."""
     profiling: Measurement
     exploring: Measurement
-    """By runs that were made to learn from."""
+    """Cost of the runs that were trials."""
     default_run: Measurement | None
     best_run: Measurement | None
-    """The mean cost of the batch size that is cheapest so far."""
+    """Mean cost of the batch size that is cheapest so far."""
     saving_percent: float | None
-    """Of the objective's cost, against default runs; below 0 where more was spent so far."""
+    """Of the objective's cost, against default runs; negative where more was spent so far."""
     energy_saving_percent: float | None
     break_even: int | None
-    """Recurrences until what was spent on learning is saved again: 0 where it is, None where that is not in sight."""
+    """Recurrences until the savings equal the cost of learning: 0 where they do, None where that is not in sight."""
 
 
 def account(job: Job, memory: JobMemory, gpu: JobGpu) -> Account:
-    """The account of a job on one part."""
+    """Add up the runs of a job on one GPU model."""
     here = tuple(run for run in memory.runs if run.gpu.key == gpu.key)
     objective = job.objective_on(gpu.max_power_w)
     view = JobView(job=job, memory=memory, gpu=gpu)
@@ -113,8 +108,8 @@ def account(job: Job, memory: JobMemory, gpu: JobGpu) -> Account:
     )
 
 
-def parts(memory: JobMemory) -> tuple[JobGpu, ...]:
-    """The parts that a job ran on, the one of its newest run first."""
+def gpus_of(memory: JobMemory) -> tuple[JobGpu, ...]:
+    """Return the GPU models that a job ran on, the one of its newest run first."""
     newest_first = {run.gpu.key: run.gpu for run in memory.runs[::-1]}
     return tuple(newest_first.values())
 
@@ -140,14 +135,9 @@ def _size(size: int, barred: str | None, everywhere: Sequence[JobRun], here: Seq
 def _default_run(job: Job, memory: JobMemory, gpu: JobGpu, size: SizeAccount) -> Measurement | None:
     profile = memory.profile(gpu, job.default_batch_size)
     if profile is not None and profile.trials and size.epochs is not None:
-        epoch = _as_found(profile)
+        epoch = max(profile.trials, key=lambda trial: trial.choice).cost  # the highest setting, where searches begin
         return Measurement(epoch.time_s * size.epochs, epoch.energy_j * size.epochs)
     return _run_of(size)
-
-
-def _as_found(profile: Profile) -> Measurement:
-    """What an epoch costs at the highest setting that was measured, where every search begins."""
-    return max(profile.trials, key=lambda trial: trial.choice).cost
 
 
 def _best_run(sizes: Sequence[SizeAccount], objective: Objective) -> Measurement | None:
@@ -167,8 +157,8 @@ def _saving(objective: Objective, spent: Measurement, default: Measurement | Non
     return _percent(objective.value(spent), served * objective.value(default))
 
 
-def _percent(spent: float, without_us: float) -> float | None:
-    return 100 * (1 - spent / without_us) if without_us > 0 else None
+def _percent(spent: float, default_value: float) -> float | None:
+    return 100 * (1 - spent / default_value) if default_value > 0 else None
 
 
 def _break_even(
@@ -196,71 +186,35 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """A job on one part as people see it."""
+class JobOverview:
+    """A job on one GPU model: its account, what the charts need, and what the next run would get."""
 
     account: Account
     view: JobView
     proposal: Proposal | None
-    """What the next run would get; None where no size is left to try."""
+    """None where no size is left to try."""
     setting: Setting | None
-    """What would be held in it, where that was measured before."""
+    """The setting of the next run, where it was measured before."""
 
 
-def shown(job: Job, memory: JobMemory, gpu: JobGpu, *, searcher: JobSearcher) -> Shown:
-    """A job on one part, as this searcher sees it."""
+def job_overview(job: Job, memory: JobMemory, gpu: JobGpu, *, searcher: JobSearcher) -> JobOverview:
+    """Gather what people are shown of a job on one GPU model, by this policy."""
     proposal = _proposal(job, memory, gpu, searcher)
-    known = account(job, memory, gpu)
+    found = account(job, memory, gpu)
     view = JobView(
         job=job,
         memory=memory,
         gpu=gpu,
-        law=law(job, memory, gpu) if searcher.name == "wattune" else (),
+        predicted=searcher.predict_epochs(job, memory, gpu),
         next_size=None if proposal is None else proposal.batch_size,
-        default_run=known.default_run,
+        default_run=found.default_run,
     )
     setting = None if proposal is None else best_setting(view, memory.profile(gpu, proposal.batch_size))
-    return Shown(account=known, view=view, proposal=proposal, setting=setting)
-
-
-def law(job: Job, memory: JobMemory, gpu: JobGpu) -> tuple[EpochsBand, ...]:
-    """What is believed of each batch size's epochs; nothing before any run has reached the target."""
-    from wattune.levels.job.posterior import knowledge
-
-    if not any(run.outcome is Outcome.REACHED for run in memory.runs):
-        return ()
-    known = knowledge(job, memory, gpu)
-    log_epochs = known.log_epochs
-    bands = []
-    for size, mean, variance in zip(known.sizes, log_epochs.mean, log_epochs.variance, strict=True):
-        # The spread of a run about the law counts too: the band is where the next run will lie.
-        spread = SIGMAS_95 * sqrt(float(variance) + known.epochs.sd**2)
-        bands.append(EpochsBand(size, exp(mean), exp(mean - spread), exp(mean + spread)))
-    return tuple(bands)
-
-
-def page_of(found: Shown, *, searcher: str, made: str) -> JobReport:
-    """What the page of a job is made of."""
-    from wattune.levels.job.view.page import JobReport
-
-    spent = found.account
-    return JobReport(
-        view=found.view,
-        searcher=searcher,
-        next_why=None if found.proposal is None else found.proposal.why,
-        recurrences=spent.recurrences,
-        spent=spent.spent,
-        profiling=spent.profiling,
-        exploring=spent.exploring,
-        saving_percent=spent.saving_percent,
-        energy_saving_percent=spent.energy_saving_percent,
-        break_even=spent.break_even,
-        made=made,
-    )
+    return JobOverview(account=found, view=view, proposal=proposal, setting=setting)
 
 
 def _proposal(job: Job, memory: JobMemory, gpu: JobGpu, searcher: JobSearcher) -> Proposal | None:
     try:
         return searcher.propose(job, memory, gpu)
-    except WattuneError:  # no size is left; what was learned can be looked at all the same
+    except WattuneError:  # no size is left; the history can be shown all the same
         return None

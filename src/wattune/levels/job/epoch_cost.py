@@ -1,8 +1,8 @@
-"""What an epoch costs over batch size: c(b) = c₀·(s·b₀/b + r·b/b₀ + 1 − s − r).
+"""Cost of an epoch over batch size: c(b) = c₀·(s·b₀/b + r·b/b₀ + 1 − s − r).
 
-Every iteration carries a fixed cost (s: its share at the default b₀), the work of the samples is the same at any size,
-and very large batches may cost more again where they crowd the memory (r). A part that draws little power while the
-job runs is waiting most of the time, so s is large: that is seen before a second size was ever tried.
+Every iteration has a fixed cost (s: its share at the default b₀), the work of the samples is the same at any size, and
+very large batches may cost more again where they crowd the memory (r). A GPU that draws little power while the job runs
+waits most of the time, so s is large: the power shows it before a second size was tried.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from wattune.response.ensemble import Floats
 
 _FIXED = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
 _CROWDED = (0.0, 0.15, 0.4, 0.7)
-"""r."""
+"""r"""
 
 _OFTEN_CROWDED, _BUSY_CROWDED = 0.4, 0.04
-"""How likely r is above 0 on a part that is not kept busy, and on one that is: a crowded memory makes it wait."""
+"""Probability that r > 0 on a GPU that is mostly idle, and on one that is busy: a crowded memory makes it wait."""
 
 _IDLE_DRAW, _BUSY_DRAW = 0.25, 0.65
-"""Share of its highest limit that a part draws when it mostly waits and when it is kept busy: from 0.15 to 0.3 and from
-0.6 to 0.9 on parts of several generations."""
+"""Share of its highest limit that a GPU draws when it mostly waits and when it is busy: from 0.15 to 0.3 and from 0.6
+to 0.9 on several generations."""
 
 _HINT_SD = 0.3
-"""How far the fixed share may be from what the draw suggests."""
+"""Standard deviation of the fixed share around the one that the power suggests."""
 
 _RESIDUAL = SizeResidual(shared_sd=0.18, own_sd=0.12, octaves=2.5, single_sd=0.03, own_level_sd=1.5)
-"""Recorded epochs stray from the form by a tenth over a few octaves, and a single size by 3 %."""
+"""Recorded epochs differ from the form by a tenth over a few octaves, and a single size by 3 %."""
 
 
 @lru_cache(maxsize=1)
 def _hypotheses() -> Floats:
-    """s and r, one hypothesis a row."""
+    """s and r, one hypothesis per row."""
     return np.array([(s, r) for s, r in product(_FIXED, _CROWDED) if s + r <= 1.0])
 
 
 def cost_posterior(grid: Floats, sites: Sequence[Site], *, default_x: float, draw: float | None) -> SizePosterior:
-    """What is believed of the logarithm of an epoch's cost at each log₂ batch size of the grid.
+    """Return the posterior of the logarithm of an epoch's cost at each log₂ batch size of the grid.
 
     `draw` is the power at the default size as a share of the highest limit, None where it was not measured.
     """
@@ -59,8 +59,8 @@ def cost_posterior(grid: Floats, sites: Sequence[Site], *, default_x: float, dra
     return posterior_of(
         grid,
         sites,
-        laws=_laws(grid - default_x),
-        site_laws=_laws(at - default_x),
+        curves=_curves(grid - default_x),
+        site_curves=_curves(at - default_x),
         prior=_prior(draw),
         residual=_RESIDUAL,
     )
@@ -77,11 +77,11 @@ def _prior(draw: float | None) -> Floats:
 
 
 def _between(value: float, low: float, high: float) -> float:
-    """Where a value lies from low (0) to high (1)."""
+    """Return the position of a value between low (0) and high (1)."""
     return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
-def _laws(octaves: Floats) -> Floats:
+def _curves(octaves: Floats) -> Floats:
     fixed, crowded = _hypotheses().T
     smaller, larger = np.exp2(-octaves)[None, :], np.exp2(octaves)[None, :]
     steady = 1.0 - fixed - crowded
@@ -89,33 +89,33 @@ def _laws(octaves: Floats) -> Floats:
 
 
 _COST_SD = 0.02
-"""Scatter of what an epoch costs from run to run, until it is seen."""
+"""Scatter of an epoch's cost from run to run, until it was measured."""
 
 _LITTLE = 0.02
-"""Share of a run's time whose profiling leaves what the run cost as telling as it was."""
+"""A run is used as evidence of its cost if profiling took no more than this share of its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostEvidence:
-    """Sites of the law of what an epoch costs, on one part."""
+    """Evidence of the cost of an epoch on one GPU model."""
 
     sites: tuple[Site, ...]
     draw: float | None
     """Power at the default batch size and setting, as a share of the highest limit."""
     default_over_best: float
-    """What the default batch size costs at its default setting, as a multiple of its best setting's."""
+    """Cost of the default batch size at its default setting over that at its best setting."""
     epoch_s: Mapping[int, float]
-    """How long an epoch takes at the best setting, by each size that was measured on this part."""
+    """Time of an epoch at the best setting, by each size that was measured on this GPU model."""
     reference: Measurement | None
-    """What a run costs that its owner would make without us, where that is known."""
+    """Cost of a run without tuning, where known."""
 
 
 def cost_evidence(
     job: Job, profiles: Sequence[Profile], gpu: JobGpu, *, over: Sequence[JobRun], epochs: Mapping[int, float]
 ) -> CostEvidence:
-    """What is known of an epoch's cost on a part; other parts teach of its shape.
+    """Collect what is known of an epoch's cost on a GPU model; other models add evidence of its shape.
 
-    `over` are the runs that are over, `epochs` what each size is thought to need: limits of time are on whole runs.
+    `over` are the runs that have ended, `epochs` the expected epochs of each size: time limits are on whole runs.
     """
     parts = {gpu.key: gpu}
     for profile in profiles:
@@ -124,25 +124,26 @@ def cost_evidence(
     reference = _reference(job, at_default, epochs)
     sites: list[Site] = []
     for number, part in enumerate(parts.values()):
-        wish = _Wish(job.objective_on(part.max_power_w), epochs, reference if part.key == gpu.key else None)
-        costs = _epoch_costs(wish, profiles, part, over)
-        sites += [Site(log2(size), value, _COST_SD**2 / seen**2, number) for size, (value, seen) in costs.items()]
-    here = _Wish(job.objective_on(gpu.max_power_w), epochs, reference)
+        wanted = _RunObjective(job.objective_on(part.max_power_w), epochs, reference if part.key == gpu.key else None)
+        costs = _epoch_costs(wanted, profiles, part, over)
+        sites += [Site(log2(size), value, _COST_SD**2 / count**2, number) for size, (value, count) in costs.items()]
+    here = _RunObjective(job.objective_on(gpu.max_power_w), epochs, reference)
     return CostEvidence(
         tuple(sites), _draw(at_default), _default_over_best(here, at_default), _epoch_s(here, profiles, gpu), reference
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    """What is wanted of a whole run, to judge an epoch by."""
+class _RunObjective:
+    """The objective of a whole run, by which an epoch is judged."""
 
     objective: Objective
     epochs: Mapping[int, float]
     reference: Measurement | None
 
     def held(self, profile: Profile) -> Measurement:
-        """What an epoch costs at the setting that is best for a run; the fastest where none keeps the limits."""
+        """Return the cost of an epoch at the setting that is best for a run; the fastest where none meets the
+        limits."""
         epochs = self.epochs.get(profile.batch_size, 1.0)
         runs = tuple(Trial(trial.choice, trial.cost / (1.0 / epochs)) for trial in profile.trials)
         try:
@@ -152,7 +153,7 @@ class _Wish:
 
 
 def paid_per_epoch(run: JobRun) -> Measurement | None:
-    """What each epoch of a run has cost, or None where much profiling was mixed in."""
+    """Return the cost of each epoch of a run, or None where much of it was profiling."""
     if run.cost is None or not run.epochs:
         return None
     if run.profiling is not None and run.profiling.time_s > _LITTLE * run.cost.time_s:
@@ -161,15 +162,16 @@ def paid_per_epoch(run: JobRun) -> Measurement | None:
 
 
 def _epoch_costs(
-    wish: _Wish, profiles: Sequence[Profile], part: JobGpu, over: Sequence[JobRun]
+    wanted: _RunObjective, profiles: Sequence[Profile], part: JobGpu, over: Sequence[JobRun]
 ) -> dict[int, tuple[float, int]]:
-    """The logarithm of an epoch's value and how often it was seen, by size: as paid, else as profiled."""
+    """Return the logarithm of an epoch's value and its number of observations, by size: from runs, else from
+    profiles."""
     found = {
         profile.batch_size: (log(value), 1)
         for profile in _profiles(profiles, part)
-        if (value := wish.objective.value(wish.held(profile))) > 0
+        if (value := wanted.objective.value(wanted.held(profile))) > 0
     }
-    key, objective = part.key, wish.objective
+    key, objective = part.key, wanted.objective
     values = [
         (run.batch_size, log(value), _COST_SD)
         for run in over
@@ -191,8 +193,8 @@ def _at_default(job: Job, profiles: Sequence[Profile], gpu: JobGpu) -> Profile |
     return next(same, None)
 
 
-def _epoch_s(wish: _Wish, profiles: Sequence[Profile], gpu: JobGpu) -> dict[int, float]:
-    return {profile.batch_size: wish.held(profile).time_s for profile in _profiles(profiles, gpu)}
+def _epoch_s(wanted: _RunObjective, profiles: Sequence[Profile], gpu: JobGpu) -> dict[int, float]:
+    return {profile.batch_size: wanted.held(profile).time_s for profile in _profiles(profiles, gpu)}
 
 
 def _reference(job: Job, profile: Profile | None, epochs: Mapping[int, float]) -> Measurement | None:
@@ -207,13 +209,13 @@ def _draw(profile: Profile | None) -> float | None:
     return _top(profile).cost.power_w / profile.gpu.max_power_w
 
 
-def _default_over_best(wish: _Wish, profile: Profile | None) -> float:
+def _default_over_best(wanted: _RunObjective, profile: Profile | None) -> float:
     if profile is None or not profile.trials:
         return 1.0
-    best = wish.objective.value(wish.held(profile))
-    return max(wish.objective.value(_top(profile).cost) / best, 1.0) if best > 0 else 1.0
+    best = wanted.objective.value(wanted.held(profile))
+    return max(wanted.objective.value(_top(profile).cost) / best, 1.0) if best > 0 else 1.0
 
 
 def _top(profile: Profile) -> Trial[Setting]:
-    """The highest setting: what an owner has who sets nothing."""
+    """The highest setting: the one without tuning."""
     return max(profile.trials, key=lambda trial: trial.choice)

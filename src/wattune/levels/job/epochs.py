@@ -1,4 +1,4 @@
-"""What the runs of a job teach of the epochs to the target, and when that changed."""
+"""Evidence and posterior of the epochs to the target, and when they changed."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from statistics import fmean
 import numpy as np
 
 from wattune.core.job import Job, JobRun, Outcome
-from wattune.levels.job.learning_curve import pace_on_the_way, speed
+from wattune.levels.job.learning_curve import speed, speed_on_the_way
 from wattune.levels.job.level_shift import shifts
 from wattune.levels.job.smooth_curve import Site, SizePosterior, SizeResidual, posterior_of
 from wattune.response.ensemble import Floats
 
 _EPOCHS_SD = 0.12
-"""Scatter of the logarithm of epochs from one training to the next, until it is seen."""
+"""Scatter of the logarithm of epochs from one training to the next, until it was measured."""
 
 _LEAST_SCATTER = 0.7
 """Epochs that two runs may always differ by: where a few are enough, one or two more are no sign of a change."""
 
-_ODD, _ODD_SPREADS = 0.12, 2.0
-"""Now and then a run takes half as many epochs again. Among few runs such a one cannot be told from the rule; but where
+_OUTLIER, _OUTLIER_SPREADS = 0.12, 2.0
+"""Now and then a run takes half as many epochs again. Among few runs such an outlier cannot be recognised; but where
 all runs are alike there are none."""
 
 _FEW = 3
-"""Runs of a size up to which their learning curves are asked as well as their ends."""
+"""Up to so many runs of a size, their learning curves are used as well as their ends."""
 
 _MISSED_BY = 0.3
-"""A run that missed the target and reported no metric is taken to have needed a third more epochs."""
+"""A run that missed the target and reported no metric is assumed to have needed a third more epochs."""
 
 _KEPT_INTERVALS = 2
-"""Only the time since the last change and the time before that are learned from."""
+"""Only the interval since the last change and the one before it are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochEvidence:
-    """Sites of the law of epochs, and the runs behind them."""
+    """Evidence of the epochs to the target, and the runs behind it."""
 
     sites: tuple[Site, ...]
     sd: float
@@ -54,7 +54,7 @@ class EpochEvidence:
 
 
 def in_order_of_ending(runs: Iterable[JobRun]) -> list[JobRun]:
-    """The runs that are over, in the order in which that became known."""
+    """Return the runs that have ended, in the order in which they ended."""
     return sorted(
         (run for run in runs if run.ended is not None or run.outcome is not Outcome.RUNNING),
         key=lambda run: (run.order + 1 if run.ended is None else run.ended, run.order),
@@ -62,17 +62,17 @@ def in_order_of_ending(runs: Iterable[JobRun]) -> list[JobRun]:
 
 
 def epoch_evidence(job: Job, over: Sequence[JobRun]) -> EpochEvidence:
-    """What the runs that are over teach of the epochs to the target."""
-    telling = _telling(over)
-    values = [(run.batch_size, log(run.epochs), _LEAST_SCATTER / run.epochs) for run in telling]
+    """Collect the evidence of epochs from the runs that have ended."""
+    informative = _informative(over)
+    values = [(run.batch_size, log(run.epochs), _LEAST_SCATTER / run.epochs) for run in informative]
     found = shifts(values, sd=_EPOCHS_SD)
-    interval = {run.id: number for run, number in zip(telling, found.interval, strict=True)}
+    interval = {run.id: number for run, number in zip(informative, found.interval, strict=True)}
     _spread_over_others(over, interval)
-    reached = tuple(run for run in telling if run.outcome is Outcome.REACHED and interval[run.id] < _KEPT_INTERVALS)
+    reached = tuple(run for run in informative if run.outcome is Outcome.REACHED and interval[run.id] < _KEPT_INTERVALS)
     recent = [run for run in over if interval.get(run.id, 0) < _KEPT_INTERVALS]
     sites = (
         *_reached_sites(reached, interval, found.sd),
-        *_way_sites(job, reached, interval, found.sd),
+        *_curve_sites(job, reached, interval, found.sd),
         *_unfinished_sites(job, recent, reached, interval),
     )
     return EpochEvidence(
@@ -85,23 +85,24 @@ def epoch_evidence(job: Job, over: Sequence[JobRun]) -> EpochEvidence:
     )
 
 
-def _telling(over: Sequence[JobRun]) -> list[JobRun]:
-    """Runs that reached the target, and those that missed it although their size had reached it in fewer epochs."""
+def _informative(over: Sequence[JobRun]) -> list[JobRun]:
+    """Return the runs that reached the target, and those that missed it although their size had reached it in fewer
+    epochs."""
     longest: dict[int, int] = {}
-    telling = []
+    informative = []
     for run in over:
         if not run.epochs:
             continue
         if run.outcome is Outcome.REACHED:
             longest[run.batch_size] = max(run.epochs, longest.get(run.batch_size, 0))
-            telling.append(run)
+            informative.append(run)
         elif run.outcome in (Outcome.MISSED, Outcome.STOPPED) and run.epochs > longest.get(run.batch_size, run.epochs):
-            telling.append(run)
-    return telling
+            informative.append(run)
+    return informative
 
 
 def _spread_over_others(over: Sequence[JobRun], interval: dict[str, int]) -> None:
-    """Nothing; runs that tell of no change lie in the same stretch as the one before them."""
+    """Put the other runs into the same interval as the run before them."""
     current = max(interval.values(), default=0)
     for run in over:
         current = interval.setdefault(run.id, current)
@@ -118,12 +119,13 @@ def _reached_sites(reached: tuple[JobRun, ...], interval: dict[str, int], sd: fl
 
 
 def _log_mean(epochs: list[int], sd: float) -> float:
-    """The logarithm of the mean, not the mean of logarithms: dear runs are paid in full. Of few it is low by sd²/2n."""
+    """Return the logarithm of the mean, not the mean of logarithms: expensive runs count in full. Of few it is low by
+    sd²/2n."""
     return log(fmean(epochs)) + 0.5 * sd**2 / len(epochs)
 
 
-def _way_sites(job: Job, reached: tuple[JobRun, ...], interval: dict[str, int], sd: float) -> list[Site]:
-    """What the curves of sizes with few runs say beside those of the size with most, of the newest stretch."""
+def _curve_sites(job: Job, reached: tuple[JobRun, ...], interval: dict[str, int], sd: float) -> list[Site]:
+    """Compare learning curves of sizes with few runs with those of the size with most, in the newest interval."""
     now: dict[int, list[JobRun]] = {}
     for run in reached:
         if interval[run.id] == 0:
@@ -138,43 +140,45 @@ def _way_sites(job: Job, reached: tuple[JobRun, ...], interval: dict[str, int], 
         if size == most or len(runs) > _FEW:
             continue
         octaves = abs(log2(size / most))
-        seen = [way for run in runs if (way := pace_on_the_way(job, run, reference, octaves=octaves)) is not None]
-        if seen:
-            variance = fmean(way.sd for way in seen) ** 2 + sd**2 / len(now[most])
-            sites.append(Site(log2(size), fmean(way.log_epochs for way in seen), variance))
+        found = [way for run in runs if (way := speed_on_the_way(job, run, reference, octaves=octaves)) is not None]
+        if found:
+            variance = fmean(way.sd for way in found) ** 2 + sd**2 / len(now[most])
+            sites.append(Site(log2(size), fmean(way.log_epochs for way in found), variance))
     return sites
 
 
 def _variance(runs: int, sd: float) -> float:
-    """Of the logarithm of the mean of the epochs of so many runs."""
-    odd = min(_ODD, _ODD_SPREADS * sd)
-    return sd**2 / runs + (odd / runs) ** 2
+    """Return the variance of the logarithm of the mean of the epochs of so many runs."""
+    outlier = min(_OUTLIER, _OUTLIER_SPREADS * sd)
+    return sd**2 / runs + (outlier / runs) ** 2
 
 
 def _unfinished_sites(
     job: Job, recent: list[JobRun], reached: tuple[JobRun, ...], interval: dict[str, int]
 ) -> list[Site]:
-    """What runs that did not reach the target say, where no run of their size did in that stretch."""
+    """Use runs that did not reach the target, where no run of their size did in that interval."""
     done = {(run.batch_size, interval[run.id]) for run in reached}
     sites = []
     for run in recent:
         group = interval[run.id]
         if run.outcome not in (Outcome.MISSED, Outcome.STOPPED) or not run.epochs or (run.batch_size, group) in done:
             continue
-        beside = nearest(reached, run.batch_size, interval, group)
-        seen = (
-            None if beside is None else speed(job, run, beside, octaves=abs(log2(run.batch_size / beside.batch_size)))
+        reference = nearest(reached, run.batch_size, interval, group)
+        found = (
+            None
+            if reference is None
+            else speed(job, run, reference, octaves=abs(log2(run.batch_size / reference.batch_size)))
         )
         x, least = log2(run.batch_size), log(run.epochs)
-        if seen is not None:
-            sites.append(Site(x, max(least, seen.log_epochs), seen.sd**2 + _EPOCHS_SD**2, group))
+        if found is not None:
+            sites.append(Site(x, max(least, found.log_epochs), found.sd**2 + _EPOCHS_SD**2, group))
         elif run.outcome is Outcome.MISSED:
             sites.append(Site(x, least + _MISSED_BY, _MISSED_BY**2, group))
     return sites
 
 
 def nearest(reached: Iterable[JobRun], size: int, interval: dict[str, int], group: int) -> JobRun | None:
-    """The newest run that reached the target at the nearest batch size, of the same stretch if there is one."""
+    """Return the newest run that reached the target at the nearest batch size, of the same interval if there is one."""
     runs = list(reached)
     same = [run for run in runs if interval[run.id] == group] or runs
     return min(same, key=lambda run: (abs(log(run.batch_size / size)), -run.order), default=None)
@@ -191,34 +195,35 @@ _CRITICAL = range(-2, 9)
 """log₂(B_c/b₀), b₀ the default: owners seldom train far above the critical size, and often far below."""
 
 _SMALL = range(-10, 2)
-"""log₂(B_s/b₀)."""
+"""log₂(B_s/b₀)"""
 
 _RESIDUAL = SizeResidual(shared_sd=0.15, own_sd=0.3, octaves=1.0, single_sd=0.07, own_level_sd=1.0)
-"""Recorded trainings (Zeus, NSDI'23, to all their targets) stray from the law by an eighth over an octave or so, which
-is where the marginal likelihood of five jobs is highest, and single sizes of the two that stray most by another 7 %. A
-change of the data moves the level by any factor near 1, and the ratios of neighbouring sizes by a fifth or so."""
+"""Recorded trainings (Zeus, NSDI'23, to all their targets) differ from the curve by an eighth over an octave or so,
+which is where the marginal likelihood of five jobs is highest, and single sizes of the two that differ most by another
+7 %. A change of the data moves the level by any factor near 1, and the ratios of neighbouring sizes by a fifth or
+so."""
 
 
 @lru_cache(maxsize=1)
 def _pairs() -> Floats:
-    """log₂ of B_c/b₀ and B_s/b₀, one hypothesis a row; the fall ends before the rise begins."""
+    """log₂ of B_c/b₀ and B_s/b₀, one hypothesis per row; the fall ends before the rise begins."""
     return np.array([(c, s) for c, s in product(_CRITICAL, _SMALL) if s <= c - 1], dtype=float)
 
 
 def epochs_posterior(grid: Floats, sites: Sequence[Site], *, default_x: float) -> SizePosterior:
-    """What is believed of the logarithm of the epochs to the target at each log₂ batch size of the grid."""
+    """Return the posterior of the logarithm of the epochs to the target at each log₂ batch size of the grid."""
     at = np.array([site.x for site in sites])
     return posterior_of(
         grid,
         sites,
-        laws=_laws(grid - default_x),
-        site_laws=_laws(at - default_x),
+        curves=_curves(grid - default_x),
+        site_curves=_curves(at - default_x),
         prior=np.zeros(len(_pairs())),
         residual=_RESIDUAL,
     )
 
 
-def _laws(octaves: Floats) -> Floats:
+def _curves(octaves: Floats) -> Floats:
     critical, small = _pairs().T
     above = np.exp2(octaves[None, :] - critical[:, None])
     below = np.exp2(small[:, None] - octaves[None, :])

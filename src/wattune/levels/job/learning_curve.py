@@ -1,7 +1,7 @@
-"""How many epochs a run will need, judged by its learning curve against a run that reached the target.
+"""Predict the epochs of a run from its learning curve, compared with a run that reached the target.
 
-Between batch sizes the epochs at which a metric is reached scale by nearly one factor, so a fraction of a run says how
-long the whole will be; the nearer the two batch sizes and the further the run has come, the better.
+Between batch sizes the epochs at which a metric is reached scale by nearly one factor, so a fraction of a run shows how
+long the whole will be; the closer the two batch sizes and the further the run, the better.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from math import ceil, inf, isfinite, log, sqrt
 from wattune.core.job import Job, JobRun
 
 _SHAPE_SD = 0.45
-"""How far the factor at the very beginning of a curve may be from that at its end, in logarithms, an octave apart. In
-recorded trainings of images, speech, text and recommendations it was 0.3 after a fifth of the way, 0.2 after two fifths
-and 0.1 after two thirds, and grew with the square root of the octaves."""
+"""Standard deviation of the factor at the beginning of a curve around that at its end, in logarithms, for one octave.
+In recorded trainings of images, speech, text and recommendations it was 0.3 after a fifth of the run, 0.2 after two
+fifths and 0.1 after two thirds, and grew with the square root of the octaves."""
 
 _SHAPE_FADES = 1.4
-"""The power of what is left of the way with which that fades: as those three figures do."""
+"""Exponent of the remaining share with which that decreases, as in those three figures."""
 
 _LEAST_OCTAVES = 0.2
-"""Two runs of one size differ as much as two sizes so far apart."""
+"""Two runs of one size differ as much as two sizes at this distance."""
 
 _EPOCH_SD = 0.3
-"""Epochs are whole: this is the standard deviation of what rounding adds."""
+"""Standard deviation that rounding to whole epochs adds."""
 
 _ON_THE_WAY = 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
 class LearningSpeed:
-    """The epochs that a run is thought to need, as a logarithm with its standard deviation."""
+    """Expected logarithm of the epochs of a run, with its standard deviation."""
 
     log_epochs: float
     sd: float
 
 
 def best_so_far(job: Job, metrics: Sequence[float | None]) -> list[float]:
-    """The best metric by the end of each epoch, larger being better whatever the job says; -inf before the first."""
+    """Return the best metric by the end of each epoch, negated where lower is better; -inf before the first."""
     best, found = -inf, []
     for metric in metrics:
         if metric is not None and isfinite(metric):
@@ -48,15 +48,15 @@ def best_so_far(job: Job, metrics: Sequence[float | None]) -> list[float]:
 
 
 def speed(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> LearningSpeed | None:
-    """What a run's curve so far says beside that of a run which reached the target; None where it says nothing."""
+    """Compare a run's curve so far with a run that reached the target; None where they cannot be compared."""
     mine, theirs = best_so_far(job, run.metrics), best_so_far(job, reference.metrics)
     if not mine or not theirs or theirs[0] == -inf == theirs[-1]:
         return None
     epochs, whole = len(mine), len(theirs)
     metric = mine[-1]
     ahead = _first(theirs, metric, beyond=True)
-    # What the reference had by its epoch `ahead` is still to come here, so this run is slower than by this factor. The
-    # target itself is always still to come: that says nothing of the pace.
+    # This run has not yet passed what the reference had by its epoch `ahead`, so it is slower by at least this factor.
+    # The target itself is never passed yet, so it does not count.
     slower_than = epochs / ahead if ahead is not None and ahead < whole else 0.0
     factor, passed = slower_than, (ahead or whole) - 1.0
     if metric > -inf:
@@ -69,10 +69,10 @@ def speed(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> Learni
     return LearningSpeed(log(factor * whole), sqrt(shape**2 + rounding**2))
 
 
-def pace_on_the_way(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> LearningSpeed | None:
-    """What the way of a finished run says of the epochs its size needs, the luck of its last steps aside.
+def speed_on_the_way(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> LearningSpeed | None:
+    """Compare a finished run with a reference before their ends, where chance matters less.
 
-    The two curves are compared at what the reference had reached after two thirds of its epochs.
+    The two curves are compared at the metric that the reference had after two thirds of its epochs.
     """
     mine, theirs = best_so_far(job, run.metrics), best_so_far(job, reference.metrics)
     if not mine or not theirs:
@@ -86,14 +86,14 @@ def pace_on_the_way(job: Job, run: JobRun, reference: JobRun, *, octaves: float)
 
 
 def _errors(epochs: float, passed: float, whole: int, octaves: float) -> tuple[float, float]:
-    """How far a factor may be off, as a standard deviation of its logarithm, because of shapes and of whole epochs."""
+    """Return the standard deviations of the logarithm of a factor due to the shape of curves and to whole epochs."""
     share = min(passed / whole, 1.0)
     shape = _SHAPE_SD * sqrt(max(octaves, _LEAST_OCTAVES)) * (1.0 - share) ** _SHAPE_FADES
     return shape, _EPOCH_SD * sqrt(1.0 / epochs**2 + 1.0 / max(passed, 1.0) ** 2)
 
 
 def _crossing(curve: Sequence[float], metric: float) -> float | None:
-    """When a curve came to a metric, in epochs: between two of them where it passed it."""
+    """Return when a curve reached a metric, in epochs, interpolated."""
     epoch = _first(curve, metric)
     if epoch is None or epoch == 1 or curve[epoch - 2] == -inf:
         return None if epoch is None else float(epoch)
@@ -102,7 +102,7 @@ def _crossing(curve: Sequence[float], metric: float) -> float | None:
 
 
 def _first(curve: Sequence[float], metric: float, *, beyond: bool = False) -> int | None:
-    """The epoch, from 1, whose metric is as good as that, or better where `beyond`."""
+    """Return the first epoch, from 1, whose metric is at least that good, or better where `beyond`."""
     for epoch, value in enumerate(curve, start=1):
         if value > metric or (value == metric and not beyond):
             return epoch

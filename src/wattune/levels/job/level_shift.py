@@ -1,7 +1,7 @@
-"""Whether a quantity that was seen again and again has changed, by cumulative sums of its residuals.
+"""Detect when the level of a repeated measurement shifts, by cumulative sums of its residuals (CUSUM).
 
-Each value is compared with the mean of earlier ones of the same kind (a batch size, say), so that a change which all
-kinds share is seen whichever of them are run. Page, "Continuous inspection schemes", Biometrika 1954.
+Each value is compared with the mean of earlier ones of the same kind, such as a batch size, so that a shift that all
+kinds share is detected whichever of them are measured. Page, "Continuous inspection schemes", Biometrika 1954.
 """
 
 from __future__ import annotations
@@ -11,39 +11,35 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 Value = tuple[Hashable, float, float]
-"""Of what kind it is, the value, and the least standard deviation that it has."""
+"""Kind, value, and the least standard deviation of the value."""
 
 _SLACK = 0.75
-"""Standard deviations that every value may be off without being counted."""
+"""Standard deviations by which each value may differ without counting."""
 
 _ALARM = 8.0
-"""Three values are enough for a change by four deviations or more, six for one by two. Epochs are skewed (now and then
-a run takes half as long again), so that a lower threshold takes three unlucky runs in a row for a change."""
+"""Three values are enough to detect a shift by four deviations or more, six for one by two. Epochs are skewed (now and
+then a run takes half as long again), so that a lower threshold would mistake three unlucky runs for a shift."""
 
 _CLIP = 4.0
-"""Standard deviations that one value can count for: a single odd run is no change."""
+"""Standard deviations that one value can count for: a single outlier is no shift."""
 
 _PRIOR_RUNS = 4.0
-"""How many values the assumed spread is worth."""
-
+"""Weight of the assumed spread, in values."""
 
 _UNDONE = 1.5
-"""Standard deviations of their sum that values after a change are off, below which there was none."""
+"""A shift is discarded where the sum of the values after it differs by fewer standard deviations than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shifts:
-    """In which stretch between changes each value lies, the newest being 0, and how far values scatter within one."""
+    """The interval between shifts of each value, the newest being 0, and the scatter within an interval."""
 
     interval: tuple[int, ...]
     sd: float
 
 
 def shifts(values: Sequence[Value], *, sd: float) -> Shifts:
-    """Where the values (kind, value, least standard deviation of it), oldest first, changed.
-
-    `sd` is what scatter to assume as long as little was seen.
-    """
+    """Find the shifts of the values, oldest first; `sd` is the scatter to assume while there are few."""
     found = _scanned(tuple(values), sd)
     starts = list(found.starts)
     while len(starts) > 1 and _is_undone(values, starts[-2], starts[-1], found.watch.sd):
@@ -56,39 +52,37 @@ def shifts(values: Sequence[Value], *, sd: float) -> Shifts:
 
 @dataclass(slots=True)
 class _Scan:
-    """How far values have been gone through."""
+    """State of a scan over the values."""
 
     sd: float
     watch: _Watch
     starts: tuple[int, ...] = (0,)
 
-    def see(self, values: Sequence[Value], place: int) -> None:
-        """Nothing; the value at that place was seen, after all before it."""
-        begun = self.watch.see(place, *values[place])
+    def add(self, values: Sequence[Value], place: int) -> None:
+        begun = self.watch.add(place, *values[place])
         if begun is None:
             return
-        # The scatter is that of the values before the change: those that told of it are not scatter.
+        # The scatter is that of the values before the shift.
         calm = _Watch(self.sd)
         for before in range(self.starts[-1], begun):
-            calm.see(before, *values[before])
+            calm.add(before, *values[before])
         self.starts = (*self.starts, begun)
         self.watch = _Watch(calm.sd)
         for again in range(begun, place + 1):
-            self.watch.see(again, *values[again])
+            self.watch.add(again, *values[again])
 
 
 _scans: OrderedDict[tuple[tuple[Value, ...], float], _Scan] = OrderedDict()
-"""The last scans, by what they have seen: a history is asked about again and again, each time by one value longer."""
+"""The latest scans by their values: a history is scanned again and again, each time with one more value."""
 
 _KEPT_SCANS = 16
 
 
 def _scanned(values: tuple[Value, ...], sd: float) -> _Scan:
-    """The scan of all the values."""
     earlier = _scans.get((values, sd)) or _scans.get((values[:-1], sd))
     scan = _Scan(sd, _Watch(sd)) if earlier is None else replace(earlier, watch=earlier.watch.copied())
-    for place in range(scan.watch.seen, len(values)):
-        scan.see(values, place)
+    for place in range(scan.watch.next_place, len(values)):
+        scan.add(values, place)
     _scans[values, sd] = scan
     while len(_scans) > _KEPT_SCANS:
         _scans.popitem(last=False)
@@ -96,22 +90,22 @@ def _scanned(values: tuple[Value, ...], sd: float) -> _Scan:
 
 
 def _is_undone(values: Sequence[Value], before: int, since: int, sd: float) -> bool:
-    """Whether all values since a change, taken together, are what they were before it: an unlucky streak, no change."""
+    """Whether the mean since a shift equals that before it: an unlucky streak, no shift."""
     earlier, later = _sums(values[before:since]), _sums(values[since:])
     off = variance = 0.0
     for kind in earlier.keys() & later.keys():
-        (before_sum, seen, _), (sum_, count, floor) = earlier[kind], later[kind]
-        off += sum_ - count * before_sum / seen
-        variance += max(sd, floor) ** 2 * (count + count**2 / seen)
+        (before_sum, before_count, _), (sum_, count, floor) = earlier[kind], later[kind]
+        off += sum_ - count * before_sum / before_count
+        variance += max(sd, floor) ** 2 * (count + count**2 / before_count)
     return variance > 0.0 and abs(off) < _UNDONE * variance**0.5
 
 
 def _sums(values: Sequence[Value]) -> dict[Hashable, tuple[float, int, float]]:
-    """By kind: the sum of its values, how many there are, and the least standard deviation of one."""
+    """Return by kind the sum and number of its values, and the least standard deviation of one."""
     sums: dict[Hashable, tuple[float, int, float]] = {}
     for kind, value, floor in values:
-        total, seen, _ = sums.get(kind, (0.0, 0, 0.0))
-        sums[kind] = (total + value, seen + 1, floor)
+        total, count, _ = sums.get(kind, (0.0, 0, 0.0))
+        sums[kind] = (total + value, count + 1, floor)
     return sums
 
 
@@ -123,30 +117,27 @@ class _Watch:
     sums: dict[Hashable, tuple[float, int]] = field(default_factory=dict)
     above: tuple[float, int] = (0.0, -1)
     below: tuple[float, int] = (0.0, -1)
-    seen: int = 0
-    """The place after that of the last value."""
+    next_place: int = 0
 
     def copied(self) -> _Watch:
-        """A watch that goes on by itself from here."""
         return replace(self, sums=dict(self.sums))
 
     @property
     def sd(self) -> float:
-        """How far values scatter."""
         return float(((_PRIOR_RUNS * self.prior_sd**2 + self.squares) / (_PRIOR_RUNS + self.count)) ** 0.5)
 
-    def see(self, place: int, kind: Hashable, value: float, floor: float) -> int | None:
-        """Where a change began, if this value makes it certain that there was one."""
-        self.seen = place + 1
-        total, seen = self.sums.get(kind, (0.0, 0))
-        self.sums[kind] = (total + value, seen + 1)
-        if not seen:
+    def add(self, place: int, kind: Hashable, value: float, floor: float) -> int | None:
+        """Add a value; return where a shift began, if this value confirms one."""
+        self.next_place = place + 1
+        total, earlier = self.sums.get(kind, (0.0, 0))
+        self.sums[kind] = (total + value, earlier + 1)
+        if not earlier:
             return None
-        off = value - total / seen
-        spread = max(self.sd, floor) * (1.0 + 1.0 / seen) ** 0.5
+        off = value - total / earlier
+        spread = max(self.sd, floor) * (1.0 + 1.0 / earlier) ** 0.5
         score = min(max(off / spread, -_CLIP), _CLIP)
-        # Residuals about a mean of few values are wider than the scatter; odd ones count as little as in the score.
-        self.squares += (score * spread) ** 2 * seen / (seen + 1.0)
+        # Residuals around a mean of few values are wider than the scatter; outliers are clipped as in the score.
+        self.squares += (score * spread) ** 2 * earlier / (earlier + 1.0)
         self.count += 1.0
         self.above = _summed(self.above, score, place)
         self.below = _summed(self.below, -score, place)

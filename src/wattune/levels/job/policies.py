@@ -1,51 +1,71 @@
-"""The searchers that choose batch sizes, by name."""
+"""The policies that choose batch sizes, by name."""
 
 from __future__ import annotations
 
 import difflib
-from typing import Protocol
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, cast
 
 from wattune.core.errors import InputError
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Proposal
 
 
-class JobSearcher(Protocol):
-    """Chooses the batch size of each run, and says when a run is to be stopped.
+@dataclass(frozen=True, slots=True)
+class EpochsBand:
+    """Expected epochs of a batch size to the target, and the band in which the next run probably lies."""
 
-    It is a frozen value whose memory is what it is given, so that every decision can be taken again from the store.
+    batch_size: int
+    epochs: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.epochs <= self.high < float("inf"):
+            raise ValueError(f"{self.batch_size}: {self.epochs} epochs, from {self.low} to {self.high}, cannot be")
+
+
+class JobSearcher(Protocol):
+    """Chooses the batch size of each run, and decides when a run is stopped.
+
+    It is a frozen value without memory of its own, so that every decision can be repeated from the store.
     """
 
     @property
     def name(self) -> str:
-        """What tables call it: zeus, wattune."""
+        """The name in tables: zeus, wattune."""
         ...
 
     def propose(self, job: Job, memory: JobMemory, gpu: JobGpu) -> Proposal:
-        """The batch size of the next run on this part; runs that are still out are among those of the memory."""
+        """Choose the batch size of the next run on this GPU; the memory includes runs that have not ended."""
         ...
 
     def stop(self, job: Job, memory: JobMemory, run: JobRun) -> str | None:
-        """Why a run should end now, asked after each of its epochs; None where it should go on.
+        """Return why a run should end after its newest epoch; None where it should go on.
 
-        `memory` is all that is known by now, the run itself included as it stood when it was submitted; `run` is how
-        it stands at this moment.
+        `memory` is all that is known by now and includes the run as it was submitted; `run` is its current state.
         """
         ...
 
+    def predict_epochs(self, job: Job, memory: JobMemory, gpu: JobGpu) -> tuple[EpochsBand, ...]:
+        """Predict the epochs of each batch size; empty where the policy has no model of them or no data yet."""
+        ...
 
-SEARCHERS = ("wattune", "zeus")
+
+_POLICIES = {
+    "wattune": ("wattune.levels.job.policy", "WattuneJobPolicy"),
+    "zeus": ("wattune.levels.job.zeus", "ZeusSearcher"),
+}
+"""Module and class by name; a module is imported only when its policy is used."""
+
+SEARCHERS = tuple(_POLICIES)
 
 
 def searcher_named(name: str) -> JobSearcher:
-    """The searcher that tables call so: `wattune`, ours, or `zeus`, as published."""
-    if name == "wattune":
-        from wattune.levels.job.policy import WattuneJobPolicy
-
-        return WattuneJobPolicy()
-    if name == "zeus":
-        from wattune.levels.job.zeus import ZeusSearcher
-
-        return ZeusSearcher()
-    near = difflib.get_close_matches(name, SEARCHERS, n=1)
-    guess = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"there is no searcher {name!r}", hint=f"{guess}choose {' or '.join(SEARCHERS)}")
+    """Return the policy of that name with its default parameters."""
+    if name not in _POLICIES:
+        near = difflib.get_close_matches(name, SEARCHERS, n=1)
+        guess = f"did you mean {near[0]}? " if near else ""
+        raise InputError(f"there is no searcher {name!r}", hint=f"{guess}choose {' or '.join(SEARCHERS)}")
+    module, class_name = _POLICIES[name]
+    return cast("JobSearcher", getattr(import_module(module), class_name)())

@@ -1,4 +1,4 @@
-"""Profiles of a job: what is like the one that is wanted, and what an epoch costs, from what iterations cost."""
+"""Profiles of a job: similar ones, the horizon of a setting, and costs of epochs from costs of iterations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from wattune.core.setting import Setting
 from wattune.response.setting_search import HORIZON, SimilarProfile
 
 OTHER_PART = 2.0
-"""Octaves that another part counts for; on the public tables the shares of a V100 and an A40 differ as much."""
+"""Distance in octaves that another GPU model counts for: a V100 and an A40 differ about as much in public tables."""
 
 NEAR = 3
-"""Profiles that are asked for advice: further ones say what these have said."""
+"""Number of similar profiles that are used: further ones add little."""
 
 WINDOW_S = 5.0
 """How long a setting is held to be measured: some fifty refreshes of a power sensor at 10 Hz."""
@@ -43,7 +43,7 @@ def windows_to_come(memory: JobMemory, gpu: JobGpu, batch_size: int) -> float:
 
 
 def profiling_objective(job: Job, gpu: JobGpu, memory: JobMemory, batch_size: int) -> Objective:
-    """What one epoch is to be good for: what the job is, a deadline divided by the epochs that are to be expected."""
+    """Return the objective of one epoch: that of the job, with a deadline divided by the expected epochs."""
     objective = job.objective_on(gpu.max_power_w)
     if isinstance(objective, Deadline):
         return Deadline(objective.seconds / expected_epochs(job, memory, batch_size))
@@ -51,7 +51,8 @@ def profiling_objective(job: Job, gpu: JobGpu, memory: JobMemory, batch_size: in
 
 
 def expected_epochs(job: Job, memory: JobMemory, batch_size: int) -> float:
-    """Epochs to the target: the median of this batch size, else of all, else all that the job allows."""
+    """Return the epochs to the target: the median of this batch size, else of all, else the most that the job
+    allows."""
     reached = [run for run in memory.runs if run.outcome is Outcome.REACHED and run.epochs]
     mine = [run.epochs for run in reached if run.batch_size == batch_size]
     return float(median(mine or [run.epochs for run in reached] or [job.max_epochs]))
@@ -60,9 +61,9 @@ def expected_epochs(job: Job, memory: JobMemory, batch_size: int) -> float:
 def similar_to(
     memory: JobMemory, gpu: JobGpu, batch_size: int, *, knobs: tuple[str, ...]
 ) -> tuple[SimilarProfile, ...]:
-    """The profiles most like that of a batch size on a part, among those that turn the same knobs.
+    """Return the profiles most similar to that of a batch size on a GPU model, among those with the same knobs.
 
-    Clocks of another part are shares of another highest clock, which a profile does not tell; limits are comparable.
+    Clocks of another GPU model are shares of a highest clock that a profile does not record; limits are comparable.
     """
     similar = [
         _similar(profile, gpu, batch_size)
@@ -92,10 +93,10 @@ def _similar(profile: Profile, gpu: JobGpu, batch_size: int) -> SimilarProfile:
 def epoch_trials(
     trials: History[Setting], steps: int, *, held: Setting | None = None, epoch: Measurement | None = None
 ) -> History[Setting]:
-    """What an epoch costs at each setting, from what an iteration does.
+    """Return the cost of an epoch at each setting, from that of an iteration.
 
-    `epoch` is what a whole one cost at the setting `held`, with validation and all that lies between iterations; the
-    other settings are taken to differ from it as their iterations do.
+    `epoch` is the cost of a whole epoch at the setting `held`, with validation and everything between iterations; the
+    other settings are scaled by the ratio of their iterations.
     """
     more_time = more_energy = float(steps)
     known = next((trial.cost for trial in trials if trial.choice == held), None)
@@ -105,13 +106,13 @@ def epoch_trials(
 
 
 def level_distance(trials: Sequence[Trial[Setting]], held: Setting | None, epoch: Measurement) -> float:
-    """The share by which a whole epoch took longer or shorter than a profile says of the setting that is held."""
+    """Return the relative difference between the time of an epoch and its profile at the setting that is held."""
     known = next((trial.cost for trial in trials if trial.choice == held), None)
     return 0.0 if known is None or not known.time_s else abs(epoch.time_s / known.time_s - 1.0)
 
 
 def rescaled(cost: Measurement, more_time: float, more_energy: float) -> Measurement:
-    """A cost with its errors, as that of so many times the time and the energy."""
+    """Scale a cost and its errors."""
     return Measurement(
         cost.time_s * more_time,
         cost.energy_j * more_energy,

@@ -1,16 +1,16 @@
-"""Finding the best setting while a job trains: warm up, measure, judge, and hold, one stretch of work after another.
+"""Find the best setting while a job trains: warm up, measure, decide, and hold, one interval of work after another.
 
-The shell counts time and energy between two moments at which an iteration had just ended, and hands each such stretch
-to a pure step. What is then to be set, and when to look again, follows from the progress alone.
+The caller measures time and energy between the ends of two iterations and passes each such interval to a pure step.
+What to set, and when to measure, follows from the progress alone, so that a replay can drive it like a live run:
 
     progress = policy.start()
-    for each stretch:  set policy.setting(progress), wait for policy.steps(progress) iterations, and
-                       progress = policy.step(progress, stretch)
+    for each interval:  apply policy.setting(progress), wait for policy.steps(progress) iterations, and
+                        progress = policy.step(progress, interval)
 
-Notation: a window is all stretches at one setting after its warm-up; stretches of a second or so make the scatter
-within a window visible. A counter that moves every τ seconds is off by up to τ·P at both ends of a window, which makes
-a standard error of τ·P/√6 for every unbroken part of it. Single stretches have that error too, but where one joins the
-next it cancels; so it is taken off their scatter.
+Notation: a window is all intervals at one setting after its warm-up; intervals of a second or so show the scatter
+within a window. A counter with a period of τ seconds is off by up to τ·P at both ends of a window, a standard error of
+τ·P/√6 for every contiguous part of it. Single intervals have that error too, but between adjacent ones it cancels; so
+it is subtracted from their scatter.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from wattune.levels.job.profile import EXTRA_WINDOWS, rescaled
 from wattune.response.setting_search import SettingSearch
 
 USUAL_SCATTER = 0.01
-"""Relative standard deviation of seconds of training, believed as if two stretches had shown it."""
+"""Prior of the relative standard deviation of seconds of training, with the weight of two intervals."""
 
 _BELIEVED = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Work of all GPUs of the job: so many iterations, and what they took together."""
+    """Work of all GPUs of the job: a number of iterations, and their time and energy."""
 
     steps: int
     time_s: float
     energy_j: float
     joined: bool = False
-    """Whether it follows directly on the stretch before."""
+    """Whether it follows directly on the previous interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,41 +46,41 @@ class Windows:
     """How long a setting is measured."""
 
     counter_period_s: float = 0.1
-    """How often the energy counter moves; 100 ms is the slowest of data-centre parts (A100, H100)."""
+    """Period of the energy counter; 100 ms is the slowest of data-centre GPUs (A100, H100)."""
     warm_steps: int = 3
     warm_s: float = 0.5
-    """After a switch; clocks settle within 0.1 s, data loaders and power within some iterations more."""
+    """After a switch; clocks settle within 0.1 s, data loaders and power within a few more iterations."""
     interval_s: float = 1.0
     fewest: int = 4
-    """Stretches in a window."""
+    """Least number of intervals in a window."""
     good: float = 0.01
     """Relative standard error of time and energy at which a window ends."""
     longest_s: float = 15.0
-    """A window ends here, however much it scatters; one iteration that takes longer is a window."""
+    """A window ends here even if it still scatters; one iteration that takes longer is a window."""
 
     @property
     def shortest_interval_s(self) -> float:
-        """A stretch holds ten moves of the counter, so that the counter does not add to the scatter."""
+        """Ten periods of the counter at least, so that the counter does not add to the scatter."""
         return max(self.interval_s, 10 * self.counter_period_s)
 
 
 BY_EPOCH = Windows(warm_steps=0, warm_s=0.0, fewest=1, longest_s=0.0)
-"""For programs that tell of epochs alone: every epoch is a window."""
+"""For programs that report epochs only: every epoch is a window."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownProfile:
-    """What was learned in this run: windows, whose costs are per iteration, and settings that the part refused."""
+    """Results of this run: windows, whose costs are per iteration, and settings that the GPU refused."""
 
     windows: History[Setting] = ()
     refused: frozenset[Setting] = frozenset()
     again: bool = False
-    """Whether an earlier profile was found to hold and is looked at once more; its best is then in the first window."""
+    """Whether an earlier profile is valid and gets extra windows; the first one is then at its best setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checking:
-    """The best setting of an earlier profile holds for an epoch, which shows whether that profile still does."""
+    """The best setting of an earlier profile is held for an epoch, to check that profile."""
 
     known: KnownProfile
     setting: Setting
@@ -88,7 +88,7 @@ class Checking:
 
 @dataclass(frozen=True, slots=True)
 class Warming:
-    """A setting was just applied; what is done now does not count."""
+    """A setting was just applied; this work does not count."""
 
     known: KnownProfile
     setting: Setting
@@ -98,12 +98,12 @@ class Warming:
 
 @dataclass(frozen=True, slots=True)
 class ProfileMeasuring:
-    """A window at a setting is under way."""
+    """A window at a setting is being measured."""
 
     known: KnownProfile
     setting: Setting
     step_s: float
-    """How long an iteration takes, about."""
+    """Approximate time of an iteration."""
     intervals: tuple[Interval, ...] = ()
 
 
@@ -114,7 +114,7 @@ class ProfileHeld:
     known: KnownProfile
     setting: Setting | None
     trials: History[Setting] = field(default=(), repr=False)
-    """Per iteration, one for each setting that was measured; empty where an earlier profile was found to hold."""
+    """Per iteration, one for each setting that was measured; empty where an earlier profile is still valid."""
 
 
 Progress = Checking | Warming | ProfileMeasuring | ProfileHeld
@@ -122,36 +122,37 @@ Progress = Checking | Warming | ProfileMeasuring | ProfileHeld
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingProfiling:
-    """How the best setting is found. `cached` is an earlier profile of the same job, batch size and part, per epoch."""
+    """Finds the best setting. `cached` is an earlier profile of the same job, batch size and GPU model, per epoch."""
 
     search: SettingSearch
     candidates: tuple[Setting, ...]
     windows: Windows = Windows()
     cached: History[Setting] = ()
     most_windows: int = 30
-    """A search that has not ended after so many windows ends with the best it knows."""
+    """A search that has not ended after so many windows ends with the best setting so far."""
     extra_windows: int = EXTRA_WINDOWS
-    """Windows that a run adds to an earlier profile which still holds, where the search has a use for them."""
+    """Most windows that a run adds to an earlier profile that is still valid."""
     epochs: float = 100.0
-    """To be expected of the run: for so long a setting is held where every epoch is a window."""
+    """Expected epochs of the run: the horizon where every epoch is a window."""
     power_distance: float = 0.03
-    """Share by which the mean power of an epoch may differ from the earlier profile's before that is given up: more
-    than the warmth of a room makes, less than another curve does."""
+    """Relative difference of the mean power of an epoch from the earlier profile at which that is discarded: more than
+    room temperature causes, less than another curve does."""
     time_distance: float = 0.10
     """The same for its time, which changes with the amount of data too."""
 
     def by_epoch(self) -> SettingProfiling:
-        """The same with epochs for windows."""
+        """Return the same policy with epochs as windows."""
         search = replace(self.search, horizon=max(self.epochs, 1.0))
         return replace(self, windows=BY_EPOCH, search=search, extra_windows=0)
 
     def start(self) -> Progress:
-        """The earlier best where there is one, to be checked; else the first setting to measure."""
+        """Return the state at the start: a check of the earlier best setting where there is one, else the first
+        setting."""
         best = self._cached_best()
         return self._next(KnownProfile()) if best is None else Checking(KnownProfile(), best.choice)
 
     def step(self, progress: Progress, interval: Interval) -> Progress:
-        """What is known after one more stretch of work at the setting of the progress; while checking, an epoch."""
+        """Return the state after one more interval of work at the current setting; while checking, after an epoch."""
         match progress:
             case Checking():
                 return self._checked(progress, interval)
@@ -163,7 +164,7 @@ class SettingProfiling:
                 return progress
 
     def refused(self, progress: Progress) -> Progress:
-        """What comes next where the part does not take the setting of the progress."""
+        """Return the state after the GPU refused the current setting."""
         setting, known = self.setting(progress), progress.known
         if setting is None:
             return progress
@@ -173,15 +174,15 @@ class SettingProfiling:
         return self._held(known) if isinstance(progress, ProfileHeld) else self._next(known)
 
     def given_up(self, progress: Progress) -> ProfileHeld:
-        """Nothing can be set here: the GPUs stay as they were found."""
+        """Return the state where nothing can be set: the GPUs stay as they were found."""
         return ProfileHeld(progress.known, None)
 
     def setting(self, progress: Progress) -> Setting | None:
-        """What is to be set; None is what was found."""
+        """Return the setting to apply; None is the one that was found."""
         return progress.setting
 
     def steps(self, progress: Progress) -> int | None:
-        """After how many iterations the counters are to be read; 0 after the epoch, None not any more."""
+        """Return the number of iterations after which the counters are to be read: 0 after the epoch, None never."""
         match progress:
             case Checking():
                 return 0
@@ -195,9 +196,9 @@ class SettingProfiling:
                 return None
 
     def _checked(self, progress: Checking, epoch: Interval) -> Progress:
-        """The setting held where its epoch is as the earlier profile says, else the search from its beginning.
+        """Hold the setting if its epoch agrees with the earlier profile, else start the search.
 
-        Under a limit that binds any job draws the limit, so power alone tells too little.
+        Under a binding limit any job draws the limit, so power alone is not enough.
         """
         best = self._cached_best()
         if best is None:
@@ -234,16 +235,16 @@ class SettingProfiling:
         return len(intervals) >= self.windows.fewest and standard_error(cost) <= self.windows.good
 
     def _next(self, known: KnownProfile) -> Progress:
-        """The setting to measure next, or the best one held."""
+        """Return the warm-up of the setting to measure next, or hold the best one."""
         allowed = self._allowed(known)
         enough = known.again and len(known.windows) > self.extra_windows
         wanted = self.search.propose(allowed, self._history(known)) if allowed and not enough else None
         return self._held(known) if wanted is None else Warming(known, wanted)
 
     def _history(self, known: KnownProfile) -> History[Setting]:
-        """What an iteration cost at each setting: the windows, and what an earlier profile that holds says beside them.
+        """Return the cost of an iteration at each setting: the windows, and an earlier profile that is still valid.
 
-        That profile is of epochs. Its best setting was measured again in the first window, which gives the scale.
+        That profile is per epoch; its best setting was measured again in the first window, which gives the scale.
         """
         if not known.again or not known.windows:
             return known.windows
@@ -269,7 +270,7 @@ class SettingProfiling:
         return tuple(setting for setting in self.candidates if setting not in known.refused)
 
     def _cached_best(self) -> Trial[Setting] | None:
-        """The best setting of the earlier profile, if it is still to be had."""
+        """Return the best setting of the earlier profile that is still a candidate."""
         known = tuple(trial for trial in self.cached if trial.choice in self.candidates)
         if not known:
             return None
@@ -278,7 +279,7 @@ class SettingProfiling:
 
 
 def window_cost(intervals: tuple[Interval, ...], counter_period_s: float) -> Measurement:
-    """What an iteration costs, from the stretches of a window, with the half-widths of its 95 % intervals."""
+    """Return the cost of an iteration from the intervals of a window, with the half-widths of its 95 % intervals."""
     steps = sum(interval.steps for interval in intervals)
     time_s, energy_j = (sum(getattr(interval, name) for interval in intervals) for name in ("time_s", "energy_j"))
     if not (steps and time_s > 0):
@@ -300,16 +301,16 @@ def window_cost(intervals: tuple[Interval, ...], counter_period_s: float) -> Mea
 
 
 def standard_error(cost: Measurement) -> float:
-    """The larger of the relative standard errors of time and energy; 1 where one is not known."""
+    """Return the larger of the relative standard errors of time and energy; 1 where one is not known."""
     if cost.time_error_s is None or cost.energy_error_j is None or not (cost.time_s and cost.energy_j):
         return 1.0
     return max(cost.time_error_s / cost.time_s, cost.energy_error_j / cost.energy_j) / SIGMAS_95
 
 
 def _scatter(rates: list[float], *, counter: float = 0.0) -> float:
-    """Relative standard error of the mean of a rate over stretches of about one length.
+    """Return the relative standard error of the mean of a rate over intervals of about equal length.
 
-    `counter` is the sum of squares that the counter adds and that does not count.
+    `counter` is the sum of squares that the counter adds, which does not count.
     """
     mean = sum(rates) / len(rates)
     if mean <= 0:

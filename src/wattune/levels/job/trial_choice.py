@@ -1,4 +1,4 @@
-"""Which size to try, if any: where what may be learned is worth more than it costs, and the budget can bear it."""
+"""Choose a size to try: one whose expected gain exceeds its cost and whose risk fits the budget."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scipy.special import ndtr
 
 from wattune.core.job import JobMemory, JobRun, Outcome, Proposal
 from wattune.core.objective import Objective
-from wattune.levels.job.posterior import Flags, Knowledge
+from wattune.levels.job.posterior import Flags, JobPosterior
 from wattune.levels.job.smooth_curve import SizePosterior
 from wattune.response.ensemble import Floats, normal_nodes
 
 SHARE = 0.035
-"""How much worse off than with the default the owner may ever be; 5 % is promised, trials end dearer than foreseen."""
+"""How much more than the default the owner may ever spend; 5 % is the limit, and trials may cost more than expected."""
 
 _CARRIED_SHARE, _CARRIED_MOST = 0.05, 1.0
-"""After a change of the job: what earlier recurrences leave to spend, in default runs each and in all."""
+"""After a change of the job: what earlier recurrences add to the budget, in default runs, each and in total."""
 
 _TRIAL_OUT = 1.3
-"""What a trial that is still out may come to, in runs of the best size."""
+"""What a trial that has not ended may cost, in runs of the best size."""
 
 
 def budget(
@@ -35,11 +35,11 @@ def budget(
     best_cost: float,
     usual_cost: Mapping[int, float],
 ) -> float:
-    """What may be lost on the next run beside one at the best size.
+    """Return how much more than a run at the best size the next run may cost.
 
-    Runs are those on one part. A run that is still out counts with what it has spent, and at least as a best one; one
-    that reached the target with the `usual_cost` of its size, so that luck is not taken for savings; a trial with what
-    it cost, if that was more.
+    Runs are those on one GPU model. A run that has not ended counts with what it has spent, and at least as a best one;
+    one that reached the target with the `usual_cost` of its size, so that chance does not count as savings; a trial
+    with what it cost, if that was more.
     """
     spent = 0.0
     recurrences: set[int] = set()
@@ -68,52 +68,52 @@ def _counted(run: JobRun, objective: Objective, best_cost: float, usual_cost: Ma
 _NODES, _WEIGHTS = normal_nodes(11)
 
 _REPEATS = np.array([1.0, 4.0, 16.0])
-"""How many runs at a size are considered together."""
+"""Numbers of runs at a size that are considered together."""
 
 _JUDGED_AFTER, _JUDGED_LATE = 0.3, 0.5
-"""Share of a run after which a bad trial is known to be one, usually and at worst; later by a run for every octave
-from sizes that work, since learning may look well for long before it stalls."""
+"""Share of a run after which a bad trial is recognised, usually and at worst; later by a run for every octave from
+sizes that work, since learning may go well for long before it stalls."""
 
 _EDGE = 1.0
-"""What an untried size may cost more, per octave from sizes that work: learning may fail on either side, abruptly."""
+"""Extra cost of an untried size per octave from sizes that work: learning may fail on either side, abruptly."""
 
 _ONE_IN_TEN = 1.2816
 """Standard deviations that one normal draw in ten exceeds."""
 
 
 def gains(posterior: SizePosterior, sd: float, *, overhead: Floats, among: NDArray[np.bool_]) -> Floats:
-    """What each run at each size is expected to save every later run, if it is one of as many as serve best.
+    """Return what each run at each size is expected to save every later run.
 
-    `overhead` multiplies the cost of each size for runs that miss; `among` (True or False) are the sizes that may be
-    chosen later. One run may say too little where several would decide (Frazier and Powell 2010), so the gain of
-    several is shared among them.
+    `overhead` multiplies the cost of each size for runs that miss; `among` are the sizes that may be chosen later. One
+    run may not be enough where several would decide (Frazier and Powell 2010), so the gain of several is shared among
+    them.
     """
     level = posterior.mean + np.log(overhead)
     now = float(np.exp(level + 0.5 * posterior.variance)[among].min())
-    # Rows are sizes x, columns tried sizes b; layers are how often b is run, and then what is seen.
-    told = posterior.covariance[:, :, None] / np.sqrt(posterior.variance[:, None] + sd**2 / _REPEATS)[None, :, :]
-    left = np.maximum(posterior.variance[:, None, None] - told**2, 0.0)
-    later = (level[:, None, None] + 0.5 * left)[among, :, :, None] + told[among, :, :, None] * _NODES
+    # Rows are sizes x, columns tried sizes b; layers are the number of runs of b, then the possible results.
+    learned = posterior.covariance[:, :, None] / np.sqrt(posterior.variance[:, None] + sd**2 / _REPEATS)[None, :, :]
+    left = np.maximum(posterior.variance[:, None, None] - learned**2, 0.0)
+    later = (level[:, None, None] + 0.5 * left)[among, :, :, None] + learned[among, :, :, None] * _NODES
     cheapest = np.exp(later.min(axis=0)) @ _WEIGHTS
     return np.asarray((np.maximum(now - cheapest, 0.0) / _REPEATS).max(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
 class Stakes:
-    """What a trial of each size may cost beside a run at the best one; a run's own luck, which strikes both, aside."""
+    """Possible cost of a trial of each size over a run at the best one, without the scatter of single runs."""
 
     excess: Floats
     """Expected."""
     harm: Floats
-    """Expected, without the cases in which the trial is the cheaper."""
+    """Expected, without the cases in which the trial is cheaper."""
     bad: Floats
-    """What is lost if it goes badly, as one in ten does, or falls off the edge of what works."""
+    """The loss if it goes badly, as one in ten does, or if the size does not work."""
 
 
 def stakes(posterior: SizePosterior, *, best_cost: float, beyond: Floats, first_epoch: Floats) -> Stakes:
-    """What is at stake in a trial of each size; `first_epoch` is its share of a run, before which none is stopped.
+    """Return what is at stake in a trial of each size.
 
-    `beyond` is how many octaves a size is away from those that work.
+    `first_epoch` is the share of a run before which none is stopped, `beyond` the octaves from sizes that work.
     """
     sd = np.sqrt(posterior.variance)
     costs = np.exp(posterior.mean[:, None] + sd[:, None] * _NODES)
@@ -130,26 +130,26 @@ def stakes(posterior: SizePosterior, *, best_cost: float, beyond: Floats, first_
 
 
 _RECURRENCES = 40.0
-"""Recurrences to come that a job is credited with at least; later, as many as there were."""
+"""Least number of recurrences to come; later, as many as there were."""
 
 _CAUTION = 0.25
-"""Share of the expected harm of a trial that counts beside its expected excess."""
+"""Share of the expected harm of a trial that is added to its expected excess."""
 
-_LEAST_LIKED = 0.1
-"""What is left of a trial's worth if it may eat all of the budget."""
+_LEAST_PREFERENCE = 0.1
+"""Least factor on the worth of a trial that may use all of the budget."""
 
 _NEAR = 0.6
-"""Octaves that a first trial may go."""
+"""Most octaves of a first trial."""
 
 _ONE_VALLEY = 0.83
-"""How surely costs have one valley over batch size: of recorded jobs one in six has a second one."""
+"""Probability that costs have one valley over batch size: of recorded jobs one in six has a second one."""
 
 _SAME = 0.02
-"""Sizes whose costs (in logarithms) are nearer to each other than this are one floor of a valley."""
+"""Sizes whose costs (in logarithms) differ by less than this are one floor of a valley."""
 
 
-def trial(known: Knowledge, memory: JobMemory) -> Proposal | None:
-    """The size to try, or None where no trial pays or none is safe."""
+def trial(known: JobPosterior, memory: JobMemory) -> Proposal | None:
+    """Return the size to try, or None where no trial pays or none is safe."""
     if not known.costs.epoch_s or _just_failed(known):
         return None
     best = known.best
@@ -166,10 +166,10 @@ def trial(known: Knowledge, memory: JobMemory) -> Proposal | None:
     affordable = at_stake.bad <= left
     if not any(run.exploring for run in memory.runs):
         affordable |= _next_to_best(known) & (excess + _CAUTION * at_stake.harm <= left)
-    # The more of the budget a trial may eat, the less it is liked: other trials may be needed later.
-    eaten = np.maximum(excess + _CAUTION * at_stake.harm, 0.0) / max(left, 1e-9 * float(cost[best]))
-    liked = worth * np.maximum(1.0 - eaten, _LEAST_LIKED) / (1.0 + _stopped(known)) ** 2
-    net = np.where(untouched & affordable, liked - excess, -np.inf)
+    # The more of the budget a trial may use, the less it is preferred: other trials may be needed later.
+    used = np.maximum(excess + _CAUTION * at_stake.harm, 0.0) / max(left, 1e-9 * float(cost[best]))
+    preferred = worth * np.maximum(1.0 - used, _LEAST_PREFERENCE) / (1.0 + _stopped(known)) ** 2
+    net = np.where(untouched & affordable, preferred - excess, -np.inf)
     net[best] = worth[best]
     place = int(np.argmax(net))
     if place == best or not net[place] > 0:
@@ -177,47 +177,47 @@ def trial(known: Knowledge, memory: JobMemory) -> Proposal | None:
     return Proposal(known.sizes[place], exploring=True, why=_why(known, place))
 
 
-def _on_the_way_down(known: Knowledge) -> Floats:
-    """How much of each size's worth is left, where a size was tried between it and the best and found dearer.
+def _on_the_way_down(known: JobPosterior) -> Floats:
+    """Return the factor on each size's worth where a size between it and the best was tried and cost more.
 
-    Costs have one valley over batch size, nearly always: behind a dearer size come dearer ones. What was tried before
-    the job changed says nothing of that.
+    Costs nearly always have one valley over batch size, so sizes beyond an expensive one cost more too. Runs before the
+    job changed do not count.
     """
     best, places = known.best, np.arange(len(known.sizes))
     now = [run.batch_size for run in known.over if run.epochs and not known.epochs.interval[run.id]]
     tried = np.isin(known.sizes, now)
     posterior = known.log_cost
-    apart = posterior.mean + np.log(known.overhead) - posterior.mean[best] - np.log(known.overhead[best]) - _SAME
+    distance = posterior.mean + np.log(known.overhead) - posterior.mean[best] - np.log(known.overhead[best]) - _SAME
     variance = posterior.variance + posterior.variance[best] - 2.0 * posterior.covariance[best]
-    costlier = np.where(tried & (places != best), ndtr(apart / np.sqrt(np.maximum(variance, 1e-12))), 0.0)
+    worse = np.where(tried & (places != best), ndtr(distance / np.sqrt(np.maximum(variance, 1e-12))), 0.0)
     left = np.ones(len(places))
     for side in (places[:best][::-1], places[best + 1 :]):
-        hidden = np.concatenate(([0.0], np.maximum.accumulate(costlier[side])[:-1])) if len(side) else costlier[side]
+        hidden = np.concatenate(([0.0], np.maximum.accumulate(worse[side])[:-1])) if len(side) else worse[side]
         left[side] = 1.0 - _ONE_VALLEY * hidden
     return left
 
 
-def _why(known: Knowledge, place: int) -> str:
+def _why(known: JobPosterior, place: int) -> str:
     size, best = known.sizes[place], known.sizes[known.best]
     epochs = float(np.exp(known.log_epochs.mean[place]))
     spread = epochs * sqrt(float(known.log_epochs.variance[place]))
     share = float(np.exp(known.log_cost.mean[place] - known.log_cost.mean[known.best]))
-    return f"tries {size}: the law expects {epochs:.3g} ± {spread:.2g} epochs, {share:.0%} of the cost of {best}"
+    return f"trial of {size}: {epochs:.3g} ± {spread:.2g} epochs expected, {share:.0%} of the cost of {best}"
 
 
 def horizon(memory: JobMemory) -> float:
-    """How many recurrences are reckoned with still to come: as many as there were, and at least some."""
+    """Return the expected number of recurrences to come: as many as there were, and at least `_RECURRENCES`."""
     return max(_RECURRENCES, 1.0 + max((run.recurrence for run in memory.runs), default=0))
 
 
-def _just_failed(known: Knowledge) -> bool:
-    """Whether the run that ended last was a trial that did not reach the target: what replaces it is no trial."""
+def _just_failed(known: JobPosterior) -> bool:
+    """Whether the run that ended last was a trial that did not reach the target; its replacement is no trial."""
     last = known.over[-1]
     return last.exploring and last.outcome is not Outcome.REACHED
 
 
-def _stopped(known: Knowledge) -> Floats:
-    """How many trials of each size were stopped since the last change: to try again after so many tells ever less."""
+def _stopped(known: JobPosterior) -> Floats:
+    """Count the trials of each size that were stopped since the last change: each repetition is worth less."""
     interval = known.epochs.interval
     stopped = [
         run.batch_size
@@ -227,19 +227,19 @@ def _stopped(known: Knowledge) -> Floats:
     return np.array([float(stopped.count(size)) for size in known.sizes])
 
 
-def _next_to_best(known: Knowledge) -> Flags:
-    """Sizes that are the neighbours of the best one, or near it."""
+def _next_to_best(known: JobPosterior) -> Flags:
+    """Sizes that are neighbours of the best one, or near it."""
     places = np.arange(len(known.sizes))
     octaves = np.abs(np.log2(np.array(known.sizes) / known.sizes[known.best]))
     return np.asarray((np.abs(places - known.best) <= 1) | (octaves <= _NEAR))
 
 
-def _out_on_trial(known: Knowledge, memory: JobMemory) -> Flags:
+def _out_on_trial(known: JobPosterior, memory: JobMemory) -> Flags:
     out = {run.batch_size for run in memory.runs if run.exploring and run.outcome is Outcome.RUNNING}
     return np.array([size in out for size in known.sizes])
 
 
-def _budget(known: Knowledge, memory: JobMemory) -> float:
+def _budget(known: JobPosterior, memory: JobMemory) -> float:
     return budget(
         [run for run in memory.runs if run.gpu.key == known.gpu.key and run.batch_size in known.sizes],
         objective=known.job.objective_on(known.gpu.max_power_w),

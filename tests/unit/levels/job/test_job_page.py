@@ -9,22 +9,22 @@ import pytest
 from job_view_samples import GPU, epoch, view
 from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves
 from wattune.benchmarks.job.page import BenchCase, GoalRow, JobBenchReport, job_bench_file, job_bench_page
-from wattune.core.job import JobChoice, JobMemory
+from wattune.core.job import JobChoice, JobMemory, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
 from wattune.core.setting import Setting
+from wattune.levels.job.account import JobOverview, account
 from wattune.levels.job.view.cost_map import cost_map
-from wattune.levels.job.view.page import JobReport, job_file, job_page
-from wattune.render.page import Drawing, LargeChart, Table
+from wattune.levels.job.view.page import job_file, job_page
+from wattune.levels.job.view.view_model import JobView
+from wattune.render.page import Drawing, LargeChart, Page, Table
 
 NOTHING = Measurement(0.0, 0.0)
 
 
-def report(name: str = "nightly-bert", **changes: object) -> JobReport:
-    fields = {
-        "view": view(name),
-        "searcher": "wattune",
-        "next_why": "law expects 19 ± 3 epochs.",
+def overview(name: str = "nightly-bert", *, view_: JobView | None = None, **changes: object) -> JobOverview:
+    shown = view(name) if view_ is None else view_
+    figures = {
         "recurrences": 9,
         "spent": Measurement(9000.0, 2.2e6),
         "profiling": Measurement(100.0, 2.2e4),
@@ -32,17 +32,26 @@ def report(name: str = "nightly-bert", **changes: object) -> JobReport:
         "saving_percent": 12.3,
         "energy_saving_percent": 4.0,
         "break_even": 0,
-        "made": "Made by wattune.",
     }
-    return JobReport(**{**fields, **changes})
+    proposal = Proposal(shown.next_size, exploring=True, why="19 ± 3 epochs expected.") if shown.next_size else None
+    known = replace(account(shown.job, shown.memory, shown.gpu), **{**figures, **changes})
+    return JobOverview(account=known, view=shown, proposal=proposal, setting=None)
 
 
-def empty() -> JobReport:
+def job_overview_page(found: JobOverview) -> Page:
+    return job_page(found, searcher="wattune", made="Made by wattune.")
+
+
+def html(found: JobOverview, *, suffix: str) -> str:
+    return job_file(found, searcher="wattune", made="Made by wattune.", suffix=suffix)
+
+
+def empty() -> JobOverview:
     gpu = replace(GPU, simulated=True)
-    nobody = view(memory=JobMemory(), law=(), next_size=None, default_run=None, gpu=gpu)
+    nobody = view(memory=JobMemory(), predicted=(), next_size=None, default_run=None, gpu=gpu)
     spent = {"spent": NOTHING, "profiling": NOTHING, "exploring": NOTHING}
-    unknown = {"saving_percent": None, "energy_saving_percent": None, "break_even": None, "next_why": None}
-    return report(view=nobody, recurrences=0, **spent, **unknown)
+    unknown = {"saving_percent": None, "energy_saving_percent": None, "break_even": None}
+    return overview(view_=nobody, recurrences=0, **spent, **unknown)
 
 
 def bench(cases: int = 2, **changes: object) -> JobBenchReport:
@@ -75,7 +84,7 @@ class Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("text", [job_file(report("<b> & ü"), suffix=".html"), job_bench_file(bench(), suffix=".html")])
+@pytest.mark.parametrize("text", [html(overview("<b> & ü"), suffix=".html"), job_bench_file(bench(), suffix=".html")])
 def test_pages_are_whole_and_load_nothing(text: str) -> None:
     parser = Balanced()
     parser.feed(text)
@@ -85,7 +94,7 @@ def test_pages_are_whole_and_load_nothing(text: str) -> None:
 
 
 def test_the_page_of_a_job_joins_all_pictures() -> None:
-    page = job_page(report())
+    page = job_overview_page(overview())
     titles = [section.chart.title for section in page.sections if isinstance(section, LargeChart)]
     assert titles == [
         "Cost of each recurrence: nightly-bert",
@@ -96,22 +105,22 @@ def test_the_page_of_a_job_joins_all_pictures() -> None:
     assert any(isinstance(section, Drawing) for section in page.sections)
     assert page.lead == (
         "9 recurrences on V100 took 12.3 % less cost than as many runs of the default (512), learning included. "
-        "The next run gets batch size 128: law expects 19 ± 3 epochs."
+        "The next run gets batch size 128: 19 ± 3 epochs expected."
     )
 
 
 def test_more_than_the_default_is_said_as_plainly() -> None:
-    assert "took 2.0 % more cost" in job_page(report(saving_percent=-2.0)).lead
+    assert "took 2.0 % more cost" in job_overview_page(overview(saving_percent=-2.0)).lead
 
 
 def test_names_are_escaped() -> None:
-    text = job_file(report("<b> & ü"), suffix=".html")
+    text = html(overview("<b> & ü"), suffix=".html")
     assert "&lt;b&gt; &amp; ü on V100" in text
     assert "<b> &" not in text
 
 
 def test_every_size_and_run_has_its_row() -> None:
-    sizes, runs = (section for section in job_page(report()).sections if isinstance(section, Table))
+    sizes, runs = (section for section in job_overview_page(overview()).sections if isinstance(section, Table))
     assert [row[0] for row in sizes.rows] == ["32", "64", "128", "256", "512"]
     assert sizes.rows[1][1] == "missed the target in 1 run"
     assert sizes.strong == frozenset({2})
@@ -119,21 +128,21 @@ def test_every_size_and_run_has_its_row() -> None:
 
 
 def test_a_job_without_runs_has_a_page_without_empty_pictures() -> None:
-    page = job_page(empty())
+    page = job_overview_page(empty())
     assert not any(isinstance(section, LargeChart | Drawing) for section in page.sections)
     assert page.lead == "No run on V100 (simulated) yet."
-    text = job_file(empty(), suffix=".html")
+    text = html(empty(), suffix=".html")
     assert "simulated" in text
     assert "nan" not in text.lower()
 
 
 def test_without_the_cost_of_the_default_nothing_is_claimed() -> None:
-    lead = job_page(report(saving_percent=None)).lead
+    lead = job_overview_page(overview(saving_percent=None)).lead
     assert "what the default costs is not known yet" in lead
 
 
 def test_an_svg_is_the_first_picture_only() -> None:
-    text = job_file(report(), suffix=".svg")
+    text = html(overview(), suffix=".svg")
     assert text.startswith("<svg ")
     assert "Cost of each recurrence" in text
     assert "Regret after so many recurrences, mean of 2 jobs" in job_bench_file(bench(), suffix=".svg")

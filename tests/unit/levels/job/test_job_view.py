@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 from rich.style import Style
 
-from job_view_samples import GPU, LAW, NEEDED, epoch, job, memory, profile, run, view
+from job_view_samples import GPU, NEEDED, PREDICTED, epoch, job, memory, profile, run, view
 from view_samples import plain, styles
 from wattune.core.job import JobChoice, JobGpu, JobMemory, Outcome
 from wattune.core.setting import Setting
-from wattune.levels.job.view.charts import count_axis, law_chart
+from wattune.levels.job.policies import EpochsBand
+from wattune.levels.job.view.charts import count_axis, epochs_chart
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT
 from wattune.levels.job.view.history import history_chart, recurrences, sizes_chart
-from wattune.levels.job.view.terminal import law_lines
-from wattune.levels.job.view.view_model import EpochsBand, JobView, barred_sizes, job_map, seen_epochs
+from wattune.levels.job.view.terminal import epochs_lines
+from wattune.levels.job.view.view_model import JobView, barred_sizes, job_map, measured_epochs
 from wattune.levels.job.view.words import amount, counted_in, gpu_label
 from wattune.render.chart import Scale
 from wattune.render.quantity import counted, duration
@@ -26,13 +27,13 @@ def named(chart, name):
     return next(series for series in chart.series if series.name == name)
 
 
-def test_without_a_law_runs_that_reached_the_target_speak() -> None:
-    bands = {band.batch_size: band for band in seen_epochs(memory().runs)}
+def test_epochs_without_a_prediction_are_those_of_the_runs() -> None:
+    bands = {band.batch_size: band for band in measured_epochs(memory().runs)}
     assert sorted(bands) == [128, 256, 512]
     assert (bands[128].low, bands[128].high) == (18, 20)
     assert bands[512] == EpochsBand(512, 43, 43, 43)
-    assert view(law=()).epochs == tuple(bands[size] for size in sorted(bands))
-    assert view().epochs == LAW
+    assert view(predicted=()).epochs == tuple(bands[size] for size in sorted(bands))
+    assert view().epochs == PREDICTED
 
 
 def test_a_band_that_cannot_be_is_refused() -> None:
@@ -115,7 +116,7 @@ def test_a_recurrence_that_failed_has_a_series_of_its_own() -> None:
 def test_other_parts_are_left_out_and_counted() -> None:
     runs = (*memory().runs, run(20, 128, gpu=OTHER))
     assert "1 run on other parts not shown" in (history_chart(view(memory=JobMemory(runs))).subtitle or "")
-    assert "A40 (simulated)" in (law_chart(view(memory=JobMemory(runs))).subtitle or "")
+    assert "A40 (simulated)" in (epochs_chart(view(memory=JobMemory(runs))).subtitle or "")
 
 
 def test_runs_are_shown_by_how_they_ended() -> None:
@@ -131,10 +132,10 @@ def test_runs_are_shown_by_how_they_ended() -> None:
     assert len(set(shapes)) == len(shapes)
 
 
-def test_the_law_has_its_band_and_the_runs_it_was_learned_from() -> None:
-    chart = law_chart(view())
-    law = named(chart, "law")
-    assert [(own.low, own.high) for own in law.spread] == [(band.low, band.high) for band in LAW]
+def test_predicted_epochs_have_a_band_and_the_runs() -> None:
+    chart = epochs_chart(view())
+    predicted = named(chart, "predicted")
+    assert [(own.low, own.high) for own in predicted.spread] == [(band.low, band.high) for band in PREDICTED]
     assert [point.y for point in named(chart, "stopped: would need more").points] == [5.0]
     assert [note.text for note in chart.notes] == ["default", "next"]
     assert [rule.text for rule in chart.rules] == ["at most 60"]
@@ -143,21 +144,21 @@ def test_the_law_has_its_band_and_the_runs_it_was_learned_from() -> None:
 
 
 def test_default_and_next_share_a_note_where_they_are_one() -> None:
-    assert [note.text for note in law_chart(view(next_size=512)).notes] == ["default, next"]
+    assert [note.text for note in epochs_chart(view(next_size=512)).notes] == ["default, next"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_little_history_still_makes_pictures(count: int) -> None:
-    few = view(memory=JobMemory(memory().runs[:count]), law=(), next_size=None, default_run=None)
-    for chart in (history_chart(few), sizes_chart(few), law_chart(few)):
+    few = view(memory=JobMemory(memory().runs[:count]), predicted=(), next_size=None, default_run=None)
+    for chart in (history_chart(few), sizes_chart(few), epochs_chart(few)):
         assert "nan" not in draw(chart).lower()
     if not count:
         assert "no recurrence is over yet" in (history_chart(few).subtitle or "")
 
 
 def test_one_batch_size_makes_pictures() -> None:
-    alone = view(job=job(sizes=(64,)), memory=JobMemory((run(0, 64),), (profile(64),)), law=(), next_size=64)
-    for chart in (history_chart(alone), sizes_chart(alone), law_chart(alone)):
+    alone = view(job=job(sizes=(64,)), memory=JobMemory((run(0, 64),), (profile(64),)), predicted=(), next_size=64)
+    for chart in (history_chart(alone), sizes_chart(alone), epochs_chart(alone)):
         assert draw(chart)
     assert job_map(alone).named(BEST) is not None
 
@@ -166,14 +167,14 @@ def test_names_are_escaped_and_simulated_parts_say_so() -> None:
     strange = view(
         "<b> & ü", gpu=replace(GPU, simulated=True), memory=JobMemory((run(0, 512, gpu=replace(GPU, simulated=True)),))
     )
-    for chart in (history_chart(strange), sizes_chart(strange), law_chart(strange)):
+    for chart in (history_chart(strange), sizes_chart(strange), epochs_chart(strange)):
         text = draw(chart)
         assert "&lt;b&gt; &amp; ü" in text
         assert "V100 (simulated)" in text
 
 
-def test_the_law_in_a_terminal() -> None:
-    lines = law_lines(view(), width=90)
+def test_predicted_epochs_in_a_terminal() -> None:
+    lines = epochs_lines(view(), width=90)
     text = plain(lines)
     rows = text.splitlines()
     assert rows[0].split() == ["batch", "size", "epochs", "to", "the", "target"]
@@ -188,11 +189,11 @@ def test_the_law_in_a_terminal() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_lines_keep_to_the_width(width: int) -> None:
-    assert max(len(line) for line in plain(law_lines(view(), width=width)).splitlines()) <= max(width, 50)
+    assert max(len(line) for line in plain(epochs_lines(view(), width=width)).splitlines()) <= max(width, 50)
 
 
 def test_an_empty_history_in_a_terminal() -> None:
-    text = plain(law_lines(view(memory=JobMemory(), law=(), gpu=replace(GPU, simulated=True)), width=80))
+    text = plain(epochs_lines(view(memory=JobMemory(), predicted=(), gpu=replace(GPU, simulated=True)), width=80))
     assert text.count("untried") == 5
     assert "(simulated)" in text
 
@@ -217,15 +218,15 @@ def test_every_objective_makes_pictures(objective: str) -> None:
     assert job_map(own).named(BEST) is not None
 
 
-def test_a_law_that_foresees_far_too_much_leaves_the_picture_readable() -> None:
-    law = (*LAW[1:], EpochsBand(32, 5e6, 70.0, 1e12))
-    wild = view(law=law)
+def test_an_extreme_prediction_leaves_the_chart_readable() -> None:
+    predicted = (*PREDICTED[1:], EpochsBand(32, 5e6, 70.0, 1e12))
+    wild = view(predicted=predicted)
     assert barred_sizes(wild)[32] == "thought to need more than 60 epochs"
-    chart = law_chart(wild)
+    chart = epochs_chart(wild)
     assert chart.y_bounds[1] < 100
-    assert 32 not in barred_sizes(view(law=(*LAW[1:], EpochsBand(32, 5e6, 10.0, 1e12))))
-    assert named(chart, "law").points[0].y is None
-    assert max(len(line) for line in plain(law_lines(wild, width=90)).splitlines()) <= 90
+    assert 32 not in barred_sizes(view(predicted=(*PREDICTED[1:], EpochsBand(32, 5e6, 10.0, 1e12))))
+    assert named(chart, "predicted").points[0].y is None
+    assert max(len(line) for line in plain(epochs_lines(wild, width=90)).splitlines()) <= 90
 
 
 def test_a_single_batch_size_is_named_although_it_needs_no_legend() -> None:

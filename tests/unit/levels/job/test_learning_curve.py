@@ -7,7 +7,7 @@ import pytest
 
 from synthetic_job import JOB, ended, finished
 from wattune.core.job import Outcome
-from wattune.levels.job.learning_curve import best_so_far, pace_on_the_way, speed
+from wattune.levels.job.learning_curve import best_so_far, speed, speed_on_the_way
 
 
 def going(size, epochs, whole):
@@ -52,10 +52,10 @@ def test_a_run_that_lags_behind_is_known_to_be_slower():
 def test_nothing_is_said_where_nothing_was_reported(metrics):
     silent = replace(finished(0, 512, 5), metrics=metrics)
     assert speed(JOB, going(256, 4, 20.0), silent, octaves=1.0) is None
-    assert pace_on_the_way(JOB, silent, finished(1, 256, 20), octaves=1.0) is None
+    assert speed_on_the_way(JOB, silent, finished(1, 256, 20), octaves=1.0) is None
 
 
 def test_the_way_of_a_run_leaves_the_luck_of_its_last_steps_aside():
     usual = replace(finished(0, 512, 4), metrics=(0.5, 0.6, 0.8, 0.9))
     unlucky = replace(finished(1, 1024, 7), metrics=(0.5, 0.6, 0.8, 0.8, 0.8, 0.8, 0.9))
-    assert exp(pace_on_the_way(JOB, unlucky, usual, octaves=1.0).log_epochs) == pytest.approx(4.0)
+    assert exp(speed_on_the_way(JOB, unlucky, usual, octaves=1.0).log_epochs) == pytest.approx(4.0)

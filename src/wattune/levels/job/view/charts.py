@@ -1,4 +1,4 @@
-"""The learned law: epochs to the target against batch size, with the runs that it was learned from."""
+"""Charts of a job: epochs to the target against batch size, and the time-energy frontier."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
+from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, MapCell, short
-from wattune.levels.job.view.view_model import EpochsBand, JobView
+from wattune.levels.job.view.view_model import JobView
 from wattune.levels.job.view.words import ENDS, gpu_label
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, ReferenceLine, Scale, Series, Shape, Spread, Tone
 from wattune.render.frontier_view import saving_percent, slowdown_percent
@@ -61,7 +62,7 @@ OUTCOMES = {
 """How runs are drawn, by how they ended; others say nothing of epochs."""
 
 
-def law_chart(view: JobView) -> Chart:
+def epochs_chart(view: JobView) -> Chart:
     """Epochs to the target against batch size: what is expected, its band, and every run by how it ended."""
     bands = view.epochs
     runs = tuple(run for run in view.memory.runs if run.epochs)
@@ -82,7 +83,7 @@ def law_chart(view: JobView) -> Chart:
 
 def _subtitle(view: JobView) -> str:
     parts = {run.gpu.key: gpu_label(run.gpu) for run in view.memory.runs} or {view.gpu.key: gpu_label(view.gpu)}
-    learned = "expected, and its band" if view.law else "what runs have shown, from least to most"
+    learned = "expected, and its band" if view.predicted else "what runs have shown, from least to most"
     return f"{counted(len(view.memory.runs), 'run')} on {', '.join(parts.values())}; line: {learned}"
 
 
@@ -94,7 +95,7 @@ def _expected(view: JobView, bands: tuple[EpochsBand, ...]) -> tuple[Series, ...
         Point(float(band.batch_size), band.epochs if band.epochs <= most else None, _tip(band)) for band in bands
     )
     spread = tuple(Spread(float(own.batch_size), min(own.low, most), min(own.high, most)) for own in bands)
-    name = "law" if view.law else "mean"
+    name = "predicted" if view.predicted else "mean"
     mark = Mark.LINE if len(bands) > 1 else Mark.POINTS
     return (
         Series(

@@ -1,76 +1,57 @@
-"""The page of a recurring job: what it has saved, what each recurrence cost, what is known, and what comes next."""
+"""The page of a recurring job: savings, cost of each recurrence, known batch sizes, and what comes next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from wattune.core.job import JobRun
-from wattune.core.measurement import Measurement
-from wattune.levels.job.view.charts import job_frontier_chart, law_chart
+from wattune.levels.job.account import JobOverview
+from wattune.levels.job.policies import EpochsBand
+from wattune.levels.job.view.charts import epochs_chart, job_frontier_chart
 from wattune.levels.job.view.cost_map import CostMap, MapRow
 from wattune.levels.job.view.cost_map_svg import STYLE, draw_map
 from wattune.levels.job.view.history import history_chart, sizes_chart
-from wattune.levels.job.view.view_model import EpochsBand, JobView, job_map
+from wattune.levels.job.view.view_model import JobView, job_map
 from wattune.levels.job.view.words import ENDS, counted_in, gpu_label
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
 from wattune.render.svg import standalone
 
 _MOST_RUNS = 60
-"""The newest runs are listed; older ones are in the pictures."""
+"""Number of runs listed; older ones are in the charts only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReport:
-    """A job on one part and what a reader must know to judge it; None where a figure is not known yet."""
-
-    view: JobView
-    searcher: str
-    next_why: str | None = None
-    """Why the next run would get its batch size."""
-    recurrences: int
-    """Those that reached the target."""
-    spent: Measurement
-    profiling: Measurement
-    exploring: Measurement
-    saving_percent: float | None = None
-    """Of the objective's cost, against default runs; below 0 where more was spent so far."""
-    energy_saving_percent: float | None = None
-    break_even: int | None = None
-    """Recurrences until what was spent on learning is saved again; 0 where it is."""
-    made: str
+def job_file(overview: JobOverview, *, searcher: str, made: str, suffix: str) -> str:
+    """Render the whole page for `.html`, its first chart for `.svg`."""
+    if suffix == ".svg":
+        return standalone(history_chart(overview.view))
+    return render_page(job_page(overview, searcher=searcher, made=made))
 
 
-def job_file(report: JobReport, *, suffix: str) -> str:
-    """The whole page for `.html`, its first picture for `.svg`."""
-    return standalone(history_chart(report.view)) if suffix == ".svg" else render_page(job_page(report))
-
-
-def job_page(report: JobReport) -> Page:
-    """The page of a job."""
-    view = report.view
+def job_page(overview: JobOverview, *, searcher: str, made: str) -> Page:
+    """Lay out the page of a job; `searcher` names the policy, `made` is the footer."""
+    view = overview.view
     known = job_map(view)
-    sections: list[Section] = [Figures(_figures(report)), *_pictures(view, known), _sizes(view, known)]
+    sections: list[Section] = [Figures(_figures(overview)), *_pictures(view, known), _sizes(view, known)]
     if view.memory.runs:
         sections.append(_runs(view))
-    sections.append(Prose("How to read it", _how(report)))
+    sections.append(Prose("How to read it", _how(view, searcher)))
     return Page(
         title=f"{view.job.name} on {view.gpu.name}",
-        lead=_lead(report),
+        lead=_lead(overview),
         simulated=view.gpu.simulated,
         sections=tuple(sections),
-        foot=report.made,
+        foot=made,
     )
 
 
 def _pictures(view: JobView, known: CostMap) -> Iterator[Section]:
-    """The pictures that there is something to show in."""
+    """Yield the charts for which there is data."""
     if view.here:
         yield LargeChart(history_chart(view))
         yield LargeChart(sizes_chart(view))
     if view.memory.runs:
-        yield LargeChart(law_chart(view))
+        yield LargeChart(epochs_chart(view))
     if known.settings:
         yield Drawing(draw_map(known), STYLE)
     frontier = job_frontier_chart(known)
@@ -78,8 +59,8 @@ def _pictures(view: JobView, known: CostMap) -> Iterator[Section]:
         yield LargeChart(frontier)
 
 
-def _lead(report: JobReport) -> str:
-    saved, view = report.saving_percent, report.view
+def _lead(overview: JobOverview) -> str:
+    saved, view = overview.account.saving_percent, overview.view
     if not view.here:
         words = f"No run on {gpu_label(view.gpu)} yet."
     elif saved is None:
@@ -88,29 +69,29 @@ def _lead(report: JobReport) -> str:
         side = "less" if saved >= 0 else "more"
         what, _ = counted_in(view.job.objective)
         words = (
-            f"{counted(report.recurrences, 'recurrence')} on {gpu_label(view.gpu)} "
+            f"{counted(overview.account.recurrences, 'recurrence')} on {gpu_label(view.gpu)} "
             f"took {abs(saved):.1f} % {side} {what} "
             f"than as many runs of the default ({view.job.default_batch_size}), learning included."
         )
-    if view.next_size is None:
+    if overview.proposal is None:
         return words
-    why = f": {report.next_why}" if report.next_why else ""
-    return f"{words} The next run gets batch size {view.next_size}{why}"
+    return f"{words} The next run gets batch size {overview.proposal.batch_size}: {overview.proposal.why}"
 
 
-def _figures(report: JobReport) -> tuple[Figure, ...]:
-    what, _ = counted_in(report.view.job.objective)
-    spent, energy = report.spent, report.energy_saving_percent
-    learning = f"{quantity(report.exploring.energy_j, 'J')} in runs made to learn"
-    even = {None: "not in sight", 0: "reached"}.get(report.break_even, f"in {report.break_even}")
+def _figures(overview: JobOverview) -> tuple[Figure, ...]:
+    what, _ = counted_in(overview.view.job.objective)
+    account = overview.account
+    spent, energy = account.spent, account.energy_saving_percent
+    learning = f"{quantity(account.exploring.energy_j, 'J')} in runs made to learn"
+    even = {None: "not in sight", 0: "reached"}.get(account.break_even, f"in {account.break_even}")
     return (
         Figure(
-            percent(None if report.saving_percent is None else -report.saving_percent),
+            percent(None if account.saving_percent is None else -account.saving_percent),
             f"{what} against the default",
             f"energy {percent(None if energy is None else -energy)}",
         ),
         Figure(quantity(spent.energy_j, "J"), "spent in all", duration(spent.time_s)),
-        Figure(quantity(report.profiling.energy_j, "J"), "of that in profiling", learning),
+        Figure(quantity(account.profiling.energy_j, "J"), "of that in profiling", learning),
         Figure(even, "break-even", "recurrences until learning has paid for itself"),
     )
 
@@ -161,20 +142,20 @@ def _run_cells(run: JobRun) -> tuple[str, ...]:
     )
 
 
-def _how(report: JobReport) -> tuple[str, ...]:
-    job = report.view.job
-    source = "the law that was learned" if report.view.law else "what runs have needed"
+def _how(view: JobView, searcher: str) -> tuple[str, ...]:
+    job = view.job
+    source = "the epochs that the model predicts" if view.predicted else "the mean epochs of earlier runs"
     paragraphs = [
         f"A run trains to {'at least' if job.higher_is_better else 'at most'} {job.target:g} within {job.max_epochs} "
-        f"epochs; the objective is {job.objective}; batch sizes are chosen by {report.searcher}. A recurrence is one "
-        "wish to have the model trained, and costs all its runs: those that were stopped or missed the target, too.",
-        f"Expected cost is the epochs of {source}, times what profiling measured of an epoch at each setting. Hatched "
-        "cells were not measured, or their batch size is out for the reason that is written there.",
-        "The default is what its owner would do: the default batch size at the highest setting that was measured.",
+        f"epochs; the objective is {job.objective}; batch sizes are chosen by {searcher}. A recurrence is one "
+        "request to train the model, and costs all its runs, including those that were stopped or missed the target.",
+        f"Expected cost is {source}, times the profiled cost of an epoch at each setting. Hatched cells were not "
+        "measured, or their batch size is excluded for the reason given.",
+        "The default is a run without tuning: the default batch size at the highest measured setting.",
     ]
-    if report.view.gpu.simulated:
+    if view.gpu.simulated:
         paragraphs.append(
-            "The GPU is simulated: time and energy come from wattune's model of the part and not from hardware. They "
-            "show how choices compare; they are no promise for a GPU that one can touch."
+            "The GPU is simulated: time and energy come from wattune's model of the GPU and not from hardware. They "
+            "show how choices compare; they do not guarantee the same figures on real hardware."
         )
     return tuple(paragraphs)

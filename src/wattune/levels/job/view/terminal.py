@@ -13,8 +13,9 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from wattune.core.job import JobRun, Outcome
+from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.cost_map import CHOSEN, DEFAULT, CostMap, MapCell, MapRow, short, thinned
-from wattune.levels.job.view.view_model import EpochsBand, JobView, barred_sizes
+from wattune.levels.job.view.view_model import JobView, barred_sizes
 from wattune.render.palette import ink_on, scale_colour
 from wattune.render.quantity import counted, number
 
@@ -39,7 +40,7 @@ Run = tuple[str, str]
 """Characters and their rich style."""
 
 
-def law_lines(view: JobView, *, width: int) -> tuple[Text, ...]:
+def epochs_lines(view: JobView, *, width: int) -> tuple[Text, ...]:
     """A line per batch size: a bar as long as the epochs to the target, its band, and how its runs ended."""
     bands = {band.batch_size: band for band in view.epochs}
     barred = barred_sizes(view)

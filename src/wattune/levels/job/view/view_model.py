@@ -10,22 +10,9 @@ from wattune.core.errors import Infeasible
 from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
+from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.cost_map import CostMap, cost_map
 from wattune.render.quantity import counted
-
-
-@dataclass(frozen=True, slots=True)
-class EpochsBand:
-    """How many epochs a batch size is expected to need, and between what it will probably lie."""
-
-    batch_size: int
-    epochs: float
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.low <= self.epochs <= self.high < float("inf"):
-            raise ValueError(f"{self.batch_size}: {self.epochs} epochs, from {self.low} to {self.high}, cannot be")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +22,8 @@ class JobView:
     job: Job
     memory: JobMemory
     gpu: JobGpu
-    law: tuple[EpochsBand, ...] = ()
-    """Of every batch size that something is known of; without one, what runs have shown."""
+    predicted: tuple[EpochsBand, ...] = ()
+    """Epochs of each batch size as the policy predicts them; empty where it does not."""
     next_size: int | None = None
     """The batch size that the next run would get; None where nobody was asked."""
     default_run: Measurement | None = None
@@ -45,7 +32,7 @@ class JobView:
     @property
     def epochs(self) -> tuple[EpochsBand, ...]:
         """What is expected of each batch size, ascending."""
-        known = self.law or seen_epochs(self.memory.runs)
+        known = self.predicted or measured_epochs(self.memory.runs)
         return tuple(sorted(known, key=lambda band: band.batch_size))
 
     @property
@@ -64,14 +51,15 @@ class JobView:
         return tuple(sorted({*self.job.batch_sizes, *(run.batch_size for run in self.here)}))
 
 
-def seen_epochs(runs: Iterable[JobRun]) -> tuple[EpochsBand, ...]:
+def measured_epochs(runs: Iterable[JobRun]) -> tuple[EpochsBand, ...]:
     """What the runs that reached the target have needed: their mean, least and most."""
-    seen: dict[int, list[int]] = {}
+    by_size: dict[int, list[int]] = {}
     for run in runs:
         if run.outcome is Outcome.REACHED and run.epochs:
-            seen.setdefault(run.batch_size, []).append(run.epochs)
+            by_size.setdefault(run.batch_size, []).append(run.epochs)
     return tuple(
-        EpochsBand(size, sum(epochs) / len(epochs), min(epochs), max(epochs)) for size, epochs in sorted(seen.items())
+        EpochsBand(size, sum(epochs) / len(epochs), min(epochs), max(epochs))
+        for size, epochs in sorted(by_size.items())
     )
 
 
