@@ -117,7 +117,7 @@ def test_a_lower_metric_may_be_the_better_one():
 def test_the_reason_is_a_sentence_with_its_figures():
     trial = SEARCHER.propose(JOB, remembered(*(finished(order, 512, 40) for order in range(3))), GPU)
     assert trial.exploring
-    assert "tries" in trial.why
+    assert "trial of" in trial.why
     assert "epochs" in trial.why
     assert "%" in trial.why
     known = SEARCHER.propose(JOB, remembered(*(finished(order, 128, 18) for order in range(40))), GPU)

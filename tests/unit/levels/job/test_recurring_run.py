@@ -123,7 +123,7 @@ def test_learning_rates_follow_the_batch_size():
 def test_the_searcher_as_published_can_be_had(job_store):
     with job(searcher="zeus") as run:
         assert run.exploring
-        assert "prunes" in run.why
+        assert "pruning" in run.why
     with pytest.raises(InputError) as caught:
         job(searcher="zeuss").__enter__()
     assert caught.value.hint.startswith("did you mean zeus?")
