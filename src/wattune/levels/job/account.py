@@ -16,7 +16,7 @@ from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.levels.job.policies import JobSearcher
+from wattune.levels.job.policies import JobPolicy
 from wattune.levels.job.view.view_model import JobView, barred_sizes, best_setting
 
 FAILED = (Outcome.MISSED, Outcome.STOPPED)
@@ -197,7 +197,7 @@ class JobOverview:
     """The setting of the next run, where it was measured before."""
 
 
-def job_overview(job: Job, memory: JobMemory, gpu: JobGpu, *, searcher: JobSearcher) -> JobOverview:
+def job_overview(job: Job, memory: JobMemory, gpu: JobGpu, *, searcher: JobPolicy) -> JobOverview:
     """Gather what people are shown of a job on one GPU model, by this policy."""
     proposal = _proposal(job, memory, gpu, searcher)
     found = account(job, memory, gpu)
@@ -213,7 +213,7 @@ def job_overview(job: Job, memory: JobMemory, gpu: JobGpu, *, searcher: JobSearc
     return JobOverview(account=found, view=view, proposal=proposal, setting=setting)
 
 
-def _proposal(job: Job, memory: JobMemory, gpu: JobGpu, searcher: JobSearcher) -> Proposal | None:
+def _proposal(job: Job, memory: JobMemory, gpu: JobGpu, searcher: JobPolicy) -> Proposal | None:
     try:
         return searcher.propose(job, memory, gpu)
     except WattuneError:  # no size is left; the history can be shown all the same

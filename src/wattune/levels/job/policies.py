@@ -47,6 +47,10 @@ class JobSearcher(Protocol):
         """
         ...
 
+
+class JobPolicy(JobSearcher, Protocol):
+    """A policy that people can choose by name."""
+
     def predict_epochs(self, job: Job, memory: JobMemory, gpu: JobGpu) -> tuple[EpochsBand, ...]:
         """Predict the epochs of each batch size; empty where the policy has no model of them or no data yet."""
         ...
@@ -61,11 +65,11 @@ _POLICIES = {
 SEARCHERS = tuple(_POLICIES)
 
 
-def searcher_named(name: str) -> JobSearcher:
+def searcher_named(name: str) -> JobPolicy:
     """Return the policy of that name with its default parameters."""
     if name not in _POLICIES:
         near = difflib.get_close_matches(name, SEARCHERS, n=1)
         guess = f"did you mean {near[0]}? " if near else ""
         raise InputError(f"there is no searcher {name!r}", hint=f"{guess}choose {' or '.join(SEARCHERS)}")
     module, class_name = _POLICIES[name]
-    return cast("JobSearcher", getattr(import_module(module), class_name)())
+    return cast("JobPolicy", getattr(import_module(module), class_name)())
