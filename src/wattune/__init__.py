@@ -1,7 +1,7 @@
 """wattune: train the same model for fewer joules.
 
-The names below are the public ones; `docs/reference/python.md` says what each is. They are imported when first used, so
-that `import wattune` costs next to nothing.
+The names below are the public ones; `docs/reference/python.md` describes each. They are imported when first used, so
+that `import wattune` is fast.
 """
 
 from __future__ import annotations
@@ -9,171 +9,93 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from wattune._version import __version__
-
-_HOME = {
-    "ConfigError": "wattune.core.errors",
-    "Count": "wattune.core.reading",
-    "Deadline": "wattune.core.objective",
-    "DeviceBusy": "wattune.core.errors",
-    "DeviceError": "wattune.core.errors",
-    "DeviceLost": "wattune.core.errors",
-    "DeviceNotFound": "wattune.core.errors",
-    "EnergyDelay": "wattune.core.objective",
-    "Frontier": "wattune.core.frontier",
-    "Gpu": "wattune.devices.gpu",
-    "GpuSpec": "wattune.core.gpu_spec",
-    "Infeasible": "wattune.core.errors",
-    "InputError": "wattune.core.errors",
-    "Knob": "wattune.control.sweep",
-    "LeastCarbon": "wattune.core.objective",
-    "LeastCost": "wattune.core.objective",
-    "LeastEnergy": "wattune.core.objective",
-    "LeastMoney": "wattune.core.objective",
-    "Measurement": "wattune.core.measurement",
-    "NoPermission": "wattune.core.errors",
-    "NotSupported": "wattune.core.errors",
-    "Objective": "wattune.core.objective",
-    "Operation": "wattune.core.workgraph",
-    "Outcome": "wattune.core.job",
-    "Phase": "wattune.core.workload",
-    "Pipe": "wattune.core.workload",
-    "Plan": "wattune.core.plan",
-    "PlanError": "wattune.core.errors",
-    "PowerBudget": "wattune.core.objective",
-    "Ranks": "wattune.control.ranks",
-    "Reading": "wattune.core.reading",
-    "RecurringRun": "wattune.levels.job.handle",
-    "Sampler": "wattune.devices.sampler",
-    "Setting": "wattune.core.setting",
-    "SettingRefused": "wattune.core.errors",
-    "SimulatedGpu": "wattune.devices.simulated",
-    "Span": "wattune.devices.meter",
-    "Step": "wattune.core.plan",
-    "StoreError": "wattune.core.errors",
-    "Throttle": "wattune.core.reading",
-    "Trace": "wattune.core.reading",
-    "Trial": "wattune.core.frontier",
-    "Tuning": "wattune.levels.run.session",
-    "WattuneError": "wattune.core.errors",
-    "WorkGraph": "wattune.core.workgraph",
-    "Workload": "wattune.core.workload",
-    "load_model": "wattune.physics.catalog",
-    "make_workload": "wattune.workloads.catalog",
-    "measured": "wattune.devices.meter",
-    "open_gpu": "wattune.api",
-    "open_gpus": "wattune.api",
-    "recurring_job": "wattune.api",
-    "sweep": "wattune.control.sweep",
-    "sweep_settings": "wattune.control.sweep",
-    "tuned": "wattune.api",
-}
-
-__all__ = [
-    "ConfigError",
-    "Count",
-    "Deadline",
-    "DeviceBusy",
-    "DeviceError",
-    "DeviceLost",
-    "DeviceNotFound",
-    "EnergyDelay",
-    "Frontier",
-    "Gpu",
-    "GpuSpec",
-    "Infeasible",
-    "InputError",
-    "Knob",
-    "LeastCarbon",
-    "LeastCost",
-    "LeastEnergy",
-    "LeastMoney",
-    "Measurement",
-    "NoPermission",
-    "NotSupported",
-    "Objective",
-    "Operation",
-    "Outcome",
-    "Phase",
-    "Pipe",
-    "Plan",
-    "PlanError",
-    "PowerBudget",
-    "Ranks",
-    "Reading",
-    "RecurringRun",
-    "Sampler",
-    "Setting",
-    "SettingRefused",
-    "SimulatedGpu",
-    "Span",
-    "Step",
-    "StoreError",
-    "Throttle",
-    "Trace",
-    "Trial",
-    "Tuning",
-    "WattuneError",
-    "WorkGraph",
-    "Workload",
-    "__version__",
-    "load_model",
-    "make_workload",
-    "measured",
-    "open_gpu",
-    "open_gpus",
-    "recurring_job",
-    "sweep",
-    "sweep_settings",
-    "tuned",
-]
+from wattune._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from wattune.api import open_gpu, open_gpus, recurring_job, tuned
-    from wattune.control.ranks import Ranks
-    from wattune.control.sweep import Knob, sweep, sweep_settings
-    from wattune.core.errors import (
-        ConfigError,
-        DeviceBusy,
-        DeviceError,
-        DeviceLost,
-        DeviceNotFound,
-        Infeasible,
-        InputError,
-        NoPermission,
-        NotSupported,
-        PlanError,
-        SettingRefused,
-        StoreError,
-        WattuneError,
-    )
-    from wattune.core.frontier import Frontier, Trial
-    from wattune.core.gpu_spec import GpuSpec
-    from wattune.core.job import Outcome
-    from wattune.core.measurement import Measurement
-    from wattune.core.objective import (
-        Deadline,
-        EnergyDelay,
-        LeastCarbon,
-        LeastCost,
-        LeastEnergy,
-        LeastMoney,
-        Objective,
-        PowerBudget,
-    )
-    from wattune.core.plan import Plan, Step
-    from wattune.core.reading import Count, Reading, Throttle, Trace
-    from wattune.core.setting import Setting
-    from wattune.core.workgraph import Operation, WorkGraph
-    from wattune.core.workload import Phase, Pipe, Workload
-    from wattune.devices.gpu import Gpu
-    from wattune.devices.meter import Span, measured
-    from wattune.devices.sampler import Sampler
-    from wattune.devices.simulated import SimulatedGpu
-    from wattune.levels.job.handle import RecurringRun
-    from wattune.levels.run.session import Tuning
-    from wattune.physics.catalog import load_model
-    from wattune.workloads.catalog import make_workload
+    from wattune.api import open_gpu as open_gpu
+    from wattune.api import open_gpus as open_gpus
+    from wattune.api import recurring_job as recurring_job
+    from wattune.api import tuned as tuned
+    from wattune.control.ranks import Ranks as Ranks
+    from wattune.control.sweep import Knob as Knob
+    from wattune.control.sweep import sweep as sweep
+    from wattune.control.sweep import sweep_settings as sweep_settings
+    from wattune.core.errors import ConfigError as ConfigError
+    from wattune.core.errors import DeviceBusy as DeviceBusy
+    from wattune.core.errors import DeviceError as DeviceError
+    from wattune.core.errors import DeviceLost as DeviceLost
+    from wattune.core.errors import DeviceNotFound as DeviceNotFound
+    from wattune.core.errors import Infeasible as Infeasible
+    from wattune.core.errors import InputError as InputError
+    from wattune.core.errors import NoPermission as NoPermission
+    from wattune.core.errors import NotSupported as NotSupported
+    from wattune.core.errors import PlanError as PlanError
+    from wattune.core.errors import SettingRefused as SettingRefused
+    from wattune.core.errors import StoreError as StoreError
+    from wattune.core.errors import WattuneError as WattuneError
+    from wattune.core.frontier import Frontier as Frontier
+    from wattune.core.frontier import Trial as Trial
+    from wattune.core.gpu_spec import GpuSpec as GpuSpec
+    from wattune.core.job import Outcome as Outcome
+    from wattune.core.measurement import Measurement as Measurement
+    from wattune.core.objective import Deadline as Deadline
+    from wattune.core.objective import EnergyDelay as EnergyDelay
+    from wattune.core.objective import LeastCarbon as LeastCarbon
+    from wattune.core.objective import LeastCost as LeastCost
+    from wattune.core.objective import LeastEnergy as LeastEnergy
+    from wattune.core.objective import LeastMoney as LeastMoney
+    from wattune.core.objective import Objective as Objective
+    from wattune.core.objective import PowerBudget as PowerBudget
+    from wattune.core.plan import Plan as Plan
+    from wattune.core.plan import Step as Step
+    from wattune.core.reading import Count as Count
+    from wattune.core.reading import Reading as Reading
+    from wattune.core.reading import Throttle as Throttle
+    from wattune.core.reading import Trace as Trace
+    from wattune.core.setting import Setting as Setting
+    from wattune.core.workgraph import Operation as Operation
+    from wattune.core.workgraph import WorkGraph as WorkGraph
+    from wattune.core.workload import Phase as Phase
+    from wattune.core.workload import Pipe as Pipe
+    from wattune.core.workload import Workload as Workload
+    from wattune.devices.gpu import Gpu as Gpu
+    from wattune.devices.meter import Span as Span
+    from wattune.devices.meter import measured as measured
+    from wattune.devices.sampler import Sampler as Sampler
+    from wattune.devices.simulated import SimulatedGpu as SimulatedGpu
+    from wattune.levels.job.handle import RecurringRun as RecurringRun
+    from wattune.levels.run.session import Tuning as Tuning
+    from wattune.physics.catalog import load_model as load_model
+    from wattune.workloads.catalog import make_workload as make_workload
+
+_PUBLIC = {
+    "wattune.api": "open_gpu open_gpus recurring_job tuned",
+    "wattune.control.ranks": "Ranks",
+    "wattune.control.sweep": "Knob sweep sweep_settings",
+    "wattune.core.errors": "ConfigError DeviceBusy DeviceError DeviceLost DeviceNotFound Infeasible InputError"
+    " NoPermission NotSupported PlanError SettingRefused StoreError WattuneError",
+    "wattune.core.frontier": "Frontier Trial",
+    "wattune.core.gpu_spec": "GpuSpec",
+    "wattune.core.job": "Outcome",
+    "wattune.core.measurement": "Measurement",
+    "wattune.core.objective": "Deadline EnergyDelay LeastCarbon LeastCost LeastEnergy LeastMoney Objective PowerBudget",
+    "wattune.core.plan": "Plan Step",
+    "wattune.core.reading": "Count Reading Throttle Trace",
+    "wattune.core.setting": "Setting",
+    "wattune.core.workgraph": "Operation WorkGraph",
+    "wattune.core.workload": "Phase Pipe Workload",
+    "wattune.devices.gpu": "Gpu",
+    "wattune.devices.meter": "Span measured",
+    "wattune.devices.sampler": "Sampler",
+    "wattune.devices.simulated": "SimulatedGpu",
+    "wattune.levels.job.handle": "RecurringRun",
+    "wattune.levels.run.session": "Tuning",
+    "wattune.physics.catalog": "load_model",
+    "wattune.workloads.catalog": "make_workload",
+}
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+
+__all__ = sorted((*_HOME, "__version__"))
 
 
 def __getattr__(name: str) -> Any:

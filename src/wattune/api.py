@@ -1,4 +1,4 @@
-"""What users start with: opening GPUs, training a job that recurs, tuning a program while it runs."""
+"""The main functions for users: opening GPUs, training a recurring job, tuning a program while it runs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 def surroundings(config: Config) -> opening.Surroundings:
-    """What opening a GPU needs to know, taken from the settings."""
+    """Return what opening a GPU needs, from the settings."""
     return opening.Surroundings(config.state_dir, config.visible_gpus)
 
 
 def open_gpu(name: str | None = None) -> AbstractContextManager[Gpu]:
-    """One GPU by name (`auto`, `nvml:0`, `sim:a100`, …), given back as it was found when the block ends."""
+    """Open one GPU by name (`auto`, `nvml:0`, `sim:a100`, …) and restore it when the block ends."""
     config = load_config()
     return opening.open_gpu(name or config.device, surroundings(config))
 
 
 def open_gpus(*names: str, wall_clock: bool = False) -> AbstractContextManager[tuple[Gpu, ...]]:
-    """Several GPUs by name; `auto` and `nvml` stand for all visible ones.
+    """Open several GPUs by name and restore them when the block ends; `auto` and `nvml` stand for all visible ones.
 
-    With `wall_clock` simulated GPUs live in wall time; else their time passes when work is run on them.
+    With `wall_clock` simulated GPUs run in wall time; otherwise their time passes when work is run on them.
     """
     config = load_config()
     around = replace(surroundings(config), wall_clock=wall_clock)
@@ -57,11 +57,11 @@ def recurring_job(
     replaces: str | None = None,
     synchronise: Callable[[], None] | None = None,
 ) -> Iterator[RecurringRun]:
-    """One run of a job that is trained again and again, with the batch size and setting that are thought best.
+    """Do one run of a job that is trained again and again, with the batch size and setting expected to be best.
 
     `default` is the batch size that is used today. `devices` are the GPUs of this process; without any, those of the
-    `device` setting. `replaces` is the id of a run that was stopped or missed the target, and whose place this one
-    takes. `synchronise` waits until the GPUs have done what was asked of them, as `torch.cuda.synchronize` does.
+    `device` setting. `replaces` is the id of a run that was stopped or missed the target and that this one replaces.
+    `synchronise` waits until the GPUs have finished their work, as `torch.cuda.synchronize` does.
     """
     from wattune.core.job import Job
     from wattune.levels.job.gpus import knob_named
@@ -81,7 +81,7 @@ def recurring_job(
     )
     if ranks is not None and ranks.size > 1 and not devices:
         raise InputError(
-            f"{name}: the GPU of each rank has to be named, else every rank takes them all",
+            f"{name}: name the GPU of each rank; otherwise every rank takes them all",
             hint='pass devices=[f"nvml:{local_rank}"]',
         )
     config = load_config()
@@ -109,11 +109,11 @@ def tuned(
     policy: str = "wattune",
     ranks: Ranks | None = None,
 ) -> Iterator[Tuning]:
-    """A stretch of a program during which its GPUs are tuned: `with tuned(gpu, slowdown=0.05) as tuning: …`.
+    """Tune the GPUs of a program while a block runs: `with tuned(gpu, slowdown=0.05) as tuning: …`.
 
-    Call `tuning.step()` after each iteration where you can; without it the pace is looked for in the GPUs' power.
-    Several GPUs are set alike. With `ranks` every process of a data-parallel job does the same on its own GPUs, all
-    call `step` alike, and one policy decides for all. At the end the GPUs are as they were found.
+    Call `tuning.step()` after each iteration if possible; without it the step time is estimated from the GPUs' power.
+    Several GPUs get the same setting. With `ranks` every process of a data-parallel job does the same on its own GPUs,
+    all call `step` equally often, and one policy chooses for all. At the end the GPUs are restored.
     """
     from wattune.core.objective import LeastEnergy, parse_objective
     from wattune.levels.job.gpus import highest_limit_w
@@ -121,7 +121,7 @@ def tuned(
 
     if (slowdown is None) == (objective is None):
         raise InputError(
-            "say how much slower the program may become, or what else is wanted",
+            "give either a slowdown limit or an objective",
             hint='tuned(gpu, slowdown=0.05), or tuned(gpu, objective="edp")',
         )
     if objective is None:

@@ -1,4 +1,4 @@
-"""The settings of wattune and where each came from. Nothing else reads environment variables or settings files."""
+"""The settings of wattune and their origins. No other module reads environment variables or settings files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ APP = "wattune"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A setting: its name in the file, its variable, and what it means."""
+    """A setting: its name in the file, its environment variable, and its meaning."""
 
     name: str
     variable: str
@@ -28,14 +28,14 @@ OPTIONS = (
     Option("device", "WATTUNE_DEVICE", "the GPU that commands use where none is named"),
     Option("store", "WATTUNE_STORE", "where the history is kept: a file, or a postgresql:// URL"),
     Option("state", "WATTUNE_STATE", "folder of the journals and locks that restore GPUs after a crash"),
-    Option("cache", "WATTUNE_CACHE", "folder for things that can be made again, such as the emulated library"),
+    Option("cache", "WATTUNE_CACHE", "folder for files that can be made again, such as the emulated library"),
     Option("data", "WATTUNE_DATA", "folder of public measurements that benches and tests compare with"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a setting is and where that came from."""
+    """The value of a setting and its origin."""
 
     option: Option
     value: str | None
@@ -55,34 +55,30 @@ class Config:
 
     @property
     def device(self) -> str:
-        """The default device."""
         return self._get("device") or "auto"
 
     @property
     def store_url(self) -> str:
-        """Where the history is: a database URL; a plain path means SQLite."""
+        """The URL of the history's database."""
         store = self._get("store") or ""
         return store if "://" in store else f"sqlite:///{Path(store).expanduser().absolute()}"
 
     @property
     def state_dir(self) -> Path:
-        """Where journals and locks are."""
         return Path(self._get("state") or "").expanduser()
 
     @property
     def cache_dir(self) -> Path:
-        """Where things that can be made again are."""
         return Path(self._get("cache") or "").expanduser()
 
     @property
     def data_dir(self) -> Path | None:
-        """Where public measurements are, or None."""
         data = self._get("data")
         return Path(data).expanduser() if data else None
 
 
 def load_config(environment: Mapping[str, str] | None = None, file: Path | None = None) -> Config:
-    """The settings in force: environment over file over default."""
+    """Load the settings: the environment overrides the file, which overrides the defaults."""
     environment = os.environ if environment is None else environment
     file = file or Path(environment.get("WATTUNE_CONFIG") or Path(platformdirs.user_config_dir(APP)) / "config.toml")
     written = _read(file)
@@ -113,7 +109,7 @@ def _read(file: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read the settings file {file}: {error}", hint="mend it or move it away") from None
+        raise ConfigError(f"cannot read the settings file {file}: {error}", hint="correct it or move it away") from None
     known = {option.name for option in OPTIONS}
     for name, value in document.items():
         if name not in known:

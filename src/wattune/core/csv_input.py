@@ -1,4 +1,4 @@
-"""CSV that people hand in, read with care: an error names the file, the line and the column."""
+"""Reading CSV files of users: errors name the file, the line and the column."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Row:
     cells: Mapping[str, str]
 
     def wrong(self, column: str, problem: str) -> InputError:
-        """An error about one cell."""
-        return InputError(f"{self.file}, line {self.line}, column {column}: {problem}", hint="mend that cell")
+        """Return an error about one cell."""
+        return InputError(f"{self.file}, line {self.line}, column {column}: {problem}", hint="correct that cell")
 
     def text(self, column: str) -> str:
-        """The cell, which is not empty."""
+        """Return the cell, which must not be empty."""
         value = self.cells.get(column, "").strip()
         if not value:
             raise self.wrong(column, "is empty")
         return value
 
     def positive(self, column: str) -> float:
-        """The cell as a finite number above 0."""
+        """Return the cell as a finite number above 0."""
         text = self.text(column)
         try:
             value = float(text)
@@ -42,11 +42,11 @@ class Row:
         return value
 
     def positive_or_none(self, column: str) -> float | None:
-        """The same, or None where the cell is empty or the column is not there."""
+        """Return the same, or None if the cell is empty or the column is missing."""
         return self.positive(column) if self.cells.get(column, "").strip() else None
 
     def whole_or_none(self, column: str) -> int | None:
-        """The cell as a whole number above 0, or None where it is empty or the column is not there."""
+        """Return the cell as a whole number above 0, or None if it is empty or the column is missing."""
         value = self.positive_or_none(column)
         if value is not None and value != int(value):
             raise self.wrong(column, f"{self.text(column)} is not a whole number")
@@ -54,7 +54,7 @@ class Row:
 
 
 def parse_csv(text: str, *, file: str, required: tuple[str, ...]) -> tuple[Row, ...]:
-    """The rows of a CSV text, at least one; columns that are not required are kept, blank lines are not."""
+    """Parse CSV text with at least one row. Other columns than the required ones are kept, blank lines skipped."""
     header: tuple[str, ...] = ()
     rows: list[Row] = []
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
@@ -81,15 +81,15 @@ def _header(cells: list[str], file: str, line: int, required: tuple[str, ...]) -
             raise InputError(f"{file}, line {line}: there is no column {column}", hint=f"it has {', '.join(header)}")
     for place, column in enumerate(header):
         if column in header[:place]:
-            raise InputError(f"{file}, line {line}: column {column} is there twice", hint="rename or remove one")
+            raise InputError(f"{file}, line {line}: column {column} appears twice", hint="rename or remove one")
     return header
 
 
 def _row(cells: list[str], header: tuple[str, ...], file: str, line: int) -> Row:
     if len(cells) != len(header):
-        first_odd = header[len(cells)] if len(cells) < len(header) else f"number {len(header) + 1}"
+        first_wrong = header[len(cells)] if len(cells) < len(header) else f"number {len(header) + 1}"
         raise InputError(
-            f"{file}, line {line}, column {first_odd}: {len(cells)} cells for {len(header)} columns",
+            f"{file}, line {line}, column {first_wrong}: {len(cells)} cells for {len(header)} columns",
             hint="every line has as many cells as the header",
         )
     return Row(file, line, dict(zip(header, cells, strict=True)))

@@ -1,25 +1,25 @@
-"""What can go wrong, as one tree.
+"""The tree of errors.
 
     WattuneError
     ├── DeviceError
     │   ├── DeviceNotFound      no such GPU, driver or library
     │   ├── DeviceBusy          another process is tuning this GPU
     │   ├── DeviceLost          the GPU fell off the bus
-    │   ├── NoPermission        the driver wants more privilege
-    │   ├── NotSupported        the part cannot do it
-    │   └── SettingRefused      the part has no such clock or limit
+    │   ├── NoPermission        the driver requires more privilege
+    │   ├── NotSupported        the GPU cannot do it
+    │   └── SettingRefused      the GPU has no such clock or limit
     ├── InputError              a file or value that cannot be used as given
     ├── Infeasible              no choice meets the objective
     ├── PlanError               a plan that cannot be carried out
     ├── StoreError              the history cannot be read or written
-    └── ConfigError             a setting of ours that makes no sense
+    └── ConfigError             an option of wattune that is invalid
 
-Every error says in one line what is wrong and, in its hint, what to do next.
+The message of an error is one line about what is wrong; its hint is what to do next.
 """
 
 
 class WattuneError(Exception):
-    """One line of what is wrong, and a hint of what to do next."""
+    """An error with a message of one line and a hint about what to do next."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -35,35 +35,35 @@ def _rebuild(kind: type[WattuneError], message: str, hint: str | None) -> Wattun
 
 
 class DeviceError(WattuneError):
-    """Something about a GPU."""
+    """A GPU cannot be used as asked."""
 
 
 class DeviceNotFound(DeviceError):
-    """There is no such GPU, or no driver to ask."""
+    """There is no such GPU, or no driver."""
 
 
 class DeviceBusy(DeviceError):
-    """Another process holds the controls of this GPU."""
+    """Another process is tuning this GPU."""
 
 
 class DeviceLost(DeviceError):
-    """The GPU answered before and does not any more."""
+    """The GPU no longer answers."""
 
 
 class NoPermission(DeviceError):
-    """The driver wants more privilege for this."""
+    """The driver requires more privilege for this."""
 
 
 class NotSupported(DeviceError):
-    """This part, or its driver, cannot do this."""
+    """This GPU, or its driver, cannot do this."""
 
 
 class SettingRefused(DeviceError):
-    """The part has no such clock or power limit."""
+    """The GPU has no such clock or power limit."""
 
 
 class InputError(WattuneError):
-    """A file or a value that cannot be used as it was given."""
+    """A file or a value cannot be used as given."""
 
 
 class Infeasible(WattuneError):
@@ -71,7 +71,7 @@ class Infeasible(WattuneError):
 
 
 class PlanError(WattuneError):
-    """A plan that cannot be carried out."""
+    """A plan cannot be carried out."""
 
 
 class StoreError(WattuneError):
@@ -79,4 +79,4 @@ class StoreError(WattuneError):
 
 
 class ConfigError(WattuneError):
-    """A setting of wattune that makes no sense."""
+    """An option of wattune is invalid."""

@@ -14,7 +14,7 @@ from wattune.core.setting import Setting
 class ClockTable:
     """A memory clock and the core clocks that it allows, ascending.
 
-    The memory clock is None where only the driver knows it, as in a table of measurements that does not name it.
+    The memory clock is None where it is not known, as in a table of measurements without that column.
     """
 
     mem_mhz: int | None
@@ -23,7 +23,7 @@ class ClockTable:
 
 @dataclass(frozen=True, slots=True)
 class PowerLimits:
-    """The power limits that may be set."""
+    """The range of power limits."""
 
     min_w: float
     default_w: float
@@ -32,7 +32,7 @@ class PowerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Sensors:
-    """How the part measures itself; None where it is not known.
+    """How the sensors of a GPU work; None where not known.
 
     `counter_period_s` is how often the energy counter moves, `power_period_s` how often a new power value appears and
     `power_window_s` over how long that value is averaged.
@@ -45,7 +45,7 @@ class Sensors:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """How long a new clock takes from the call until it holds; None where it is not known."""
+    """How long a new clock takes from the call until it holds; None where not known."""
 
     sm_s: float | None = None
     mem_s: float | None = None
@@ -79,11 +79,11 @@ class GpuSpec:
 
     @property
     def label(self) -> str:
-        """The name, with the word simulated where that is so."""
+        """The name, marked as simulated if it is."""
         return self.name if not self.simulated or "simulated" in self.name else f"{self.name} (simulated)"
 
     def check(self, setting: Setting) -> None:
-        """Nothing, where the part has this setting; otherwise an error that names what it has."""
+        """Raise an error that names what the GPU has, unless it has this setting."""
         table = self._check_mem(setting.mem_mhz)
         if setting.sm_mhz is not None:
             if table is None or not table.sm_mhz:
@@ -129,7 +129,7 @@ def _check_clock(complaint: str, wanted_mhz: int, clocks_mhz: tuple[int, ...]) -
 
 
 def nearest(wanted: int, ascending: Iterable[int]) -> tuple[int, ...]:
-    """The one or two values around `wanted`."""
+    """Return the one or two values around `wanted`."""
     values = tuple(ascending)
     place = bisect_left(values, wanted)
     return tuple(sorted({values[max(place - 1, 0)], values[min(place, len(values) - 1)]}))

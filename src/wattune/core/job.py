@@ -1,8 +1,8 @@
-"""A training job that runs again and again: what it is, how each of its runs went, and what is known of it.
+"""A training job that runs again and again: its definition, its runs and their profiles.
 
-A *run* is one attempt to train the model to its target at one batch size. A *recurrence* is a wish of the owner to
-have the model trained: one run, and where that was stopped or missed the target, the runs that took its place.
-An *epoch* is whatever the job reports its metric after.
+A *run* is one attempt to train the model to its target at one batch size. A *recurrence* is one request to train the
+model: a run and, where that was stopped or missed the target, the runs that replaced it. An *epoch* is the interval
+after which the job reports its metric.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wattune.core.setting import Setting
 
 @dataclass(frozen=True, slots=True, order=True)
 class JobChoice:
-    """What is chosen for one run of a job."""
+    """The batch size and the setting of one run of a job."""
 
     batch_size: int
     setting: Setting
@@ -35,7 +35,7 @@ class Job:
     batch_sizes: tuple[int, ...]
     """Global batch sizes, over all ranks; ascending."""
     default_batch_size: int
-    """What its owner would use without us."""
+    """The size that is used without tuning."""
     target: float
     higher_is_better: bool = True
     max_epochs: int
@@ -63,11 +63,10 @@ class Job:
         self.objective_on(1.0)
 
     def objective_on(self, max_power_w: float) -> Objective:
-        """The objective, on GPUs whose highest power limits add up to this."""
+        """Return the objective on GPUs whose highest power limits add up to this."""
         return parse_objective(self.objective, max_power_w=max_power_w)
 
     def reaches(self, metric: float | None) -> bool:
-        """Whether a metric is as good as the target."""
         if metric is None or not isfinite(metric):
             return False
         return metric >= self.target if self.higher_is_better else metric <= self.target
@@ -75,7 +74,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGpu:
-    """The part that a run is on: what was learned of time and power holds for it alone."""
+    """The GPUs of a run. Profiles hold for GPUs of the same name, kind and number only."""
 
     name: str
     simulated: bool
@@ -85,7 +84,7 @@ class JobGpu:
 
     @property
     def key(self) -> tuple[str, bool, int]:
-        """What tells one part from another."""
+        """What distinguishes one from another."""
         return (self.name, self.simulated, self.count)
 
 
@@ -95,20 +94,20 @@ class Outcome(StrEnum):
     RUNNING = "running"
     REACHED = "reached"
     MISSED = "missed"
-    """It ended by itself, or by the limit of epochs, without reaching the target."""
+    """It ended without reaching the target, at the limit of epochs or before."""
     STOPPED = "stopped"
-    """We ended it, because it could not win any more."""
+    """It was stopped because it could not become the best any more."""
     OUT_OF_MEMORY = "out_of_memory"
-    """The batch size does not fit this part."""
+    """The batch size does not fit this GPU."""
     CRASHED = "crashed"
-    """It died without our doing; that says nothing of its batch size."""
+    """It failed for a reason unrelated to its batch size."""
     LOST = "lost"
-    """It was never heard of again: its lease ran out."""
+    """It stopped reporting: its lease ran out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A batch size, whether it is tried to learn from it, and why it was chosen, for people."""
+    """A batch size, whether it explores, and the reason, for people."""
 
     batch_size: int
     exploring: bool
@@ -117,60 +116,59 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRun:
-    """One run: what was chosen for it and what came of it so far."""
+    """One run of a job: its choice and its results so far."""
 
     id: str
     order: int
     """Its place among the runs of the job, by submission, from 0."""
     recurrence: int
-    """Which recurrence it serves, from 0; runs that replace a stopped one serve the same."""
+    """The recurrence that it belongs to, from 0; a run that replaces another belongs to the same."""
     batch_size: int
     gpu: JobGpu
     exploring: bool = False
-    """Whether it was chosen to learn from rather than because it is thought best."""
+    """Whether it was chosen to learn from it, rather than as the best."""
     why: str = ""
     """Why its batch size was chosen, for people."""
     submitted_at: datetime | None = None
     outcome: Outcome = Outcome.RUNNING
     metrics: tuple[float | None, ...] = ()
-    """What was reported after each epoch; None where the report was no number."""
+    """The metric after each epoch; None where the report was no number."""
     cost: Measurement | None = None
     """Spent so far, profiling included."""
     profiling: Measurement | None = None
     """The part of the cost that went into profiling."""
     setting: Setting | None = None
-    """What was held once profiling was over."""
+    """The setting after profiling."""
     ended: int | None = None
     """How many runs of the job had been submitted when it ended; None while it is running."""
 
     @property
     def epochs(self) -> int:
-        """The epochs that are over."""
         return len(self.metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What one epoch costs at each setting that was measured, for a batch size on a part."""
+    """The cost of one epoch at each measured setting, for a batch size on given GPUs."""
 
     gpu: JobGpu
     batch_size: int
     trials: History[Setting]
 
     def best(self, objective: Objective, *, reference: Measurement | None = None) -> Trial[Setting]:
-        """The setting that the objective likes best."""
+        """Return the trial that is best by the objective."""
         return objective.choose(self.trials, reference=reference)
 
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
-    """All that is known of a job: its runs, oldest first, and the newest profile of each batch size and part."""
+    """All that is known of a job: its runs, oldest first, and the newest profile of each batch size and GPU."""
 
     runs: tuple[JobRun, ...] = ()
     profiles: tuple[Profile, ...] = ()
 
     def profile(self, gpu: JobGpu, batch_size: int) -> Profile | None:
-        """The profile of a batch size on a part, or None where it was never measured."""
+        """Return the profile of a batch size on these GPUs, or None if it was never measured."""
         for profile in self.profiles:
             if profile.gpu.key == gpu.key and profile.batch_size == batch_size:
                 return profile
@@ -178,7 +176,7 @@ class JobMemory:
 
 
 def metric_value(metric: object) -> float | None:
-    """The metric as a number, or None where it is none, such as NaN; InputError for what is not even of that kind."""
+    """Convert a metric to a number, or None if it is not finite; InputError if it is no number at all."""
     if metric is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How long something took and what it spent."""
+"""Time and energy of a piece of work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Counted(Protocol):
 
 
 SIGMAS_95 = 1.96
-"""Standard errors to either side that hold 95 %: what half-widths are made of."""
+"""Half-width of a 95 % interval, in standard errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class Measurement:
 
     @classmethod
     def between(cls, before: Counted, after: Counted) -> Measurement:
-        """What was spent from one count to a later one."""
+        """Return what was spent from one count to a later one."""
         if before.energy_j is None or after.energy_j is None:
             raise ValueError("a reading without an energy counter cannot be subtracted")
         return cls(after.time_s - before.time_s, after.energy_j - before.energy_j)
 
     @classmethod
     def together(cls, parts: Iterable[Measurement]) -> Measurement:
-        """What several GPUs took side by side: the longest time, the sum of the energies."""
+        """Return what several GPUs took in parallel: the longest time, the sum of the energies."""
         parts = tuple(parts)
         if not parts:
             raise ValueError("together needs at least one measurement")
@@ -61,7 +61,6 @@ class Measurement:
         return self.energy_j / self.time_s if self.time_s > 0 else 0.0
 
     def __add__(self, other: Measurement) -> Measurement:
-        """One after the other."""
         return Measurement(
             self.time_s + other.time_s,
             self.energy_j + other.energy_j,
@@ -70,7 +69,6 @@ class Measurement:
         )
 
     def __truediv__(self, count: float) -> Measurement:
-        """One of `count` equal parts."""
         if count <= 0:
             raise ValueError(f"cannot divide a measurement by {count}")
         return Measurement(
@@ -82,7 +80,7 @@ class Measurement:
 
 
 def _independent(errors: Iterable[float | None]) -> float | None:
-    """The error of a sum of independent parts; unknown where one part's is unknown."""
+    """Return the error of a sum of independent terms, or None if one of them is unknown."""
     known = tuple(errors)
     parts = [error for error in known if error is not None]
     return hypot(*parts) if len(parts) == len(known) else None

@@ -1,4 +1,4 @@
-"""What the owner of a job wants: which costs are allowed, and which of those is best.
+"""Objectives: which costs are allowed, and which of those is best.
 
 Notation: T, E time and energy of a trial; T0 time of the reference (the default run where it is known, else the fastest
 trial); η the weight of energy and Pmax the highest power limit in Zeus's cost η·E + (1−η)·Pmax·T (You et al., NSDI'23).
@@ -20,23 +20,39 @@ S_PER_HOUR = 3600.0
 
 
 class Objective(Protocol):
-    """Tells good costs from bad ones, and picks the best of the trials so far."""
+    """Rates costs, and chooses the best of the trials so far."""
 
     def value(self, cost: Measurement) -> float:
-        """How dear a cost is: the less, the better."""
+        """Return the value of a cost: the lower, the better."""
         ...
 
     def limit_s(self, reference: Measurement | None) -> float | None:
-        """The longest time allowed, or None where time is not limited; the reference is the default run."""
+        """Return the longest time allowed, or None if time is not limited; the reference is the default run."""
         ...
 
     def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
-        """The best trial; `Infeasible` where none qualifies."""
+        """Return the best trial; `Infeasible` if none qualifies."""
         ...
 
 
+class _LeastValue:
+    """Chooses the trial of least value, without a limit on time."""
+
+    __slots__ = ()
+
+    def value(self, cost: Measurement) -> float:
+        raise NotImplementedError
+
+    def limit_s(self, reference: Measurement | None) -> float | None:
+        del reference
+        return None
+
+    def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
+        return _best(self, _some(history), reference)
+
+
 @dataclass(frozen=True, slots=True)
-class LeastEnergy:
+class LeastEnergy(_LeastValue):
     """Least energy among those at most `slowdown` (0.05 = 5 %) slower than the reference."""
 
     slowdown: float
@@ -45,21 +61,18 @@ class LeastEnergy:
         _not_negative("slowdown", self.slowdown)
 
     def value(self, cost: Measurement) -> float:
-        """The energy."""
         return cost.energy_j
 
     def limit_s(self, reference: Measurement | None) -> float | None:
-        """The time of the reference and the slowdown on top; None without a reference."""
         return None if reference is None else reference.time_s * (1 + self.slowdown)
 
     def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
-        """The trial of least energy within the slowdown."""
         trials = _some(history)
         return _best(self, trials, reference or min((trial.cost for trial in trials), key=lambda cost: cost.time_s))
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
+class Deadline(_LeastValue):
     """Least energy among those that take at most `seconds`."""
 
     seconds: float
@@ -68,21 +81,15 @@ class Deadline:
         _not_negative("deadline", self.seconds)
 
     def value(self, cost: Measurement) -> float:
-        """The energy."""
         return cost.energy_j
 
     def limit_s(self, reference: Measurement | None) -> float | None:
-        """The deadline."""
         del reference
         return self.seconds
 
-    def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
-        """The trial of least energy within the deadline."""
-        return _best(self, _some(history), reference)
-
 
 @dataclass(frozen=True, slots=True)
-class LeastCost:
+class LeastCost(_LeastValue):
     """Least η·E + (1−η)·Pmax·T: Zeus's cost, in joules."""
 
     eta: float
@@ -94,21 +101,11 @@ class LeastCost:
         _not_negative("max_power_w", self.max_power_w)
 
     def value(self, cost: Measurement) -> float:
-        """The cost in joules."""
         return self.eta * cost.energy_j + (1 - self.eta) * self.max_power_w * cost.time_s
-
-    def limit_s(self, reference: Measurement | None) -> float | None:
-        """None: time has its price instead."""
-        del reference
-        return None
-
-    def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
-        """The trial of least cost."""
-        return _best(self, _some(history), reference)
 
 
 @dataclass(frozen=True, slots=True)
-class LeastMoney:
+class LeastMoney(_LeastValue):
     """Least money: the energy at its price, and the GPU's time at its price; in whatever currency both are given."""
 
     per_kwh: float
@@ -119,21 +116,11 @@ class LeastMoney:
         _not_negative("price of an hour", self.per_hour)
 
     def value(self, cost: Measurement) -> float:
-        """The price of energy and time."""
         return self.per_kwh * cost.energy_j / J_PER_KWH + self.per_hour * cost.time_s / S_PER_HOUR
-
-    def limit_s(self, reference: Measurement | None) -> float | None:
-        """None: time has its price instead."""
-        del reference
-        return None
-
-    def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
-        """The cheapest trial."""
-        return _best(self, _some(history), reference)
 
 
 @dataclass(frozen=True, slots=True)
-class LeastCarbon:
+class LeastCarbon(_LeastValue):
     """Least grams of CO2: of the electricity, and of making the GPU spread over its hours of work."""
 
     grams_per_kwh: float
@@ -144,21 +131,11 @@ class LeastCarbon:
         _not_negative("carbon of an hour", self.grams_per_hour)
 
     def value(self, cost: Measurement) -> float:
-        """The grams."""
         return self.grams_per_kwh * cost.energy_j / J_PER_KWH + self.grams_per_hour * cost.time_s / S_PER_HOUR
-
-    def limit_s(self, reference: Measurement | None) -> float | None:
-        """None: time is not limited."""
-        del reference
-        return None
-
-    def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
-        """The trial of least carbon."""
-        return _best(self, _some(history), reference)
 
 
 @dataclass(frozen=True, slots=True)
-class EnergyDelay:
+class EnergyDelay(_LeastValue):
     """Least E·T^power: EDP with 1, ED²P with 2."""
 
     power: float
@@ -167,21 +144,11 @@ class EnergyDelay:
         _not_negative("power", self.power)
 
     def value(self, cost: Measurement) -> float:
-        """The energy-delay product."""
         return cost.energy_j * float(cost.time_s**self.power)
-
-    def limit_s(self, reference: Measurement | None) -> float | None:
-        """None: time counts in the product instead."""
-        del reference
-        return None
-
-    def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
-        """The trial of least energy-delay product."""
-        return _best(self, _some(history), reference)
 
 
 @dataclass(frozen=True, slots=True)
-class PowerBudget:
+class PowerBudget(_LeastValue):
     """Least time among those whose mean power is at most `watts`."""
 
     watts: float
@@ -190,16 +157,9 @@ class PowerBudget:
         _not_negative("power budget", self.watts)
 
     def value(self, cost: Measurement) -> float:
-        """The time."""
         return cost.time_s
 
-    def limit_s(self, reference: Measurement | None) -> float | None:
-        """None: the limit is on power."""
-        del reference
-        return None
-
     def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
-        """The fastest trial within the budget."""
         del reference
         trials = _some(history)
         within = tuple(trial for trial in trials if trial.cost.power_w <= self.watts)
@@ -223,13 +183,13 @@ def _least(objective: Objective, allowed: tuple[Trial[C], ...], tried: int, want
 def _some(history: Iterable[Trial[C]]) -> tuple[Trial[C], ...]:
     trials = tuple(history)
     if not trials:
-        raise Infeasible("there is nothing to choose from", hint="measure at least one setting first")
+        raise Infeasible("there are no trials to choose from", hint="measure at least one setting first")
     return trials
 
 
 def _not_negative(name: str, value: float) -> None:
     if not value >= 0:
-        raise ValueError(f"{name} is not negative, not {value}")
+        raise ValueError(f"{name} is {value}, but must not be negative")
 
 
 FORMS = {
@@ -242,16 +202,16 @@ FORMS = {
     "ed2p": "least energy·time²",
     "power:WATTS": "least time at a mean power of at most that: power:250",
 }
-"""Every form, and what it asks for."""
+"""Every form that `parse_objective` takes, and its meaning."""
 
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _TIME = re.compile(r"([0-9.]+)\s*([a-z]*)")
 
 
 def parse_objective(text: str, *, max_power_w: float) -> Objective:
-    """The objective that a text such as `cost:0.5` or `energy:5%` asks for; one line says what is wrong with another.
+    """Parse an objective such as `cost:0.5` or `energy:5%`; InputError for anything else.
 
-    `max_power_w` is the highest power limit of the GPUs together, which Zeus's cost weighs time with.
+    `max_power_w` is the highest power limit of the GPUs together, which weighs time in Zeus's cost.
     """
     kind, _, rest = text.strip().lower().partition(":")
     makers: dict[str, Callable[[str], Objective]] = {
@@ -260,8 +220,8 @@ def parse_objective(text: str, *, max_power_w: float) -> Objective:
         "deadline": lambda value: Deadline(parse_seconds(value)),
         "money": lambda value: LeastMoney(*_pair(value)),
         "carbon": lambda value: LeastCarbon(*_pair(value)),
-        "edp": lambda value: EnergyDelay(_nothing(value, 1.0)),
-        "ed2p": lambda value: EnergyDelay(_nothing(value, 2.0)),
+        "edp": lambda value: EnergyDelay(_without_value(value, 1.0)),
+        "ed2p": lambda value: EnergyDelay(_without_value(value, 2.0)),
         "power": lambda value: PowerBudget(float(value)),
     }
     try:
@@ -273,7 +233,7 @@ def parse_objective(text: str, *, max_power_w: float) -> Objective:
 
 
 def parse_share(text: str) -> float:
-    """A share, from `5%` or `0.05`; ValueError for anything else."""
+    """Parse a share such as `5%` or `0.05`; ValueError for anything else."""
     text = text.strip()
     share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     if not 0 <= share < float("inf"):
@@ -282,7 +242,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds, from `90`, `90s`, `15m`, `1.5h` or `2d`; ValueError for anything else."""
+    """Parse seconds from `90`, `90s`, `15m`, `1.5h` or `2d`; ValueError for anything else."""
     match = _TIME.fullmatch(text.strip().lower())
     if match is None or match[2] not in _SECONDS:
         raise ValueError(text)
@@ -294,7 +254,7 @@ def _pair(text: str) -> tuple[float, float]:
     return float(first), float(second or "0")
 
 
-def _nothing(text: str, value: float) -> float:
+def _without_value(text: str, power: float) -> float:
     if text:
         raise ValueError(text)
-    return value
+    return power

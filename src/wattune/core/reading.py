@@ -1,4 +1,4 @@
-"""What a GPU says of itself at one instant, stamped with the GPU's own time."""
+"""What a GPU reports at one time, stamped with the GPU's own clock."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Throttle(Flag):
 
 
 class Count(NamedTuple):
-    """The energy counter at an instant, and nothing else: what a span reads twice.
+    """The energy counter at one time, and nothing else: a span reads it twice.
 
-    A tuple because it is made on the hot path of user code.
+    A tuple, because it is made on the hot path of user code.
     """
 
     time_s: float
@@ -37,7 +37,7 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """All that a GPU tells at one instant; None where it does not tell."""
+    """All that a GPU reports at one time; None for what it does not report."""
 
     time_s: float
     energy_j: float | None = None
@@ -56,7 +56,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Readings in the order of their time, each of which brought something new."""
+    """Readings in the order of their time, without repeated ones."""
 
     gpu: str
     readings: tuple[Reading, ...]
@@ -68,5 +68,4 @@ class Trace:
 
     @property
     def duration_s(self) -> float:
-        """From the first reading to the last."""
         return self.readings[-1].time_s - self.readings[0].time_s if self.readings else 0.0

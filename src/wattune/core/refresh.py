@@ -1,11 +1,11 @@
-"""When a held counter moves, and what that means for the energy of a span.
+"""When an energy counter is updated, and what that means for the energy of a span.
 
 An energy counter stands still between two refreshes of its sensor (100 ms on an A100), so the difference of two counts
-is off by up to one refresh of power at each end. Whoever knows when the counter last moved can undo that.
+is off by up to one refresh of power at each end. Knowing when the counter last moved allows correcting that.
 
 Notation: τ period of the refresh, e an instant at which the counter moved, a(t) = (t − e) mod τ the age of a count
-taken at t, P̄ mean power between the refreshes that the two counts saw. Then E ≈ ΔE + P̄·(a₁ − a₀).
-All errors are half-widths of intervals meant to hold the truth in at least 95 of 100 cases.
+taken at t, P̄ mean power between the refreshes before the two counts. Then E ≈ ΔE + P̄·(a₁ − a₀).
+All errors are half-widths of 95 % intervals.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import NamedTuple
 from wattune.core.reading import Count
 
 UNKNOWN_PERIOD_S = 0.1
-"""Slowest refresh of a counter seen on a data-centre part (A100, H100); taken where a part's own is not known."""
+"""Slowest counter refresh of data-centre GPUs (A100, H100); assumed where a GPU's own is not known."""
 
 READ_S = 5e-5
-"""A driver call takes up to about this long, so a count may be this much older than its stamp says."""
+"""A driver call takes up to about this long, so a count may be this much older than its time stamp."""
 
 RESOLUTION_J = 0.001
 """NVML counts millijoules."""
 
 
 class Edge(NamedTuple):
-    """A move of the counter that was watched: when, how far off that may be, and the counter before and after."""
+    """An observed move of the counter: its time with the error of that, and the counter before and after."""
 
     time_s: float
     error_s: float
@@ -37,7 +37,7 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """The period of a counter's refresh and one instant at which it moved, both with their errors."""
+    """The refresh period of a counter and one time at which it moved, both with their errors."""
 
     period_s: float
     edge_s: float
@@ -49,25 +49,25 @@ class Refresh:
             raise ValueError(f"a refresh period is positive, not {self.period_s}")
 
     def is_blind(self, time_s: float) -> bool:
-        """Whether a count taken then may lie on either side of an edge, for all that is known."""
+        """Whether a count taken at this time may lie on either side of an edge."""
         error_s = self.age_error_s(time_s)
         return (time_s - self.edge_s + error_s) % self.period_s < 2 * error_s
 
     def age_s(self, time_s: float) -> float:
-        """How long before `time_s` the counter last moved."""
+        """Return how long before `time_s` the counter last moved."""
         return (time_s - self.edge_s) % self.period_s
 
     def age_error_s(self, time_s: float) -> float:
-        """How far off that age may be; a whole period where the phase is lost."""
+        """Return the error of that age; a whole period where the phase is lost."""
         drift_s = abs(time_s - self.edge_s) / self.period_s * self.period_error_s
         return min(self.edge_error_s + drift_s + READ_S, self.period_s)
 
     def observed(self, edge_s: float, error_s: float) -> Refresh:
-        """The refresh, knowing that the counter moved at `edge_s` too.
+        """Return the refresh after one more observed edge.
 
-        Two edges many periods apart give the period far better than two neighbours, as long as there is no doubt how
-        many periods lie between them. An edge where none could be means the refresh is not what we thought: the phase
-        starts anew there and the period is trusted to a tenth only.
+        Two edges many periods apart give a more exact period than two neighbours, as long as the number of periods
+        between them is certain. An edge at an impossible time means that the refresh was wrong: the phase starts again
+        there and the period gets an error of a tenth.
         """
         periods = round((edge_s - self.edge_s) / self.period_s)
         if periods == 0:
@@ -84,15 +84,15 @@ class Refresh:
         return Refresh(period_s, edge_s, period_error_s, error_s)
 
     def _observed_soon(self, edge_s: float, error_s: float) -> Refresh:
-        """The refresh after an edge less than half a period from the known one: the same edge, or a shorter period."""
-        apart_s = abs(edge_s - self.edge_s)
-        if apart_s > self.edge_error_s + error_s:
-            return Refresh(apart_s, edge_s, apart_s / 2, error_s)
+        """Return the refresh after an edge near the known one: the same edge, or a shorter period."""
+        distance_s = abs(edge_s - self.edge_s)
+        if distance_s > self.edge_error_s + error_s:
+            return Refresh(distance_s, edge_s, distance_s / 2, error_s)
         return replace(self, edge_s=edge_s, edge_error_s=error_s) if error_s < self.edge_error_s else self
 
 
 def spent_j(before: Count, after: Count, refresh: Refresh | None) -> tuple[float, float] | None:
-    """Joules between two counts and their error; None where the counter did not move in between."""
+    """Return the joules between two counts and their error; None if the counter did not move in between."""
     start_s, start_j = before
     end_s, end_j = after
     if end_j <= start_j or end_s <= start_s:
@@ -105,33 +105,33 @@ def spent_j(before: Count, after: Count, refresh: Refresh | None) -> tuple[float
                 return known
     else:
         held_s = UNKNOWN_PERIOD_S
-    # The refreshes seen are at least this many, so the power is at most this much.
+    # At least this many refreshes lie between the counts, so the power is at most this much.
     refreshes = int(0.999 * (end_s - start_s) / held_s) or 1
     return end_j - start_j, (end_j - start_j) / refreshes + RESOLUTION_J
 
 
 def _in_phase(before: Count, after: Count, refresh: Refresh) -> tuple[float, float] | None:
-    """The joules with both ages undone, and their error; None where the phase is not known well enough to help."""
+    """Return the joules corrected for both ages, and their error; None if the phase is not known well enough."""
     ages_s = refresh.age_s(before.time_s), refresh.age_s(after.time_s)
     age_errors_s = refresh.age_error_s(before.time_s), refresh.age_error_s(after.time_s)
     if max(age_errors_s) > refresh.period_s / 4:
         return None
     time_s = after.time_s - before.time_s
-    seen_s = time_s - ages_s[1] + ages_s[0]
-    # The counter has moved, so at least one refresh was seen, whatever the ages say.
-    refreshes = max(round(seen_s / refresh.period_s), 1)
+    covered_s = time_s - ages_s[1] + ages_s[0]
+    # The counter has moved, so there was at least one refresh, whatever the ages are.
+    refreshes = max(round(covered_s / refresh.period_s), 1)
     power_w = (after.energy_j - before.energy_j) / (refreshes * refresh.period_s)
-    # Power just outside the refreshes that were seen may differ from the mean; half of it covers ordinary training.
-    doubt_s = hypot(*age_errors_s) + 0.5 * hypot(*ages_s)
-    doubt_s += refresh.period_s * (refresh.is_blind(before.time_s) + refresh.is_blind(after.time_s))
-    return power_w * time_s, power_w * doubt_s + RESOLUTION_J
+    # Power just outside these refreshes may differ from the mean; half of it covers ordinary training.
+    uncertain_s = hypot(*age_errors_s) + 0.5 * hypot(*ages_s)
+    uncertain_s += refresh.period_s * (refresh.is_blind(before.time_s) + refresh.is_blind(after.time_s))
+    return power_w * time_s, power_w * uncertain_s + RESOLUTION_J
 
 
 def spent_until_j(before: Count, end_s: float, edge: Edge, refresh: Refresh) -> tuple[float, float] | None:
-    """Joules from a count to `end_s`, shortly after which the counter was watched to move; None out of phase.
+    """Return the joules from a count to `end_s`, shortly after which an edge was observed, with their error.
 
-    What the counter shows after the edge is exact for the instant of the edge; what was spent between `end_s` and there
-    is taken off at the power of that last refresh.
+    None if the phase is lost. The counter after the edge is exact for the time of the edge; what was spent between
+    `end_s` and there is subtracted at the power of that last refresh.
     """
     age_s, age_error_s = refresh.age_s(before.time_s), refresh.age_error_s(before.time_s)
     if not 0 <= edge.time_s - end_s <= refresh.period_s + edge.error_s or age_error_s > refresh.period_s / 4:
@@ -142,5 +142,5 @@ def spent_until_j(before: Count, end_s: float, edge: Edge, refresh: Refresh) -> 
     power_w = (edge.after_j - before.energy_j) / (refreshes * refresh.period_s)
     last_w = (edge.after_j - edge.before_j) / refresh.period_s
     energy_j = power_w * (edge.time_s - before.time_s) - last_w * (edge.time_s - end_s)
-    doubt_s = hypot(age_error_s, edge.error_s) + 0.5 * age_s + refresh.period_s * refresh.is_blind(before.time_s)
-    return max(energy_j, 0.0), power_w * doubt_s + RESOLUTION_J
+    uncertain_s = hypot(age_error_s, edge.error_s) + 0.5 * age_s + refresh.period_s * refresh.is_blind(before.time_s)
+    return max(energy_j, 0.0), power_w * uncertain_s + RESOLUTION_J

@@ -1,4 +1,4 @@
-"""What can be set on a GPU."""
+"""The setting of a GPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from math import inf
 class Setting:
     """Core clock, memory clock and power limit; None leaves that one to the driver.
 
-    Settings are ordered by clock, then memory clock, then limit. The driver's own choice stands above every number,
-    because an unlocked GPU may go as high as it likes.
+    Settings are ordered by core clock, then memory clock, then limit. None is above every number, because an unlocked
+    GPU may use its highest clock.
     """
 
     sm_mhz: int | None = None

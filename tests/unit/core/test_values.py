@@ -129,7 +129,7 @@ def test_what_cannot_be_met_is_said(objective):
     with pytest.raises(Infeasible) as caught:
         objective.choose(HISTORY)
     assert caught.value.hint
-    with pytest.raises(Infeasible, match="nothing to choose"):
+    with pytest.raises(Infeasible, match="no trials to choose"):
         objective.choose(())
 
 
