@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from wattune.core.errors import StoreError
-from wattune.store.fallback import keep_run, spill
+from wattune.store.fallback import keep_run, write_run
 from wattune.store.sql_store import open_store
 from wattune.testing.store_contract import a_run
 
@@ -40,10 +40,10 @@ def write_runs(url: str, writer: int, ready: Barrier) -> None:
         store.add_run(a_run(f"{writer}-{number:03}", minutes=number))
 
 
-def spill_runs(place: str, folder: Path, writer: int, ready: Barrier) -> None:
+def write_fallback_runs(place: str, folder: Path, writer: int, ready: Barrier) -> None:
     ready.wait()
     for number in range(RUNS):
-        spill(a_run(f"{writer}-{number:03}"), place, [folder])
+        write_run(a_run(f"{writer}-{number:03}"), place, [folder])
 
 
 def keep_runs(url: str, folder: Path, writer: int, ready: Barrier) -> None:
@@ -81,15 +81,17 @@ def test_a_fresh_store_opened_by_all_at_once_takes_every_run_once(store_url: str
     assert store.run("3-007") == a_run("3-007", minutes=7)
 
 
-def test_spilling_and_taking_in_at_once_loses_nothing(tmp_path: Path) -> None:
+def test_writing_and_importing_fallback_files_at_once_loses_no_run(tmp_path: Path) -> None:
     url, folder = f"sqlite:///{tmp_path}/history.db", tmp_path / "state"
     place = open_store(url).place
     ready = processes.Barrier(4)
-    spillers = [processes.Process(target=spill_runs, args=(place, folder, writer, ready)) for writer in range(2)]
+    writers = [
+        processes.Process(target=write_fallback_runs, args=(place, folder, writer, ready)) for writer in range(2)
+    ]
     keepers = [processes.Process(target=keep_runs, args=(url, folder, writer, ready)) for writer in (2, 3)]
-    for child in (*spillers, *keepers):
+    for child in (*writers, *keepers):
         child.start()
-    finish(*spillers, *keepers)
+    finish(*writers, *keepers)
     keep_run(a_run("last"), store_url=url, state_dir=folder)
     found = [run.id for run in open_store(url).runs()]
     assert len(found) == len(set(found)) == 4 * RUNS + 1
@@ -186,7 +188,7 @@ def test_a_disk_that_is_really_full_loses_nothing(
 def write_without_permission(folder: Path, outcome: Path) -> None:
     url, state = f"sqlite:///{folder}/history.db", folder / "state"
     keep_run(a_run("a"), store_url=url, state_dir=state)  # imports all that is needed while it can still be read
-    spill(a_run("b"), None, [folder / "elsewhere"])
+    write_run(a_run("b"), None, [folder / "elsewhere"])
     with outcome.open("w") as file:
         (folder / "history.db").chmod(0o444)
         folder.chmod(0o555)

@@ -1,4 +1,4 @@
-"""Whatever is kept comes back as it was: through the database, and through the JSON of the spill file."""
+"""What is read equals what was written: through the database, and through the JSON of the fallback file."""
 
 from __future__ import annotations
 

@@ -69,13 +69,13 @@ def command(
 
 def open_history() -> Store:
     """The configured store, after it has taken in what an earlier failure left beside it."""
-    from wattune.store.fallback import recover, spill_folders
+    from wattune.store.fallback import fallback_folders, recover
     from wattune.store.sql_store import open_store
 
     config = load_config()
     store = open_store(config.store_url)
     try:
-        taken = recover(store, spill_folders(config.state_dir), meant_for=store.place).taken
+        taken = recover(store, fallback_folders(config.state_dir), meant_for=store.place).taken
     except StoreError as error:
         _remark(f"{error.message}; they stay there")
     else:
@@ -85,11 +85,11 @@ def open_history() -> Store:
 
 
 def _recover_all(as_json: bool) -> None:
-    from wattune.store.fallback import recover, spill_folders
+    from wattune.store.fallback import fallback_folders, recover
     from wattune.store.sql_store import open_store
 
     config = load_config()
-    folders = spill_folders(config.state_dir)
+    folders = fallback_folders(config.state_dir)
     done = recover(open_store(config.store_url), folders, meant_for=None)
     if as_json:
         print_json({"taken": done.taken, "left": done.left})

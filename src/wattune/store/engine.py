@@ -1,4 +1,4 @@
-"""How a database is reached: which one a URL names, and transactions that read or write."""
+"""Connecting to a database: URLs, transactions that read or write, and errors in our words."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SERVER_FULL_TIMEOUT_S = 120.0
 IMMEDIATELY = "BEGIN IMMEDIATE"
 # Any number that other programs are unlikely to use as their advisory lock: "wattune" on a telephone's keys.
 LOCK_KEY = 9288863
-# What a server says that has no place left, and the system where even its queue is full; before a session stands, the
-# driver gives words only, no SQLSTATE.
+# Messages of a server without free connections, and of a system whose queue is full. While connecting, the driver
+# reports text only, no SQLSTATE.
 _SERVER_FULL = (
     "too many clients",
     "too many connections",
@@ -34,10 +34,10 @@ _FORMS = "a store is a file, sqlite:///path/to/history.db, or postgresql://user@
 
 
 def engine_of(url: str) -> Engine:
-    """The engine of a store's URL, its folder made where it is a file; nothing is connected yet.
+    """Make the engine of a store's URL, and the folder of a file; it connects later.
 
-    Connections are not pooled: one is opened per transaction. That costs little beside what is measured, and lets a
-    process fork or a server restart without anybody noticing.
+    Connections are not pooled: one is opened per transaction. That costs little compared to what is measured, and a
+    fork of the process or a restart of the server does no harm.
     """
     target = parse(url)
     if target.get_backend_name() == "sqlite":
@@ -54,12 +54,12 @@ def engine_of(url: str) -> Engine:
             "a PostgreSQL store needs the psycopg package, which is not installed",
             hint="pip install 'wattune[postgres]'",
         ) from None
-    event.listen(engine, "do_connect", _connect_patiently)
+    event.listen(engine, "do_connect", _connect_with_retries)
     return engine
 
 
 def parse(url: str) -> URL:
-    """The database that a URL names; a plain path means SQLite."""
+    """Parse the URL of a store; a plain path means SQLite."""
     if "://" not in url:
         return _sqlite(url)
     scheme, rest = url.split("://", 1)
@@ -75,16 +75,16 @@ def parse(url: str) -> URL:
 
 
 def place_of(target: URL) -> str:
-    """Where a database is, for people: its path, or its URL without the password."""
+    """Return where a database is, for people: its path, or its URL without the password."""
     if target.get_backend_name() == "sqlite":
         return target.database or ""
-    shown = target.set(drivername="postgresql").difference_update_query(["password"])
-    return shown.render_as_string(hide_password=True)
+    public = target.set(drivername="postgresql").difference_update_query(["password"])
+    return public.render_as_string(hide_password=True)
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction that sees one state of the store throughout."""
+    """Open a transaction that reads one state of the store throughout."""
     if engine.dialect.name == "postgresql":
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
     with engine.begin() as connection:
@@ -93,23 +93,23 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that is kept whole when the block ends, and leaves nothing when it fails."""
+    """Open a transaction that is committed when the block ends and rolled back when it fails."""
     with engine.execution_options(wattune_begin=IMMEDIATELY).begin() as connection:
         yield connection
 
 
 def lock_store(connection: Connection) -> None:
-    """Nothing; until this transaction ends, nobody else gets past this call in one of theirs."""
-    # On SQLite the transaction began as BEGIN IMMEDIATE, which already keeps every other writer out.
+    """Lock the store against other writers until this transaction ends."""
+    # On SQLite the transaction began as BEGIN IMMEDIATE, which already excludes every other writer.
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
 
 
 def use_write_ahead_log(engine: Engine) -> None:
-    """Nothing; an SQLite file lets readers and a writer work at once from now on.
+    """Switch an SQLite file to the mode that lets readers and a writer work at once.
 
-    The change of mode does not wait for other processes that make it at the same moment, hence the tries. A file
-    system without shared memory keeps the old mode, which is slower under contention and as safe.
+    SQLite does not wait for other processes that make the same change, hence the retries. A file system without shared
+    memory keeps the old mode, which is slower under contention and as safe.
     """
     deadline_s = time.monotonic() + BUSY_TIMEOUT_S
     while True:
@@ -143,13 +143,13 @@ def _prepare_file(path: Path) -> None:
 
 def _set_up_sqlite(connection: Any, record: object) -> None:
     del record
-    # The driver's own transaction handling begins late and commits by surprise; ours is explicit.
+    # The driver's own transaction handling begins late and commits implicitly; ours is explicit.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys=ON").close()
 
 
-def _connect_patiently(dialect: Dialect, record: object, words: Any, options: Any) -> DBAPIConnection:
-    """A connection, waited for while others have all that the server allows: each is in use for moments only."""
+def _connect_with_retries(dialect: Dialect, record: object, words: Any, options: Any) -> DBAPIConnection:
+    """Connect, and retry while other processes use all connections of the server."""
     del record
     deadline_s = time.monotonic() + SERVER_FULL_TIMEOUT_S
     while True:
@@ -159,33 +159,33 @@ def _connect_patiently(dialect: Dialect, record: object, words: Any, options: An
             full = any(phrase in str(error) for phrase in _SERVER_FULL)
             if not full or time.monotonic() > deadline_s:
                 raise
-            # Chance keeps those who wait from coming back all at once.
+            # A random wait keeps waiting processes from retrying all at once.
             time.sleep(random.uniform(0.02, 0.2))
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A writer takes its place at once: a transaction that reads first and then writes can be refused half-way.
+    # A writer locks at once: a transaction that reads first and then writes can be refused half-way.
     begin: str | None = connection.get_execution_options().get("wattune_begin", "BEGIN")
     if begin == IMMEDIATELY:
-        _take_turn(connection)
+        _begin_writing(connection)
     elif begin is not None:
         connection.exec_driver_sql(begin)
 
 
-def _take_turn(connection: Connection) -> None:
-    """Nothing; this writer is in, after however many others: the wait is given up when the queue does not move."""
+def _begin_writing(connection: Connection) -> None:
+    """Begin a writing transaction, waiting as long as other writers make progress."""
     while True:
-        seen = _commits(connection)
+        before = _data_version(connection)
         try:
             connection.exec_driver_sql(IMMEDIATELY)
             return
         except OperationalError as error:
-            if not _is_busy(error) or _commits(connection) == seen:
+            if not _is_busy(error) or _data_version(connection) == before:
                 raise
 
 
-def _commits(connection: Connection) -> object:
-    """What changes whenever another connection has written to the file."""
+def _data_version(connection: Connection) -> object:
+    """Return a value that changes whenever another connection has written to the file."""
     return connection.exec_driver_sql("PRAGMA data_version").scalar()
 
 
@@ -199,7 +199,7 @@ _SQLITE = {
     "SQLITE_FULL": ("the disk is full: the store {place} could not be written", "free some space"),
     "SQLITE_IOERR": (
         "the disk failed or is full: the store {place} could not be read or written",
-        "look at the free space and at quotas (df, quota)",
+        "check the free space and quotas (df, quota)",
     ),
     "SQLITE_NOTADB": (
         "{place} is not a store: it is no SQLite database",
@@ -230,7 +230,7 @@ _POSTGRESQL = {
 
 @contextmanager
 def explained(place: str) -> Iterator[None]:
-    """The block, whose database errors come out as a `StoreError`."""
+    """Convert database errors of the block to `StoreError`."""
     try:
         yield
     except SQLAlchemyError as error:
@@ -238,7 +238,7 @@ def explained(place: str) -> Iterator[None]:
 
 
 def store_error(error: SQLAlchemyError, place: str) -> StoreError:
-    """What a database error means to whoever keeps the store at `place`."""
+    """Convert a database error to one about the store at `place`."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     known = _of_sqlite(cause) or _of_postgresql(cause)
     if known is not None:
@@ -259,5 +259,5 @@ def _of_postgresql(cause: BaseException) -> tuple[str, str] | None:
 
 def _hint(place: str) -> str:
     if place.startswith("postgresql://"):
-        return "see that the server runs and that the URL in WATTUNE_STORE is right: psql URL"
+        return "check that the server runs and that the URL in WATTUNE_STORE is right: psql URL"
     return _ELSEWHERE

@@ -1,4 +1,4 @@
-"""The history as flat tables: what an export writes, one column per quantity."""
+"""The history as flat tables for export, one column per quantity."""
 
 from __future__ import annotations
 
@@ -89,22 +89,22 @@ TRACE_COLUMNS: Mapping[str, type] = {
 
 
 def flat_runs(store: Store) -> FlatTable:
-    """A row per run, newest first."""
+    """Return a row per run, newest first."""
     return FlatTable(RUN_COLUMNS, tuple(_run_row(run) for run in store.runs()))
 
 
 def flat_gpus(store: Store) -> FlatTable:
-    """A row per GPU of every run, newest first."""
+    """Return a row per GPU of every run, newest first."""
     return FlatTable(GPU_COLUMNS, tuple(_gpu_row(run, gpu) for run in store.runs() for gpu in run.gpus))
 
 
 def flat_trials(store: Store) -> FlatTable:
-    """A row per trial, oldest first; its setting in columns that a sweep CSV has too."""
+    """Return a row per trial, oldest first; its setting is in the columns that a sweep CSV has too."""
     return FlatTable(TRIAL_COLUMNS, tuple(_trial_row(run, trial) for run, trial in store.trial_records()))
 
 
 def flat_traces(store: Store) -> FlatTable:
-    """A row per trace summary, oldest first."""
+    """Return a row per trace summary, oldest first."""
     return FlatTable(TRACE_COLUMNS, tuple(_trace_row(run, trace) for run, trace in store.traces()))
 
 
@@ -145,12 +145,12 @@ def _of_run(run: Run) -> dict[str, Cell]:
 
 
 def _row(columns: Mapping[str, type], record: Any, derived: Mapping[str, Cell]) -> tuple[Cell, ...]:
-    """A cell per column: what was derived, else the record's field of that name."""
+    """Return a cell per column: the derived value, otherwise the record's field of that name."""
     return tuple(derived[name] if name in derived else getattr(record, name) for name in columns)
 
 
 def csv_bytes(table: FlatTable) -> bytes:
-    """The table as CSV: a header, an empty field for what is unknown, true and false in lower case."""
+    """Format the table as CSV: a header, empty fields for unknown values, true and false in lower case."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.columns)
@@ -159,14 +159,14 @@ def csv_bytes(table: FlatTable) -> bytes:
 
 
 def json_bytes(table: FlatTable) -> bytes:
-    """The table as one JSON document: `{"columns": [...], "rows": [{...}, ...]}`."""
+    """Format the table as one JSON document: `{"columns": [...], "rows": [{...}, ...]}`."""
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     document = {"columns": list(table.columns), "rows": rows}
     return json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
 
 
 def parquet_bytes(table: FlatTable) -> bytes:
-    """The table as Parquet; every column has its type even where no row has a value."""
+    """Format the table as Parquet; every column has its type even if no row has a value."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -1,9 +1,9 @@
-"""Where a run goes that the store could not take: a file of JSON lines, until the store takes it in.
+"""The fallback for a store that cannot be written: a file of JSON lines, until the store imports it.
 
 Each line is `{"store": place, "run": {...}, "trials": [...], "traces": [...]}` or, for a run of a recurring job that
-ended while the store was away, `{"store": place, "job_end": {...}}`. Writers append under a lock. Taking in happens
-under the same lock, and only what the store has taken is removed; a run that was taken in before is known by its id, so
-that dying half-way loses nothing and doubles nothing.
+ended while the store could not be written, `{"store": place, "job_end": {...}}`. Writers append under a lock. The
+import runs under the same lock and removes only what the store has; a run that was imported before is known by its id.
+So a process that dies half-way loses and doubles no run.
 """
 
 from __future__ import annotations
@@ -37,37 +37,35 @@ FILE_NAME = "unsaved-runs.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """How many runs and endings of runs the store took in, and how many lines stay in the files."""
+    """How many runs and ends of runs were imported, and how many lines stay in the files."""
 
     taken: int
     left: int
 
 
-def spill_folders(state_dir: Path) -> tuple[Path, ...]:
-    """The folders to try, in order: the state folder and, since that is often on the disk that is full, a private one
-    among the temporary files.
-    """
+def fallback_folders(state_dir: Path) -> tuple[Path, ...]:
+    """Return the folders to try: the state folder and, in case its disk is full, a private temporary one."""
     return (state_dir, Path(tempfile.gettempdir()) / f"wattune-{os.getuid()}")
 
 
-def spill(full: FullRun, place: str | None, folders: Sequence[Path]) -> Path:
-    """The file that now holds the run which was meant for the store at `place`, None where its URL made no sense."""
-    return _spill_document({"store": place} | full_run_to_json(full), folders)
+def write_run(full: FullRun, place: str | None, folders: Sequence[Path]) -> Path:
+    """Write a run for the store at `place` (None: an invalid URL) to the fallback file, and return that file."""
+    return _write({"store": place} | full_run_to_json(full), folders)
 
 
-def spill_end(end: RunEnd, place: str | None, folders: Sequence[Path]) -> Path:
-    """The file that now holds how a job's run ended, for the store at `place`."""
-    return _spill_document({"store": place, "job_end": to_json(end)}, folders)
+def write_end(end: RunEnd, place: str | None, folders: Sequence[Path]) -> Path:
+    """Write the end of a job's run for the store at `place` to the fallback file, and return that file."""
+    return _write({"store": place, "job_end": to_json(end)}, folders)
 
 
-def _spill_document(document: Mapping[str, Any], folders: Sequence[Path]) -> Path:
+def _write(document: Mapping[str, Any], folders: Sequence[Path]) -> Path:
     line = json.dumps(document, allow_nan=False).encode() + b"\n"
     reasons = []
     for folder in folders:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_safe(folder):
-                raise PermissionError(errno.EPERM, "it belongs to somebody else")
+                raise PermissionError(errno.EPERM, "it belongs to another user")
             _append(folder / FILE_NAME, line)
         except OSError as error:
             reasons.append(f"{folder}: {error.strerror or error}")
@@ -79,7 +77,7 @@ def _spill_document(document: Mapping[str, Any], folders: Sequence[Path]) -> Pat
 
 
 def recover(store: Store, folders: Sequence[Path], *, meant_for: str | None) -> Recovered:
-    """How many spilled runs the store has taken in: those meant for one place, or all where that is None."""
+    """Import the fallback files into the store: the lines meant for one place, or all if that is None."""
     total = Recovered(0, 0)
     for folder in folders:
         part = _recover_file(store, folder / FILE_NAME, meant_for)
@@ -93,41 +91,41 @@ def _recover_file(store: Store, path: Path, meant_for: str | None) -> Recovered:
             return Recovered(0, 0)
         with _locked(path) as file:
             lines = [line for line in file.read().splitlines() if line]
-            left = [line for line in lines if not _take(store, line, meant_for)]
+            left = [line for line in lines if not _import_line(store, line, meant_for)]
             _replace(path, left)
             return Recovered(len(lines) - len(left), len(left))
     except OSError as error:
         raise StoreError(
-            f"cannot take in the runs of {path}: {error.strerror}", hint="see that you may write to it"
+            f"cannot import the runs of {path}: {error.strerror}", hint="check that you may write to it"
         ) from None
 
 
-def _take(store: Store, line: bytes, meant_for: str | None) -> bool:
-    """Whether the store needs the line no more; one that cannot be read stays where it is."""
+def _import_line(store: Store, line: bytes, meant_for: str | None) -> bool:
+    """Import a line and return whether it may be removed; a line that cannot be read stays."""
     try:
         document = json.loads(line)
         if meant_for not in (None, document["store"]):
             return False
-        kept = _kept_in(document)
+        record = _record_of(document)
     except (ValueError, KeyError, TypeError, AttributeError, InputError):
         return False
-    match kept:
+    match record:
         case FullRun():
             with suppress(RunExists):
-                store.add_run(kept)
+                store.add_run(record)
             return True
         case RunEnd():
-            return _take_end(store, kept, meant_for_it=document["store"] == store.place)
+            return _import_end(store, record, meant_for_it=document["store"] == store.place)
 
 
-def _kept_in(document: Mapping[str, Any]) -> FullRun | RunEnd:
+def _record_of(document: Mapping[str, Any]) -> FullRun | RunEnd:
     if "job_end" in document:
         return JsonReader(unknown_fields="skip").read(RunEnd, document["job_end"])
     return full_run_from_json(document)
 
 
-def _take_end(store: Store, end: RunEnd, *, meant_for_it: bool) -> bool:
-    """Whether nothing is left to do about an ending: the store has it, knows better, or has forgotten the run."""
+def _import_end(store: Store, end: RunEnd, *, meant_for_it: bool) -> bool:
+    """Import the end of a run; return whether the store has it, has another end, or has forgotten the run."""
     try:
         record_end(store.jobs, end)
     except RunOver:
@@ -142,7 +140,7 @@ def _append(path: Path, line: bytes) -> None:
         size = file.seek(0, os.SEEK_END)
         try:
             rest = (b"\n" if _is_cut_off(file, size) else b"") + line
-            while rest:  # a disk that is nearly full takes a part and says so
+            while rest:  # a disk that is nearly full takes only a part
                 rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
         except OSError:
@@ -168,18 +166,18 @@ def _replace(path: Path, lines: list[bytes]) -> None:
 
 
 def _is_safe(folder: Path) -> bool:
-    """Whether nobody else could have put the folder there: where everybody may write, it has to be ours."""
+    """Whether no other user could have made the folder: where everybody may write, it must belong to this user."""
     shared = folder.parent.stat().st_mode & stat.S_IWOTH
     return not shared or folder.lstat().st_uid == os.getuid()
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[io.FileIO]:
-    """The file, which no other process touches meanwhile; unbuffered, so that a full disk shows at once."""
+    """Open and lock the file, unbuffered, so that a full disk is noticed at once."""
     while True:
         with path.open("a+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Whoever held the lock before may have replaced the file; then this one is no longer the one to use.
+            # The previous holder of the lock may have replaced the file; then this one is obsolete.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 file.seek(0)
                 yield file
@@ -196,10 +194,10 @@ def new_run(
     note: str | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> Run:
-    """A run of this program on this host, with the energy of its GPUs together and the time of the slowest.
+    """Make a run of this program on this host, with the total energy of its GPUs and the time of the slowest.
 
-    `time_s` is for those who know better, such as a command that ran without any GPU. Energy is None where one of the
-    GPUs was not measured.
+    `time_s` overrides that time, for example for a command that ran without a GPU. Energy is None if one of the GPUs
+    was not measured.
     """
     energies_j = [gpu.energy_j for gpu in gpus if gpu.energy_j is not None]
     errors_j = [gpu.energy_error_j for gpu in gpus if gpu.energy_error_j is not None]
@@ -221,27 +219,27 @@ def new_run(
 
 
 def keep_run(full: FullRun, *, store_url: str, state_dir: Path) -> None:
-    """Nothing; the run is in the store.
+    """Store a run.
 
-    Where the store cannot be written, the run goes to a file under `state_dir` instead, and the error says so. A
-    store that can be written again takes in what earlier failures left there.
+    If the store cannot be written, write the run to a file under `state_dir` and raise an error that names it. A store
+    that can be written again imports what earlier failures left there.
     """
-    # Imported here, since whoever measures should not pay for a database library before there is something to keep.
+    # Imported here, so that a measurement does not load a database library before it ends.
     from wattune.store.sql_store import open_store
 
-    folders = spill_folders(state_dir)
+    folders = fallback_folders(state_dir)
     try:
         store = open_store(store_url)
         store.add_run(full)
     except RunExists:
         raise
     except StoreError as error:
-        path = spill(full, _place(store_url), folders)
+        path = write_run(full, _place(store_url), folders)
         raise StoreError(
             f"{error.message}; the run is kept in {path}",
-            hint=f"{error.hint}; then take the run in with: wattune history --recover",
+            hint=f"{error.hint}; then import the run with: wattune history --recover",
         ) from None
-    with suppress(StoreError):  # what could not be taken in stays where it is, and the next run tries again
+    with suppress(StoreError):  # what could not be imported stays in the file, and the next run tries again
         recover(store, folders, meant_for=store.place)
 
 

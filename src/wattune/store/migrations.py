@@ -1,7 +1,7 @@
-"""The schema, as numbered steps from nothing to today.
+"""The schema, as numbered migrations.
 
-A step that was released is never edited: a change of schema is a new step. The steps are plain SQL of the kind that
-SQLite and PostgreSQL share, and do not use `tables.py`, which always describes the newest version.
+A released migration is never edited: a change of schema is a new one. Migrations are plain SQL that SQLite and
+PostgreSQL share, and do not use `tables.py`, which describes the newest version only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wattune.store.engine import lock_store, place_of, reading, writing
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """The statements that take a store from the version before to this one."""
+    """The statements that bring a store from the previous version to this one."""
 
     version: int
     statements: tuple[str, ...]
@@ -201,10 +201,10 @@ _SCHEMA_TABLE = """
 
 
 def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """The version of the store, which is now the newest that this program knows.
+    """Bring a store to the newest version and return that.
 
-    All missing steps are taken in one transaction under a lock: of several processes that open a fresh store at once
-    one does the work, the others wait and find it done.
+    All missing migrations run in one transaction under a lock: of several processes that open a new store at once, one
+    does the work and the others wait for it.
     """
     newest = migrations[-1].version
     with reading(engine) as connection:
@@ -218,7 +218,7 @@ def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> int
         connection.execute(text(_SCHEMA_TABLE))
         for migration in migrations:
             if migration.version > found:
-                _take(connection, migration)
+                _apply(connection, migration)
     return newest
 
 
@@ -228,7 +228,7 @@ def _version(connection: Connection) -> int:
     return connection.execute(text("SELECT MAX(version) FROM wattune_schema")).scalar() or 0
 
 
-def _take(connection: Connection, migration: Migration) -> None:
+def _apply(connection: Connection, migration: Migration) -> None:
     for statement in migration.statements:
         connection.execute(text(statement))
     connection.execute(

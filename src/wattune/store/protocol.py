@@ -1,4 +1,4 @@
-"""What every store can do, whichever database is behind it."""
+"""The protocols of a store, whichever database is behind it."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from wattune.store.job_records import JobSummary, RecordedRun, RunEnd
 from wattune.store.records import FullRun, Run, TraceSummary, TrialRecord
 
 Decide = Callable[[Job, JobMemory], Proposal]
-"""Chooses the batch size of a run from what is known; called while nobody else can submit to the same job."""
+"""Chooses the batch size of a run from what is known. Nobody else can submit to the same job during the call."""
 
 
 class JobStore(Protocol):
     """The history of recurring jobs."""
 
     def define_job(self, job: Job, *, now: datetime | None = None) -> Job:
-        """The job as it is kept from now on: new, as it was, or redefined with its history whole.
+        """Store a job, new or redefined, and return it; its history is kept.
 
-        Runs from before a change of target or direction are no longer part of the memory; `job_runs` has them still.
+        After a change of target or direction, older runs leave the memory; `job_runs` still returns them.
         """
         ...
 
     def job(self, name: str) -> Job:
-        """The job as it was defined last; StoreError with the nearest name where there is none."""
+        """Return the newest definition of a job; StoreError with the nearest name if there is none."""
         ...
 
     def jobs(self, *, now: datetime | None = None) -> tuple[JobSummary, ...]:
-        """Every job at a glance, by name."""
+        """Return the summary of every job, by name."""
         ...
 
     def job_memory(self, name: str, *, now: datetime | None = None) -> JobMemory:
-        """What searchers may know: comparable runs, oldest first, and the newest profile of each size and part.
+        """Return what searchers may know: comparable runs, oldest first, and the newest profile of each size and GPU.
 
-        A run whose lease is over counts as lost, whether or not anybody has written that down yet.
+        A run whose lease is over counts as lost, even before that is written to the store.
         """
         ...
 
     def job_runs(self, name: str, *, limit: int | None = None, now: datetime | None = None) -> tuple[RecordedRun, ...]:
-        """The runs with all that is kept of them, newest first, those of other targets too."""
+        """Return the full records of the runs, newest first, those of other targets included."""
         ...
 
     def job_run(self, run_id: str, *, now: datetime | None = None) -> RecordedRun:
-        """One run, by its whole id."""
+        """Return one run, by its whole id."""
         ...
 
     def submit(
@@ -61,10 +61,10 @@ class JobStore(Protocol):
         now: datetime | None = None,
         replaces: str | None = None,
     ) -> JobRun:
-        """The run that was decided on, which is running from now on.
+        """Store and return a run with the batch size that `decide` returns.
 
-        It serves a new recurrence or, where it replaces a run that ended without reaching the target, the same as
-        that one. A replaced run that was still running counts as lost. Nothing is kept where `decide` fails.
+        It belongs to a new recurrence or, if it replaces a run that did not reach the target, to the same as that one.
+        A replaced run that was still running is lost. If `decide` fails, no run is stored.
         """
         ...
 
@@ -80,16 +80,17 @@ class JobStore(Protocol):
         epoch: int | None = None,
         now: datetime | None = None,
     ) -> JobRun:
-        """The run after one more epoch, its lease renewed; `cost` and `profiling` are totals, and None leaves them.
+        """Store the metric of an epoch, renew the lease and return the run.
 
-        `epoch` counts from 0 and is the next one where it is left out. The same report again changes nothing, another
-        metric for the same epoch raises `EpochReported`, epochs that were skipped are None and may be reported late. A
-        run that was given up for lost is running again, unless it was replaced. One that is over raises `RunOver`.
+        `cost` and `profiling` are totals so far; None leaves them as they were. `epoch` counts from 0; by default it is
+        the next one. A repeated report changes nothing, another metric for the same epoch raises `EpochReported`, and
+        skipped epochs are None and may be reported late. A lost run is running again, unless it was replaced. A run
+        that is over raises `RunOver`.
         """
         ...
 
     def renew(self, run_id: str, lease_s: float, *, now: datetime | None = None) -> JobRun:
-        """The run, its lease renewed; `RunOver` where it has ended or was replaced."""
+        """Renew the lease of a run and return the run; `RunOver` if it has ended or was replaced."""
         ...
 
     def end_run(
@@ -103,18 +104,18 @@ class JobStore(Protocol):
         metrics: Sequence[float | None] = (),
         now: datetime | None = None,
     ) -> JobRun:
-        """The run, ended. The first ending stands: the same again changes nothing, another raises `RunOver`.
+        """End a run and return it. The same end again changes nothing; another outcome raises `RunOver`.
 
-        `metrics` may hold all that the run reported; epochs that the store was never told of are taken from there.
+        `metrics` may hold all that the run reported; epochs that are not in the store yet are taken from there.
         """
         ...
 
     def keep_profile(self, name: str, profile: Profile, *, now: datetime | None = None) -> None:
-        """Nothing; the profile is the newest of its batch size and part, and older ones stay on record."""
+        """Store a profile as the newest of its batch size and GPU; older ones stay on record."""
         ...
 
     def forget_job(self, name: str, *, now: datetime | None = None) -> JobSummary:
-        """What the job was at a glance; all of it is gone."""
+        """Delete a job with all its runs and profiles, and return its summary."""
         ...
 
 
@@ -132,15 +133,15 @@ def record_end(job_store: JobStore, end: RunEnd) -> JobRun:
 
 
 class RunExists(StoreError):
-    """A run of this id is in the store already."""
+    """A run with this id is in the store already."""
 
 
 class Store(Protocol):
-    """The history of everything that was measured. `wattune.store.sql_store.open_store` makes one."""
+    """The history of everything that was measured. `wattune.store.sql_store.open_store` opens one."""
 
     @property
     def place(self) -> str:
-        """Where it is, for people: a path, or a URL without its password."""
+        """Where the store is, for people: a path, or a URL without its password."""
         ...
 
     @property
@@ -149,11 +150,11 @@ class Store(Protocol):
         ...
 
     def add_run(self, full: FullRun) -> None:
-        """Nothing; the run and all that belongs to it are on disk, or none of it is and an error says why."""
+        """Store a run and all that belongs to it, in one transaction."""
         ...
 
     def run(self, prefix: str) -> FullRun:
-        """The one run whose id begins like this."""
+        """Return the only run whose id begins with `prefix`."""
         ...
 
     def runs(
@@ -164,23 +165,23 @@ class Store(Protocol):
         since: datetime | None = None,
         name: str | None = None,
     ) -> tuple[Run, ...]:
-        """The runs, newest first; `name` is a part of theirs, in any case."""
+        """Return the runs, newest first; `name` matches a part of a run's name, in upper or lower case."""
         ...
 
     def trials(self, *, workload: str, gpu: str, simulated: bool) -> History[Setting]:
-        """Every setting that was tried for a workload on a part, oldest first; simulated and real never mix."""
+        """Return every setting that was tried for a workload on a GPU, oldest first; simulated and real never mix."""
         ...
 
     def trial_records(
         self, *, workload: str | None = None, gpu: str | None = None, choice_kind: str | None = None
     ) -> tuple[tuple[Run, TrialRecord], ...]:
-        """The trials with the run that each belongs to, oldest first."""
+        """Return the trials with the run that each belongs to, oldest first."""
         ...
 
     def traces(self) -> tuple[tuple[Run, TraceSummary], ...]:
-        """The trace summaries with the run that each belongs to, oldest first."""
+        """Return the trace summaries with the run that each belongs to, oldest first."""
         ...
 
     def forget(self, prefix: str) -> Run:
-        """The run that was taken out of the store, with all that belonged to it."""
+        """Delete a run with all that belongs to it, and return it."""
         ...

@@ -1,7 +1,7 @@
-"""What the history keeps: runs, their GPUs, their trials and a summary of their power traces.
+"""The records of the history: runs, their GPUs, their trials and a summary of their power traces.
 
-These are plain values, so that commands can make and pass them without paying for a database library. Every text is
-made storable and every JSON part plain when a value is made; hence what is read back equals what was written.
+These are plain values, which need no database library. Every text is made storable and every JSON part plain when a
+value is made, so that what is read equals what was written.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from wattune.core.reading import Reading, Trace
 from wattune.core.setting import Setting
 
 SETTING = "setting"
-"""The kind of a choice that is a `Setting` and nothing more."""
+"""The kind of a choice that is only a `Setting`."""
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGpu:
-    """What one GPU took and spent in a run; energy is None where it was not measured."""
+    """Time and energy of one GPU in a run; energy is None where it was not measured."""
 
     uuid: str
     name: str
@@ -46,22 +46,21 @@ class RunGpu:
 
     @property
     def label(self) -> str:
-        """The name, with the word simulated where that is so."""
+        """The name, marked as simulated if it is."""
         return labelled(self.name, self.simulated)
 
     @property
     def power_w(self) -> float | None:
-        """Mean power, or None where energy or time is missing."""
         return mean_power_w(self.energy_j, self.time_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One thing that was done: when, where, on which GPUs, how long and for how many joules."""
+    """One measured run: when, where, on which GPUs, how long and for how many joules."""
 
     id: str
     kind: str
-    """The command that did it: measure, sweep, run and so on."""
+    """The command that made it: measure, sweep, run and so on."""
     name: str
     """The command line that ran, or the name of the workload."""
     started_at: datetime
@@ -76,7 +75,7 @@ class Run:
     gpus: tuple[RunGpu, ...] = ()
     note: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever else a command wants to keep, as JSON."""
+    """Other data of the command, as JSON."""
 
     def __post_init__(self) -> None:
         if self.started_at.tzinfo is None:
@@ -88,12 +87,11 @@ class Run:
 
     @property
     def power_w(self) -> float | None:
-        """Mean power of all GPUs together, or None where energy or time is missing."""
         return mean_power_w(self.energy_j, self.time_s)
 
     @property
     def device(self) -> str | None:
-        """The GPUs by label, alike ones counted; None for a run without any."""
+        """The labels of the GPUs, equal ones counted; None for a run without GPUs."""
         counts = Counter(gpu.label for gpu in self.gpus)
         return ", ".join(f"{count} × {label}" if count > 1 else label for label, count in counts.items()) or None
 
@@ -104,14 +102,14 @@ class TrialRecord:
 
     workload: str
     gpu: str
-    """The name of the part, without the word simulated; see `label`."""
+    """The name of the GPU; `label` marks it as simulated."""
     simulated: bool
     choice_kind: str
     """`setting`, or the level whose choice it is: job, plan."""
     choice: Mapping[str, Any]
     """The whole choice as JSON."""
     setting: Setting | None
-    """What held on the GPU throughout; None where a choice of another kind fixes nothing."""
+    """The setting of the GPU; None where a choice of another kind has none."""
     cost: Measurement
 
     def __post_init__(self) -> None:
@@ -122,7 +120,7 @@ class TrialRecord:
 
     @classmethod
     def of(cls, trial: Trial[Setting], *, workload: str, gpu: str, simulated: bool) -> TrialRecord:
-        """The record of a setting that was tried."""
+        """Make the record of a setting that was tried."""
         return cls(
             workload=workload,
             gpu=gpu,
@@ -135,20 +133,20 @@ class TrialRecord:
 
     @property
     def trial(self) -> Trial[Setting]:
-        """The trial, for a choice that is a setting."""
+        """The trial, if the choice is a setting."""
         if self.choice_kind != SETTING or self.setting is None:
             raise ValueError(f"a choice of kind {self.choice_kind!r} is not a setting")
         return Trial(self.setting, self.cost)
 
     @property
     def label(self) -> str:
-        """The GPU's name, with the word simulated where that is so."""
+        """The GPU's name, marked as simulated if it is."""
         return labelled(self.gpu, self.simulated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """What a power trace of one GPU came to; None where the GPU does not tell."""
+    """The summary of a power trace of one GPU; None for what the GPU does not report."""
 
     gpu: str
     """The UUID of the GPU."""
@@ -162,7 +160,7 @@ class TraceSummary:
     mean_sm_mhz: float | None = None
     mean_mem_mhz: float | None = None
     refresh_s: float | None = None
-    """How often the sensor was seen to give a new value."""
+    """How often the sensor gave a new value."""
 
     def __post_init__(self) -> None:
         _make_storable(self, "gpu")
@@ -172,7 +170,7 @@ class TraceSummary:
 
 @dataclass(frozen=True, slots=True)
 class FullRun:
-    """A run with everything that belongs to it: what is written, and read back, as one."""
+    """A run with everything that belongs to it, written and read as one."""
 
     run: Run
     trials: tuple[TrialRecord, ...] = ()
@@ -180,12 +178,12 @@ class FullRun:
 
 
 def labelled(name: str, simulated: bool) -> str:
-    """The name of a GPU, with the word simulated where that is so."""
+    """Return the name of a GPU, marked as simulated if it is."""
     return name if not simulated or "simulated" in name else f"{name} (simulated)"
 
 
 def mean_power_w(energy_j: float | None, time_s: float) -> float | None:
-    """Watts, or None where there is no energy, or too little time to divide by."""
+    """Return watts, or None if there is no energy or too little time to divide by."""
     if energy_j is None or time_s <= 0:
         return None
     power_w = energy_j / time_s
@@ -193,18 +191,17 @@ def mean_power_w(energy_j: float | None, time_s: float) -> float | None:
 
 
 def plain_json(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document as JSON gives it back: lists for tuples, texts for keys, and no NaN."""
+    """Return the document as JSON returns it: lists for tuples, texts for keys, and no NaN."""
     plain: dict[str, Any] = json.loads(json.dumps(document, allow_nan=False))
     return plain
 
 
 def storable(text: str) -> str:
-    """The text without what no database takes: NUL, and the lone surrogates of odd file names."""
+    """Replace what no database takes: NUL, and the lone surrogates of some file names."""
     return _UNSTORABLE.sub("\ufffd", text)
 
 
 def _make_storable(value: object, *names: str) -> None:
-    """Replace what cannot be stored, rather than lose a run over it."""
     for name in names:
         text = getattr(value, name)
         if text is not None:
@@ -215,14 +212,14 @@ def _check_amounts(value: object, *names: str) -> None:
     for name in names:
         amount = getattr(value, name)
         if amount is not None and not (isfinite(amount) and amount >= 0):
-            raise ValueError(f"{name} is finite and not negative, not {amount}; unknown is None")
+            raise ValueError(f"{name} is {amount}, but must be finite and not negative; unknown is None")
 
 
 def summarise(trace: Trace, *, uuid: str, simulated: bool) -> TraceSummary:
-    """The summary of a trace that the GPU with this UUID gave.
+    """Summarise a trace of the GPU with this UUID.
 
-    Means are over time (trapezoids between samples), since samples are not evenly spaced: a sampler drops those in
-    which nothing has moved.
+    Means are over time (trapezoids between samples), because samples are not evenly spaced: a sampler drops repeated
+    ones.
     """
     powers_w = [reading.power_w for reading in trace.readings if reading.power_w is not None]
     return TraceSummary(
@@ -252,7 +249,7 @@ def _mean(trace: Trace, quantity: Callable[[Reading], float | None]) -> float | 
 
 
 def _refresh_s(trace: Trace) -> float | None:
-    """The median time between two readings, each of which brought something new; None with fewer than two."""
+    """Return the median time between two readings; None with fewer than two."""
     gaps_s = np.diff([reading.time_s for reading in trace.readings])
     return float(np.median(gaps_s)) if len(gaps_s) else None
 

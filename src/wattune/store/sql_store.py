@@ -20,27 +20,24 @@ from wattune.store.records import SETTING, FullRun, Run, RunGpu, TraceSummary, T
 from wattune.store.rows import gpu_of, gpu_rows, run_of, run_row, trace_of, trace_rows, trial_of, trial_rows
 from wattune.store.sql_job_store import SqlJobStore
 
-_SHOWN_CANDIDATES = 5
+_MAX_CANDIDATES = 5
 
 
 class SqlStore:
-    """A store in a database that is reachable and of the newest schema; `open_store` sees to both."""
+    """A store in a database of the newest schema; `open_store` opens it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @property
     def place(self) -> str:
-        """Where it is, for people: a path, or a URL without its password."""
         return place_of(self._engine.url)
 
     @property
     def jobs(self) -> JobStore:
-        """The history of recurring jobs."""
         return SqlJobStore(self._engine)
 
     def add_run(self, full: FullRun) -> None:
-        """Nothing; the run and all that belongs to it are on disk, or none of it is and an error says why."""
         with explained(self.place):
             try:
                 with writing(self._engine) as connection:
@@ -54,7 +51,6 @@ class SqlStore:
                 raise
 
     def run(self, prefix: str) -> FullRun:
-        """The one run whose id begins like this."""
         with explained(self.place), reading(self._engine) as connection:
             run = _runs(connection, select(tables.runs).where(tables.runs.c.id == _only_id(connection, prefix)))[0]
             trials = select(tables.trials).where(tables.trials.c.run_id == run.id).order_by(tables.trials.c.position)
@@ -73,7 +69,6 @@ class SqlStore:
         since: datetime | None = None,
         name: str | None = None,
     ) -> tuple[Run, ...]:
-        """The runs, newest first; `name` is a part of theirs, in any case."""
         query = select(tables.runs).order_by(tables.runs.c.started_at.desc(), tables.runs.c.id).limit(limit)
         if kind is not None:
             query = query.where(tables.runs.c.kind == storable(kind))
@@ -85,7 +80,6 @@ class SqlStore:
             return _runs(connection, query)
 
     def trials(self, *, workload: str, gpu: str, simulated: bool) -> History[Setting]:
-        """Every setting that was tried for a workload on a part, oldest first; simulated and real never mix."""
         table = tables.trials.c
         query = _oldest_first(tables.trials).where(
             table.workload == storable(workload),
@@ -99,7 +93,6 @@ class SqlStore:
     def trial_records(
         self, *, workload: str | None = None, gpu: str | None = None, choice_kind: str | None = None
     ) -> tuple[tuple[Run, TrialRecord], ...]:
-        """The trials with the run that each belongs to, oldest first."""
         query = _oldest_first(tables.trials)
         wanted = {"workload": workload, "gpu": gpu, "choice_kind": choice_kind}
         for name, value in wanted.items():
@@ -110,14 +103,12 @@ class SqlStore:
             return tuple((runs[row["run_id"]], trial_of(row)) for row in connection.execute(query).mappings())
 
     def traces(self) -> tuple[tuple[Run, TraceSummary], ...]:
-        """The trace summaries with the run that each belongs to, oldest first."""
         with explained(self.place), reading(self._engine) as connection:
             runs = _runs_by_id(connection)
             rows = connection.execute(_oldest_first(tables.traces)).mappings()
             return tuple((runs[row["run_id"]], trace_of(row)) for row in rows)
 
     def forget(self, prefix: str) -> Run:
-        """The run that was taken out of the store, with all that belonged to it."""
         with explained(self.place), writing(self._engine) as connection:
             query = select(tables.runs).where(tables.runs.c.id == _only_id(connection, prefix))
             run = _runs(connection, query)[0]
@@ -142,11 +133,11 @@ def _insert(connection: Connection, full: FullRun) -> None:
 
 
 def _runs(connection: Connection, query: Select[Any]) -> tuple[Run, ...]:
-    """The runs of a query over the table of runs, each with its GPUs."""
+    """Return the runs of a query over the table of runs, each with its GPUs."""
     chosen = query.with_only_columns(tables.runs.c.id).subquery()
-    mates = select(tables.run_gpus).where(tables.run_gpus.c.run_id.in_(select(chosen.c.id)))
+    gpu_query = select(tables.run_gpus).where(tables.run_gpus.c.run_id.in_(select(chosen.c.id)))
     gpus: defaultdict[str, list[RunGpu]] = defaultdict(list)
-    for row in connection.execute(mates.order_by(tables.run_gpus.c.position)).mappings():
+    for row in connection.execute(gpu_query.order_by(tables.run_gpus.c.position)).mappings():
         gpus[row["run_id"]].append(gpu_of(row))
     return tuple(run_of(row, tuple(gpus[row["id"]])) for row in connection.execute(query).mappings())
 
@@ -161,25 +152,25 @@ def _oldest_first(table: Any) -> Select[Any]:
 
 
 def _only_id(connection: Connection, prefix: str) -> str:
-    """The one id that begins like this, or an error that names the candidates."""
+    """Return the only id that begins with `prefix`; an error names the candidates."""
     begins = func.substr(tables.runs.c.id, 1, len(prefix)) == storable(prefix)
-    query = select(tables.runs.c.id).where(begins).order_by(tables.runs.c.id).limit(_SHOWN_CANDIDATES + 1)
+    query = select(tables.runs.c.id).where(begins).order_by(tables.runs.c.id).limit(_MAX_CANDIDATES + 1)
     found: list[str] = list(connection.execute(query).scalars())
     if len(found) == 1:
         return found[0]
     if not found:
         raise StoreError(f"there is no run whose id begins with {prefix!r}", hint="list the runs with: wattune history")
-    more = ", ..." if len(found) > _SHOWN_CANDIDATES else ""
+    more = ", ..." if len(found) > _MAX_CANDIDATES else ""
     raise StoreError(
-        f"several runs have an id that begins with {prefix!r}: {', '.join(found[:_SHOWN_CANDIDATES])}{more}",
+        f"several runs have an id that begins with {prefix!r}: {', '.join(found[:_MAX_CANDIDATES])}{more}",
         hint="give more of the id",
     )
 
 
 def open_store(url: str) -> Store:
-    """The store at a URL (`sqlite:///path`, `postgresql://...` or a plain path), made or brought up to date if need be.
+    """Open the store at a URL (`sqlite:///path`, `postgresql://...` or a plain path); create or migrate it if needed.
 
-    It holds nothing open between calls, so it needs no closing and may be used by several threads and after a fork.
+    It holds no connection between calls, so it needs no closing and may be used by several threads and after a fork.
     """
     engine = engine_of(url)
     with explained(place_of(engine.url)):

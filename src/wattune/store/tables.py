@@ -1,4 +1,4 @@
-"""The tables of the newest schema, for making queries. `migrations.py` is what makes them."""
+"""The tables of the newest schema, for queries. `migrations.py` creates them."""
 
 from __future__ import annotations
 
@@ -23,38 +23,34 @@ from sqlalchemy import (
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """An instant: with its zone on PostgreSQL, as the text of its UTC time on SQLite."""
+    """A time: with its zone on PostgreSQL, as the text of its UTC time on SQLite."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """The instant as the database takes it."""
         if value is None:
             return None
         utc = value.astimezone(UTC)
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """The instant, in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
 
 
 class JsonText(TypeDecorator[dict[str, Any]]):
-    """A JSON document as text of plain ASCII, which every database takes and gives back unchanged."""
+    """A JSON document as ASCII text, which every database returns unchanged."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: dict[str, Any] | None, dialect: Dialect) -> str | None:
-        """The document's text."""
         del dialect
         return None if value is None else json.dumps(value, allow_nan=False)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> dict[str, Any] | None:
-        """The document."""
         del dialect
         return None if value is None else json.loads(value)
 
@@ -80,7 +76,7 @@ runs = Table(
 
 
 def _of_run() -> tuple[Column[Any], Column[Any]]:
-    """What ties a row to its run and keeps the order in which it was given."""
+    """Return the columns that link a row to its run and keep the order."""
     run_id: Column[Any] = Column("run_id", Text, ForeignKey("wattune_runs.id"), primary_key=True)
     return run_id, Column("position", Integer, primary_key=True)
 

@@ -15,7 +15,7 @@ from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store.fallback import FILE_NAME, Recovered, recover, spill, spill_end
+from wattune.store.fallback import FILE_NAME, Recovered, recover, write_end, write_run
 from wattune.store.job_records import RunEnd
 from wattune.store.protocol import Store, record_end
 from wattune.store.sql_store import open_store
@@ -78,7 +78,7 @@ def test_an_ending_that_cannot_be_told_waits_for_the_next_submission(
     end = replace(END, run_id=run.id)
     with pytest.raises(StoreError):
         record_end(store.jobs, end)
-    assert spill_end(end, store.place, [state]) == state / FILE_NAME
+    assert write_end(end, store.place, [state]) == state / FILE_NAME
     away()
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=1, left=0)
     submitted(store.jobs, minute=60)
@@ -93,22 +93,22 @@ def test_what_the_store_knows_better_is_dropped(store: Store, state: Path) -> No
     submitted(store.jobs, replaces=second.id)
     forgotten = replace(END, run_id="nobody")
     for end in (replace(END, run_id=first.id), replace(END, run_id=second.id), forgotten):
-        spill_end(end, store.place, [state])
+        write_end(end, store.place, [state])
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=3, left=0)
     outcomes = [record.run.outcome for record in store.jobs.job_runs(A_JOB.name, now=DAWN)]
     assert outcomes == [Outcome.RUNNING, Outcome.LOST, Outcome.CRASHED]
 
 
 def test_an_ending_of_another_store_waits_for_that(store: Store, state: Path) -> None:
-    spill_end(END, "/elsewhere/history.db", [state])
+    write_end(END, "/elsewhere/history.db", [state])
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=0, left=1)
     assert recover(store, [state], meant_for=None) == Recovered(taken=0, left=1)
 
 
 def test_runs_and_endings_share_the_file(store: Store, state: Path) -> None:
     run = submitted(store.jobs)
-    spill(a_run("a"), store.place, [state])
-    spill_end(replace(END, run_id=run.id), store.place, [state])
+    write_run(a_run("a"), store.place, [state])
+    write_end(replace(END, run_id=run.id), store.place, [state])
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=2, left=0)
     assert store.run("a") == a_run("a")
     assert store.jobs.job_run(run.id).run.outcome is Outcome.REACHED

@@ -98,19 +98,19 @@ def test_a_queue_that_moves_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mo
     store = open_store(str(tmp_path / "history.db"))
     others = sqlite3.connect(tmp_path / "history.db", isolation_level=None)
     others.execute("BEGIN IMMEDIATE")
-    looks = 0
+    calls = 0
 
-    def commits(_: object) -> int:
-        """Another writer was let in by each look, and the last of them is gone at the seventh."""
-        nonlocal looks
-        looks += 1
-        if looks == 7:
+    def data_version(_: object) -> int:
+        """Another writer has committed before each call, and the last one is gone at the seventh."""
+        nonlocal calls
+        calls += 1
+        if calls == 7:
             others.close()
-        return looks
+        return calls
 
-    monkeypatch.setattr("wattune.store.engine._commits", commits)
+    monkeypatch.setattr("wattune.store.engine._data_version", data_version)
     store.add_run(a_run("a"))
-    assert looks == 7
+    assert calls == 7
     assert store.run("a") == a_run("a")
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 from wattune.core.errors import StoreError
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.levels.job.policies import JobSearcher
-from wattune.store.fallback import recover, spill_end, spill_folders
+from wattune.store.fallback import fallback_folders, recover, write_end
 from wattune.store.job_records import NoSuchRun, RunEnd, RunOver
 from wattune.store.protocol import Store, record_end
 from wattune.store.sql_store import open_store
@@ -39,7 +39,7 @@ class JobStoreAccess:
     ) -> None:
         self.job, self.lease_s = job, lease_s
         self._searcher, self._store_url, self._tell = searcher, store_url, tell
-        self._folders = spill_folders(state_dir)
+        self._folders = fallback_folders(state_dir)
         self._store: Store | None = None
         self._memory = JobMemory()
 
@@ -133,7 +133,7 @@ class JobStoreAccess:
 
     def _spill(self, end: RunEnd, place: str, error: StoreError) -> None:
         try:
-            path = spill_end(end, place, self._folders)
+            path = write_end(end, place, self._folders)
         except StoreError as worse:
             self._tell(worse.message)
         else:

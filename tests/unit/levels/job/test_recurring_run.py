@@ -151,7 +151,7 @@ class Pair:
 
 
 def test_ranks_have_to_name_their_gpu_and_share_batches_evenly():
-    with pytest.raises(InputError, match="has to be named"):
+    with pytest.raises(InputError, match="name the GPU of each rank"):
         job(ranks=Pair(), devices=()).__enter__()
     with pytest.raises(InputError, match="cannot share 33 evenly"):
         job(ranks=Pair(), batch_sizes=(33, 64)).__enter__()

@@ -34,7 +34,7 @@ def ids(url: Path) -> list[str]:
     return sorted(run.id for run in open_store(str(url)).runs())
 
 
-def test_a_run_that_cannot_be_stored_is_spilled_and_the_error_says_where(state: Path, blocked: Path) -> None:
+def test_a_run_that_cannot_be_stored_goes_to_a_file_that_the_error_names(state: Path, blocked: Path) -> None:
     with pytest.raises(StoreError, match="is a folder") as caught:
         keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
     assert f"the run is kept in {state / FILE_NAME}" in caught.value.message
@@ -68,18 +68,18 @@ def test_runs_meant_for_another_store_wait_for_it_unless_all_are_asked_for(
 def test_a_run_that_was_taken_in_before_is_not_doubled(tmp_path: Path, state: Path) -> None:
     store = open_store(str(tmp_path / "history.db"))
     store.add_run(a_run("a"))
-    fallback.spill(a_run("a"), store.place, [state])
-    fallback.spill(a_run("b"), store.place, [state])
+    fallback.write_run(a_run("a"), store.place, [state])
+    fallback.write_run(a_run("b"), store.place, [state])
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=2, left=0)
     assert [run.id for run in store.runs()] == ["a", "b"]
 
 
 def test_a_line_cut_off_by_a_crash_stays_and_harms_no_other(tmp_path: Path, state: Path) -> None:
     store = open_store(str(tmp_path / "history.db"))
-    fallback.spill(a_run("a"), store.place, [state])
+    fallback.write_run(a_run("a"), store.place, [state])
     with (state / FILE_NAME).open("ab") as file:
         file.write(b'{"store": "x", "run": {"id"')
-    fallback.spill(a_run("b"), store.place, [state])
+    fallback.write_run(a_run("b"), store.place, [state])
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=2, left=1)
     assert (state / FILE_NAME).read_bytes() == b'{"store": "x", "run": {"id"\n'
 
@@ -98,7 +98,7 @@ def test_a_store_that_fails_half_way_leaves_every_line(
 ) -> None:
     store = open_store(str(tmp_path / "history.db"))
     for run_id in ("a", "b"):
-        fallback.spill(a_run(run_id), store.place, [state])
+        fallback.write_run(a_run(run_id), store.place, [state])
     add = type(store).add_run
 
     def fail_at_b(self: object, full: object) -> None:
@@ -132,22 +132,22 @@ def test_where_nothing_can_be_written_the_error_names_every_place(
     def one_bad_folder(state_dir: Path) -> Sequence[Path]:
         return [state_dir]
 
-    monkeypatch.setattr(fallback, "spill_folders", one_bad_folder)
+    monkeypatch.setattr(fallback, "fallback_folders", one_bad_folder)
     state.write_text("not a folder")
     with pytest.raises(StoreError, match="could not be kept anywhere") as caught:
         keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
     assert str(state) in caught.value.message
 
 
-def test_a_folder_planted_by_somebody_else_is_not_used(
+def test_a_folder_made_by_another_user_is_not_used(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = tmp_path / "temporary"
     shared.chmod(0o1777)
     (shared / "planted").mkdir()
     monkeypatch.setattr(fallback.os, "getuid", lambda: 12345)
-    with pytest.raises(StoreError, match="belongs to somebody else"):
-        fallback.spill(a_run("a"), None, [shared / "planted"])
+    with pytest.raises(StoreError, match="belongs to another user"):
+        fallback.write_run(a_run("a"), None, [shared / "planted"])
 
 
 def test_a_url_that_makes_no_sense_loses_nothing_either(tmp_path: Path, state: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_url_that_makes_no_sense_loses_nothing_either(tmp_path: Path, state: P
     assert recover(open_store(str(tmp_path / "history.db")), [state], meant_for=None).taken == 1
 
 
-def test_the_same_run_twice_is_a_mistake_and_not_spilled(tmp_path: Path, state: Path) -> None:
+def test_a_run_with_a_known_id_is_an_error_and_not_written_to_a_file(tmp_path: Path, state: Path) -> None:
     url = str(tmp_path / "history.db")
     keep_run(a_run("a"), store_url=url, state_dir=state)
     with pytest.raises(fallback.RunExists):
