@@ -1,17 +1,18 @@
 """The plan file: a whole frontier of pipeline plans as one versioned JSON document, checked when it is read.
 
-Each rank's instructions are listed once; the options that any plan uses are listed once per kind of instruction, with
-the time and energy that the profile gave them; a plan is then, rank by rank, one option number per instruction.
+The file lists the instructions of each rank once, and once per kind of instruction the options that any plan uses, with
+the time and energy that the profile gives them. A plan is then, rank by rank, one option number per instruction.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import InputError, PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
@@ -19,99 +20,17 @@ from wattune.core.plan import Plan, StageChoice
 from wattune.core.setting import Setting
 from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.planned import PlannedPipeline, Source, timed
-from wattune.levels.kernel.schedules import Order, Piece
+from wattune.levels.kernel.schedules import Piece
 from wattune.levels.kernel.shape import LISTED, PipelineShape
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentField:
-    """A value of a document and the words that lead to it."""
-
-    where: str
-    value: Any
-
-    def wrong(self, problem: str) -> PlanError:
-        """An error about this part."""
-        return PlanError(f"{self.where}: {problem}", hint="make the plan anew, or mend that part of the file")
-
-    def get(self, name: str) -> DocumentField:
-        """The part of that name."""
-        if not isinstance(self.value, dict):
-            raise self.wrong("is not an object")
-        if name not in self.value:
-            raise self.wrong(f"has no {name!r}")
-        return DocumentField(f"{self.where}, {name}", self.value[name])
-
-    def items(self) -> list[DocumentField]:
-        """The parts of a list, counted from 0."""
-        if not isinstance(self.value, list):
-            raise self.wrong("is not a list")
-        return [DocumentField(f"{self.where} {number}", value) for number, value in enumerate(self.value)]
-
-    def fields(self) -> dict[str, DocumentField]:
-        """The parts of an object by name."""
-        if not isinstance(self.value, dict):
-            raise self.wrong("is not an object")
-        return {name: DocumentField(f"{self.where}, {name}", value) for name, value in self.value.items()}
-
-    def text(self) -> str:
-        """The value, which is a text."""
-        if not isinstance(self.value, str):
-            raise self.wrong(f"{_shown(self.value)} is not a text")
-        return self.value
-
-    def truth(self) -> bool:
-        """The value, which is true or false."""
-        if not isinstance(self.value, bool):
-            raise self.wrong(f"{_shown(self.value)} is neither true nor false")
-        return self.value
-
-    def number(self, *, least: float | None = None) -> float:
-        """The value, which is a finite number above 0, or at least `least`."""
-        value = self.value
-        known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e300
-        if not known or (value <= 0 if least is None else value < least):
-            wanted = "above 0" if least is None else f"from {least:g}"
-            raise self.wrong(f"{_shown(value)} is not a finite number {wanted}")
-        return float(value)
-
-    def number_or_none(self) -> float | None:
-        """The same, or None where it is null."""
-        return None if self.value is None else self.number()
-
-    def whole(self, *, most: int) -> int:
-        """The value, which is a whole number from 1 to `most`."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int) or not 1 <= self.value <= most:
-            raise self.wrong(f"{_shown(self.value)} is not a whole number from 1 to {most}")
-        return self.value
-
-    def whole_or_none(self) -> int | None:
-        """A clock, or None where it is null."""
-        return None if self.value is None else self.whole(most=1_000_000)
-
-
-def document_of(text: str, *, file: str) -> DocumentField:
-    """The document that a JSON text holds."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise PlanError(
-            f"{file} is not JSON: {error}", hint="make one with `wattune pipeline plan --out FILE`"
-        ) from None
-    if not isinstance(value, dict):
-        raise PlanError(f"{file} is not a JSON object", hint="make one with `wattune pipeline plan --out FILE`")
-    return DocumentField(file, value)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}…"
-
 
 FORMAT = "wattune pipeline plan"
 VERSION = 1
 CLOSE = 1e-6
-"""Share by which a planned time or energy may differ from what the options of the same file add up to."""
+"""Largest relative difference between a predicted time or energy and the sum of the options of the same file."""
+
+LARGEST_BYTES = 400_000_000
+LONGEST_MESSAGE = 300
+_MAKE = "make one with `wattune pipeline plan --out FILE`"
 
 ORIGINS = {
     "options": "the profile",
@@ -122,50 +41,101 @@ ORIGINS = {
     "default": "every instruction at the highest setting of the profile",
 }
 
-_Kinds = dict[str, dict[StageChoice, Trial[StageChoice]]]
+
+@dataclass(frozen=True, slots=True)
+class _PipelineEntry:
+    schedule: str
+    stages: int
+    ranks: int
+    microbatches: int
+    chunks: int
+    extras: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_range(self, "stages", most=100_000)
+        _check_range(self, "microbatches", most=100_000)
+        _check_range(self, "chunks", most=1_000)
+        if self.stages * self.microbatches > 10_000_000:
+            raise ValueError("a pipeline has at most 10 million forwards")
 
 
-def plan_document(planned: PlannedPipeline) -> dict[str, Any]:
-    """The frontier as a JSON document."""
-    graph, places = planned.graph, planned.graph.by_rank
-    kinds = _used(planned)
-    numbers = {(kind, choice): number for kind, own in kinds.items() for number, choice in enumerate(own)}
+@dataclass(frozen=True, slots=True)
+class _ProfileEntry:
+    file: str
+    sha256: str
 
-    def plan(choices: tuple[StageChoice, ...], cost: Measurement) -> dict[str, Any]:
-        ranks = [[numbers[graph.operations[place].kind, choices[place]] for place in rank] for rank in places]
-        return {"time_s": cost.time_s, "energy_j": cost.energy_j, "ranks": ranks}
 
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "simulated": planned.source.simulated,
-        "made_by": planned.made_by,
-        "pipeline": {
-            "schedule": planned.shape.schedule,
-            "stages": planned.shape.stages,
-            "ranks": planned.shape.ranks,
-            "microbatches": planned.shape.microbatches,
-            "chunks": planned.shape.chunks,
-            "extras": list(planned.shape.extras),
-        },
-        "blocking_power_w": planned.blocking_power_w,
-        "profile": {"file": planned.source.file, "sha256": planned.source.sha256},
-        "origins": ORIGINS,
-        "instructions": [[graph.operations[place].name for place in rank] for rank in places],
-        "options": {kind: [_option(trial) for trial in own.values()] for kind, own in kinds.items()},
-        "chosen": planned.chosen,
-        "default": plan(planned.default.choice.choices, planned.default.cost),
-        "frontier": [
-            {**plan(trial.choice.choices, trial.cost), "bound_j": trial.choice.bound_j} for trial in planned.frontier
-        ],
-    }
+@dataclass(frozen=True, slots=True)
+class _OptionEntry:
+    sm_mhz: int | None
+    mem_mhz: int | None
+    power_limit_w: float | None
+    knobs: Mapping[str, str]
+    time_s: float
+    energy_j: float
+
+    def __post_init__(self) -> None:
+        for name in ("sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j"):
+            if getattr(self, name) is not None:
+                _check_range(self, name, most=1e300)
+
+    @property
+    def trial(self) -> Trial[StageChoice]:
+        setting = Setting(self.sm_mhz, self.mem_mhz, self.power_limit_w)
+        return Trial(StageChoice(setting, tuple(self.knobs.items())), Measurement(self.time_s, self.energy_j))
+
+
+@dataclass(frozen=True, slots=True)
+class _DefaultEntry:
+    time_s: float
+    energy_j: float
+    ranks: tuple[tuple[int, ...], ...]
+    """For each rank one option number per instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanEntry:
+    time_s: float
+    energy_j: float
+    ranks: tuple[tuple[int, ...], ...]
+    bound_j: float
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanDocument:
+    """The members of the JSON object, in the order of the file."""
+
+    format: str
+    version: int
+    simulated: bool
+    made_by: str
+    pipeline: _PipelineEntry
+    blocking_power_w: float
+    profile: _ProfileEntry
+    origins: Mapping[str, str]
+    instructions: tuple[tuple[str, ...], ...]
+    options: Mapping[str, tuple[_OptionEntry, ...]]
+    chosen: int
+    default: _DefaultEntry
+    frontier: tuple[_PlanEntry, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.blocking_power_w <= 1e300:
+            raise ValueError(f"blocking_power_w is {self.blocking_power_w:g}, which is negative or too large")
+        if not 0 <= self.chosen < len(self.frontier):
+            raise ValueError(f"chosen is {self.chosen}, and frontier has {len(self.frontier)} plans")
+
+
+def _check_range(entry: object, name: str, *, most: float) -> None:
+    value = getattr(entry, name)
+    if not 0 < value <= most:
+        raise ValueError(f"{name} is {str(value)[:40]}, which is not above 0 and at most {most:g}")
 
 
 def plan_text(planned: PlannedPipeline) -> str:
-    """The plan file: one line per plan and per rank's instructions, so that two files can be compared by eye."""
-    document = plan_document(planned)
+    """Write the plan file: one line per plan and per rank's instructions, so that two files can be compared by eye."""
     lines = []
-    for key, value in document.items():
+    for key, value in to_json(_document(planned)).items():
         if key in ("instructions", "frontier"):
             inner = ",\n    ".join(json.dumps(part, allow_nan=False) for part in value)
             lines.append(f'  "{key}": [\n    {inner}\n  ]')
@@ -177,39 +147,61 @@ def plan_text(planned: PlannedPipeline) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _used(planned: PlannedPipeline) -> _Kinds:
+def _document(planned: PlannedPipeline) -> _PlanDocument:
+    graph, shape = planned.graph, planned.shape
+    options = _used_options(planned)
+    numbers = {(kind, choice): number for kind, own in options.items() for number, choice in enumerate(own)}
+
+    def by_rank(plan: Plan) -> tuple[tuple[int, ...], ...]:
+        return tuple(
+            tuple(numbers[graph.operations[place].kind, plan.choices[place]] for place in rank)
+            for rank in graph.by_rank
+        )
+
+    return _PlanDocument(
+        FORMAT,
+        VERSION,
+        planned.source.simulated,
+        planned.made_by,
+        _PipelineEntry(shape.schedule, shape.stages, shape.ranks, shape.microbatches, shape.chunks, shape.extras),
+        planned.blocking_power_w,
+        _ProfileEntry(planned.source.file, planned.source.sha256),
+        ORIGINS,
+        _names(graph),
+        {kind: tuple(own.values()) for kind, own in options.items()},
+        planned.chosen,
+        _DefaultEntry(planned.default.cost.time_s, planned.default.cost.energy_j, by_rank(planned.default.choice)),
+        tuple(
+            _PlanEntry(trial.cost.time_s, trial.cost.energy_j, by_rank(trial.choice), trial.choice.bound_j)
+            for trial in planned.frontier
+        ),
+    )
+
+
+def _names(graph: WorkGraph) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(graph.operations[place].name for place in rank) for rank in graph.by_rank)
+
+
+def _used_options(planned: PlannedPipeline) -> dict[str, dict[StageChoice, _OptionEntry]]:
     """For each kind the options that the default or any plan uses, highest setting first."""
-    found: _Kinds = {}
+    found: dict[str, dict[StageChoice, _OptionEntry]] = {}
     for plan in (planned.default.choice, *(trial.choice for trial in planned.frontier)):
         parts = zip(planned.graph.operations, plan.choices, plan.durations_s, plan.energies_j, strict=True)
         for operation, choice, time_s, energy_j in parts:
             own = found.setdefault(operation.kind, {})
             if choice not in own:
-                own[choice] = Trial(choice, Measurement(time_s, energy_j))
+                setting = choice.setting
+                own[choice] = _OptionEntry(
+                    setting.sm_mhz, setting.mem_mhz, setting.power_limit_w, dict(choice.knobs), time_s, energy_j
+                )
     return {kind: {choice: own[choice] for choice in sorted(own, reverse=True)} for kind, own in sorted(found.items())}
-
-
-def _option(trial: Trial[StageChoice]) -> dict[str, Any]:
-    setting = trial.choice.setting
-    return {
-        "sm_mhz": setting.sm_mhz,
-        "mem_mhz": setting.mem_mhz,
-        "power_limit_w": setting.power_limit_w,
-        "knobs": dict(trial.choice.knobs),
-        "time_s": trial.cost.time_s,
-        "energy_j": trial.cost.energy_j,
-    }
-
-
-LARGEST = 400_000_000
-"""Bytes; a larger file is refused."""
 
 
 def read_text(path: Path) -> str:
     """Read a UTF-8 file; an error names the path."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise InputError(f"{path} is larger than {LARGEST} bytes", hint="is it the right file?")
+        if path.stat().st_size > LARGEST_BYTES:
+            raise InputError(f"{path} is larger than {LARGEST_BYTES} bytes", hint="is it the right file?")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", hint="check the path and its permissions") from None
@@ -223,127 +215,104 @@ def read_plan(path: Path) -> PlannedPipeline:
 
 
 def parse_plan(text: str, *, file: str) -> PlannedPipeline:
-    """The frontier that a plan file holds; an error names the part that is wrong."""
-    document = document_of(text, file=file)
-    if document.get("format").value != FORMAT:
-        raise PlanError(f"{file} is not a pipeline plan", hint="make one with `wattune pipeline plan --out FILE`")
-    if document.get("version").value != VERSION:
-        raise PlanError(
-            f"{file} is a plan of version {document.get('version').value}, not {VERSION}",
-            hint="make it anew with this version of wattune",
-        )
-    shape = _shape(document.get("pipeline"), document.get("instructions"))
-    graph = shape.graph
-    _check_instructions(document.get("instructions"), graph)
-    blocking_power_w = document.get("blocking_power_w").number(least=0.0)
-    kinds = {
-        name: tuple(_trial(part) for part in own.items()) for name, own in document.get("options").fields().items()
-    }
-    default = _timed(document.get("default"), graph, kinds, blocking_power_w=blocking_power_w)
-    plans = [
-        _bounded(part, _timed(part, graph, kinds, blocking_power_w=blocking_power_w))
-        for part in document.get("frontier").items()
-    ]
+    """Parse the text of a plan file; an error names the part that is wrong."""
     try:
-        frontier = Frontier(tuple(plans))
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{file} is not JSON: {error}", hint=_MAKE) from None
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise PlanError(f"{file} is not a pipeline plan", hint=_MAKE)
+    if value.get("version") != VERSION:
+        raise PlanError(f"{file} is a plan of version {str(value.get('version'))[:20]}, not {VERSION}", hint=_MAKE)
+    reader = JsonReader(source=file, hint="make the plan again, or correct that value", unknown_fields="skip")
+    try:
+        return _planned(reader.read(_PlanDocument, value), reader)
+    except InputError as error:
+        raise PlanError(error.message[:LONGEST_MESSAGE], hint=error.hint) from None
+
+
+def _planned(document: _PlanDocument, reader: JsonReader) -> PlannedPipeline:
+    shape = _shape(document, reader)
+    graph = shape.graph
+    _check_instructions(document.instructions, graph, reader)
+    options = {kind: tuple(option.trial for option in own) for kind, own in document.options.items()}
+
+    def trial(entry: _DefaultEntry | _PlanEntry, where: str) -> Trial[Plan]:
+        """One plan, timed again from the options, which must agree with its predictions."""
+        chosen = _chosen(entry.ranks, f"{where}.ranks", graph, options, reader)
+        found = timed(graph, chosen, blocking_power_w=document.blocking_power_w)
+        for name, sum_ in (("time_s", found.cost.time_s), ("energy_j", found.cost.energy_j)):
+            predicted = getattr(entry, name)
+            if abs(predicted - sum_) > CLOSE * sum_:
+                reader.fail(f"{where}.{name}", f"is {predicted:g} where the options add up to {sum_:g}")
+        return Trial(found.choice, Measurement(entry.time_s, entry.energy_j))
+
+    trials = []
+    for number, entry in enumerate(document.frontier):
+        found = trial(entry, f"frontier[{number}]")
+        if not entry.bound_j >= 0:
+            reader.fail(f"frontier[{number}].bound_j", f"is {entry.bound_j:g}, which is negative")
+        trials.append(Trial(replace(found.choice, bound_j=entry.bound_j), found.cost))
+    try:
+        frontier = Frontier(tuple(trials))
     except ValueError as error:
-        raise PlanError(
-            f"{file}, frontier: {error}", hint="its plans go from fast and dear to slow and cheap"
-        ) from None
-    if not plans:
-        raise PlanError(f"{file}, frontier: there is no plan", hint="make one with `wattune pipeline plan`")
-    chosen = document.get("chosen")
-    if isinstance(chosen.value, bool) or chosen.value not in range(len(plans)):
-        raise chosen.wrong(f"{chosen.value!r} is no plan of the frontier")
-    profile = document.get("profile")
-    source = Source(profile.get("file").text(), profile.get("sha256").text(), document.get("simulated").truth())
+        reader.fail("frontier", str(error))
+    source = Source(document.profile.file, document.profile.sha256, document.simulated)
+    default = trial(document.default, "default")
     return PlannedPipeline(
-        shape, blocking_power_w, source, default, frontier, document.get("made_by").text(), int(chosen.value)
+        shape, document.blocking_power_w, source, default, frontier, document.made_by, document.chosen
     )
 
 
-def _shape(part: DocumentField, instructions: DocumentField) -> PipelineShape:
-    schedule = part.get("schedule").text()
-    shape = PipelineShape(
-        schedule,
-        part.get("stages").whole(most=100_000),
-        part.get("microbatches").whole(most=100_000),
-        part.get("chunks").whole(most=1_000),
-        tuple(extra.text() for extra in part.get("extras").items()),
-        _order(instructions) if schedule == LISTED else (),
+def _shape(document: _PlanDocument, reader: JsonReader) -> PipelineShape:
+    entry = document.pipeline
+    order = tuple(
+        tuple(_piece(name, f"instructions[{rank}][{place}]", reader) for place, name in enumerate(names))
+        for rank, names in enumerate(document.instructions if entry.schedule == LISTED else ())
     )
-    if shape.stages * shape.microbatches > 10_000_000:
-        raise part.wrong("a pipeline of more than 10 million forwards")
-    if part.get("ranks").whole(most=100_000) != shape.ranks:
-        raise part.get("ranks").wrong(f"is not {shape.ranks}, which follows from stages and chunks")
+    shape = PipelineShape(entry.schedule, entry.stages, entry.microbatches, entry.chunks, entry.extras, order)
+    if entry.ranks != shape.ranks:
+        reader.fail("pipeline.ranks", f"is {entry.ranks}, and stages and chunks make {shape.ranks}")
     return shape
 
 
-def _order(part: DocumentField) -> Order:
-    return tuple(tuple(_piece(name) for name in rank.items()) for rank in part.items())
-
-
-def _piece(part: DocumentField) -> Piece:
-    found = re.fullmatch(r"([a-z-]{1,40}) (\d{1,6})\.(\d{1,6})", part.text())
+def _piece(name: str, where: str, reader: JsonReader) -> Piece:
+    found = re.fullmatch(r"([a-z-]{1,40}) (\d{1,6})\.(\d{1,6})", name)
     if not found:
-        raise part.wrong(f"{_shown(part.value)} is not an instruction such as 'forward 2.5'")
+        reader.fail(where, f"{name[:40]!r} is not an instruction such as 'forward 2.5'")
     return Piece(found[1], int(found[2]), int(found[3]))
 
 
-def _check_instructions(part: DocumentField, graph: WorkGraph) -> None:
-    """Nothing, where the file lists what its schedule runs."""
-    places, ranks = graph.by_rank, part.items()
-    if len(ranks) != len(places):
-        raise part.wrong(f"{len(ranks)} ranks where the schedule has {len(places)}")
-    for rank, own in zip(ranks, places, strict=True):
-        names, expected = rank.items(), [graph.operations[place].name for place in own]
-        if len(names) != len(expected):
-            raise rank.wrong(f"{len(names)} instructions where the schedule has {len(expected)}")
-        for name, right in zip(names, expected, strict=True):
-            if name.value != right:
-                raise name.wrong(f"is {name.value!r} where the schedule has {right!r}")
+def _check_instructions(listed: tuple[tuple[str, ...], ...], graph: WorkGraph, reader: JsonReader) -> None:
+    """Refuse a file that lists other instructions than its schedule runs."""
+    expected = _names(graph)
+    if len(listed) != len(expected):
+        reader.fail("instructions", f"{len(listed)} ranks where the schedule has {len(expected)}")
+    for rank, (names, right_names) in enumerate(zip(listed, expected, strict=True)):
+        if len(names) != len(right_names):
+            reader.fail(f"instructions[{rank}]", f"{len(names)} instructions where the schedule has {len(right_names)}")
+        for place, (name, right) in enumerate(zip(names, right_names, strict=True)):
+            if name != right:
+                reader.fail(f"instructions[{rank}][{place}]", f"is {name[:40]!r} where the schedule has {right!r}")
 
 
-def _trial(part: DocumentField) -> Trial[StageChoice]:
-    setting = Setting(
-        part.get("sm_mhz").whole_or_none(),
-        part.get("mem_mhz").whole_or_none(),
-        part.get("power_limit_w").number_or_none(),
-    )
-    knobs = tuple((name, value.text()) for name, value in part.get("knobs").fields().items())
-    return Trial(StageChoice(setting, knobs), Measurement(part.get("time_s").number(), part.get("energy_j").number()))
-
-
-_Options = dict[str, tuple[Trial[StageChoice], ...]]
-
-
-def _timed(part: DocumentField, graph: WorkGraph, kinds: _Options, *, blocking_power_w: float) -> Trial[Plan]:
-    """One plan of the file, timed anew from the options of the file, which must agree with what it promises."""
-    chosen = _chosen(part.get("ranks"), graph, kinds)
-    found = timed(graph, chosen, blocking_power_w=blocking_power_w)
-    for name, real in (("time_s", found.cost.time_s), ("energy_j", found.cost.energy_j)):
-        predicted = part.get(name).number()
-        if abs(predicted - real) > CLOSE * real:
-            raise part.get(name).wrong(f"is {predicted:g} where the options add up to {real:g}")
-    return Trial(found.choice, Measurement(part.get("time_s").number(), part.get("energy_j").number()))
-
-
-def _bounded(part: DocumentField, found: Trial[Plan]) -> Trial[Plan]:
-    return Trial(replace(found.choice, bound_j=part.get("bound_j").number(least=0.0)), found.cost)
-
-
-def _chosen(part: DocumentField, graph: WorkGraph, kinds: _Options) -> list[Trial[StageChoice]]:
+def _chosen(
+    ranks: tuple[tuple[int, ...], ...],
+    where: str,
+    graph: WorkGraph,
+    options: Mapping[str, tuple[Trial[StageChoice], ...]],
+    reader: JsonReader,
+) -> list[Trial[StageChoice]]:
+    """The option of every operation, in the graph's order."""
     found: dict[int, Trial[StageChoice]] = {}
-    places, ranks = graph.by_rank, part.items()
-    if len(ranks) != len(places):
-        raise part.wrong(f"{len(ranks)} ranks where the pipeline has {len(places)}")
-    for rank, own in zip(ranks, places, strict=True):
-        numbers = rank.items()
-        if len(numbers) != len(own):
-            raise rank.wrong(f"{len(numbers)} choices for {len(own)} instructions")
-        for number, place in zip(numbers, own, strict=True):
-            options = kinds.get(graph.operations[place].kind, ())
-            if isinstance(number.value, bool) or number.value not in range(len(options)):
-                raise number.wrong(f"{number.value!r} is no option of {graph.operations[place].kind}")
-            found[place] = options[int(number.value)]
+    if len(ranks) != len(graph.by_rank):
+        reader.fail(where, f"{len(ranks)} ranks where the pipeline has {len(graph.by_rank)}")
+    for rank, (numbers, places) in enumerate(zip(ranks, graph.by_rank, strict=True)):
+        if len(numbers) != len(places):
+            reader.fail(f"{where}[{rank}]", f"{len(numbers)} choices for {len(places)} instructions")
+        for entry, (number, place) in enumerate(zip(numbers, places, strict=True)):
+            kind = graph.operations[place].kind
+            if not 0 <= number < len(options.get(kind, ())):
+                reader.fail(f"{where}[{rank}][{entry}]", f"{kind} has no option {number}")
+            found[place] = options[kind][number]
     return [found[place] for place in range(len(graph.operations))]

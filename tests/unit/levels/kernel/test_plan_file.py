@@ -7,7 +7,7 @@ import pytest
 from pipelines import planned_at, planned_pipeline, profile_csv
 from wattune.core.errors import PlanError
 from wattune.core.plan import Plan
-from wattune.levels.kernel.plan_file import parse_plan, plan_document, plan_text
+from wattune.levels.kernel.plan_file import parse_plan, plan_text
 from wattune.levels.kernel.schedules import gpipe
 from wattune.levels.kernel.shape import SCHEDULE_NAMES, PipelineShape, shape_of_order
 from wattune.levels.kernel.stage_profile import parse_stage_profile
@@ -36,10 +36,6 @@ def test_a_plan_comes_back_as_it_was(planned):
     assert again == planned
 
 
-def test_the_text_is_the_document(planned):
-    assert json.loads(plan_text(planned)) == json.loads(json.dumps(plan_document(planned)))
-
-
 @pytest.mark.parametrize(
     ("schedule", "chunks"), [("gpipe", 1), ("early-recomputation", 1), ("zero-bubble", 1), ("interleaved", 2)]
 )
@@ -61,7 +57,7 @@ def test_knobs_and_the_word_simulated_come_back():
 
 
 def test_the_file_says_where_its_numbers_come_from(planned):
-    document = plan_document(planned)
+    document = json.loads(plan_text(planned))
     assert document["profile"] == {"file": "p.csv", "sha256": "0" * 64}
     assert {"options", "time_s", "energy_j", "bound_j", "blocking_power_w", "default"} <= set(document["origins"])
     assert document["frontier"][0]["bound_j"] <= document["frontier"][0]["energy_j"]
@@ -73,39 +69,46 @@ def test_the_file_says_where_its_numbers_come_from(planned):
         (("format",), "a recipe", "not a pipeline plan"),
         (("version",), 2, "version 2, not 1"),
         (("pipeline", "schedule"), "2f2b", "no schedule '2f2b'"),
-        (("pipeline", "stages"), 4, "pipeline, ranks: is not 4"),
-        (("pipeline", "microbatches"), 5, "instructions 0: 8 instructions where the schedule has 10"),
-        (("pipeline", "microbatches"), True, "pipeline, microbatches: True is not a whole number"),
-        (("pipeline", "microbatches"), 10**9, "not a whole number from 1 to"),
-        (("pipeline",), [], "pipeline: is not an object"),
-        (("pipeline",), KeyError, "has no 'pipeline'"),
-        (("blocking_power_w",), -1, "blocking_power_w: -1 is not a finite number from 0"),
-        (("blocking_power_w",), "60", "blocking_power_w: '60'"),
+        (("pipeline", "stages"), 4, "pipeline.ranks: is 3, and stages and chunks make 4"),
+        (("pipeline", "microbatches"), 5, "instructions[0]: 8 instructions where the schedule has 10"),
+        (("pipeline", "microbatches"), True, "pipeline.microbatches: True is not a finite number"),
+        (("pipeline", "microbatches"), 0, "pipeline: microbatches is 0, which is not above 0"),
+        (("pipeline", "microbatches"), 10**9, "pipeline: microbatches is 1000000000, which is not above 0 and at most"),
+        (("pipeline",), [], "pipeline: [] is not an object"),
+        (("pipeline",), KeyError, "pipeline: is missing"),
+        (("blocking_power_w",), -1, "blocking_power_w is -1, which is negative"),
+        (("blocking_power_w",), "60", "blocking_power_w: '60' is not a finite number"),
         (("blocking_power_w",), 10**400, "blocking_power_w"),
-        (("instructions", 1, 0), "backward 1.0", "instructions 1 0: is 'backward 1.0' where the schedule has"),
+        (("instructions", 1, 0), "backward 1.0", "instructions[1][0]: is 'backward 1.0' where the schedule has"),
         (("instructions",), [], "instructions: 0 ranks where the schedule has 3"),
-        (("options", "0.forward", 0, "time_s"), 0, "options, 0.forward 0, time_s: 0 is not a finite number above 0"),
-        (("options", "0.forward", 0, "time_s"), float("nan"), "time_s: nan is not"),
+        (("options", "0.forward", 0, "time_s"), 0, "options.0.forward[0]: time_s is 0.0, which is not above 0"),
+        (("options", "0.forward", 0, "time_s"), float("nan"), "options.0.forward[0].time_s: nan is not"),
         (("options", "0.forward", 0, "sm_mhz"), 1.5, "sm_mhz: 1.5 is not a whole number"),
-        (("options", "0.forward", 0, "knobs"), {"attention": 3}, "knobs, attention: 3 is not a text"),
-        (("frontier", 0, "ranks", 0, 0), 99, "frontier 0, ranks 0 0: 99 is no option of 0.forward"),
-        (("frontier", 0, "ranks", 0, 0), True, "True is no option"),
-        (("frontier", 0, "ranks", 0), [0], "frontier 0, ranks 0: 1 choices for 8 instructions"),
-        (("frontier", 0, "ranks"), [], "frontier 0, ranks: 0 ranks where the pipeline has 3"),
-        (("frontier", 0, "time_s"), 0.5, "frontier 0, time_s: is 0.5 where the options add up to"),
-        (("frontier", 1, "energy_j"), 1.0, "frontier 1, energy_j: is 1 where the options add up to"),
-        (("frontier",), [], "there is no plan"),
-        (("frontier",), {}, "frontier: is not a list"),
-        (("chosen",), 99, "chosen: 99 is no plan"),
-        (("chosen",), "0", "chosen: '0' is no plan"),
-        (("simulated",), 0, "simulated: 0 is neither true nor false"),
-        (("profile",), "p.csv", "profile: is not an object"),
+        (("options", "0.forward", 0, "sm_mhz"), -5, "options.0.forward[0]: sm_mhz is -5, which is not above 0"),
+        (("options", "0.forward", 0, "knobs"), {"attention": 3}, "knobs.attention: 3 is not a text"),
+        (("frontier", 0, "ranks", 0, 0), 99, "frontier[0].ranks[0][0]: 0.forward has no option 99"),
+        (("frontier", 0, "ranks", 0, 0), -1, "frontier[0].ranks[0][0]: 0.forward has no option -1"),
+        (("frontier", 0, "ranks", 0, 0), True, "frontier[0].ranks[0][0]: True is not a finite number"),
+        (("frontier", 0, "ranks", 0), [0], "frontier[0].ranks[0]: 1 choices for 8 instructions"),
+        (("frontier", 0, "ranks"), [], "frontier[0].ranks: 0 ranks where the pipeline has 3"),
+        (("frontier", 0, "time_s"), 0.5, "frontier[0].time_s: is 0.5 where the options add up to"),
+        (("frontier", 1, "energy_j"), 1.0, "frontier[1].energy_j: is 1 where the options add up to"),
+        (("frontier", 1, "bound_j"), -1.0, "frontier[1].bound_j: is -1, which is negative"),
+        (("default", "time_s"), 0.5, "default.time_s: is 0.5 where the options add up to"),
+        (("frontier",), [], "chosen is 0, and frontier has 0 plans"),
+        (("frontier",), {}, "frontier: {} is not a list"),
+        (("chosen",), 99, "chosen is 99, and frontier has"),
+        (("chosen",), "0", "chosen: '0' is not a finite number"),
+        (("simulated",), 0, "simulated: 0 is not true or false"),
+        (("profile",), "p.csv", "profile: 'p.csv' is not an object"),
+        (("profile",), ["x" * 10_000], "profile: ['xxx"),
     ],
 )
 def test_a_wrong_part_is_named(planned, path, to, words):
     with pytest.raises(PlanError) as failure:
         parse_plan(changed(planned, *path, to=to), file="plan.json")
     assert words in failure.value.message
+    assert len(failure.value.message) <= 300
     assert failure.value.hint
 
 
@@ -131,7 +134,7 @@ def test_an_order_of_its_own_comes_back_and_a_wrong_instruction_is_named():
     planned = planned_at(order, (1400, 900))
     assert planned.shape.schedule == "listed"
     assert parse_plan(plan_text(planned), file="plan.json") == planned
-    with pytest.raises(PlanError, match="instructions 0 1: 'forward one' is not an instruction"):
+    with pytest.raises(PlanError, match=r"instructions\[0\]\[1\]: 'forward one' is not an instruction"):
         parse_plan(changed(planned, "instructions", 0, 1, to="forward one"), file="plan.json")
     with pytest.raises(PlanError, match="runs the same piece twice"):
         parse_plan(changed(planned, "instructions", 0, 1, to="forward 0.3"), file="plan.json")
