@@ -1,4 +1,4 @@
-"""The choices worth having: whoever is faster spends more.
+"""The time-energy frontier: each choice on it is slower and cheaper than the one before.
 
 Notation: T time, E energy, (T*, E*) a reference point that every frontier point is compared with. A point dominates
 another when it is no worse in both and better in one. Hypervolume is the area between the frontier and the reference
@@ -38,16 +38,18 @@ class Frontier(Generic[C]):
     def __post_init__(self) -> None:
         for faster, slower in pairwise(self.trials):
             if not (faster.cost.time_s < slower.cost.time_s and faster.cost.energy_j > slower.cost.energy_j):
-                raise ValueError("a frontier goes from fast and dear to slow and cheap; use Frontier.of to make one")
+                raise ValueError(
+                    "a frontier goes from fast and expensive to slow and cheap; use Frontier.of to make one"
+                )
 
     @classmethod
     def of(cls, trials: Iterable[Trial[C]]) -> Frontier[C]:
-        """The trials that no other trial dominates; of equals, the first."""
-        kept: list[Trial[C]] = []
+        """Keep the trials that no other trial dominates; of equal ones, the first."""
+        frontier: list[Trial[C]] = []
         for trial in sorted(trials, key=lambda trial: (trial.cost.time_s, trial.cost.energy_j)):
-            if not kept or trial.cost.energy_j < kept[-1].cost.energy_j:
-                kept.append(trial)
-        return cls(tuple(kept))
+            if not frontier or trial.cost.energy_j < frontier[-1].cost.energy_j:
+                frontier.append(trial)
+        return cls(tuple(frontier))
 
     def __iter__(self) -> Iterator[Trial[C]]:
         return iter(self.trials)
@@ -57,12 +59,10 @@ class Frontier(Generic[C]):
 
     @property
     def fastest(self) -> Trial[C]:
-        """The trial of least time."""
         return self._some()[0]
 
     @property
     def cheapest(self) -> Trial[C]:
-        """The trial of least energy."""
         return self._some()[-1]
 
     def within(self, deadline_s: float) -> Trial[C]:
@@ -71,8 +71,8 @@ class Frontier(Generic[C]):
             if trial.cost.time_s <= deadline_s:
                 return trial
         raise Infeasible(
-            f"nothing on the frontier takes {deadline_s:g} s or less",
-            hint=f"the fastest choice takes {self.fastest.cost.time_s:g} s; ask for at least that",
+            f"no choice on the frontier takes {deadline_s:g} s or less",
+            hint=f"the fastest choice takes {self.fastest.cost.time_s:g} s; allow at least that",
         )
 
     def hypervolume(self, reference: Measurement) -> float:
@@ -103,5 +103,5 @@ class Frontier(Generic[C]):
 
     def _some(self) -> tuple[Trial[C], ...]:
         if not self.trials:
-            raise Infeasible("the frontier is empty", hint="nothing was measured yet; measure at least one setting")
+            raise Infeasible("the frontier is empty", hint="measure at least one setting")
         return self.trials

@@ -1,4 +1,4 @@
-"""Operations and what each must wait for: a chain of layers, or a pipeline schedule."""
+"""Operations and their dependencies: a chain of layers, or a pipeline schedule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wattune.core.errors import PlanError
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One piece of work of one rank; pieces of the same `kind` have the same options."""
+    """One piece of work of one rank; operations of the same `kind` have the same options."""
 
     name: str
     kind: str
@@ -20,11 +20,11 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class WorkGraph:
-    """Operations in an order in which each comes after everything it waits for."""
+    """Operations in an order in which each comes after all that it waits for."""
 
     operations: tuple[Operation, ...]
     predecessors: tuple[tuple[int, ...], ...]
-    """For each operation the positions of those it waits for, all smaller than its own."""
+    """The positions that each operation waits for, all smaller than its own."""
     position: Mapping[str, int] = field(init=False, repr=False, compare=False)
     by_rank: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
     """For each rank the positions of its operations, in the order in which it runs them."""
@@ -46,16 +46,15 @@ class WorkGraph:
 
     @classmethod
     def chain(cls, operations: tuple[Operation, ...]) -> WorkGraph:
-        """Each operation after the one before it."""
+        """Make a graph in which each operation waits for the one before it."""
         return cls(operations, tuple(() if index == 0 else (index - 1,) for index in range(len(operations))))
 
     def finish_times_s(self, durations_s: tuple[float, ...]) -> tuple[float, ...]:
-        """When each operation ends if each starts as soon as it may."""
+        """When each operation ends, if each starts as soon as it may."""
         ends: list[float] = []
         for before, duration_s in zip(self.predecessors, durations_s, strict=True):
             ends.append(max((ends[other] for other in before), default=0.0) + duration_s)
         return tuple(ends)
 
     def makespan_s(self, durations_s: tuple[float, ...]) -> float:
-        """When the last operation ends."""
         return max(self.finish_times_s(durations_s), default=0.0)

@@ -70,7 +70,7 @@ def test_fastest_cheapest_and_knee():
 
 
 def test_a_frontier_out_of_order_is_refused():
-    with pytest.raises(ValueError, match="fast and dear"):
+    with pytest.raises(ValueError, match="fast and expensive"):
         Frontier((Trial(0, Measurement(2, 1)), Trial(1, Measurement(1, 2))))
 
 

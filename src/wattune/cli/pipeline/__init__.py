@@ -24,7 +24,6 @@ from wattune.cli.pipeline.output import (
     rank_steps,
     straggler_document,
     timeline_picture,
-    timelines,
     verified_row,
 )
 from wattune.levels.kernel.plan_file import plan_text, read_plan
@@ -33,6 +32,7 @@ from wattune.levels.kernel.planner import LARGE, POINTS, POINTS_OF_LARGE
 from wattune.levels.kernel.schedule_exchange import FORMATS, export_files, import_files
 from wattune.levels.kernel.shape import INTERLEAVED, SCHEDULE_NAMES
 from wattune.levels.kernel.straggler import StragglerAnswer, answer_slowdown
+from wattune.levels.kernel.view.timeline import standalone_timelines, timelines
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -42,33 +42,38 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 def command() -> None:
     """Plan the clocks of a training pipeline: the least energy for every iteration time.
 
-    A profile says what each instruction of each stage takes and spends at each clock. The plan file holds the whole
-    frontier; the others show it, translate it and check it.
+    A profile has the time and energy of each instruction of each stage at each clock. `plan` writes the whole frontier
+    to a plan file; the other commands show, convert and check it.
     """
 
 
-def _wish(function: F) -> F:
-    """The options that choose one plan of a frontier."""
+def _choice_options(function: F) -> F:
     deadline = click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="Seconds per iteration.")
     straggler = click.option(
-        "--straggler", type=click.FloatRange(min=1), help="Another pipeline takes so many times as long (1.2)."
+        "--straggler", type=click.FloatRange(min=1), help="Another pipeline takes this many times as long (1.2)."
     )
     return deadline(straggler(function))
 
 
 @command.command(short_help="Find the frontier of a pipeline from a stage profile.")
 @click.option("--profile", type=_FILE, required=True, help="CSV: stage,instruction,frequency,time,energy.")
-@click.option("--schedule", type=click.Choice(SCHEDULE_NAMES), default="1f1b", show_default=True, help="Who runs when.")
+@click.option(
+    "--schedule",
+    type=click.Choice(SCHEDULE_NAMES),
+    default="1f1b",
+    show_default=True,
+    help="Order of the instructions.",
+)
 @click.option("--microbatches", type=click.IntRange(1, 100_000), required=True, help="Microbatches per iteration.")
 @click.option("--chunks", type=click.IntRange(1, 1000), help=f"Stages per rank, for {INTERLEAVED}.  [default: 2]")
 @click.option(
     "--blocking-power", type=click.FloatRange(min=0), required=True, help="Watts of a GPU that waits for another."
 )
-@_wish
+@_choice_options
 @click.option(
     "--points",
     type=click.IntRange(2, 2000),
-    help=f"Plans to look for.  [default: {POINTS}, or {POINTS_OF_LARGE} where there are thousands of operations]",
+    help=f"Plans to compute.  [default: {POINTS}, or {POINTS_OF_LARGE} for thousands of operations]",
 )
 @click.option("--out", type=_FILE, help="Write the plan file (JSON).")
 @click.option("--frontier-csv", "csv_file", type=_FILE, help="Write time_s,energy_j,bound_j as CSV.")
@@ -88,8 +93,8 @@ def plan(
 ) -> None:
     """Find the plan of least energy for every iteration time, from the fastest to the time of least energy.
 
-    The plan chosen is the cheapest that is no slower than default settings, or that meets --deadline, or that makes
-    the best of the time that a --straggler takes.
+    The chosen plan is the one of least energy that is no slower than default settings, or that meets --deadline, or
+    that ends within the time of a --straggler.
     """
     for path in (out, csv_file):
         check_writable(path)
@@ -104,8 +109,8 @@ def plan(
     _write(out, lambda: plan_text(chosen))
     _write(csv_file, lambda: frontier_csv(chosen))
     if as_json:
-        wait = None if answer is None else straggler_document(answer)
-        print_json({**pipeline_document(chosen), "straggler": wait, "out": out, "frontier_csv": csv_file})
+        straggling = straggler_document(answer)
+        print_json({**pipeline_document(chosen), "straggler": straggling, "out": out, "frontier_csv": csv_file})
         return
     print_frontier(chosen, answer)
     print_written(out, csv_file)
@@ -113,7 +118,7 @@ def plan(
 
 @command.command(short_help="Draw a plan beside the default: in the terminal, as SVG, as a page.")
 @click.argument("plan_file", type=_FILE, metavar="PLAN")
-@_wish
+@_choice_options
 @click.option("--plan", "number", type=click.IntRange(min=0), help="The plan of this number.")
 @click.option("--rank", type=click.IntRange(min=0), help="List the instructions of one rank instead.")
 @click.option("--svg", type=_FILE, help="Write the timelines as SVG.")
@@ -133,8 +138,6 @@ def show(
 
     Without --plan, --deadline or --straggler it is the plan that was chosen when the file was made.
     """
-    from wattune.levels.kernel.view.timeline import standalone_timelines
-
     for path in (svg, html):
         check_writable(path)
     planned, answer = read_plan(plan_file), None
@@ -148,8 +151,8 @@ def show(
     _write(svg, lambda: standalone_timelines(timelines(planned)))
     _write(html, lambda: plan_page(planned))
     if as_json:
-        wait = None if answer is None else straggler_document(answer)
-        print_json({**pipeline_document(planned), "straggler": wait, "steps": steps, "svg": svg, "html": html})
+        straggling = straggler_document(answer)
+        print_json({**pipeline_document(planned), "straggler": straggling, "steps": steps, "svg": svg, "html": html})
         return
     screen = console()
     screen.print(heading(planned), markup=False, soft_wrap=True)
@@ -163,11 +166,14 @@ def show(
 
 @command.command(short_help="Write a frontier as schedule files of Perseus or Kareus.")
 @click.argument("plan_file", type=_FILE, metavar="PLAN")
-@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="Whose files.")
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True, help="Format of the files.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder for the files.")
 @json_option
 def export(plan_file: Path, form: str, out: Path, as_json: bool) -> None:
-    """Write one freqs_pipeline_NNNNN.py per plan, and for Kareus one scheds_pipeline_NNNNN.py; larger is faster."""
+    """Write one freqs_pipeline_NNNNN.py per plan, and for Kareus one scheds_pipeline_NNNNN.py.
+
+    The fastest plan has the largest number.
+    """
     files = export_files(read_plan(plan_file), form)
     write_folder(out, files)
     if as_json:
@@ -194,9 +200,9 @@ def export(plan_file: Path, form: str, out: Path, as_json: bool) -> None:
 def import_(
     schedules: Path, profile: Path, blocking_power: float, schedule: str, out: Path | None, as_json: bool
 ) -> None:
-    """Read freqs_pipeline_NNNNN.py files, with scheds_pipeline_NNNNN.py beside them where there are any.
+    """Read freqs_pipeline_NNNNN.py files, with the scheds_pipeline_NNNNN.py beside them where there are any.
 
-    The files are parsed as literals and never run. Each plan is timed anew from the profile; plans that another one
+    The files are parsed as literals and never run. Each plan is timed again from the profile; plans that another plan
     beats in both time and energy are left out.
     """
     check_writable(out)
@@ -215,12 +221,12 @@ def import_(
     print_written(out)
 
 
-@command.command(name="verify", short_help="Time a plan anew from a profile: what it really takes.")
+@command.command(name="verify", short_help="Time the plans of a file again, from another profile.")
 @click.argument("plan_file", type=_FILE, metavar="PLAN")
 @click.option("--profile", type=_FILE, required=True, help="The stage profile to time it with.")
 @json_option
 def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
-    """Say what each plan of a file really takes and spends by a profile, beside what it promises."""
+    """Compare the predicted time and energy of each plan of a file with those by a profile."""
     planned = read_plan(plan_file)
     found, source = read_profile(profile)
     verified = verify(planned, found)
@@ -234,7 +240,6 @@ def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
 def _chosen(
     planned: PlannedPipeline, deadline_s: float | None, straggler: float | None
 ) -> tuple[PlannedPipeline, StragglerAnswer | None]:
-    """The frontier with the plan chosen that the user asked for."""
     if deadline_s is not None and straggler is not None:
         raise click.UsageError("--deadline and --straggler exclude each other")
     if straggler is None:

@@ -1,4 +1,4 @@
-"""The files of `wattune pipeline`: reading what people hand in, and writing what they get."""
+"""The files of `wattune pipeline`: reading profiles and schedules, writing folders of schedules."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profil
 
 
 def read_profile(path: Path) -> tuple[StageProfile, Source]:
-    """A stage profile and where it came from."""
+    """Read a stage profile and identify its file."""
     text = read_text(path)
     profile = parse_stage_profile(text, file=str(path))
     return profile, Source(path.name, hashlib.sha256(text.encode()).hexdigest(), profile.simulated)
 
 
 def read_schedules(path: Path) -> dict[str, str]:
-    """The schedule files of a folder by name, or the one that is named together with its other half."""
+    """Read the schedule files of a folder, or one freqs file and the scheds file beside it, by name."""
     if not path.exists():
         raise InputError(f"there is no {path}", hint="name a folder of freqs_pipeline_NNNNN.py files, or one of them")
     found = _listed(path) if path.is_dir() else [path]
@@ -42,9 +42,9 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def write_folder(folder: Path, files: dict[str, str]) -> None:
-    """Nothing; the folder, made where it is not there, holds the files; other schedules in it are refused.
+    """Write the files to a folder; refuse one that has schedules of another frontier.
 
-    A reader takes all files of a folder for one frontier, so two frontiers must not mix.
+    A reader takes all files of a folder as one frontier.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

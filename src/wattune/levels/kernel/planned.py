@@ -1,8 +1,8 @@
-"""A frontier of plans together with what it was made for and from."""
+"""A frontier of plans together with the pipeline and the profile that it was made for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from wattune.core.errors import PlanError
@@ -26,18 +26,18 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPipeline:
-    """The plans worth having for one pipeline, beside what it does at default settings."""
+    """The frontier of one pipeline, beside its cost at default settings."""
 
     shape: PipelineShape
     blocking_power_w: float
     source: Source
     default: Trial[Plan]
-    """Every operation at its highest setting: the pipeline that nobody tunes."""
+    """Every operation at its highest setting: the pipeline without tuning."""
     frontier: Frontier[Plan]
     made_by: str
-    """Whose plans these are: wattune's, or the files that they were imported from."""
+    """`wattune`, or the files that the plans were imported from."""
     chosen: int = 0
-    """Which plan of the frontier its owner wants to be played, counted from the fastest."""
+    """The plan of the frontier that is to be played, counted from the fastest."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.chosen < len(self.frontier):
@@ -56,24 +56,23 @@ class PlannedPipeline:
 
     @property
     def waiting_w(self) -> float:
-        """What all ranks draw while all of them wait."""
+        """Power of all ranks together while all of them wait."""
         return self.shape.ranks * self.blocking_power_w
 
 
 def timed(graph: WorkGraph, trials: Iterable[Trial[StageChoice]], *, blocking_power_w: float) -> Trial[Plan]:
-    """What a choice for every operation of a graph really takes and spends, waiting included."""
+    """Compute the time and energy of a choice for every operation of a graph, waiting included."""
     chosen = tuple(trials)
     durations_s = tuple(trial.cost.time_s for trial in chosen)
     energies_j = tuple(trial.cost.energy_j for trial in chosen)
     time_s = graph.makespan_s(durations_s)
     energy_j = sum(energies_j) + blocking_power_w * (len(graph.by_rank) * time_s - sum(durations_s))
-    return Trial(
-        Plan(graph, tuple(trial.choice for trial in chosen), durations_s, energies_j), Measurement(time_s, energy_j)
-    )
+    plan = Plan(graph, tuple(trial.choice for trial in chosen), durations_s, energies_j)
+    return Trial(plan, Measurement(time_s, energy_j))
 
 
 def default_trial(graph: WorkGraph, profile: StageProfile, *, blocking_power_w: float) -> Trial[Plan]:
-    """The pipeline with every operation at its highest setting."""
+    """Time the pipeline with every operation at its highest setting."""
     default = profile.default
     trials = (default[operation.kind] for operation in graph.operations)
     return timed(graph, trials, blocking_power_w=blocking_power_w)
@@ -95,7 +94,7 @@ def plan_profile(
 
 
 def choose(planned: PlannedPipeline, *, deadline_s: float | None = None) -> PlannedPipeline:
-    """The same with the plan of least energy chosen that ends by the deadline.
+    """Choose the plan of least energy that ends by the deadline.
 
     Without a deadline that is the time of default settings, or that of the fastest plan where it is longer.
     """
@@ -104,40 +103,41 @@ def choose(planned: PlannedPipeline, *, deadline_s: float | None = None) -> Plan
     return replace(planned, chosen=planned.frontier.trials.index(trial))
 
 
+def time_percent(cost: Measurement, reference: Measurement) -> float:
+    """How much longer than a reference."""
+    return 100 * (cost.time_s / reference.time_s - 1)
+
+
+def energy_percent(cost: Measurement, reference: Measurement) -> float:
+    """How much more energy than a reference."""
+    return 100 * (cost.energy_j / reference.energy_j - 1)
+
+
+def gap_percent(trial: Trial[Plan]) -> float:
+    """How far the energy of a plan lies above its bound."""
+    return 100 * (trial.cost.energy_j / trial.choice.bound_j - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A plan's promise beside what the profile says."""
+    """The predicted cost of a plan beside its cost by another profile."""
 
     planned: Measurement
     real: Measurement
 
-    @property
-    def time_percent(self) -> float:
-        """How much longer than promised, in percent."""
-        return 100 * (self.real.time_s / self.planned.time_s - 1)
-
-    @property
-    def energy_percent(self) -> float:
-        """How much more than promised, in percent."""
-        return 100 * (self.real.energy_j / self.planned.energy_j - 1)
-
 
 def verify(planned: PlannedPipeline, profile: StageProfile) -> tuple[Verified, ...]:
-    """Every plan of a frontier, re-timed from a profile of the same pipeline."""
+    """Time every plan of a frontier again, from a profile of the same pipeline."""
     if profile.stages != planned.shape.stages:
         raise PlanError(
             f"the plan is for {planned.shape.stages} stages and {profile.file} has {profile.stages}",
             hint="verify with a profile of the same pipeline",
         )
-    return tuple(
-        Verified(trial.cost, retimed(planned, profile, trial.choice.choices).cost) for trial in planned.frontier
-    )
-
-
-def retimed(planned: PlannedPipeline, profile: StageProfile, choices: Sequence[StageChoice]) -> Trial[Plan]:
-    """What these choices take and spend by the profile."""
-    trials = (
-        profile.trial(operation.kind, choice)
-        for operation, choice in zip(planned.graph.operations, choices, strict=True)
-    )
-    return timed(planned.graph, trials, blocking_power_w=planned.blocking_power_w)
+    operations = planned.graph.operations
+    found = []
+    for trial in planned.frontier:
+        pairs = zip(operations, trial.choice.choices, strict=True)
+        trials = [profile.trial(operation.kind, choice) for operation, choice in pairs]
+        again = timed(planned.graph, trials, blocking_power_w=planned.blocking_power_w)
+        found.append(Verified(trial.cost, again.cost))
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""Frontiers to and from the schedule files of Perseus and Kareus."""
+"""Convert frontiers to and from the schedule files of Perseus and Kareus."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial
 from wattune.levels.kernel.planner import LARGE
 from wattune.levels.kernel.relaxation import Options, Relaxation
 from wattune.levels.kernel.schedule_files import (
-    FreqsFile,
     Instruction,
+    Stages,
+    check_config,
     freqs_text,
     join,
     parse_freqs,
     parse_scheds,
     scheds_text,
-    split_config,
 )
 from wattune.levels.kernel.schedules import EXTRAS
 from wattune.levels.kernel.shape import PipelineShape, shape_of
@@ -33,7 +33,7 @@ FREQS_NAME = re.compile(r"freqs_pipeline_(\d{1,9})\.py(\.txt)?")
 
 
 def export_files(planned: PlannedPipeline, form: str) -> dict[str, str]:
-    """The files of a frontier by name, one or two per plan; the fastest plan has the largest number."""
+    """Write the files of a frontier, by name, one or two per plan; the fastest plan has the largest number."""
     if form not in FORMATS:
         raise PlanError(f"there is no format {form!r}", hint=f"use one of {', '.join(FORMATS)}")
     files: dict[str, str] = {}
@@ -48,7 +48,7 @@ def export_files(planned: PlannedPipeline, form: str) -> dict[str, str]:
 
 
 def _instructions(plan: Plan) -> list[list[Instruction]]:
-    """What each rank runs; transfers and endings are left out, since schedule files know none."""
+    """The instructions of each rank without transfers and endings, which schedule files cannot hold."""
     operations = plan.graph.operations
     ranks = [[(operations[place].name, plan.choices[place]) for place in rank] for rank in plan.graph.by_rank]
     return [
@@ -67,7 +67,7 @@ def _instruction(name: str, choice: StageChoice) -> Instruction:
 
 
 def _comments(planned: PlannedPipeline, trial: Trial[Plan], number: int, form: str) -> list[str]:
-    """The figures in the words of each format's own writer, then ours."""
+    """The figures in the wording of each format's own writer, then ours."""
     waiting_j = planned.waiting_w * trial.cost.time_s
     effective_j = trial.cost.energy_j - waiting_j
     ours = f"{planned.shape}: {trial.cost.time_s!r} s, {trial.cost.energy_j!r} J, bound {trial.choice.bound_j!r} J"
@@ -82,7 +82,7 @@ def _comments(planned: PlannedPipeline, trial: Trial[Plan], number: int, form: s
 
 
 def _check_configs(stages: Sequence[Sequence[Instruction]], form: str) -> None:
-    """Nothing, where the files of a format hold all that the instructions need and nothing is missing in them."""
+    """Refuse instructions that need more than the files of a format hold, or lack what they must hold."""
     for instruction in (instruction for stage in stages for instruction in stage):
         if form == "kareus" and not instruction.configs:
             raise PlanError(
@@ -95,15 +95,15 @@ def _check_configs(stages: Sequence[Sequence[Instruction]], form: str) -> None:
                 hint="use --format kareus",
             )
         for config in instruction.configs:
-            split_config(config, where=f"the profile, {instruction.name}")
+            check_config(config, where=f"the profile, {instruction.name}")
 
 
 def import_files(
     texts: Mapping[str, str], profile: StageProfile, *, source: Source, blocking_power_w: float, schedule: str
 ) -> PlannedPipeline:
-    """The frontier of the plans in these files, by name, each timed anew from the profile.
+    """Make a frontier of the plans in these files, by name, each timed again from the profile.
 
-    `schedule` is for files that do not name their instructions. Plans that another one beats are left out.
+    `schedule` is for files that do not name their instructions. Plans that another plan beats are left out.
     """
     numbers = {match[1]: name for name in texts if (match := FREQS_NAME.fullmatch(name))}
     if not numbers:
@@ -112,7 +112,8 @@ def import_files(
     shape = _shape(parsed[0][1], profile, schedule)
     graph = shape.graph
     plans = [
-        timed(graph, _trials(file, graph, profile, name), blocking_power_w=blocking_power_w) for name, file in parsed
+        timed(graph, _trials(stages, graph, profile, name), blocking_power_w=blocking_power_w)
+        for name, stages in parsed
     ]
     frontier = Frontier.of(plans)
     return PlannedPipeline(
@@ -125,7 +126,7 @@ def import_files(
     )
 
 
-def _parse(texts: Mapping[str, str], name: str) -> tuple[str, FreqsFile]:
+def _parse(texts: Mapping[str, str], name: str) -> tuple[str, Stages]:
     freqs = parse_freqs(texts[name], file=name)
     scheds = name.replace("freqs", "scheds", 1)
     if scheds in texts:
@@ -133,8 +134,8 @@ def _parse(texts: Mapping[str, str], name: str) -> tuple[str, FreqsFile]:
     return name, freqs
 
 
-def _shape(file: FreqsFile, profile: StageProfile, schedule: str) -> PipelineShape:
-    names = [[instruction.name for instruction in stage] for stage in file.stages]
+def _shape(stages: Stages, profile: StageProfile, schedule: str) -> PipelineShape:
+    names = [[instruction.name for instruction in stage] for stage in stages]
     if len(names) != profile.stages:
         raise PlanError(
             f"the schedule is for {len(names)} stages and {profile.file} has {profile.stages}",
@@ -148,15 +149,15 @@ def _shape(file: FreqsFile, profile: StageProfile, schedule: str) -> PipelineSha
     return profile.shape(schedule, max(len(names[0]) // per_microbatch, 1))
 
 
-def _trials(file: FreqsFile, graph: WorkGraph, profile: StageProfile, name: str) -> list[Trial[StageChoice]]:
+def _trials(stages: Stages, graph: WorkGraph, profile: StageProfile, name: str) -> list[Trial[StageChoice]]:
     found: dict[int, Trial[StageChoice]] = {}
     ranks, default = graph.by_rank, profile.default
-    if [len(stage) for stage in file.stages] != [len(rank) for rank in ranks]:
+    if [len(stage) for stage in stages] != [len(rank) for rank in ranks]:
         raise PlanError(
-            f"{name} is for another pipeline: its stages run {_lengths(file.stages)} instructions",
+            f"{name} is for another pipeline: its stages run {_lengths(stages)} instructions",
             hint=f"the pipeline's stages run {_lengths(ranks)}",
         )
-    for stage, (own, places) in enumerate(zip(file.stages, ranks, strict=True)):
+    for stage, (own, places) in enumerate(zip(stages, ranks, strict=True)):
         for entry, (instruction, place) in enumerate(zip(own, places, strict=True)):
             operation = graph.operations[place]
             expected = operation.name.partition(" ")[0]
@@ -175,7 +176,7 @@ def _lengths(stages: Iterable[Sequence[object]]) -> str:
 
 
 def _trial(instruction: Instruction, kind: str, profile: StageProfile) -> Trial[StageChoice]:
-    """The row of the profile that an entry means; of several, the cheapest."""
+    """Find the row of the profile for an entry; of several, the cheapest."""
     fitting = [trial for trial in profile.options[kind] if trial.choice.setting.sm_mhz == instruction.sm_mhz]
     if instruction.configs:
         configs = instruction.configs
@@ -194,14 +195,14 @@ def _trial(instruction: Instruction, kind: str, profile: StageProfile) -> Trial[
 def _bounded(
     frontier: Frontier[Plan], graph: WorkGraph, profile: StageProfile, blocking_power_w: float
 ) -> Iterable[Trial[Plan]]:
-    """Each plan with the bound of its time; slowest first for the solver, fastest first for the reader."""
+    """Add the bound of its time to each plan; the solver goes from slow to fast."""
     kinds = dict.fromkeys(operation.kind for operation in graph.operations)
     options = {kind: Options.of(profile.options[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in kinds}
     waiting_w = len(graph.by_rank) * blocking_power_w
     relaxation = Relaxation(graph, options) if len(graph.operations) < LARGE else Aggregation(graph, options)
     bounded = []
     for trial in reversed(frontier.trials):
-        # A hair above, so that the fastest plan is not lost to the last digit.
+        # Slightly longer, so that rounding errors do not make the fastest plan infeasible.
         relaxed = relaxation.at(trial.cost.time_s * (1 + 1e-9))
         bound_j = relaxed.effective_j + waiting_w * trial.cost.time_s
         bounded.append(Trial(replace(trial.choice, bound_j=bound_j), trial.cost))

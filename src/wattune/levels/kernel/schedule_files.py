@@ -1,8 +1,8 @@
 """The schedule files of Perseus and Kareus: `freqs_pipeline_NNNNN.py` and `scheds_pipeline_NNNNN.py`.
 
-Each holds one list literal, an entry per stage, and comments; the number in the name is the solver's iteration, and a
+Each holds one list literal with a list per stage, and comments. The number in the name is the solver's iteration; a
 larger one is faster. An entry of a freqs file is ('forward', MHz), or a bare MHz in the SOSP'24 artifact; 0 leaves the
-clock as it is. An entry of a scheds file is ('forward', configuration, …), or, without recomputation, one pair of a
+clock unset. An entry of a scheds file is ('forward', configuration, …), or, without recomputation, one pair of a
 forward and a backward per microbatch. Files are parsed as literals and never run.
 """
 
@@ -20,7 +20,6 @@ MOST_CHARACTERS = 16_000_000
 MOST_MHZ = 100_000
 DEEPEST = 4
 _WORD = re.compile(r"""[\[\]()]|[\s,]+|\d{1,9}(?!\w)|'[^'\\\n]*'|"[^"\\\n]*"|\#[^\n]*""")
-_COMMENT = re.compile(r"#\s*Iteration\s+(\d+):?\s+([A-Za-z0-9 ]+?):?\s+([-+0-9.eE]+)\s*$")
 _HINT = "a schedule file is one list with a list per stage, such as [[('forward', 1410), ('backward', 1200)]]"
 
 
@@ -30,71 +29,41 @@ class Instruction:
 
     name: str | None
     sm_mhz: int | None
-    """None where the file leaves the clock as it is."""
+    """None where the file leaves the clock unset."""
     configs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FreqsFile:
-    """The clocks of every stage's instructions, and what the comments tell about the plan."""
+Stages = tuple[tuple[Instruction, ...], ...]
+"""The instructions of every stage."""
 
-    stages: tuple[tuple[Instruction, ...], ...]
-    comments: tuple[tuple[str, float], ...] = ()
-    """Each figure that a comment gives, by its name."""
-
-    def figure(self, name: str) -> float | None:
-        """A figure from the comments, such as `total cost`; None where no comment gives it."""
-        return dict(self.comments).get(name)
-
-    def time_s(self, *, blocking_power_w: float) -> float | None:
-        """The planned time, from the share of the energy that is spent at blocking power; None where not told."""
-        total_j, effective_j = self.figure("total cost with P2P"), self.figure("total cost")
-        if total_j is None or effective_j is None or not blocking_power_w > 0:
-            return None
-        return (total_j - effective_j) / (len(self.stages) * blocking_power_w)
-
-    @property
-    def energy_j(self) -> float | None:
-        """The planned energy; None where not told."""
-        return self.figure("total cost with P2P")
+Configs = tuple[str, tuple[str, ...]]
+"""The name of an instruction and its configurations."""
 
 
-def parse_freqs(text: str, *, file: str) -> FreqsFile:
-    """The clocks that a freqs file holds."""
-    stages = _stages(text, file)
-    return FreqsFile(
-        tuple(
-            tuple(_clocked(entry, f"{file}, stage {number}, entry {place}") for place, entry in enumerate(stage))
-            for number, stage in enumerate(stages)
-        ),
-        _comments(text),
+def parse_freqs(text: str, *, file: str) -> Stages:
+    """Parse a freqs file."""
+    return tuple(
+        tuple(_clocked(entry, f"{file}, stage {number}, entry {place}") for place, entry in enumerate(stage))
+        for number, stage in enumerate(_stages(text, file))
     )
 
 
-def parse_scheds(text: str, *, file: str) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], ...]:
-    """For each stage its instructions, each with its configurations, that a scheds file holds.
-
-    Pairs of the form without recomputation come back as all forwards, then all backwards.
-    """
+def parse_scheds(text: str, *, file: str) -> tuple[tuple[Configs, ...], ...]:
+    """Parse a scheds file; pairs of the form without recomputation become all forwards, then all backwards."""
     return tuple(_configured(stage, f"{file}, stage {number}") for number, stage in enumerate(_stages(text, file)))
 
 
-def join(freqs: FreqsFile, scheds: Sequence[Sequence[tuple[str, tuple[str, ...]]]], *, file: str) -> FreqsFile:
-    """The freqs file with the configurations of the scheds file of the same plan."""
-    if [len(stage) for stage in freqs.stages] != [len(stage) for stage in scheds]:
+def join(freqs: Stages, scheds: Sequence[Sequence[Configs]], *, file: str) -> Stages:
+    """Add the configurations of the scheds file to the instructions of the freqs file of the same plan."""
+    if [len(stage) for stage in freqs] != [len(stage) for stage in scheds]:
         raise PlanError(f"{file} is for another pipeline than its freqs file", hint="take both from the same folder")
-    return FreqsFile(
-        tuple(
-            _joined(stage, own, f"{file}, stage {number}")
-            for number, (stage, own) in enumerate(zip(freqs.stages, scheds, strict=True))
-        ),
-        freqs.comments,
+    return tuple(
+        _joined(stage, own, f"{file}, stage {number}")
+        for number, (stage, own) in enumerate(zip(freqs, scheds, strict=True))
     )
 
 
-def _joined(
-    stage: Sequence[Instruction], own: Sequence[tuple[str, tuple[str, ...]]], where: str
-) -> tuple[Instruction, ...]:
+def _joined(stage: Sequence[Instruction], own: Sequence[Configs], where: str) -> tuple[Instruction, ...]:
     """Each instruction with the next configurations of its name; a bare clock takes the name of the same place."""
     waiting: dict[str, list[tuple[str, ...]]] = {}
     for name, configs in own:
@@ -109,7 +78,7 @@ def _joined(
 
 
 def freqs_text(stages: Sequence[Sequence[Instruction]], comments: Sequence[str], *, names: bool = True) -> str:
-    """A freqs file; without names it is that of the SOSP'24 artifact."""
+    """Write a freqs file; the SOSP'24 artifact has no names."""
     rows = []
     for stage in stages:
         clocks = [instruction.sm_mhz or 0 for instruction in stage]
@@ -121,7 +90,7 @@ def freqs_text(stages: Sequence[Sequence[Instruction]], comments: Sequence[str],
 
 
 def scheds_text(stages: Sequence[Sequence[Instruction]], comments: Sequence[str]) -> str:
-    """A scheds file, in the order of the freqs file."""
+    """Write a scheds file, in the order of the freqs file."""
     rows = [repr([(instruction.name, *instruction.configs) for instruction in stage]) for stage in stages]
     return _file(rows, comments)
 
@@ -131,7 +100,6 @@ def _file(rows: Sequence[str], comments: Sequence[str]) -> str:
 
 
 def _stages(text: str, file: str) -> list[Sequence[Any]]:
-    """The list of stages, parsed as a literal."""
     if len(text) > MOST_CHARACTERS:
         raise PlanError(f"{file} is longer than {MOST_CHARACTERS} characters", hint=_HINT)
     _check_words(text, file)
@@ -149,9 +117,9 @@ def _stages(text: str, file: str) -> list[Sequence[Any]]:
 
 
 def _check_words(text: str, file: str) -> None:
-    """Nothing, where the text has only lists, tuples, whole numbers, plain texts and comments, and is nested little.
+    """Refuse all but lists, tuples, whole numbers, plain texts and comments, nested a few levels deep.
 
-    Python's parser can run out of stack on hostile text, so none gets there.
+    Python's parser can run out of stack on hostile text.
     """
     depth, place = 0, 0
     for word in _WORD.finditer(text):
@@ -162,8 +130,8 @@ def _check_words(text: str, file: str) -> None:
         if depth > DEEPEST:
             raise PlanError(f"{file}, line {_line(text, place)}: lists nested more than {DEEPEST} deep", hint=_HINT)
     if place != len(text):
-        shown = text[place : place + 20].partition("\n")[0]
-        raise PlanError(f"{file}, line {_line(text, place)}: {shown!r} is no part of a list literal", hint=_HINT)
+        rest = text[place : place + 20].partition("\n")[0]
+        raise PlanError(f"{file}, line {_line(text, place)}: {rest!r} is no part of a list literal", hint=_HINT)
 
 
 def _line(text: str, place: int) -> int:
@@ -184,50 +152,27 @@ def _mhz(value: Any, where: str) -> int | None:
     return value or None
 
 
-def _configured(stage: Sequence[Any], where: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _configured(stage: Sequence[Any], where: str) -> tuple[Configs, ...]:
     if all(isinstance(entry, tuple | list) and len(entry) == 2 and not isinstance(entry[0], str) for entry in stage):
         pairs = [[_configs(part, f"{where}, entry {place}") for part in entry] for place, entry in enumerate(stage)]
         return (*(pair[0] for pair in pairs), *(pair[1] for pair in pairs))
     return tuple(_configs(entry, f"{where}, entry {place}") for place, entry in enumerate(stage))
 
 
-def _configs(entry: Any, where: str) -> tuple[str, tuple[str, ...]]:
+def _configs(entry: Any, where: str) -> Configs:
     if not isinstance(entry, tuple | list) or not entry or not all(isinstance(part, str) for part in entry):
         raise PlanError(f"{where}: {repr(entry)[:40]} is not an instruction with its configurations", hint=_HINT)
     for config in entry[1:]:
-        split_config(config, where=where)
+        check_config(config, where=where)
     return entry[0].lower(), tuple(entry[1:])
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchConfig:
-    """When a collective starts and ends among the operators beside it, and what it runs on."""
-
-    start: str
-    end: str
-    sms: int
-    block: int
+_CONFIG = re.compile(r"((-?\d{1,9}-){2}|([A-Za-z0-9_]+-){2})\d{1,9}-\d{1,9}")
 
 
-def split_config(text: str, *, where: str) -> LaunchConfig:
-    """The parts of a configuration, such as `rope_0-none-12-1024`, or `-1--1-16-1024` in older files."""
-    numbers = re.fullmatch(r"(-?\d{1,9})-(-?\d{1,9})-(\d{1,9})-(\d{1,9})", text)
-    words = re.fullmatch(r"([A-Za-z0-9_]+)-([A-Za-z0-9_]+)-(\d{1,9})-(\d{1,9})", text)
-    found = numbers or words
-    if not found:
+def check_config(text: str, *, where: str) -> None:
+    """Refuse a text that is no configuration such as `rope_0-none-12-1024`, or `-1--1-16-1024` in older files."""
+    if not _CONFIG.fullmatch(text):
         raise PlanError(
             f"{where}: {text[:40]!r} is not a configuration", hint="it is start-end-SMs-block: norm_0-none-12-1024"
         )
-    return LaunchConfig(found[1], found[2], int(found[3]), int(found[4]))
-
-
-def _comments(text: str) -> tuple[tuple[str, float], ...]:
-    found = []
-    for line in text.splitlines():
-        match = _COMMENT.match(line.strip()) if line.lstrip().startswith("#") else None
-        if match:
-            try:
-                found.append((match[2].strip(), float(match[3])))
-            except ValueError:
-                continue
-    return tuple(found)

@@ -1,4 +1,4 @@
-"""Pipeline schedules as work graphs: what each rank runs in which order, and what each piece waits for.
+"""Pipeline schedules as work graphs: the order of each rank, and the dependencies of each piece.
 
 Notation: S stages, M microbatches, V chunks (virtual stages) per rank, F forward, B backward, R recomputation, W the
 part of backward that makes the weight gradients. Sources: GPipe (Huang et al. 2019), 1F1B (PipeDream-Flush, Narayanan
@@ -18,7 +18,7 @@ FORWARD, BACKWARD, RECOMPUTE, WEIGHT = "forward", "backward", "recompute", "weig
 
 SEND_FORWARD, SEND_BACKWARD, ALL_REDUCE, OPTIMIZER = "send-forward", "send-backward", "all-reduce", "optimizer"
 EXTRAS = (SEND_FORWARD, SEND_BACKWARD, ALL_REDUCE, OPTIMIZER)
-"""What a schedule may run besides: point-to-point transfers, the data-parallel all-reduce, the optimizer's step."""
+"""Optional pieces: point-to-point transfers, the data-parallel all-reduce, the optimizer's step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +31,25 @@ class Piece:
 
     @property
     def kind(self) -> str:
-        """What its options are looked up by."""
+        """The key of its options."""
         return kind_of(self.stage, self.instruction)
 
     @property
     def name(self) -> str:
-        """Its name in the graph."""
         return f"{self.instruction} {self.stage}.{self.microbatch}"
 
 
 def kind_of(stage: int, instruction: str) -> str:
-    """The kind of an instruction of a stage."""
+    """Name the kind of an instruction of a stage."""
     return f"{stage}.{instruction}"
 
 
 Order = tuple[tuple[Piece, ...], ...]
-"""For each rank the pieces that it runs, in its order."""
+"""The pieces of each rank, in the order in which it runs them."""
 
 
 def gpipe(stages: int, microbatches: int) -> Order:
-    """All forwards, then all backwards."""
+    """Order all forwards, then all backwards."""
     _check(stages, microbatches)
     return tuple(
         tuple(Piece(FORWARD, stage, microbatch) for microbatch in range(microbatches))
@@ -60,7 +59,7 @@ def gpipe(stages: int, microbatches: int) -> Order:
 
 
 def one_forward_one_backward(stages: int, microbatches: int) -> Order:
-    """As few forwards ahead as the pipeline needs, then one forward and one backward in turn."""
+    """Order as few forwards ahead as the pipeline needs, then one forward and one backward in turn."""
     _check(stages, microbatches)
     return tuple(
         tuple(_in_turn(stage, microbatches, ahead=min(stages - 1 - stage, microbatches))) for stage in range(stages)
@@ -77,7 +76,7 @@ def _in_turn(stage: int, microbatches: int, *, ahead: int) -> Iterator[Piece]:
 
 
 def early_recomputation(stages: int, microbatches: int) -> Order:
-    """1F1B in which each backward is preceded by a recomputation that need not wait for the gradient."""
+    """Order 1F1B with a recomputation before each backward, which need not wait for the gradient."""
     return tuple(
         tuple(part for piece in rank for part in _with_recomputation(piece))
         for rank in one_forward_one_backward(stages, microbatches)
@@ -91,7 +90,7 @@ def _with_recomputation(piece: Piece) -> tuple[Piece, ...]:
 
 
 def interleaved(stages: int, microbatches: int, *, chunks: int) -> Order:
-    """1F1B over `chunks` virtual stages per rank; virtual stage v of rank r is stage v·S + r."""
+    """Order 1F1B over `chunks` virtual stages per rank; virtual stage v of rank r is stage v·S + r."""
     _check(stages, microbatches)
     if chunks < 1:
         raise PlanError(f"a rank has at least one chunk, not {chunks}")
@@ -125,7 +124,7 @@ def _interleaved_rank(rank: int, stages: int, microbatches: int, chunks: int) ->
 
 
 def zero_bubble(stages: int, microbatches: int) -> Order:
-    """1F1B with backward split in two; the weight part of stage s lags s microbatches behind and fills the drain."""
+    """Order 1F1B with backward split in two; the weight part of stage s runs s microbatches later."""
     return tuple(
         tuple(_split(stage, rank)) for stage, rank in enumerate(one_forward_one_backward(stages, microbatches))
     )
@@ -151,9 +150,9 @@ SCHEDULES: dict[str, Callable[[int, int], Order]] = {
 
 
 def with_extras(order: Order, extras: Sequence[str]) -> Order:
-    """The order with transfers after the pieces whose results go to another rank, and a rank's endings at its end.
+    """Add transfers after the pieces whose results go to another rank, and endings at the end of each rank.
 
-    A transfer occupies the rank that sends, as blocking sends do; who needs its data waits for it.
+    A transfer occupies the rank that sends, as blocking sends do; the receiver waits for it.
     """
     last_stage = max(piece.stage for rank in order for piece in rank)
     ranks = []
@@ -174,7 +173,7 @@ def _sent(piece: Piece, last_stage: int, extras: Sequence[str]) -> tuple[Piece, 
 
 
 def work_graph(order: Order) -> WorkGraph:
-    """The order with all that each piece waits for: its rank's piece before it, and other stages' pieces."""
+    """Make the graph of an order: each piece waits for the one before on its rank and for its inputs."""
     pieces = [(piece, rank) for rank, ran in enumerate(order) for piece in ran]
     place = {piece: index for index, (piece, _) in enumerate(pieces)}
     if len(place) != len(pieces):
@@ -190,7 +189,7 @@ def work_graph(order: Order) -> WorkGraph:
 
 
 def _inputs(piece: Piece, last_stage: int) -> tuple[Piece, ...]:
-    """What a piece gets from elsewhere: activations from the stage before, gradients from the stage after."""
+    """The inputs of a piece: activations from the stage before, gradients from the stage after."""
     stage, microbatch = piece.stage, piece.microbatch
     if piece.instruction == FORWARD:
         return (Piece(FORWARD, stage - 1, microbatch), Piece(SEND_FORWARD, stage - 1, microbatch)) if stage else ()
@@ -199,12 +198,12 @@ def _inputs(piece: Piece, last_stage: int) -> tuple[Piece, ...]:
         own = (Piece(FORWARD, stage, microbatch), Piece(RECOMPUTE, stage, microbatch))
         return (*after, *own) if stage < last_stage else own
     if piece.instruction in EXTRAS:
-        return ()  # its rank's own order says it all
+        return ()  # the order of its rank suffices
     return (Piece(FORWARD if piece.instruction == RECOMPUTE else BACKWARD, stage, microbatch),)
 
 
 def _sorted_graph(operations: list[Operation], before: list[list[int]]) -> WorkGraph:
-    """The graph with its operations in an order in which nothing waits for what comes later; cycles are refused."""
+    """Sort the operations so that each comes after those it waits for; refuse cycles."""
     after: list[list[int]] = [[] for _ in operations]
     waits = [len(set(others)) for others in before]
     for index, others in enumerate(before):

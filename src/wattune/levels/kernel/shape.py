@@ -1,4 +1,4 @@
-"""The shape of a pipeline: schedule, stages, microbatches, chunks; and the graph that follows from it."""
+"""The shape of a pipeline (schedule, stages, microbatches, chunks) and the work graph that follows from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LISTED = "listed"
 
 @dataclass(frozen=True, slots=True)
 class PipelineShape:
-    """What a plan is made for; a plan for one shape does not fit another."""
+    """The pipeline that a plan is made for; a plan for one shape does not fit another."""
 
     schedule: str
     stages: int
@@ -25,7 +25,7 @@ class PipelineShape:
     microbatches: int
     chunks: int = 1
     extras: tuple[str, ...] = ()
-    """Transfers and endings that the ranks run besides, among `schedules.EXTRAS`."""
+    """Transfers and endings that the ranks run too, among `schedules.EXTRAS`."""
     listed: Order = ()
     """What each rank runs, where the schedule is `listed`."""
 
@@ -38,7 +38,7 @@ class PipelineShape:
             raise PlanError(f"a pipeline has at least one stage, microbatch and chunk, not {self}")
         for extra in self.extras:
             if extra not in EXTRAS:
-                raise PlanError(f"a pipeline runs no {extra!r} besides", hint=f"it may run {', '.join(EXTRAS)}")
+                raise PlanError(f"a pipeline has no extra {extra!r}", hint=f"it may run {', '.join(EXTRAS)}")
         if self.chunks > 1 and self.schedule not in (INTERLEAVED, LISTED):
             raise PlanError(
                 f"{self.schedule} runs one chunk per rank, not {self.chunks}", hint=f"chunks are for {INTERLEAVED}"
@@ -51,12 +51,11 @@ class PipelineShape:
 
     @property
     def ranks(self) -> int:
-        """Ranks of one pipeline."""
         return self.stages // self.chunks
 
     @property
     def order(self) -> Order:
-        """What each rank runs, in its order."""
+        """The pieces of each rank, in the order in which it runs them."""
         if self.listed:
             return self.listed
         if self.schedule == INTERLEAVED:
@@ -67,7 +66,6 @@ class PipelineShape:
 
     @property
     def graph(self) -> WorkGraph:
-        """The operations and what each waits for."""
         return work_graph(self.order)
 
     def __str__(self) -> str:
@@ -91,7 +89,7 @@ def shape_of_order(order: Order) -> PipelineShape:
 
 
 def shape_of(instructions: Sequence[Sequence[str]]) -> PipelineShape:
-    """The shape whose ranks run these instructions in this order, one chunk per rank."""
+    """Find the named schedule whose ranks run these instructions in this order, one chunk per rank."""
     ranks = len(instructions)
     microbatches = sum(name == "forward" for name in instructions[0]) if ranks else 0
     if not microbatches:
@@ -101,6 +99,6 @@ def shape_of(instructions: Sequence[Sequence[str]]) -> PipelineShape:
         if [[piece.instruction for piece in rank] for rank in shape.order] == [list(names) for names in instructions]:
             return shape
     raise PlanError(
-        f"the instructions of these {ranks} ranks follow no schedule that is known",
+        f"the instructions of these {ranks} ranks follow no known schedule",
         hint=f"known are {', '.join(SCHEDULES)}",
     )

@@ -115,7 +115,7 @@ def test_a_wrong_part_is_named(planned, path, to, words):
 def test_a_frontier_out_of_order_is_refused(planned):
     document = json.loads(plan_text(planned))
     document["frontier"].reverse()
-    with pytest.raises(PlanError, match="fast and dear"):
+    with pytest.raises(PlanError, match="fast and expensive"):
         parse_plan(json.dumps(document), file="plan.json")
 
 

@@ -1,4 +1,4 @@
-"""Timelines for a terminal: a row per rank, a character per stretch of time.
+"""Timelines for a terminal: a row per rank, a character per interval of time.
 
 With colours a cell has the colour of its clock and a bar the number of its microbatch; without, a taller block is a
 higher clock.
@@ -23,12 +23,12 @@ Run = tuple[str, str]
 
 
 def colour_timelines(view: Timelines, *, width: int) -> tuple[Text, ...]:
-    """The timelines for a terminal with colours."""
+    """Draw the timelines for a terminal with colours."""
     return _lines(view, width, labelled=True)
 
 
 def plain_timelines(view: Timelines, *, width: int) -> tuple[Text, ...]:
-    """The timelines for a terminal without."""
+    """Draw the timelines for a terminal without colours."""
     return _lines(view, width, labelled=False)
 
 
@@ -47,7 +47,7 @@ def _lines(view: Timelines, width: int, *, labelled: bool) -> tuple[Text, ...]:
 
 
 def _cells(view: Timelines, line: PipelineTimeline, rank: Sequence[Bar], columns: int) -> list[Bar | None]:
-    """For each column the bar that fills most of it; None where the rank waits, or has ended."""
+    """The bar that fills most of each column; None where the rank waits or has ended."""
     step_s = view.end_s / columns
     covered: list[dict[int, float]] = [{} for _ in range(columns)]
     for place, bar in enumerate(rank):

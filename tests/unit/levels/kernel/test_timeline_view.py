@@ -7,10 +7,14 @@ from xml.etree import ElementTree
 import pytest
 
 from view_samples import plain, styles
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
+from wattune.core.plan import Plan, StageChoice
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workgraph import Operation, WorkGraph
-from wattune.levels.kernel.view.page import PipelineReport, PlanPoint, pipeline_page, plans_chart
+from wattune.levels.kernel.planned import PlannedPipeline, Source
+from wattune.levels.kernel.shape import PipelineShape
+from wattune.levels.kernel.view.page import pipeline_page, plans_chart
 from wattune.levels.kernel.view.terminal import colour_timelines, plain_timelines
 from wattune.levels.kernel.view.timeline import Timelines, draw_timelines, standalone_timelines, timeline
 from wattune.render.page import Page, render_page
@@ -27,15 +31,14 @@ GRAPH = WorkGraph(
 )
 
 
+def trial(clocks, durations_s, energy_j, *, time_s=None, bound_j=0.0, graph=GRAPH):
+    choices = tuple(StageChoice(Setting(mhz)) for mhz in clocks)
+    plan = Plan(graph, choices, durations_s, (1.0,) * len(choices), bound_j)
+    return Trial(plan, Measurement(time_s or sum(durations_s), energy_j))
+
+
 def line(title, clocks, durations_s, energy_j):
-    return timeline(
-        GRAPH,
-        title=title,
-        durations_s=durations_s,
-        energies_j=(1.0,) * 4,
-        settings=[Setting(mhz) for mhz in clocks],
-        cost=Measurement(sum(durations_s), energy_j),
-    )
+    return timeline(title, trial(clocks, durations_s, energy_j))
 
 
 @pytest.fixture
@@ -64,7 +67,6 @@ def test_a_bar_says_what_it_is(view):
 def test_headings_compare_with_the_first(view):
     assert view.heading(view.lines[0]) == "default: 6 s, 100 J, busy 50 %"
     assert view.heading(view.lines[1]) == "plan 3: 7.5 s, 80.0 J (−20.0 % energy, +25.0 % time), busy 50 %"
-    assert [own.switches for own in view.lines] == [0, 2]
 
 
 def test_clocks_share_one_scale(view):
@@ -114,14 +116,7 @@ def test_the_file_stands_alone(view):
 def test_bars_too_narrow_to_be_seen_are_drawn_as_one():
     count = 4000
     chain = WorkGraph.chain(tuple(Operation(f"forward 0.{n}", "0.forward") for n in range(count)))
-    long = timeline(
-        chain,
-        title="long",
-        durations_s=(0.001,) * count,
-        energies_j=(1.0,) * count,
-        settings=[Setting(1400)] * count,
-        cost=Measurement(4.0, 10.0),
-    )
+    long = timeline("long", trial((1400,) * count, (0.001,) * count, 10.0, time_s=4.0, graph=chain))
     bars = elements(draw_timelines(Timelines((long,))), "bar")
     assert 500 < len(bars) < 1400
     assert "instructions, forward 0.0 to forward 0." in bars[0][0].text
@@ -165,34 +160,37 @@ def test_a_pipeline_at_driver_default_needs_no_scale(view):
     assert "MHz</text>" not in draw_timelines(plainly)
 
 
-def report(view, **changes):
-    own = PipelineReport(
-        pipeline="1f1b, 2 ranks, 1 microbatches",
-        profile="<p>.csv",
-        simulated=False,
-        default=view.lines[0].cost,
-        plans=tuple(PlanPoint(Measurement(6.0 + step, 90.0 - 5 * step), 89.0 - 5 * step) for step in range(4)),
+def planned(*, simulated=False):
+    clocks, durations_s = (1400, 1400, 700, 1050), (1.0, 1.0, 3.0, 2.5)
+    return PlannedPipeline(
+        PipelineShape("1f1b", 2, 1),
+        60.0,
+        Source("<p>.csv", "", simulated),
+        trial((1400,) * 4, (1.0, 1.0, 2.0, 2.0), 100.0),
+        Frontier(
+            tuple(
+                trial(clocks, durations_s, 90.0 - 5 * step, time_s=6.0 + step, bound_j=89.0 - 5 * step)
+                for step in range(4)
+            )
+        ),
+        "a test",
         chosen=2,
-        timelines=view,
-        blocking_power_w=60.0,
-        made="today",
     )
-    return replace(own, **changes)
 
 
-def test_the_page_shows_timelines_frontier_and_every_plan(view):
-    page = pipeline_page(report(view))
+def test_the_page_shows_timelines_frontier_and_every_plan():
+    page = pipeline_page(planned(), made="today")
     assert isinstance(page, Page)
     html = render_page(page)
     for words in ("timeline", "Every plan", "chosen", "&lt;p&gt;.csv", "no plan can lie below", "−20.0"):
         assert words in html
     assert html.count('<tr class="strong">') == 1
     assert "simulated" not in html.partition("</style>")[2]
-    assert "simulated" in render_page(pipeline_page(report(view, simulated=True)))
+    assert "simulated" in render_page(pipeline_page(planned(simulated=True), made="today"))
 
 
-def test_the_chart_has_the_bounds_below_the_plans(view):
-    chart = plans_chart(report(view))
+def test_the_chart_has_the_bounds_below_the_plans():
+    chart = plans_chart(planned())
     plans, bounds, default = chart.series
     assert all(low.y < high.y for low, high in zip(bounds.points, plans.points, strict=True))
     assert default.points[0].y == 100.0
