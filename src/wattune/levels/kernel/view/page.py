@@ -39,14 +39,13 @@ def plans_chart(planned: PlannedPipeline) -> Chart:
     default, plan = planned.default.cost, planned.plan.cost
     seconds, joules = unit_for((default.time_s,), "s"), unit_for((default.energy_j,), "J")
 
-    def point(time_s: float, energy_j: float, tip: str | None = None) -> Point:
-        return Point(time_s * seconds.factor, energy_j * joules.factor, tip)
+    def place(time_s: float, energy_j: float) -> tuple[float, float]:
+        return time_s * seconds.factor, energy_j * joules.factor
 
     def measured(cost: Measurement) -> Point:
-        return point(cost.time_s, cost.energy_j, f"{cost.time_s:.4g} s, {quantity(cost.energy_j, 'J')}")
+        return Point(*place(cost.time_s, cost.energy_j), f"{cost.time_s:.4g} s, {quantity(cost.energy_j, 'J')}")
 
-    bounds = tuple(point(trial.cost.time_s, trial.choice.bound_j) for trial in planned.frontier)
-    chosen_at, default_at = measured(plan), measured(default)
+    bounds = tuple(Point(*place(trial.cost.time_s, trial.choice.bound_j)) for trial in planned.frontier)
     return Chart(
         title="Time-energy frontier of one iteration",
         subtitle=f"{'simulated; ' if planned.source.simulated else ''}left is faster, down is cheaper",
@@ -60,11 +59,11 @@ def plans_chart(planned: PlannedPipeline) -> Chart:
                 tone=Tone.BLUE,
             ),
             Series(name="no plan can lie below", points=bounds, tone=Tone.GREY, dashed=True),
-            Series(name="default settings", points=(default_at,), mark=Mark.POINTS, tone=Tone.ORANGE),
+            Series(name="default settings", points=(measured(default),), mark=Mark.POINTS, tone=Tone.ORANGE),
         ),
         notes=(
-            Note(default_at.x, default_at.y, "default"),
-            Note(chosen_at.x, chosen_at.y, "chosen plan", _changes(planned.plan, planned)),
+            Note(*place(default.time_s, default.energy_j), "default"),
+            Note(*place(plan.time_s, plan.energy_j), "chosen plan", _changes(planned.plan, planned)),
         ),
     )
 
