@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+from processes import shared_folder
 
 
 class Command:
@@ -19,7 +20,7 @@ class Command:
             "WATTUNE_STORE": str(folder / "store" / "history.db"),
             "WATTUNE_STATE": str(folder / "state"),
             # The emulated library is compiled once for all tests, as in `emulated.py`.
-            "WATTUNE_CACHE": str(Path(tempfile.gettempdir()) / f"wattune-tests-{os.getuid()}"),
+            "WATTUNE_CACHE": str(shared_folder()),
             "WATTUNE_CONFIG": str(folder / "none.toml"),
             "TMPDIR": str(folder),
             "COLUMNS": "100",
@@ -44,13 +45,12 @@ class Command:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
         )
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         """The running process, the leader of a group of its own, as under a shell without a terminal."""
         return subprocess.Popen(
-            [sys.executable, "-c", _INTERRUPTIBLE, *self.line(*arguments)],
+            self.line(*arguments),
             env={**self.environment, **variables},
             cwd=self.folder,
             stdout=subprocess.PIPE,
@@ -59,13 +59,6 @@ class Command:
             start_new_session=True,
         )
 
-
-# Where the tests run with Ctrl-C ignored, as in the background of a shell, the process must not inherit that.
-_INTERRUPTIBLE = """
-import os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 
 _LIMITED = """
 import os, resource, sys

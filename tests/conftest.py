@@ -1,3 +1,3 @@
 """Fixtures that tests of several folders share."""
 
-pytest_plugins = ["emulated", "postgres_server"]
+pytest_plugins = ["processes", "emulated", "postgres_server"]

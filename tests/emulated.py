@@ -10,14 +10,13 @@ def test_something(emulated_node):
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from processes import shared_folder
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, Sensors
 from wattune.emulator.emulated_gpu import GENERATIONS, EmulatedGpu
 from wattune.emulator.library import build_library
@@ -32,7 +31,7 @@ MakeNode = Callable[..., Node]
 @pytest.fixture(scope="session")
 def emulated_library() -> Path:
     """The library, compiled once for all test processes of this source."""
-    return build_library(Path(tempfile.gettempdir()) / f"wattune-tests-{os.getuid()}")
+    return build_library(shared_folder())
 
 
 @pytest.fixture

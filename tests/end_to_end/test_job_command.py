@@ -264,7 +264,7 @@ def test_a_signal_goes_to_the_program_and_no_other_attempt_follows(wattune, numb
     with wattune.start("job", "run", "nightly", *NEW, *QUICK, *python(WAIT)) as process:
         assert process.stdout.readline() == "epoch 1 acc 0.5\n"
         os.kill(process.pid, number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate()
     assert process.returncode in (128 + number, 1)
     assert "error: nightly: the program was interrupted" in errors
     (record,) = open_store(wattune.environment["WATTUNE_STORE"]).jobs.job_runs("nightly")
@@ -276,7 +276,7 @@ def test_after_kill_nine_the_run_is_lost_in_time_and_the_next_choice_is_sound(wa
         assert process.stdout.readline() == "epoch 1 acc 0.5\n"
         family = psutil.Process(process.pid).children(recursive=True)
         process.kill()
-        process.wait(timeout=60)
+        process.wait()
         for child in family:
             child.kill()
     job_store = open_store(wattune.environment["WATTUNE_STORE"]).jobs

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from processes import wait_until
 from wattune.core.setting import Setting
 from wattune.devices.open import Surroundings, open_gpu, restore_abandoned
 
@@ -63,17 +64,10 @@ def tuner(node, state, how="loop"):
         yield process
 
 
-def wait_until(condition):
-    deadline_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.001)
-
-
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_the_gpu_as_it_was_found(node, tmp_path, stop):
     with tuner(node, tmp_path / "state") as process:
-        wait_until(lambda: node.setting(0) != FOUND)
+        wait_until(lambda: node.setting(0) != FOUND, process)
         process.send_signal(stop)
     assert node.setting(0) == FOUND
     assert restore_abandoned(Surroundings(tmp_path / "state")) == ()
@@ -129,7 +123,7 @@ def test_the_restore_command_and_the_next_start_do_the_same(node, tmp_path):
     state = tmp_path / "state"
     for undo in ("command", "start"):
         with tuner(node, state) as process:
-            wait_until(lambda: node.setting(0) != FOUND)
+            wait_until(lambda: node.setting(0) != FOUND, process)
             process.kill()
         assert node.setting(0) != FOUND
         if undo == "command":
@@ -148,7 +142,7 @@ def test_the_restore_command_and_the_next_start_do_the_same(node, tmp_path):
 def test_two_processes_want_one_gpu(node, tmp_path):
     state = tmp_path / "state"
     with tuner(node, state) as process:
-        wait_until(lambda: node.setting(0) != FOUND)
+        wait_until(lambda: node.setting(0) != FOUND, process)
         second = subprocess.run(
             [sys.executable, "-c", TUNER, str(state), "loop"], env=environment(node), capture_output=True, text=True
         )

@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from emulated import plain_gpu
 from pipelines import planned_at
+from processes import wait_until
 from wattune.devices.open import Surroundings, restore_abandoned
 from wattune.levels.kernel.plan_file import plan_text
 from wattune.levels.kernel.schedules import interleaved
@@ -69,7 +69,7 @@ def job_in(tmp_path, node, **what):
 def finished(processes, tmp_path):
     """What each rank found."""
     for rank, process in enumerate(processes):
-        process.wait(timeout=400)
+        process.wait()
         assert process.returncode == 0, (tmp_path / f"{rank}.err").read_text()
     return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank, _ in enumerate(processes)]
 
@@ -99,25 +99,17 @@ def test_crashed_ranks_leave_all_gpus_as_they_were_found(emulated_node, tmp_path
     plan_for(3, 1, 4, file)
     shape = {"ranks": 3, "chunks": 1, "microbatches": 4, "iterations": 10**6}
     processes = start(job_in(tmp_path, node, **shape, plan_file=str(file), plain_first=False), node)
-    wait_until(lambda: all(node.setting(index) != before[index] for index in range(3)), processes)
+    wait_until(lambda: all(node.setting(index) != before[index] for index in range(3)), *processes)
     processes[2].kill()
     processes[1].send_signal(signal.SIGTERM)  # and the first finds nobody to talk to
     for process in processes:
-        process.wait(timeout=400)
+        process.wait()
         assert process.returncode != 0
     assert node.setting(0) == before[0]
     assert node.setting(1) == before[1]
     left = restore_abandoned(Surroundings(tmp_path / "state"))
     assert [error for _, error in left] == [None]
     assert node.setting(2) == before[2]
-
-
-def wait_until(condition, processes):
-    deadline_s = time.monotonic() + 400
-    while not condition():
-        assert time.monotonic() < deadline_s
-        assert all(process.poll() is None for process in processes)
-        time.sleep(0.01)  # other processes must get on
 
 
 def test_ranks_plan_together_while_they_train_and_answer_a_straggler(emulated_node, tmp_path, start):

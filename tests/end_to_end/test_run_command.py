@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 
 import psutil
@@ -13,6 +12,7 @@ import pytest
 
 from command import Command, complaint
 from emulated import plain_load
+from processes import wait_until
 from wattune.core.setting import Setting
 from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.emulator.node import Privilege
@@ -74,24 +74,44 @@ def play(node, pid):
 
 def child_of(process):
     """The program that a `wattune run` started, once it has."""
-    wait_until(lambda: process.poll() is not None or psutil.Process(process.pid).children())
-    assert process.poll() is None, process.stderr.read()
+    wait_until(lambda: psutil.Process(process.pid).children(), process)
     return psutil.Process(process.pid).children()[0]
-
-
-def wait_until(condition):
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 STEPS = "import time\nfor _ in range({}): time.sleep(0.05); print('step', flush=True)"
 
 
 def stepper(seconds):
-    """A program that tells of a step twenty times a second, for so long."""
+    """A program that reports a step twenty times a second, for so long."""
     return ("--step-pattern", "step", "--", sys.executable, "-c", STEPS.format(20 * seconds))
+
+
+UNTIL = """
+import os, sys, time
+while not os.path.exists("enough"):
+    time.sleep(0.05)
+    print("step", flush=True)
+sys.exit(7)
+"""
+STEPS_UNTIL_ENOUGH = ("--step-pattern", "step", "--", sys.executable, "-c", UNTIL)
+
+
+def read_until(process, word):
+    """Wait until the screen of a command shows a word."""
+    for line in process.stderr:
+        if word in line:
+            return
+    raise AssertionError(f"the command ended without showing {word!r}")
+
+
+def end(process, command):
+    """Let a program that steps until there is enough end, and return the document of its `wattune run`."""
+    (command.folder / "enough").touch()
+    out, err = process.communicate()
+    assert process.returncode == 7, err
+    document = json.loads(out)
+    assert document["exit_code"] == 7
+    return document
 
 
 def events(document):
@@ -176,15 +196,13 @@ def test_a_program_that_never_uses_the_gpu_has_nothing_set(tuning):
 
 def test_without_permission_the_program_runs_as_ever_and_it_is_said(tuning):
     node, command = tuning(privilege=Privilege.DENIED)
-    script = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {STEPS.format(1200)!r}]))"
+    script = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {STEPS.format(72_000)!r}]))"
     process = command.start("run", "--json", "--screen", "--step-pattern", "step", "--", sys.executable, "-c", script)
     child = child_of(process)
-    wait_until(child.children)
+    wait_until(child.children, process)
     worker = child.children()[0]
     play(node, worker.pid)  # what a program starts belongs to it
-    for line in process.stderr:
-        if "permission" in line:
-            break
+    read_until(process, "permission")
     worker.terminate()
     out, _ = process.communicate()
     assert process.returncode == 256 - signal.SIGTERM  # what `sys.exit(-15)` comes to
@@ -194,54 +212,40 @@ def test_without_permission_the_program_runs_as_ever_and_it_is_said(tuning):
 
 def test_a_gpu_that_is_shared_is_not_set(tuning):
     node, command = tuning()
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     try:
-        process = command.start("run", "--json", *stepper(4))
+        before = node.setter_calls()
+        process = command.start("run", "--json", "--screen", *STEPS_UNTIL_ENOUGH)
         node.join(0, pid=other.pid)
         play(node, child_of(process).pid)
         node.join(0, pid=other.pid)
-        seen = set()
-        while process.poll() is None:
-            seen.add(node.setting(0))
-            time.sleep(0.05)
-        out, _ = process.communicate()
+        read_until(process, "sharing the GPU")
+        document = end(process, command)
     finally:
         other.kill()
         other.wait()
-    assert seen == {FOUND}
-    assert "sharing the GPU" in events(json.loads(out))
+    assert node.setter_calls() == before
+    assert node.setting(0) == FOUND
+    assert "sharing the GPU" in events(document)
 
 
 def test_a_signal_reaches_the_program_and_the_gpu_is_restored(tuning):
     node, command = tuning()
-    process = command.start("run", *stepper(60))
+    process = command.start("run", *stepper(3600))
     play(node, child_of(process).pid)
-    wait_until(lambda: node.setting(0) != FOUND)
+    wait_until(lambda: node.setting(0) != FOUND, process)
     process.send_signal(signal.SIGTERM)
     process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
     assert node.setting(0) == FOUND
 
 
-UNTIL = """
-import os, sys, time
-while not os.path.exists("enough"):
-    time.sleep(0.05)
-    print("step", flush=True)
-sys.exit(7)
-"""
-
-
 def test_a_program_that_exits_during_the_search(tuning):
     node, command = tuning()
-    process = command.start("run", "--json", "--step-pattern", "step", "--", sys.executable, "-c", UNTIL)
+    process = command.start("run", "--json", *STEPS_UNTIL_ENOUGH)
     play(node, child_of(process).pid)
-    wait_until(lambda: node.setting(0) != FOUND)
-    (command.folder / "enough").touch()
-    out, err = process.communicate()
-    assert process.returncode == 7, err
-    document = json.loads(out)
-    assert document["exit_code"] == 7
+    wait_until(lambda: node.setting(0) != FOUND, process)
+    document = end(process, command)
     assert document["windows"][0]["purpose"] == "baseline"
     assert node.setting(0) == FOUND
 
@@ -267,9 +271,9 @@ def test_a_program_that_forks_and_leaves_its_child(tuning):
     node, command = tuning()
     process = command.start("run", "--json", "--step-pattern", "step", "--", sys.executable, "-c", FORK)
     left = command.folder / "child"
-    wait_until(lambda: left.exists() and left.read_text())
+    wait_until(lambda: left.exists() and left.read_text(), process)
     play(node, int(left.read_text()))
-    wait_until(lambda: node.setting(0) != FOUND)  # what the program forked belongs to it
+    wait_until(lambda: node.setting(0) != FOUND, process)  # what the program forked belongs to it
     (command.folder / "parent-enough").touch()
     _, err = process.communicate()
     assert process.returncode == 5, err
@@ -281,10 +285,10 @@ def test_a_program_that_forks_and_leaves_its_child(tuning):
 
 def test_kill_9_leaves_a_journal_that_restores(tuning):
     node, command = tuning()
-    process = command.start("run", *stepper(60))
+    process = command.start("run", *stepper(3600))
     child = child_of(process)
     play(node, child.pid)
-    wait_until(lambda: node.setting(0) != FOUND)
+    wait_until(lambda: node.setting(0) != FOUND, process)
     process.kill()
     process.communicate()
     child.kill()
@@ -295,27 +299,24 @@ def test_kill_9_leaves_a_journal_that_restores(tuning):
 
 def test_a_program_that_is_stopped_and_goes_on(tuning):
     node, command = tuning()
-    process = command.start("run", "--json", *stepper(11))
+    process = command.start("run", "--json", *STEPS_UNTIL_ENOUGH)
     child = child_of(process)
     play(node, child.pid)
-    wait_until(lambda: node.setting(0) != FOUND)
+    wait_until(lambda: node.setting(0) != FOUND, process)
     child.suspend()
-    wait_until(lambda: node.setting(0) == FOUND)
+    wait_until(lambda: node.setting(0) == FOUND, process)
     child.resume()
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    assert "the program is stopped" in events(json.loads(out))
+    assert "the program is stopped" in events(end(process, command))
 
 
 def test_a_gpu_that_is_lost_midway(tuning):
     node, command = tuning()
-    process = command.start("run", "--json", *stepper(4))
+    process = command.start("run", "--json", "--screen", *STEPS_UNTIL_ENOUGH)
     play(node, child_of(process).pid)
-    time.sleep(2)
+    wait_until(lambda: node.setting(0) != FOUND, process)
     node.lose(0)
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    assert "fallen off the bus" in events(json.loads(out))
+    read_until(process, "fallen off the bus")
+    assert "fallen off the bus" in events(end(process, command))
 
 
 # attach
@@ -323,13 +324,13 @@ def test_a_gpu_that_is_lost_midway(tuning):
 
 def test_a_running_process_is_attached_to_until_it_ends(tuning):
     node, command = tuning()
-    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     try:
         gpu = EmulatedGpu.of(load_model("a100"), 0)
         node.play(0, plain_load(gpu, duration_s=(0.5, 0.3), power_w=(350.0, 150.0)), pid=program.pid)
         del command.environment["WATTUNE_DEVICE"]
         process = command.start("attach", "--json", str(program.pid))
-        wait_until(lambda: node.setting(0) != FOUND)
+        wait_until(lambda: node.setting(0) != FOUND, process)
     finally:
         program.kill()
         program.wait()

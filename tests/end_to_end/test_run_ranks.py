@@ -41,7 +41,7 @@ def trained(emulated_node, tmp_path):
             with (tmp_path / f"{rank}.err").open("w") as errors:
                 running.append(subprocess.Popen(command, env=environment, stderr=errors))
         for rank, process in enumerate(running):
-            assert process.wait(timeout=600) == 0, (tmp_path / f"{rank}.err").read_text()
+            assert process.wait() == 0, (tmp_path / f"{rank}.err").read_text()
         return node, [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(ranks)]
 
     yield train

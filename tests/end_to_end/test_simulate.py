@@ -51,7 +51,7 @@ def simulate(emulated_library, tmp_path):
 
     def run(*arguments):
         command = [sys.executable, "-m", "wattune", "simulate", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     run.environment, run.folder = environment, tmp_path
     return run
@@ -122,13 +122,13 @@ def test_a_lost_gpu(simulate):
 
 def test_signals_reach_the_command(simulate):
     script = (
-        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(9)); print('up', flush=True); time.sleep(60)"
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(9)); print('up', flush=True); time.sleep(3600)"
     )
     command = [sys.executable, "-m", "wattune", "simulate", "--", sys.executable, "-c", script]
     with subprocess.Popen(command, env=simulate.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"up\n"
         process.send_signal(signal.SIGTERM)
-        _, complaint = process.communicate(timeout=30)
+        _, complaint = process.communicate()
     assert process.returncode == 9
     assert b"simulated" in complaint
 
@@ -142,7 +142,7 @@ def test_signals_reach_the_command(simulate):
         (("--fault", "4:lost", "--", "true"), 1, "no GPU 4"),
         (("--count", "99", "--", "true"), 1, "cannot be simulated"),
         (("--gpu", ",", "--", "true"), 1, "cannot be simulated"),
-        (("--truth", "/nonexistent/file", "--", "true"), 1, "cannot write"),
+        (("--truth", "missing/file", "--", "true"), 1, "cannot write"),
         (("--", "no-such-command"), 1, "no command"),
         ((), 2, "Missing"),
         (("--count", "0", "--", "true"), 2, "count"),

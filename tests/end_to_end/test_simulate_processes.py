@@ -92,7 +92,7 @@ def test_a_process_that_dies_holding_the_lock_stops_nobody(served):
     )
     before_j = node.truth_j(0)
     for _ in range(3):
-        subprocess.run([sys.executable, "-c", script, str(node.library), str(node.path)], check=True, timeout=30)
+        subprocess.run([sys.executable, "-c", script, str(node.library), str(node.path)], check=True)
         assert node.truth_j(0) > before_j
     assert node.setting(0).sm_mhz == 1000
     pynvml.nvmlInit()

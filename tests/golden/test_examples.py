@@ -22,7 +22,7 @@ def output(example, home):
         "PYTHONIOENCODING": "utf-8",
     }
     command = [sys.executable, str(example)]
-    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

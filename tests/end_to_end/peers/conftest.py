@@ -43,7 +43,7 @@ class Peers:
     bin: Path
     home: Path
 
-    def simulate(self, *options: str, command: tuple[str, ...], timeout_s: float = 180) -> Outcome:
+    def simulate(self, *options: str, command: tuple[str, ...]) -> Outcome:
         """What came back from a command under `wattune simulate` with these options."""
         done = subprocess.run(
             self.command_line(*options, command=command),
@@ -52,7 +52,6 @@ class Peers:
             capture_output=True,
             text=True,
             check=False,
-            timeout=timeout_s,
         )
         notes = Path(self.environment["PEERS_CALLED_OUT"])
         called_out = tuple(notes.read_text().splitlines()) if notes.exists() else ()

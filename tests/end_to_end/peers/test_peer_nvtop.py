@@ -14,9 +14,10 @@ import peer_environment
 import pytest
 from played import LIMITS, SPEC, mhz_within
 
+from processes import PATIENCE_S
+
 pytestmark = pytest.mark.peers
 
-PATIENCE_S = 30
 ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b\([0B]|\x1b[=>]")
 
 

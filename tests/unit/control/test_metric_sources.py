@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from processes import PATIENCE_S
 from wattune.control.reports.file import LONGEST_LINE, LineBuffer, LineForm, MetricFile
 from wattune.control.reports.http import LONGEST_BODY, RUN_OVER, Answer, MetricServer, ReportQueue, understood
 from wattune.control.reports.pattern import MetricPattern, StepPattern
@@ -233,7 +234,7 @@ def test_places_that_cannot_be_a_metric_file(tmp_path):
 def post(url, body):
     """The status and the document that came back."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=30) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=PATIENCE_S) as reply:
             return reply.status, json.load(reply)
     except urllib.error.HTTPError as error:
         with error:

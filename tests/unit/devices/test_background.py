@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from fakes import FakeGpu
+from processes import PATIENCE_S
 from wattune.core.errors import DeviceLost
 from wattune.core.reading import Count, Reading
 from wattune.devices.nvml.gpu import IntegratedPower
@@ -37,14 +38,14 @@ def test_old_values_are_not_samples():
     powers = [100.0, 100.0, 120.0, 120.0, 120.0, 90.0]
     gpu = Scripted(Reading(time_s=float(i), power_w=p, energy_j=p) for i, p in enumerate(powers))
     with Sampler((gpu,), interval_s=0.001) as sampler:
-        assert gpu.used_up.wait(10)
+        assert gpu.used_up.wait(PATIENCE_S)
     assert [reading.power_w for reading in sampler.traces[0].readings] == [100, 120, 90]
 
 
 def test_equal_power_with_a_moving_counter_is_a_sample():
     gpu = Scripted(Reading(time_s=float(i), power_w=100.0, energy_j=100.0 * i) for i in range(5))
     with Sampler((gpu,), interval_s=0.001) as sampler:
-        assert gpu.used_up.wait(10)
+        assert gpu.used_up.wait(PATIENCE_S)
     assert len(sampler.traces[0].readings) == 5
 
 
@@ -52,7 +53,7 @@ def test_one_lost_gpu_does_not_end_the_others():
     lost = Scripted([Reading(time_s=0.0, power_w=1.0, energy_j=1.0), DeviceLost("gone"), DeviceLost("gone")])
     fine = Scripted(Reading(time_s=float(i), power_w=float(i), energy_j=float(i)) for i in range(30))
     with Sampler((lost, fine), interval_s=0.001) as sampler:
-        assert fine.used_up.wait(10)
+        assert fine.used_up.wait(PATIENCE_S)
     assert len(sampler.traces[1].readings) == 30
     assert isinstance(sampler.failures[0], DeviceLost)
     assert sampler.failures[1] is None
@@ -61,7 +62,7 @@ def test_one_lost_gpu_does_not_end_the_others():
 def test_a_bounded_sampler_keeps_the_newest():
     gpu = Scripted(Reading(time_s=float(i), power_w=float(i), energy_j=float(i)) for i in range(30))
     with Sampler((gpu,), interval_s=0.001, keep=3) as sampler:
-        assert gpu.used_up.wait(10)
+        assert gpu.used_up.wait(PATIENCE_S)
     assert [reading.power_w for reading in sampler.traces[0].readings] == [27, 28, 29]
 
 

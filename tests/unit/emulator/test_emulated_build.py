@@ -23,7 +23,7 @@ def test_it_compiles_without_a_warning(tmp_path):
 def test_the_cache_is_used_the_second_time(tmp_path):
     first = build_library(tmp_path)
     made = first.stat().st_mtime_ns
-    assert build_library(tmp_path, compiler="/nonexistent") == first
+    assert build_library(tmp_path, compiler=str(tmp_path / "no-compiler")) == first
     assert first.stat().st_mtime_ns == made
     assert clock_library(first).exists()
     assert [path.name for path in tmp_path.iterdir()] == [first.parent.name]
@@ -52,7 +52,7 @@ def test_without_a_compiler_it_says_what_to_install(tmp_path, monkeypatch):
 
 def test_a_compiler_that_cannot_be_run(tmp_path):
     with pytest.raises(NotSupported, match="cannot run the C compiler"):
-        build_library(tmp_path, compiler="/nonexistent/cc")
+        build_library(tmp_path, compiler=str(tmp_path / "no-compiler"))
 
 
 def test_a_compiler_that_fails_is_quoted_in_one_line(tmp_path):

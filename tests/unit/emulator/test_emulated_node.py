@@ -148,7 +148,7 @@ def test_at_most_32_processes_share_a_gpu(emulated_node):
 
 @contextlib.contextmanager
 def _sleeper():
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with subprocess.Popen(["sleep", "3600"]) as process:
         yield process
         process.kill()
 

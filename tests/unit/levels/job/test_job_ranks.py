@@ -6,6 +6,7 @@ from threading import Barrier, Lock
 import pytest
 
 from job_runs import JOB, Jobs, gpu_of, train
+from processes import PATIENCE_S
 from wattune.control.ranks import Alone
 from wattune.core.errors import SettingRefused
 from wattune.core.job import Outcome
@@ -18,7 +19,7 @@ class Meeting:
 
     def __init__(self, size):
         self.size = size
-        self.barrier, self.lock = Barrier(size, timeout=60), Lock()
+        self.barrier, self.lock = Barrier(size, timeout=PATIENCE_S), Lock()
         self.brought = {}
 
     def exchange(self, rank, value):

@@ -5,6 +5,7 @@ import threading
 import pytest
 from run_fakes import OddGpu, Script
 
+from processes import PATIENCE_S
 from wattune import tuned
 from wattune.core.errors import InputError, SettingRefused
 from wattune.core.objective import LeastEnergy
@@ -73,9 +74,9 @@ class Threads:
 
     def gather(self, rank, value):
         self.slots[rank] = value
-        self.barrier.wait(timeout=20)
+        self.barrier.wait(timeout=PATIENCE_S)
         found = list(self.slots)
-        self.barrier.wait(timeout=20)
+        self.barrier.wait(timeout=PATIENCE_S)
         return found
 
 
@@ -109,7 +110,7 @@ def run_ranks(gpus, policy, *, steps=400, step_s=0.05):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=PATIENCE_S)
         assert not thread.is_alive()
     return sessions, seen
 
