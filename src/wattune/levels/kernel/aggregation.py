@@ -1,9 +1,9 @@
-"""The relaxed problem of graphs too large for one linear programme: operations in groups, paths when they matter.
+"""The relaxed problem of graphs too large for one linear programme: operations in groups, paths as constraints.
 
-Thousands of microbatches make thousands of operations alike. Operations of one group share one duration d_g, which is a
-restriction; of the paths through the graph only those that are found too long become constraints Σ_{i∈π} d_g(i) ≤ T,
-which in the end is none, since the longest path is looked at. The multipliers λ_π of these constraints give a flow
-x_i = Σ_{π∋i} λ_π through every operation and with it, by weak duality, a bound for the whole, ungrouped problem:
+Thousands of microbatches make thousands of similar operations. Operations of one group share one duration d_g, which
+restricts the problem. Only paths that turn out too long become constraints Σ_{i∈π} d_g(i) ≤ T; the loop ends when the
+longest path is short enough, so leaving out the others restricts nothing. The multipliers λ_π of these constraints give
+a flow x_i = Σ_{π∋i} λ_π through every operation and, by weak duality, a bound for the whole, ungrouped problem:
 
     Σ_i min_d (ê_i(d) + x_i·d) − T·Σ λ_π ≤ the least effective energy at T.
 
@@ -22,11 +22,11 @@ from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.relaxation import Floats, Ints, Options, Relaxed
 
 CLOSE = 3e-4
-"""Share of the time by which a path may be too long: the plan is then one for that longer time."""
+"""Share of the time by which a path may be too long; the plan is then one for that longer time."""
 
 
 class Aggregation:
-    """Groups of operations and the paths that matter, kept from one time to the next."""
+    """Groups of operations and the constraining paths, reused from one time to the next."""
 
     def __init__(self, graph: WorkGraph, options: Mapping[str, Options[Any]]) -> None:
         kinds = list(options)
@@ -39,11 +39,11 @@ class Aggregation:
         self._paths: list[Ints] = []
 
     def cheapest(self, waiting_w: float) -> Relaxed:
-        """The plan of least energy where each second of the iteration costs `waiting_w`."""
+        """Solve for the plan of least energy where each second of the iteration costs `waiting_w`."""
         return self._solve(None, waiting_w)
 
     def at(self, time_s: float) -> Relaxed:
-        """A plan that ends in time, with a bound on the effective energy of every such plan."""
+        """Solve for a plan that ends in time, with a bound on the effective energy of every such plan."""
         return self._solve(time_s, 0.0)
 
     def _solve(self, time_s: float | None, waiting_w: float) -> Relaxed:
@@ -52,7 +52,7 @@ class Aggregation:
         return Relaxed(taken_s, durations_s, self._bound_j(self._flow(weights_w), taken_s, total_w), -total_w)
 
     def _grouped(self, time_s: float | None, waiting_w: float) -> tuple[float, Floats, Floats]:
-        """What a plan with these groups takes, its durations and path multipliers; paths are added as they matter."""
+        """The time, durations and path multipliers of the best grouped plan; adds paths that are too long."""
         master = _Master(self._options, self._kind, self._group, time_s=time_s, waiting_w=waiting_w)
         for path in self._paths:
             master.add(path)
@@ -95,7 +95,7 @@ class Aggregation:
 
 
 class _Master:
-    """The linear programme over groups, with a row for each path that matters."""
+    """The linear programme over groups, with a row for each constraining path."""
 
     def __init__(
         self, options: list[Options[Any]], kind: Ints, group: Ints, *, time_s: float | None, waiting_w: float
@@ -119,7 +119,7 @@ class _Master:
         self._groups = len(groups)
 
     def add(self, path: Ints) -> None:
-        """Nothing; the path must end in time: T + Σ n_g Σ_k δ_gk ≥ Σ n_g D_g."""
+        """Constrain a path to end in time: T + Σ n_g Σ_k δ_gk ≥ Σ n_g D_g."""
         members = np.bincount(self._group[path], minlength=self._groups)
         per_segment = np.repeat(members, self._segments)
         columns = np.flatnonzero(per_segment)
@@ -146,9 +146,9 @@ class _Master:
 
 
 def _grouped_by_place(kind: Ints) -> Ints:
-    """Groups by how far an operation is from the first and the last of its kind, in powers of two.
+    """Group operations by their distance from the first and the last of their kind, in powers of two.
 
-    Filling and draining the pipeline is no routine; what lies between is.
+    Operations differ while the pipeline fills and drains, and are alike between.
     """
     group = np.empty_like(kind)
     groups = 0
@@ -171,7 +171,7 @@ def _successors(predecessors: tuple[tuple[int, ...], ...]) -> list[list[int]]:
 
 
 def _heads(predecessors: tuple[tuple[int, ...], ...], lasts_s: list[float]) -> tuple[list[float], list[int]]:
-    """When each operation ends at the earliest, and which one it waited for."""
+    """When each operation ends at the earliest, and the operation it waited for."""
     ends_s, came_from = [0.0] * len(lasts_s), [-1] * len(lasts_s)
     for place, before in enumerate(predecessors):
         start_s, source = 0.0, -1
@@ -183,7 +183,7 @@ def _heads(predecessors: tuple[tuple[int, ...], ...], lasts_s: list[float]) -> t
 
 
 def _tails(successors: list[list[int]], lasts_s: list[float]) -> tuple[list[float], list[int]]:
-    """How long it takes from the start of each operation to the end of all, and which one comes next on that way."""
+    """The longest time from the start of each operation to the end of all, and the next operation on that path."""
     tails_s, goes_to = [0.0] * len(lasts_s), [-1] * len(lasts_s)
     for place in range(len(lasts_s) - 1, -1, -1):
         rest_s, target = 0.0, -1
@@ -195,7 +195,7 @@ def _tails(successors: list[list[int]], lasts_s: list[float]) -> tuple[list[floa
 
 
 def _path(place: int, came_from: list[int], goes_to: list[int]) -> Ints:
-    """The operations of a longest path through one."""
+    """The operations of a longest path through a place."""
     path, other = [], place
     while other >= 0:
         path.append(other)

@@ -1,10 +1,10 @@
-"""What each kind of instruction takes and draws, found from a counter that moves more slowly than instructions end.
+"""Attribute energy to kinds of instructions that last less than the refresh period of the energy counter.
 
-Notation: the counter moves every τ (100 ms on many parts) and an instruction may last less. At the instant e of a move
-the counter is exact: E(e) = c + Σ_k P_k·T_k(e), T_k the time that kind k has run until then, waiting being a kind too.
-Every move seen between two boundaries of instructions is one such equation; e is known to a part w of τ, so the
-equation is good to P̄·w/√12. The powers P_k are the least squares over all moves, drawn to the mean power P̄ as far as
-the moves do not tell kinds apart (a normal prior of half of P̄ around it).
+Notation: the counter is refreshed every τ (100 ms on many GPUs) and an instruction may last less. At the instant e of a
+refresh the counter is exact: E(e) = c + Σ_k P_k·T_k(e), with T_k the time that kind k has run until then; waiting is a
+kind too. Every refresh between two boundaries of instructions gives one such equation; e is known to a fraction w of τ,
+so the error of the equation is P̄·w/√12. The powers P_k are the least-squares solution over all refreshes, with a normal
+prior of mean P̄ (the mean power) and standard deviation P̄/2 for kinds that the refreshes cannot separate.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ OUTSIDE = "outside"
 """Between two iterations: the optimizer's step, loading data."""
 
 PAUSED = "paused"
-"""Outside of iterations, with nothing to do."""
+"""Between two iterations, idle."""
 
 PRIOR = 0.5
-"""How far, as a share of mean power, a kind may lie from it when nothing else is known."""
+"""Standard deviation of the prior of a kind's power, as a share of mean power."""
 
 LEAST_W = 1.0
-"""No GPU that is on draws less."""
+"""Least power of any GPU that is switched on."""
 
 LEAST_SHARE = 0.02
-"""Of the time: a kind that runs for less than this is not measured."""
+"""Of the time: the power of a kind that runs for less is not reported."""
 
 
 class Boundary(NamedTuple):
-    """An instant between two stretches of work: the counter there, and what kind of work ended."""
+    """An instant between two intervals of work: the counter there, and the kind of work that ended."""
 
     time_s: float
     energy_j: float
@@ -51,10 +51,10 @@ class Boundary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """What one of each kind takes and spends, and how many moves of the counter say so."""
+    """Time and energy of one instruction of each kind, and the number of counter refreshes used."""
 
     costs: Mapping[str, Measurement]
-    """Of each kind of instruction, with the error of its energy."""
+    """By kind of instruction, with the error of the energy."""
     waiting_w: float | None
     """None where the rank hardly ever waited."""
     moves: int
@@ -68,10 +68,10 @@ class Attribution:
 
 
 def attribute(boundaries: Sequence[Boundary], *, refresh: Refresh | None, period_s: float | None) -> Attribution | None:
-    """What each kind of instruction takes and spends; None where the counter moved less than twice.
+    """Estimate time and energy of each kind of instruction; None where the counter was refreshed less than twice.
 
-    The first boundary is where the stretch begins; its kind does not matter. `period_s` is the nominal refresh of the
-    part, used where none was observed.
+    The first boundary is the beginning; its kind is ignored. `period_s` is the nominal refresh period of the GPU, used
+    where none was observed.
     """
     moves = list(_moves(boundaries, refresh, period_s or UNKNOWN_PERIOD_S))
     if len(moves) < 2:
@@ -105,9 +105,9 @@ class _Move(NamedTuple):
 
 
 def _moves(boundaries: Sequence[Boundary], refresh: Refresh | None, period_s: float) -> Iterator[_Move]:
-    """The last move of the counter before each boundary at which it shows something new.
+    """The last refresh of the counter before each boundary at which its value is new.
 
-    Moves outside of iterations are left out: what is drawn there is not one power, and they would fall between two.
+    Refreshes between iterations are left out, because power is not constant there.
     """
     for before, after in pairwise(boundaries):
         if after.energy_j == before.energy_j or after.kind == OUTSIDE:
@@ -131,7 +131,6 @@ def _cumulated(boundaries: Sequence[Boundary], kinds: list[str]) -> Floats:
 
 
 def _powers(boundaries: Sequence[Boundary], moves: list[_Move], spent_s: Floats) -> list[_Power]:
-    """The power of each kind, with its error."""
     times_s = [boundary.time_s for boundary in boundaries]
     at_s = [move.time_s for move in moves]
     mean_w = max((moves[-1].energy_j - moves[0].energy_j) / max(at_s[-1] - at_s[0], READ_S), LEAST_W)

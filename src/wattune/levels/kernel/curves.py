@@ -1,10 +1,10 @@
-"""Time and power of an instruction at every clock, from a few clocks at which it was measured.
+"""Time and power of an instruction at every clock, fitted to measurements at a few clocks.
 
 Notation
     x       core clock over the highest
-    T(x)    a + b·‖(1/x, μ)‖_p: a part that no clock changes, and arithmetic beside memory traffic that takes μ times as
-            long as it at the highest clock
-    P(x)    P0 + c·s(x): what is always drawn, and what switches, s = x·v(x)² with a voltage v that stands still up to a
+    T(x)    a + b·‖(1/x, μ)‖_p: a constant part, and arithmetic overlapped with memory traffic that takes μ times as
+            long as the arithmetic at the highest clock
+    P(x)    P0 + c·s(x): constant power and switching power, s = x·v(x)² with a voltage v that is constant up to a
             knee and then rises (`wattune.physics.fit.clock_curves`)
 
 Given μ, T is linear in a and b; given knee and rise, P is linear in P0 and c. So both are non-negative least squares on
@@ -51,19 +51,19 @@ class Curve:
     rise: float
 
     def cost(self, sm_mhz: int) -> Measurement:
-        """What one of these instructions takes and spends at a clock."""
+        """Predict time and energy of one instruction at a clock."""
         clock = np.array([sm_mhz / self.highest_mhz])
         time_s = float(self.fixed_s + self.work_s * _work(clock, self.memory)[0])
         power_w = float(self.static_w + self.switching_w * switching(clock, knee=self.knee, rise=self.rise)[0])
         return Measurement(time_s, power_w * time_s)
 
     def options(self, clocks_mhz: Iterable[int]) -> tuple[Trial[StageChoice], ...]:
-        """The instruction at each of these clocks, as a planner wants it."""
+        """The instruction at each of these clocks, as options for the planner."""
         return tuple(Trial(StageChoice(Setting(mhz)), self.cost(mhz)) for mhz in clocks_mhz)
 
 
 def fit_curves(measured: Mapping[str, Sequence[Trial[Setting]]], *, highest_mhz: int) -> dict[str, Curve]:
-    """A curve for each kind of instruction of one GPU."""
+    """Fit a curve for each kind of instruction of one GPU."""
     for kind, trials in measured.items():
         if len({trial.choice.sm_mhz for trial in trials}) < 2 or any(trial.choice.sm_mhz is None for trial in trials):
             raise PlanError(
@@ -103,7 +103,7 @@ def _power_error(clock: Floats, power_w: Floats, knee: float, rise: float) -> fl
 
 
 def _linear(shape: Floats, values: Floats) -> tuple[tuple[float, float], float]:
-    """Offset and factor, neither negative, that bring a shape nearest to the values, and the squared relative error."""
+    """Fit offset and factor, neither negative, of a shape to the values; with the squared relative error."""
     rows = np.column_stack([np.ones_like(shape), shape]) / values[:, None]
     (offset, factor), distance = nnls(rows, np.ones_like(values))
     return (float(offset), float(factor)), float(distance**2)

@@ -1,9 +1,10 @@
 """The time-energy frontier of one training iteration over a pipeline.
 
 Notation: T iteration time, N ranks, P blocking power of a GPU that waits. A plan spends Σ e_i + P·Σ_ranks(T − busy)
-= Σ ê_i + N·P·T with ê of `options`. The relaxed frontier is convex in T, so the value at one time and its slope there
-bound every plan of another time from below; each plan carries that bound. Beyond T* = the time of least energy every
-plan is beaten, and a straggler that takes T' is answered by the best plan within min(T', T*) (Perseus, SOSP'24).
+= Σ ê_i + N·P·T with ê as in `relaxation`. The relaxed frontier is convex in T, so its value at one time and its slope
+there bound every plan of another time from below; each plan carries that bound. Beyond T*, the time of least energy,
+plans are both slower and more expensive; for a straggler that takes T' the best plan is the one within min(T', T*)
+(Perseus, SOSP'24).
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from wattune.levels.kernel.relaxation import Options, Relaxation, Relaxed
 from wattune.levels.kernel.rounding import Rounding
 
 LARGE = 4000
-"""Operations from which on they are planned in groups, with a bound that is a little looser."""
+"""From this number of operations on they are planned in groups, with a slightly looser bound."""
 
 POINTS, POINTS_OF_LARGE = 40, 20
-"""Plans of a frontier where nobody asks for another number."""
+"""Default numbers of plans of a frontier."""
 
 WORTH_DIVING = 0.008
-"""Share of energy above the bound from which a plan is looked for by fixing operations one after another."""
+"""Share of energy above the bound from which fixing operations one after another is tried too."""
 
 DIVES = 12
 
 SHORTEST = 1e-3
-"""Share by which a relaxed plan may miss the shortest time and still stand for it."""
+"""Share by which a relaxed plan may exceed the shortest time and still count as the shortest."""
 
 
 def plan_pipeline(
@@ -43,9 +44,9 @@ def plan_pipeline(
     blocking_power_w: float,
     points: int | None = None,
 ) -> Frontier[Plan]:
-    """The plans worth having, fastest first, up to the time of least energy."""
+    """Compute the frontier of plans, from the fastest to the time of least energy."""
     if not blocking_power_w >= 0:
-        raise PlanError(f"blocking power is not negative, not {blocking_power_w} W")
+        raise PlanError(f"blocking power is not negative, not {blocking_power_w} W", hint="measure a GPU that waits")
     options = _options(graph, profile, blocking_power_w)
     planner = _Planner(graph, options, blocking_power_w)
     return Frontier.of(plan for relaxed in planner.relaxed(points) for plan in planner.plans(relaxed))
@@ -75,21 +76,21 @@ class _Planner:
         self._fastest_s = self._rounding.time_of((0,) * len(self._options))
 
     def relaxed(self, points: int | None) -> Iterable[Relaxed]:
-        """Relaxed plans from the time of least energy down to the shortest, each solved from the one before."""
+        """Solve relaxed plans from the time of least energy down to the shortest."""
         points = points or (POINTS if self._exact else POINTS_OF_LARGE)
         slowest = self._relaxation.cheapest(self._waiting_w)
         for time_s in np.linspace(slowest.time_s, self._fastest_s, points):
             yield self._relaxation.at(float(max(time_s, self._fastest_s)))
 
     def plans(self, relaxed: Relaxed) -> Iterable[Trial[Plan]]:
-        """The plan nearest to a relaxed one and, where that is for the shortest time, the one that surely takes it."""
+        """Round a relaxed plan; for the shortest time also make the plan that certainly achieves it."""
         yield self.plan(relaxed)
         if relaxed.time_s <= self._fastest_s * (1 + SHORTEST):
             fastest = (0,) * len(self._options)
             yield self._timed(self._rounding.reusing_slack(fastest, self._fastest_s), relaxed)
 
     def plan(self, relaxed: Relaxed) -> Trial[Plan]:
-        """The real plan nearest to a relaxed one, with what it really takes and spends."""
+        """Round a relaxed plan to options, with the resulting time and energy."""
         plan = self._timed(self._rounding.rounded(relaxed.durations_s, relaxed.time_s), relaxed)
         if self._exact and plan.cost.energy_j > (1 + WORTH_DIVING) * plan.choice.bound_j:
             dived = self._timed(self._dive(self._exact, relaxed), relaxed)
@@ -111,7 +112,7 @@ class _Planner:
         return Trial(plan, Measurement(time_s, energy_j))
 
     def _dive(self, exact: Relaxation, relaxed: Relaxed) -> tuple[int, ...]:
-        """A choice found by fixing the least undecided operations at their nearer corner and solving for the rest."""
+        """Fix the most decided operations at their nearer corner, solve for the rest, and repeat."""
         fixed: dict[int, int] = {}
         solved = relaxed
         try:
@@ -130,7 +131,7 @@ class _Planner:
             exact.free(fixed)
 
     def _fixed(self, exact: Relaxation, taken: list[tuple[int, int, float]], time_s: float) -> Relaxed:
-        """The relaxed plan with these operations at the nearer corner, or at the faster where that is too slow."""
+        """Solve with these operations at the nearer corner, or at the faster one where that is too slow."""
         try:
             exact.fix({place: corner + (share > 0.5) for place, corner, share in taken})
             return exact.at(time_s)

@@ -1,9 +1,10 @@
-"""The relaxed problem: durations anywhere between the options, which makes the frontier a linear programme in the time.
+"""The relaxed problem: durations anywhere between the options, a linear programme for each iteration time.
 
 Notation: operation i starts at s_i, lasts d_i = D_i − Σ_k δ_ik with D_i its slowest time and δ_ik ≤ the length of hull
-segment k, whose slope c_k is what a second less costs; operation j waits for i: s_j ≥ s_i + d_i; the iteration ends at
-T ≥ s_i + d_i. Minimise Σ c_k δ_ik for a given T. The hull is convex, so the cheap segments fill first by themselves.
-Lowering T keeps the last basis dual feasible: the dual simplex method goes on from it (HiGHS, Huangfu and Hall 2018).
+segment k, whose slope c_k is the cost of saving a second; operation j waits for i: s_j ≥ s_i + d_i; the iteration ends
+at T ≥ s_i + d_i. Minimise Σ c_k δ_ik for a given T. The hull is convex, so cheap segments fill first. Effective energy
+is ê = e − P·t with P the blocking power. Lowering T keeps the last basis dual feasible: the dual simplex method
+continues from it (HiGHS, Huangfu and Hall 2018).
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ class Options(Generic[C]):
     effective_j: Floats
     """ê, falling."""
     corners: tuple[int, ...]
-    """Places of the hull's corners, the fastest and the slowest option among them."""
+    """Places of the hull's corners, which include the fastest and the slowest option."""
 
     @classmethod
     def of(cls, trials: Iterable[Trial[C]], *, blocking_power_w: float, kind: str) -> Options[C]:
-        """The options of a kind; an error where there are none or one takes no time."""
+        """Select the options of a kind that are worth choosing; refuse none at all and one that takes no time."""
         found = tuple(trials)
         if not found:
             raise PlanError(f"{kind} has no options", hint="give the profile at least one row for it")
         for trial in found:
             if not trial.cost.time_s > 0:
-                raise PlanError(f"{kind} takes {trial.cost.time_s:g} s at {trial.choice}, which cannot be")
-        kept = _worth_choosing(found, blocking_power_w)
-        times_s = np.array([trial.cost.time_s for trial in kept])
-        effective_j = np.array([effective(trial, blocking_power_w) for trial in kept])
-        return cls(kept, times_s, effective_j, _lower_hull(times_s, effective_j))
+                raise PlanError(f"{kind} takes {trial.cost.time_s:g} s at {trial.choice}, which is impossible")
+        worth = _worth_choosing(found, blocking_power_w)
+        times_s = np.array([trial.cost.time_s for trial in worth])
+        effective_j = np.array([effective(trial, blocking_power_w) for trial in worth])
+        return cls(worth, times_s, effective_j, _lower_hull(times_s, effective_j))
 
     @property
     def hull_times_s(self) -> Floats:
@@ -60,17 +61,17 @@ class Options(Generic[C]):
 
 
 def effective(trial: Trial[C], blocking_power_w: float) -> float:
-    """ê of one option."""
+    """Compute ê of one option."""
     return trial.cost.energy_j - blocking_power_w * trial.cost.time_s
 
 
 def _worth_choosing(trials: tuple[Trial[C], ...], blocking_power_w: float) -> tuple[Trial[C], ...]:
     """The Pareto frontier of (t, ê), fastest first."""
-    kept: list[Trial[C]] = []
+    worth: list[Trial[C]] = []
     for trial in sorted(trials, key=lambda trial: (trial.cost.time_s, trial.cost.energy_j)):
-        if not kept or effective(trial, blocking_power_w) < effective(kept[-1], blocking_power_w) - 1e-9:
-            kept.append(trial)
-    return tuple(kept)
+        if not worth or effective(trial, blocking_power_w) < effective(worth[-1], blocking_power_w) - 1e-9:
+            worth.append(trial)
+    return tuple(worth)
 
 
 def _lower_hull(times_s: Floats, effective_j: Floats) -> tuple[int, ...]:
@@ -93,7 +94,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxed:
-    """The best relaxed plan for one time: durations, effective energy, and what a second more would save."""
+    """The best relaxed plan for one time: durations, effective energy, and the slope of the frontier."""
 
     time_s: float
     durations_s: Floats
@@ -103,7 +104,7 @@ class Relaxed:
 
 
 class Relaxation:
-    """The linear programme of a graph, solved for one time after another, each from the last."""
+    """The linear programme of a graph, solved for one time after another, each from the last solution."""
 
     def __init__(self, graph: WorkGraph, options: Mapping[str, Options[Any]]) -> None:
         self._count = len(graph.operations)
@@ -118,11 +119,11 @@ class Relaxation:
 
     @property
     def _end(self) -> int:
-        """The column of T; starts come before it, segments after."""
+        """The column of T; columns of starts come before it, those of segments after."""
         return self._count
 
     def cheapest(self, waiting_w: float) -> Relaxed:
-        """The plan of least energy where each second of the iteration costs `waiting_w`."""
+        """Solve for the plan of least energy where each second of the iteration costs `waiting_w`."""
         self._model.changeColCost(self._end, waiting_w)
         self._model.changeColBounds(self._end, 0.0, highspy.kHighsInf)
         solved = self._solve()
@@ -130,12 +131,12 @@ class Relaxation:
         return solved
 
     def at(self, time_s: float) -> Relaxed:
-        """The plan of least effective energy that ends in time."""
+        """Solve for the plan of least effective energy that ends in time."""
         self._model.changeColBounds(self._end, 0.0, time_s)
         return self._solve()
 
     def fix(self, corners: Mapping[int, int]) -> None:
-        """Nothing; each of these operations now lasts as long as this corner of its hull says."""
+        """Fix the duration of each of these operations at this corner of its hull."""
         columns, values = [], []
         for place, corner in corners.items():
             for segment in range(self._first[place], self._first[place + 1]):
@@ -144,7 +145,7 @@ class Relaxation:
         self._bound(columns, values, values)
 
     def free(self, places: Iterable[int]) -> None:
-        """Nothing; each of these operations may last as long as any of its options again."""
+        """Undo `fix` for these operations."""
         segments = [segment for place in places for segment in range(self._first[place], self._first[place + 1])]
         columns = [self._end + 1 + segment for segment in segments]
         self._bound(columns, [0.0] * len(columns), [self._lengths_s[segment] for segment in segments])
@@ -197,7 +198,7 @@ class Relaxation:
 
 
 def _edges(graph: WorkGraph) -> tuple[Ints, Ints]:
-    """Who waits for whom, as two columns; operations that nobody waits for are waited for by the end."""
+    """Dependencies as two columns (before, after); the end waits for operations that nothing else waits for."""
     pairs = [(other, index) for index, others in enumerate(graph.predecessors) for other in others]
     waited = {other for other, _ in pairs}
     pairs += [(index, len(graph.operations)) for index in range(len(graph.operations)) if index not in waited]

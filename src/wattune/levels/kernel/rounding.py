@@ -1,10 +1,10 @@
-"""From relaxed durations to real options: never later than planned, and no slack left lying about.
+"""Round relaxed durations to real options, without exceeding the planned time and with little slack left.
 
-A relaxed plan lets an operation last anywhere between two options; a real one picks. Picking the faster everywhere
-keeps the planned time but wastes the difference, so three sweeps, each once through the graph, hand the waste on: an
-operation may last until its latest finish in the relaxed plan, counted from where it can really start. They differ in
-who may take slack: every option, the corners of the hull, or only operations that the relaxed plan left between two
-corners. The best of them is swept once more with what slack is left. All keep finish ≤ latest finish, hence the time.
+A relaxed plan lets an operation last anywhere between two options; a real plan picks one. Picking the faster option
+everywhere keeps the planned time but wastes the difference. Three sweeps, each once through the graph, pass the slack
+on: an operation may last until its latest finish in the relaxed plan, counted from its actual start. They differ in
+what may use slack: every option, the corners of the hull, or only operations that the relaxed plan left between two
+corners. The best result is swept once more with the remaining slack. All keep finish ≤ latest finish, hence the time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.relaxation import Floats, Options
 
 CLOSE_S = 1e-9
-"""Times closer than this are one."""
+"""Times closer than this are equal."""
 
 CORNER_S = 1e-7
-"""A relaxed duration this close to a corner is at it: the accuracy of the linear programme."""
+"""A relaxed duration this close to a corner counts as the corner: the accuracy of the linear programme."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,7 @@ class Rounding:
 
     @classmethod
     def of(cls, graph: WorkGraph, options: Mapping[str, Options[Any]]) -> Rounding:
-        """The lists of a graph, those of one kind shared."""
+        """Make the lists of a graph; operations of one kind share theirs."""
         after: list[list[int]] = [[] for _ in graph.operations]
         for index, others in enumerate(graph.predecessors):
             for other in others:
@@ -54,7 +54,7 @@ class Rounding:
         )
 
     def rounded(self, durations_s: Floats, time_s: float) -> tuple[int, ...]:
-        """The places of the options of a plan that ends in time and spends little more than the relaxed one."""
+        """Round to options (by their places) that end in time and spend little more than the relaxed plan."""
         wanted_s = durations_s.tolist()
         latest_s = self.latest_s(wanted_s, time_s)
         best = min(self._sweeps(wanted_s, latest_s), key=self.effective_of)
@@ -76,16 +76,15 @@ class Rounding:
                 yield place, corner, (wanted_s - times_s[corner]) / (times_s[corner + 1] - times_s[corner])
 
     def reusing_slack(self, choice: tuple[int, ...], time_s: float) -> tuple[int, ...]:
-        """The choice, with every operation as slow as the slack that others leave lets it be."""
+        """Slow every operation down as far as the slack allows."""
         latest_s = self.latest_s([self.times_s[place][option] for place, option in enumerate(choice)], time_s)
         return self._sweep_options(latest_s)
 
     def effective_of(self, choice: tuple[int, ...]) -> float:
-        """The effective energy of a choice."""
         return sum([own[option] for own, option in zip(self.effective_j, choice, strict=True)])
 
     def time_of(self, choice: tuple[int, ...]) -> float:
-        """When a choice really ends."""
+        """When the last operation of a choice ends."""
         ends_s = [0.0] * len(choice)
         for place, before in enumerate(self.predecessors):
             start_s = 0.0
@@ -126,7 +125,7 @@ class Rounding:
         return tuple(choice)
 
     def _sweep_corners(self, latest_s: list[float]) -> tuple[int, ...]:
-        """The same among the corners of the hull, so that slack gathers until it carries someone to the next corner."""
+        """The same among the corners of the hull, so that slack adds up until it suffices for the next corner."""
         ends_s, choice = [0.0] * len(latest_s), [0] * len(latest_s)
         for place, before in enumerate(self.predecessors):
             start_s = 0.0
@@ -139,7 +138,7 @@ class Rounding:
         return tuple(choice)
 
     def _sweep_undecided(self, wanted_s: list[float], latest_s: list[float]) -> tuple[int, ...]:
-        """The same for operations between two corners alone; those at a corner stay there and leave slack to them."""
+        """The same for operations between two corners only; those at a corner stay there and leave their slack."""
         ends_s, choice = [0.0] * len(latest_s), [0] * len(latest_s)
         for place, before in enumerate(self.predecessors):
             start_s = 0.0

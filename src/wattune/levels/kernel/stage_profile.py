@@ -1,8 +1,8 @@
-"""The stage profile: what each instruction of each stage takes and spends at each setting, read from CSV.
+"""The stage profile: time and energy of each instruction of each stage at each setting, read from CSV.
 
-Columns `stage,instruction,frequency,time,energy` (MHz, s, J) are what Perseus users have; `mem_mhz` and `power_limit_w`
-add to the setting, `simulated` says that a row was not measured on hardware, and any further column is a knob of the
-instruction's own, such as the launch configuration of its communication (Kareus).
+Columns `stage,instruction,frequency,time,energy` (MHz, s, J) are those of Perseus; `mem_mhz` and `power_limit_w` add to
+the setting, `simulated` marks rows that were not measured on hardware, and any further column is a knob of the
+instruction, such as the launch configuration of its communication (Kareus).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _OWN = (*REQUIRED, "mem_mhz", "power_limit_w", "simulated", "rank", "dp_rank", "
 
 
 Options = Mapping[str, tuple[Trial[StageChoice], ...]]
-"""For each kind of operation what may be chosen for it."""
+"""The options of each kind of operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageProfile:
-    """The options of every instruction of every stage, and where each came from."""
+    """The options of every instruction of every stage, and the line that each came from."""
 
     file: str
     options: Options
@@ -51,7 +51,7 @@ class StageProfile:
         return tuple(extra for extra in EXTRAS if extra in instructions)
 
     def shape(self, schedule: str, microbatches: int, *, chunks: int = 1) -> PipelineShape:
-        """The shape of a pipeline over the stages of this profile, all of whose instructions it must have."""
+        """Make the shape of a pipeline over these stages; refuse one with instructions that the profile lacks."""
         shape = PipelineShape(schedule, self.stages, microbatches, chunks, self.extras)
         for piece in dict.fromkeys(piece for rank in shape.order for piece in rank if piece.microbatch == 0):
             if piece.kind not in self.options:
@@ -62,7 +62,7 @@ class StageProfile:
         return shape
 
     def check_blocking_power(self, blocking_power_w: float) -> None:
-        """Nothing, where no row spends less than a GPU that waits just as long."""
+        """Refuse a row that spends less than a GPU that waits just as long."""
         for kind, trials in self.options.items():
             for trial in trials:
                 if trial.cost.power_w < blocking_power_w:
@@ -70,11 +70,11 @@ class StageProfile:
                     raise InputError(
                         f"{self.file}, line {line}, column energy: {trial.cost.energy_j:g} J in {trial.cost.time_s:g} s"
                         f" is {trial.cost.power_w:.1f} W, less than the blocking power of {blocking_power_w:g} W",
-                        hint="mend the row, or give the power that a waiting GPU really draws",
+                        hint="correct the row, or give the measured power of a waiting GPU",
                     )
 
     def trial(self, kind: str, choice: StageChoice) -> Trial[StageChoice]:
-        """What a kind takes and spends at a choice."""
+        """Find time and energy of a kind at a choice."""
         trial = self._trials.get((kind, choice))
         if trial is not None:
             return trial
@@ -86,19 +86,19 @@ class StageProfile:
             )
         raise InputError(
             f"{self.file}: stage {stage}, {instruction} has no row at {choice}",
-            hint="the plan was made from another profile; measure that setting or plan anew",
+            hint="the plan was made from another profile; measure that setting or plan again",
         )
 
     @property
     def default(self) -> Mapping[str, Trial[StageChoice]]:
-        """For each kind the trial at the highest setting: what a GPU does that nobody tunes."""
+        """For each kind the trial at the highest setting: the GPU without tuning."""
         return MappingProxyType(
             {kind: max(trials, key=lambda trial: trial.choice.setting) for kind, trials in self.options.items()}
         )
 
 
 def parse_stage_profile(text: str, *, file: str) -> StageProfile:
-    """The profile that a CSV text holds; an error names the row that is wrong."""
+    """Parse a profile in CSV; an error names the row that is wrong."""
     options: dict[str, list[Trial[StageChoice]]] = {}
     lines: dict[tuple[str, StageChoice], int] = {}
     stages: set[int] = set()

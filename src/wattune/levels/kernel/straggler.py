@@ -1,8 +1,8 @@
-"""What a pipeline does while another, slower one makes it wait (Perseus, SOSP'24).
+"""Choose a plan while another, slower pipeline makes this one wait (Perseus, SOSP'24).
 
-Notation: T' the time that the straggler takes, T* the time of least energy. All pipelines synchronise after an
-iteration, so being done before T' gains nothing: T_opt = min(T', T*), and what is left until T' is waited at blocking
-power. The frontier ends at T*, so T_opt is `frontier.within(T')`: a new straggler needs no new solve.
+Notation: T' the time of the straggler, T* the time of least energy. All pipelines synchronise after an iteration, so
+ending before T' gains nothing: T_opt = min(T', T*), and the rest until T' is spent waiting at blocking power. The
+frontier ends at T*, so the plan is `frontier.within(T')`: a new straggler needs no new solve.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wattune.levels.kernel.rounding import Rounding
 
 @dataclass(frozen=True, slots=True)
 class StragglerAnswer:
-    """The plan for a straggler, and what an iteration spends with it and at default, the wait at its end included."""
+    """The plan for a straggler, and the energy with it and at default, both with the wait at the end."""
 
     straggler_time_s: float
     trial: Trial[Plan]
@@ -33,12 +33,11 @@ class StragglerAnswer:
 
     @property
     def saving_percent(self) -> float:
-        """How much less energy than at default settings."""
         return 100 * (1 - self.energy_j / self.default_energy_j)
 
 
 def answer_straggler(planned: PlannedPipeline, straggler_time_s: float) -> StragglerAnswer:
-    """What to do while a straggler takes `straggler_time_s`; one as fast as everybody else is no straggler."""
+    """Choose the plan while another pipeline takes `straggler_time_s`."""
     default, fastest_s = planned.default.cost, planned.frontier.fastest.cost.time_s
     if not straggler_time_s >= fastest_s:
         raise Infeasible(
@@ -57,7 +56,7 @@ def answer_straggler(planned: PlannedPipeline, straggler_time_s: float) -> Strag
 
 
 def answer_slowdown(planned: PlannedPipeline, factor: float) -> StragglerAnswer:
-    """What to do while a straggler takes `factor` times as long as the pipeline at default settings."""
+    """Choose the plan while a straggler takes `factor` times as long as this pipeline at default settings."""
     if not factor >= 1:
         raise Infeasible(f"a straggler is slower than the others, not {factor:g} times as slow", hint="try 1.2")
     fastest_s = planned.frontier.fastest.cost.time_s
@@ -70,11 +69,11 @@ Plans = Frontier[Plan]
 CLOSE = 1 + 1e-9
 
 MOST_SOLVED = 500
-"""Operations of a graph up to which one solve is worth what it costs the iteration: 0.1 s on one core."""
+"""Up to this number of operations one more solve is worth its time: 0.1 s on one core."""
 
 
 def best_time_s(graph: WorkGraph, profile: Profile, slowdowns: Sequence[float]) -> float:
-    """How long an iteration takes at least where ranks are this much slower than profiled."""
+    """Compute the shortest iteration time where ranks are this much slower than profiled."""
     fastest_s = {kind: min(trial.cost.time_s for trial in trials) for kind, trials in profile.items()}
     return graph.makespan_s(tuple(slowdowns[each.rank] * fastest_s[each.kind] for each in graph.operations))
 
@@ -88,7 +87,7 @@ def answered(
     deadline_s: float,
     blocking_power_w: float,
 ) -> Plan:
-    """The plan to play, its durations and energies as profiled, without the slowdowns."""
+    """Choose the plan of least energy for these slowdowns; its durations are as profiled, without them."""
     slower = _slowed(graph, profile, slowdowns)
     options = {kind: Options.of(slower[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in slower}
     rounding = Rounding.of(graph, options)
@@ -114,7 +113,7 @@ def _times(trial: Trial[StageChoice], factor: float) -> Trial[StageChoice]:
 def _places(
     graph: WorkGraph, options: Mapping[str, Options[StageChoice]], choices: Sequence[StageChoice]
 ) -> tuple[int, ...]:
-    """The choices by their places among the options; one that is not worth choosing is replaced by the next faster."""
+    """The places of the choices among the options; the next faster option replaces one that was discarded."""
     place = {kind: {trial.choice: number for number, trial in enumerate(own.trials)} for kind, own in options.items()}
     fastest_first = {kind: [trial.choice for trial in own.trials] for kind, own in options.items()}
     found = []
@@ -133,7 +132,7 @@ def _ways(
     slowdowns: Sequence[float],
     deadline_s: float,
 ) -> Iterator[tuple[int, ...]]:
-    """Choices that meet the deadline: the slowest plan, the slowest with slow ranks hurrying; or all at its fastest."""
+    """Choices that meet the deadline: the slowest plan, the slowest with slow ranks at full speed, or all fastest."""
     usual_s = min(slowdowns)
     slow = [slowdowns[operation.rank] > usual_s for operation in graph.operations]
     hurried = [tuple(0 if late else place for late, place in zip(slow, choice, strict=True)) for choice in choices]

@@ -1,9 +1,9 @@
-"""Plans without switches that are over before they hold.
+"""Remove clock switches that would end before they take effect.
 
-Notation: a run is a stretch of a rank's instructions at one setting; its dwell is the time from its first instruction
-to the next run's first, waiting included; L is how long a new clock takes to hold. A run whose dwell is below L never
-gets its clock, so it joins a neighbour. Both then have the higher of the two settings, so no instruction gets slower
-and the planned time holds; of the two neighbours it joins the one with which that costs less.
+Notation: a run is a sequence of a rank's instructions at one setting; its dwell is the time from its first instruction
+to that of the next run, waiting included; L is the switching time of the clock. A run whose dwell is below L never gets
+its clock, so it joins a neighbour. Both then have the higher of the two settings, so no instruction becomes slower and
+the planned time holds; of the two neighbours it joins the one with which that costs less.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wattune.levels.kernel.planned import timed
 from wattune.levels.kernel.relaxation import effective
 
 UNKNOWN_SWITCHING_S = 0.1
-"""Slowest change of a core clock that is known of a part; taken where a part's own is not known."""
+"""Slowest known change of a core clock; used for a GPU whose own is not known."""
 
 Profile = Mapping[str, Iterable[Trial[StageChoice]]]
 
@@ -28,7 +28,7 @@ Profile = Mapping[str, Iterable[Trial[StageChoice]]]
 def without_short_switches(
     graph: WorkGraph, plan: Plan, profile: Profile, *, spec: GpuSpec, blocking_power_w: float
 ) -> Trial[Plan]:
-    """The plan with every setting held for at least as long as the part takes to change, and what it then takes."""
+    """Hold every setting for at least the switching time of the GPU, and time the resulting plan."""
     latency_s = UNKNOWN_SWITCHING_S if spec.switching.sm_s is None else spec.switching.sm_s
     options = _Measured.of(graph, profile, blocking_power_w)
     choices = list(plan.choices)
@@ -69,7 +69,7 @@ class _Measured:
         return self.by_choice[self.kinds[place], choice]
 
     def at(self, place: int, choice: StageChoice, setting: Setting) -> Trial[StageChoice] | None:
-        """The operation at another setting, with the knobs it has if they were measured there."""
+        """The operation at another setting, with the same knobs if they were measured there."""
         same = self.by_choice.get((self.kinds[place], StageChoice(setting, choice.knobs)))
         return same or self.by_setting.get((self.kinds[place], setting))
 
@@ -103,7 +103,7 @@ def _runs(places: tuple[int, ...], choices: list[StageChoice], starts_s: list[fl
 
 
 def _join_short(runs: list[_Run], choices: list[StageChoice], options: _Measured, latency_s: float) -> bool:
-    """Whether anything was joined; `choices` then holds the result."""
+    """Join short runs, changing `choices`; return whether anything was joined."""
     joined, stuck = False, set[_Run]()
     while short := [n for n, run in enumerate(runs) if run.dwell_s < latency_s and run not in stuck]:
         place = min(short, key=lambda n: runs[n].dwell_s)
@@ -125,7 +125,7 @@ def _join_short(runs: list[_Run], choices: list[StageChoice], options: _Measured
 def _way(
     runs: list[_Run], near: int, choices: list[StageChoice], options: _Measured
 ) -> tuple[float, int, dict[int, StageChoice]] | None:
-    """What it costs to join run `near` and the next one, and the choices then; None where that cannot be done."""
+    """The cost of joining run `near` and the next, and the choices then; None where that is impossible."""
     if not 0 <= near < len(runs) - 1:
         return None
     setting = max(runs[near].setting, runs[near + 1].setting)
