@@ -1,16 +1,22 @@
-"""Runs that were tuned, for tests of what is shown of them."""
+"""Reports of tuned runs, for tests of what is shown of them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import pi, sin
 
 from wattune.control.power_trace import PowerTrace
+from wattune.control.state import Event, Measuring, Progress, Settling
+from wattune.control.window_totals import Tally
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.view.settings import EstimateWithError
-from wattune.levels.run.view.view_model import ObservedCycle, ObservedPeriod, RunEvent, RunFigures, RunView, TuningStage
+from wattune.levels.run.figures import RunFigures
+from wattune.levels.run.report import RunReport
+from wattune.levels.run.setting_summary import EstimateWithError
+from wattune.physics.catalog import load_model
+from wattune.signals.period import CycleKind, PeriodAnswer, PeriodCycle, Verdict
 
 PERIOD_S = 0.8
 BASE_W, BASE_S = 300.0, PERIOD_S / 1.03
@@ -34,7 +40,7 @@ def window(setting, purpose, start_s, time_s, *, power_w, step_time_s, error=0.0
 
 
 def searched():
-    """A baseline, three trials of which one is too slow, and a stretch that was held."""
+    """A baseline, three trials of which one is too slow, and an interval in which one was held."""
     return (
         window(DRIVER_DEFAULT, Purpose.BASELINE, 2.0, 12.0, power_w=BASE_W, step_time_s=BASE_S),
         window(Setting(1440), Purpose.TRIAL, 15.0, 8.0, power_w=232.0, step_time_s=1.062 * BASE_S),
@@ -67,33 +73,59 @@ FIGURES = RunFigures(
     break_even_s=15.2,
 )
 EVENTS = (
-    RunEvent(14.9, "1440 MHz is 6.2 % slower than the baseline, more than was promised"),
-    RunEvent(61.0, "the GPU could not be read: it is busy"),
+    Event(14.9, "1440 MHz is 6.2 % slower than the baseline, more than is allowed"),
+    Event(61.0, "the GPU could not be read: it is busy"),
 )
+HOLDING = Order(setting=Setting(1545), purpose=Purpose.HOLD, least_s=20.0, most_s=60.0)
+PERIOD = PeriodAnswer(
+    verdict=Verdict.PERIODIC,
+    period_s=PERIOD_S,
+    error_s=0.0021,
+    cycles=(
+        PeriodCycle(kind=CycleKind.STEP, period_s=PERIOD_S, error_s=0.0021, strength=0.8),
+        PeriodCycle(kind=CycleKind.CYCLE, period_s=13.4, error_s=0.2, strength=0.1),
+    ),
+)
+GPU = replace(load_model("rtx-3080-ti").spec(), name="NVIDIA GeForce RTX 3080 Ti", simulated=True)
 
 
-def run_view(**changes):
-    """A run of which everything is known, with changes."""
+def measuring(order):
+    """The state in which a window of this order is under way."""
+    return Measuring(order, Tally(Reading(time_s=0.0)), Measurement(0.0, 0.0))
+
+
+def settling(order):
+    """The state in which the setting of this order settles."""
+    return Settling(order, Reading(time_s=0.0))
+
+
+def progress(**changes):
+    """How far a run of which everything is known has come, with changes."""
+    fields = {
+        "spec": GPU,
+        "state": measuring(HOLDING),
+        "windows": searched(),
+        "events": EVENTS,
+        "first": Reading(time_s=1000.0, energy_j=0.0),
+        "last": Reading(time_s=1084.0, energy_j=21_400.0),
+    }
+    return Progress(**{**fields, **changes})
+
+
+IN_PROGRESS = ("spec", "state", "windows", "events", "first", "last")
+
+
+def run_report(**changes):
+    """A run of which everything is known, with changes to it or to its progress."""
+    inner = {name: changes.pop(name) for name in IN_PROGRESS if name in changes}
     fields = {
         "program": "python train.py --model resnet50",
-        "gpu": "NVIDIA GeForce RTX 3080 Ti",
-        "simulated": True,
         "objective": "energy:5%",
         "slowdown_limit": 0.05,
-        "stage": TuningStage.LOOKING,
-        "spent": Measurement(84.0, 21_400.0),
+        "progress": progress(**inner),
         "figures": FIGURES,
-        "windows": searched(),
-        "order": Order(setting=Setting(1545), purpose=Purpose.HOLD, least_s=20.0, most_s=60.0),
         "trace": trace(),
-        "period": ObservedPeriod(
-            "periodic",
-            PERIOD_S,
-            0.0021,
-            None,
-            (ObservedCycle(PERIOD_S, 0.0021, "step"), ObservedCycle(13.4, 0.2, "cycle")),
-        ),
-        "events": EVENTS,
+        "period": PERIOD,
         "cpu_share": 0.0061,
     }
-    return RunView(**{**fields, **changes})
+    return RunReport(**{**fields, **changes})

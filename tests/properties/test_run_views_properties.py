@@ -1,23 +1,28 @@
 """Whatever a run did, what is shown of it is well-formed, free of NaN, and fits."""
 
+from dataclasses import replace
 from unicodedata import category
 from xml.etree import ElementTree
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from run_views import GPU, measuring, settling
 from wattune.control.power_trace import PowerTrace
+from wattune.control.state import Condition, Disabled, Event, Progress, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
+from wattune.levels.run.figures import RunFigures
+from wattune.levels.run.report import RunReport
+from wattune.levels.run.setting_summary import EstimateWithError
 from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart
 from wattune.levels.run.view.page import run_file
-from wattune.levels.run.view.settings import EstimateWithError
 from wattune.levels.run.view.terminal import news, screen_lines
-from wattune.levels.run.view.view_model import ObservedCycle, ObservedPeriod, RunEvent, RunFigures, RunView, TuningStage
 from wattune.levels.run.view.words import closing_lines
 from wattune.render.svg import draw
+from wattune.signals.period import CycleKind, PeriodAnswer, PeriodCycle, Verdict
 
 SETTINGS = st.just(DRIVER_DEFAULT) | st.builds(
     Setting, st.none() | st.integers(100, 2000), st.none() | st.integers(400, 5001), st.none() | st.floats(1, 700)
@@ -50,37 +55,53 @@ FIGURES = st.builds(
     search_extra_j=st.none() | st.floats(-1e9, 1e9),
     break_even_s=st.none() | st.floats(0, 1e7),
 )
+CYCLES = st.builds(
+    PeriodCycle,
+    kind=st.sampled_from(CycleKind),
+    period_s=st.floats(1e-3, 100),
+    error_s=st.floats(0, 10),
+    strength=st.floats(0, 1),
+)
 PERIODS = st.none() | st.builds(
-    ObservedPeriod,
-    st.sampled_from(["periodic", "aperiodic", "not_observable"]),
-    st.none() | st.floats(1e-3, 100),
-    st.none() | st.floats(0, 10),
-    st.none(),
-    st.lists(st.builds(ObservedCycle, st.floats(1e-3, 100), st.none() | st.floats(0, 10)), max_size=3).map(tuple),
+    PeriodAnswer,
+    verdict=st.sampled_from(Verdict),
+    period_s=st.none() | st.floats(1e-3, 100),
+    error_s=st.none() | st.floats(0, 10),
+    cycles=st.lists(CYCLES, max_size=3).map(tuple),
 )
 READINGS = st.lists(
     st.builds(Reading, time_s=st.floats(0, 1e4), power_w=st.none() | st.floats(0, 1000), sm_mhz=st.none()), max_size=30
 )
 ORDERS = st.builds(Order, setting=SETTINGS, purpose=st.sampled_from(Purpose), least_s=st.just(1.0), most_s=st.just(2.0))
 WORDS = st.text(max_size=30)
-VIEWS = st.builds(
-    RunView,
+STATES = (
+    ORDERS.map(measuring)
+    | ORDERS.map(settling)
+    | st.builds(Waiting, st.sampled_from(Condition))
+    | st.builds(Disabled, WORDS)
+)
+TIMES = st.none() | st.builds(Reading, time_s=st.floats(0, 1e6), energy_j=st.none() | st.floats(0, 1e9))
+PROGRESS = st.builds(
+    Progress,
+    spec=st.builds(lambda name, simulated: replace(GPU, name=name, simulated=simulated), WORDS, st.booleans()),
+    state=STATES,
+    windows=st.lists(WINDOWS, max_size=8).map(tuple),
+    events=st.lists(st.builds(Event, st.floats(0, 1e6), WORDS), max_size=4).map(tuple),
+    first=TIMES,
+    last=TIMES,
+)
+REPORTS = st.builds(
+    RunReport,
     program=WORDS,
-    gpu=WORDS,
-    simulated=st.booleans(),
     objective=st.just("energy:5%"),
     slowdown_limit=st.none() | st.floats(0, 1),
-    gpus=st.integers(1, 8),
-    stage=st.sampled_from(TuningStage),
-    why=st.none() | WORDS,
-    spent=COSTS,
+    progress=PROGRESS,
     figures=FIGURES,
-    windows=st.lists(WINDOWS, max_size=8).map(tuple),
-    order=st.none() | ORDERS,
+    gpus=st.integers(1, 8),
     trace=READINGS.map(lambda readings: PowerTrace().add(sorted(readings, key=lambda one: one.time_s))),
     period=PERIODS,
-    events=st.lists(st.builds(RunEvent, st.floats(0, 1e6), WORDS), max_size=4).map(tuple),
     cpu_share=st.none() | st.floats(0, 1),
+    ended=st.booleans(),
 )
 
 
@@ -89,24 +110,24 @@ def is_clean(text: str) -> bool:
 
 
 @settings(max_examples=25, deadline=None)
-@given(view=VIEWS)
-def test_pictures_and_page_are_well_formed_and_free_of_nan(view: RunView) -> None:
-    for chart in (power_chart(view), close_chart(view), plane_chart(view)):
+@given(report=REPORTS)
+def test_pictures_and_page_are_well_formed_and_free_of_nan(report: RunReport) -> None:
+    for chart in (power_chart(report), close_chart(report), plane_chart(report)):
         if chart is not None:
             drawn = draw(chart)
             ElementTree.fromstring(drawn)
             for part in ElementTree.fromstring(drawn).iter():
                 assert not any(value in ("nan", "inf", "-inf") for value in part.attrib.values())
-    assert run_file(view, made="today", suffix=".html").endswith("</html>\n")
-    assert all(closing_lines(view))
+    assert run_file(report, made="today", suffix=".html").endswith("</html>\n")
+    assert all(closing_lines(report))
 
 
 @settings(max_examples=30, deadline=None)
-@given(view=VIEWS, width=st.integers(20, 160), height=st.integers(1, 50))
-def test_the_screen_fits_and_has_no_control_characters(view: RunView, width: int, height: int) -> None:
-    lines = screen_lines(view, width=width, height=height)
+@given(report=REPORTS, width=st.integers(20, 160), height=st.integers(1, 50))
+def test_the_screen_fits_and_has_no_control_characters(report: RunReport, width: int, height: int) -> None:
+    lines = screen_lines(report, width=width, height=height)
     assert len(lines) <= height
     for line in lines:
         assert line.cell_len <= width
         assert is_clean(line.plain)
-    assert all(is_clean(line) for line in news(None, view))
+    assert all(is_clean(line) for line in news(None, report))

@@ -11,7 +11,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading, Throttle
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Order, Window
+from wattune.core.window import Order, Purpose, Window
 from wattune.signals.change import Change
 
 
@@ -194,6 +194,13 @@ class Progress:
     def order(self) -> Order | None:
         """The order that is being carried out."""
         return self.state.order if isinstance(self.state, Settling | Measuring) else None
+
+    @property
+    def held(self) -> Setting | None:
+        """The setting that is held now, or was last; None where none was yet."""
+        if self.order is not None and self.order.purpose is Purpose.HOLD:
+            return self.order.setting
+        return next((one.setting for one in reversed(self.windows) if one.purpose is Purpose.HOLD), None)
 
     @property
     def spent(self) -> Measurement:

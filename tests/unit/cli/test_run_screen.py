@@ -1,14 +1,15 @@
 """What people see of a program that is tuned while it runs."""
 
 import io
-from dataclasses import replace
 
 from rich.console import Console
 
-from run_views import run_view, searched
-from wattune.cli.run.screen import RunScreen, print_closing, screen
+from run_views import run_report, searched
+from wattune.cli.run.screen import RunScreen, screen
+from wattune.cli.run.tuning import print_closing
+from wattune.control.state import Event
 from wattune.core.reading import Reading
-from wattune.levels.run.view.view_model import RunEvent, TuningStage
+from wattune.levels.run.figures import RunFigures
 
 
 def console(**options):
@@ -16,7 +17,7 @@ def console(**options):
 
 
 def test_without_a_terminal_there_is_a_line_for_each_event_and_window():
-    out, views = console(), [run_view(windows=searched()[:1], events=()), run_view()]
+    out, views = console(), [run_report(windows=searched()[:1], events=()), run_report()]
     with RunScreen(lambda: (views.pop(0) if len(views) > 1 else views[0],), out) as shown:
         pass
     text = out.file.getvalue()
@@ -28,7 +29,7 @@ def test_without_a_terminal_there_is_a_line_for_each_event_and_window():
 
 def test_on_a_terminal_the_whole_screen_is_drawn_and_given_back():
     out = console(force_terminal=True, color_system=None)
-    with RunScreen(lambda: (run_view(),), out) as shown:
+    with RunScreen(lambda: (run_report(),), out) as shown:
         pass
     text = out.file.getvalue()
     assert "holding 1545 MHz" in text
@@ -37,40 +38,38 @@ def test_on_a_terminal_the_whole_screen_is_drawn_and_given_back():
     assert shown.trouble is None
 
 
-def test_a_look_that_fails_does_not_end_the_program():
+def test_a_report_that_fails_does_not_end_the_program():
     def broken():
-        raise ZeroDivisionError("odd")
+        raise ZeroDivisionError("broken")
 
     with RunScreen(broken, console()) as shown:
         pass
-    assert shown.trouble == "ZeroDivisionError: odd"
+    assert shown.trouble == "ZeroDivisionError: broken"
 
 
 def test_words_say_all_that_colours_do():
     plain, coloured = console(), console(force_terminal=True, color_system="standard")
     for out in (plain, coloured):
-        out.print(screen(run_view(), width=80, height=24))
+        out.print(screen(run_report(), width=80, height=24))
     assert "held" in plain.file.getvalue()
     assert "\x1b[" not in plain.file.getvalue()
     assert "\x1b[" in coloured.file.getvalue()
 
 
-def test_the_closing_has_the_figures_the_gears_and_the_events_without_controls():
+def test_the_closing_has_the_figures_the_settings_and_the_events_without_controls():
     out = console()
-    print_closing(run_view(stage=TuningStage.OVER, events=(RunEvent(3.0, "odd \x1b[31m[bold]text"),)), out)
+    print_closing(run_report(ended=True, events=(Event(3.0, "some \x1b[31m[bold]text"),)), out)
     text = out.file.getvalue()
     assert "wattune: NVIDIA GeForce RTX 3080 Ti (simulated): 21.4 kJ in 84.0 s" in text
-    assert "the promise was kept" in text
+    assert "the slowdown limit of 5 % was met" in text
     assert "too slow" in text
-    assert "at 3.0 s: odd  [31m[bold]text" in text
+    assert "at 3.0 s: some  [31m[bold]text" in text
     assert "\x1b" not in text
 
 
-def test_a_run_without_windows_is_told_too():
+def test_a_run_without_windows_is_printed_too():
     out = console()
-    nothing = replace(
-        run_view(stage=TuningStage.OVER, windows=(), order=None, events=()), figures=type(run_view().figures)()
-    )
+    nothing = run_report(ended=True, windows=(), events=(), figures=RunFigures())
     print_closing(nothing, out)
     assert "nothing was tuned" in out.file.getvalue()
 
@@ -84,7 +83,7 @@ def readings(count):
 
 def test_gpus_that_are_tuned_as_one_are_each_shown():
     out = console()
-    out.print(screen(run_view(gpus=4, each=readings(4)), width=80, height=24))
+    out.print(screen(run_report(gpus=4, latest=readings(4)), width=80, height=24))
     text = out.file.getvalue()
     assert all(f"GPU {n}  30{n} W  1275 MHz  6{n} °C" in text for n in range(4))
     assert len(text.rstrip("\n").splitlines()) <= 24
@@ -93,7 +92,7 @@ def test_gpus_that_are_tuned_as_one_are_each_shown():
 def test_gpus_that_are_tuned_each_by_itself_share_the_screen():
     for count, height in ((2, 24), (2, 60), (8, 24), (16, 12)):
         out = console()
-        views = [run_view(gpus=1) for _ in range(count)]
+        views = [run_report(gpus=1) for _ in range(count)]
         out.print(screen(*views, width=80, height=height))
         lines = out.file.getvalue().rstrip("\n").splitlines()
         assert len(lines) <= height
@@ -105,7 +104,7 @@ def test_gpus_that_are_tuned_each_by_itself_share_the_screen():
 
 def test_without_a_terminal_each_gpu_has_its_lines():
     out = console()
-    with RunScreen(lambda: (run_view(), run_view()), out):
+    with RunScreen(lambda: (run_report(), run_report()), out):
         pass
     text = out.file.getvalue()
     assert "wattune (simulated): GPU 0: " in text

@@ -1,4 +1,4 @@
-"""`wattune run`: any program, tuned while it runs."""
+"""`wattune run`: tune any program while it runs."""
 
 from __future__ import annotations
 
@@ -9,42 +9,54 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wattune.api import open_gpus
-from wattune.cli.child import check_command, run_child
 from wattune.cli.output import check_writable, json_option
-from wattune.cli.run.closing import Closing, finish, recall, watching
-from wattune.cli.run.options import KNOB_NAMES, is_played, knobs_named, live_policy, objective_text, wanted_objective
-from wattune.cli.training_child import ReportWatch, run_watched
-from wattune.config import load_config
-from wattune.control.process_monitor import ProcessWatch, users_of
-from wattune.control.reports.http import Answer
-from wattune.control.reports.pattern import StepPattern
-from wattune.control.reports.report import StepCount, StepReport, Told
-from wattune.devices.gpu import play_on_simulated
 from wattune.levels.run.policies import POLICIES
-from wattune.levels.run.session import RunSession
+
+if TYPE_CHECKING:
+    from wattune.control.process_monitor import ProcessWatch
+    from wattune.control.reports.pattern import StepPattern
+    from wattune.levels.run.session import RunSession
 
 GRACE_S = 30.0
+F = TypeVar("F", bound=Callable[..., Any])
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_OPTIONS = (
+    click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]"),
+    click.option("--objective", metavar="FORM", help="What to save instead: edp, cost:0.5, power:250 …"),
+    click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile."),
+    click.option(
+        "--knobs", metavar="NAMES", help="What may be set, of sm-clock,mem-clock,power-limit.  [default: all]"
+    ),
+    click.option(
+        "--policy",
+        type=click.Choice(list(POLICIES)),
+        default="wattune",
+        show_default=True,
+        help="Policy that chooses settings.",
+    ),
+    click.option("--report", "report_file", type=_FILE, help="Write a report here."),
+    click.option("--screen/--no-screen", default=None, help="Show live what is done, on standard error."),
+    click.option("--no-store", is_flag=True, help="Do not store this run in the history, nor use what is there."),
+    json_option,
+)
+
+
+def tuning_options(function: F) -> F:
+    """Add the options that `run` and `attach` share."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]")
-@click.option("--objective", metavar="FORM", help="What to save instead: edp, cost:0.5, power:250 …")
 @click.option("--device", "devices", multiple=True, help="GPU of the program: auto, nvml:0, sim:a100 … (repeatable).")
 @click.option("--per-gpu", is_flag=True, help="Tune each GPU by itself, for programs that do not work together.")
-@click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile.")
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
-@click.option("--knobs", metavar="NAMES", help=f"What may be set, of {','.join(KNOB_NAMES)}.  [default: all]")
-@click.option(
-    "--policy", type=click.Choice(POLICIES), default="wattune", show_default=True, help="Policy that chooses settings."
-)
-@click.option("--report", "report_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a report here.")
-@click.option("--screen/--no-screen", default=None, help="Show live what is done, on standard error.")
-@click.option("--no-store", is_flag=True, help="Do not keep this run in the history, nor use what is there.")
-@json_option
+@tuning_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
     max_slowdown: str | None,
@@ -63,15 +75,30 @@ def command(
 ) -> int:
     """Run any program and tune the clocks of its GPU meanwhile, so that it spends less and is hardly slower.
 
-    The program keeps its input, output and exit code. What came of it goes to standard error at the end, or with --json
-    as one document to standard output (the program's own output then goes to standard error). However it ends, the GPU
-    is as it was found. The live screen is there where standard error is a terminal and the program's output goes
-    elsewhere, or with --screen.
+    The program keeps its input, output and exit code. The result goes to standard error at the end, or with --json as
+    one document to standard output (the program's own output then goes to standard error). However the program ends,
+    the GPU gets back the settings it had. The live screen is shown where standard error is a terminal and the program's
+    output goes elsewhere, or with --screen.
     """
+    from wattune.api import open_gpus
+    from wattune.cli.child import check_command
+    from wattune.cli.run.tuning import (
+        Closing,
+        finish,
+        knobs_named,
+        live_screen,
+        new_session,
+        objective_text,
+        wanted_objective,
+        watched_program,
+    )
+    from wattune.config import load_config
+    from wattune.devices.gpu import play_on_simulated
+
     check_command(command_line)
     check_writable(report_file)
     config = None if no_store else load_config()
-    steps = None if step_pattern is None else StepPattern.parse(step_pattern)
+    steps = None if step_pattern is None else _step_pattern(step_pattern)
     allowed = knobs_named(knobs)
     if per_gpu and steps is not None:
         raise click.UsageError("--per-gpu and --step-pattern exclude each other: a step is of all GPUs")
@@ -81,23 +108,21 @@ def command(
         programs: list[ProcessWatch] = []
         sessions: list[RunSession] = []
         for group in [(gpu,) for gpu in gpus] if per_gpu else [gpus]:
-            programs.append(ProcessWatch(users_of(group), played=is_played(group)))
-            decides, notes = live_policy(policy, wanted, group[0].spec)
-            sessions.append(
-                RunSession(
-                    group,
-                    objective=wanted,
-                    policy=decides,
-                    knobs=allowed,
-                    program=programs[-1],
-                    memory=recall(name, group[0], policy=decides, config=config),
-                    notes=notes,
-                )
+            programs.append(watched_program(group))
+            session = new_session(
+                group,
+                name=name,
+                objective=wanted,
+                policy=policy,
+                knobs=allowed,
+                program=programs[-1],
+                config=config,
             )
+            sessions.append(session)
         play_on_simulated(gpus, workload)
         wanted_screen = sys.stderr.isatty() and not sys.stdout.isatty() if screen is None else screen
         started_at = datetime.now(UTC)
-        with ExitStack() as stack, watching(*sessions, program=name, objective=aim, wanted=wanted_screen):
+        with ExitStack() as stack, live_screen(*sessions, program=name, objective=aim, wanted=wanted_screen):
 
             def begin(pid: int) -> None:
                 for program, session in zip(programs, sessions, strict=True):
@@ -109,6 +134,12 @@ def command(
     return finish(closings, as_json=as_json, report_file=report_file, config=config)
 
 
+def _step_pattern(text: str) -> StepPattern:
+    from wattune.control.reports.pattern import StepPattern
+
+    return StepPattern.parse(text)
+
+
 def _run(
     command_line: tuple[str, ...],
     steps: StepPattern | None,
@@ -117,9 +148,15 @@ def _run(
     quiet: bool,
     begin: Callable[[int], None],
 ) -> int:
-    """The exit code of the program; its output is searched for steps where there is a pattern, else not touched."""
+    """Run the program and return its exit code; its output is searched for steps where there is a pattern."""
+    from wattune.cli.child import run_child
+
     if steps is None:
         return run_child(command_line, stdout_to_stderr=quiet, on_start=begin)
+    from wattune.cli.training_child import ReportWatch, run_watched
+    from wattune.control.reports.http import Answer
+    from wattune.control.reports.report import StepCount, StepReport, Told
+
     counted = StepCount()
 
     def hear(told: Told) -> Answer:
@@ -129,7 +166,7 @@ def _run(
             session.step(count)
         return Answer()
 
-    # Python holds back what goes into a pipe; steps that come late would be worth nothing.
+    # Python buffers what goes into a pipe; steps that come late would be useless.
     environment = {**os.environ, "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED") or "1"}
     ending = run_watched(
         command_line,

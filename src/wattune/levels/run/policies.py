@@ -8,34 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from wattune.core.errors import DeviceNotFound, InputError
-from wattune.core.gpu_spec import GpuSpec
-from wattune.core.objective import Deadline, LeastEnergy, Objective
-from wattune.core.setting import DRIVER_DEFAULT
-from wattune.core.window import Order, Purpose, RunPolicy, Window
 
 if TYPE_CHECKING:
+    from wattune.core.gpu_spec import GpuSpec
+    from wattune.core.objective import Objective
+    from wattune.core.window import RunPolicy
     from wattune.levels.run.gpoeo.models import ClockPredictor
     from wattune.levels.run.odpp.policy import Corrections
-
-_DEFAULT_WINDOW_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class DefaultPolicy:
-    """Leave everything to the driver."""
-
-    name: str = "default"
-    tunes: ClassVar[bool] = False
-    uses_history: ClassVar[bool] = False
-    needs_counters: ClassVar[bool] = False
-
-    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
-        del seen, spec
-        length_s = _DEFAULT_WINDOW_S
-        return Order(setting=DRIVER_DEFAULT, purpose=Purpose.BASELINE, least_s=length_s, most_s=length_s, settle_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +36,8 @@ class PolicyEntry:
 
 def policy_named(name: str, objective: Objective, *, learned: object = None) -> RunPolicy:
     """Make the policy of that name; `learned` is what `learn` returned for it."""
+    from wattune.core.objective import Deadline
+
     if isinstance(objective, Deadline):
         raise InputError(
             "a running program cannot be tuned for a deadline, since the length of its work is unknown",
@@ -89,6 +73,8 @@ def trained_policy(
 
 def slowdown_limit_of(objective: Objective) -> float | None:
     """Return the slowdown that an objective allows; None where it sets no such limit."""
+    from wattune.core.objective import LeastEnergy
+
     return objective.slowdown if isinstance(objective, LeastEnergy) else None
 
 
@@ -146,6 +132,12 @@ def _zeus(objective: Objective, _: object) -> RunPolicy:
     return ZeusLimitPolicy(MaxSlowdown(1.0 + _slowdown("zeus", objective)))
 
 
+def _default(_: Objective, __: object) -> RunPolicy:
+    from wattune.levels.run.procedure import DefaultPolicy
+
+    return DefaultPolicy()
+
+
 def _train_gpoeo(gpu: str) -> object:
     from wattune.levels.run.gpoeo.training import trained_models
 
@@ -170,6 +162,6 @@ POLICIES = {
     "odpp": PolicyEntry(_odpp, _train_odpp, unlearned="its curve goes through all clocks it measures"),
     "mf-gpoeo": PolicyEntry(_mf_gpoeo),
     "zeus": PolicyEntry(_zeus),
-    "default": PolicyEntry(lambda *_: DefaultPolicy()),
+    "default": PolicyEntry(_default),
 }
 """wattune's own policy, published ones, and none: the program is only measured."""

@@ -7,10 +7,11 @@ procedure from the start each time; what the procedure does between two windows 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.setting import Setting
+from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
 
 _Result = TypeVar("_Result")
@@ -58,6 +59,24 @@ def work_rate(window: Window, spec: GpuSpec) -> float | None:
     lower = 1.0 if window.setting.mem_mhz is None or not top_mhz else window.setting.mem_mhz / top_mhz
     rate = arithmetic + counters.get("dram", 0.0) * lower
     return rate if rate > 0 else None
+
+
+_DEFAULT_WINDOW_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultPolicy:
+    """Leave everything to the driver."""
+
+    name: str = "default"
+    tunes: ClassVar[bool] = False
+    uses_history: ClassVar[bool] = False
+    needs_counters: ClassVar[bool] = False
+
+    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
+        del seen, spec
+        length_s = _DEFAULT_WINDOW_S
+        return Order(setting=DRIVER_DEFAULT, purpose=Purpose.BASELINE, least_s=length_s, most_s=length_s, settle_s=0.0)
 
 
 _QUIET = 3

@@ -31,12 +31,11 @@ from wattune.core.errors import DeviceError, InputError
 from wattune.core.objective import Objective
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
-from wattune.core.window import Purpose, RunPolicy, Window
+from wattune.core.window import RunPolicy, Window
 from wattune.devices.gpu import Gpu
+from wattune.levels.run.figures import RunFigures, figures_of
 from wattune.levels.run.policies import policy_named, slowdown_limit_of
 from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
-from wattune.levels.run.report import figures_of
-from wattune.levels.run.view.view_model import RunFigures
 
 _MISSED = "this GPU tells none from outside (NVML's GPM, on Hopper and newer)"
 
@@ -220,10 +219,7 @@ class Tuning:
     @property
     def held(self) -> Setting | None:
         """What is held, or was last; None before the search has come to an end."""
-        windows, order = self.windows, self._session.progress.order
-        if order is not None and order.purpose is Purpose.HOLD:
-            return order.setting
-        return next((one.setting for one in reversed(windows) if one.purpose is Purpose.HOLD), None)
+        return self._session.progress.held
 
     @property
     def windows(self) -> tuple[Window, ...]:

@@ -12,8 +12,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import Setting
 from wattune.core.window import Purpose
-from wattune.levels.run.history import full_run
 from wattune.levels.run.policy import CurvePolicy
+from wattune.levels.run.report import report_of, stored_run
 from wattune.levels.run.session import RunSession
 from wattune.store.sql_store import open_store
 
@@ -66,7 +66,8 @@ def test_the_latest_run_in_the_store_is_remembered(tmp_path):
     session = RunSession([gpu], objective=LeastEnergy(0.05), policy=Script((Setting(1200), Setting(1005))))
     with session:
         ticked(session.loop, gpu, 15, step_s=0.1, marks=session.watch.marks)
-    full = full_run(session, name="python train.py --seed 1", started_at=datetime.now(UTC), exit_code=0)
+    report = report_of(session, program="python train.py --seed 1", objective="energy:5%", ended=True)
+    full = stored_run(session, report, started_at=datetime.now(UTC), exit_code=0)
     store.add_run(full)
     memory = remembered(store, "python train.py --seed 2", gpu=gpu.spec.name, simulated=True)
     assert {trial.choice for trial in memory.trials} == {Setting(1200), Setting(1005)}

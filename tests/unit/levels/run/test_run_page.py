@@ -1,32 +1,36 @@
 """The closing report of a run that was tuned."""
 
 from dataclasses import replace
+from itertools import pairwise
 from xml.etree import ElementTree
 
-from run_views import run_view, searched
+import pytest
+
+from run_views import GPU, PERIOD_S, run_report, searched
 from wattune.control.power_trace import PowerTrace
+from wattune.control.state import Event, Progress
 from wattune.core.window import Purpose
-from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart, spells
+from wattune.levels.run.figures import RunFigures
+from wattune.levels.run.report import RunReport
+from wattune.levels.run.view.charts import close_chart, period_marks, plane_chart, power_chart, spells
 from wattune.levels.run.view.page import run_file, run_page
-from wattune.levels.run.view.view_model import RunEvent, RunFigures, RunView, TuningStage
 from wattune.render.page import render_page
 from wattune.render.svg import draw
 
-EMPTY = RunView(
-    program="train", gpu="A100", simulated=False, objective="energy:5%", slowdown_limit=0.05, stage=TuningStage.OVER
-)
+REAL = replace(GPU, simulated=False)
+EMPTY = RunReport(program="train", objective="energy:5%", slowdown_limit=0.05, progress=Progress(REAL), ended=True)
 
 
 def html(view):
     return run_file(view, made="made today", suffix=".html").replace("\u00a0", " ")
 
 
-def test_the_page_has_the_figures_the_pictures_the_gears_and_the_events():
-    page = html(run_view(stage=TuningStage.OVER, order=None))
+def test_the_page_has_the_figures_the_pictures_the_settings_and_the_events():
+    page = html(run_report(ended=True))
     for words in (
         '<div class="badge">simulated</div>',
         "+15.3 ± 0.6 %",
-        "5 % promised; kept, more than 99.9 % sure",
+        "5 % allowed; met, more than 99.9 % sure",
         "Power, and what was set",
         "The last 11 periods",
         "Time and energy per step",
@@ -34,7 +38,7 @@ def test_the_page_has_the_figures_the_pictures_the_gears_and_the_events():
         "up to 5 % slower",
         "802.5 ± 1.4 ms",
         "too slow",
-        "The promise was kept, which is more than 99.9 % sure",
+        "The slowdown limit of 5 % was met (more than 99.9 % sure)",
         "Break-even: after 15.2 s.",
         "After 61.0 s: the GPU could not be read: it is busy",
         "The GPU is simulated",
@@ -45,14 +49,14 @@ def test_the_page_has_the_figures_the_pictures_the_gears_and_the_events():
 
 
 def test_a_real_gpu_is_never_called_simulated():
-    assert "simulated" not in html(run_view(simulated=False)).partition("<body>")[2].lower()
+    assert "simulated" not in html(run_report(spec=REAL)).partition("<body>")[2].lower()
 
 
 def test_everything_that_comes_from_outside_is_escaped():
-    view = run_view(program="<script>x</script>", gpu="<b>&", events=(RunEvent(1.0, "<i>odd</i>"),))
+    view = run_report(program="<script>x</script>", spec=replace(GPU, name="<b>&"), events=(Event(1.0, "<i>text</i>"),))
     page = html(view)
     assert "<script>x" not in page
-    assert "<i>odd" not in page
+    assert "<i>text" not in page
     assert "&lt;script&gt;" in page
     assert "<b>&" not in page
 
@@ -61,16 +65,16 @@ def test_a_run_of_which_nothing_is_known_has_a_page_too():
     page = html(EMPTY)
     assert "Nothing was tuned" in page
     assert "Nothing out of the ordinary" in page
-    assert "whether it was kept cannot be told" in page
+    assert "was met is unknown" in page
     assert power_chart(EMPTY).bands == ()
     assert close_chart(EMPTY) is None
     assert plane_chart(EMPTY) is None
 
 
-def test_a_program_that_changed_has_a_table_for_each_part_and_of_many_events_the_latest():
+def test_a_program_that_changed_has_a_table_for_each_phase_and_of_many_events_the_latest():
     changed = replace(searched()[-1], changed=True)
-    events = tuple(RunEvent(float(place), f"event number {place}") for place in range(130))
-    page = html(run_view(windows=(*searched()[:-1], changed, *searched()[:2]), events=events))
+    events = tuple(Event(float(place), f"event number {place}") for place in range(130))
+    page = html(run_report(windows=(*searched()[:-1], changed, *searched()[:2]), events=events))
     assert "part 1 of 2" in page
     assert "part 2 of 2" in page
     assert "30 earlier events are left out." in page
@@ -85,24 +89,35 @@ def test_neighbouring_windows_of_one_kind_are_one_spell():
     assert found[-1].end_s == 85.0 + 40.0
 
 
+def test_periods_begin_at_the_troughs_of_the_power_or_are_counted_from_the_end():
+    marks_s = period_marks(run_report(), start_s=1060.0, end_s=1068.0)
+    assert [later - earlier for earlier, later in pairwise(marks_s)] == pytest.approx([PERIOD_S] * (len(marks_s) - 1))
+    # The power of `trace` is a sine, which is lowest after three quarters of a period.
+    assert (marks_s[0] - 1000.0) % PERIOD_S == pytest.approx(0.75 * PERIOD_S, abs=0.05)
+    unknown = run_report(trace=PowerTrace())
+    assert period_marks(unknown, start_s=0.0, end_s=1.7)[-1] == 1.7
+    assert period_marks(unknown, start_s=1.7, end_s=1.7) == ()
+    assert period_marks(run_report(period=None), start_s=0.0, end_s=9.0) == ()
+
+
 def test_pictures_are_well_formed():
-    for chart in (power_chart(run_view()), close_chart(run_view()), plane_chart(run_view()), power_chart(EMPTY)):
+    for chart in (power_chart(run_report()), close_chart(run_report()), plane_chart(run_report()), power_chart(EMPTY)):
         ElementTree.fromstring(draw(chart))
-    ElementTree.fromstring(run_file(run_view(), made="", suffix=".svg"))
+    ElementTree.fromstring(run_file(run_report(), made="", suffix=".svg"))
 
 
-def test_bars_only_where_errors_are_known_and_no_close_look_without_a_period():
+def test_bars_only_where_errors_are_known_and_no_close_up_without_a_period():
     bare = [replace(one, step_time_error_s=None) for one in searched()]
-    chart = plane_chart(run_view(windows=tuple(bare)))
+    chart = plane_chart(run_report(windows=tuple(bare)))
     assert [series.name for series in chart.series] == ["frontier"]
-    assert close_chart(run_view(period=None)) is None
-    assert close_chart(run_view(trace=PowerTrace())) is None
-    page = render_page(run_page(run_view(figures=RunFigures(), gpus=2, period=None, cpu_share=None), made=""))
+    assert close_chart(run_report(period=None)) is None
+    assert close_chart(run_report(trace=PowerTrace())) is None
+    page = render_page(run_page(run_report(figures=RunFigures(), gpus=2, period=None, cpu_share=None), made=""))
     assert "2 GPUs were tuned as one" in page
 
 
-def test_the_name_of_a_stretch_stands_in_no_other_stretch():
-    wide, narrow = (draw(power_chart(run_view()), width=width, height=420) for width in (880, 300))
+def test_the_name_of_a_band_is_in_no_other_band():
+    wide, narrow = (draw(power_chart(run_report()), width=width, height=420) for width in (880, 300))
     assert ">1440 MHz</text>" in wide
     assert ">1440 MHz</text>" not in narrow
     assert "<title>1440 MHz</title>" in narrow

@@ -24,10 +24,10 @@ from wattune.core.frontier import Trial
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose
+from wattune.levels.run.figures import figures_of
 from wattune.levels.run.gpoeo.search import cubic
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
-from wattune.levels.run.report import figures_of
 from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import catalog_names, load_model
 from wattune.response.candidates import candidates_of

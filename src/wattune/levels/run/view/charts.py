@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import ceil, floor
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattune.core.frontier import Frontier, Trial
-from wattune.core.reading import Reading
 from wattune.core.setting import Setting
 from wattune.core.window import Purpose, Window
-from wattune.levels.run.view.settings import HeldInterval, SettingSummary, held_intervals_of
-from wattune.levels.run.view.view_model import RunView
+from wattune.levels.run.report import RunReport
+from wattune.levels.run.setting_summary import PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.view.words import estimate_words, verdict
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Spread, Tone, Way
 from wattune.render.quantity import Unit, long_unit, unit_for
@@ -23,24 +23,17 @@ _CLEAR = 0.005
 """Share of the mean power by which it has to swing for its troughs to mean anything."""
 
 
-def period_marks(view: RunView, *, start_s: float, end_s: float) -> tuple[float, ...]:
-    """The beginnings of periods between two instants of the GPU's time, at the troughs of what is seen there."""
-    period = view.period
-    if period is None or not period.period_s:
+def period_marks(report: RunReport, *, start_s: float, end_s: float) -> tuple[float, ...]:
+    """Find where periods begin between two instants of the GPU's time: at the troughs of the power."""
+    period_s = None if report.period is None else report.period.period_s
+    if not period_s or period_s <= 0 or end_s <= start_s:
         return ()
-    if period.phase_s is None:
-        shown = [reading for reading in view.trace.recent if start_s <= reading.time_s <= end_s]
-        period = replace(period, phase_s=trough_s(_times_s(shown), _powers_w(shown), period.period_s))
-    return period.marks_s(start_s, end_s)
-
-
-def _times_s(readings: list[Reading]) -> Floats:
-    return np.array([reading.time_s for reading in readings], dtype=np.float64)
-
-
-def _powers_w(readings: list[Reading]) -> Floats:
-    known = [np.nan if reading.power_w is None else reading.power_w for reading in readings]
-    return np.array(known, dtype=np.float64)
+    shown = [one for one in report.trace.recent if start_s <= one.time_s <= end_s and one.power_w is not None]
+    times_s, powers_w = np.array([one.time_s for one in shown]), np.array([one.power_w for one in shown], np.float64)
+    trough = trough_s(times_s, powers_w, period_s)
+    anchor_s = end_s if trough is None else trough
+    first, last = ceil((start_s - anchor_s) / period_s), floor((end_s - anchor_s) / period_s)
+    return tuple(anchor_s + place * period_s for place in range(first, last + 1))
 
 
 def trough_s(time_s: Floats, power_w: Floats, period_s: float) -> float | None:
@@ -91,40 +84,40 @@ def spells(windows: Sequence[Window]) -> tuple[Spell, ...]:
     return tuple(found)
 
 
-def power_chart(view: RunView) -> Chart:
+def power_chart(report: RunReport) -> Chart:
     """Power over the whole run: mean and range, with what was set as bands."""
-    unit = long_unit((view.trace.duration_s, *(window.start_s + window.cost.time_s for window in view.windows)))
-    steps = view.trace.steps
-    half_s = view.trace.step_s / 2
+    unit = long_unit((report.trace.duration_s, *(window.start_s + window.cost.time_s for window in report.windows)))
+    steps = report.trace.steps
+    half_s = report.trace.step_s / 2
     points = tuple(Point((step.start_s + half_s) * unit.factor, step.mean_w) for step in steps)
     spread = tuple(Spread((step.start_s + half_s) * unit.factor, step.low_w, step.high_w) for step in steps)
     series = [Series(name="power, and its range", points=points, spread=spread)]
     return Chart(
         title="Power, and what was set",
-        subtitle=_told(view, "grey: the baseline; gold: trials; green: held"),
+        subtitle=_told(report, "grey: the baseline; gold: trials; green: held"),
         x=Axis(title="time", unit=unit.symbol, low=0.0),
         y=Axis(title="power", unit="W", low=0.0),
         series=tuple(series),
-        bands=tuple(_bands(view, unit)),
+        bands=tuple(_bands(report, unit)),
     )
 
 
-def close_chart(view: RunView) -> Chart | None:
+def close_chart(report: RunReport) -> Chart | None:
     """The last periods of the run, each beginning marked; None where there are none to mark."""
-    trace, period = view.trace, view.period
+    trace, period = report.trace, report.period
     if not trace.recent or trace.first_s is None or period is None or not period.period_s:
         return None
     end_s = trace.recent[-1].time_s
     start_s = max(end_s - CLOSE_PERIODS * period.period_s, trace.recent[0].time_s)
     shown = [reading for reading in trace.recent if reading.time_s >= start_s]
-    marks_s = period_marks(view, start_s=start_s, end_s=end_s)
+    marks_s = period_marks(report, start_s=start_s, end_s=end_s)
     if len(shown) < 4 or len(marks_s) < 2:
         return None
     unit = unit_for((end_s - start_s,), "s")
     points = tuple(Point((reading.time_s - start_s) * unit.factor, reading.power_w) for reading in shown)
     return Chart(
         title=f"The last {len(marks_s) - 1} periods",
-        subtitle=_told(view, "each dashed line is one period after the last"),
+        subtitle=_told(report, "each dashed line is one period after the last"),
         x=Axis(title="time", unit=unit.symbol, low=0.0),
         y=Axis(title="power", unit="W", low=0.0),
         series=(Series(name="power", points=points),),
@@ -132,57 +125,52 @@ def close_chart(view: RunView) -> Chart | None:
     )
 
 
-def plane_chart(view: RunView) -> Chart | None:
+def plane_chart(report: RunReport) -> Chart | None:
     """The gears of the last chapter by time and energy per unit, with error bars and frontier; None without a pace."""
-    found = [
-        held_interval
-        for held_interval in held_intervals_of(view.windows)
-        if any(point.unit for point in held_interval.points)
-    ]
+    found = [phase for phase in phase_summaries(report.windows) if any(point.unit for point in phase.points)]
     if not found:
         return None
-    held_interval = found[-1]
-    trials = [Trial(point, point.unit) for point in held_interval.points if point.unit is not None]
+    phase = found[-1]
+    trials = [Trial(point, point.unit) for point in phase.points if point.unit is not None]
     seconds = unit_for((trial.cost.time_s for trial in trials), "s")
     joules = unit_for((trial.cost.energy_j for trial in trials), "J")
     frontier = Frontier.of(trials)
     kept = {id(trial) for trial in frontier}
-    beaten = tuple(_point(view, held_interval, one, (seconds, joules)) for one in trials if id(one) not in kept)
-    line = tuple(_point(view, held_interval, one, (seconds, joules)) for one in frontier)
+    beaten = tuple(_point(report, phase, one, (seconds, joules)) for one in trials if id(one) not in kept)
+    line = tuple(_point(report, phase, one, (seconds, joules)) for one in frontier)
     series = [
         Series(name="95 % interval", points=tuple(_bars(trials, seconds, joules)), tone=Tone.SKY),
         Series(name="frontier", points=line, mark=Mark.LINE_AND_POINTS, tone=Tone.BLUE),
         Series(name="beaten in both", points=beaten, mark=Mark.POINTS, tone=Tone.GREY, shape=Shape.SQUARE),
     ]
     return Chart(
-        title=f"Time and energy per {view.unit}",
-        subtitle=_told(view, "left is faster, down is cheaper"),
-        x=Axis(title=f"time per {view.unit}", unit=seconds.symbol, least=_LEAST),
-        y=Axis(title=f"energy per {view.unit}", unit=joules.symbol, least=_LEAST),
+        title=f"Time and energy per {report.unit}",
+        subtitle=_told(report, "left is faster, down is cheaper"),
+        x=Axis(title=f"time per {report.unit}", unit=seconds.symbol, least=_LEAST),
+        y=Axis(title=f"energy per {report.unit}", unit=joules.symbol, least=_LEAST),
         series=tuple(one for one in series if one.points),
-        notes=tuple(_notes(view, held_interval, seconds, joules)),
-        bands=tuple(_allowed(view, held_interval, seconds)),
+        notes=tuple(_notes(report, phase, seconds, joules)),
+        bands=tuple(_allowed(report, phase, seconds)),
     )
 
 
-def _told(view: RunView, words: str) -> str:
-    return f"simulated; {words}" if view.simulated else words
+def _told(report: RunReport, words: str) -> str:
+    return f"simulated; {words}" if report.simulated else words
 
 
-def _bands(view: RunView, unit: Unit) -> Iterator[Band]:
-    for spell in spells(view.windows):
+def _bands(report: RunReport, unit: Unit) -> Iterator[Band]:
+    for spell in spells(report.windows):
         text = "baseline" if spell.purpose is Purpose.BASELINE else str(spell.setting)
         yield Band(spell.start_s * unit.factor, spell.end_s * unit.factor, text, TONES[spell.purpose])
 
 
-def _point(view: RunView, held_interval: HeldInterval, trial: Trial[SettingSummary], units: tuple[Unit, Unit]) -> Point:
+def _point(report: RunReport, phase: PhaseSummary, trial: Trial[SettingSummary], units: tuple[Unit, Unit]) -> Point:
     seconds, joules = units
     point, cost = trial.choice, trial.cost
     said = (
         str(point.setting),
-        f"{estimate_words(held_interval.slowdown(point))} time, "
-        f"{estimate_words(held_interval.saving(point))} energy saved",
-        verdict(held_interval, point, slowdown_limit=view.slowdown_limit),
+        f"{estimate_words(phase.slowdown(point))} time, {estimate_words(phase.saving(point))} energy saved",
+        verdict(phase, point, slowdown_limit=report.slowdown_limit),
     )
     return Point(cost.time_s * seconds.factor, cost.energy_j * joules.factor, "\n".join(filter(None, said)))
 
@@ -200,25 +188,25 @@ def _bars(trials: Sequence[Trial[SettingSummary]], seconds: Unit, joules: Unit) 
                 yield from (Point(bar[0], bar[1]), Point(bar[2], bar[3]), Point(bar[2], None))
 
 
-def _notes(view: RunView, held_interval: HeldInterval, seconds: Unit, joules: Unit) -> Iterator[Note]:
+def _notes(report: RunReport, phase: PhaseSummary, seconds: Unit, joules: Unit) -> Iterator[Note]:
     """A remark at the baseline and at what was held."""
-    for point in held_interval.points:
-        unit, is_base, is_held = point.unit, point is held_interval.baseline, point.setting == view.held
+    for point in phase.points:
+        unit, is_base, is_held = point.unit, point is phase.baseline, point.setting == report.held
         if unit is None or not (is_base or is_held):
             continue
         name = ", ".join((["baseline"] if is_base else []) + (["held"] if is_held else []))
-        slower, saved = held_interval.slowdown(point), held_interval.saving(point)
+        slower, saved = phase.slowdown(point), phase.saving(point)
         detail = None
         if not is_base and slower is not None and saved is not None:
             detail = f"{100 * slower.value:+.1f} % time, {-100 * saved.value:+.1f} % energy".replace("-", "−")
         yield Note(unit.time_s * seconds.factor, unit.energy_j * joules.factor, f"{name}: {point.setting}", detail)
 
 
-def _allowed(view: RunView, held_interval: HeldInterval, seconds: Unit) -> Iterator[Band]:
-    base = held_interval.baseline
-    if view.slowdown_limit and base is not None and base.step_time is not None:
+def _allowed(report: RunReport, phase: PhaseSummary, seconds: Unit) -> Iterator[Band]:
+    base = phase.baseline
+    if report.slowdown_limit and base is not None and base.step_time is not None:
         start, end = (
             base.step_time.value * seconds.factor,
-            base.step_time.value * (1 + view.slowdown_limit) * seconds.factor,
+            base.step_time.value * (1 + report.slowdown_limit) * seconds.factor,
         )
-        yield Band(start, end, f"up to {100 * view.slowdown_limit:g} % slower", Tone.GREEN)
+        yield Band(start, end, f"up to {100 * report.slowdown_limit:g} % slower", Tone.GREEN)

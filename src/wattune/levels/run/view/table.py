@@ -1,4 +1,4 @@
-"""The gears of a run as a table for a terminal, in as many columns as there is room for."""
+"""The settings of a run as a table for a terminal, in as many columns as there is room for."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from wattune.core.window import Purpose
-from wattune.levels.run.view.settings import HeldInterval, SettingSummary, held_intervals_of
-from wattune.levels.run.view.view_model import RunView, TuningStage
-from wattune.levels.run.view.words import percent_words, step_time_words, verdict
-from wattune.render.quantity import UNKNOWN, quantity, with_error
+from wattune.control.state import Settling
+from wattune.core.window import Purpose, since_change
+from wattune.levels.run.report import RunReport
+from wattune.levels.run.setting_summary import PhaseSummary, SettingSummary, phase_summaries
+from wattune.levels.run.view.words import percent_words, step_time_words, unit_energy_words, verdict
+from wattune.render.quantity import UNKNOWN, quantity
 
-HEAD = ("setting", "for", "pace", "power", "energy", "Δ time %", "saving %", "verdict")
+HEAD = ("setting", "for", "step time", "power", "energy", "Δ time %", "saving %", "verdict")
 _WORTH = (0, 5, 6, 7, 2, 3, 4, 1)
-"""The columns, the one that is given up last first."""
+"""The columns in order of importance; the last are dropped first."""
 _WORDS = (0, 1, 7)
-"""Columns that stand left."""
+"""Columns that are left-aligned."""
 _GAP = 2
 _LATEST = (Purpose.HOLD, Purpose.BASELINE, Purpose.TRIAL, Purpose.REFERENCE)
 
@@ -31,24 +32,25 @@ class SettingRow:
     style: str
 
 
-def setting_rows(view: RunView) -> tuple[SettingRow, ...]:
-    """The gears since the program last began to do something else, in the order in which they were set."""
-    found = held_intervals_of(view.since_change)
-    held_interval = found[0] if found else HeldInterval((), ())
-    rows = [_row(view, held_interval, point) for point in held_interval.points]
-    order = view.order
-    if (
-        order is not None
-        and view.stage in (TuningStage.SETTLING, TuningStage.LOOKING)
-        and held_interval.point(order.setting) is None
-    ):
-        doing = "settling …" if view.stage is TuningStage.SETTLING else "looking …"
+def setting_rows(report: RunReport) -> tuple[SettingRow, ...]:
+    """Make a row for each setting of the present phase of the program, in the order in which they were set."""
+    phase = present_phase(report)
+    rows = [_row(report, phase, point) for point in phase.points]
+    order = report.order
+    if order is not None and not report.ended and phase.point(order.setting) is None:
+        doing = "settling …" if isinstance(report.progress.state, Settling) else "measuring …"
         rows.append(SettingRow((f"▸{order.setting}", order.purpose.value, *[UNKNOWN] * 5, doing), "bold"))
     return tuple(rows)
 
 
+def present_phase(report: RunReport) -> PhaseSummary:
+    """Summarize the settings since the program last began to do something else."""
+    found = phase_summaries(since_change(report.windows))
+    return found[0] if found else PhaseSummary()
+
+
 def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[Text, ...]:
-    """A head and the rows, at most so many; of too many the first (the baseline) and the latest are shown."""
+    """Lay out a head and at most so many rows; of too many the first (the baseline) and the latest are shown."""
     if not rows or most < 2:
         return ()
     shown = tuple(rows) if len(rows) < most else (rows[0], *rows[len(rows) - most + 2 :])[: most - 1]
@@ -58,28 +60,27 @@ def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[T
     return (head, *(Text(_joined(row.cells, columns, widths, width), row.style) for row in shown))
 
 
-def _row(view: RunView, held_interval: HeldInterval, point: SettingSummary) -> SettingRow:
-    now = view.order is not None and view.order.setting == point.setting and view.stage is not TuningStage.OVER
-    held = point.setting == view.held
-    unit, is_base = point.unit, point is held_interval.baseline
+def _row(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> SettingRow:
+    now = report.order is not None and report.order.setting == point.setting and not report.ended
+    held, is_base = point.setting == report.held, point is phase.baseline
     purpose = next(one for one in _LATEST if one in point.purposes)
     cells = (
         f"{'▸' if now else ' '}{point.setting}",
         purpose.value,
         step_time_words(point),
         quantity(point.power.value, "W"),
-        UNKNOWN if unit is None else with_error(unit.energy_j, unit.energy_error_j, "J"),
-        "" if is_base else percent_words(held_interval.slowdown(point)),
-        "" if is_base else percent_words(held_interval.saving(point)),
-        _verdict(view, held_interval, point),
+        unit_energy_words(point),
+        "" if is_base else percent_words(phase.slowdown(point)),
+        "" if is_base else percent_words(phase.saving(point)),
+        _verdict(report, phase, point),
     )
     return SettingRow(cells, "green" if held else "")
 
 
-def _verdict(view: RunView, held_interval: HeldInterval, point: SettingSummary) -> str:
-    """What a gear turned out to be; one that is held is fast enough unless something else is said."""
-    words = verdict(held_interval, point, slowdown_limit=view.slowdown_limit)
-    if point.setting != view.held:
+def _verdict(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> str:
+    """Judge a setting; one that is held is fast enough unless the verdict differs."""
+    words = verdict(phase, point, slowdown_limit=report.slowdown_limit)
+    if point.setting != report.held:
         return words
     return "held" if words in ("", "fast enough") else f"held, {words}"
 
@@ -101,6 +102,11 @@ def _joined(cells: Sequence[str], columns: Sequence[int], widths: dict[int, int]
 
 
 def clipped(text: str, room: int) -> str:
-    """The text without control characters, or as much of it as there is room for."""
+    """Replace control characters by spaces and cut the text to the room there is."""
     fit = "".join(letter if letter.isprintable() else " " for letter in text)
     return fit if cell_len(fit) <= room else set_cell_size(fit, max(room - 1, 0)) + "…" * (room > 0)
+
+
+def joined(lines: Sequence[Text]) -> Text:
+    """Join lines to one picture that is never wrapped."""
+    return Text("\n", no_wrap=True, overflow="crop").join(lines)

@@ -1,22 +1,24 @@
-"""A run that is being tuned, for a terminal: the whole screen as lines, and lines for where there is no screen.
+"""A tuned run on a terminal: the whole screen as lines, or a line for each event where there is no screen.
 
 Everything that a colour shows is in the words too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
 
+from wattune.control.state import Settling
 from wattune.core.frontier import Frontier, Trial
+from wattune.core.reading import Reading
 from wattune.core.window import Window
+from wattune.levels.run.report import RunReport
+from wattune.levels.run.setting_summary import EstimateWithError
 from wattune.levels.run.view.charts import period_marks
-from wattune.levels.run.view.settings import EstimateWithError, held_intervals_of
-from wattune.levels.run.view.table import clipped, setting_rows, table_lines
-from wattune.levels.run.view.view_model import RunView, TuningStage, state_words
-from wattune.levels.run.view.words import estimate_words, period_words
+from wattune.levels.run.view.table import clipped, present_phase, setting_rows, table_lines
+from wattune.levels.run.view.words import estimate_words, period_words, state_words
 from wattune.render.chart import tick_step
 from wattune.render.monitor_view import power_steps
 from wattune.render.quantity import quantity, unit_for, with_error
@@ -31,51 +33,51 @@ _PLANE = 34
 _LEAST_BAR, _MOST_BAR = 10, 36
 
 
-def screen_lines(view: RunView, *, width: int, height: int) -> tuple[Text, ...]:
+def screen_lines(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
     """The whole screen, never wider or higher than that."""
-    top = (_title(view, width), _state(view, width), slowdown_line(view, width=width))
-    rows = setting_rows(view)
+    top = (_title(report, width), _state(report, width), slowdown_line(report, width=width))
+    rows = setting_rows(report)
     room = height - len(top) - 1
     most_rows = min(len(rows) + 1, max(room // 2, 2)) if rows else 0
-    events = min(len(view.events), max((room - most_rows) // 6, 1))
+    events = min(len(report.progress.events), max((room - most_rows) // 6, 1))
     graph = min(room - most_rows - events - 4, _MOST_GRAPH)
     lines = [*top]
     if graph >= _LEAST_GRAPH:
-        lines += [Text(), *_pictures(view, width, graph)]
+        lines += [Text(), *_pictures(report, width, graph)]
     table = table_lines(rows, width=width, most=most_rows)
     lines += [Text(), *table] if table else []
     left = height - len(lines) - 1
     if events and left > 0:
-        lines += [Text(), *event_lines(view, width=width, most=min(left, max(events, 3)))]
+        lines += [Text(), *event_lines(report, width=width, most=min(left, max(events, 3)))]
     for line in lines:
         line.truncate(width, overflow="crop")
     return tuple(lines[:height])
 
 
-def slowdown_line(view: RunView, *, width: int) -> Text:
+def slowdown_line(report: RunReport, *, width: int) -> Text:
     """The promise as a bar: full up to the slowdown, light over its error, with a mark at what was promised."""
-    slower = view.figures.slowdown
+    slower = report.figures.slowdown
     words = f" {estimate_words(slower)}" if slower is not None else " not known yet"
-    if view.slowdown_limit is None or view.slowdown_limit <= 0:
-        return Text(clipped(f"slowdown{words}, {view.objective}", width), "dim")
-    words += f"{',' if slower is None else ' of'} {100 * view.slowdown_limit:g} % promised"
+    if report.slowdown_limit is None or report.slowdown_limit <= 0:
+        return Text(clipped(f"slowdown{words}, {report.objective}", width), "dim")
+    words += f"{',' if slower is None else ' of'} {100 * report.slowdown_limit:g} % allowed"
     bar = min(width - len("slowdown ") - cell_len(words) - 2, _MOST_BAR)
     if bar < _LEAST_BAR:
         return Text(clipped(f"slowdown{words}", width), "bold cyan")
-    cells = _bar_cells(view.slowdown_limit, slower, bar)
+    cells = _bar_cells(report.slowdown_limit, slower, bar)
     return Text.assemble(("slowdown ", "dim"), *cells, (words, "bold cyan"))
 
 
-def event_lines(view: RunView, *, width: int, most: int) -> tuple[Text, ...]:
+def event_lines(report: RunReport, *, width: int, most: int) -> tuple[Text, ...]:
     """The latest events, oldest first."""
-    shown = view.events[-most:] if most > 0 else ()
+    shown = report.progress.events[-most:] if most > 0 else ()
     return tuple(Text(clipped(f"{event.time_s:7.1f} s  {event.text}", width)) for event in shown)
 
 
-def news(before: RunView | None, now: RunView) -> tuple[str, ...]:
+def news(before: RunReport | None, now: RunReport) -> tuple[str, ...]:
     """What is worth a line since the last look, where there is no screen: events, windows, and what is done next."""
-    old_events, old_windows = (0, 0) if before is None else (len(before.events), len(before.windows))
-    lines = [f"{event.time_s:.1f} s: {clipped(event.text, 400)}" for event in now.events[old_events:]]
+    old_events, old_windows = (0, 0) if before is None else (len(before.progress.events), len(before.windows))
+    lines = [f"{event.time_s:.1f} s: {clipped(event.text, 400)}" for event in now.progress.events[old_events:]]
     lines += [window_words(now, window) for window in now.windows[old_windows:]]
     doing = _doing(now)
     if doing is not None and (before is None or doing != _doing(before)):
@@ -83,35 +85,35 @@ def news(before: RunView | None, now: RunView) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def window_words(view: RunView, window: Window) -> str:
+def window_words(report: RunReport, window: Window) -> str:
     """A window in one line."""
     at = f"{window.start_s + window.cost.time_s:.1f} s: {window.purpose.value} at {window.setting}"
     if window.step_time_s is None:
-        return f"{at}: {quantity(window.power_w, 'W')}, no pace"
+        return f"{at}: {quantity(window.power_w, 'W')}, no step time"
     step_time = with_error(window.step_time_s, window.step_time_error_s, "s")
-    return f"{at}: {step_time} per {view.unit}, {quantity(window.power_w, 'W')}"
+    return f"{at}: {step_time} per {report.unit}, {quantity(window.power_w, 'W')}"
 
 
-def _doing(view: RunView) -> str | None:
+def _doing(report: RunReport) -> str | None:
     """What is done, without what changes at every look."""
-    if view.stage in (TuningStage.SETTLING, TuningStage.OVER):
+    if report.ended or isinstance(report.progress.state, Settling):
         return None
-    return clipped(state_words(view), 400)
+    return clipped(state_words(report), 400)
 
 
-def _title(view: RunView, width: int) -> Text:
+def _title(report: RunReport, width: int) -> Text:
     """The name, which gives way to the word simulated where there is no room for both, and the program."""
-    mark = "simulated" if view.simulated else ""
-    head = f"wattune run{'  ' * view.simulated}"
+    mark = "simulated" if report.simulated else ""
+    head = f"wattune run{'  ' * report.simulated}"
     if len(head) + len(mark) > width and mark:
         return Text(clipped(mark, width), "bold yellow")
-    program = clipped(f"  {view.program}", max(width - len(head) - len(mark), 0))
+    program = clipped(f"  {report.program}", max(width - len(head) - len(mark), 0))
     return Text.assemble((head, "bold"), (mark, "bold yellow"), (program, "dim"))
 
 
-def _state(view: RunView, width: int) -> Text:
-    words = clipped(state_words(view), width)
-    latest = view.trace.latest
+def _state(report: RunReport, width: int) -> Text:
+    words = clipped(state_words(report), width)
+    latest = report.trace.latest
     now = "" if latest is None or latest.power_w is None else f"   {quantity(latest.power_w, 'W')}"
     if latest is not None and latest.sm_mhz is not None:
         now += f", {latest.sm_mhz} MHz"
@@ -131,11 +133,11 @@ def _bar_cells(slowdown_limit: float, slower: EstimateWithError | None, bar: int
 _STYLES = {"█": "green", "▒": "green dim", "·": "dim"}
 
 
-def _pictures(view: RunView, width: int, rows: int) -> tuple[Text, ...]:
+def _pictures(report: RunReport, width: int, rows: int) -> tuple[Text, ...]:
     """Power over time and, where there is room, the gears by time and energy beside it."""
-    plane = _plane(view, width=_PLANE, height=rows) if width >= _ROOMY else ()
+    plane = _plane(report, width=_PLANE, height=rows) if width >= _ROOMY else ()
     left = width - _PLANE - 2 if plane else width
-    power = _power(view, width=left, height=rows)
+    power = _power(report, width=left, height=rows)
     if not plane:
         return power
     lines = []
@@ -146,8 +148,8 @@ def _pictures(view: RunView, width: int, rows: int) -> tuple[Text, ...]:
     return tuple(lines)
 
 
-def _power(view: RunView, *, width: int, height: int) -> tuple[Text, ...]:
-    trace, period = view.trace, view.period
+def _power(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
+    trace, period = report.trace, report.period
     span_s = _LONGEST_S
     if period is not None and period.period_s:
         span_s = min(max(_PERIODS * period.period_s, _SHORTEST_S), _LONGEST_S)
@@ -160,50 +162,47 @@ def _power(view: RunView, *, width: int, height: int) -> tuple[Text, ...]:
     steps = power_steps(trace.recent, now_s=now_s, span_s=span_s, steps=columns)
     graph = area_graph(steps, width=width, height=height, high=top_w, unit="W")
     room = graph[0].plain.index("┤" if "┤" in graph[0].plain else "│") + 1
-    words = f"power, last {span_s:.3g} s" + ("" if period is None else f"; {_period(view)}")
-    ticks = _ticks(view, width, room, (now_s, span_s))
+    words = f"power, last {span_s:.3g} s" + ("" if period is None else f"; {_period(report)}")
+    ticks = _ticks(report, width, room, (now_s, span_s))
     return (Text(clipped(words, width), "dim"), *graph, *([ticks] if ticks else []))
 
 
-def _period(view: RunView) -> str:
-    period = view.period
+def _period(report: RunReport) -> str:
+    period = report.period
     if period is None or period.period_s is None:
         return period_words(period)
     return f"period {with_error(period.period_s, period.error_s, 's')}"
 
 
-def _ticks(view: RunView, width: int, room: int, shown: tuple[float, float]) -> Text:
+def _ticks(report: RunReport, width: int, room: int, shown: tuple[float, float]) -> Text:
     """A mark below the graph where each period begins; none where they would run into each other."""
     now_s, span_s = shown
     columns = max(width - room, 1)
     # The graph has two steps to a character, and its newest step at the right edge.
     each_s = span_s / max(width - 8, 1)
-    if view.period is None or not view.trace.recent or not view.period.period_s or view.period.period_s < 2 * each_s:
+    period_s = None if report.period is None else report.period.period_s
+    if not report.trace.recent or not period_s or period_s < 2 * each_s:
         return Text()
     signs = [" "] * columns
-    for mark_s in period_marks(view, start_s=max(now_s - span_s, view.trace.recent[0].time_s), end_s=now_s):
+    for mark_s in period_marks(report, start_s=max(now_s - span_s, report.trace.recent[0].time_s), end_s=now_s):
         place = columns - 1 - int((now_s - mark_s) / each_s)
         if 0 <= place < columns:
             signs[place] = "╵"
     return Text(" " * room + "".join(signs).rstrip(), "yellow")
 
 
-def _plane(view: RunView, *, width: int, height: int) -> tuple[Text, ...]:
+def _plane(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
     """The gears by time and energy, once there are two to compare."""
-    held_intervals = held_intervals_of(view.since_change)
-    trials = (
-        [Trial(point, point.unit) for point in held_intervals[0].points if point.unit is not None]
-        if held_intervals
-        else []
-    )
+    phase = present_phase(report)
+    trials = [Trial(point, point.unit) for point in phase.points if point.unit is not None]
     if len(trials) < 2 or height < 4:
         return ()
     kept = {id(trial) for trial in Frontier.of(trials)}
     seconds = unit_for((trial.cost.time_s for trial in trials), "s")
     joules = unit_for((trial.cost.energy_j for trial in trials), "J")
     spots = []
-    for trial in sorted(trials, key=lambda trial: trial.choice.setting == view.held):
-        base, held = trial.choice is held_intervals[0].baseline, trial.choice.setting == view.held
+    for trial in sorted(trials, key=lambda trial: trial.choice.setting == report.held):
+        base, held = trial.choice is phase.baseline, trial.choice.setting == report.held
         sign, style = ("●", "bold yellow") if held else ("○", "") if base else ("·", "dim")
         if id(trial) in kept and not held and not base:
             sign, style = "+", "cyan"
@@ -212,4 +211,72 @@ def _plane(view: RunView, *, width: int, height: int) -> tuple[Text, ...]:
     picture = scatter(spots, width=width - 6, height=height - 1, x_unit=seconds.symbol, y_unit=joules.symbol)
     for line in picture:
         line.truncate(width, overflow="crop")
-    return (Text(clipped(f"per {view.unit}: ○ base ● held + frontier", width), "dim"), *picture)
+    return (Text(clipped(f"per {report.unit}: ○ base ● held + frontier", width), "dim"), *picture)
+
+
+_LEAST_LINES = 6
+"""Lines from which on a GPU gets a screen of its own below the others'; with less room it gets one line."""
+_GAP = "   "
+
+
+def job_lines(reports: Sequence[RunReport], *, width: int, height: int) -> tuple[Text, ...]:
+    """The whole screen of a program, never wider or higher than that."""
+    if len(reports) == 1:
+        return _with_each(reports[0], width=width, height=height)
+    room = height // len(reports)
+    if room < _LEAST_LINES:
+        head = screen_lines(reports[0], width=width, height=1)
+        return (*head, *(_one_line(place, report, width) for place, report in enumerate(reports)))[:height]
+    lines: list[Text] = []
+    for place, report in enumerate(reports):
+        own = screen_lines(report, width=width, height=room - 1)
+        lines += [Text(clipped(f"GPU {place}: {report.label}", width), "bold"), *own]
+        lines += [Text()] * (room - 1 - len(own))
+    return tuple(lines[:height])
+
+
+def job_news(before: Sequence[RunReport] | None, now: Sequence[RunReport]) -> tuple[str, ...]:
+    """What is worth a line since the last look, where there is no screen; with the GPU where there are several."""
+    found: list[str] = []
+    for place, report in enumerate(now):
+        name = f"GPU {place}: " if len(now) > 1 else ""
+        found += [f"{name}{line}" for line in news(None if before is None else before[place], report)]
+    return tuple(found)
+
+
+def each_lines(report: RunReport, *, width: int) -> tuple[Text, ...]:
+    """What each of several GPUs shows now, as many beside each other as there is room for."""
+    if len(report.latest) < 2:
+        return ()
+    words = [_now(place, reading) for place, reading in enumerate(report.latest)]
+    column = max(map(cell_len, words)) + len(_GAP)
+    beside = max((width + len(_GAP)) // column, 1)
+    rows = [words[start : start + beside] for start in range(0, len(words), beside)]
+    return tuple(Text(clipped("".join(word.ljust(column) for word in row), width), "dim") for row in rows)
+
+
+def _with_each(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
+    """The screen of GPUs that are tuned as one, with a word on each of them below the promise where there is room."""
+    each = each_lines(report, width=width)
+    if not each or height < _LEAST_LINES + len(each):
+        return screen_lines(report, width=width, height=height)
+    lines = screen_lines(report, width=width, height=height - len(each))
+    return (*lines[:3], *each, *lines[3:])
+
+
+def _one_line(place: int, report: RunReport, width: int) -> Text:
+    slower = report.figures.slowdown
+    words = f"GPU {place}: {state_words(report)}"
+    words += "" if slower is None else f", slowdown {estimate_words(slower)}"
+    return Text(clipped(words, width), "bold cyan")
+
+
+def _now(place: int, reading: Reading) -> str:
+    parts = [f"GPU {place}"]
+    if reading.power_w is not None:
+        parts.append(quantity(reading.power_w, "W"))
+    if reading.sm_mhz is not None:
+        parts.append(f"{reading.sm_mhz} MHz")
+    if reading.temperature_c is not None:
+        parts.append(f"{reading.temperature_c:.0f} °C")
+    return "  ".join(parts)

@@ -1,63 +1,69 @@
-"""Sentences about a run that was tuned: what was held, what it saved, whether the promise was kept, what happened."""
+"""Sentences about a tuned run: what is done, what was held and saved, whether the slowdown limit was met."""
 
 from __future__ import annotations
 
 from math import floor
+from typing import TYPE_CHECKING
 
+from wattune.control.state import Condition, Disabled, Settling, Waiting
 from wattune.core.setting import DRIVER_DEFAULT
-from wattune.core.window import Purpose
-from wattune.levels.run.view.settings import EstimateWithError, HeldInterval, SettingSummary
-from wattune.levels.run.view.view_model import ObservedPeriod, RunView
+from wattune.core.window import Order, Purpose, since_change
+from wattune.levels.run.report import RunReport
+from wattune.levels.run.setting_summary import EstimateWithError, PhaseSummary, SettingSummary
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity, with_error
 
-SURE, LIKELY = 0.99, 0.5
-"""From where on a promise counts as surely kept, and as kept."""
+if TYPE_CHECKING:
+    from wattune.signals.period import PeriodAnswer
 
+SURE, LIKELY = 0.99, 0.5
+"""Probabilities from which a slowdown limit counts as surely met, and as met."""
+ABOUT_TRIALS = 5
+"""Trials that a search takes, roughly."""
 _FINE = 0.0005
 """An error below this would read 0.0 %."""
 
 
-def closing_lines(view: RunView) -> tuple[str, ...]:
-    """The closing report in a few lines, the most important first."""
-    lines = [headline(view), slowdown_words(view), search_words(view), even_words(view), period_words(view.period)]
-    if view.cpu_share is not None:
-        lines.append(f"tuning took {100 * view.cpu_share:.2g} % of one core")
+def closing_lines(report: RunReport) -> tuple[str, ...]:
+    """Return the closing report in a few lines, the most important first."""
+    period = period_words(report.period)
+    lines = [headline(report), slowdown_words(report), search_words(report), even_words(report), period]
+    if report.cpu_share is not None:
+        lines.append(f"tuning took {100 * report.cpu_share:.2g} % of one core")
     return tuple(line for line in lines if line)
 
 
-def headline(view: RunView) -> str:
-    """What was held and what that saved, in one sentence."""
-    mark = "simulated: " if view.simulated else ""
-    saved, slower = view.figures.saving, view.figures.slowdown
+def headline(report: RunReport) -> str:
+    """Return in one sentence what was held and what that saved."""
+    mark = "simulated: " if report.simulated else ""
+    saved, slower = report.figures.saving, report.figures.slowdown
     if saved is None or slower is None:
-        return f"{mark}{_untold(view)}"
-    held = view.held
+        return f"{mark}{_unmeasured(report)}"
+    held = report.held
     at = "" if held is None else f" ({'the ' * (held == DRIVER_DEFAULT)}{held} was held)"
     energy = f"{_amount(saved)} {'less' if saved.value >= 0 else 'more'} energy"
     time = f"{_amount(slower)} {'more' if slower.value >= 0 else 'less'} time"
-    return f"{mark}{energy} and {time} than at the {base_name(view)}, search included{at}"
+    return f"{mark}{energy} and {time} than at the {base_name(report)}, search included{at}"
 
 
-def slowdown_words(view: RunView) -> str:
-    """Whether the promise was kept, and how sure that is; empty where nothing was promised."""
-    if view.slowdown_limit is None:
+def slowdown_words(report: RunReport) -> str:
+    """Return whether the slowdown limit was met, and how sure that is; empty without a limit."""
+    if report.slowdown_limit is None:
         return ""
-    promised = f"at most {100 * view.slowdown_limit:g} % more time was promised"
-    slower, sure = view.figures.slowdown, view.figures.confidence
+    limit = f"the slowdown limit of {100 * report.slowdown_limit:g} %"
+    slower, sure = report.figures.slowdown, report.figures.confidence
     if slower is None:
-        return f"{promised}; whether it was kept cannot be told, since the program's pace could not be compared"
+        return f"whether {limit} was met is unknown, since step times could not be compared"
     if sure is None:
-        verdict = "kept" if slower.value <= view.slowdown_limit else "not kept"
-        return f"the promise was {verdict} as far as was measured, but how sure that is cannot be told ({promised})"
-    side = "kept" if sure >= LIKELY else "not kept"
+        met = "met" if slower.value <= report.slowdown_limit else "not met"
+        return f"{limit} was {met} as far as was measured; how sure that is is unknown"
     surely = max(sure, 1 - sure)
     likely = "" if surely >= SURE else "probably "
-    return f"the promise was {likely}{side}, which is {sure_words(surely)} sure ({promised})"
+    return f"{limit} was {likely}{'met' if sure >= LIKELY else 'not met'} ({sure_words(surely)} sure)"
 
 
-def search_words(view: RunView) -> str:
-    """What the search took, against what the baseline would have taken for the same work."""
-    figures = view.figures
+def search_words(report: RunReport) -> str:
+    """Return what the search took, against what the baseline would have taken for the same work."""
+    figures = report.figures
     if not figures.evaluations:
         return ""
     words = f"the search took {counted(figures.evaluations, 'trial')} and {duration(figures.search_s)}"
@@ -65,30 +71,30 @@ def search_words(view: RunView) -> str:
     if extra_j is None:
         return words
     side = "more" if extra_j > 0 else "less"
-    return f"{words}, and spent {quantity(abs(extra_j), 'J')} {side} than the {base_name(view)} would have"
+    return f"{words}, and spent {quantity(abs(extra_j), 'J')} {side} than the {base_name(report)} would have"
 
 
-def even_words(view: RunView) -> str:
-    """When the search had paid for itself."""
-    even_s = view.figures.break_even_s
-    if view.figures.saving is None or not view.figures.evaluations:
+def even_words(report: RunReport) -> str:
+    """Return when the search had paid for itself."""
+    even_s = report.figures.break_even_s
+    if report.figures.saving is None or not report.figures.evaluations:
         return ""
     if even_s is None:
         return "break-even: not in sight"
     if even_s <= 0:
         return "break-even: from the first trial on"
-    if even_s <= view.spent.time_s:
+    if even_s <= report.spent.time_s:
         return f"break-even: after {duration(even_s)}"
-    return f"break-even: expected after {duration(even_s)}, {duration(even_s - view.spent.time_s)} more than it ran"
+    return f"break-even: expected after {duration(even_s)}, {duration(even_s - report.spent.time_s)} more than it ran"
 
 
-def period_words(period: ObservedPeriod | None) -> str:
-    """What repeats in the power, in words; empty where nobody looked."""
+def period_words(period: PeriodAnswer | None) -> str:
+    """Return the period of the power in words; empty where it was not searched for."""
     if period is None:
         return ""
     if period.period_s is None:
-        told = {"aperiodic": "nothing repeats in the power", "not_observable": "its sensor cannot show what repeats"}
-        return told.get(period.verdict, period.verdict.replace("_", " "))
+        known = {"aperiodic": "its power has no period", "not_observable": "its sensor is too slow to show a period"}
+        return known.get(period.verdict, period.verdict.replace("_", " "))
     others = [cycle for cycle in period.cycles if abs(cycle.period_s / period.period_s - 1) > 0.01]
     words = f"the power repeats every {with_error(period.period_s, period.error_s, 's')}"
     if not others:
@@ -97,31 +103,62 @@ def period_words(period: ObservedPeriod | None) -> str:
     return f"{words}; also {more}"
 
 
-def base_name(view: RunView) -> str:
-    """What the run is compared with."""
-    based = [window.setting for window in view.windows if window.purpose is Purpose.BASELINE]
+def base_name(report: RunReport) -> str:
+    """Return the setting that the run is compared with."""
+    based = [window.setting for window in report.windows if window.purpose is Purpose.BASELINE]
     return str(based[-1]) if based else "baseline"
 
 
-def verdict(held_interval: HeldInterval, point: SettingSummary, *, slowdown_limit: float | None) -> str:
-    """What a gear turned out to be; empty where nothing was promised that it could break."""
-    if point is held_interval.baseline:
+def verdict(phase: PhaseSummary, point: SettingSummary, *, slowdown_limit: float | None) -> str:
+    """Judge a setting in a word or two; empty where there is no limit that it could break."""
+    if point is phase.baseline:
         return "baseline"
     if not any(window.held for window in point.windows):
         return "not applied"
-    slower = held_interval.slowdown(point)
+    slower = phase.slowdown(point)
     if slower is None:
-        return "no pace" if point.step_time is None else "no baseline"
+        return "no step time" if point.step_time is None else "no baseline"
     return "" if slowdown_limit is None else _against(slower, slowdown_limit)
 
 
+def state_words(report: RunReport) -> str:
+    """Return what is going on, in one line: `searching: 3 of about 5`, `holding 1440 MHz`."""
+    if report.ended:
+        return "the program has ended"
+    match report.progress.state:
+        case Disabled(why=why):
+            return f"not tuning any more: {why}"
+        case Waiting(why=Condition.UNUSED):
+            return "waiting for the program to use the GPU"
+        case Waiting(why=why):
+            return f"waiting: the program is {why}"
+        case Settling(order=order):
+            return f"{_order_words(report, order)}, settling"
+        case measuring:
+            return _order_words(report, measuring.order)
+
+
+def _order_words(report: RunReport, order: Order) -> str:
+    match order.purpose:
+        case Purpose.BASELINE:
+            return f"measuring the baseline ({order.setting})"
+        case Purpose.REFERENCE:
+            return f"reading counters ({order.setting})"
+        case Purpose.HOLD:
+            return f"holding {'the ' * (order.setting == DRIVER_DEFAULT)}{order.setting}"
+        case Purpose.TRIAL:
+            tried = 1 + sum(window.purpose is Purpose.TRIAL for window in since_change(report.windows))
+            about = "" if tried > ABOUT_TRIALS else f" of about {ABOUT_TRIALS}"
+            return f"searching: {tried}{about} ({order.setting})"
+
+
 def estimate_words(estimate: EstimateWithError | None) -> str:
-    """A share as a signed percentage with its error, such as `+3.1 ± 0.6 %`."""
+    """Format a share as a signed percentage with its error, such as `+3.1 ± 0.6 %`."""
     return UNKNOWN if estimate is None else f"{percent_words(estimate)} %"
 
 
 def percent_words(estimate: EstimateWithError | None) -> str:
-    """The same without the unit, for columns whose head has it."""
+    """Format the same without the unit, for columns whose head has it."""
     if estimate is None:
         return UNKNOWN
     if not estimate.error:
@@ -130,12 +167,18 @@ def percent_words(estimate: EstimateWithError | None) -> str:
 
 
 def step_time_words(point: SettingSummary) -> str:
-    """The pace of a gear with its error."""
+    """Format the step time of a setting with its error."""
     return UNKNOWN if point.step_time is None else with_error(point.step_time.value, point.step_time.error, "s")
 
 
+def unit_energy_words(point: SettingSummary) -> str:
+    """Format the energy of a unit of work at a setting with its error."""
+    unit = point.unit
+    return UNKNOWN if unit is None else with_error(unit.energy_j, unit.energy_error_j, "J")
+
+
 def sure_words(sure: float) -> str:
-    """How sure something is, as a percentage that never claims certainty."""
+    """Format a probability as a percentage that never claims certainty."""
     return "more than 99.9 %" if sure > 0.999 else f"{floor(1000 * sure) / 10:g} %"
 
 
@@ -147,7 +190,7 @@ def _against(slower: EstimateWithError, slowdown_limit: float) -> str:
 
 
 def _amount(estimate: EstimateWithError) -> str:
-    """The size of a share, without its sign."""
+    """Format the size of a share, without its sign."""
     if not estimate.error:
         return f"{number(100 * abs(estimate.value))} %"
     places = _places(estimate)
@@ -155,7 +198,7 @@ def _amount(estimate: EstimateWithError) -> str:
 
 
 def _places(estimate: EstimateWithError) -> int:
-    """Digits after the point that the error leaves a meaning."""
+    """Return how many digits after the point are significant."""
     return 2 if estimate.error and estimate.error < _FINE else 1
 
 
@@ -164,19 +207,19 @@ def _signed(value: float, places: int) -> str:
     return (text[1:] if float(text) == 0 else text).replace("-", "−")
 
 
-def _untold(view: RunView) -> str:
-    if not view.windows:
-        if view.why:
-            return f"nothing was tuned ({view.why})"
+def _unmeasured(report: RunReport) -> str:
+    if not report.windows:
+        if report.why:
+            return f"nothing was tuned ({report.why})"
         return "nothing was tuned: the program did not use the GPU for long enough"
-    if not any(window.step_time_s for window in view.windows if window.purpose is Purpose.BASELINE):
-        return f"what tuning did was not measured: no progress of the program was seen at the baseline{_reckoned(view)}"
-    return "nothing but the baseline was looked at for long enough"
+    if not any(window.step_time_s for window in report.windows if window.purpose is Purpose.BASELINE):
+        found = "what tuning did was not measured: no progress of the program was seen at the baseline"
+        return f"{found}{_predicted(report.order)}"
+    return "nothing but the baseline was measured for long enough"
 
 
-def _reckoned(view: RunView) -> str:
-    """What the policy thinks of the setting that it holds, where it holds one; that is no measurement."""
-    order = view.order
+def _predicted(order: Order | None) -> str:
+    """Return what the policy predicts of the setting that it holds, if any; that is no measurement."""
     if order is None or order.purpose is not Purpose.HOLD or order.setting == DRIVER_DEFAULT or not order.why:
         return ""
-    return f"; by power and utilisation alone it is reckoned: {order.why}"
+    return f"; predicted from power and utilisation alone: {order.why}"

@@ -1,11 +1,11 @@
-"""The settings that a run was at, and what its windows say of each: pace, power, and both against the baseline.
+"""The settings that a run was at, and what the windows at each measured: step time, power, both against the baseline.
 
 Errors are half-widths of 95 % intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import hypot, sqrt
 
@@ -14,7 +14,7 @@ from wattune.core.setting import Setting
 from wattune.core.window import Purpose, Window, phases_of
 
 _LEAST_ERROR = 1e-5
-"""No pace is better known than to this share, whatever its window says: clocks of computers drift by as much."""
+"""Smallest relative error of a step time, whatever its window reports: computer clocks drift by as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class EstimateWithError:
 
 @dataclass(frozen=True, slots=True)
 class SettingSummary:
-    """A setting in one chapter: its windows, and what they say together."""
+    """A setting in one phase of the program: its windows, and their pooled step time and power."""
 
     setting: Setting
     windows: tuple[Window, ...]
@@ -43,7 +43,6 @@ class SettingSummary:
 
     @property
     def purposes(self) -> frozenset[Purpose]:
-        """What it was set for."""
         return frozenset(window.purpose for window in self.windows)
 
     @property
@@ -53,41 +52,39 @@ class SettingSummary:
 
     @property
     def unit(self) -> Measurement | None:
-        """What a unit of work takes; None without a pace."""
+        """Time and energy of a unit of work; None without a step time."""
         if self.step_time is None:
             return None
         energy_j = self.step_time.value * self.power.value
         share = _both(self.step_time.share, self.power.share)
-        return Measurement(
-            self.step_time.value, energy_j, self.step_time.error, None if share is None else energy_j * share
-        )
+        error_j = None if share is None else energy_j * share
+        return Measurement(self.step_time.value, energy_j, self.step_time.error, error_j)
 
 
 @dataclass(frozen=True, slots=True)
-class HeldInterval:
-    """A stretch in which the program did one thing: its gears in the order in which they were first set."""
+class PhaseSummary:
+    """A phase of the program, during which it did one thing: its settings in the order in which they were first set."""
 
-    windows: tuple[Window, ...]
-    points: tuple[SettingSummary, ...]
+    points: tuple[SettingSummary, ...] = ()
 
     @property
     def baseline(self) -> SettingSummary | None:
-        """The gear that everything is compared with; None before it was looked at."""
+        """The setting that all others are compared with; None before it was measured."""
         return next((point for point in self.points if Purpose.BASELINE in point.purposes), None)
 
     def point(self, setting: Setting | None) -> SettingSummary | None:
-        """The gear of a setting."""
+        """Find the summary of a setting."""
         return next((point for point in self.points if point.setting == setting), None)
 
     def slowdown(self, point: SettingSummary) -> EstimateWithError | None:
-        """How much longer a unit takes than at the baseline, as a share."""
+        """Return how much longer a unit of work takes than at the baseline, as a share."""
         base = self.baseline
         if base is None or base.step_time is None or point.step_time is None:
             return None
         return _ratio_less_one(point.step_time, base.step_time) if point is not base else EstimateWithError(0.0, 0.0)
 
     def saving(self, point: SettingSummary) -> EstimateWithError | None:
-        """How much less energy a unit takes than at the baseline, as a share."""
+        """Return how much less energy a unit of work takes than at the baseline, as a share."""
         base = self.baseline
         if base is None or base.unit is None or point.unit is None or base.unit.energy_j <= 0:
             return None
@@ -100,57 +97,53 @@ class HeldInterval:
         return EstimateWithError(-more.value, more.error)
 
 
-def held_intervals_of(windows: Sequence[Window]) -> tuple[HeldInterval, ...]:
-    """The chapters of a run, setting by setting."""
-    return tuple(_held_interval(part) for part in phases_of(windows) if part)
+def phase_summaries(windows: Sequence[Window]) -> tuple[PhaseSummary, ...]:
+    """Summarize each phase of a run, setting by setting; phases without windows are left out."""
+    return tuple(_summary(phase) for phase in phases_of(windows) if phase)
 
 
-def _held_interval(windows: tuple[Window, ...]) -> HeldInterval:
-    settings = dict.fromkeys(window.setting for window in windows)
-    return HeldInterval(windows, tuple(_point(setting, windows) for setting in settings))
-
-
-def _point(setting: Setting, windows: Iterable[Window]) -> SettingSummary:
-    own = tuple(window for window in windows if window.setting == setting)
-    return SettingSummary(setting, own, _pooled_step_time(own), _pooled_power(own))
+def _summary(windows: tuple[Window, ...]) -> PhaseSummary:
+    points = []
+    for setting in dict.fromkeys(window.setting for window in windows):
+        own = tuple(window for window in windows if window.setting == setting)
+        points.append(SettingSummary(setting, own, _pooled_step_time(own), _pooled_power(own)))
+    return PhaseSummary(tuple(points))
 
 
 def _pooled_step_time(windows: Sequence[Window]) -> EstimateWithError | None:
-    """The mean pace, weighed by what each window knows; its error grows where they disagree more than they should."""
-    told = [(one.step_time_s, one.step_time_error_s, one.cost.time_s) for one in windows if one.step_time_s]
-    if not told:
+    """Average step times, weighted by their errors; the error grows where they differ more than their errors allow."""
+    known = [(one.step_time_s, one.step_time_error_s, one.cost.time_s) for one in windows if one.step_time_s]
+    if not known:
         return None
-    errors = [None if error is None else max(error, _LEAST_ERROR * step_time) for step_time, error, _ in told]
-    known = [error for error in errors if error is not None]
-    if len(known) < len(told):
-        seconds = sum(time_s for *_, time_s in told)
-        weights = [time_s / seconds if seconds > 0 else 1 / len(told) for *_, time_s in told]
-        return EstimateWithError(sum(weight * step_time for weight, (step_time, *_) in zip(weights, told, strict=True)))
-    weights = [error**-2 for error in known]
-    mean = sum(weight * step_time for weight, (step_time, *_) in zip(weights, told, strict=True)) / sum(weights)
+    values = [step_time_s for step_time_s, _, _ in known]
+    errors = [max(error, _LEAST_ERROR * value) for value, error, _ in known if error is not None]
+    if len(errors) < len(known):
+        seconds = sum(time_s for *_, time_s in known)
+        weights = [time_s / seconds if seconds > 0 else 1 / len(known) for *_, time_s in known]
+        return EstimateWithError(_dot(weights, values))
+    weights = [error**-2 for error in errors]
+    mean = _dot(weights, values) / sum(weights)
     error = sum(weights) ** -0.5
-    if len(told) > 1:
-        chi2 = sum(w * SIGMAS_95**2 * (step_time - mean) ** 2 for w, (step_time, *_) in zip(weights, told, strict=True))
-        error *= sqrt(max(chi2 / (len(told) - 1), 1.0))
+    if len(known) > 1:
+        chi2 = _dot(weights, [SIGMAS_95**2 * (value - mean) ** 2 for value in values])
+        error *= sqrt(max(chi2 / (len(known) - 1), 1.0))
     return EstimateWithError(mean, error)
 
 
+def _dot(weights: Sequence[float], values: Sequence[float]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))
+
+
 def _pooled_power(windows: Sequence[Window]) -> EstimateWithError:
-    cost = _total(window.cost for window in windows)
+    cost = windows[0].cost
+    for window in windows[1:]:
+        cost += window.cost
     share = EstimateWithError(cost.energy_j, cost.energy_error_j).share
     return EstimateWithError(cost.power_w, None if share is None else cost.power_w * share)
 
 
-def _total(costs: Iterable[Measurement]) -> Measurement:
-    """All of these one after the other; nothing where there are none."""
-    found: Measurement | None = None
-    for cost in costs:
-        found = cost if found is None else found + cost
-    return found or Measurement(0.0, 0.0)
-
-
 def _both(first: float | None, second: float | None) -> float | None:
-    """Two independent errors together; unknown where one is."""
+    """Combine two independent errors; unknown where one is."""
     return None if first is None or second is None else hypot(first, second)
 
 

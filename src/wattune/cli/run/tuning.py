@@ -1,0 +1,278 @@
+"""What `wattune run` and `wattune attach` share: the session of a command line, and what is printed at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wattune.cli.output import print_json, stderr_console, write_text
+from wattune.control.allowed_settings import KNOBS
+from wattune.control.process_monitor import ProcessWatch, users_of
+from wattune.core.codec import to_json
+from wattune.core.errors import InputError, StoreError
+from wattune.core.objective import LeastEnergy, Objective, parse_objective, parse_share
+from wattune.levels.run.policies import trained_policy
+from wattune.levels.run.report import RunReport, report_of, stored_run
+from wattune.levels.run.session import RunSession
+from wattune.levels.run.view.table import joined, setting_rows, table_lines
+from wattune.levels.run.view.words import closing_lines
+from wattune.render.quantity import duration, quantity
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from wattune.config import Config
+    from wattune.control.recall import Memory
+    from wattune.core.window import RunPolicy, Window
+    from wattune.devices.gpu import Gpu
+    from wattune.levels.run.setting_summary import EstimateWithError
+
+DEFAULT_SLOWDOWN = "5%"
+MOST_ROWS = 12
+"""Rows of the closing table."""
+
+
+def wanted_objective(slowdown: str | None, objective: str | None, gpus: Sequence[Gpu]) -> Objective:
+    """Parse the objective of a command line; time is weighed by the highest power limit of one GPU."""
+    if objective is not None:
+        from wattune.levels.job.gpus import highest_limit_w
+
+        return parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus)))
+    try:
+        return LeastEnergy(parse_share(slowdown or DEFAULT_SLOWDOWN))
+    except ValueError:
+        raise InputError(f"{slowdown!r} is no slowdown", hint="write a share such as 5% or 0.05") from None
+
+
+def objective_text(slowdown: str | None, objective: str | None) -> str:
+    """Return the objective as it would be written on a command line."""
+    if slowdown is not None and objective is not None:
+        raise click.UsageError("--max-slowdown and --objective exclude each other")
+    return objective or f"energy:{slowdown or DEFAULT_SLOWDOWN}"
+
+
+def knobs_named(names: str | None) -> frozenset[str]:
+    """Parse a list of knobs such as `sm-clock,power-limit`; without a list, all of them."""
+    known = {name.replace("_", "-"): name for name in KNOBS}
+    asked = list(known) if names is None else [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in asked if name not in known]
+    if unknown or not asked:
+        raise InputError(f"there is no knob {unknown[0] if unknown else names!r}", hint=f"choose of {', '.join(known)}")
+    return frozenset(known[name] for name in asked)
+
+
+def watched_program(gpus: Sequence[Gpu], *, pid: int | None = None) -> ProcessWatch:
+    """Watch a program that uses these GPUs, or that only lends its time to GPUs simulated in this process."""
+    from wattune.devices.gpu import PlaysWorkloads
+
+    return ProcessWatch(users_of(gpus), played=any(isinstance(gpu, PlaysWorkloads) for gpu in gpus), pid=pid)
+
+
+def new_session(
+    gpus: Sequence[Gpu],
+    *,
+    name: str,
+    objective: Objective,
+    policy: str,
+    knobs: frozenset[str],
+    program: ProcessWatch,
+    config: Config | None,
+) -> RunSession:
+    """Make the session of a program by its command line; without `config`, earlier runs are not used."""
+    chosen, notes = trained_policy(
+        policy, objective, gpus[0].spec, on_learning=lambda line: click.echo(f"wattune: {line}", err=True)
+    )
+    memory = _recalled(name, gpus[0], policy=chosen, config=config)
+    return RunSession(
+        gpus, objective=objective, policy=chosen, knobs=knobs, program=program, memory=memory, notes=notes
+    )
+
+
+def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, config: Config | None) -> Memory | None:
+    """Return what an earlier run of a program measured; None where there was none or the policy does not use it."""
+    if config is None or not policy.uses_history:
+        return None
+    from wattune.control.recall import remembered
+    from wattune.store.sql_store import open_store
+
+    try:
+        store = open_store(config.store_url)
+        return remembered(store, command_line, gpu=gpu.spec.name, simulated=gpu.spec.simulated)
+    except StoreError as error:
+        click.echo(f"warning: {error.message}; no earlier run is used\nhint: {error.hint}", err=True)
+        return None
+
+
+def live_screen(*sessions: RunSession, program: str, objective: str, wanted: bool) -> AbstractContextManager[object]:
+    """Show on standard error what the tuning does, until the block ends, where that is wanted."""
+    if not wanted:
+        return nullcontext()
+    from wattune.cli.run.screen import RunScreen
+
+    def reports() -> tuple[RunReport, ...]:
+        return tuple(report_of(session, program=program, objective=objective) for session in sessions)
+
+    return RunScreen(reports, stderr_console())
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A tuned program that has ended."""
+
+    name: str
+    """The command line, or what stands for it."""
+    started_at: datetime
+    exit_code: int | None
+    """None for a program that was attached to."""
+    session: RunSession
+    objective: str
+    """As on a command line: energy:5%."""
+
+    @property
+    def report(self) -> RunReport:
+        return report_of(self.session, program=self.name, objective=self.objective, ended=True)
+
+
+def finish(closings: tuple[Closing, ...], *, as_json: bool, report_file: Path | None, config: Config | None) -> int:
+    """Store, print and write what the tuning achieved, and return the exit code.
+
+    There is a closing for each GPU where GPUs were tuned separately. Without `config` nothing is stored.
+    """
+    code, written = closings[0].exit_code or 0, True
+    try:
+        if config is not None:
+            for closing in closings:
+                _store(closing, config)
+        if as_json:
+            print_json(document(closings[0]) if len(closings) == 1 else _documents(closings))
+        else:
+            for closing in closings:
+                print_closing(closing.report, stderr_console())
+        for place, closing in enumerate(closings if report_file is not None else ()):
+            assert report_file is not None
+            several = len(closings) > 1
+            file = report_file.with_stem(f"{report_file.stem}-{place}") if several else report_file
+            written = _write(file, closing) and written
+    except Exception as error:  # the program has run: nothing that fails here may take the place of its exit code
+        click.echo(f"warning: the result of the tuning cannot be shown: {type(error).__name__}: {error}", err=True)
+    return code if written else code or 1
+
+
+def print_closing(report: RunReport, out: Console) -> None:
+    """Print what a run achieved: the figures, the settings, and what happened."""
+
+    def say(text: str) -> None:
+        # Lines that go to a pipe are not wrapped.
+        plain = "".join(letter if letter.isprintable() else " " for letter in text)
+        out.print(plain, markup=False, soft_wrap=not out.is_terminal)
+
+    out.print()
+    say(f"wattune: {report.label}: {quantity(report.spent.energy_j, 'J')} in {duration(report.spent.time_s)}")
+    for line in closing_lines(report):
+        say(line)
+    table = table_lines(setting_rows(report), width=out.width, most=MOST_ROWS)
+    if table:
+        out.print(joined(table), soft_wrap=True)
+    for event in report.progress.events:
+        say(f"at {event.time_s:.1f} s: {event.text}")
+
+
+def _documents(closings: tuple[Closing, ...]) -> dict[str, Any]:
+    """Return GPUs that were tuned separately as one JSON document."""
+    documents = [document(closing) for closing in closings]
+    return {
+        "simulated": any(one["simulated"] for one in documents),
+        "command": closings[0].name,
+        "exit_code": closings[0].exit_code,
+        "each": documents,
+    }
+
+
+def document(closing: Closing) -> dict[str, Any]:
+    """Return the closing as a JSON document."""
+    report = closing.report
+    figures = report.figures
+    return {
+        "simulated": report.simulated,
+        "command": closing.name,
+        "exit_code": closing.exit_code,
+        "started_at": closing.started_at.isoformat(),
+        "policy": report.policy,
+        "objective": report.objective,
+        "gpus": [{"name": gpu.spec.label, "uuid": gpu.spec.uuid} for gpu in closing.session.gpus],
+        "time_s": report.spent.time_s,
+        "energy_j": report.spent.energy_j,
+        "held": to_json(report.held),
+        "evaluations": figures.evaluations,
+        "saving_percent": _percent(figures.saving),
+        "saving_error_percent": _percent_error(figures.saving),
+        "slowdown_percent": _percent(figures.slowdown),
+        "slowdown_error_percent": _percent_error(figures.slowdown),
+        "held_saving_percent": _percent(figures.held_saving),
+        "held_slowdown_percent": _percent(figures.held_slowdown),
+        "promise_percent": None if report.slowdown_limit is None else 100 * report.slowdown_limit,
+        "confidence": figures.confidence,
+        "search_s": figures.search_s,
+        "search_extra_j": figures.search_extra_j,
+        "break_even_s": figures.break_even_s,
+        "control_core_percent": None if report.cpu_share is None else 100 * report.cpu_share,
+        "unit": report.unit,
+        "windows": [_window(window) for window in report.windows],
+        "events": [{"time_s": event.time_s, "text": event.text} for event in report.progress.events],
+    }
+
+
+def _percent(estimate: EstimateWithError | None) -> float | None:
+    return None if estimate is None else 100 * estimate.value
+
+
+def _percent_error(estimate: EstimateWithError | None) -> float | None:
+    return None if estimate is None or estimate.error is None else 100 * estimate.error
+
+
+def _window(window: Window) -> dict[str, Any]:
+    return {
+        "setting": to_json(window.setting),
+        "purpose": window.purpose.value,
+        "start_s": window.start_s,
+        "time_s": window.cost.time_s,
+        "power_w": window.power_w,
+        "pace_s": window.step_time_s,
+        "pace_error_s": window.step_time_error_s,
+        "applied": window.held,
+        "mean_sm_mhz": window.sm_mhz,
+        "sm_util": window.sm_util,
+        "mem_util": window.mem_util,
+        "counters": dict(window.features),
+        "changed": window.changed,
+    }
+
+
+def _write(file: Path, closing: Closing) -> bool:
+    """Write the report and return whether that worked; if not, print why: the program keeps its exit code."""
+    from wattune.levels.run.view.page import run_file
+
+    made = closing.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    try:
+        write_text(file, run_file(closing.report, made=made, suffix=file.suffix))
+    except InputError as error:
+        click.echo(f"error: {error.message}\nhint: {error.hint}", err=True)
+        return False
+    return True
+
+
+def _store(closing: Closing, config: Config) -> None:
+    """Add the run to the history; a store that fails must not hide the figures or the exit code of the program."""
+    from wattune.store.fallback import keep_run
+
+    try:
+        full = stored_run(closing.session, closing.report, started_at=closing.started_at, exit_code=closing.exit_code)
+        keep_run(full, store_url=config.store_url, state_dir=config.state_dir)
+    except StoreError as error:
+        click.echo(f"warning: {error.message}\nhint: {error.hint}", err=True)
