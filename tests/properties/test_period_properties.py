@@ -32,7 +32,7 @@ def test_any_samples_get_an_answer(rows):
     gain=st.floats(0.1, 10.0),
     seed=st.integers(0, 1000),
 )
-def test_when_a_trace_begins_and_what_a_watt_is_called_do_not_matter(period_s, share, start_s, gain, seed):
+def test_the_start_time_and_the_unit_of_power_do_not_matter(period_s, share, start_s, gain, seed):
     random = np.random.default_rng(seed)
     time_s = np.cumsum(random.uniform(0.015, 0.025, 3000))
     power_w = 100 + 150 * (time_s % period_s < share * period_s) + random.standard_normal(len(time_s))
@@ -51,7 +51,7 @@ def test_when_a_trace_begins_and_what_a_watt_is_called_do_not_matter(period_s, s
     unit=st.sampled_from((0.5, 2.0, 3.0)),
     seed=st.integers(0, 1000),
 )
-def test_neither_where_in_a_step_a_trace_begins_nor_how_long_a_second_is_matters(period_s, share, phase, unit, seed):
+def test_the_phase_and_the_unit_of_time_do_not_matter(period_s, share, phase, unit, seed):
     random = np.random.default_rng(seed)
     time_s = np.cumsum(random.uniform(0.015, 0.025, 3000))
     power_w = 100 + 150 * ((time_s / period_s + phase) % 1.0 < share) + random.standard_normal(len(time_s))
@@ -66,7 +66,7 @@ def test_neither_where_in_a_step_a_trace_begins_nor_how_long_a_second_is_matters
 
 @settings(max_examples=12, deadline=None)
 @given(many=st.integers(1, 400), seed=st.integers(0, 100))
-def test_how_a_stream_is_cut_does_not_matter_once_it_has_settled(many, seed):
+def test_the_size_of_pieces_does_not_matter_once_settled(many, seed):
     random = np.random.default_rng(seed)
     time_s = np.cumsum(random.uniform(0.018, 0.022, 1200))
     samples = PowerSamples(time_s, 150 + 60 * (time_s % 0.7 < 0.3) + random.standard_normal(len(time_s)))

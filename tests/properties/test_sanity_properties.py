@@ -18,7 +18,7 @@ watts = st.lists(st.floats(40.0, LIMIT_W), min_size=30, max_size=120)
 wrong = st.sampled_from([None, nan, float("inf"), -1.0, 0.0, 1e9])
 
 
-def told(powers_w):
+def readings_of(powers_w):
     """Readings of a part whose sensors are right; power hardly ever stays the very same."""
     readings, energy_j = [], START_J
     for place, power_w in enumerate(powers_w):
@@ -59,8 +59,8 @@ def spent_j(readings):
 
 @settings(max_examples=60, deadline=None)
 @given(watts)
-def test_sensors_that_are_right_pass_as_they_are(powers_w):
-    readings = told(powers_w)
+def test_correct_readings_pass_unchanged(powers_w):
+    readings = readings_of(powers_w)
     sanity, clean = passed(readings)
     assert clean == readings
     assert sanity.words == ()
@@ -68,8 +68,8 @@ def test_sensors_that_are_right_pass_as_they_are(powers_w):
 
 @settings(max_examples=80, deadline=None)
 @given(watts, st.dictionaries(st.integers(0, 119), wrong, max_size=30))
-def test_a_power_sensor_that_errs_takes_nothing_else_with_it(powers_w, errors):
-    readings = told(powers_w)
+def test_errors_of_the_power_sensor_affect_power_only(powers_w, errors):
+    readings = readings_of(powers_w)
     shown = [replace(one, power_w=errors[n]) if n in errors else one for n, one in enumerate(readings)]
     _, clean = passed(shown)
     for place, (one, right) in enumerate(zip(clean, readings, strict=True)):
@@ -79,8 +79,8 @@ def test_a_power_sensor_that_errs_takes_nothing_else_with_it(powers_w, errors):
 
 @settings(max_examples=80, deadline=None)
 @given(watts, st.dictionaries(st.integers(1, 119), st.sampled_from([None, nan, -5.0]), max_size=30))
-def test_a_counter_that_errs_for_a_moment_loses_nothing(powers_w, errors):
-    readings = told(powers_w)
+def test_short_errors_of_the_counter_lose_no_energy(powers_w, errors):
+    readings = readings_of(powers_w)
     shown = [replace(one, energy_j=errors[n]) if n in errors else one for n, one in enumerate(readings)]
     _, clean = passed(shown)
     last = max(place for place in range(len(readings)) if place not in errors)
@@ -89,8 +89,8 @@ def test_a_counter_that_errs_for_a_moment_loses_nothing(powers_w, errors):
 
 @settings(max_examples=80, deadline=None)
 @given(watts, st.sets(st.integers(1, 119), max_size=6), st.sampled_from([-1.0, 1.0]))
-def test_a_counter_that_is_set_back_or_jumps_loses_a_reading_each_time(powers_w, places, sign):
-    readings = told(powers_w)
+def test_a_counter_that_is_reset_or_jumps_loses_one_reading_each_time(powers_w, places, sign):
+    readings = readings_of(powers_w)
     shown, moved_j = [], 0.0
     times = sum(place < len(readings) for place in places)
     for place, one in enumerate(readings):
@@ -108,7 +108,7 @@ def test_a_counter_that_is_set_back_or_jumps_loses_a_reading_each_time(powers_w,
 @settings(max_examples=80, deadline=None)
 @given(watts, st.integers(1, 100), st.integers(1, 110))
 def test_a_counter_that_freezes_catches_up(powers_w, start, length):
-    readings = told([*powers_w, 100.0])
+    readings = readings_of([*powers_w, 100.0])
     start = min(start, len(readings) - 2)
     end = min(start + length, len(readings) - 1)
     held_j = readings[start - 1].energy_j
@@ -124,8 +124,8 @@ def test_a_counter_that_freezes_catches_up(powers_w, start, length):
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(60.0, 390.0), st.floats(60.0, 390.0), st.integers(35, 90))
-def test_a_power_sensor_that_freezes_is_found_and_believed_again(before_w, after_w, length):
-    readings = told([before_w] * 20 + [after_w] * length + [after_w] * 20)
+def test_a_frozen_power_sensor_is_detected_and_used_again_later(before_w, after_w, length):
+    readings = readings_of([before_w] * 20 + [after_w] * length + [after_w] * 20)
     held_w = readings[19].power_w
     shown = [replace(one, power_w=held_w) if 20 <= n < 20 + length else one for n, one in enumerate(readings)]
     _, clean = passed(shown)
@@ -141,10 +141,10 @@ def test_a_power_sensor_that_freezes_is_found_and_believed_again(before_w, after
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(60.0, 390.0), st.integers(30, 120))
-def test_power_that_stays_because_the_load_does_is_believed(power_w, count):
+def test_constant_power_of_a_constant_load_is_kept(power_w, count):
     readings = [
         replace(one, power_w=power_w, energy_j=START_J + power_w * EVERY_S * n)
-        for n, one in enumerate(told([power_w] * count))
+        for n, one in enumerate(readings_of([power_w] * count))
     ]
     sanity, clean = passed(readings)
     assert clean == readings
@@ -154,7 +154,7 @@ def test_power_that_stays_because_the_load_does_is_believed(power_w, count):
 @settings(max_examples=60, deadline=None)
 @given(watts, st.randoms(use_true_random=False))
 def test_readings_in_any_order_come_out_in_order(powers_w, random):
-    readings = told(powers_w)
+    readings = readings_of(powers_w)
     random.shuffle(readings)
     _, clean = passed(readings)
     times_s = [one.time_s for one in clean if one is not None]
@@ -164,11 +164,11 @@ def test_readings_in_any_order_come_out_in_order(powers_w, random):
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(["power_w", "energy_j", "sm_util", "sm_mhz"]), st.integers(1, 30))
-def test_a_sensor_that_falls_silent_is_missed_once_and_after_ten_seconds(name, last):
-    readings = [replace(one, time_s=float(n)) for n, one in enumerate(told([200.0] * 60))]
+def test_a_sensor_that_stops_is_reported_missing_once_after_ten_seconds(name, last):
+    readings = [replace(one, time_s=float(n)) for n, one in enumerate(readings_of([200.0] * 60))]
     shown = [replace(one, **{name: None}) if n > last else one for n, one in enumerate(readings)]
     sanity, places = Sanity(LIMIT_W), []
     for place, reading in enumerate(shown):
         sanity, _ = sanity.add(reading)
-        places += [place for text in sanity.news if "has not been told" in text]
+        places += [place for text in sanity.news if "has been missing" in text]
     assert places == [last + 11]

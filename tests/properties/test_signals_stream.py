@@ -9,30 +9,30 @@ from wattune.signals.idle import IdleWatch
 from wattune.signals.sanity import Sanity
 
 anything = st.none() | st.floats()
-looks = st.lists(st.tuples(anything, anything, anything), max_size=120)
+samples = st.lists(st.tuples(anything, anything, anything), max_size=120)
 
 
 @settings(max_examples=60, deadline=None)
-@given(looks)
-def test_a_watch_takes_any_values(values):
-    watch = ChangeDetector()
+@given(samples)
+def test_a_detector_takes_any_values(values):
+    detector = ChangeDetector()
     for place, (period_s, power_w, util) in enumerate(values):
-        watch = watch.add(ProgramSample(time_s=float(place), period_s=period_s, power_w=power_w, util=util))
-        if watch.change is not None:
-            assert watch.change.what
-            assert watch.change.since_s <= watch.change.time_s
-            assert watch.change.words
-        assert all(level > 0 for name, level in watch.levels.items() if name != "util")
+        detector = detector.add(ProgramSample(time_s=float(place), period_s=period_s, power_w=power_w, util=util))
+        if detector.change is not None:
+            assert detector.change.what
+            assert detector.change.since_s <= detector.change.time_s
+            assert detector.change.words
+        assert all(level > 0 for name, level in detector.levels.items() if name != "util")
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0.5, 2.0), min_size=30, max_size=90), st.integers(-10, 10))
 def test_units_do_not_matter(values, power):
     def places(factor):
-        watch, found = ChangeDetector(), []
+        detector, found = ChangeDetector(), []
         for place, value in enumerate(values):
-            watch = watch.add(ProgramSample(time_s=float(place), power_w=value * factor))
-            found.append(watch.change is not None)
+            detector = detector.add(ProgramSample(time_s=float(place), power_w=value * factor))
+            found.append(detector.change is not None)
         return found
 
     assert places(1.0) == places(2.0**power)
@@ -54,7 +54,7 @@ readings = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(readings)
-def test_what_passes_makes_sense(stream):
+def test_cleaned_readings_are_possible(stream):
     sanity, idle = Sanity(), IdleWatch()
     energy_j, time_s = 0.0, float("-inf")
     for reading in stream:
@@ -70,4 +70,4 @@ def test_what_passes_makes_sense(stream):
         if clean.energy_j is not None:
             assert clean.energy_j >= energy_j
             energy_j = clean.energy_j
-    assert idle.rest_after_s >= 10
+    assert idle.idle_after_s >= 10

@@ -1,6 +1,6 @@
-"""How alike a signal is to itself some time later, with masked stretches left out of the count.
+"""The autocorrelation of a signal, without its masked points.
 
-Notation: L lag, r(L) correlation of the signal with itself L later, over the pairs of points of which both count.
+Notation: L lag, r(L) correlation of the signal with itself L later, over the pairs of unmasked points.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from wattune.signals.grid import Grid
 from wattune.signals.samples import Floats, Ints
 
-# A lag with fewer pairs than this share of the points says too little.
+# A lag needs at least this share of the points as pairs.
 _LEAST_PAIRS = 0.2
 
 
@@ -26,15 +26,14 @@ class Autocorrelation:
 
     @property
     def longest_s(self) -> float:
-        """The longest lag that is known."""
         return (len(self.value) - 1) * self.step_s
 
     def at(self, lag_s: float) -> float:
-        """The correlation at any lag."""
+        """Interpolate the correlation at a lag."""
         return float(np.interp(lag_s / self.step_s, np.arange(len(self.value)), self.value))
 
     def peak_near(self, lag_s: float, *, reach_s: float) -> tuple[float, float] | None:
-        """Lag and height of the highest point within reach, between grid points; None where it lies at the end."""
+        """Return lag and height of the highest point within reach, interpolated; None where it lies at the end."""
         first = max(int(np.floor((lag_s - reach_s) / self.step_s)), 1)
         last = min(int(np.ceil((lag_s + reach_s) / self.step_s)), len(self.value) - 2)
         if last < first:
@@ -47,16 +46,16 @@ class Autocorrelation:
 
 
 def autocorrelation(grid: Grid, *, longest_s: float) -> Autocorrelation:
-    """Correlation at lags from 0 to `longest_s`, or to where too few pairs are left."""
+    """Compute the correlation at lags from 0 to `longest_s`, or to where too few pairs are left."""
     points = len(grid.value)
     most = min(int(longest_s / grid.step_s) + 2, points - 1)
     size = next_fast_len(points + most + 1, real=True)
-    signal, seen = rfft(grid.value * grid.seen, size), rfft(grid.seen, size)
+    signal, mask = rfft(grid.value * grid.mask, size), rfft(grid.mask, size)
     products = irfft(signal * np.conj(signal), size)[: most + 1]
-    pairs = irfft(seen * np.conj(seen), size)[: most + 1]
-    # The variance of either member of the pairs, so that a lag is not judged by stretches that it does not reach.
-    squares = rfft(grid.seen * grid.value**2, size)
-    power = irfft(squares * np.conj(seen) + seen * np.conj(squares), size)[: most + 1] / 2
+    pairs = irfft(mask * np.conj(mask), size)[: most + 1]
+    # The variance of the members of the pairs, so that a lag is normalised only by points that it uses.
+    squares = rfft(grid.mask * grid.value**2, size)
+    power = irfft(squares * np.conj(mask) + mask * np.conj(squares), size)[: most + 1] / 2
     few = pairs < _LEAST_PAIRS * points
     end = int(np.argmax(few)) if np.any(few) else most + 1
     value = products[:end] / np.maximum(power[:end], 1e-12 * max(float(power[0]), 1e-300))
@@ -64,10 +63,10 @@ def autocorrelation(grid: Grid, *, longest_s: float) -> Autocorrelation:
 
 
 def peaks_s(correlation: Autocorrelation, *, shortest_s: float, most: int) -> tuple[tuple[float, float], ...]:
-    """Lags at which the correlation stands out from its surroundings, and by how much; the most so first.
+    """Return the lags of the peaks of the correlation and their contrast, the strongest first.
 
-    A peak at L is measured from the mean over L/2 to 3L/2: what repeats at L has as much below that mean as above it,
-    and anything slower hardly bends it.
+    The contrast of a peak at L is its height above the mean over L/2 to 3L/2: a signal of period L lies as much below
+    that mean as above it, and slower ones hardly change it.
     """
     value, step_s = correlation.value, correlation.step_s
     tops = local_maxima(value)
@@ -100,24 +99,24 @@ def local_maxima(value: Floats) -> Ints:
 
 
 def _vertex(top: int, before: float, here: float, after: float, step_s: float) -> tuple[float, float]:
-    """Lag and height of the parabola through three points."""
+    """Return lag and height of the vertex of the parabola through three points."""
     bend = before - 2 * here + after
     shift = 0.5 * (before - after) / bend if bend < 0 else 0.0
     return (top + shift) * step_s, here - 0.25 * (before - after) * shift
 
 
 _MOST_BINS = 48
-# Values per bin, below which a fold describes its own noise.
+# Least values per bin: with fewer a fold fits its own noise.
 _PER_BIN = 5.0
-# Values per stretch, below which a cycle would have too few bins to show its shape.
+# Least values per interval: with fewer a cycle has too few bins to show its shape.
 _LEAST_VALUES = 120
 
 
 def folded_shares(grid: Grid, shorter_s: float, longer_s: float, *, length_s: float) -> tuple[float, float]:
-    """The shares of the variance that folding at two periods explains, in stretches of `length_s` or more.
+    """Return the shares of the variance that folding at two periods explains, in intervals of `length_s` or more.
 
-    Each gets as many bins as the values allow. So the shorter has the finer ones, which show what is faster than the
-    sensor as well, and a longer one that merely falls in step with the sensor gains nothing. A share allows for the
+    Each gets as many bins as the values allow. So the shorter has the finer ones, which also show loads faster than the
+    sensor, and a longer one that is merely a multiple of the refresh time gains nothing. A share is adjusted for the
     number of its bins.
     """
     interval_s = max(min(max(length_s, _LEAST_VALUES * grid.refresh_s), grid.duration_s), 1e-9)

@@ -1,10 +1,10 @@
-"""The spectrum on and between the lines of a period: how much of a signal a period explains, and whether by chance.
+"""The spectrum on and between the harmonics of a period: the share of a signal it explains, and its significance.
 
-Notation: T period, lines at h/T, h = 1 … H, below half the rate of refreshes. The signal is cut into overlapping
-segments of some cycles each, so that a load whose steps vary in length, and lose step after many, still has its lines.
-Between the lines, at (h ± ½)/T, only what does not repeat with T is left: the floor. Without a period the powers on a
-line and beside it are draws of the same exponential law wherever the spectrum is smooth over 1/T, so their ratio
-follows an F distribution and the H ratios together a χ² (Fisher's sum of logarithms). That is the false-alarm rate.
+Notation: T period, lines (harmonics) at h/T, h = 1 … H, below half the refresh rate. The signal is cut into overlapping
+segments of some cycles each, so that a load whose steps vary in length still has its lines. Between the lines, at
+(h ± ½)/T, only what does not repeat with T is left: the floor. Without a period the powers on a line and beside it have
+the same exponential distribution wherever the spectrum is smooth over 1/T, so their ratio follows an F distribution and
+the H ratios together a χ² (Fisher's sum of logarithms). That gives the false-alarm rate.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from wattune.signals.samples import Flags, Floats
 Lines = NDArray[np.complex128]
 
 CYCLES = 6.0
-"""Per segment: the least at which a line and the floor half-way to the next are well apart under a Hann window."""
+"""Per segment: the least that separates a line from the floor half-way to the next under a Hann window."""
 MOST_LINES = 12
-# A segment with less than this share of its points has too many holes to be read.
-_LEAST_SEEN = 0.6
+# A segment with less than this share of its points has too many gaps to use.
+_LEAST_MASK = 0.6
 # Half-overlapping segments under a Hann window count as this many independent ones each (Welch 1967).
 _INDEPENDENT = 0.55
 # Points per cycle of the fastest line, beyond which neighbours are averaged: it saves time and costs little.
@@ -33,9 +33,9 @@ _PER_CYCLE = 4.0
 _MANY_SEGMENTS = 6
 _LEAST_CHANCE = 1e-30
 _FIRSTS = (1, 2, 4)
-# The share of the strongest line's power that makes another a strong one, and how many are looked at.
+# The share of the strongest line's power that makes another a strong one, and the most strong ones.
 _FAIR, _MOST_STRONG = 0.1, 4
-# Of a fold: so many that the highest line loses little within one.
+# Bins of a fold, so many that the highest line loses little within one.
 _LEAST_BINS = 64
 
 
@@ -57,37 +57,37 @@ class Comb:
 
     @property
     def chance(self) -> float:
-        """How likely lines that stand out this much are where nothing repeats, for one period that was looked at."""
+        """Probability of lines this strong where nothing repeats, for one tried period."""
         return self.chance_of(np.ones(len(self.on), dtype=np.bool_))
 
     def share_of(self, which: Flags) -> float:
-        """The share of the variance on some of the lines."""
+        """Return the share of the variance on some of the lines."""
         return float(np.maximum(self.on - self.floor, 0.0)[which].sum())
 
-    def strong(self, *, seen_by: Floats | float = 1.0) -> tuple[int, ...]:
-        """The numbers of the lowest lines that carry a fair part of what the strongest does.
+    def strong(self, *, visible: Floats | float = 1.0) -> tuple[int, ...]:
+        """Return the numbers of the lowest lines with a fair part of the strongest line's power.
 
-        `seen_by` is the share of each line's power that whoever asks would see.
+        `visible` is the share of each line's power that the caller's sensor shows.
         """
-        above = np.maximum(self.on - self.floor, 0.0) * seen_by
+        above = np.maximum(self.on - self.floor, 0.0) * visible
         fair = np.flatnonzero(above >= _FAIR * above.max())[:_MOST_STRONG]
         return tuple(int(number) + 1 for number in fair)
 
     def chance_of(self, which: Flags) -> float:
-        """How likely some of the lines are to stand out this much by chance."""
+        """Return the probability that some of the lines are this strong by chance."""
         if not np.any(which):
             return 1.0
         freedom = max(2.0, 2.0 * _INDEPENDENT * self.segments)
         ratio = self.on[which] / np.maximum(self.floor[which], 1e-300)
         chances = np.maximum(fdtrc(freedom, 2 * freedom, ratio), _LEAST_CHANCE)
-        # A sensor that averages has strong lines only low down: the first few are looked at by themselves as well.
+        # A sensor that averages has only low strong lines, so the first few are also tested by themselves.
         firsts = [first for first in _FIRSTS if first < len(chances)] + [len(chances)]
         sums = -2.0 * np.cumsum(np.log(chances))
         return min(1.0, len(firsts) * min(float(chdtrc(2 * first, sums[first - 1])) for first in firsts))
 
 
 def comb(grid: Grid, period_s: float, *, length_s: float | None = None, most_lines: int = MOST_LINES) -> Comb | None:
-    """The comb of a period over segments of `length_s`, or of six cycles; None where not one segment can be read."""
+    """Compute the comb of a period over segments of `length_s`, or of six cycles; None where no segment can be used."""
     length_s = min(length_s or CYCLES * period_s, grid.duration_s)
     lines = max(min(int(period_s / (2 * grid.refresh_s)), most_lines), 1)
     halves = np.arange(1, 2 * lines + 2) / 2
@@ -96,22 +96,22 @@ def comb(grid: Grid, period_s: float, *, length_s: float | None = None, most_lin
         return None
     power = _share(amplitudes, grid)
     below, above = power[0::2][:-1], power[0::2][1:]
-    # Past half the rate of refreshes there is only what interpolation made up.
-    told = halves[2::2] / period_s < 0.5 / grid.refresh_s
-    # Between two steep neighbours the floor is their geometric mean; few segments make that fall too low by chance.
+    # Beyond half the refresh rate there is only the effect of interpolation.
+    known = halves[2::2] / period_s < 0.5 / grid.refresh_s
+    # Between two steep neighbours the floor is their geometric mean; with few segments that is too low by chance.
     between = np.sqrt(below * above) if len(amplitudes) >= _MANY_SEGMENTS else (below + above) / 2
-    floor = np.where(told, between, below)
+    floor = np.where(known, between, below)
     return Comb(period_s, length_s, halves[1::2] / period_s, power[1::2], floor, len(amplitudes))
 
 
 def folded_lines(
-    grid: Grid, base_hz: float, count: int, *, length_s: float, overlap: bool, least_seen: float = _LEAST_SEEN
+    grid: Grid, base_hz: float, count: int, *, length_s: float, overlap: bool, least_mask: float = _LEAST_MASK
 ) -> tuple[Lines, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """The complex amplitude of the lines at `base_hz` and its multiples, by segment, and the segments' numbers.
+    """Return the complex amplitudes of the lines at `base_hz` and its multiples, by segment, and the segment numbers.
 
     Each segment is folded at 1/`base_hz` into bins, whose transform has all the lines at once. Phases count from the
-    start of the grid. Segments overlap by half or not at all; those of which less than `least_seen` counts are
-    left out.
+    start of the grid. Segments overlap by half or not at all; those with a smaller share of points than
+    `least_mask` are left out.
     """
     coarse = _thinned(grid, count * base_hz)
     points = min(round(length_s / coarse.step_s), len(coarse.value))
@@ -121,7 +121,7 @@ def folded_lines(
     bin_ = (np.arange(len(coarse.value)) * (coarse.step_s * base_hz) % 1.0 * bins).astype(np.int64)
     window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(points) + 0.5) / points)
     starts = (0, points // 2) if overlap else (0,)
-    parts = [_folded(coarse, bin_, bins, window, start, count, least_seen) for start in starts]
+    parts = [_folded(coarse, bin_, bins, window, start, count, least_mask) for start in starts]
     return np.concatenate([lines for lines, _ in parts]), np.concatenate([numbers for _, numbers in parts])
 
 
@@ -132,37 +132,37 @@ def _folded(
     window: Floats,
     start: int,
     count: int,
-    least_seen: float,
+    least_mask: float,
 ) -> tuple[Lines, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Lines of the segments that begin at `start` and follow each other."""
+    """Return the lines of consecutive segments from `start` on."""
     points = len(window)
     segments = (len(grid.value) - start) // points
     span = slice(start, start + segments * points)
-    seen = grid.seen[span].reshape(segments, points)
+    mask = grid.mask[span].reshape(segments, points)
     place = bin_[span] + np.repeat(np.arange(segments) * bins, points)
-    weight = (seen * window).ravel()
+    weight = (mask * window).ravel()
     size = segments * bins
     folded = np.bincount(place, weights=weight * grid.value[span], minlength=size).reshape(segments, bins)
     weights = np.bincount(place, weights=weight, minlength=size).reshape(segments, bins)
     total = np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
     level = folded.sum(axis=1, keepdims=True) / total
     lines = rfft(folded - level * weights, axis=1)[:, 1 : count + 1] / total
-    numbers = np.flatnonzero(seen.mean(axis=1) >= least_seen) if segments else np.zeros(0, dtype=np.int64)
+    numbers = np.flatnonzero(mask.mean(axis=1) >= least_mask) if segments else np.zeros(0, dtype=np.int64)
     return np.asarray(lines[numbers]), np.asarray(numbers)
 
 
 def _share(lines: Lines, grid: Grid) -> Floats:
-    """The variance of waves of these amplitudes over that of the signal, mean over segments."""
+    """Return the variance of waves of these amplitudes over that of the signal, mean over segments."""
     return np.asarray(2 * (np.abs(lines) ** 2).mean(axis=0) / max(grid.variance, 1e-300))
 
 
 def _thinned(grid: Grid, highest_hz: float) -> Grid:
-    """The grid with neighbours averaged, as far as the highest frequency allows."""
+    """Average neighbours, as far as the highest frequency allows."""
     every = int(1 / (_PER_CYCLE * highest_hz * grid.step_s))
     if every < 2:
         return grid
     points = len(grid.value) // every * every
-    seen = grid.seen[:points].reshape(-1, every).sum(axis=1)
-    value = (grid.value * grid.seen)[:points].reshape(-1, every).sum(axis=1) / np.maximum(seen, 1.0)
-    known = (seen > every / 2).astype(np.float64)
-    return replace(grid, step_s=grid.step_s * every, value=value, seen=known)
+    mask = grid.mask[:points].reshape(-1, every).sum(axis=1)
+    value = (grid.value * grid.mask)[:points].reshape(-1, every).sum(axis=1) / np.maximum(mask, 1.0)
+    known = (mask > every / 2).astype(np.float64)
+    return replace(grid, step_s=grid.step_s * every, value=value, mask=known)

@@ -1,4 +1,4 @@
-"""A signal on an even grid: its busy stretch, stalls and gaps masked, slow drift taken off."""
+"""A signal on an even grid: its busy interval, with stalls and gaps masked and slow drift removed."""
 
 from __future__ import annotations
 
@@ -6,59 +6,59 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wattune.signals.held import Fresh
 from wattune.signals.samples import Flags, Floats
+from wattune.signals.sensor_updates import SensorUpdates
 
 # Grid points per refresh: two, so that linear interpolation costs a line at the Nyquist limit little.
 _PER_REFRESH = 2
 _MOST_POINTS = 1 << 16
-# A stretch counts as busy above this share of the way from the quietest to the busy level.
+# The threshold of busy, as a share of the way from the quiet to the busy level.
 _BUSY = 0.35
-# The quiet level must lie this far below the busy one for the two to be told apart at all.
-_APART = 0.25
+# The least distance of the quiet from the busy level, as a share of the latter, that distinguishes the two.
+_LEAST_CONTRAST = 0.25
 _COARSE_S = 1.0
-# Fewer busy values than this are spikes, and the whole is looked at.
+# Fewer busy values than this are spikes, and the whole signal is used.
 _LEAST_BUSY = 16
 # Thermal drift and ageing are smooth; a cubic follows them and leaves everything with three cycles or more.
 _DEGREE = 3
-# Where a cubic explains less than this share of the variance there is no drift, and cycles would only lose by it.
+# Where a cubic explains less than this share of the variance there is no drift, and removing it would harm cycles.
 _LEAST_DRIFT = 0.02
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Values at `start_s + k·step_s`, mean taken off; `seen` is 1 where a value counts and 0 where it is masked."""
+    """Values at `start_s + k·step_s`, mean removed; `mask` is 1 where a value counts, else 0."""
 
     start_s: float
     step_s: float
     value: Floats
-    seen: Floats
+    mask: Floats
     refresh_s: float
     point_s: Floats
-    """When the sensor was refreshed, since the start: the values themselves, where the grid is between them."""
+    """Times of the sensor's updates since the start; `point` has their values."""
     point: Floats
 
     @property
     def duration_s(self) -> float:
-        """The whole stretch, masked parts included."""
+        """Length, masked parts included."""
         return len(self.value) * self.step_s
 
     @property
     def variance(self) -> float:
-        """Of what counts."""
-        total = float(self.seen.sum())
-        return float((self.seen * self.value**2).sum() / total) if total else 0.0
+        """Variance of the unmasked values."""
+        total = float(self.mask.sum())
+        return float((self.mask * self.value**2).sum() / total) if total else 0.0
 
     def masked(self, hidden: Flags) -> Grid:
-        """The grid without some of its points, mean taken off anew."""
-        seen = np.where(hidden, 0.0, self.seen)
-        place = np.clip(np.round(self.point_s / self.step_s).astype(np.int64), 0, len(seen) - 1)
-        kept = seen[place] > 0
-        return replace(self, seen=seen, point_s=self.point_s[kept], point=self.point[kept])._levelled()
+        """Mask some of the points and remove the mean again."""
+        mask = np.where(hidden, 0.0, self.mask)
+        place = np.clip(np.round(self.point_s / self.step_s).astype(np.int64), 0, len(mask) - 1)
+        kept = mask[place] > 0
+        return replace(self, mask=mask, point_s=self.point_s[kept], point=self.point[kept])._levelled()
 
     def clipped(self, *, share: float) -> Grid:
-        """The grid with values beyond these quantiles brought back to them, so that rare excursions count little."""
-        known = self.value[self.seen > 0]
+        """Clip values to these quantiles, so that rare excursions count little."""
+        known = self.value[self.mask > 0]
         if not len(known):
             return self
         low, high = np.quantile(known, (share, 1 - share))
@@ -66,12 +66,12 @@ class Grid:
         return clipped._levelled()
 
     def averaged(self, over_s: float) -> Grid:
-        """The mean of each stretch of so many seconds, as a grid of its own."""
+        """Return the means of intervals of so many seconds, as a coarser grid."""
         every = max(round(over_s / self.step_s), 1)
         points = len(self.value) // every * every
-        seen = self.seen[:points].reshape(-1, every).sum(axis=1)
-        value = (self.value * self.seen)[:points].reshape(-1, every).sum(axis=1) / np.maximum(seen, 1.0)
-        known = (seen > every / 2).astype(np.float64)
+        mask = self.mask[:points].reshape(-1, every).sum(axis=1)
+        value = (self.value * self.mask)[:points].reshape(-1, every).sum(axis=1) / np.maximum(mask, 1.0)
+        known = (mask > every / 2).astype(np.float64)
         step_s = self.step_s * every
         place = np.flatnonzero(known)
         return Grid(
@@ -79,35 +79,36 @@ class Grid:
         )._levelled()
 
     def _levelled(self) -> Grid:
-        """The grid with the mean of what counts taken off, and 0 where nothing counts."""
-        total = float(self.seen.sum())
+        """Remove the mean of the unmasked values, and set masked ones to 0."""
+        total = float(self.mask.sum())
         if not total:
             return replace(self, value=np.zeros_like(self.value))
-        mean = float((self.seen * self.value).sum()) / total
-        return replace(self, value=(self.value - mean) * (self.seen > 0), point=self.point - mean)
+        mean = float((self.mask * self.value).sum()) / total
+        return replace(self, value=(self.value - mean) * (self.mask > 0), point=self.point - mean)
 
 
-def even_grid(signal: Fresh) -> Grid:
-    """The busy stretch of a signal on an even grid, drift taken off, gaps masked."""
+def even_grid(signal: SensorUpdates) -> Grid:
+    """Interpolate the busy interval of a signal on an even grid, remove drift, mask gaps."""
     first_s, last_s = busy_interval_s(signal)
     step_s = max(signal.refresh_s / _PER_REFRESH, (last_s - first_s) / _MOST_POINTS)
     time_s = np.arange(first_s, last_s, step_s)
     value = np.interp(time_s, signal.time_s, signal.value)
-    seen = np.ones_like(value)
+    mask = np.ones_like(value)
     for begin_s, end_s in signal.gaps:
-        seen[(time_s > begin_s) & (time_s < end_s)] = 0.0
+        mask[(time_s > begin_s) & (time_s < end_s)] = 0.0
     inside = (signal.time_s >= first_s) & (signal.time_s < last_s)
     points = signal.time_s[inside] - first_s, signal.value[inside]
-    grid = Grid(first_s, step_s, value, seen, signal.refresh_s, *points)._levelled()
+    grid = Grid(first_s, step_s, value, mask, signal.refresh_s, *points)._levelled()
     return _without_drift(grid)
 
 
-def busy_interval_s(signal: Fresh) -> tuple[float, float]:
-    """Where the program begins and ends: without quiet at both ends, such as loading before the first step."""
+def busy_interval_s(signal: SensorUpdates) -> tuple[float, float]:
+    """Return where the program begins and ends, without quiet at both ends, such as loading before the first step."""
     time_s, value = signal.time_s, signal.value
-    coarse = _coarse(signal)
+    # A running mean over about a second.
+    coarse = _running_mean(value, max(round(_COARSE_S / signal.refresh_s), 1))
     quiet, busy = np.quantile(coarse, (0.02, 0.8))
-    if busy - quiet < _APART * abs(busy):
+    if busy - quiet < _LEAST_CONTRAST * abs(busy):
         return float(time_s[0]), float(time_s[-1])
     level = quiet + _BUSY * (busy - quiet)
     above = np.flatnonzero(value > level)
@@ -119,17 +120,8 @@ def busy_interval_s(signal: Fresh) -> tuple[float, float]:
     return float(time_s[above[0]]), float(time_s[above[-1]])
 
 
-def _coarse(signal: Fresh) -> Floats:
-    """A running mean over about a second."""
-    width = max(round(_COARSE_S / signal.refresh_s), 1)
-    total = np.concatenate(([0.0], np.cumsum(signal.value)))
-    place = np.arange(len(signal.value))
-    low, high = np.maximum(place - width // 2, 0), np.minimum(place + (width + 1) // 2, len(signal.value))
-    return np.asarray((total[high] - total[low]) / (high - low))
-
-
 def _without_drift(grid: Grid) -> Grid:
-    known = grid.seen > 0
+    known = grid.mask > 0
     if known.sum() < 8:
         return grid
     place = np.linspace(-1.0, 1.0, len(grid.value))
@@ -143,21 +135,18 @@ def _without_drift(grid: Grid) -> Grid:
     return left if left.variance < (1 - _LEAST_DRIFT) * grid.variance else grid
 
 
-# How far from the usual a stretch must be, in robust standard deviations and as a share of the whole range.
+# How far from the median a stall is, in robust standard deviations and as a share of the whole range.
 _FAR = 5.0
 _LEAST_SHARE = 0.12
-# Where more of a trace than this is unusual, it is not.
+# Where more of a trace than this would be a stall, none of it is.
 MOST_HIDDEN = 0.25
 
 
 def stalls(grid: Grid, *, smooth_s: float) -> Flags:
-    """Which points lie in a stretch whose running mean over `smooth_s` is far from the usual.
-
-    None do where much of the trace would.
-    """
+    """Mark the points whose running mean over `smooth_s` is far from the median; none where too many would be."""
     width = max(round(smooth_s / grid.step_s), 1)
     smooth = _running_mean(grid.value, width)
-    known = smooth[grid.seen > 0]
+    known = smooth[grid.mask > 0]
     if len(known) < 8:
         return np.zeros(len(smooth), dtype=np.bool_)
     middle = float(np.median(known))

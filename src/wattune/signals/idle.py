@@ -1,11 +1,11 @@
-"""Whether a program works, works in bursts, or rests: pure, one reading at a time.
+"""Decide whether a program works, works in bursts, or is idle, one reading at a time.
 
-A pause ends in work in the end, and whoever lowers clocks in it pays then. So a pause counts as rest only once it is
-several times as long as the longest pause that the program was seen to make, and never before ten seconds; a pause that
-turned out to be one is remembered. Work counts from the first reading that shows it: nothing waits for a second one.
+Work resumes after a pause, and is slow until lowered clocks are raised again. So a pause counts as idle only once it is
+several times as long as the longest pause of the program so far, and never before ten seconds; a pause that ended in
+work is remembered. Work counts from the first reading that shows it.
 
-What to do in a rest: hand the clocks back to the driver, which lowers them by itself and raises them within
-milliseconds. A low clock that is locked has to be undone by us, and the work after a pause pays until it is.
+While a program is idle, the clocks are given back to the driver, which lowers them by itself and raises them within
+milliseconds. A locked low clock would slow down the work after a pause until it is unlocked.
 """
 
 from __future__ import annotations
@@ -16,75 +16,74 @@ from math import exp, isfinite
 
 from wattune.core.reading import Reading
 
-LEAST_REST_S = 10.0
-"""No pause is a rest before: loading an epoch's data or writing a checkpoint takes seconds."""
+LEAST_IDLE_S = 10.0
+"""The least idle time: loading an epoch's data or writing a checkpoint takes seconds."""
 _TIMES = 4.0
-"""A pause this many times the longest one seen is of another kind."""
+"""A pause this many times the longest one so far counts as idle."""
 _FORGET_S = 1800.0
-"""In half an hour without such a pause, what it taught fades to a third."""
+"""Time constant with which the memory of pauses fades."""
 _LEAST_PAUSE_S = 0.5
 """Shorter gaps are part of a step: a driver's utilisation covers up to a second."""
 _BURSTS = 3
-"""Pauses after which a program is one that works in bursts."""
+"""Pauses after which a program counts as bursty."""
 _BUSY_UTIL = 0.005
-"""Utilisation is told in whole percents."""
+"""Utilisation is reported in whole percents."""
 _BUSY_POWER = 0.15
-"""Of the way from the least to the most power seen: above it something runs, where utilisation is not told."""
-_TELLING_POWER = 1.3
-"""Most over least power seen, below which power does not tell work from rest."""
+"""Share of the way from the least to the most power above which something runs, where utilisation is unknown."""
+_LEAST_CONTRAST = 1.3
+"""Most over least power below which power does not distinguish work from idle."""
 
 
 class Activity(StrEnum):
-    """What a program is doing."""
+    """What a program does."""
 
     UNKNOWN = "unknown"
     WORKING = "working"
     BURSTY = "bursty"
-    """It works and pauses by turns; its clocks are not given back in the pauses."""
+    """It works and pauses in turn; its clocks are not given back in the pauses."""
     IDLE = "idle"
-    """It rests: longer than its own pauses explain."""
+    """It pauses for longer than its own pauses explain."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdleWatch:
-    """What is known of a program's pauses."""
+    """The pauses of a program so far."""
 
     last_s: float | None = None
     busy_since_s: float | None = None
     paused_since_s: float | None = None
     longest_s: float = 0.0
-    """The longest pause seen, faded by the time since."""
+    """The longest pause, faded by the time since."""
     pauses: float = 0.0
-    """How many there were, faded alike."""
+    """How many there were, faded in the same way."""
     worked: bool = False
     low_w: float | None = None
     high_w: float | None = None
 
     @property
-    def rest_after_s(self) -> float:
-        """How long a pause has to last to count as rest."""
-        return max(LEAST_REST_S, _TIMES * self.longest_s)
+    def idle_after_s(self) -> float:
+        """How long a pause has to last to count as idle."""
+        return max(LEAST_IDLE_S, _TIMES * self.longest_s)
 
     @property
     def pause_s(self) -> float:
-        """How long the present pause has lasted."""
+        """Length of the present pause."""
         if self.paused_since_s is None or self.last_s is None:
             return 0.0
         return self.last_s - self.paused_since_s
 
     @property
     def activity(self) -> Activity:
-        """What the program is doing now."""
         if self.last_s is None or (self.busy_since_s is None and self.paused_since_s is None):
             return Activity.UNKNOWN
-        if self.paused_since_s is not None and (self.pause_s >= self.rest_after_s):
+        if self.paused_since_s is not None and (self.pause_s >= self.idle_after_s):
             return Activity.IDLE
         if self.pauses >= _BURSTS:
             return Activity.BURSTY
         return Activity.WORKING if self.worked else Activity.UNKNOWN
 
     def add(self, reading: Reading) -> IdleWatch:
-        """The watch after one more reading; one that tells neither utilisation nor power leaves it as it is."""
+        """Take in one more reading; one without utilisation and power changes nothing."""
         seen = self._powers(reading.power_w)
         busy = seen._is_busy(reading)
         if busy is None or not isfinite(reading.time_s) or (self.last_s is not None and reading.time_s < self.last_s):
@@ -104,7 +103,7 @@ class IdleWatch:
             return reading.sm_util > _BUSY_UTIL
         if reading.power_w is None or self.low_w is None or self.high_w is None:
             return None
-        if self.high_w < _TELLING_POWER * self.low_w:
+        if self.high_w < _LEAST_CONTRAST * self.low_w:
             return None
         return reading.power_w > self.low_w + _BUSY_POWER * (self.high_w - self.low_w)
 
@@ -119,7 +118,7 @@ class IdleWatch:
             return replace(self, worked=True, busy_since_s=now_s if self.busy_since_s is None else self.busy_since_s)
         pause_s = now_s - self.paused_since_s
         back = replace(self, worked=True, busy_since_s=now_s, paused_since_s=None)
-        # What came before the first work is start-up and no pause.
+        # Time before the first work is start-up and no pause.
         if pause_s < _LEAST_PAUSE_S or not self.worked:
             return back
         return replace(back, longest_s=max(self.longest_s, pause_s), pauses=self.pauses + 1)

@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerSamples:
-    """Power, and where it was told utilisation, at these times; not a number where a sample lacks a value."""
+    """Power, and utilisation where it is known, at these times; NaN where a sample lacks a value."""
 
     time_s: Floats
     power_w: Floats
@@ -34,13 +34,13 @@ class PowerSamples:
 
     @classmethod
     def of(cls, readings: Iterable[Reading]) -> PowerSamples:
-        """What readings tell of power and utilisation."""
-        seen = tuple(readings)
+        """Take power and utilisation from readings."""
+        known = tuple(readings)
         return cls(
-            np.array([reading.time_s for reading in seen], dtype=np.float64),
-            _told([reading.power_w for reading in seen]),
-            _told([reading.sm_util for reading in seen]),
-            _told([reading.mem_util for reading in seen]),
+            np.array([reading.time_s for reading in known], dtype=np.float64),
+            _values([reading.power_w for reading in known]),
+            _values([reading.sm_util for reading in known]),
+            _values([reading.mem_util for reading in known]),
         )
 
     def __len__(self) -> int:
@@ -48,19 +48,15 @@ class PowerSamples:
 
     @property
     def duration_s(self) -> float:
-        """From the first sample to the last."""
         return float(self.time_s[-1] - self.time_s[0]) if len(self) else 0.0
 
     def since(self, time_s: float) -> PowerSamples:
-        """The samples from a time on."""
         return self.where(self.time_s >= time_s)
 
     def newest(self, most: int) -> PowerSamples:
-        """The last so many samples."""
         return self if len(self) <= most else self.where(np.arange(len(self)) >= len(self) - most)
 
     def joined(self, later: PowerSamples) -> PowerSamples:
-        """These samples and later ones."""
         return PowerSamples(
             np.concatenate((self.time_s, later.time_s)),
             np.concatenate((self.power_w, later.power_w)),
@@ -69,10 +65,10 @@ class PowerSamples:
         )
 
     def in_order(self) -> PowerSamples:
-        """The samples that have a power, at times that rise.
+        """Drop samples without power and make times increase.
 
-        Where the clock was set back, all that follows is moved on to where it would have come without that. Of samples
-        with one stamp the last is kept.
+        Where the clock was set back, everything after that is shifted forward. Of samples with the same time the last
+        is kept.
         """
         known = self.where(np.isfinite(self.time_s) & np.isfinite(self.power_w))
         if len(known) < 2:
@@ -85,7 +81,6 @@ class PowerSamples:
         return known.where(np.append(np.diff(known.time_s) > 0, True))
 
     def where(self, which: Flags) -> PowerSamples:
-        """The samples that are marked."""
         return PowerSamples(
             self.time_s[which],
             self.power_w[which],
@@ -94,7 +89,7 @@ class PowerSamples:
         )
 
 
-def _told(values: list[float | None]) -> Floats:
+def _values(values: list[float | None]) -> Floats:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
@@ -114,7 +109,7 @@ Work = Generator[None, None, T]
 
 
 def done(work: Work[T]) -> T:
-    """What comes of the work, all of it done at once."""
+    """Do all of the work at once and return its result."""
     while True:
         try:
             next(work)
@@ -124,20 +119,20 @@ def done(work: Work[T]) -> T:
 
 
 class IncrementalTask(Generic[T]):
-    """Work that remembers how far it has come, so that whoever asks for a bit that was done before gets the same."""
+    """Work with its progress, so that several values can share it: each asks for its own number of steps."""
 
     def __init__(self, work: Work[T]) -> None:
         self._work = work
-        self._bits = 0
+        self._steps = 0
         self._whole: int | None = None
         self._result: T | None = None
 
-    def after(self, bits: int) -> T | None:
-        """What came of the work once so many bits are done; None where that is not yet all."""
-        while self._whole is None and self._bits < bits:
-            self._bits += 1
+    def after(self, steps: int) -> T | None:
+        """Return the result if so many steps are all of the work, else None."""
+        while self._whole is None and self._steps < steps:
+            self._steps += 1
             try:
                 next(self._work)
             except StopIteration as end:
-                self._whole, self._result = self._bits, end.value
-        return self._result if self._whole is not None and bits >= self._whole else None
+                self._whole, self._result = self._steps, end.value
+        return self._result if self._whole is not None and steps >= self._whole else None

@@ -1,15 +1,15 @@
-"""Readings without what cannot be so, and words of what was wrong: pure, one reading at a time.
+"""Remove impossible values from readings and report the problems, one reading at a time.
 
-A value that cannot be is taken out and becomes unknown; nothing is made up in its place. What is wrong is told when it
-first comes up, and counted.
+An impossible value becomes unknown; no other value takes its place. A problem is reported when it first occurs, and
+counted.
 
-| wrong | how it is known |
+| problem | how it is detected |
 |---|---|
-| no number | not finite, or negative; a share above 1; a power of nothing, which no part that answers draws |
-| jump | more power than twice the limit in force or the part's highest; an energy counter that rises faster than that |
-| set back | a counter lower than before, as after a driver was loaded anew: counted on from there |
-| frozen | power stays while counter, utilisation or clock say otherwise; the counter stands while power flows |
-| missing | a sensor that told something before and does not for ten seconds |
+| invalid | not finite, or negative; a share above 1; a power of zero, which no running GPU draws |
+| jump | more power than twice the limit in force or the GPU's highest; an energy counter that rises faster than that |
+| reset | a counter lower than before, as after a driver was reloaded: counting continues from there |
+| frozen | constant power while counter, utilisation or clock change; a constant counter while power is drawn |
+| missing | a sensor that reported before and has not for ten seconds |
 | time | a reading older than the one before is dropped |
 """
 
@@ -22,38 +22,38 @@ from math import isfinite
 from wattune.core.reading import Reading
 
 _JUMP = 2.0
-"""Times the highest limit: for milliseconds a part can draw well above its limit, but not twice that over a refresh."""
+"""Times the highest limit: a GPU can exceed its limit for milliseconds, but not twofold over a whole refresh."""
 _COUNTER_SLACK_J = 50.0
-"""A counter moves in steps of up to a second on some parts."""
+"""A counter moves in steps of up to a second on some GPUs."""
 _FROZEN_S = 3.0
 """Sensors refresh ten times a second, the slowest show a mean over one second."""
 _MISSING_S = 10.0
-_OTHERWISE = 0.1
-"""How far the counter, utilisation or clock must differ to say that power cannot have stayed the same."""
+_LEAST_MOVE = 0.1
+"""How far the counter, utilisation or clock must move to show that power cannot have stayed the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sanity:
-    """What the sensors of one GPU have told so far: `sanity, reading = sanity.add(reading)`; None drops a reading."""
+    """The state of one GPU's sensors: `sanity, reading = sanity.add(reading)`; None drops a reading."""
 
     highest_w: float | None = None
-    """The part's highest power limit, where it is known."""
+    """The GPU's highest power limit, where it is known."""
     last: Reading | None = None
-    """As it was let through."""
+    """The last reading, cleaned."""
     since: Reading | None = None
-    """The first reading that had the power which is still shown."""
+    """The first reading with the present power."""
     counted: Reading | None = None
-    """The first reading that had the counter which is still shown."""
-    told: Reading | None = None
-    """The last reading that had a counter, as it is counted here."""
+    """The first reading with the present energy counter."""
+    counter: Reading | None = None
+    """The last reading with an energy counter, cleaned."""
     offset_j: float = 0.0
-    """What the counter had reached before it was set back."""
+    """What the counter had reached before it was reset."""
     seen_s: Mapping[str, float] = field(default_factory=dict)
-    """When each sensor last told something."""
+    """When each sensor last reported."""
     wrong: Mapping[str, int] = field(default_factory=dict)
-    """How often each thing was wrong."""
+    """How often each problem occurred."""
     news: tuple[str, ...] = ()
-    """What the latest reading brought up for the first time."""
+    """Problems that first occurred in the latest reading."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -61,10 +61,10 @@ class Sanity:
         return tuple(f"{what} ({_times(count)})" for what, count in self.wrong.items())
 
     def add(self, reading: Reading) -> tuple[Sanity, Reading | None]:
-        """The state after one more reading, and the reading without what cannot be so."""
+        """Return the state after one more reading, and the reading without impossible values."""
         seen = replace(self, news=())
         if not isfinite(reading.time_s) or (self.last is not None and reading.time_s < self.last.time_s):
-            return seen._note("a reading came from an earlier time than the one before and was dropped"), None
+            return seen._note("a reading was older than the one before and is ignored"), None
         seen, clean = seen._numbers(reading)
         seen, clean = seen._power_jump(clean)
         seen, clean = seen._counter(clean)
@@ -83,7 +83,7 @@ class Sanity:
         for name, (least, most) in _RANGES.items():
             value = getattr(reading, name)
             if value is not None and not (isfinite(value) and least <= value <= most):
-                seen = seen._note(f"{_WORDS[name]} that cannot be was taken out")
+                seen = seen._note(f"{_WORDS[name]} was impossible and is ignored")
                 clean = _without(clean, name)
         return seen, clean
 
@@ -95,30 +95,30 @@ class Sanity:
         most_w = self._most_w(reading)
         if reading.power_w is None or most_w is None or reading.power_w <= most_w:
             return self, reading
-        return self._note("a power of more than twice the limit was taken out"), _without(reading, "power_w")
+        return self._note("a power of more than twice the limit is ignored"), _without(reading, "power_w")
 
     def _counter(self, reading: Reading) -> tuple[Sanity, Reading]:
         if reading.energy_j is None:
             return self, reading
-        energy_j, before = reading.energy_j + self.offset_j, self.told
+        energy_j, before = reading.energy_j + self.offset_j, self.counter
         wrong = None if before is None else self._wrong_counter(before, reading, energy_j)
         if wrong is None or before is None or before.energy_j is None:
             clean = replace(reading, energy_j=energy_j)
-            return replace(self, told=clean), clean
+            return replace(self, counter=clean), clean
         clean = replace(reading, energy_j=before.energy_j)
-        moved = replace(self, offset_j=before.energy_j - reading.energy_j, told=clean)
+        moved = replace(self, offset_j=before.energy_j - reading.energy_j, counter=clean)
         return moved._note(wrong), clean
 
     def _wrong_counter(self, before: Reading, reading: Reading, energy_j: float) -> str | None:
-        """What is wrong with a counter after an earlier one; None where nothing is."""
+        """Return the problem of a counter after an earlier one, if any."""
         risen_j = energy_j - (before.energy_j or 0.0)
         if risen_j < 0:
-            return "the energy counter was set back; it is counted on from there"
+            return "the energy counter was reset; counting continues from there"
         most_w = self._most_w(reading)
-        # A counter that stood still catches up with all that was spent since it last moved.
+        # A counter that stood still catches up with the energy since it last moved.
         still_s = before.time_s if self.counted is None else min(self.counted.time_s, before.time_s)
         if most_w is not None and risen_j > most_w * (reading.time_s - still_s) + _COUNTER_SLACK_J:
-            return "the energy counter jumped; the jump is left out"
+            return "the energy counter jumped; the jump is ignored"
         return None
 
     def _frozen_power(self, reading: Reading) -> tuple[Sanity, Reading]:
@@ -128,7 +128,7 @@ class Sanity:
             return replace(self, since=reading), reading
         if reading.time_s - self.since.time_s < _FROZEN_S or not _contradicted(self.since, reading):
             return self, reading
-        return self._note("the power sensor is frozen: others say that power changed"), _without(reading, "power_w")
+        return self._note("the power sensor is frozen: other sensors moved"), _without(reading, "power_w")
 
     def _frozen_counter(self, reading: Reading) -> tuple[Sanity, Reading]:
         if reading.energy_j is None:
@@ -146,12 +146,12 @@ class Sanity:
             if getattr(reading, name) is not None:
                 times_s[name] = reading.time_s
             elif name in times_s and reading.time_s - times_s[name] > _MISSING_S:
-                seen = seen._note(f"{_WORDS[name]} has not been told for {_MISSING_S:.0f} s and more")
+                seen = seen._note(f"{_WORDS[name]} has been missing for more than {_MISSING_S:.0f} s")
         return replace(seen, seen_s=times_s)
 
 
 _LEAST_W = 1e-3
-"""A part that answers draws something: 0 is what some drivers tell where they could not measure, in steps of a mW."""
+"""A running GPU draws power: some drivers report 0 where they could not measure, in steps of a mW."""
 _RANGES = {
     "power_w": (_LEAST_W, 1e5),
     "energy_j": (0.0, 1e15),
@@ -175,14 +175,14 @@ _WORDS = {
 
 
 def _contradicted(first: Reading, now: Reading) -> bool:
-    """Whether other sensors say that power cannot have stayed what it was."""
+    """Return whether other sensors show that power cannot have stayed the same."""
     if first.energy_j is not None and now.energy_j is not None and first.power_w:
         mean_w = (now.energy_j - first.energy_j) / (now.time_s - first.time_s)
-        # A counter that stands still is the one that is frozen.
-        return mean_w > 0 and abs(mean_w / first.power_w - 1) > 2 * _OTHERWISE
-    if first.sm_util is not None and now.sm_util is not None and abs(first.sm_util - now.sm_util) > 2 * _OTHERWISE:
+        # If the counter stands still, the counter is what is frozen.
+        return mean_w > 0 and abs(mean_w / first.power_w - 1) > 2 * _LEAST_MOVE
+    if first.sm_util is not None and now.sm_util is not None and abs(first.sm_util - now.sm_util) > 2 * _LEAST_MOVE:
         return True
-    return bool(first.sm_mhz and now.sm_mhz and abs(now.sm_mhz / first.sm_mhz - 1) > _OTHERWISE)
+    return bool(first.sm_mhz and now.sm_mhz and abs(now.sm_mhz / first.sm_mhz - 1) > _LEAST_MOVE)
 
 
 def _without(reading: Reading, name: str) -> Reading:

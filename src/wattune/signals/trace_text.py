@@ -1,6 +1,6 @@
-"""Power traces that people hand in, as text: the project's own CSV, and what nvidia-smi logs.
+"""Read power traces from text: wattune's own CSV, and logs of nvidia-smi.
 
-A log of several GPUs has their rows in turn, with or without a column that says which is which.
+A log of several GPUs has their rows in turn, with or without a column that names the GPU.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _MEM_UTILS = ("mem_util", "mem_util_pct", "utilization.memory")
 _GPUS = ("index", "gpu", "gpu_index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial")
 _STAMPS = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-# More cells than this that cannot be read, as a share of the rows, and the file is not what it seems.
+# The most unreadable rows, as a share, in a valid file.
 _MOST_BROKEN = 0.5
 _MOST_GPUS = 16
-# Rows of one look at several GPUs follow each other within this share of the time to the next look.
+# Rows of one poll of several GPUs follow each other within this share of the time to the next poll.
 _TOGETHER = 0.25
-# And do so in the same number nearly every time.
+# The least share of polls with the same number of rows.
 _REGULAR = 0.9
 
 
 def parse_traces(text: str, *, file: str) -> tuple[PowerSamples, ...]:
-    """The samples of each GPU in a trace, in the order of their first rows."""
+    """Parse the samples of each GPU in a trace, in the order of their first rows."""
     header, rows = _table(text, file)
     columns = {name: _column(header, names) for name, names in _KINDS.items()}
     if columns["time"] is None or columns["power"] is None:
         missing = "time" if columns["time"] is None else "power"
-        raise InputError(f"{file}: there is no column of {missing}; it has {', '.join(header)}", hint=f"use {FORMS}")
+        raise InputError(f"{file}: there is no {missing} column; it has {', '.join(header)}", hint=f"use {FORMS}")
     time_s = _times_s([row[columns["time"]] for row in rows], header[columns["time"]])
     power_w = _numbers(rows, columns["power"])
     known = np.isfinite(time_s) & np.isfinite(power_w)
@@ -59,7 +59,7 @@ def parse_traces(text: str, *, file: str) -> tuple[PowerSamples, ...]:
 
 
 def busiest(traces: Sequence[PowerSamples]) -> int:
-    """The number of the GPU that drew the most."""
+    """Return the number of the GPU that drew the most power."""
     means_w = [float(np.nanmean(trace.power_w)) for trace in traces]
     return int(np.argmax(means_w))
 
@@ -68,7 +68,7 @@ _KINDS = {"time": _TIMES, "power": _POWERS, "sm": _SM_UTILS, "mem": _MEM_UTILS, 
 
 
 def _table(text: str, file: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows; a last row that was cut off is left out."""
+    """Return header and rows; a last row that was cut off is left out."""
     try:
         lines = [row for row in csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True) if any(row)]
     except csv.Error as error:
@@ -79,23 +79,23 @@ def _table(text: str, file: str) -> tuple[list[str], list[list[str]]]:
     rows = [[cell.strip() for cell in row] for row in lines[1:]]
     if len(rows[-1]) < len(header):
         rows.pop()
-    # nvidia-smi writes its header anew where a log was appended to.
+    # nvidia-smi writes its header again where a log was appended to.
     rows = [row for row in rows if row != header]
-    odd = next((number for number, row in enumerate(rows, 2) if len(row) != len(header)), None)
-    if odd is not None or not rows:
-        where = f", line {odd}" if odd else ""
-        raise InputError(f"{file}{where}: as many cells as the header are needed", hint="mend or remove that line")
+    wrong = next((number for number, row in enumerate(rows, 2) if len(row) != len(header)), None)
+    if wrong is not None or not rows:
+        where = f", line {wrong}" if wrong else ""
+        raise InputError(f"{file}{where}: a row needs as many cells as the header", hint="fix or remove that line")
     return header, rows
 
 
 def _column(header: Sequence[str], names: Sequence[str]) -> int | None:
-    """The place of the first of the names that is there, units left aside."""
+    """Return the place of the first of the names that is present, without units."""
     plain = [re.sub(r"\s*\[.*\]$", "", cell).lower() for cell in header]
     return next((plain.index(name) for name in names if name in plain), None)
 
 
 def _numbers(rows: Sequence[Sequence[str]], column: int) -> Floats:
-    """The cells as numbers, units left aside; not a number where a cell has none."""
+    """Parse cells as numbers, without units; NaN where a cell has none."""
     return np.array([_number(row[column]) for row in rows], dtype=np.float64)
 
 
@@ -106,7 +106,7 @@ def _number(cell: str) -> float:
 
 
 def _shares(rows: Sequence[Sequence[str]], header: Sequence[str], column: int | None) -> Floats | None:
-    """Utilisation from 0 to 1; a column in percent is told by its name, its unit or its values."""
+    """Parse utilisation as 0 to 1; a column in percent is recognised by its name, unit or values."""
     if column is None:
         return None
     values = _numbers(rows, column)
@@ -115,7 +115,7 @@ def _shares(rows: Sequence[Sequence[str]], header: Sequence[str], column: int | 
 
 
 def _times_s(cells: Sequence[str], name: str) -> Floats:
-    """Seconds, from numbers or from dates; milli-, micro- and nanoseconds since 1970 are told by their size."""
+    """Parse seconds from numbers or dates; milli-, micro- and nanoseconds since 1970 are recognised by their size."""
     first = next((cell for cell in cells if cell), "")
     reader = _reader(first)
     values = np.array([reader(cell) for cell in cells], dtype=np.float64)
@@ -144,7 +144,7 @@ def _reader(first: str) -> Callable[[str], float]:
 
 
 def _stamp_s(cell: str, form: str | None) -> float:
-    """Seconds of a date, each taken as if in UTC, so that a change to summer time is all that may go wrong."""
+    """Return the seconds of a date, taken as UTC; only a change to summer time makes that wrong."""
     try:
         date = datetime.strptime(cell, form) if form else datetime.fromisoformat(cell)
     except ValueError:
@@ -158,7 +158,7 @@ def _by_column(rows: Sequence[Sequence[str]], column: int) -> np.ndarray[tuple[i
 
 
 def _by_turns(time_s: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Which GPU each row belongs to, by the rhythm of the rows: those of one look come close together."""
+    """Return which GPU each row belongs to, by their times: rows of one poll come close together."""
     alone = np.zeros(len(time_s), dtype=np.int64)
     steps_s = np.diff(time_s)
     usual_s = float(np.nanquantile(steps_s, 0.9)) if len(steps_s) else 0.0

@@ -28,23 +28,23 @@ def test_a_program_that_works_is_working():
     assert watch.pause_s == 0.0
 
 
-def test_a_program_that_ended_rests_after_ten_seconds():
+def test_a_program_that_ended_is_idle_after_ten_seconds():
     watch, said = play([(60, True), (30, False)])
     assert first(said, Activity.IDLE) == pytest.approx(70.0, abs=0.3)
     assert watch.pause_s > 29
 
 
-def test_bursts_are_no_rest_however_many():
+def test_bursts_are_not_idle_however_many():
     _, said = play([(3, True), (4, False)] * 50)
     assert first(said, Activity.IDLE) is None
     assert said[-1][1] is Activity.BURSTY
 
 
-def test_a_pause_taken_for_rest_once_is_not_taken_for_it_again():
+def test_a_pause_taken_for_idle_once_is_not_again():
     watch, said = play([(20, True), (15, False), (20, True), (15, False), (20, True), (15, False), (5, True)])
     rests = [time_s for time_s, activity in said if activity is Activity.IDLE]
     assert 30 < min(rests) <= max(rests) <= 35.1
-    assert watch.rest_after_s > 50
+    assert watch.idle_after_s > 50
 
 
 def test_work_counts_from_its_first_reading():
@@ -54,34 +54,34 @@ def test_work_counts_from_its_first_reading():
     assert said[0][1] is Activity.WORKING
 
 
-def test_waiting_for_the_first_work_is_rest_and_teaches_nothing():
+def test_waiting_for_the_first_work_is_idle_and_no_pause():
     watch, said = play([(60, False), (5, True)])
     assert said[0][1] is Activity.UNKNOWN
     assert first(said, Activity.IDLE) == pytest.approx(10.1, abs=0.3)
-    assert watch.rest_after_s == 10.0
+    assert watch.idle_after_s == 10.0
 
 
 def test_long_pauses_are_forgotten_in_hours():
     watch, _ = play([(10, True), (100, False), (10, True)], every_s=1.0)
-    assert watch.rest_after_s == pytest.approx(400, rel=0.05)
+    assert watch.idle_after_s == pytest.approx(400, rel=0.05)
     watch, _ = play([(10_000, True)], watch, every_s=10.0, start_s=120.0)
-    assert watch.rest_after_s == 10.0
+    assert watch.idle_after_s == 10.0
 
 
-def test_power_tells_where_utilisation_does_not():
+def test_power_decides_where_utilisation_is_unknown():
     _, said = play([(20, True), (20, False), (5, True)], with_util=False)
     assert first(said, Activity.IDLE) is not None
     assert said[-1][1] is Activity.WORKING
 
 
-def test_steady_power_alone_says_nothing():
+def test_steady_power_alone_is_unknown():
     watch = IdleWatch()
     for n in range(100):
         watch = watch.add(Reading(time_s=float(n), power_w=200.0))
     assert watch.activity is Activity.UNKNOWN
 
 
-def test_readings_that_tell_nothing_or_go_back_in_time_change_nothing():
+def test_empty_and_older_readings_change_nothing():
     watch, _ = play([(20, True)])
     for reading in (Reading(time_s=30.0), Reading(time_s=1.0, sm_util=0.0), Reading(time_s=float("nan"), sm_util=0.0)):
         assert watch.add(reading) == watch

@@ -51,7 +51,7 @@ def test_idle_time_before_the_program_is_left_out():
     assert find_period(samples).period_s == pytest.approx(load.periods_s["step"], rel=0.01)
 
 
-def test_a_clock_that_is_set_back_does_no_harm():
+def test_a_clock_that_is_set_back_is_handled():
     load, samples = seen(LoadPlan(step_s=0.6), QUICK, 60.0, seed=2)
     jump = np.where(samples.time_s > 30, -20.0, 0.0)
     answer = find_period(replace(samples, time_s=samples.time_s + jump))
@@ -86,7 +86,7 @@ def test_halves_that_differ_are_no_period_and_halves_that_do_not_are():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_beat_with_the_sensor_is_no_period(seed):
+def test_an_alias_of_the_sensor_is_no_period(seed):
     # 104.37 ms on a sensor of 101 ms looks like a period of 3 s.
     random = np.random.default_rng(seed)
     edges = np.full(1200, 0.104370 / 2)
@@ -106,22 +106,22 @@ def test_what_does_not_repeat_is_aperiodic(sensing):
 
 
 @pytest.mark.parametrize("sensing", [QUICK, SLOW, PART_TIME])
-def test_one_power_all_the_time_shows_nothing(sensing):
+def test_constant_power_is_not_observable(sensing):
     answer = find_period(polled(steady(60.0), sensing, 60.0, random=np.random.default_rng(1)))
     assert answer.verdict is Verdict.NOT_OBSERVABLE
     assert answer.reason
 
 
-def test_the_refresh_of_the_sensor_is_seen_in_repeated_values():
+def test_the_refresh_time_is_found_in_repeated_values():
     _, samples = seen(LoadPlan(step_s=1.0), PART_TIME, 40.0)
     assert find_period(samples).refresh_s == pytest.approx(0.101, rel=0.01)
 
 
-def test_a_refresh_that_is_told_is_taken():
+def test_a_given_refresh_time_is_used():
     _, samples = seen(LoadPlan(step_s=1.0), SLOW, 40.0)
     assert find_period(samples, sensor=Sensors(power_period_s=0.25)).refresh_s == 0.25
 
 
-def test_a_sensor_that_never_refreshes_shows_nothing():
+def test_a_sensor_that_never_refreshes_is_not_observable():
     answer = find_period(PowerSamples(np.arange(0, 30, 0.05), np.full(600, 200.0)))
     assert answer.verdict is Verdict.NOT_OBSERVABLE

@@ -1,4 +1,4 @@
-"""What is told from its image: by utilisation, by stamps, by shape, and what then is said of a trace."""
+"""Aliases: detected by utilisation, by time stamps and by shape."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,11 @@ import pytest
 from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, chance, polled, training, wandering
 from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
-from wattune.signals.held import fresh
-from wattune.signals.observability import SensorEvidence, idles_unseen, is_believable, is_slow
+from wattune.signals.observability import SensorEvidence, idles_between_updates, is_followed, is_real_period
 from wattune.signals.period import Verdict, find_period
 from wattune.signals.samples import PowerSamples, done
-from wattune.signals.witness import utilisations, witnesses
+from wattune.signals.sensor_updates import find_updates
+from wattune.signals.utilisation import utilisation_evidence, utilisation_updates
 
 SLOW = Sensing(refresh_s=0.1, window_s=0.025, noise_w=0.3, poll_s=0.01)
 
@@ -23,70 +23,70 @@ def square(step_s, *, seconds=60.0, sensing=SLOW, seed=0, high_w=250.0):
     return polled(load, sensing, seconds, random=np.random.default_rng(seed))
 
 
-def told_of(samples):
-    power = fresh(samples.time_s, samples.power_w)
-    return SensorEvidence(samples, power, even_grid(power), done(utilisations(samples)))
+def evidence_of(samples):
+    power = find_updates(samples.time_s, samples.power_w)
+    return SensorEvidence(samples, power, even_grid(power), done(utilisation_updates(samples)))
 
 
 def seen_at(samples, period_s):
-    told = told_of(samples)
-    return done(witnesses(told.utilisations, told.grid, comb(told.grid, period_s)))
+    evidence = evidence_of(samples)
+    return done(utilisation_evidence(evidence.utilisations, evidence.grid, comb(evidence.grid, period_s)))
 
 
-def test_utilisation_goes_with_a_period_that_is_real():
+def test_utilisation_supports_a_real_period():
     for one in seen_at(square(1.3), 1.3):
         assert one.real > 0.8
-        assert one.real > one.image
+        assert one.real > one.alias
         assert one.refresh_s == pytest.approx(1 / 6, rel=0.01)
 
 
-def test_utilisation_goes_with_the_faster_load_where_power_shows_its_image():
+def test_utilisation_supports_the_faster_load_where_power_shows_its_alias():
     # 107 ms on a sensor of 100 ms looks like 1/(10 Hz - 9.35 Hz) = 1.53 s.
     for one in seen_at(square(0.107), 1 / (10 - 1 / 0.107)):
         assert one.real < 0.05
-        assert one.image > 0.3
+        assert one.alias > 0.3
 
 
 @pytest.mark.parametrize(("step_s", "shown_s", "real"), [(1.3, 1.3, True), (0.107, 1 / (10 - 1 / 0.107), False)])
-def test_a_real_period_is_believed_and_an_image_is_not(step_s, shown_s, real):
-    told = told_of(square(step_s))
-    assert done(is_believable(told, told.grid, period_s=shown_s)) is real
+def test_a_real_period_is_accepted_and_an_alias_is_not(step_s, shown_s, real):
+    evidence = evidence_of(square(step_s))
+    assert done(is_real_period(evidence, evidence.grid, period_s=shown_s)) is real
 
 
 @pytest.mark.parametrize("step_s", [0.107, 0.093, 0.1853, 0.0521])
-def test_what_is_too_fast_is_not_observable(step_s):
+def test_too_fast_loads_are_not_observable(step_s):
     assert find_period(square(step_s)).verdict is Verdict.NOT_OBSERVABLE
 
 
-def test_what_neither_sensor_can_tell_apart_is_not_observable_where_it_is_weak():
+def test_a_weak_load_with_equal_aliases_in_both_sensors_is_not_observable():
     # 27.7 Hz: 30 Hz is a multiple of both refresh rates, so power and utilisation both show 2.27 Hz, much averaged.
     averaging = Sensing(refresh_s=0.1, window_s=0.1, noise_w=0.1, poll_s=0.01)
     samples = square(1 / 27.73, sensing=averaging, high_w=130.0)
     assert find_period(samples).verdict is Verdict.NOT_OBSERVABLE
 
 
-def test_power_that_swings_while_utilisation_stands_still_in_between_comes_and_goes_unseen():
-    assert idles_unseen(told_of(square(0.0521)))
-    assert not idles_unseen(told_of(square(1.3)))
-    assert not idles_unseen(told_of(PowerSamples(np.arange(0, 30, 0.1), np.resize([100.0, 250.0], 300))))
+def test_power_that_swings_at_constant_partial_utilisation_idles_between_updates():
+    assert idles_between_updates(evidence_of(square(0.0521)))
+    assert not idles_between_updates(evidence_of(square(1.3)))
+    assert not idles_between_updates(evidence_of(PowerSamples(np.arange(0, 30, 0.1), np.resize([100.0, 250.0], 300))))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_chance_and_wandering_are_slow_and_fast_steps_are_not(seed):
+def test_random_walks_can_be_followed_and_fast_steps_cannot(seed):
     random = np.random.default_rng(seed)
     slow = (chance(60.0, typical_s=1.0, random=random), wandering(60.0, memory_s=1.5, random=random))
     fast = training(LoadPlan(step_s=0.11, jitter=0.03), 60.0, random=random)
-    assert all(is_slow(told_of(polled(load, SLOW, 60.0, random=random))) for load in slow)
-    assert not is_slow(told_of(polled(fast, SLOW, 60.0, random=random)))
+    assert all(is_followed(evidence_of(polled(load, SLOW, 60.0, random=random))) for load in slow)
+    assert not is_followed(evidence_of(polled(fast, SLOW, 60.0, random=random)))
 
 
-def test_to_and_fro_from_one_refresh_to_the_next_is_not_slow():
+def test_a_value_that_alternates_with_each_refresh_cannot_be_followed():
     time_s = np.arange(0, 60, 0.1)
     value = 200 + 50 * np.resize([1.0, -1.0], len(time_s)) + np.random.default_rng(0).standard_normal(len(time_s))
-    assert not is_slow(told_of(PowerSamples(time_s, value)))
+    assert not is_followed(evidence_of(PowerSamples(time_s, value)))
 
 
-def test_a_smooth_wave_is_believed_of_power_alone_where_the_sensor_is_quick():
+def test_a_smooth_wave_in_power_alone_is_accepted_from_a_fast_sensor():
     random = np.random.default_rng(1)
     for step_s, verdict in ((0.02, Verdict.PERIODIC), (0.1, Verdict.NOT_OBSERVABLE)):
         time_s = np.arange(0, 60, step_s)
@@ -94,14 +94,14 @@ def test_a_smooth_wave_is_believed_of_power_alone_where_the_sensor_is_quick():
         assert find_period(PowerSamples(time_s, power_w)).verdict is verdict
 
 
-def test_utilisation_that_was_not_told_or_never_moves_says_nothing():
+def test_missing_or_constant_utilisation_is_no_evidence():
     samples = square(1.3)
     flat = PowerSamples(samples.time_s, samples.power_w, np.ones(len(samples)), np.full(len(samples), np.nan))
-    assert done(utilisations(flat)) == ()
+    assert done(utilisation_updates(flat)) == ()
     assert find_period(flat).period_s == pytest.approx(1.3, rel=0.01)
 
 
-def test_uneven_stamps_tell_a_period_from_its_image():
+def test_uneven_time_stamps_distinguish_a_period_from_its_alias():
     random = np.random.default_rng(2)
     time_s = np.cumsum(0.1 * random.uniform(0.6, 1.4, 900))
     fast = 200 + 60 * np.sin(2 * np.pi * time_s / 0.107)

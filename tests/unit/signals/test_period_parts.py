@@ -7,15 +7,15 @@ from wattune.cli.period_plot import folded_cycle
 from wattune.signals.autocorrelation import autocorrelation, peaks_s
 from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid, stalls
-from wattune.signals.held import Fresh, fresh
-from wattune.signals.levels import adds
-from wattune.signals.phase import sharpened
+from wattune.signals.period_candidates import adds
+from wattune.signals.phase import refined_period
 from wattune.signals.samples import PowerSamples
+from wattune.signals.sensor_updates import SensorUpdates, find_updates
 
 
 def signal(value_of, *, seconds=60.0, step_s=0.02):
     time_s = np.arange(0, seconds, step_s)
-    return Fresh(time_s, value_of(time_s), step_s, held=False)
+    return SensorUpdates(time_s, value_of(time_s), step_s, held=False)
 
 
 def wave(period_s, *, noise_w=0.0, seed=0):
@@ -28,7 +28,7 @@ def wave(period_s, *, noise_w=0.0, seed=0):
 def test_held_values_are_counted_once_per_refresh():
     time_s = np.arange(0, 20, 0.013)
     value = np.random.default_rng(0).uniform(100, 200, 400)[(time_s / 0.1).astype(int)]
-    found = fresh(time_s, value)
+    found = find_updates(time_s, value)
     assert found.held
     assert found.refresh_s == pytest.approx(0.1, rel=0.005)
     assert abs(len(found.time_s) - 200) <= 2
@@ -37,17 +37,17 @@ def test_held_values_are_counted_once_per_refresh():
 def test_a_value_that_comes_again_counts_for_each_of_its_refreshes():
     time_s = np.arange(0, 20, 0.01)
     value = np.random.default_rng(0).integers(0, 4, 400)[(time_s / 0.1).astype(int)].astype(float)
-    assert abs(len(fresh(time_s, value).time_s) - 200) <= 10
+    assert abs(len(find_updates(time_s, value).time_s) - 200) <= 10
 
 
 def test_values_that_are_always_new_are_all_kept():
     time_s = np.arange(0, 5, 0.05)
-    found = fresh(time_s, np.random.default_rng(0).standard_normal(len(time_s)))
+    found = find_updates(time_s, np.random.default_rng(0).standard_normal(len(time_s)))
     assert not found.held
     assert len(found.time_s) == len(time_s)
 
 
-def test_masked_stretches_do_not_count_in_the_autocorrelation():
+def test_masked_points_do_not_count_in_the_autocorrelation():
     grid = even_grid(signal(wave(0.8)))
     spoilt = even_grid(signal(lambda time_s: np.where((time_s > 20) & (time_s < 30), 5000.0, wave(0.8)(time_s))))
     place = spoilt.start_s + np.arange(len(spoilt.value)) * spoilt.step_s
@@ -68,14 +68,14 @@ def test_lines_of_a_period_explain_a_wave_and_no_other():
     assert wrong.explained < 0.1
 
 
-def test_chances_of_noise_are_as_often_small_as_they_say():
-    """The false-alarm rate of one look is near what is stated, or below."""
+def test_the_false_alarm_rate_of_noise_is_as_stated():
+    """The false-alarm rate of one tried period is near the stated one, or below."""
     random = np.random.default_rng(7)
-    looks = []
+    chances = []
     for _ in range(150):
-        grid = even_grid(Fresh(np.arange(0, 40, 0.1), random.standard_normal(400), 0.1, held=False))
-        looks += [comb(grid, period_s).chance for period_s in (0.73, 1.31, 2.9)]
-    assert np.mean(np.array(looks) < 0.01) < 0.03
+        grid = even_grid(SensorUpdates(np.arange(0, 40, 0.1), random.standard_normal(400), 0.1, held=False))
+        chances += [comb(grid, period_s).chance for period_s in (0.73, 1.31, 2.9)]
+    assert np.mean(np.array(chances) < 0.01) < 0.03
 
 
 def test_a_multiple_adds_nothing_and_the_whole_adds_to_its_half():
@@ -87,9 +87,9 @@ def test_a_multiple_adds_nothing_and_the_whole_adds_to_its_half():
 
 
 @pytest.mark.parametrize("off", [-0.004, 0.003])
-def test_a_period_is_sharpened_over_the_whole_trace(off):
+def test_a_period_is_refined_over_the_whole_trace(off):
     grid = even_grid(signal(wave(0.8123, noise_w=10.0)))
-    exact = sharpened(grid, 0.8123 * (1 + off))
+    exact = refined_period(grid, 0.8123 * (1 + off))
     assert exact.period_s == pytest.approx(0.8123, abs=max(2 * exact.error_s, 1e-5))
     assert exact.error_s < 0.002
 

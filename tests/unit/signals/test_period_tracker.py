@@ -21,7 +21,7 @@ def fed(tracker, samples, *, many=25):
     return tracker
 
 
-def test_a_stream_gives_what_the_whole_trace_gives():
+def test_a_stream_gives_the_answer_of_the_whole_trace():
     samples = trace(0.5, 60.0)
     assert fed(PeriodTracker(), samples).answer.period_s == pytest.approx(find_period(samples).period_s, rel=0.005)
 
@@ -38,34 +38,34 @@ def test_memory_is_bounded():
     assert fed(PeriodTracker(window_s=10.0), trace(0.5, 60.0)).samples.duration_s <= 10.0
 
 
-def test_what_was_long_ago_is_forgotten():
+def test_old_samples_are_forgotten():
     early, late = trace(0.5, 60.0), trace(0.9, 60.0, seed=1)
     both = early.joined(PowerSamples(late.time_s + 60, late.power_w, late.sm_util, late.mem_util))
     assert fed(PeriodTracker(window_s=40.0), both).answer.period_s == pytest.approx(0.9, rel=0.02)
 
 
-def test_adding_leaves_the_tracker_as_it_was():
+def test_adding_does_not_change_the_tracker():
     tracker = fed(PeriodTracker(), trace(0.5, 10.0))
     before = len(tracker.samples)
     tracker.add(trace(0.5, 5.0))
     assert len(tracker.samples) == before
 
 
-def test_a_look_is_done_bit_by_bit_and_the_last_answer_stands_meanwhile():
+def test_an_analysis_is_spread_over_updates_and_the_last_answer_holds_meanwhile():
     samples = trace(0.5, 20.0)
     begun = PeriodTracker().add(samples.where(np.arange(len(samples)) < LEAST_SAMPLES))
-    assert begun.look is not None
+    assert begun.task is not None
     assert begun.answer == PeriodTracker().answer
     settled = begun.settled()
-    assert settled.look is None
+    assert settled.task is None
     assert settled.settled() is settled
 
 
-def test_two_that_go_on_from_one_tracker_come_to_the_same():
+def test_two_trackers_from_one_come_to_the_same_answer():
     samples = trace(0.5, 12.0)
     early = fed(PeriodTracker(), samples, many=7)
     late = trace(0.5, 3.0, seed=1)
     late = PowerSamples(late.time_s + 12, late.power_w, late.sm_util, late.mem_util)
     first, second = fed(early, late, many=5), fed(early, late, many=5)
-    assert first.bits == second.bits
+    assert first.steps == second.steps
     assert first.answer == second.answer

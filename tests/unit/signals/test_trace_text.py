@@ -19,7 +19,7 @@ def one(text):
     return samples
 
 
-def test_our_own_form_is_read_with_its_gaps():
+def test_our_own_format_is_read_with_its_gaps():
     samples = one(OURS)
     assert samples.time_s.tolist() == [0.0, 0.1]
     assert samples.power_w.tolist() == [100.0, 200.0]
@@ -36,7 +36,7 @@ def test_a_log_of_nvidia_smi_is_read_with_its_units():
     assert len(samples.in_order()) == 2
 
 
-def test_percent_is_told_by_name_unit_or_value():
+def test_percent_is_recognised_by_name_unit_or_value():
     assert one("t_est_s,power_w,gpu_util_pct,mem_util_pct\n0,1,1,1\n1,1,1,1\n").sm_util.tolist() == [0.01, 0.01]
     assert one("time_s,power_w,sm_util\n0,1,98\n1,1,1\n").sm_util.tolist() == [0.98, 0.01]
 
@@ -47,18 +47,18 @@ def test_stamps_since_1970_may_be_finer_than_seconds(first):
     assert one(f"timestamp,power_w\n{first},1\n{first + 2 * tick},1\n").duration_s == pytest.approx(2.0, rel=1e-6)
 
 
-def test_dates_may_be_as_the_standard_has_them():
+def test_dates_may_be_in_iso_format():
     assert one("time,power_w\n2025-01-01T00:00:00.5,1\n2025-01-01T00:00:02,1\n").duration_s == pytest.approx(1.5)
 
 
-def test_a_column_tells_gpus_apart():
+def test_a_column_separates_gpus():
     traces = parse_traces("index,time_s,power_w\n1,0,50\n0,0,90\n1,1,50\n0,1,90\n", file="log.csv")
     assert [trace.power_w.tolist() for trace in traces] == [[50, 50], [90, 90]]
     assert busiest(traces) == 1
 
 
-def test_rows_in_turn_tell_gpus_apart_without_a_column():
-    rows = [f"{look * 0.1 + gpu * 0.002:.3f},{100 + 50 * gpu}" for look in range(40) for gpu in range(3)]
+def test_rows_in_turn_separate_gpus_without_a_column():
+    rows = [f"{poll * 0.1 + gpu * 0.002:.3f},{100 + 50 * gpu}" for poll in range(40) for gpu in range(3)]
     traces = parse_traces("\n".join(("time_s,power_w", *rows)), file="log.csv")
     assert [set(trace.power_w.tolist()) for trace in traces] == [{100.0}, {150.0}, {200.0}]
 
@@ -75,19 +75,19 @@ def test_a_last_line_that_was_cut_off_and_a_header_in_between_are_left_out():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "is empty"),
         ("time_s,power_w\n", "has a header and no rows"),
-        ("time_s,watts\n0,1\n", "no column of power"),
-        ("when,power_w\n0,1\n", "no column of time"),
+        ("time_s,watts\n0,1\n", "no power column"),
+        ("when,power_w\n0,1\n", "no time column"),
         ("time_s,power_w\n0,1\n0\n1,2\n", "line 3"),
         ('time_s,power_w\n0,"1\n', "unexpected end"),
         ("time_s,power_w\nx,y\nx,y\n", "2 of 2 rows"),
     ],
 )
-def test_what_is_no_trace_is_refused_in_one_line_with_a_hint(text, told):
-    with pytest.raises(InputError, match=told) as refused:
+def test_an_invalid_trace_is_refused_in_one_line_with_a_hint(text, message):
+    with pytest.raises(InputError, match=message) as refused:
         parse_traces(text, file="bad.csv")
     assert "\n" not in refused.value.message
     assert "bad.csv" in refused.value.message

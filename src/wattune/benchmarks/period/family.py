@@ -18,9 +18,9 @@ from wattune.physics.operating_point import loaded_point
 from wattune.physics.spend import tabulate
 from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
-from wattune.signals.held import fresh
 from wattune.signals.period import Verdict
 from wattune.signals.samples import Floats, PowerSamples
+from wattune.signals.sensor_updates import find_updates
 from wattune.workloads.family import FamilyMember, family
 from wattune.workloads.training_run import Loop, Wait
 
@@ -65,7 +65,7 @@ def _case(member: FamilyMember, gpu: str, random: np.random.Generator, seed: int
 
 
 def _is_clear(samples: PowerSamples, period_s: float) -> bool:
-    lines = comb(even_grid(fresh(samples.time_s, samples.power_w)), period_s)
+    lines = comb(even_grid(find_updates(samples.time_s, samples.power_w)), period_s)
     return lines is not None and lines.chance < _CLEAR
 
 

@@ -1,8 +1,8 @@
-"""Which of the lags at which a signal is like itself is what repeats: not a half of it, nor twice.
+"""Find the period among the peaks of the autocorrelation: neither a fraction nor a multiple of it.
 
-A candidate comes from the autocorrelation, and counts only where the spectrum has its lines: both must agree. Of two
-that agree with each other, the longer is the better only where it has lines of its own that stand out, and where
-folding at it leaves less unexplained.
+A candidate comes from the autocorrelation and counts only where the spectrum has its harmonics. Of two candidates, one
+a multiple of the other, the longer is preferred only where it has significant lines of its own, and where folding at it
+explains more.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ import numpy as np
 from wattune.signals.autocorrelation import Autocorrelation, autocorrelation, folded_shares, peaks_s
 from wattune.signals.comb import CYCLES, MOST_LINES, comb
 from wattune.signals.grid import Grid
-from wattune.signals.phase import sharpened
+from wattune.signals.phase import refined_period
 from wattune.signals.samples import Work
 
 FALSE_ALARM = 1e-3
-"""How often a period may be seen in a trace that has none, over all candidates that are looked at."""
-# Peaks of the autocorrelation that are looked at per octave of lags.
+"""Probability of finding a period in a trace that has none, over all candidates."""
+# Peaks of the autocorrelation that are tried per octave of lags.
 _PER_OCTAVE = 4
-# A peak of less contrast than this is noise of any trace of a few hundred samples.
+# A peak of less contrast than this occurs by noise in any trace of a few hundred samples.
 _LEAST_CONTRAST = 0.02
-# The share of what repeats that the lines of a longer period must add before it is believed.
+# The least share of the explained variance that the lines of a longer period must add.
 _ADDS = 0.05
-# The share of what a part explains that a step of such parts explains too, seen over more time.
+# The least share of what a micro-step explains that its step explains too, over a longer time.
 _HOLDS = 0.6
-# A fold explains something from here on, and as much as another from this share of it on.
+# The least share that a fold explains, and the share of another's from which it explains as much.
 _SOME, _AS_WELL = 0.1, 0.97
-# A period is sharpened by no more than this share.
+# The most that refining changes a period, as a share.
 _NEAR = 0.01
-# A period is a multiple of another up to this share of the other, for all that both are known.
+# The tolerance of a multiple, as a share of the shorter period.
 _MULTIPLE = 0.15
 # A step has at most about so many micro-steps; anything longer is a cycle of steps.
 MOST_PARTS = 12
-# How far along the autocorrelation's peaks a lag is followed, in cycles.
+# The multiples at which a lag is refined.
 _CLIMB = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PeriodLevel:
-    """A period that was seen, with the share of the variance that it explains and the chance that it is none."""
+class PeriodCandidate:
+    """A period, the share of the variance that it explains and the probability that it is chance."""
 
     period_s: float
     explained: float
     chance: float
 
 
-def levels(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[PeriodLevel, ...]]:
-    """What repeats between two lags, the shortest first: nothing, a step, or a micro-step and its step."""
+def find_periods(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[PeriodCandidate, ...]]:
+    """Find the periods between two lags, the shortest first: none, a step, or a micro-step and its step."""
     found = yield from candidates(grid, shortest_s=shortest_s, longest_s=longest_s)
     if not found:
         return ()
@@ -66,16 +66,16 @@ def levels(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[Per
     return (best,) if step is None else (best, step)
 
 
-def _undivided(grid: Grid, level: PeriodLevel, shortest_s: float) -> Work[PeriodLevel]:
-    """The shortest whole part of a period that repeats as well as the whole.
+def _undivided(grid: Grid, level: PeriodCandidate, shortest_s: float) -> Work[PeriodCandidate]:
+    """Return the shortest fraction of a period that explains as much as the whole.
 
-    A step that falls in step with the sensor after some repetitions has its lines there, and may have none of its own.
-    Its strongest line is then one of the part's; folds alone could not tell parts of a cycle of few refreshes.
+    A step whose multiple is a multiple of the refresh time has its lines there, and may have none of its own. Its
+    strongest line is then one of the fraction's; folds alone cannot resolve fractions of a cycle of few refreshes.
     """
     while True:
         yield
-        # Lines may be strongest where a period fits the refreshes, and folds at that would be out of step.
-        exact_s = sharpened(grid, level.period_s).period_s
+        # Lines may be strongest where a period fits the refreshes, and folds at that would be out of phase.
+        exact_s = refined_period(grid, level.period_s).period_s
         if abs(exact_s / level.period_s - 1) < _NEAR:
             level = replace(level, period_s=exact_s)
         yield
@@ -86,7 +86,7 @@ def _undivided(grid: Grid, level: PeriodLevel, shortest_s: float) -> Work[Period
 
 
 def _parts(grid: Grid, period_s: float, shortest_s: float) -> int:
-    """How many like parts a period has, as far as its strongest line and folds can tell."""
+    """Return how many equal parts a period has, by its strongest line and folds."""
     lines = comb(grid, period_s)
     strongest = int(np.argmax(lines.on)) + 1 if lines is not None else 1
     for parts in range(min(strongest, int(period_s / shortest_s)), 1, -1):
@@ -98,9 +98,9 @@ def _parts(grid: Grid, period_s: float, shortest_s: float) -> int:
     return 1
 
 
-def _step_of(grid: Grid, part: PeriodLevel, found: tuple[PeriodLevel, ...]) -> Work[PeriodLevel | None]:
-    """The step that a micro-step is a part of; None where none shows more."""
-    longer: list[tuple[float, PeriodLevel]] = []
+def _step_of(grid: Grid, part: PeriodCandidate, found: tuple[PeriodCandidate, ...]) -> Work[PeriodCandidate | None]:
+    """Return the step that a micro-step is a part of; None where there is none."""
+    longer: list[tuple[float, PeriodCandidate]] = []
     for level in found:
         if not 1.05 * part.period_s < level.period_s < MOST_PARTS * part.period_s:
             continue
@@ -116,26 +116,26 @@ def _step_of(grid: Grid, part: PeriodLevel, found: tuple[PeriodLevel, ...]) -> W
     return step if step.period_s > 1.05 * part.period_s else None
 
 
-def candidates(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[PeriodLevel, ...]]:
-    """Every period that autocorrelation and spectrum agree on, the shortest first."""
+def candidates(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[PeriodCandidate, ...]]:
+    """Find every period that autocorrelation and spectrum agree on, the shortest first."""
     correlation = autocorrelation(grid, longest_s=longest_s)
-    looks = max(grid.duration_s / grid.refresh_s / 2, 1.0)
-    found: list[PeriodLevel] = []
+    trials = max(grid.duration_s / grid.refresh_s / 2, 1.0)
+    found: list[PeriodCandidate] = []
     for lag_s in _lags_s(correlation, shortest_s):
         yield
-        period_s = climbed_s(correlation, lag_s)
+        period_s = refined_lag_s(correlation, lag_s)
         if period_s < 0.99 * shortest_s or any(abs(level.period_s / period_s - 1) < 0.004 for level in found):
             continue
         lines = comb(grid, period_s)
-        if lines is not None and lines.chance * looks < FALSE_ALARM:
-            found.append(_sharpened(grid, PeriodLevel(period_s, lines.explained, lines.chance * looks)))
+        if lines is not None and lines.chance * trials < FALSE_ALARM:
+            found.append(_refined(grid, PeriodCandidate(period_s, lines.explained, lines.chance * trials)))
     return tuple(sorted(found, key=lambda level: level.period_s))
 
 
-def _sharpened(grid: Grid, level: PeriodLevel) -> PeriodLevel:
-    """The level at the period that keeps step over the whole signal, where that explains no less."""
-    exact_s = sharpened(grid, level.period_s).period_s
-    # A peak of the autocorrelation is right to a grid step and the bend that noise gives it.
+def _refined(grid: Grid, level: PeriodCandidate) -> PeriodCandidate:
+    """Return the candidate at the period that fits the whole signal, where that explains no less."""
+    exact_s = refined_period(grid, level.period_s).period_s
+    # A peak of the autocorrelation is exact to a grid step and the effect of noise.
     if abs(exact_s - level.period_s) > grid.step_s + 0.01 * level.period_s:
         return level
     lines = comb(grid, exact_s)
@@ -144,13 +144,13 @@ def _sharpened(grid: Grid, level: PeriodLevel) -> PeriodLevel:
     return replace(level, period_s=exact_s, explained=lines.explained)
 
 
-def climbed_s(correlation: Autocorrelation, lag_s: float) -> float:
-    """The lag, sharpened by the peaks at its multiples for as long as they are there."""
+def refined_lag_s(correlation: Autocorrelation, lag_s: float) -> float:
+    """Refine a lag by the peaks at its multiples."""
     period_s, cycles, first = lag_s, 1, None
     for many in _CLIMB:
         if many * period_s > 0.98 * correlation.longest_s:
             break
-        # What the present lag may be off by, times the cycles, and some jitter of the load.
+        # The error of the present lag times the cycles, and some jitter of the load.
         reach_s = min(0.3 * period_s, 1.5 * correlation.step_s * max(many / cycles, 1) + 0.04 * period_s)
         peak = correlation.peak_near(many * period_s, reach_s=reach_s)
         first = first or (peak[1] if peak else None)
@@ -162,19 +162,18 @@ def climbed_s(correlation: Autocorrelation, lag_s: float) -> float:
     return period_s
 
 
-def _explained(grid: Grid, longer: PeriodLevel, shorter: PeriodLevel) -> float:
-    """How much a longer period explains in the band in which a shorter one was looked at."""
+def _explained(grid: Grid, longer: PeriodCandidate, shorter: PeriodCandidate) -> float:
+    """Return how much a longer period explains in the band of a shorter one."""
     highest = min(MOST_LINES / shorter.period_s, 0.5 / grid.refresh_s)
     lines = comb(grid, longer.period_s, most_lines=int(longer.period_s * highest + 0.5))
     return lines.explained if lines is not None else 0.0
 
 
 def adds(grid: Grid, period_s: float, *, to_s: float) -> bool:
-    """Whether a longer period shows something that a shorter one does not, by lines and by folding.
+    """Return whether a longer period explains what a shorter one does not, by lines and by folding.
 
-    Each has a weakness of its own: images of a load's higher lines may stand where lines of the longer period would,
-    and folds need many values. Lines of periods that are no multiples of each other lie too close to be told apart,
-    and folds alone decide.
+    Each has a weakness: aliases of a load's higher lines may coincide with lines of the longer period, and folds need
+    many values. Lines of periods that are no multiples of each other are too close to resolve, and folds alone decide.
     """
     length_s, many = CYCLES * period_s, period_s / to_s
     if abs(many - round(many)) < _MULTIPLE and not _shows_more(grid, period_s, to_s, length_s):
@@ -187,18 +186,18 @@ def _shows_more(grid: Grid, period_s: float, to_s: float, length_s: float) -> bo
     shorter = comb(grid, to_s, length_s=length_s)
     if shorter is None:
         return False
-    # The same band for both, or the one with more lines in it would look the better.
+    # The same band for both, or the one with more lines would be favoured.
     longer = comb(grid, period_s, length_s=length_s, most_lines=int(period_s * shorter.frequency_hz[-1] + 0.5))
     if longer is None or shorter.explained > (1 - _ADDS) * longer.explained:
         return False
-    apart_hz = np.abs(longer.frequency_hz * to_s - np.round(longer.frequency_hz * to_s)) / to_s
-    own = np.asarray(apart_hz > 1.5 / length_s)
-    looks = max(grid.duration_s / grid.refresh_s / 2, 1.0)
-    return longer.share_of(own) > _ADDS * longer.explained and longer.chance_of(own) * looks < FALSE_ALARM
+    distance_hz = np.abs(longer.frequency_hz * to_s - np.round(longer.frequency_hz * to_s)) / to_s
+    own = np.asarray(distance_hz > 1.5 / length_s)
+    trials = max(grid.duration_s / grid.refresh_s / 2, 1.0)
+    return longer.share_of(own) > _ADDS * longer.explained and longer.chance_of(own) * trials < FALSE_ALARM
 
 
 def _lags_s(correlation: Autocorrelation, shortest_s: float) -> list[float]:
-    """The most outstanding peaks of every octave."""
+    """Return the strongest peaks of every octave."""
     taken: dict[int, int] = {}
     lags_s = []
     for lag_s, contrast in peaks_s(correlation, shortest_s=shortest_s, most=256):
