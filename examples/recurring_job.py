@@ -15,7 +15,7 @@ JOB = ("--batch-sizes", "16,32,64", "--default", "64", "--target", "0.75", "--me
 
 
 def train():
-    """What the job runs: a training whose accuracy grows with every epoch, at a pace that the batch size sets."""
+    """What the job runs: a training whose accuracy grows with every epoch, at a rate that the batch size sets."""
     import urllib.request
 
     from wattune.emulator.node import Node
