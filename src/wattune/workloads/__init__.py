@@ -1,1 +1,1 @@
-"""What a network asks of a GPU: shapes and batch size in, phases out."""
+"""Networks as work for a GPU: from shapes and batch size to phases."""

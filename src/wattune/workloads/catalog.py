@@ -1,4 +1,4 @@
-"""The workloads that have a name: NAME, NAME:BATCH, or NAME@STAGE/STAGES:BATCH for one stage of a pipeline."""
+"""Workloads by name: NAME, NAME:BATCH, or NAME@STAGE/STAGES:BATCH for one stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from wattune.workloads.training_run import Loop, Schedule, training_run
 from wattune.workloads.transformer import WHOLE, TransformerPart, transformer
 from wattune.workloads.transformer_shapes import TRANSFORMERS
 
-# Stretches per pass: fine enough for a power trace to show the network, coarse enough to stay at some dozens of phases.
+# Intervals per pass: enough for a power trace to show the network, few enough for some dozens of phases.
 _INTERVALS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network with a name, and how it is usually trained."""
+    """A named network and its usual training."""
 
     name: str
     operations: Callable[[], tuple[NetworkOp, ...]]
     batch_size: int
-    """Fits into 12 GB in training, where the network itself does."""
+    """Fits into 12 GB in training, if the network does."""
     optimizer: Optimizer = SGD
     pipe: Pipe = Pipe.TF32
-    """TF32 is what frameworks use for FP32 networks where the part has it; elsewhere the GPU takes FP32."""
+    """Frameworks use TF32 for FP32 networks; a GPU without TF32 uses FP32."""
 
 
 def _transformer(name: str, batch_size: int, pipe: Pipe = Pipe.TF32) -> Network:
@@ -67,20 +67,20 @@ _BY_NAME = {network.name: network for network in _NETWORKS}
 
 
 def workload_names() -> tuple[str, ...]:
-    """The names that `make_workload` knows."""
+    """Return the names that `make_workload` takes."""
     return tuple(_BY_NAME)
 
 
 def network_named(name: str) -> Network:
-    """The network of that name; hyphens, blanks and capitals do not matter."""
+    """Find a network by name; hyphens, blanks and capitals are ignored."""
     return _BY_NAME[_key(name.strip().lower())]
 
 
 def make_workload(name: str, *, batch_size: int | None = None, pipe: Pipe | None = None, shards: int = 1) -> Workload:
-    """A training iteration of the named network, in its usual precision unless another is asked for.
+    """Make a training iteration of the named network, in its usual precision unless another is given.
 
-    "resnet50:128" sets the batch size as well, "gpt3-175b@3/8:1" takes the third of eight pipeline stages, and `shards`
-    is the number of GPUs among which tensor parallelism divides each matrix.
+    "resnet50:128" sets the batch size, "gpt3-175b@3/8:1" takes the third of eight pipeline stages, and `shards` is the
+    number of tensor-parallel GPUs.
     """
     chosen = _chosen(name, batch_size=batch_size, pipe=pipe, shards=shards)
     phases = training_phases(
@@ -95,7 +95,7 @@ def make_workload(name: str, *, batch_size: int | None = None, pipe: Pipe | None
 
 
 def make_run(name: str, schedule: Schedule, *, batch_size: int | None = None, pipe: Pipe | None = None) -> Loop:
-    """The named network trained to a schedule, from one checkpoint to the next."""
+    """Make the loops of training the named network, from one checkpoint to the next."""
     chosen = _chosen(name, batch_size=batch_size, pipe=pipe, shards=1)
     return training_run(
         chosen.title,
@@ -109,7 +109,7 @@ def make_run(name: str, schedule: Schedule, *, batch_size: int | None = None, pi
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """All that a name and its options settle."""
+    """A name and its options, resolved."""
 
     title: str
     operations: tuple[NetworkOp, ...]
@@ -148,7 +148,7 @@ def _operations(network: Network, part: TransformerPart) -> tuple[NetworkOp, ...
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A name taken apart."""
+    """The parts of a name."""
 
     key: str
     batch_size: int | None
@@ -175,7 +175,7 @@ def _is_count(text: str) -> bool:
 
 
 def _key(name: str) -> str:
-    """The name as this file writes it."""
+    """The spelling of a name in this file."""
     plain = {_plain(key): key for key in _BY_NAME}
     if _plain(name) in plain:
         return plain[_plain(name)]

@@ -1,5 +1,9 @@
-"""Convolutional networks from their shapes: ResNet (He et al. 2016, with the stride in the 3×3 convolution) and VGG
-(Simonyan and Zisserman 2015), on images of 224×224."""
+"""Convolutional networks from their shapes, on images of 224×224 unless another size is given.
+
+ResNet (He et al. 2016, with the stride in the 3×3 convolution), VGG (Simonyan and Zisserman 2015), ShuffleNetV2 at
+width 1× (Ma et al. 2018, table 5: little arithmetic, many small kernels), and Inception-v3 (Szegedy et al. 2016,
+"Rethinking the Inception Architecture") on 299×299 with its auxiliary classifier, which is trained too.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,12 @@ from wattune.workloads.image_layers import (
     conv,
     conv_norm_relu,
     copied,
-    linear,
     mean,
     norm,
     pool,
     relu,
 )
-from wattune.workloads.operation import NetworkOp, first_layer
+from wattune.workloads.operation import NetworkOp, dense, first_layer
 
 IMAGE = 224
 CLASSES = 1000
@@ -34,7 +37,7 @@ _VGG_STAGES = {
 
 
 def resnet(name: str, *, image: Image | None = None) -> tuple[NetworkOp, ...]:
-    """The operations of a ResNet for one image, of 224×224 unless another is given."""
+    """Make the operations of a ResNet for one image."""
     blocks = _RESNET_BLOCKS[name]
     bottleneck = name != "resnet18"
     stem, image = conv("stem/conv", image or Image.square(3, IMAGE), 64, kernel=7, stride=2)
@@ -47,7 +50,7 @@ def resnet(name: str, *, image: Image | None = None) -> tuple[NetworkOp, ...]:
             stride = 2 if stage > 0 and block == 0 else 1
             made, image = _block(f"stage{stage + 1}/block{block + 1}", image, width, stride, bottleneck)
             operations += made
-    return (*operations, mean("head/mean", image), linear("head/linear", image.channels, CLASSES))
+    return (*operations, mean("head/mean", image), dense("head/linear", image.channels, CLASSES))
 
 
 def _block(name: str, image: Image, width: int, stride: int, bottleneck: bool) -> tuple[list[NetworkOp], Image]:
@@ -67,7 +70,7 @@ def _block(name: str, image: Image, width: int, stride: int, bottleneck: bool) -
 
 
 def vgg(name: str) -> tuple[NetworkOp, ...]:
-    """The operations of a VGG for one image; its convolutions carry biases and no norms."""
+    """Make the operations of a VGG for one image; its convolutions have biases and no norms."""
     operations: list[NetworkOp] = []
     image = Image.square(3, IMAGE)
     for stage, (channels, count) in enumerate(_VGG_STAGES[name]):
@@ -78,7 +81,7 @@ def vgg(name: str) -> tuple[NetworkOp, ...]:
         shrink, image = pool(f"stage{stage + 1}/pool", image, kernel=2)
         operations.append(shrink)
     for index, (inputs, outputs) in enumerate(((image.elements, 4096), (4096, 4096), (4096, CLASSES))):
-        operations.append(linear(f"head/linear{index + 1}", inputs, outputs))
+        operations.append(dense(f"head/linear{index + 1}", inputs, outputs))
     return (first_layer(operations[0]), *operations[1:])
 
 
@@ -87,7 +90,7 @@ _STAGES = ((116, 4), (232, 8), (464, 4))
 
 
 def shufflenet2() -> tuple[NetworkOp, ...]:
-    """The operations of ShuffleNetV2 1× for one image."""
+    """Make the operations of ShuffleNetV2 1× for one image."""
     operations, image = conv_norm_relu("stem", Image.square(3, IMAGE), _STEM, kernel=3, stride=2)
     shrink, image = pool("stem/pool", image, kernel=3)
     operations.append(shrink)
@@ -102,19 +105,19 @@ def shufflenet2() -> tuple[NetworkOp, ...]:
         *operations[1:],
         *last,
         mean("head/mean", image),
-        linear("head/linear", _LAST, CLASSES),
+        dense("head/linear", _LAST, CLASSES),
     )
 
 
 def _keeping(name: str, image: Image) -> list[NetworkOp]:
-    """A block on half of the channels; the other half passes by, and all are shuffled."""
+    """A block on half of the channels; the other half is passed through, and all are shuffled."""
     half = Image(image.channels // 2, image.height, image.width)
     operations, _ = _right(name, half, half.channels, stride=1)
     return [*operations, copied(f"{name}/shuffle", image)]
 
 
 def _halving(name: str, image: Image, channels: int) -> tuple[list[NetworkOp], Image]:
-    """A block that halves the side: both branches work, and together they make twice the channels."""
+    """A block that halves the side: two branches that together make twice the channels."""
     operations, outgoing = _depthwise(f"{name}/left", image, stride=2)
     made, outgoing = conv_norm_relu(f"{name}/left", outgoing, channels, kernel=1)
     operations += made
@@ -125,7 +128,7 @@ def _halving(name: str, image: Image, channels: int) -> tuple[list[NetworkOp], I
 
 
 def _right(name: str, image: Image, channels: int, *, stride: int) -> tuple[list[NetworkOp], Image]:
-    """1×1, then 3×3 on each channel alone, then 1×1."""
+    """1×1, then 3×3 on each channel separately, then 1×1."""
     first, image = conv_norm_relu(f"{name}/first", image, channels, kernel=1)
     middle, image = _depthwise(f"{name}/middle", image, stride=stride)
     second, image = conv_norm_relu(f"{name}/second", image, channels, kernel=1)
@@ -139,13 +142,13 @@ def _depthwise(name: str, image: Image, *, stride: int) -> tuple[list[NetworkOp]
 
 INCEPTION_IMAGE = 299
 
-# A branch is a row of convolutions, each (channels, kernel, stride); stride 2 goes without padding.
+# A branch is a sequence of convolutions, each (channels, kernel, stride); stride 2 goes without padding.
 _Step = tuple[int, Pair, int]
 _Branch = tuple[_Step, ...]
 
 
 def inception3() -> tuple[NetworkOp, ...]:
-    """The operations of Inception-v3 for one image."""
+    """Make the operations of Inception-v3 for one image."""
     operations, image = _stem()
     for name, branches, pooled in _BLOCKS:
         made, image = _inception_block(name, image, branches, pooled)
@@ -156,7 +159,7 @@ def inception3() -> tuple[NetworkOp, ...]:
         first_layer(operations[0]),
         *operations[1:],
         mean("head/mean", image),
-        linear("head/linear", image.channels, CLASSES),
+        dense("head/linear", image.channels, CLASSES),
     )
 
 
@@ -186,7 +189,7 @@ def _stem() -> tuple[list[NetworkOp], Image]:
 def _inception_block(
     name: str, image: Image, branches: tuple[_Branch, ...], pooled: int
 ) -> tuple[list[NetworkOp], Image]:
-    """Branches side by side, one that pools, and their concatenation; `pooled` channels, or 0 where it halves."""
+    """Parallel branches, one of them pooling to `pooled` channels (0: it halves the side), and their concatenation."""
     operations: list[NetworkOp] = []
     channels = 0
     outgoing = image
@@ -205,7 +208,7 @@ def _inception_block(
 
 
 def _branch(name: str, image: Image, branch: _Branch) -> tuple[list[NetworkOp], Image]:
-    """A row of convolutions; a pair of equal ones at its end (1×3 and 3×1) stands side by side."""
+    """A sequence of convolutions; a 1×3 and a 3×1 at its end run in parallel."""
     operations: list[NetworkOp] = []
     outgoing = image
     for index, (channels, kernel, stride) in enumerate(branch):
@@ -223,11 +226,11 @@ def _branch(name: str, image: Image, branch: _Branch) -> tuple[list[NetworkOp], 
 
 
 def _auxiliary(image: Image) -> list[NetworkOp]:
-    """The second classifier, which looks at the 17×17 images."""
+    """The second classifier, on the 17×17 images."""
     shrink, inside = pool("auxiliary/pool", image, kernel=5, stride=3, padding=0)
     first, inside = conv_norm_relu("auxiliary/first", inside, 128, kernel=1)
     second, inside = conv_norm_relu("auxiliary/second", inside, 768, kernel=5, padding=0)
-    return [shrink, *first, *second, linear("auxiliary/linear", inside.channels, CLASSES)]
+    return [shrink, *first, *second, dense("auxiliary/linear", inside.channels, CLASSES)]
 
 
 def _wide(pooled: int) -> tuple[tuple[_Branch, ...], int]:
@@ -236,7 +239,7 @@ def _wide(pooled: int) -> tuple[tuple[_Branch, ...], int]:
 
 
 def _long(width: int) -> tuple[tuple[_Branch, ...], int]:
-    """On 17×17: 1×1, and 7×7 taken apart into rows and columns, once and twice."""
+    """On 17×17: 1×1, and 7×7 split into rows and columns, once and twice."""
     row, column = (1, 7), (7, 1)
     once: _Branch = ((width, 1, 1), (width, row, 1), (192, column, 1))
     twice: _Branch = ((width, 1, 1), (width, column, 1), (width, row, 1), (width, column, 1), (192, row, 1))
@@ -244,7 +247,7 @@ def _long(width: int) -> tuple[tuple[_Branch, ...], int]:
 
 
 def _broad() -> tuple[tuple[_Branch, ...], int]:
-    """On 8×8: 1×1, and 3×3 spread into a row and a column side by side."""
+    """On 8×8: 1×1, and 3×3 split into a row and a column in parallel."""
     return (((320, 1, 1),), ((384, 1, 1), (384, (1, 3), 1)), ((448, 1, 1), (384, 3, 1), (384, (1, 3), 1))), 192
 
 

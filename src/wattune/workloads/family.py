@@ -1,13 +1,16 @@
-"""Seventy-one training jobs that stand in for the two suites on which GPOEO (Wang et al. 2022) was judged.
+"""Seventy-one training jobs that represent the two suites of the evaluation of GPOEO (Wang et al. 2022).
 
-Seventeen are the tasks of AIBench Training, one each; fifty-four are six kinds of graph network on nine data sets of
-Dwivedi et al. 2020. What a paper does not say of a program is drawn from the seed: its batch size around the usual
-one, how long it waits for data, how much host time each kernel costs, how often it evaluates. The names stay the same.
+Seventeen are the tasks of AIBench Training, one each; fifty-four are six kinds of graph networks on nine data sets of
+Dwivedi et al. 2020. What the papers leave open is drawn from the seed: a batch size around the usual one, the waits for
+data, the host time per kernel, how often a job evaluates. The names do not depend on the seed.
+
+Host times are estimates. An eager framework spends about ten microseconds of host time per kernel; the GPU waits for
+that only where its kernels are shorter. Waits for data range from none (in memory) to tens of milliseconds (decoding).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -49,7 +52,7 @@ GENERATION = "aibench/image-generation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingTask:
-    """A training task."""
+    """A training task: network, usual batch size, precision, and host times."""
 
     name: str
     operations: Callable[[], tuple[NetworkOp, ...]]
@@ -59,7 +62,7 @@ class TrainingTask:
     loading_s: float = 0.0
     """Wait for data before a batch of the usual size."""
     dispatch_s: float = 0.0
-    """Host time per kernel that the GPU does not hide."""
+    """Host time per kernel that the GPU waits for."""
     micro_steps: tuple[int, ...] = (1,)
     """Of which one is drawn."""
     steps: tuple[int, int] = (20, 60)
@@ -112,7 +115,7 @@ TASKS = (
     _task("architecture-search", shared_cells, 64, pipe=Pipe.FP32, loading_ms=0.5, dispatch_us=6, micro_steps=(1, 2)),
 )
 
-# Putting graphs of a batch together costs the host so much per graph and per edge (Python objects and copies).
+# Host time per graph and per edge for putting a batch of graphs together (Python objects and copies).
 _GRAPH_S, _EDGE_S = 40e-6, 8e-9
 # Graph kernels shorter than some ten microseconds wait for the host.
 _SHORT_EDGES = 60_000
@@ -120,7 +123,7 @@ _SHORT_DISPATCH_S, _LONG_DISPATCH_S = 9e-6, 2e-6
 
 
 def graph_tasks() -> tuple[TrainingTask, ...]:
-    """Six kinds of network on nine kinds of graph."""
+    """Make the tasks of six kinds of networks on nine data sets."""
     kinds = [kind for kind in graph_kinds() if kind != "mlp"]
     return tuple(_graph_task(kind, data) for data in GRAPHS.values() for kind in kinds)
 
@@ -145,13 +148,11 @@ _INTERVALS = 2
 _CRITIC_STEPS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FamilyMember:
-    """One training job."""
+    """One training job; its name begins with its suite, `aibench` or `gnn`."""
 
     name: str
-    suite: str
-    """"aibench" or "gnn"."""
     batch_size: int
     pipe: Pipe
     loop: Loop
@@ -159,38 +160,30 @@ class FamilyMember:
 
     @property
     def step(self) -> Workload:
-        """One step: what a program would call an iteration, waits at their mean."""
+        """One training step, with waits of mean length."""
         return one_pass(self.loop, "step")
 
     @property
     def run(self) -> Workload:
-        """From one checkpoint to the next, with evaluation, as one long iteration; waits are drawn."""
+        """From one checkpoint to the next, with evaluation, as one long iteration; waits are drawn from the seed."""
         return run_workload(self.loop, seed=self.seed)
 
 
 def family(*, seed: int = 0) -> tuple[FamilyMember, ...]:
-    """The seventy-one jobs, in a fixed order."""
-    return tuple(_members(seed))
-
-
-def _members(seed: int) -> Iterator[FamilyMember]:
+    """Make the seventy-one jobs, in a fixed order."""
+    members = []
     for task in (*TASKS, *graph_tasks()):
         random = Random(f"{seed}/{task.name}")
         drawn = _drawn(task, random)
-        yield FamilyMember(
-            name=task.name,
-            suite=task.name.partition("/")[0],
-            batch_size=drawn.batch_size,
-            pipe=task.pipe,
-            loop=_loop(drawn, _schedule(drawn, random)),
-            seed=random.randrange(2**32),
-        )
+        loop = _loop(drawn, _schedule(drawn, random))
+        members.append(FamilyMember(task.name, drawn.batch_size, task.pipe, loop, random.randrange(2**32)))
+    return tuple(members)
 
 
 def _drawn(task: TrainingTask, random: Random) -> TrainingTask:
-    """The task as one program has it: half to twice the usual batch, host times within a factor of about two."""
+    """Vary a task: half to twice the usual batch, host times within a factor of about two."""
     factor = random.choice((0.5, 1.0, 1.0, 2.0))
-    # A batch of one is one large graph or image, and there is no half of it.
+    # A batch of one is one large graph or image, which cannot be halved.
     batch_size = round(task.batch_size * factor) if task.batch_size > 1 else 1
     scale = batch_size / task.batch_size
     return replace(
@@ -202,7 +195,6 @@ def _drawn(task: TrainingTask, random: Random) -> TrainingTask:
 
 
 def _schedule(task: TrainingTask, random: Random) -> Schedule:
-    """How the program evaluates and saves."""
     return Schedule(
         micro_steps=random.choice(task.micro_steps),
         steps=random.randint(*task.steps),
@@ -246,5 +238,5 @@ def _phases(phases: tuple[Phase, ...], task: TrainingTask) -> tuple[Phase, ...]:
 
 
 def _dispatched(phase: Phase, task: TrainingTask) -> Phase:
-    """The phase with the host time of its kernels that the GPU waits for."""
+    """Add the host time of its kernels to a phase."""
     return replace(phase, host_stall_s=phase.launches * task.dispatch_s)

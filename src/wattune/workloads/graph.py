@@ -1,8 +1,10 @@
-"""Graph neural networks in the shapes of Dwivedi et al. 2020 ("Benchmarking Graph Neural Networks"): GCN, GraphSAGE,
-GIN, GAT, MoNet, GatedGCN and the network without a graph that they are compared with, at about 100,000 parameters.
+"""Graph neural networks in the shapes of Dwivedi et al. 2020 ("Benchmarking Graph Neural Networks").
 
-A layer works on nodes (dense products) and on edges (values gathered from nodes, combined, and summed at nodes). Such
-graphs are small: the kernels are many and short, and the time goes into starting them and into preparing the batch.
+GCN, GraphSAGE, GIN, GAT, MoNet, GatedGCN, and the network without a graph that they are compared with, at about 100,000
+parameters. Sizes of graphs (means), features, classes and batch sizes are those of the same benchmark.
+
+A layer works on nodes (dense products) and on edges (values gathered from nodes, combined, and summed at nodes). The
+graphs are small: kernels are many and short, and most time goes into launching them and into preparing the batch.
 """
 
 from __future__ import annotations
@@ -11,35 +13,35 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from wattune.workloads.operation import NetworkOp
+from wattune.workloads.operation import NetworkOp, elementwise
 
 
 @dataclass(frozen=True, slots=True)
 class GraphData:
-    """A kind of graph: what one sample holds on average, and what is asked of it."""
+    """A data set of graphs: the mean size of one sample, and the task."""
 
     name: str
     nodes: float
     edges: float
     """Each direction counted."""
     features: int
-    """Of a node; kinds of node where `looked_up`."""
+    """Per node; the number of kinds of nodes where `from_table`."""
     classes: int
     batch_size: int
-    looked_up: bool = False
+    from_table: bool = False
     """Whether a node's feature is a row of a table."""
 
 
 GRAPHS = {
     data.name: data
     for data in (
-        GraphData("csl", 41.0, 164.0, 1, 10, 5, looked_up=True),
-        GraphData("zinc", 23.16, 49.83, 28, 1, 128, looked_up=True),
-        GraphData("aqsol", 17.57, 35.76, 65, 1, 128, looked_up=True),
+        GraphData("csl", 41.0, 164.0, 1, 10, 5, from_table=True),
+        GraphData("zinc", 23.16, 49.83, 28, 1, 128, from_table=True),
+        GraphData("aqsol", 17.57, 35.76, 65, 1, 128, from_table=True),
         GraphData("mnist", 70.6, 564.5, 3, 10, 128),
         GraphData("cifar10", 117.6, 941.2, 5, 10, 128),
-        GraphData("pattern", 118.9, 6098.9, 3, 2, 64, looked_up=True),
-        GraphData("cluster", 117.2, 4303.9, 7, 6, 64, looked_up=True),
+        GraphData("pattern", 118.9, 6098.9, 3, 2, 64, from_table=True),
+        GraphData("cluster", 117.2, 4303.9, 7, 6, 64, from_table=True),
         GraphData("tsp", 275.4, 6885.0, 2, 2, 64),
         GraphData("collab", 235_868, 2_358_104, 128, 1, 1),
     )
@@ -47,7 +49,7 @@ GRAPHS = {
 
 
 def graph_network(kind: str, data: GraphData, *, layers: int = 4, width: int | None = None) -> tuple[NetworkOp, ...]:
-    """The operations of a network for one graph, `width` being its hidden width where it is not the published one."""
+    """Make the operations of a network for one graph; `width` replaces the published hidden width."""
     hidden = width or _WIDTHS[kind]
     operations = _embedding(kind, data, hidden)
     for layer in range(layers):
@@ -56,12 +58,12 @@ def graph_network(kind: str, data: GraphData, *, layers: int = 4, width: int | N
 
 
 def graph_kinds() -> tuple[str, ...]:
-    """The kinds of network."""
+    """Return the kinds of networks."""
     return tuple(_LAYERS)
 
 
 def _embedding(kind: str, data: GraphData, width: int) -> list[NetworkOp]:
-    if data.looked_up:
+    if data.from_table:
         nodes = _dense("embedding", data.nodes, 0, width, parameters=data.features * width)
     else:
         nodes = _dense("embedding", data.nodes, data.features, width)
@@ -81,7 +83,7 @@ def _readout(kind: str, data: GraphData, width: int, layers: int) -> list[Networ
 
 
 def _mlp(name: str, data: GraphData, width: int) -> list[NetworkOp]:
-    return [_dense(f"{name}/dense", data.nodes, width, width), _elementwise(f"{name}/relu", data.nodes * width)]
+    return [_dense(f"{name}/dense", data.nodes, width, width), elementwise(f"{name}/relu", data.nodes * width)]
 
 
 def _gcn(name: str, data: GraphData, width: int) -> list[NetworkOp]:
@@ -96,10 +98,10 @@ def _sage(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     """The largest of the neighbours' projections, beside the node's own."""
     return [
         _dense(f"{name}/pool", data.nodes, width, width),
-        _elementwise(f"{name}/pool-relu", data.nodes * width),
+        elementwise(f"{name}/pool-relu", data.nodes * width),
         _gather(f"{name}/gather", data, width),
         _dense(f"{name}/dense", data.nodes, 2 * width, width),
-        _elementwise(f"{name}/length", data.nodes * width, launches=3),
+        elementwise(f"{name}/length", data.nodes * width, launches=3),
         *_finish(name, data.nodes, width),
     ]
 
@@ -109,10 +111,10 @@ def _gin(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     nodes = data.nodes * width
     return [
         _gather(f"{name}/gather", data, width),
-        _elementwise(f"{name}/self", nodes, parameters=1),
+        elementwise(f"{name}/self", nodes, parameters=1),
         _dense(f"{name}/dense1", data.nodes, width, width),
         _norm(f"{name}/dense1-norm", data.nodes, width),
-        _elementwise(f"{name}/relu1", nodes),
+        elementwise(f"{name}/relu1", nodes),
         _dense(f"{name}/dense2", data.nodes, width, width),
         *_finish(name, data.nodes, width),
     ]
@@ -139,7 +141,7 @@ def _monet(name: str, data: GraphData, width: int) -> list[NetworkOp]:
         _dense(f"{name}/dense", data.nodes, width, wide, parameters=width * wide),
         _edges(f"{name}/gauss", data.edges * _PSEUDO, weights, flops=8.0, parameters=coordinates, launches=8),
         _edges(f"{name}/weigh", data.edges * wide + weights, data.nodes * wide, flops=2.0, launches=2),
-        _elementwise(f"{name}/sum", data.nodes * wide, parameters=width),
+        elementwise(f"{name}/sum", data.nodes * wide, parameters=width),
         *_finish(name, data.nodes, width),
     ]
 
@@ -155,7 +157,7 @@ def _gated(name: str, data: GraphData, width: int) -> list[NetworkOp]:
         _edges(f"{name}/sigmoid", edges, edges, flops=4.0),
         _edges(f"{name}/weigh", 2 * edges, nodes, flops=2.0, launches=2),
         _edges(f"{name}/total", edges, nodes, flops=1.0),
-        _elementwise(f"{name}/divide", nodes, launches=3),
+        elementwise(f"{name}/divide", nodes, launches=3),
         *_finish(name, data.nodes, width),
         *_finish(f"{name}/edges", data.edges, width),
     ]
@@ -165,15 +167,15 @@ def _finish(name: str, rows: float, width: int, *, launches: float = 1) -> list[
     """Batch norm, activation and the residual sum."""
     return [
         _norm(f"{name}/norm", rows, width, launches=launches),
-        _elementwise(f"{name}/relu", rows * width, launches=launches),
-        _elementwise(f"{name}/add", rows * width),
+        elementwise(f"{name}/relu", rows * width, launches=launches),
+        elementwise(f"{name}/add", rows * width),
     ]
 
 
 def _dense(
     name: str, rows: float, inputs: int, outputs: int, *, parameters: int | None = None, launches: float = 1
 ) -> NetworkOp:
-    """A dense layer with bias on so many rows; `parameters` where it has another number of them."""
+    """A dense layer with bias on a number of rows; a look-up where it has no inputs."""
     return NetworkOp(
         name=name,
         flops=2.0 * rows * inputs * outputs,
@@ -198,25 +200,13 @@ def _edges(
     )
 
 
-def _elementwise(name: str, elements: float, *, parameters: int = 0, launches: float = 1) -> NetworkOp:
-    return NetworkOp(
-        name=name,
-        flops=elements,
-        reads=elements,
-        writes=elements,
-        parameters=parameters,
-        backward_passes=1.5,
-        launches=launches,
-    )
-
-
 def _norm(name: str, rows: float, width: int, *, launches: float = 1) -> NetworkOp:
     """Batch norm over rows."""
-    return NetworkOp(
-        name=name,
-        flops=8.0 * rows * width,
-        reads=2 * rows * width,
-        writes=rows * width,
+    return elementwise(
+        name,
+        rows * width,
+        flops=8.0,
+        inputs=2,
         parameters=2 * width,
         backward_passes=5 / 3,
         launches=launches,

@@ -1,17 +1,17 @@
-"""Layers on images, each as the operation it is and the image that comes out."""
+"""Layers on images: each function returns the operation and, where it changes, the resulting image."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattune.workloads.operation import NetworkOp
+from wattune.workloads.operation import NetworkOp, elementwise
 
 Pair = int | tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Channels, height and width of what flows through the network."""
+    """Channels, height and width of an activation."""
 
     channels: int
     height: int
@@ -19,16 +19,14 @@ class Image:
 
     @classmethod
     def square(cls, channels: int, side: int) -> Image:
-        """An image as high as it is wide."""
         return cls(channels, side, side)
 
     @property
     def elements(self) -> int:
-        """Numbers in it."""
         return self.channels * self.height * self.width
 
     def shrunk(self, channels: int, *, kernel: Pair, stride: Pair, padding: Pair | None) -> Image:
-        """What a window leaves of it; no padding given keeps the size at stride 1."""
+        """The result of a window; without a given padding the size stays the same at stride 1."""
         (high, wide), (down, right) = _both(kernel), _both(stride)
         above, beside = ((high - 1) // 2, (wide - 1) // 2) if padding is None else _both(padding)
         return Image(
@@ -47,7 +45,7 @@ def conv(
     groups: int = 1,
     bias: bool = False,
 ) -> tuple[NetworkOp, Image]:
-    """A convolution; tensor cores have no use for one whose groups are single channels."""
+    """Make a convolution; tensor cores are not used for one whose groups are single channels."""
     outgoing = image.shrunk(channels, kernel=kernel, stride=stride, padding=padding)
     high, wide = _both(kernel)
     weights = high * wide * image.channels // groups * channels
@@ -71,60 +69,35 @@ def conv_norm_relu(
     stride: Pair = 1,
     padding: Pair | None = None,
 ) -> tuple[list[NetworkOp], Image]:
-    """A convolution without bias, its batch norm and its activation."""
+    """Make a convolution without bias, its batch norm and its activation."""
     first, outgoing = conv(f"{name}/conv", image, channels, kernel=kernel, stride=stride, padding=padding)
     return [first, norm(f"{name}/norm", outgoing), relu(f"{name}/relu", outgoing)], outgoing
 
 
-def linear(name: str, inputs: int, outputs: int) -> NetworkOp:
-    """A dense layer with bias."""
-    return NetworkOp(
-        name=name,
-        flops=2.0 * inputs * outputs,
-        reads=inputs,
-        writes=outputs,
-        parameters=inputs * outputs + outputs,
-        multiplies=True,
-    )
-
-
 def norm(name: str, image: Image) -> NetworkOp:
-    """Batch norm: read for the statistics, read again and written; backward reads four times and writes once."""
-    return NetworkOp(
-        name=name,
-        flops=8.0 * image.elements,
-        reads=2 * image.elements,
-        writes=image.elements,
-        parameters=2 * image.channels,
-        backward_passes=5 / 3,
-    )
+    """Make a batch norm: forward reads twice (statistics first) and writes; backward reads four times and writes."""
+    return elementwise(name, image.elements, flops=8.0, inputs=2, parameters=2 * image.channels, backward_passes=5 / 3)
 
 
 def relu(name: str, image: Image) -> NetworkOp:
-    """Backward reads the gradient and the output and writes the gradient: 3 transfers for 2."""
-    return NetworkOp(name=name, flops=image.elements, reads=image.elements, writes=image.elements, backward_passes=1.5)
+    """Make an activation."""
+    return elementwise(name, image.elements)
 
 
 def add(name: str, image: Image) -> NetworkOp:
-    """The sum of two images."""
-    return NetworkOp(
-        name=name,
-        flops=image.elements,
-        reads=2 * image.elements,
-        writes=image.elements,
-        backward_passes=1.0,
-    )
+    """Make the sum of two images."""
+    return elementwise(name, image.elements, inputs=2, backward_passes=1.0)
 
 
 def copied(name: str, image: Image) -> NetworkOp:
-    """The image moved: concatenated with others, or its channels shuffled."""
-    return NetworkOp(name=name, reads=image.elements, writes=image.elements, backward_passes=1.0)
+    """Make a copy of the image: concatenated with others, or with its channels shuffled."""
+    return elementwise(name, image.elements, flops=0.0, backward_passes=1.0)
 
 
 def pool(
     name: str, image: Image, *, kernel: int, stride: int = 2, padding: Pair | None = None
 ) -> tuple[NetworkOp, Image]:
-    """Maximum or mean over windows."""
+    """Make a maximum or mean over windows."""
     outgoing = image.shrunk(image.channels, kernel=kernel, stride=stride, padding=padding)
     operation = NetworkOp(
         name=name,
@@ -137,7 +110,7 @@ def pool(
 
 
 def mean(name: str, image: Image) -> NetworkOp:
-    """The mean over all places, one number per channel."""
+    """Make the mean over all positions, one number per channel."""
     return NetworkOp(name=name, flops=image.elements, reads=image.elements, writes=image.channels, backward_passes=1.0)
 
 

@@ -1,9 +1,9 @@
-"""Kernels that a program would launch, and what is left of their memory traffic once neighbours are fused.
+"""The kernels of a traced program, and their memory traffic without and with fusion.
 
-Two figures bound the truth. Unfused, each kernel reads its inputs from memory and writes its outputs back. Fused, a
-chain of element-wise kernels is one: it reads what comes from outside of the chain, and writes what somebody outside
-of it reads later (the backward pass included) or nobody ever does (results). Compilers and hand-written kernels come
-near the second; programs run line by line stay near the first.
+Real traffic lies between two figures. Unfused, each kernel reads its inputs from memory and writes its outputs back.
+Fused, a chain of element-wise kernels is one: it reads what comes from outside of the chain, and writes what is read
+outside of it later (also in the backward pass) or never (results). Compilers and hand-written kernels come near the
+second; eager programs stay near the first.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ class Fusion(Enum):
     """What a kernel can be fused with."""
 
     ALONE = "alone"
-    """Nothing: products of matrices, convolutions, sorting."""
+    """No other kernel: products of matrices, convolutions, sorting."""
     STARTS = "starts"
-    """Later ones only: it needs all of its input before it gives anything, as batch norm does."""
+    """Later kernels only: it needs all of its input first, as batch norm does."""
     JOINS = "joins"
-    """Earlier and later ones: element by element, or row by row."""
+    """Earlier and later kernels: it works element by element, or row by row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A tensor that a kernel reads or writes, by the storage that it lies in."""
+    """A tensor that a kernel reads or writes, identified by its storage."""
 
     storage: int
     size_bytes: float
@@ -40,21 +40,20 @@ class Kernel:
 
     name: str
     module: str
-    """Where in the network, as a path; empty outside of every layer."""
+    """Path of its layer in the network; empty outside of every layer."""
     backward: bool
     fusion: Fusion
     pipe: Pipe
     flops: float
     reads: tuple[Use, ...]
-    """A tensor that is read twice stands here twice."""
+    """A tensor that is read twice is listed twice."""
     writes: tuple[Use, ...]
     launches: int = 1
     unfused_extra_bytes: float = 0.0
-    """Traffic that this kernel avoids and a program without it would have."""
+    """Traffic that this kernel avoids, which an unfused program would have."""
 
     @property
     def unfused_bytes(self) -> float:
-        """Traffic of the kernel by itself."""
         return sum(use.size_bytes for use in (*self.reads, *self.writes)) + self.unfused_extra_bytes
 
 
@@ -68,11 +67,10 @@ class Group:
 
     @property
     def flops(self) -> float:
-        """Arithmetic of all of them."""
         return sum(kernel.flops for kernel in self.kernels)
 
     def phase(self) -> Phase:
-        """The group as a phase, named after its first kernel."""
+        """Make a phase, named after the first kernel."""
         first = self.kernels[0]
         return Phase(
             name=_place(first),
@@ -84,7 +82,7 @@ class Group:
 
 
 def unfused_phase(kernel: Kernel) -> Phase:
-    """The kernel by itself as a phase."""
+    """Make a phase of one kernel without fusion."""
     return Phase(
         name=_place(kernel),
         flops=kernel.flops,
@@ -95,7 +93,7 @@ def unfused_phase(kernel: Kernel) -> Phase:
 
 
 def fused(kernels: Sequence[Kernel]) -> tuple[Group, ...]:
-    """The kernels in groups that would run as one, in order, with the traffic that remains."""
+    """Group the kernels that would run as one, in order, with the remaining traffic."""
     last_read = _last_reads(kernels)
     groups, start = [], 0
     for end in range(1, len(kernels) + 1):
@@ -106,7 +104,7 @@ def fused(kernels: Sequence[Kernel]) -> tuple[Group, ...]:
 
 
 def _continues(chain: Sequence[Kernel], following: Kernel) -> bool:
-    """Whether the next kernel takes what the chain made, in the same pass, and both can be fused."""
+    """Whether the next kernel reads a result of the chain, in the same pass, and both can be fused."""
     if following.fusion is not Fusion.JOINS or chain[-1].fusion is Fusion.ALONE:
         return False
     if following.backward != chain[-1].backward:
@@ -116,7 +114,7 @@ def _continues(chain: Sequence[Kernel], following: Kernel) -> bool:
 
 
 def _last_reads(kernels: Sequence[Kernel]) -> dict[int, int]:
-    """For each storage that is read, the place of the last kernel that does so."""
+    """The place of the last kernel that reads each storage."""
     return {use.storage: place for place, kernel in enumerate(kernels) for use in kernel.reads}
 
 
@@ -133,11 +131,11 @@ def _group(kernels: Sequence[Kernel], start: int, end: int, last_read: dict[int,
                 taken[storage] = max(taken.get(storage, 0.0), size_bytes)
         for storage, size_bytes in _sizes(kernel.writes).items():
             made[storage] = max(made.get(storage, 0.0), size_bytes)
-    kept = (
+    written = (
         size_bytes for storage, size_bytes in made.items() if last_read.get(storage, -1) >= end or storage not in inside
     )
     launches = chain[0].launches if len(chain) == 1 else 1
-    return Group(chain, sum(taken.values()) + sum(kept), launches)
+    return Group(chain, sum(taken.values()) + sum(written), launches)
 
 
 def _sizes(uses: Iterable[Use]) -> dict[int, float]:

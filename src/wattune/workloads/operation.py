@@ -1,9 +1,14 @@
-"""One operation of a network, and what training asks of the GPU for it.
+"""One operation of a network, and the phases that training it takes on a GPU.
 
 Counting rules: a multiply-add is two operations; each tensor crosses the memory once per operation that reads or writes
 it (no fusion); the backward pass of a layer with weights costs twice its forward arithmetic, once for the inputs and
-once for the weights. In half precision activations, gradients and the weights that kernels read take two bytes; the
-optimizer keeps its own weights in FP32.
+once for the weights. In half precision activations, gradients and the weights that kernels read take two bytes. The
+optimizer keeps weights and state in FP32; it then reads the gradient in two bytes and writes a copy of the weight in
+two bytes, which is as many bytes in all as in FP32.
+
+A few hundred operations become some dozens of phases that take nearly the same time and energy (`merged`). Joining a
+compute-bound with a memory-bound operation would let one hide behind the other, so only operations of similar intensity
+within one interval of the network are joined, without regard to their order inside it.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ _PARAMETERS_PER_KERNEL = 2.5e6
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """A rule of descent: how many values of state it keeps per parameter, and how much arithmetic that takes."""
+    """An optimizer: values of state per parameter, and arithmetic per parameter."""
 
     name: str
     state: int
@@ -32,7 +37,7 @@ class Optimizer:
 
     @property
     def bytes_per_parameter(self) -> int:
-        """Bytes to and from memory for one parameter: gradient in; weight and state in and out."""
+        """Memory traffic of one parameter: gradient in; weight and state in and out."""
         return _BYTES * (3 + 2 * self.state)
 
 
@@ -42,7 +47,7 @@ ADAM = Optimizer("adam", state=2, flops=12.0)
 
 
 def optimizer_phase(parameters: float, optimizer: Optimizer) -> Phase:
-    """One step over so many parameters."""
+    """Make the phase of one step over this many parameters."""
     return Phase(
         name="optimizer",
         flops=optimizer.flops * parameters,
@@ -53,7 +58,7 @@ def optimizer_phase(parameters: float, optimizer: Optimizer) -> Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkOp:
-    """A kind of layer at one place of a network, for one sample."""
+    """One layer of a network, for one sample."""
 
     name: str
     flops: float = 0.0
@@ -66,13 +71,13 @@ class NetworkOp:
     weights_read: float | None = None
     """Weights that cross the memory in the forward pass, per batch; None for all parameters once."""
     gradient_fill: float = 0.0
-    """Elements that the backward pass writes per batch beside all that: the dense gradient of a look-up table."""
+    """Further elements that the backward pass writes per batch: the dense gradient of a look-up table."""
     multiplies: bool = False
-    """Whether the arithmetic is of matrices, which tensor cores do."""
+    """Whether the arithmetic is matrix products, which tensor cores do."""
     backward_passes: float = 2.0
-    """Backward arithmetic and traffic over forward."""
+    """Ratio of backward to forward arithmetic and traffic."""
     recomputed: float = 0.0
-    """Forward arithmetic that the backward pass does again, as a share of it."""
+    """Share of the forward arithmetic that the backward pass repeats."""
     launches: float = 1.0
     """Kernels in the forward pass."""
 
@@ -83,37 +88,75 @@ class NetworkOp:
 
 
 def first_layer(operation: NetworkOp) -> NetworkOp:
-    """The operation as a network's first: nobody asks for the gradient of the data."""
+    """Make an operation the first of a network: the gradient of the data is not computed."""
     return replace(operation, backward_passes=1.0)
+
+
+def dense(name: str, inputs: int, outputs: int, *, rows: float = 1, parameters: float | None = None) -> NetworkOp:
+    """Make a dense layer, with bias unless `parameters` is given, on a number of rows."""
+    return NetworkOp(
+        name=name,
+        flops=2.0 * rows * inputs * outputs,
+        reads=rows * inputs,
+        writes=rows * outputs,
+        parameters=inputs * outputs + outputs if parameters is None else parameters,
+        multiplies=True,
+    )
+
+
+def elementwise(
+    name: str,
+    elements: float,
+    *,
+    flops: float = 1.0,
+    inputs: float = 1,
+    backward_passes: float = 1.5,
+    parameters: float = 0.0,
+    launches: float = 1.0,
+) -> NetworkOp:
+    """Make an operation on each element of `inputs` tensors; `flops` are per element.
+
+    The default backward pass is that of an activation: it reads gradient and output and writes the gradient, 3
+    transfers for the 2 of the forward pass.
+    """
+    return NetworkOp(
+        name=name,
+        flops=flops * elements,
+        reads=inputs * elements,
+        writes=elements,
+        parameters=parameters,
+        backward_passes=backward_passes,
+        launches=launches,
+    )
 
 
 def training_phases(
     operations: Iterable[NetworkOp], *, batch_size: int, pipe: Pipe, optimizer: Optimizer = SGD
 ) -> tuple[Phase, ...]:
-    """Forward in order, backward in reverse order, then the optimizer."""
+    """Make the phases of a step: forward in order, backward in reverse order, then the optimizer."""
     operations = tuple(operations)
     return (*gradient_phases(operations, batch_size=batch_size, pipe=pipe), update_phase(operations, optimizer))
 
 
 def gradient_phases(operations: Iterable[NetworkOp], *, batch_size: int, pipe: Pipe) -> tuple[Phase, ...]:
-    """Forward in order and backward in reverse order: a micro-step of gradient accumulation."""
+    """Make the phases of a micro-step of gradient accumulation: forward, and backward in reverse order."""
     operations = tuple(operations)
     forward = inference_phases(operations, batch_size=batch_size, pipe=pipe)
     return (*forward, *(backward_phase(operation, batch_size, pipe) for operation in reversed(operations)))
 
 
 def inference_phases(operations: Iterable[NetworkOp], *, batch_size: int, pipe: Pipe) -> tuple[Phase, ...]:
-    """Forward in order: what an evaluation does."""
+    """Make the phases of an evaluation: forward in order."""
     return tuple(forward_phase(operation, batch_size, pipe) for operation in operations)
 
 
 def update_phase(operations: Iterable[NetworkOp], optimizer: Optimizer) -> Phase:
-    """The optimizer's step over all parameters."""
+    """Make the phase of the optimizer's step over all parameters."""
     return optimizer_phase(sum(operation.parameters for operation in operations), optimizer)
 
 
 def forward_phase(operation: NetworkOp, batch_size: int, pipe: Pipe) -> Phase:
-    """The operation on a batch, with its weights read once."""
+    """Make the forward phase of a batch; weights are read once."""
     elements = batch_size * (operation.reads + operation.writes) + operation.weight_traffic
     return Phase(
         name=f"forward/{operation.name}",
@@ -125,7 +168,7 @@ def forward_phase(operation: NetworkOp, batch_size: int, pipe: Pipe) -> Phase:
 
 
 def backward_phase(operation: NetworkOp, batch_size: int, pipe: Pipe) -> Phase:
-    """The gradients of the operation; a layer with weights takes one kernel for its inputs and one for its weights."""
+    """Make the backward phase; a layer with weights takes one kernel for its inputs and one for its weights."""
     forward = forward_phase(operation, batch_size, pipe)
     fill_bytes = operation.gradient_fill * element_bytes(pipe)
     return Phase(
@@ -138,19 +181,19 @@ def backward_phase(operation: NetworkOp, batch_size: int, pipe: Pipe) -> Phase:
 
 
 def element_bytes(pipe: Pipe) -> int:
-    """Bytes of a number in memory; TF32 numbers are kept as FP32."""
+    """Return the bytes of a number in memory; TF32 numbers are stored as FP32."""
     return 2 if pipe is Pipe.FP16 else 4
 
 
-# Operations per byte between kinds: element-wise work, and convolutions below, around and above the ridges of today's
-# parts (15 to 100 in practice).
+# Operations per byte between kinds: element-wise work, and convolutions below, around and above the ridges of current
+# GPUs (15 to 100 in practice).
 _INTENSITIES = (10.0, 50.0, 150.0)
 
 
 def merged(phases: tuple[Phase, ...], intervals: int) -> tuple[Phase, ...]:
-    """The same totals in fewer phases: each pass in at most `intervals` stretches, in each a phase per kind."""
+    """Join phases, with the same totals: at most `intervals` intervals per pass, each with a phase per kind."""
     if intervals < 1:
-        raise ValueError(f"a pass has at least one stretch, not {intervals}")
+        raise ValueError(f"a pass has at least one interval, not {intervals}")
     result: list[Phase] = []
     for _, part in groupby(phases, key=_pass):
         for interval in _cut(list(part), intervals):
@@ -159,7 +202,7 @@ def merged(phases: tuple[Phase, ...], intervals: int) -> tuple[Phase, ...]:
 
 
 def joined(first: Phase, second: Phase) -> Phase:
-    """Two phases of one pipe as one, named after the first."""
+    """Add up two phases of one pipe; the result has the name of the first."""
     return Phase(
         name=first.name,
         flops=first.flops + second.flops,
@@ -171,7 +214,7 @@ def joined(first: Phase, second: Phase) -> Phase:
 
 
 def _cut(phases: list[Phase], intervals: int) -> list[list[Phase]]:
-    """Contiguous stretches of about equal traffic."""
+    """Split into contiguous intervals of about equal traffic."""
     total = sum(phase.dram_bytes for phase in phases)
     if not total:
         return [phases]
@@ -192,7 +235,6 @@ def _by_kind(interval: list[Phase]) -> list[Phase]:
 
 
 def _pass(phase: Phase) -> str:
-    """Forward, backward or optimizer: what a phase's name begins with."""
     return phase.name.split("/", 1)[0]
 
 

@@ -1,7 +1,7 @@
 """Training as nested loops: micro-steps in a step, steps between evaluations, evaluations between checkpoints.
 
-A loop's body is played `times` times. One pass of the outermost loop, unrolled, is a workload that a simulated GPU
-plays over and over like any other; its power trace then has one period per level, and this file says which.
+The body of a loop is repeated `times` times. One pass of the outermost loop, unrolled, is a workload that a simulated
+GPU repeats like any other. Its power trace then has one period per level, which `periods` computes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wattune.workloads.operation import (
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait for the host whose length varies: lognormal, with this mean and this standard deviation over it."""
+    """A wait for the host of varying length: lognormal, with this mean and this relative standard deviation."""
 
     name: str
     mean_s: float
@@ -34,10 +34,10 @@ class Wait:
 
     def __post_init__(self) -> None:
         if not (self.mean_s > 0 and self.spread >= 0):
-            raise ValueError(f"wait {self.name!r} has a mean above 0 and a spread of 0 or more")
+            raise ValueError(f"wait {self.name!r} needs a mean above 0 and a spread of 0 or more")
 
     def drawn(self, random: Random) -> Phase:
-        """One such wait."""
+        """Draw a wait."""
         variance = log(1 + self.spread**2)
         factor = random.lognormvariate(-variance / 2, sqrt(variance)) if variance else 1.0
         return Phase(name=self.name, host_stall_s=self.mean_s * factor)
@@ -50,7 +50,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A body that is played `times` times; the name is that of one pass."""
+    """A body that is repeated `times` times; the name is that of one pass."""
 
     name: str
     body: tuple[Phase | Wait | Loop, ...]
@@ -58,12 +58,12 @@ class Loop:
 
     def __post_init__(self) -> None:
         if not self.body or self.times < 1:
-            raise ValueError(f"loop {self.name!r} has a body and is played at least once")
+            raise ValueError(f"loop {self.name!r} needs a body and at least one pass")
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What repeats: one pass of a loop, how long it takes on average, and how often in the pass around it."""
+    """The period of a loop: the mean time of one pass, and the number of passes in the loop around it."""
 
     name: str
     period_s: float
@@ -71,7 +71,7 @@ class Period:
 
 
 def unrolled(loop: Loop, *, seed: int | None) -> Iterator[Phase]:
-    """All phases of the loop in their order, with the waits drawn from the seed, or of mean length where it is None."""
+    """Yield all phases of the loop in order, with waits drawn from the seed, or of mean length without one."""
     yield from _unrolled(loop, None if seed is None else Random(seed))
 
 
@@ -88,12 +88,12 @@ def _unrolled(loop: Loop, random: Random | None) -> Iterator[Phase]:
 
 
 def run_workload(loop: Loop, *, seed: int) -> Workload:
-    """All of the loop as one iteration of a workload."""
+    """Make a workload of which one iteration is the whole loop."""
     return Workload(name=loop.name, phases=tuple(unrolled(loop, seed=seed)))
 
 
 def one_pass(loop: Loop, name: str) -> Workload:
-    """One pass of the loop of that name as a workload, each wait at its mean length."""
+    """Make a workload of one pass of the named loop, with waits of mean length."""
     found = _named(loop, name)
     if found is None:
         raise ValueError(f"there is no loop {name!r} in {loop.name!r}")
@@ -109,7 +109,7 @@ def _named(loop: Loop, name: str) -> Loop | None:
 
 
 def phase_counts(loop: Loop) -> dict[Phase, int]:
-    """How often each phase is played, each wait taken at its mean length."""
+    """Count how often each phase runs, with waits of mean length."""
     counts: Counter[Phase] = Counter()
     for part in loop.body:
         match part:
@@ -123,12 +123,12 @@ def phase_counts(loop: Loop) -> dict[Phase, int]:
 
 
 def total_s(loop: Loop, seconds: Callable[[Phase], float]) -> float:
-    """How long the loop takes on average, from how long a phase does at some clock."""
+    """Compute the mean time of the loop from the time of each phase."""
     return sum(count * seconds(phase) for phase, count in phase_counts(loop).items())
 
 
 def periods(loop: Loop, seconds: Callable[[Phase], float]) -> tuple[Period, ...]:
-    """What repeats in the loop, the longest first: each loop of it that is played more than once, and the whole."""
+    """List the periods of the loop, the longest first: the whole, and each inner loop of several passes."""
     inner = [period for part in loop.body if isinstance(part, Loop) for period in _repeated(part, seconds)]
     return (Period(loop.name, total_s(loop, seconds), 1), *inner)
 
@@ -141,25 +141,25 @@ def _repeated(loop: Loop, seconds: Callable[[Phase], float]) -> Iterator[Period]
             yield from _repeated(part, seconds)
 
 
-# Two stretches per pass keep a run of some hundred micro-steps at a few thousand phases.
+# Two intervals per pass keep a run of some hundred micro-steps at a few thousand phases.
 _INTERVALS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """The loops around a network. Counts are per pass of the next outer loop."""
+    """The loops around a network; counts are per pass of the next outer loop."""
 
     micro_steps: int = 1
-    """Per step; gradients of so many batches are added up."""
+    """Per step; the gradients of these batches are added up."""
     steps: int = 100
-    """Per evaluation, or per checkpoint where nothing is evaluated."""
+    """Per evaluation, or per checkpoint without evaluations."""
     loading: Wait | None = None
     """Before every micro-step."""
     evaluation_batches: int = 0
     evaluations: int = 1
     """Per checkpoint."""
     checkpoint: Wait | None = None
-    """While the weights are written to disk the GPU waits."""
+    """The GPU waits while weights are written to disk."""
 
     def __post_init__(self) -> None:
         if min(self.micro_steps, self.steps, self.evaluations) < 1 or self.evaluation_batches < 0:
@@ -175,10 +175,10 @@ def training_run(
     pipe: Pipe,
     optimizer: Optimizer = SGD,
 ) -> Loop:
-    """The network trained to the schedule, from one checkpoint to the next."""
+    """Make the loops of training a network, from one checkpoint to the next."""
     gradients = merged(gradient_phases(operations, batch_size=batch_size, pipe=pipe), _INTERVALS)
     forward = merged(inference_phases(operations, batch_size=batch_size, pipe=pipe), _INTERVALS)
-    evaluating = tuple(_renamed(phase, "evaluation") for phase in forward)
+    evaluating = tuple(replace(phase, name=f"evaluation/{phase.name.partition('/')[2]}") for phase in forward)
     return scheduled(
         name, schedule, gradients=gradients, update=update_phase(operations, optimizer), evaluating=evaluating
     )
@@ -187,7 +187,7 @@ def training_run(
 def scheduled(
     name: str, schedule: Schedule, *, gradients: tuple[Phase, ...], update: Phase, evaluating: tuple[Phase, ...]
 ) -> Loop:
-    """The loops of a schedule around the phases of a micro-step, of the optimizer and of an evaluated batch."""
+    """Make the loops of a schedule around the phases of a micro-step, the optimizer and an evaluated batch."""
     loading = (schedule.loading,) if schedule.loading else ()
     micro_steps = Loop("micro-step", (*loading, *gradients), schedule.micro_steps)
     rounds: tuple[Phase | Wait | Loop, ...] = (Loop("step", (micro_steps, update), schedule.steps),)
@@ -195,8 +195,3 @@ def scheduled(
         rounds = (*rounds, Loop("evaluated batch", (*loading, *evaluating), schedule.evaluation_batches))
     saving = (schedule.checkpoint,) if schedule.checkpoint else ()
     return Loop(name, (Loop("evaluation", rounds, schedule.evaluations), *saving))
-
-
-def _renamed(phase: Phase, first: str) -> Phase:
-    """The phase as part of another pass."""
-    return replace(phase, name=f"{first}/{phase.name.partition('/')[2]}")

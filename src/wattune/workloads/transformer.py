@@ -1,7 +1,8 @@
-"""Transformers from their shapes, whole or one stage of a pipeline, on one GPU of those that share each matrix.
+"""Transformers from their shapes: all of a network or one stage of a pipeline, on one of its tensor-parallel GPUs.
 
-Attention is counted as fused kernels do it (Dao et al. 2022): no S×S matrix in memory, causal attention does half of
-the products, and the backward pass computes the scores again, so that it does 2.5 times the forward arithmetic.
+Attention is counted as in fused kernels (Dao et al. 2022): no S×S matrix in memory, causal attention does half of the
+products, and the backward pass computes the scores again, so it does 2.5 times the forward arithmetic. Sources of the
+shapes are in `transformer_shapes`.
 """
 
 from __future__ import annotations
@@ -9,22 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wattune.core.errors import InputError
-from wattune.workloads.operation import NetworkOp
+from wattune.workloads.operation import NetworkOp, dense, elementwise
 from wattune.workloads.transformer_shapes import TransformerShape
 
-# Reads and writes of a backward pass over those of the forward pass.
+# Ratio of the traffic of the backward pass to that of the forward pass.
 _ADD, _NORM, _ACTIVATION, _GATE = 1.0, 2.0, 1.5, 5 / 3
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerPart:
-    """What of a network one GPU holds: a stage of the pipeline, and its share of each matrix."""
+    """The part of a network on one GPU: a stage of the pipeline, and its share of each matrix."""
 
     stage: int = 1
     """From 1."""
     stages: int = 1
     shards: int = 1
-    """GPUs among which tensor parallelism divides heads and inner widths."""
+    """Tensor-parallel GPUs, which divide heads and inner widths among them."""
 
     def __post_init__(self) -> None:
         if not (1 <= self.stage <= self.stages and self.shards >= 1):
@@ -34,7 +35,7 @@ class TransformerPart:
             )
 
     def layers(self, count: int) -> range:
-        """The layers of this stage, from 0; the first stages take the ones that are left over."""
+        """The layers of this stage, from 0; the first stages take the remainder."""
         if self.stages > count:
             raise InputError(f"{count} layers do not fill {self.stages} stages", hint=f"use at most {count} stages")
         each, left = divmod(count, self.stages)
@@ -46,7 +47,7 @@ WHOLE = TransformerPart()
 
 
 def transformer(shape: TransformerShape, part: TransformerPart = WHOLE) -> tuple[NetworkOp, ...]:
-    """The operations for one sequence: embedding, layers, and the projection back to the vocabulary with its loss."""
+    """Make the operations of one sequence: embedding, layers, projection to the vocabulary and loss."""
     operations: list[NetworkOp] = []
     if part.stage == 1:
         operations += _embedding(shape, part)
@@ -59,7 +60,7 @@ def transformer(shape: TransformerShape, part: TransformerPart = WHOLE) -> tuple
 
 
 def _embedding(shape: TransformerShape, part: TransformerPart) -> list[NetworkOp]:
-    """Rows looked up in tables; the tables' gradients are dense."""
+    """Rows of look-up tables, whose gradients are dense."""
     tokens = shape.sequence * shape.width
     table = shape.embedding_parameters / part.shards
     look_up = NetworkOp(
@@ -96,13 +97,7 @@ def _inner_half(name: str, shape: TransformerShape, part: TransformerPart) -> li
     inner = shape.inner // part.shards
     if shape.gated:
         up = _linear(f"{name}/up-gate", shape, shape.width, 2 * inner)
-        middle = NetworkOp(
-            name=f"{name}/silu",
-            flops=6.0 * shape.sequence * inner,
-            reads=2 * shape.sequence * inner,
-            writes=shape.sequence * inner,
-            backward_passes=_GATE,
-        )
+        middle = elementwise(f"{name}/silu", shape.sequence * inner, flops=6.0, inputs=2, backward_passes=_GATE)
     else:
         up = _linear(f"{name}/up", shape, shape.width, inner)
         middle = _elementwise(f"{name}/gelu", shape, inner, _ACTIVATION, flops=8.0)
@@ -117,7 +112,7 @@ def _inner_half(name: str, shape: TransformerShape, part: TransformerPart) -> li
 
 def _head(shape: TransformerShape, part: TransformerPart) -> list[NetworkOp]:
     """The last norm or dense layers, the projection to the vocabulary, and the loss over it."""
-    dense = [_linear(f"head/dense{index + 1}", shape, shape.width, shape.width) for index in range(shape.head_dense)]
+    layers = [_linear(f"head/dense{index + 1}", shape, shape.width, shape.width) for index in range(shape.head_dense)]
     first = [] if _norms_first(shape) else [_norm("head/norm", shape)]
     vocabulary = shape.vocabulary // part.shards
     weights = shape.width * vocabulary
@@ -132,7 +127,7 @@ def _head(shape: TransformerShape, part: TransformerPart) -> list[NetworkOp]:
         weights_read=weights,
         multiplies=True,
     )
-    return [*first, *dense, projection, _elementwise("head/loss", shape, vocabulary, _ADD, flops=5.0)]
+    return [*first, *layers, projection, _elementwise("head/loss", shape, vocabulary, _ADD, flops=5.0)]
 
 
 def _norms_first(shape: TransformerShape) -> bool:
@@ -153,14 +148,8 @@ def _attention(name: str, shape: TransformerShape, query: int, key: int) -> Netw
 
 
 def _linear(name: str, shape: TransformerShape, inputs: int, outputs: int) -> NetworkOp:
-    return NetworkOp(
-        name=name,
-        flops=2.0 * shape.sequence * inputs * outputs,
-        reads=shape.sequence * inputs,
-        writes=shape.sequence * outputs,
-        parameters=inputs * outputs + (outputs if shape.biases else 0),
-        multiplies=True,
-    )
+    parameters = inputs * outputs + (outputs if shape.biases else 0)
+    return dense(name, inputs, outputs, rows=shape.sequence, parameters=parameters)
 
 
 def _norm(name: str, shape: TransformerShape) -> NetworkOp:
@@ -168,19 +157,11 @@ def _norm(name: str, shape: TransformerShape) -> NetworkOp:
 
 
 def _add(name: str, shape: TransformerShape) -> NetworkOp:
-    tokens = shape.sequence * shape.width
-    return NetworkOp(name=name, flops=tokens, reads=2 * tokens, writes=tokens, backward_passes=_ADD)
+    return elementwise(name, shape.sequence * shape.width, inputs=2, backward_passes=_ADD)
 
 
 def _elementwise(
     name: str, shape: TransformerShape, width: int, backward: float, *, flops: float, parameters: int = 0
 ) -> NetworkOp:
     elements = shape.sequence * width
-    return NetworkOp(
-        name=name,
-        flops=flops * elements,
-        reads=elements,
-        writes=elements,
-        parameters=parameters,
-        backward_passes=backward,
-    )
+    return elementwise(name, elements, flops=flops, backward_passes=backward, parameters=parameters)

@@ -1,9 +1,9 @@
-"""The shapes of transformers that have a name.
+"""Shapes of named transformers.
 
 Sources: BERT, Devlin et al. 2019, table of model sizes; GPT-2 (124 M), Radford et al. 2019; GPT-3 175B, Brown et al.
 2020, table 2.1; the base model for translation, Vaswani et al. 2017, table 3; Llama 3.2 3B, Llama 3.3 70B and Qwen3
-1.7B, the configuration files of their model cards. Sequences are of the length that training uses: 128 tokens of
-BERT's first phase, the whole context of GPT-2 and GPT-3, 4096 tokens of the newer ones.
+1.7B, the configuration files of their model cards. Sequences have the length of training: 128 tokens (BERT's
+first phase), the whole context (GPT-2 and GPT-3), 4096 tokens (the newer ones).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ class TransformerShape:
     width: int
     heads: int
     key_heads: int
-    """Heads of keys and values; fewer than `heads` where several queries share one."""
+    """Heads of keys and values; fewer than `heads` in grouped-query attention."""
     head_width: int
     inner: int
     """Width inside the feed-forward part."""
     vocabulary: int
     sequence: int
-    """Tokens per sample that training uses."""
+    """Tokens per sample in training."""
     positions: int = 0
-    """Rows of a learned table of positions; 0 where positions are rotated in."""
+    """Rows of a learned table of positions; 0 with rotary positions."""
     segments: int = 0
     """Kinds of segment embeddings."""
     causal: bool = True
     gated: bool = False
-    """Whether the feed-forward part has a third matrix that gates, as SwiGLU."""
+    """Whether the feed-forward part has a third, gating matrix, as in SwiGLU."""
     biases: bool = True
     """Whether dense layers and norms have them."""
     head_norms: bool = False
@@ -40,21 +40,18 @@ class TransformerShape:
     tied: bool = True
     """Whether the projection to the vocabulary uses the weights of the embedding."""
     head_dense: int = 0
-    """Dense layers of width × width outside of the stack."""
+    """Dense layers of width × width in the head."""
 
     @property
     def query_width(self) -> int:
-        """Of all heads' queries."""
         return self.heads * self.head_width
 
     @property
     def key_width(self) -> int:
-        """Of all heads' keys, and of their values."""
         return self.key_heads * self.head_width
 
     @property
     def embedding_parameters(self) -> int:
-        """Parameters of the look-up tables."""
         return (self.vocabulary + self.positions + self.segments) * self.width
 
 
@@ -70,7 +67,7 @@ def _classic(
     causal: bool = True,
     head_dense: int = 0,
 ) -> TransformerShape:
-    """Every head has its keys, the inner width is four times the outer, positions are learned."""
+    """Every head has its own keys, the inner width is four times the outer, positions are learned."""
     return TransformerShape(
         layers=layers,
         width=width,
@@ -97,7 +94,7 @@ def _modern(
     head_norms: bool = False,
     tied: bool = True,
 ) -> TransformerShape:
-    """Eight heads of keys of width 128, a gated inner part, no biases, rotated positions."""
+    """Eight key heads of width 128, a gated inner part, no biases, rotary positions."""
     return TransformerShape(
         layers=layers,
         width=width,
@@ -137,7 +134,6 @@ TRANSFORMERS = {
     "llama3.3-70b": _modern(layers=80, width=8192, heads=64, inner=28672, vocabulary=128256, tied=False),
     "qwen3-1.7b": _modern(layers=28, width=2048, heads=16, inner=6144, vocabulary=151936, head_norms=True),
 }
-"""Every transformer with a name."""
 
 TRANSLATOR = _classic(layers=12, width=512, heads=8, vocabulary=37000, positions=256, sequence=64)
 """The base model for translation, its six encoder and six decoder layers as one stack of twelve."""

@@ -105,7 +105,7 @@ def _held(model: GpuModel, part: ProgramPhase, row: int, leak_w: Floats) -> Floa
 def _member(workload: Workload) -> FamilyMember:
     """The workload as a program that does nothing but steps."""
     loop = Loop(workload.name, (Loop("step", workload.phases),))
-    return FamilyMember(name=workload.name, suite="training", batch_size=1, pipe=Pipe.FP32, loop=loop, seed=0)
+    return FamilyMember(name=workload.name, batch_size=1, pipe=Pipe.FP32, loop=loop, seed=0)
 
 
 def _networks() -> list[tuple[str, int]]:
