@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from wattune.core.job import Job, Proposal
 from wattune.devices.simulated import SimulatedGpu
-from wattune.levels.job.gpus import JobKnob
+from wattune.levels.job.options import JobKnob
 from wattune.levels.job.session import JobSession
 from wattune.levels.job.store_access import JobStoreAccess
 from wattune.physics.catalog import load_model
@@ -41,7 +41,7 @@ class Jobs:
     def __init__(self, folder):
         self.folder = folder
         self.store_url = f"sqlite:///{folder}/history.db"
-        self.told = []
+        self.warnings = []
 
     @property
     def job_store(self):
@@ -50,7 +50,7 @@ class Jobs:
         return open_store(self.store_url).jobs
 
     def store_access(self, job=JOB, searcher=None, **changes):
-        where = {"store_url": self.store_url, "state_dir": self.folder / "state", "tell": self.told.append}
+        where = {"store_url": self.store_url, "state_dir": self.folder / "state", "warn": self.warnings.append}
         return JobStoreAccess(job, searcher or Stubborn(), **(where | changes))
 
     def session(self, *gpus, job=JOB, searcher=None, store_access=None, knob=JobKnob.POWER_LIMIT, ranks=None):
@@ -60,7 +60,7 @@ class Jobs:
             store_access=store_access or self.store_access(job, searcher),
             knob=knob,
             ranks=ranks,
-            tell=self.told.append,
+            warn=self.warnings.append,
         )
 
 

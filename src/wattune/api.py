@@ -64,10 +64,10 @@ def recurring_job(
     `synchronise` waits until the GPUs have finished their work, as `torch.cuda.synchronize` does.
     """
     from wattune.core.job import Job
-    from wattune.levels.job.gpus import knob_named
     from wattune.levels.job.handle import RecurringRun
+    from wattune.levels.job.options import knob_named
     from wattune.levels.job.policies import searcher_named
-    from wattune.levels.job.session import JobSession, warn
+    from wattune.levels.job.session import JobSession, log_warning
     from wattune.levels.job.store_access import JobStoreAccess
 
     job = Job(
@@ -86,11 +86,17 @@ def recurring_job(
         )
     config = load_config()
     store_access = JobStoreAccess(
-        job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, tell=warn
+        job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, warn=log_warning
     )
     with open_gpus(*devices) as gpus:
         session = JobSession(
-            job, gpus, store_access=store_access, knob=knob_named(knob), ranks=ranks, synchronise=synchronise, tell=warn
+            job,
+            gpus,
+            store_access=store_access,
+            knob=knob_named(knob),
+            ranks=ranks,
+            synchronise=synchronise,
+            warn=log_warning,
         )
         session.start(replaces=replaces)
         try:

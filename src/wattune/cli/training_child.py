@@ -1,4 +1,4 @@
-"""Somebody's training program, run and listened to: its output is passed on as it comes, and searched on the way."""
+"""Run a training program, pass its output on, and collect its reports."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from typing import IO, TYPE_CHECKING
 
 from wattune.cli.child import Forwarding, shell_code, start_child
 from wattune.control.reports.file import LineBuffer, MetricFile
-from wattune.control.reports.http import Answer, Hear, MetricServer, ReportQueue
+from wattune.control.reports.http import Answer, Answerer, MetricServer, ReportQueue
 from wattune.control.reports.pattern import MetricPattern, StepPattern
-from wattune.control.reports.report import Told
+from wattune.control.reports.report import AnyReport
 
 if TYPE_CHECKING:
     import psutil
 
 
 POLL_S = 0.05
-"""How often the metric file is looked at."""
+"""How often the metric file is read."""
 TAIL = 1 << 14
-"""Bytes of its output that are kept to see why it died."""
+"""Bytes of the output that are kept to find out why the program died."""
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportWatch:
-    """The ways in which a program tells its metric and its steps; at least one of the first three is there."""
+    """Where the metric and the steps of a program are reported; at least one of the first three is given."""
 
     file: Path | None = None
     pattern: MetricPattern | None = None
     port: int | None = None
-    """Where to listen for HTTP; 0 leaves the choice to the system, None does not listen."""
+    """Port for HTTP; 0 lets the system choose, None does not listen."""
     steps: StepPattern | None = None
 
     @property
     def reads_output(self) -> bool:
-        """Whether what the program prints is searched."""
+        """Whether the output of the program is searched."""
         return self.pattern is not None or self.steps is not None
 
-    def found(self, line: str) -> tuple[Told, ...]:
-        """What a line of output tells: its step before its metric, since the step is part of the epoch."""
+    def found(self, line: str) -> tuple[AnyReport, ...]:
+        """Return the reports in a line: the step before the metric, since the step is part of the epoch."""
         patterns = (self.steps, self.pattern)
         found = (None if pattern is None else pattern.read(line) for pattern in patterns)
-        return tuple(told for told in found if told is not None)
+        return tuple(report for report in found if report is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,34 +59,33 @@ class Ending:
 
     exit_code: int
     interrupted: bool
-    """Whether a signal meant to end us went to it."""
+    """Whether a signal that was meant to end us was forwarded to it."""
     asked: bool
-    """Whether we ended it."""
+    """Whether it was ended by us."""
     tail: str
-    """The last of what it printed on standard error, and on standard output where that was searched."""
+    """The end of its standard error, and of its standard output where that was searched."""
 
 
 def run_watched(
     command: Sequence[str],
     watch: ReportWatch,
-    hear: Hear,
+    answer: Answerer,
     *,
     environment: Mapping[str, str],
     quiet: bool,
     grace_s: float,
     on_start: Callable[[int], None] | None = None,
 ) -> Ending:
-    """How the program ended, after `hear` was told all it had to tell, in this thread.
+    """Run the program, call `answer` with each report in this thread, and return how the program ended.
 
-    Where an answer says stop, the program gets so many seconds to end by itself, then SIGTERM, and `grace_s` later
-    SIGKILL. With `quiet` its standard output goes to standard error. `on_start` is told its process number as soon as
-    it has one.
+    Where an answer says stop, the program has its time to end by itself, then gets SIGTERM, and `grace_s` later
+    SIGKILL. With `quiet` its standard output goes to standard error. `on_start` is called with its process id.
     """
     with ExitStack() as stack:
         queue = stack.enter_context(ReportQueue())
         environment = dict(environment)
         if watch.port is not None:
-            server = stack.enter_context(MetricServer(queue.tell, port=watch.port))
+            server = stack.enter_context(MetricServer(queue.put, port=watch.port))
             environment |= {"WATTUNE_METRIC_URL": server.metric_url, "WATTUNE_STEP_URL": server.step_url}
         file = None if watch.file is None else MetricFile(watch.file)
         forwarding = stack.enter_context(Forwarding())
@@ -96,7 +95,7 @@ def run_watched(
         forwarding.to(process)
         if on_start is not None:
             on_start(process.pid)
-        child = _Child(process, watch, hear, file=file, quiet=quiet, grace_s=grace_s)
+        child = _Child(process, watch, answer, file=file, quiet=quiet, grace_s=grace_s)
         try:
             child.follow(queue)
         finally:
@@ -105,20 +104,20 @@ def run_watched(
 
 
 def _stdout(watch: ReportWatch, *, quiet: bool) -> int | None:
-    """What to give it as standard output: a terminal stays a terminal where nothing needs to be searched."""
+    """Return its standard output: a terminal stays a terminal where nothing is searched."""
     if watch.reads_output:
         return subprocess.PIPE
     return sys.stderr.fileno() if quiet else None
 
 
 class _Child:
-    """A program that runs, and what it has printed lately."""
+    """A running program and the end of its output."""
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
         watch: ReportWatch,
-        hear: Hear,
+        answer: Answerer,
         *,
         file: MetricFile | None,
         quiet: bool,
@@ -126,7 +125,7 @@ class _Child:
     ) -> None:
         self._process = process
         self._watch = watch
-        self._answer = hear
+        self._answer = answer
         self._file = file
         self._grace_s = grace_s
         self._signal: tuple[float, signal.Signals] | None = None
@@ -142,11 +141,10 @@ class _Child:
 
     @property
     def tail(self) -> str:
-        """The last of what it printed."""
         return self._tail.decode("utf-8", "replace")
 
     def follow(self, queue: ReportQueue) -> None:
-        """Nothing; the program has ended and all that it told was heard."""
+        """Pass on output and answer reports until the program has ended."""
         sys.stdout.flush()
         sys.stderr.flush()
         with self._selector:
@@ -156,13 +154,13 @@ class _Child:
                     if key.data is not None:
                         self._pass_on(key.data)
                 self._read_file(ended=False)
-                queue.answer(self._hear)
+                queue.answer_all(self._handle)
                 self._send_signal()
             self._drain()
-        queue.answer(self._hear)
+        queue.answer_all(self._handle)
 
     def leave_none_behind(self) -> None:
-        """Nothing; where the program was asked to end, or we fail, none of its processes is left."""
+        """End all its processes, where it was asked to end or we fail."""
         for stream in self._streams:
             stream.pipe.close()
         if self._process.poll() is None:
@@ -176,7 +174,7 @@ class _Child:
             _end_all(self._family, self._grace_s)
 
     def _drain(self) -> None:
-        """Read what is left in its pipes; children of its own may hold them open for ever, so nothing is waited for."""
+        """Read what is left in its pipes without waiting, since its own children may hold them open."""
         for stream in self._streams:
             if stream.is_open:
                 os.set_blocking(stream.pipe.fileno(), False)
@@ -187,14 +185,14 @@ class _Child:
         self._read_file(ended=True)
 
     def _pass_on(self, stream: _Stream) -> bool:
-        """Whether there was something to pass on; what is printed goes out first and is searched then."""
+        """Pass on output, then search it; return whether there was any."""
         try:
             data = os.read(stream.pipe.fileno(), _CHUNK)
         except BlockingIOError:
             return False
         if not data or not _write_all(stream.place, data):
             self._selector.unregister(stream.pipe)
-            stream.pipe.close()  # where our reader went away, the program hears of it by its next write
+            stream.pipe.close()  # if our own output was closed, the program notices at its next write
             return False
         self._tail = (self._tail + data)[-TAIL:]
         for line in stream.lines.feed(data):
@@ -202,22 +200,22 @@ class _Child:
         return True
 
     def _search(self, line: str) -> None:
-        for told in self._watch.found(line):
-            self._hear(told)
+        for report in self._watch.found(line):
+            self._handle(report)
 
     def _read_file(self, *, ended: bool) -> None:
         if self._file is not None:
-            for told in self._file.read(ended=ended):
-                self._hear(told)
+            for report in self._file.read(ended=ended):
+                self._handle(report)
 
-    def _hear(self, told: Told) -> Answer:
-        answer = self._answer(told)
+    def _handle(self, report: AnyReport) -> Answer:
+        answer = self._answer(report)
         if answer.stop and self._signal is None:
             self._signal = (time.monotonic() + (answer.within_s or 0.0), signal.SIGTERM)
         return answer
 
     def _send_signal(self) -> None:
-        """Nothing; the signal that is due was sent."""
+        """Send the signal that is due, if any."""
         if self._signal is None or time.monotonic() < self._signal[0]:
             return
         if self._signal[1] is signal.SIGTERM:
@@ -227,7 +225,7 @@ class _Child:
         self._signal = (time.monotonic() + self._grace_s, signal.SIGKILL)
 
     def _begin_end(self) -> None:
-        """Nothing; it was asked to end. Who belongs to it is noted before, since orphans cannot be told from others."""
+        """Ask it to end; note its children before, since orphans cannot be found later."""
         import psutil
 
         self.asked = True
@@ -239,7 +237,7 @@ class _Child:
 
 
 class _Stream:
-    """One of the program's pipes, where it goes, and its lines."""
+    """One of the program's pipes, where its output goes, and its lines."""
 
     def __init__(self, pipe: IO[bytes], place: int) -> None:
         self.pipe = pipe
@@ -248,12 +246,11 @@ class _Stream:
 
     @property
     def is_open(self) -> bool:
-        """Whether there may be more."""
         return not self.pipe.closed
 
 
 def _write_all(descriptor: int, data: bytes) -> bool:
-    """Whether everything was written; not where nobody reads it any more."""
+    """Write everything; return False where the reader has closed."""
     try:
         while data:
             data = data[os.write(descriptor, data) :]
@@ -263,7 +260,7 @@ def _write_all(descriptor: int, data: bytes) -> bool:
 
 
 def _end_all(family: Sequence[psutil.Process], grace_s: float) -> None:
-    """Nothing; none of these processes runs any more."""
+    """End these processes, at last with SIGKILL."""
     import psutil
 
     def each(act: Callable[[psutil.Process], None], processes: Sequence[psutil.Process]) -> None:

@@ -158,7 +158,7 @@ def test_lines_for_people():
     assert account_lines(account(JOB, JobMemory(), GPU)) == ("no runs yet on NVIDIA A40 (simulated)",)
     text = "\n".join(account_lines(account(JOB, MEMORY, GPU)))
     assert "energy −8.1 %" in text
-    assert "what was spent on learning is saved again" in text
+    assert "the savings have paid for learning" in text
     line = end_line(RUNS[0], "the target 0.75 is reached after 10 epochs")
     assert line.startswith("run run-0: the target 0.75 is reached after 10 epochs; 10.0 kJ in 50.0 s (simulated) at")
     assert end_line(RUNS[4], "32 is cheaper").startswith("run run-4: stopped by us (32 is cheaper); ")

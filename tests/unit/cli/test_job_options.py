@@ -13,7 +13,6 @@ from wattune.cli.job.program import (
     Wanted,
     changes,
     filled,
-    filled_all,
     first_definition,
     parse_sizes,
     redefined,
@@ -64,7 +63,7 @@ def test_a_redefinition_changes_what_is_said_and_nothing_else():
         "batch sizes: 32,64 instead of 16,32",
         "target: 0.8 instead of 0.75",
         "higher is better: no instead of yes",
-        "earlier runs had another target: they stay on record and are not learned from",
+        "earlier runs had another target: they are kept and not used",
     )
 
 
@@ -83,7 +82,7 @@ VALUES = {name: name.upper() for name in PLACEHOLDERS}
 def test_placeholders_are_filled_and_other_braces_left_alone():
     texts = ("--b={batch_size}", "{{batch_size}}", '{"a": 1}', "{}", "{0}", "${HOME}", "{ seed }", "{seed}{seed}")
     assert used(texts) == {"batch_size", "seed"}
-    assert filled_all(texts, VALUES) == (
+    assert tuple(filled(text, VALUES) for text in texts) == (
         *("--b=BATCH_SIZE", "{batch_size}", '{"a": 1}', "{}", "{0}", "${HOME}", "{ seed }", "SEEDSEED"),
     )
 
@@ -151,7 +150,7 @@ def test_a_program_is_checked_before_anything_runs():
     job = first_definition("nightly", FULL)
     assert program("true", "{batch_size}").check(job)
     assert not program("true").check(job)
-    with pytest.raises(InputError, match=r"asks for \{learning_rate\}"):
+    with pytest.raises(InputError, match=r"contains \{learning_rate\}"):
         program("true", "{learning_rate}").check(job)
     with pytest.raises(InputError, match="cannot be divided among 5 GPUs"):
         program("true", "{local_batch_size}", gpus=5).check(job)
@@ -209,21 +208,21 @@ def test_each_thing_is_told_once_and_nothing_after_the_end():
         Unreadable("what?"),
         Unreadable("again?"),
     ):
-        assert not ears.hear(told).stop
+        assert not ears.take(told).stop
     assert (live.steps, live.metrics, warnings) == (5, [0.1], ["what?"])
-    assert ears.hear(Report(1.0, 2)).within_s == 10.0
+    assert ears.take(Report(1.0, 2)).within_s == 10.0
     for told in (StepReport(9), Report(0.5, 3), NoMemory(), Unreadable("late")):
-        assert ears.hear(told).stop
+        assert ears.take(told).stop
     assert (live.steps, live.metrics, warnings) == (5, [0.1, 1.0], ["what?"])
     assert ears.outcome(ending(1, tail="out of memory")) is Outcome.REACHED
 
 
 def test_a_run_that_is_stopped_gets_no_time_and_one_that_may_go_on_all():
     _, ears, _ = listener()
-    assert ears.hear(Report(-1.0)).within_s == 0.0
+    assert ears.take(Report(-1.0)).within_s == 0.0
     assert ears.outcome(ending(143)) is Outcome.STOPPED
     _, ears, _ = listener(linger_s=None)
-    assert not ears.hear(Report(1.0)).stop
+    assert not ears.take(Report(1.0)).stop
 
 
 @pytest.mark.parametrize(
@@ -242,7 +241,7 @@ def test_a_run_that_is_stopped_gets_no_time_and_one_that_may_go_on_all():
 def test_how_a_run_ended_follows_from_how_its_program_did(end, reports, outcome):
     _, ears, _ = listener()
     for _ in range(reports):
-        ears.hear(Report(0.1))
+        ears.take(Report(0.1))
     assert ears.outcome(end) is outcome
 
 
@@ -300,7 +299,7 @@ def failing(tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((*NEW,), "it is not said where the metric comes from"),
+        ((*NEW,), "no option says where the metric comes from"),
         ((*NEW, "--metric-pattern", "accuracy"), "has no group for the metric"),
         ((*NEW, "--metric-pattern", "(["), "is no regular expression"),
         ((*NEW, *PATTERN, "--step-pattern", "("), "is no regular expression"),
@@ -310,7 +309,7 @@ def failing(tmp_path, monkeypatch, capfd):
         ((*NEW, *PATTERN, "--batch-sizes", "x"), "'x' is no list of batch sizes"),
         ((*NEW, *PATTERN, "--target", "nan"), "the target nan is no number"),
         ((*NEW, *PATTERN, "--objective", "best"), "'best' is no objective"),
-        ((*NEW, *PATTERN, "--lr", "0.1"), "it is not said how the learning rate follows"),
+        ((*NEW, *PATTERN, "--lr", "0.1"), "no option says how the learning rate scales"),
         ((*NEW, *PATTERN, "--lr", "0.1", "--lr-rule", "linear"), "is no learning rate at a batch size"),
         ((*NEW, *PATTERN, "--device", "sim:none"), "none"),
         ((*NEW, *PATTERN, "--workload", "none"), "there is no workload"),

@@ -66,7 +66,7 @@ def test_a_heading_says_what_the_columns_are():
         None,
         Report(0.5),
         StepReport(20),
-        Unreadable("'30,0.6' tells no metric: it has 2 fields where step,metric,loss has another number"),
+        Unreadable("'30,0.6' is no metric: it has 2 fields where step,metric,loss has another number"),
     ]
 
 
@@ -80,7 +80,7 @@ def test_a_heading_says_what_the_columns_are():
 def test_a_line_that_tells_nothing_is_complained_of_in_one_short_line(line):
     (found,) = told(line)
     assert isinstance(found, Unreadable)
-    assert "tells no metric: " in found.complaint
+    assert "is no metric: " in found.complaint
     assert "\n" not in found.complaint
     assert len(found.complaint) < 200
 
@@ -293,22 +293,22 @@ def test_a_port_that_is_taken_is_an_error_of_one_line():
 def test_what_threads_tell_is_heard_in_the_thread_that_decides():
     answers, heard = [], []
     with ReportQueue() as queue:
-        threads = [threading.Thread(target=lambda: answers.append(queue.tell(StepReport()))) for _ in range(5)]
+        threads = [threading.Thread(target=lambda: answers.append(queue.put(StepReport()))) for _ in range(5)]
         for thread in threads:
             thread.start()
         while len(answers) < 5:
-            queue.answer(lambda one: heard.append(threading.current_thread()) or nod(one))
+            queue.answer_all(lambda one: heard.append(threading.current_thread()) or nod(one))
         for thread in threads:
             thread.join()
     assert answers == [Answer(why="heard")] * 5
     assert heard == [threading.main_thread()] * 5
-    assert queue.tell(StepReport()) is RUN_OVER
+    assert queue.put(StepReport()) is RUN_OVER
 
 
 def test_who_waits_when_the_run_ends_hears_that():
     answers = []
     with ReportQueue() as queue:
-        thread = threading.Thread(target=lambda: answers.append(queue.tell(StepReport())))
+        thread = threading.Thread(target=lambda: answers.append(queue.put(StepReport())))
         thread.start()
         os.read(queue.descriptor, 1)  # it has told
     thread.join()

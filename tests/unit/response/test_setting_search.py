@@ -16,7 +16,8 @@ from wattune.core.objective import (
 )
 from wattune.core.setting import Setting
 from wattune.devices.simulated import SimulatedGpu
-from wattune.levels.job.gpus import JobKnob, job_settings
+from wattune.levels.job.gpus import job_settings
+from wattune.levels.job.options import JobKnob
 from wattune.physics.catalog import load_model
 from wattune.response.cost_values import values
 from wattune.response.curve_ensemble import ensemble_of

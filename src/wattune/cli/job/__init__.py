@@ -1,9 +1,8 @@
-"""`wattune job`: training jobs that run again and again, with less energy each time."""
+"""`wattune job`: tune training jobs that run again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +11,7 @@ import click
 from wattune._version import __version__
 from wattune.cli.job.run import run
 from wattune.cli.output import check_writable, console, json_option, print_json, write_text
+from wattune.core.codec import to_json
 from wattune.core.errors import InputError
 from wattune.levels.job.policies import SEARCHERS, searcher_named
 
@@ -26,8 +26,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def command() -> None:
     """Tune training jobs that run again and again: their batch size, and the GPU's power limit or clock.
 
-    Each run is given a batch size to train with. What it needs to reach its target metric, and what that costs, is kept
-    in the store; so every run makes the next choice better.
+    Each run gets a batch size to train with. The epochs that it needs to reach its target metric, and their cost, are
+    kept in the store, so that every run improves the next choice.
     """
 
 
@@ -35,14 +35,18 @@ command.add_command(run)
 
 
 def searcher_option(function: F) -> F:
-    """The option that names who chooses batch sizes."""
+    """Add the option that names the policy."""
     return click.option(
-        "--searcher", type=click.Choice(SEARCHERS), default="wattune", show_default=True, help="Who chooses."
+        "--searcher",
+        type=click.Choice(SEARCHERS),
+        default="wattune",
+        show_default=True,
+        help="Policy that chooses batch sizes.",
     )(function)
 
 
 def open_job_store() -> JobStore:
-    """The jobs of the configured store, after it has taken in what an earlier failure left beside it."""
+    """Open the jobs of the configured store, which first takes in ends of runs that were saved in files."""
     from wattune.cli.history import open_history
 
     return open_history().jobs
@@ -64,23 +68,23 @@ def list_jobs(as_json: bool) -> None:
         console().print("no jobs yet; try: wattune job run NAME -- COMMAND", markup=False, soft_wrap=True)
 
 
-@command.command(short_help="Show what was learned of a job, spent and saved.")
+@command.command(short_help="Show results, cost and savings of a job.")
 @click.argument("name")
 @searcher_option
-@click.option("--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many runs at most.")
+@click.option("--limit", type=click.IntRange(min=0), default=10, show_default=True, help="Most runs to list.")
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the page of the job (.html), or its first picture (.svg).",
+    help="Write the page of the job (.html), or its first chart (.svg).",
 )
 @json_option
 def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool) -> None:
-    """Show what was learned of a job, spent and saved, and which batch size comes next.
+    """Show results, cost and savings of a job, and which batch size comes next.
 
-    On each part that it ran on: what every batch size needs and costs, what was spent on profiling and on learning, and
-    what that has saved against the default batch size at the GPU's own setting.
+    For each GPU model: epochs and cost of every batch size, the cost of profiling and of trials, and the savings
+    against the default batch size at the GPU's own setting.
     """
-    from wattune.cli.job.documents import job_document, overview_document, record_document, simulated
+    from wattune.cli.job.documents import overview_document, record_document, simulated
     from wattune.levels.job.account import gpus_of, job_overview
 
     _check_plot(plot)
@@ -94,7 +98,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
     if as_json:
         document = {
             "simulated": simulated(memory.runs),
-            "job": job_document(job),
+            "job": to_json(job),
             "parts": [overview_document(one) for one in found],
             "runs": [record_document(record) for record in records],
             "plot": plot,
@@ -108,7 +112,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
             console().print(f"plot written to {plot}", soft_wrap=True, markup=False)
 
 
-@command.command("next", short_help="Say what the next run of a job would get, and why.")
+@command.command("next", short_help="Show what the next run of a job would get, and why.")
 @click.argument("name")
 @click.option(
     "--device", "devices", multiple=True, help="GPU that it would run on: auto, nvml:0, sim:a100 … (repeatable)."
@@ -116,10 +120,8 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
 @searcher_option
 @json_option
 def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) -> None:
-    """Say which batch size and setting the next run of a job would get on a GPU, and why. Nothing is changed."""
+    """Show which batch size and setting the next run of a job would get on a GPU, and why. This changes nothing."""
     from wattune.api import open_gpus
-    from wattune.cli.job.documents import gpu_document
-    from wattune.core.codec import to_json
     from wattune.levels.job.account import job_overview
     from wattune.levels.job.gpus import part_of
     from wattune.levels.job.view.words import gpu_label
@@ -136,11 +138,9 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
             {
                 "simulated": gpu.simulated,
                 "job": name,
-                "gpu": gpu_document(gpu),
+                "gpu": to_json(gpu),
                 "searcher": searcher,
-                "batch_size": proposal.batch_size,
-                "exploring": proposal.exploring,
-                "why": proposal.why,
+                **to_json(proposal),
                 "setting": to_json(setting),
             }
         )
@@ -152,12 +152,12 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
     out.print(f"why: {proposal.why}", markup=False, soft_wrap=True)
 
 
-@command.command(short_help="Take a job and all its runs out of the store.")
+@command.command(short_help="Remove a job and all its runs from the store.")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def forget(name: str, yes: bool, as_json: bool) -> None:
-    """Take a job, its runs and its profiles out of the store for good."""
+    """Remove a job, its runs and its profiles from the store for good."""
     from wattune.cli.job.documents import summary_document
     from wattune.render.quantity import counted
 
@@ -182,6 +182,8 @@ def _check_plot(plot: Path | None) -> None:
 
 
 def _write_plot(plot: Path, found: tuple[JobOverview, ...], searcher: str) -> None:
+    from datetime import UTC, datetime
+
     from wattune.levels.job.view.page import job_file
 
     if not found:

@@ -1,11 +1,11 @@
-"""The program of a job: its command, what takes the place of the braces in it, and what its environment says."""
+"""The program of a job: its command line, placeholders and environment, and the definition of the job."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from pathlib import Path
@@ -17,7 +17,7 @@ from wattune.control.reports.file import check_place
 from wattune.core.errors import InputError
 from wattune.core.job import Job, JobGpu, JobRun
 from wattune.devices.gpu import play_on_simulated
-from wattune.levels.job.handle import scaled_rate
+from wattune.levels.job.options import MAX_EPOCHS, scaled_rate
 
 if TYPE_CHECKING:
     from wattune.devices.gpu import Gpu
@@ -32,11 +32,11 @@ PLACEHOLDERS = {
 }
 
 _BRACED = re.compile(r"\{\{([a-z_]+)\}\}|\{([a-z_]+)\}")
-"""{{name}} stands for {name} itself; braces around anything else, such as JSON, are left alone."""
+"""{{name}} stands for {name} itself; braces around anything else, such as JSON, are kept."""
 
 
 def used(texts: Iterable[str]) -> frozenset[str]:
-    """The placeholders in these texts; an error for one that there is not."""
+    """Return the placeholders in these texts; raise an error for an unknown one."""
     names = frozenset(match[2] for text in texts for match in _BRACED.finditer(text) if match[2])
     for name in sorted(names - PLACEHOLDERS.keys()):
         near = difflib.get_close_matches(name, PLACEHOLDERS, n=1)
@@ -50,18 +50,13 @@ def used(texts: Iterable[str]) -> frozenset[str]:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with each placeholder's value in its place."""
+    """Replace each placeholder by its value."""
     return _BRACED.sub(lambda match: f"{{{match[1]}}}" if match[1] else values[match[2]], text)
-
-
-def filled_all(texts: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
-    """The texts with each placeholder's value in its place."""
-    return tuple(filled(text, values) for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledRate:
-    """A learning rate that was tuned at one batch size, and how it grows: in proportion, or with the square root."""
+    """A learning rate that was tuned at one batch size, and the rule that scales it."""
 
     base: float
     at: int
@@ -69,40 +64,37 @@ class ScaledRate:
 
     @classmethod
     def parse(cls, text: str, rule: str) -> ScaledRate:
-        """The rate that a text such as `0.1@256` names."""
+        """Parse a text such as `0.1@256`."""
         rate, _, size = text.partition("@")
         try:
             base, at = float(rate), int(size)
         except ValueError:
             base, at = inf, 0
         if not (0 < base < inf and at >= 1):
-            raise InputError(
-                f"{text!r} is no learning rate at a batch size", hint="write the two that go together, as 0.1@256"
-            )
+            raise InputError(f"{text!r} is no learning rate at a batch size", hint="write both, as 0.1@256")
         return cls(base, at, rule)
 
     def at_size(self, batch_size: int) -> float:
-        """The learning rate for a batch size."""
         return scaled_rate(self.base, at=self.at, batch_size=batch_size, rule=self.rule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgram:
-    """How a program is run and listened to, whatever its batch size."""
+    """How the program of a job is run, and where its reports come from."""
 
     command_line: tuple[str, ...]
     watch: ReportWatch
     rate: ScaledRate | None = None
     workload: str
-    """What simulated GPUs play meanwhile, at the run's own batch size unless it names one."""
+    """What simulated GPUs run meanwhile, at the batch size of the run unless it names one."""
     gpus: tuple[Gpu, ...]
 
     def check(self, job: Job) -> bool:
-        """Whether the command takes its batch size from a placeholder; an error for what cannot work in any run."""
+        """Raise an error for what cannot work in any run; return whether the command has the batch size."""
         names = used((*self.command_line, str(self.watch.file or ""), self.workload))
         if "learning_rate" in names and self.rate is None:
             raise InputError(
-                "the command asks for {learning_rate} and none is given",
+                "the command contains {learning_rate} and none is given",
                 hint="name one that was tuned at some batch size: --lr 0.1@256",
             )
         if "local_batch_size" in names:
@@ -121,7 +113,7 @@ class JobProgram:
         return JobGpu(name="", simulated=False, max_power_w=0.0, count=max(len(self.gpus), 1))
 
     def values(self, run: JobRun) -> Mapping[str, str]:
-        """What takes the place of each placeholder that can be filled."""
+        """Return the value of each placeholder that has one."""
         values = {"batch_size": str(run.batch_size), "run_id": run.id, "seed": str(run.order)}
         if run.batch_size % run.gpu.count == 0:
             values["local_batch_size"] = str(run.batch_size // run.gpu.count)
@@ -130,15 +122,15 @@ class JobProgram:
         return values
 
     def for_run(self, run: JobRun) -> tuple[tuple[str, ...], ReportWatch, dict[str, str]]:
-        """The command, where its metric is, and its environment, for one run."""
+        """Return the command line, the reports to watch and the environment of one run."""
         values = self.values(run)
         watch = self.watch
         if watch.file is not None:
             watch = replace(watch, file=Path(filled(str(watch.file), values)))
-        return filled_all(self.command_line, values), watch, _environment(values, watch)
+        return tuple(filled(text, values) for text in self.command_line), watch, _environment(values, watch)
 
     def play(self, run: JobRun) -> None:
-        """Nothing; every GPU that is simulated in this process plays the workload at the batch size of the run."""
+        """Run the workload of this batch size on every simulated GPU of this process."""
         name = filled(self.workload, self.values(run))
         if ":" not in name:
             name = f"{name}:{ceil(run.batch_size / run.gpu.count)}"
@@ -150,7 +142,7 @@ def _environment(values: Mapping[str, str], watch: ReportWatch) -> dict[str, str
     if watch.file is not None:
         ours["WATTUNE_METRIC_FILE"] = str(watch.file.absolute())
     if watch.reads_output:
-        # Python holds back what goes into a pipe; a metric that comes late would be worth nothing.
+        # Python buffers what goes into a pipe, which would delay the metric.
         ours["PYTHONUNBUFFERED"] = os.environ.get("PYTHONUNBUFFERED") or "1"
     return {**os.environ, **ours}
 
@@ -163,13 +155,9 @@ def _check_divisible(size: int, gpus: int) -> None:
         )
 
 
-MAX_EPOCHS = 100
-"""Zeus's own default (You et al., NSDI'23, `max_epochs`)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the options say; None where they say nothing."""
+    """The options that define a job; None where one is not given."""
 
     batch_sizes: tuple[int, ...] | None = None
     default_batch_size: int | None = None
@@ -180,7 +168,7 @@ class Wanted:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """The batch sizes of a list such as `16,32,64`; one line says what is wrong with another."""
+    """Parse a list such as `16,32,64`."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f"{text!r} is no list of batch sizes", hint="write whole numbers from 1, as 16,32,64")
@@ -188,7 +176,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def first_definition(name: str, wanted: Wanted) -> Job:
-    """The job as its first run defines it; an error names the option that is missing."""
+    """Define a new job; raise an error that names a missing option."""
     if wanted.batch_sizes is None:
         raise _missing(name, "its batch sizes", "--batch-sizes 16,32,64")
     if wanted.target is None:
@@ -210,8 +198,8 @@ def first_definition(name: str, wanted: Wanted) -> Job:
 
 
 def redefined(known: Job, wanted: Wanted) -> Job:
-    """The job as it was, but for what the options say; a default that is no longer listed has to be named anew."""
-    said = {
+    """Return the job with the options changed; a default that is no longer listed must be given again."""
+    given = {
         "batch_sizes": wanted.batch_sizes,
         "default_batch_size": wanted.default_batch_size,
         "target": wanted.target,
@@ -219,19 +207,19 @@ def redefined(known: Job, wanted: Wanted) -> Job:
         "max_epochs": wanted.max_epochs,
         "objective": wanted.objective,
     }
-    job = replace(known, **{field: value for field, value in said.items() if value is not None})  # type: ignore[arg-type]
+    job = replace(known, **{field: value for field, value in given.items() if value is not None})  # type: ignore[arg-type]
     return known if job == known else job
 
 
 def changes(before: Job, after: Job) -> tuple[str, ...]:
-    """One line for each thing that another definition of a job changes."""
+    """Return one line for each field that the new definition changes."""
     lines = []
     for field, title in _TITLES.items():
         old, new = getattr(before, field), getattr(after, field)
         if old != new:
             lines.append(f"{title}: {_shown(new)} instead of {_shown(old)}")
     if (before.target, before.higher_is_better) != (after.target, after.higher_is_better):
-        lines.append("earlier runs had another target: they stay on record and are not learned from")
+        lines.append("earlier runs had another target: they are kept and not used")
     return tuple(lines)
 
 

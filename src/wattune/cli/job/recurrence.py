@@ -1,4 +1,4 @@
-"""One recurrence of a job: its program is run with the batch size that was chosen, and again where that was in vain."""
+"""One recurrence of a job: run its program with the chosen batch size, and again where the target was not reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from wattune.cli.job.program import JobProgram
 from wattune.cli.training_child import Ending, run_watched
 from wattune.control.reports.http import Answer
-from wattune.control.reports.report import NoMemory, Report, StepCount, StepReport, Told, Unreadable
+from wattune.control.reports.report import AnyReport, NoMemory, Report, StepCount, StepReport, Unreadable
 from wattune.core.errors import InputError
 from wattune.core.job import JobRun, Outcome
 
@@ -24,31 +24,31 @@ GO_ON = Answer()
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|out_of_memory|cudaErrorMemoryAllocation|RESOURCE_EXHAUSTED", re.IGNORECASE
 )
-"""How PyTorch, CUDA, HIP and XLA say that a batch does not fit."""
+"""Messages of PyTorch, CUDA, HIP and XLA for a batch that does not fit."""
 
 
 class LiveRun(Protocol):
-    """A run that is tuned while it goes."""
+    """A run under tuning."""
 
     @property
     def verdict(self) -> RunVerdict | None:
-        """How the run ended and why; None while it should go on."""
+        """How the run ended and why; None while it goes on."""
         ...
 
     def step(self, count: int = 1) -> None:
-        """Nothing; so many more iterations are over."""
+        """Count iterations that have ended."""
         ...
 
     def report(self, metric: float | None) -> RunVerdict | None:
-        """How the run ended, after one more epoch; None where it should go on."""
+        """End an epoch; return how the run ended, or None where it goes on."""
         ...
 
 
 class ReportListener:
-    """Hears what one program tells, each thing once, and answers whether it should end."""
+    """Takes the reports of one program, each once, and answers whether it should end."""
 
     def __init__(self, live: LiveRun, *, linger_s: float | None, warn: Callable[[str], None]) -> None:
-        """`linger_s` is what it gets to save its model once the target is reached; None lets it go on as it likes."""
+        """`linger_s` is the time to save the model once the target is reached; None never ends the program then."""
         self._live = live
         self._linger_s = linger_s
         self._warn = warn
@@ -57,37 +57,37 @@ class ReportListener:
         self._no_memory = False
         self.reports = 0
 
-    def hear(self, told: Told) -> Answer:
-        """What to answer; once the run is over, nothing that is told changes anything."""
+    def take(self, report: AnyReport) -> Answer:
+        """Take a report and answer it; once the run is over, reports change nothing."""
         if self._live.verdict is None and not self._no_memory:
-            self._take(told)
+            self._count(report)
         return self._answer()
 
     def outcome(self, ending: Ending) -> Outcome:
-        """How the run ended: by its verdict or, where there is none, from how its program ended."""
+        """Return the outcome: that of the verdict or, without one, from how the program ended."""
         if self._live.verdict is not None:
             return self._live.verdict.outcome
         died = ending.exit_code != 0 and not ending.interrupted
         if self._no_memory or (died and _OUT_OF_MEMORY.search(ending.tail)):
             return Outcome.OUT_OF_MEMORY
         if died or ending.interrupted or not self.reports:
-            return Outcome.CRASHED  # a program that never reported says nothing of its batch size either
+            return Outcome.CRASHED  # without a report, nothing is known of its batch size
         return Outcome.MISSED
 
-    def _take(self, told: Told) -> None:
-        match told:
-            case Report() if self._counted.is_new(told):
-                self._counted = self._counted.reported(told)
+    def _count(self, report: AnyReport) -> None:
+        match report:
+            case Report() if self._counted.is_new(report):
+                self._counted = self._counted.reported(report)
                 self.reports += 1
-                self._live.report(told.metric)
+                self._live.report(report.metric)
             case StepReport():
-                self._counted, count = self._counted.stepped(told)
+                self._counted, count = self._counted.stepped(report)
                 if count:
                     self._live.step(count)
             case NoMemory():
                 self._no_memory = True
             case Unreadable(complaint) if not self._warned:
-                self._warned = True  # once: a log that is no table would complain line after line
+                self._warned = True  # once: a log that is no table would cause a warning per line
                 self._warn(complaint)
 
     def _answer(self) -> Answer:
@@ -100,31 +100,29 @@ class ReportListener:
 
 
 AGAIN = (Outcome.STOPPED, Outcome.MISSED, Outcome.OUT_OF_MEMORY)
-"""Endings after which another run takes the place of the one that ended."""
+"""Outcomes after which another run replaces the one that ended."""
 
 Say = Callable[[str], None]
 
 
 class Session(LiveRun, Protocol):
-    """A run that is tuned, and kept in the history, while its program goes."""
+    """A run under tuning that is kept in the history."""
 
     @property
-    def run(self) -> JobRun:
-        """How it stands."""
-        ...
+    def run(self) -> JobRun: ...
 
     def start(self, *, replaces: str | None = None) -> JobRun:
-        """The run that was chosen; it replaces the run of that id, if one is given."""
+        """Start the run that was chosen; it replaces the run of that id, if one is given."""
         ...
 
     def end(self, outcome: Outcome | None = None, *, error: BaseException | None = None) -> JobRun:
-        """The run, ended; the GPUs are as they were found."""
+        """End the run and restore the GPUs."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A run that is over, why it should end if that was said, and how its program ended."""
+    """A run that has ended, why, and how its program ended."""
 
     run: JobRun
     why: str
@@ -132,7 +130,7 @@ class Attempt:
 
     @property
     def exit_code(self) -> int:
-        """The program's own, but 0 where we ended it at its target, and never 0 where it missed that."""
+        """That of the program, but 0 where it was ended at its target, and never 0 where it missed that."""
         if self.run.outcome is Outcome.REACHED:
             return 0 if self.ending.asked else self.ending.exit_code
         if self.ending.interrupted:
@@ -142,11 +140,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a program may take to end, and how often it is run."""
+    """Time that a program has to end, and number of attempts."""
 
     attempts: int
     linger_s: float | None
-    """What it gets to save its model once the target is reached; None leaves it alone."""
+    """Time to save the model once the target is reached; None does not end the program then."""
     grace_s: float
     """From SIGTERM to SIGKILL."""
 
@@ -154,7 +152,7 @@ class Patience:
 def run_recurrence(
     program: JobProgram, new_session: Callable[[], Session], patience: Patience, *, quiet: bool, say: Say
 ) -> tuple[Attempt, ...]:
-    """The attempts of one recurrence, of which the last reached the target or is not to be repeated."""
+    """Run the program until it reaches the target, an outcome forbids a repetition, or the attempts are used up."""
     attempts: list[Attempt] = []
     while len(attempts) < patience.attempts:
         replaces = attempts[-1].run.id if attempts else None
@@ -176,13 +174,13 @@ def _attempt(
         command_line, watch, environment = program.for_run(run)
         listener = ReportListener(session, linger_s=patience.linger_s, warn=say)
         ending = run_watched(
-            command_line, watch, listener.hear, environment=environment, quiet=quiet, grace_s=patience.grace_s
+            command_line, watch, listener.take, environment=environment, quiet=quiet, grace_s=patience.grace_s
         )
         why = "" if session.verdict is None else session.verdict.why
         run = session.end(listener.outcome(ending))
         say(end_line(run, why))
     except BaseException as error:
-        with suppress(InputError):  # it may not even have begun
+        with suppress(InputError):  # it may not have started
             session.end(error=error)
         raise
     return Attempt(run, why, ending)

@@ -1,54 +1,46 @@
-"""`wattune job run`: any training program, run with the batch size and setting that are thought best."""
+"""`wattune job run`: run any training program with the best known batch size and setting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.api import open_gpus
-from wattune.cli.job.documents import job_document, run_document, simulated
-from wattune.cli.job.program import (
-    MAX_EPOCHS,
-    JobProgram,
-    ScaledRate,
-    Wanted,
-    changes,
-    first_definition,
-    parse_sizes,
-    redefined,
-)
-from wattune.cli.job.recurrence import Attempt, Patience, Session, run_recurrence
 from wattune.cli.output import json_option, print_json, stderr_console
-from wattune.cli.training_child import ReportWatch
-from wattune.config import Config, load_config
-from wattune.control.reports.pattern import MetricPattern, StepPattern
+from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError
-from wattune.core.job import Job, Outcome
-from wattune.devices.gpu import Gpu
-from wattune.levels.job.gpus import JobKnob
-from wattune.levels.job.handle import RULES
+from wattune.levels.job.options import MAX_EPOCHS, RULES, JobKnob
 from wattune.levels.job.policies import SEARCHERS
 
+if TYPE_CHECKING:
+    from wattune.cli.job.program import ScaledRate, Wanted
+    from wattune.cli.job.recurrence import Attempt, Session
+    from wattune.cli.training_child import ReportWatch
+    from wattune.config import Config
+    from wattune.core.job import Job
+    from wattune.devices.gpu import Gpu
+
 LINGER_S = 10.0
-"""To save a model of a few gigabytes to a disk of today; a second of a GPU's idle power beside hours of training."""
+"""Enough to save a model of a few gigabytes to disk; little idle power compared with hours of training."""
 
 GRACE_S = 30.0
-"""What Kubernetes and Slurm give by default between SIGTERM and SIGKILL."""
+"""The default of Kubernetes and Slurm between SIGTERM and SIGKILL."""
 
 ATTEMPTS = 10
 
 
-@click.command("run", short_help="Run a training program with the batch size that is thought best.")
+@click.command("run", short_help="Run a training program with the best known batch size.")
 @click.argument("name")
 @click.option("--batch-sizes", metavar="N,N,…", help="Batch sizes to choose from, over all GPUs: 16,32,64.")
 @click.option("--default", "default", type=click.IntRange(min=1), help="The batch size that is used today.")
 @click.option("--target", type=float, help="The metric to reach.")
 @click.option("--lower-is-better/--higher-is-better", "lower", default=None, help="Which way the metric goes.")
 @click.option(
-    "--max-epochs", type=click.IntRange(min=1), help=f"A run misses the target after so many.  [default: {MAX_EPOCHS}]"
+    "--max-epochs",
+    type=click.IntRange(min=1),
+    help=f"A run misses the target after this many.  [default: {MAX_EPOCHS}]",
 )
 @click.option("--objective", help="What to save: cost:0.5, energy:5%, deadline:2h …  [default: cost:0.5]")
 @click.option("--metric-file", metavar="FILE", help="The program writes its metric into this file.")
@@ -63,7 +55,7 @@ ATTEMPTS = 10
 )
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
 @click.option("--device", "devices", multiple=True, help="GPU of the job: auto, nvml:0, sim:a100 … (repeatable).")
-@click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile.")
+@click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU runs meanwhile.")
 @click.option(
     "--knob",
     type=click.Choice([knob.value for knob in JobKnob]),
@@ -71,15 +63,21 @@ ATTEMPTS = 10
     show_default=True,
     help="What is set on the GPU.",
 )
-@click.option("--searcher", type=click.Choice(SEARCHERS), default="wattune", show_default=True, help="Who chooses.")
-@click.option("--lr", metavar="RATE@BATCH", help="A learning rate and the batch size that it was tuned for: 0.1@256.")
-@click.option("--lr-rule", type=click.Choice(RULES), help="How it follows the batch size.")
+@click.option(
+    "--searcher",
+    type=click.Choice(SEARCHERS),
+    default="wattune",
+    show_default=True,
+    help="Policy that chooses batch sizes.",
+)
+@click.option("--lr", metavar="RATE@BATCH", help="A learning rate and the batch size it was tuned for: 0.1@256.")
+@click.option("--lr-rule", type=click.Choice(RULES), help="How it scales with the batch size.")
 @click.option(
     "--attempts",
     type=click.IntRange(min=1),
     default=ATTEMPTS,
     show_default=True,
-    help="How many runs at most until one reaches the target.",
+    help="Most runs until one reaches the target.",
 )
 @click.option(
     "--linger",
@@ -87,7 +85,7 @@ ATTEMPTS = 10
     type=click.FloatRange(min=0),
     default=LINGER_S,
     show_default=True,
-    help="Seconds to save its model, once the target is reached, before it is ended.",
+    help="Seconds to save the model, once the target is reached, before the program is ended.",
 )
 @click.option("--keep-going", is_flag=True, help="Do not end the program when the target is reached.")
 @click.option(
@@ -125,15 +123,20 @@ def run(
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> int:
-    """Run a training program with the batch size and the GPU setting that are thought best, and learn from it.
+    """Run a training program with the best known batch size and GPU setting, and learn from it.
 
-    In COMMAND, {batch_size} stands for the batch size; {local_batch_size}, {learning_rate}, {run_id} and {seed} are
-    there too, and the same in the environment: WATTUNE_BATCH_SIZE and so on. The first run of a job needs
-    --batch-sizes, --default and --target; later runs may leave them out, and what they say otherwise redefines the job.
+    In COMMAND, {batch_size} is replaced by the batch size; so are {local_batch_size}, {learning_rate}, {run_id} and
+    {seed}, and the environment has the same: WATTUNE_BATCH_SIZE and so on. The first run of a job needs --batch-sizes,
+    --default and --target; later runs may omit them, and options that differ redefine the job.
 
     The program keeps its input and output. It is ended when the target is reached, or when it costs more than training
-    with another batch size would; then the next attempt starts by itself.
+    with another batch size would; then the next attempt starts automatically.
     """
+    from wattune.api import open_gpus
+    from wattune.cli.job.program import JobProgram, Wanted, parse_sizes
+    from wattune.cli.job.recurrence import Patience, run_recurrence
+    from wattune.config import load_config
+
     watch = _watch(metric_file, metric_pattern, metric_http, step_pattern)
     rate = _rate(lr, lr_rule)
     wanted = Wanted(
@@ -151,20 +154,23 @@ def run(
     with open_gpus(*devices, wall_clock=True) as gpus:
         program = JobProgram(command_line=command_line, watch=watch, rate=rate, workload=workload, gpus=gpus)
         if not program.check(job):
-            _say("the command has no {batch_size}; it has to read WATTUNE_BATCH_SIZE itself")
+            _say("the command has no {batch_size}; the program must read WATTUNE_BATCH_SIZE")
         patience = Patience(attempts=attempts, linger_s=None if keep_going else linger_s, grace_s=grace_s)
         new_session = _sessions(job, gpus, knob=JobKnob(knob), searcher=searcher, config=config)
         done = run_recurrence(program, new_session, patience, quiet=as_json, say=_say)
     if as_json:
         print_json(_document(job, searcher, changed, done))
-    return _tell_end(job, done)
+    return _print_end(job, done)
 
 
 def _watch(file: str | None, pattern: str | None, port: int | None, steps: str | None) -> ReportWatch:
+    from wattune.cli.training_child import ReportWatch
+    from wattune.control.reports.pattern import MetricPattern, StepPattern
+
     given = [option for option in (file, pattern, port) if option is not None]
     if not given:
         raise InputError(
-            "it is not said where the metric comes from",
+            "no option says where the metric comes from",
             hint="add --metric-pattern 'accuracy: ([0-9.]+)', --metric-file FILE or --metric-http",
         )
     if len(given) > 1:
@@ -178,20 +184,24 @@ def _watch(file: str | None, pattern: str | None, port: int | None, steps: str |
 
 
 def _rate(lr: str | None, rule: str | None) -> ScaledRate | None:
+    from wattune.cli.job.program import ScaledRate
+
     if lr is None:
         if rule is not None:
             raise click.UsageError("--lr-rule needs --lr")
         return None
     if rule is None:
         raise InputError(
-            "it is not said how the learning rate follows the batch size",
+            "no option says how the learning rate scales with the batch size",
             hint="add --lr-rule linear (usual for SGD) or --lr-rule sqrt (usual for Adam)",
         )
     return ScaledRate.parse(lr, rule)
 
 
 def _defined(name: str, wanted: Wanted, config: Config) -> tuple[Job, tuple[str, ...]]:
-    """The job, and what the options change of it."""
+    """Return the job, and what the options change of it."""
+    from wattune.cli.job.program import changes, first_definition, redefined
+
     known = _known(name, config)
     if known is None:
         return first_definition(name, wanted), ()
@@ -200,14 +210,14 @@ def _defined(name: str, wanted: Wanted, config: Config) -> tuple[Job, tuple[str,
 
 
 def _known(name: str, config: Config) -> Job | None:
-    """The job as it was defined last; None where it is new, or where the history cannot be reached."""
+    """Return the job as it was defined last; None where it is new, or the history cannot be reached."""
     from wattune.store.records import storable
     from wattune.store.sql_store import open_store
 
     try:
         jobs = open_store(config.store_url).jobs.jobs()
     except StoreError as error:
-        _say(f"{error.message}; the job is taken to be as the options say")
+        _say(f"{error.message}; the job is defined by the options alone")
         return None
     return next((summary.job for summary in jobs if summary.name == storable(name)), None)
 
@@ -215,22 +225,25 @@ def _known(name: str, config: Config) -> Job | None:
 def _sessions(
     job: Job, gpus: tuple[Gpu, ...], *, knob: JobKnob, searcher: str, config: Config
 ) -> Callable[[], Session]:
-    """What makes the session of each attempt."""
+    """Return a function that makes the session of each attempt."""
     from wattune.levels.job.policies import searcher_named
     from wattune.levels.job.session import JobSession
     from wattune.levels.job.store_access import JobStoreAccess
 
     store_access = JobStoreAccess(
-        job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, tell=_say
+        job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, warn=_say
     )
-    return lambda: JobSession(job, gpus, store_access=store_access, knob=knob, tell=_say)
+    return lambda: JobSession(job, gpus, store_access=store_access, knob=knob, warn=_say)
 
 
 def _document(job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Attempt, ...]) -> dict[str, Any]:
+    from wattune.cli.job.documents import run_document, simulated
+    from wattune.core.job import Outcome
+
     runs = [attempt.run for attempt in done]
     return {
         "simulated": simulated(runs),
-        "job": job_document(job),
+        "job": to_json(job),
         "searcher": searcher,
         "redefined": list(changed),
         "reached": runs[-1].outcome is Outcome.REACHED,
@@ -242,8 +255,8 @@ def _document(job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Att
     }
 
 
-def _tell_end(job: Job, done: tuple[Attempt, ...]) -> int:
-    """The exit code, after it was said what went wrong, if anything did."""
+def _print_end(job: Job, done: tuple[Attempt, ...]) -> int:
+    """Print what went wrong, if anything did, and return the exit code."""
     complaint = _complaint(job, done)
     if complaint is not None:
         click.echo(f"error: {complaint[0]}\nhint: {complaint[1]}", err=True)
@@ -251,18 +264,20 @@ def _tell_end(job: Job, done: tuple[Attempt, ...]) -> int:
 
 
 def _complaint(job: Job, done: tuple[Attempt, ...]) -> tuple[str, str] | None:
-    """What is wrong and what to do, where the model was not trained to its target; None where it was."""
+    """Return what is wrong and what to do, where the target was not reached; None where it was."""
+    from wattune.core.job import Outcome
+
     last = done[-1]
     show = f"see what happened: wattune job show {job.name}"
     match last.run.outcome:
         case Outcome.REACHED:
             return None
         case Outcome.CRASHED if last.ending.interrupted:
-            return f"{job.name}: the program was interrupted", "run it again; nothing was learned from this run"
+            return f"{job.name}: the program was interrupted", "run it again; this run adds nothing to the history"
         case Outcome.CRASHED if last.ending.exit_code == 0:
             return (
                 f"{job.name}: the program ended and no metric was found",
-                "check the pattern, file or address of the metric; nothing was learned from this run",
+                "check the pattern, file or address of the metric; this run adds nothing to the history",
             )
         case Outcome.CRASHED:
             return f"{job.name}: the program died with exit code {last.ending.exit_code}", show

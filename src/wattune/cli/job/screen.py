@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from wattune.store.job_records import JobSummary, RecordedRun
 
 _ROOMY, _LEAST_WHY = 110, 30
-"""Columns from which on a run is told with its reason, and what is left for that."""
+"""Width from which the reason of a run is shown, and its least width."""
 
 
 def job_table(summaries: Sequence[JobSummary]) -> Table:
-    """A line per job."""
+    """Return a table with a row per job."""
     table = _table("job", "batch sizes", "target", "objective", numbers=("runs", "running", "energy"))
     for summary in summaries:
         job = summary.job
@@ -38,7 +38,7 @@ def job_table(summaries: Sequence[JobSummary]) -> Table:
 
 
 def job_line(job: Job) -> str:
-    """A job in one line."""
+    """Describe a job in one line."""
     return (
         f"{one_line(job.name)}: batch sizes {_sizes(job)}, target {_target(job)} within "
         f"{counted(job.max_epochs, 'epoch')}, objective {job.objective}"
@@ -46,7 +46,7 @@ def job_line(job: Job) -> str:
 
 
 def print_job(out: Console, job: Job, found: Sequence[JobOverview], records: Sequence[RecordedRun]) -> None:
-    """Nothing; all that is known of a job was printed."""
+    """Print all that is known of a job."""
     _say(out, job_line(job))
     if not found:
         _say(out, "no runs yet")
@@ -79,7 +79,7 @@ def _say(out: Console, text: str) -> None:
 
 
 def size_table(account: Account, job: Job, chosen: int | None) -> Table:
-    """A line per batch size: how often it was tried, what it needs and costs, and what is set for it."""
+    """Return a table with a row per batch size."""
     table = _table("batch size", "", "setting", numbers=("runs", "epochs", "energy", "time"))
     for size in account.sizes:
         remarks = [size.state]
@@ -93,14 +93,14 @@ def size_table(account: Account, job: Job, chosen: int | None) -> Table:
 
 
 def account_lines(account: Account) -> tuple[str, ...]:
-    """What was spent on a part, on what, and what came of it."""
+    """Describe the cost on one GPU model, and the savings."""
     label = gpu_label(account.gpu)
     if not account.runs:
         return (f"no runs yet on {label}",)
     lines = [
         f"{counted(account.runs, 'run')} on {label}, {counted(account.recurrences, 'recurrence')} that reached the "
         f"target: {_cost(account.spent)}",
-        f"of that {_cost(account.profiling)} for profiling, and {_cost(account.exploring)} for runs to learn from",
+        f"of that {_cost(account.profiling)} for profiling, and {_cost(account.exploring)} for trials",
     ]
     if account.saving_percent is not None:
         lines.append(
@@ -112,7 +112,7 @@ def account_lines(account: Account) -> tuple[str, ...]:
 
 
 def run_table(records: Sequence[RecordedRun], *, width: int) -> Table:
-    """A line per run, newest first, and why it was made where there is room for that."""
+    """Return a table with a row per run, newest first, with its reason where there is room."""
     table = _table("run", "when", "outcome", "setting", numbers=("batch", "epochs", "energy", "time"))
     table.columns[0].no_wrap = table.columns[1].no_wrap = True
     roomy = width >= _ROOMY
@@ -135,7 +135,7 @@ def run_table(records: Sequence[RecordedRun], *, width: int) -> Table:
 
 
 def end_line(run: JobRun, why: str) -> str:
-    """How a run ended and what it cost, in one line."""
+    """Describe in one line how a run ended and what it cost."""
     ended = why if run.outcome is Outcome.REACHED else ENDS[run.outcome] + (f" ({why})" if why else "")
     parts = [f"run {run.id[:SHOWN_ID]}: {ended}"]
     if run.cost is not None:
@@ -156,9 +156,9 @@ def _even(account: Account) -> str:
         case None:
             return ""
         case 0:
-            return "what was spent on learning is saved again"
+            return "the savings have paid for learning"
         case more:
-            return f"what was spent on learning is saved again after {counted(more, 'more recurrence')}"
+            return f"the savings will have paid for learning after {counted(more, 'more recurrence')}"
 
 
 def _energy(summary: JobSummary) -> str:
@@ -191,7 +191,7 @@ def _target(job: Job) -> str:
 
 
 def _negative(value: float | None) -> float | None:
-    """A saving as a change: 12 % saved is −12 %."""
+    """Return a saving as a change: 12 % saved is −12 %."""
     return None if value is None else -value
 
 

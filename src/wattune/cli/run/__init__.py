@@ -155,11 +155,11 @@ def _run(
         return run_child(command_line, stdout_to_stderr=quiet, on_start=begin)
     from wattune.cli.training_child import ReportWatch, run_watched
     from wattune.control.reports.http import Answer
-    from wattune.control.reports.report import StepCount, StepReport, Told
+    from wattune.control.reports.report import AnyReport, StepCount, StepReport
 
     counted = StepCount()
 
-    def hear(told: Told) -> Answer:
+    def hear(told: AnyReport) -> Answer:
         nonlocal counted
         if isinstance(told, StepReport):
             counted, count = counted.stepped(told)

@@ -1,1 +1,1 @@
-"""What a training program reports while it runs: steps and metrics, from a file, its output or HTTP."""
+"""Reports of a training program while it runs: steps and metrics, from a file, its output or HTTP."""

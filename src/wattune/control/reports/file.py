@@ -1,4 +1,4 @@
-"""Metrics in a file that a program writes as it goes."""
+"""Metrics in a file that a program writes while it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wattune.control.reports.report import NoMemory, Report, StepReport, Told, Unreadable, finite, number_of
+from wattune.control.reports.report import AnyReport, NoMemory, Report, StepReport, Unreadable, finite, number_of
 from wattune.core.errors import InputError
 
 OUT_OF_MEMORY = "out_of_memory"
@@ -20,12 +20,12 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class LineForm:
-    """What the columns of a table are, as far as it was said."""
+    """The columns of a table, by its heading if it has one."""
 
     columns: tuple[str, ...] = ("epoch", "metric")
 
-    def read(self, line: str) -> tuple[LineForm, Told | None]:
-        """The form from here on, and what a line tells; None where it tells nothing, as a heading."""
+    def read(self, line: str) -> tuple[LineForm, AnyReport | None]:
+        """Parse a line; return the form of the next lines, and the report or None, as for a heading."""
         line = line.strip().removeprefix("\ufeff")
         if not line or line.startswith("#"):
             return self, None
@@ -39,7 +39,7 @@ class LineForm:
             return self, _number(line)
         return self, self._row(fields, line)
 
-    def _row(self, fields: list[str], line: str) -> Told:
+    def _row(self, fields: list[str], line: str) -> AnyReport:
         if len(fields) != len(self.columns):
             return _unreadable(line, f"it has {len(fields)} fields where {','.join(self.columns)} has another number")
         found = dict(zip(self.columns, fields, strict=True))
@@ -51,8 +51,8 @@ class LineForm:
         return Report(number_of(found["metric"]), None if epoch is None else _whole(epoch))
 
 
-def read_object(text: str) -> Told:
-    """What a JSON object tells."""
+def read_object(text: str) -> AnyReport:
+    """Parse a JSON object."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -68,7 +68,7 @@ def read_object(text: str) -> Told:
     return _unreadable(text, "it has neither metric nor step")
 
 
-def _report(document: dict[str, Any], text: str) -> Told:
+def _report(document: dict[str, Any], text: str) -> AnyReport:
     metric, epoch = document["metric"], document.get("epoch")
     if metric is not None and (isinstance(metric, bool) or not isinstance(metric, int | float)):
         return _unreadable(text, "its metric is no number")
@@ -81,12 +81,12 @@ def _report(document: dict[str, Any], text: str) -> Told:
     return Report(value, None if epoch is None else _whole(epoch))
 
 
-def _step(step: object, text: str) -> Told:
+def _step(step: object, text: str) -> AnyReport:
     number = _whole(step)
     return _unreadable(text, "its step is no whole number") if number is None or number < 0 else StepReport(number)
 
 
-def _number(line: str) -> Told:
+def _number(line: str) -> AnyReport:
     try:
         return Report(finite(float(line)))
     except ValueError:
@@ -94,7 +94,7 @@ def _number(line: str) -> Told:
 
 
 def _whole(value: object) -> int | None:
-    """The whole number that a value is, 3.0 and "3" included; None where it is none."""
+    """Return the whole number that a value is, 3.0 and "3" included; None where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -106,49 +106,48 @@ def _whole(value: object) -> int | None:
 
 def _unreadable(text: str, reason: str) -> Unreadable:
     shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-    return Unreadable(f"{shown!r} tells no metric: {reason}")
+    return Unreadable(f"{shown!r} is no metric: {reason}")
 
 
 LONGEST_LINE = 1 << 16
-"""Bytes of a line that are looked at: a program that prints no line end must not fill our memory."""
+"""Bytes of a line that are kept: a program that prints no line end must not fill the memory."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class LineBuffer:
-    """Takes bytes as they come, and gives whole lines; what has no end yet waits for it.
+    """Splits bytes into lines; a line without an end waits for it.
 
-    A carriage return ends a line too, since progress bars write over their line and never end it.
+    A carriage return ends a line too, since progress bars overwrite their line and never end it.
     """
 
     def __init__(self) -> None:
         self._partial = b""
 
     def feed(self, data: bytes) -> tuple[str, ...]:
-        """The lines that these bytes complete."""
         *lines, self._partial = re.split(rb"[\r\n]", self._partial + data)
         self._partial = self._partial[-LONGEST_LINE:]
         return tuple(plain(line) for line in lines if line)
 
     def rest(self) -> tuple[str, ...]:
-        """What is left where no more bytes come: a last line without an end, if any."""
+        """Return a last line without an end, if any."""
         partial, self._partial = self._partial, b""
         return (plain(partial),) if partial else ()
 
 
 def plain(line: bytes) -> str:
-    """The text of a line, without the codes that colour it."""
+    """Decode a line and remove terminal colours."""
     return _COLOUR.sub("", line.decode("utf-8", "replace"))
 
 
 _FINGERPRINT = 64
-"""Bytes before the place we have read to that must still be there; a file written anew differs in them."""
+"""Bytes before the read position that are compared, to notice a file that was rewritten."""
 
 
 class MetricFile:
-    """A file that grows. What stands in it when this is made is of an earlier run and tells nothing.
+    """Follows a file that grows; what it contains at first is of an earlier run and ignored.
 
-    A file that is cut, written anew or replaced by another of its name is read from its beginning.
+    A file that is truncated, rewritten or replaced is read from its beginning.
     """
 
     def __init__(self, path: Path) -> None:
@@ -162,30 +161,30 @@ class MetricFile:
             self.read()  # for the heading of a table that this run may go on with
             self._lines = LineBuffer()
 
-    def read(self, *, ended: bool = False) -> tuple[Told, ...]:
-        """What was written since this was asked last; a line without an end waits for it unless the program ended."""
-        added = self._added()  # which may begin with other lines
+    def read(self, *, ended: bool = False) -> tuple[AnyReport, ...]:
+        """Return the reports since the last call; a line without an end waits for it unless the program ended."""
+        added = self._added()  # before feeding, since it may reset the lines
         lines = list(self._lines.feed(added))
         if ended:
             lines.extend(self._lines.rest())
-        told = []
+        reports = []
         for line in lines:
             self._form, one = self._form.read(line)
             if one is not None:
-                told.append(one)
-        return tuple(told)
+                reports.append(one)
+        return tuple(reports)
 
-    def _start_afresh(self) -> None:
+    def _restart(self) -> None:
         self._place, self._before = 0, b""
         self._lines, self._form = LineBuffer(), LineForm()
 
     def _added(self) -> bytes:
-        """The bytes behind the place we have read to; none where the file is not there (yet)."""
+        """Return the bytes after the read position; none where the file does not exist (yet)."""
         try:
             with self._path.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
                 if inode != self._inode or not self._is_continued(file.fileno()):
-                    self._start_afresh()
+                    self._restart()
                 self._inode = inode
                 file.seek(self._place)
                 data = file.read()
@@ -196,12 +195,12 @@ class MetricFile:
         return data
 
     def _is_continued(self, descriptor: int) -> bool:
-        """Whether what we have read last still stands where it stood."""
+        """Whether the bytes before the read position are unchanged."""
         return os.pread(descriptor, len(self._before), self._place - len(self._before)) == self._before
 
 
 def check_place(path: Path) -> None:
-    """Nothing, where a program can write its metrics to such a file and we can read them; else an error."""
+    """Raise an error unless a program can write its metrics to such a file and we can read them."""
     if not path.parent.is_dir():
         raise InputError(
             f"there is no folder for the metric file {path}", hint=f"make it first: mkdir -p {path.parent}"

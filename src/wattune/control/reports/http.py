@@ -1,8 +1,8 @@
-"""Metrics over HTTP: a program posts them to this machine, and hears whether to go on.
+"""Metrics over HTTP: a program posts them to this machine, and the answer says whether to go on.
 
 `POST /TOKEN/metric` takes what a line of a metric file takes (`{"metric": 0.71, "epoch": 3}` or `0.71`), and
-`POST /TOKEN/step` one more iteration (an empty body, or `{"step": 200}`). Only this machine is listened to, and only
-who knows the token is heard.
+`POST /TOKEN/step` one more iteration (an empty body, or `{"step": 200}`). Only requests from this machine
+with the token are accepted.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from types import TracebackType
 from typing import Self
 
 from wattune.control.reports.file import LineForm, read_object
-from wattune.control.reports.report import StepReport, Told, Unreadable
+from wattune.control.reports.report import AnyReport, StepReport, Unreadable
 from wattune.core.errors import InputError
 
 HOST = "127.0.0.1"
 LONGEST_BODY = 1 << 16
 PATIENCE_S = 30.0
-"""How long a caller may take to send what it announced."""
+"""Time that a caller has to send its body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a program hears after it told something: whether it should end, why, and how long it has for that."""
+    """Answer to a report: whether the program should end, why, and within what time."""
 
     stop: bool = False
     why: str | None = None
     within_s: float | None = None
-    """Seconds that it gets to end by itself; None where it may go on."""
+    """Seconds to end by itself; None where it may go on."""
 
 
-Hear = Callable[[Told], Answer]
+Answerer = Callable[[AnyReport], Answer]
 
 
 class MetricServer:
-    """Listens while its block lasts. `hear` is called in a thread of the server, one call at a time for each caller."""
+    """Listens while its block lasts. `answer` is called in threads of the server, one call at a time per caller."""
 
-    def __init__(self, hear: Hear, *, port: int = 0) -> None:
+    def __init__(self, answer: Answerer, *, port: int = 0) -> None:
         self._token = secrets.token_urlsafe(16)
         try:
-            self._server = _Server((HOST, port), _handler(hear, self._token))
+            self._server = _Server((HOST, port), _handler(answer, self._token))
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InputError(
@@ -57,12 +57,10 @@ class MetricServer:
 
     @property
     def metric_url(self) -> str:
-        """Where to post metrics."""
         return self._url("metric")
 
     @property
     def step_url(self) -> str:
-        """Where to post steps."""
         return self._url("step")
 
     def _url(self, what: str) -> str:
@@ -86,10 +84,10 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Nothing: a caller that went away in the middle is no concern of ours."""
+        """Ignore a caller that disconnected."""
 
 
-def _handler(hear: Hear, token: str) -> type[BaseHTTPRequestHandler]:
+def _handler(answer: Answerer, token: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = PATIENCE_S
         server_version, sys_version = "wattune", ""
@@ -115,11 +113,11 @@ def _handler(hear: Hear, token: str) -> type[BaseHTTPRequestHandler]:
             elif int(length) > LONGEST_BODY:
                 self._refuse(413, f"the body is longer than {LONGEST_BODY} bytes")
             else:
-                told = understood(what, self.rfile.read(int(length)))
-                if isinstance(told, Unreadable):
-                    self._refuse(400, told.complaint)
+                report = understood(what, self.rfile.read(int(length)))
+                if isinstance(report, Unreadable):
+                    self._refuse(400, report.complaint)
                 else:
-                    self._reply(200, asdict(hear(told)))
+                    self._reply(200, asdict(answer(report)))
 
         def _refuse(self, status: int, line: str) -> None:
             self.close_connection = True
@@ -134,13 +132,13 @@ def _handler(hear: Hear, token: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the program's output is not ours to write into."""
+            """Keep requests out of the output of the program."""
 
     return Handler
 
 
-def understood(what: str, body: bytes) -> Told:
-    """What a body tells, at the address of metrics or at that of steps."""
+def understood(what: str, body: bytes) -> AnyReport:
+    """Parse a body that was posted to `metric` or `step`."""
     try:
         text = body.decode("utf-8").strip()
     except UnicodeDecodeError:
@@ -151,40 +149,40 @@ def understood(what: str, body: bytes) -> Told:
         )
     if "\n" in text and not text.startswith("{"):
         return Unreadable("the body is more than one line")
-    told = LineForm().read(text.replace("\n", " "))[1]
-    return Unreadable('the body tells no metric; for example {"metric": 0.71, "epoch": 3}') if told is None else told
+    report = LineForm().read(text.replace("\n", " "))[1]
+    return Unreadable('the body has no metric; for example {"metric": 0.71, "epoch": 3}') if report is None else report
 
 
 RUN_OVER = Answer(stop=True, why="the run is over", within_s=0.0)
 
 
 class ReportQueue:
-    """Takes what is told in any thread; `descriptor` can be read as soon as something waits to be heard."""
+    """Queues reports of any thread; `descriptor` is readable while one waits for an answer."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._waiting: deque[tuple[Told, Future[Answer]]] = deque()
+        self._waiting: deque[tuple[AnyReport, Future[Answer]]] = deque()
         self._is_open = True
         self.descriptor, self._bell = os.pipe()
 
-    def tell(self, told: Told) -> Answer:
-        """The answer, once the deciding thread has given it; that the run is over where it has left."""
+    def put(self, report: AnyReport) -> Answer:
+        """Queue a report and wait for its answer, which is RUN_OVER once the queue is closed."""
         future: Future[Answer] = Future()
         with self._lock:
             if not self._is_open:
                 return RUN_OVER
-            self._waiting.append((told, future))
+            self._waiting.append((report, future))
             os.write(self._bell, b"\0")
         return future.result()
 
-    def answer(self, hear: Hear) -> None:
-        """Nothing; everything that waited was heard and answered, in the thread that calls this."""
+    def answer_all(self, answer: Answerer) -> None:
+        """Answer all reports that wait, in the calling thread."""
         while self._waiting:
-            told, future = self._waiting.popleft()
+            report, future = self._waiting.popleft()
             os.read(self.descriptor, 1)
-            answered = RUN_OVER  # for the caller, where hearing fails
+            answered = RUN_OVER  # for the caller, where `answer` fails
             try:
-                answered = hear(told)
+                answered = answer(report)
             finally:
                 future.set_result(answered)
 

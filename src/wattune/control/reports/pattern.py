@@ -1,4 +1,4 @@
-"""Metrics and steps in what a program prints, by regular expression."""
+"""Metrics and steps in the output of a program, found by regular expression."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MetricPattern:
 
     @classmethod
     def parse(cls, text: str) -> MetricPattern:
-        """The pattern that a text writes, or an error that shows how to write one."""
+        """Compile a pattern, or raise an error with an example."""
         regex = _compiled(text, _METRIC_EXAMPLE)
         if regex.groups == 0:
             raise InputError(
@@ -35,7 +35,7 @@ class MetricPattern:
         return cls(regex)
 
     def read(self, line: str) -> Report | None:
-        """The metric in a line, or None where there is none; what the group holds and is no number is told as None."""
+        """Return the metric in a line, or None without one; a group that is no number gives a metric of None."""
         match = self.regex.search(line)
         if match is None:
             return None
@@ -48,13 +48,13 @@ class MetricPattern:
 
 @dataclass(frozen=True, slots=True)
 class StepPattern:
-    """A regular expression that finds iterations that are over: one a match, or those up to the number in its group."""
+    """A regular expression that finds ended iterations: one per match, or up to the number in its group."""
 
     regex: re.Pattern[str]
 
     @classmethod
     def parse(cls, text: str) -> StepPattern:
-        """The pattern that a text writes, or an error that shows how to write one."""
+        """Compile a pattern, or raise an error with an example."""
         regex = _compiled(text, _STEP_EXAMPLE)
         if regex.groups > 1 and "step" not in regex.groupindex:
             raise InputError(
@@ -64,7 +64,6 @@ class StepPattern:
         return cls(regex)
 
     def read(self, line: str) -> StepReport | None:
-        """The step in a line, or None where there is none."""
         match = self.regex.search(line)
         if match is None:
             return None

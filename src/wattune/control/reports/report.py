@@ -1,4 +1,4 @@
-"""What a training program can tell while it runs, whichever way it does."""
+"""Reports of a training program, whichever way they arrive."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ class Report:
     """The metric at the end of an epoch."""
 
     metric: float | None
-    """None where what was reported is no number, such as a loss that is NaN."""
+    """None where it is no finite number, such as a loss that is NaN."""
     epoch: int | None = None
-    """What the program calls that epoch; None where it does not say."""
+    """The number that the program gives that epoch; None where it gives none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One iteration is over, or all those up to a number."""
+    """One iteration has ended, or all those up to a number."""
 
     number: int | None = None
-    """How many are over since the program started; None where it is just one more."""
+    """Iterations since the program started; None for one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +31,21 @@ class NoMemory:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Something that was meant to tell and could not be understood; one line says what is wrong with it."""
+    """A report that could not be parsed, with one line that describes the problem."""
 
     complaint: str
 
 
-Told = Report | StepReport | NoMemory | Unreadable
+AnyReport = Report | StepReport | NoMemory | Unreadable
 
 
 def finite(value: float) -> float | None:
-    """The value, or None where it is not a finite number."""
+    """Return the value, or None where it is not finite."""
     return value if isfinite(value) else None
 
 
 def number_of(text: str) -> float | None:
-    """The number that a text is, or None where it is none or not finite."""
+    """Parse a number; None where the text is none or not finite."""
     try:
         return finite(float(text))
     except ValueError:
@@ -54,25 +54,24 @@ def number_of(text: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class StepCount:
-    """What was told so far, so that nothing counts twice."""
+    """Epochs and steps reported so far, so that none counts twice."""
 
     epochs: frozenset[int] = frozenset()
     steps: int = 0
 
     def is_new(self, report: Report) -> bool:
-        """Whether a report is of an epoch that was not reported yet; one without a number always is."""
+        """Whether the epoch of a report was not reported yet; one without a number is always new."""
         return report.epoch is None or report.epoch not in self.epochs
 
     def reported(self, report: Report) -> StepCount:
-        """This, after a report."""
         if report.epoch is None:
             return self
         return StepCount(self.epochs | {report.epoch}, self.steps)
 
     def stepped(self, step: StepReport) -> tuple[StepCount, int]:
-        """This, after a step, and how many iterations that was; a number that went down starts afresh, as in an epoch.
+        """Return the count after a step, and the number of new iterations.
 
-        A program that counts from one in each epoch tells 1 after its last number.
+        A number that went down starts again: the program counts from one in each epoch.
         """
         if step.number is None:
             return StepCount(self.epochs, self.steps + 1), 1

@@ -1,9 +1,8 @@
-"""The GPUs of a job as one part: what they are called, how many they are, and what they may draw."""
+"""The GPUs of a job: their name, number and power limits, and the settings to choose from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 
 from wattune.control.ranks import Alone, Ranks
 from wattune.control.sweep import evenly
@@ -12,10 +11,11 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.job import JobGpu
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
+from wattune.levels.job.options import JobKnob
 
 
 def part_of(gpus: Sequence[Gpu], ranks: Ranks | None = None) -> JobGpu:
-    """The part that a job runs on: all GPUs of all its processes together. They are of one kind."""
+    """Describe all GPUs of all processes of a job; they must be of one model."""
     if not gpus:
         raise InputError("a job needs a GPU", hint="name one, such as nvml:0 or sim:a100")
     names = sorted({gpu.spec.name for gpu in gpus})
@@ -25,62 +25,43 @@ def part_of(gpus: Sequence[Gpu], ranks: Ranks | None = None) -> JobGpu:
         )
     (max_power_w, count), _ = (ranks or Alone()).sum_and_max((sum(map(highest_limit_w, gpus)), len(gpus)))
     spec = gpus[0].spec
-    # An emulated GPU says in its name that it is; a part that is marked as simulated needs that no second time.
+    # The name of an emulated GPU ends with a mark that `simulated` would repeat.
     name = spec.name.removesuffix(" (simulated)") if spec.simulated else spec.name
     return JobGpu(name=name, simulated=spec.simulated, max_power_w=max_power_w, count=round(count))
 
 
 def highest_limit_w(gpu: Gpu) -> float:
-    """The highest power limit of a GPU, or the one that holds where none can be set; 0 where it tells neither."""
+    """Return the highest power limit of a GPU, or the current one where none can be set; 0 where it reports neither."""
     limits = gpu.spec.power_limits
     return limits.max_w if limits is not None else gpu.read().power_limit_w or 0.0
 
 
 def found_limit_w(gpus: Sequence[Gpu], ranks: Ranks) -> float | None:
-    """The lowest power limit that holds now on any GPU of the job; None where none of them tells."""
+    """Return the lowest current power limit of any GPU of the job; None where none reports one."""
     limits_w = [limit_w for gpu in gpus if (limit_w := gpu.read().power_limit_w) is not None]
     _, (below_zero,) = ranks.sum_and_max((-min(limits_w, default=_NONE),))
     return None if below_zero <= -_NONE else -below_zero
 
 
 _NONE = 1e9
-"""More than any limit: stands for none where numbers are exchanged."""
+"""Larger than any limit; stands for none between ranks."""
 
 
 POINTS = 13
-"""Clocks or limits among which the best is searched: a twentieth of the highest apart, so that the best of them costs
-some tenths of a percent more than the best of all."""
+"""Clocks or limits to choose from, at steps of a twentieth of the highest: the best of them costs some tenths of a
+percent more than the best of all."""
 
 LOWEST_SHARE = 0.4
-"""Of the highest clock: below it no training job on public record spends less (Kareus, Perseus, GPOEO)."""
+"""Share of the highest clock below which no published training job uses less energy (Kareus, Perseus, GPOEO)."""
 
 STEP_W = 25.0
-"""Between two power limits, as Zeus has them (You et al., NSDI'23); wider on parts with a wide range."""
-
-
-class JobKnob(Enum):
-    """What is set on the GPUs of a job."""
-
-    AUTO = "auto"
-    """Core clocks where the part locks them, else power limits."""
-    SM_CLOCK = "sm-clock"
-    POWER_LIMIT = "power-limit"
-    NONE = "none"
-    """Nothing: the GPUs are only measured."""
-
-
-def knob_named(name: str) -> JobKnob:
-    """The knob of that name; one line says which there are."""
-    for knob in JobKnob:
-        if knob.value == name:
-            return knob
-    raise InputError(f"there is no knob {name!r}", hint=f"choose one of {', '.join(knob.value for knob in JobKnob)}")
+"""Between two power limits, as in Zeus (You et al., NSDI'23); wider on GPUs with a wide range."""
 
 
 def job_settings(spec: GpuSpec, knob: JobKnob, *, limit_w: float | None) -> tuple[Setting, ...]:
-    """The settings to choose from, ascending; none where the part has nothing to set.
+    """Return the settings to choose from, ascending; none where the GPU has nothing to set.
 
-    `limit_w` is the power limit that was found: whoever set it had a reason, so no setting goes above it.
+    `limit_w` is the power limit that was found; no setting exceeds it.
     """
     match knob:
         case JobKnob.NONE:
@@ -99,7 +80,7 @@ def _clocks(spec: GpuSpec) -> tuple[Setting, ...]:
 
 
 def _limits(spec: GpuSpec, limit_w: float | None) -> tuple[Setting, ...]:
-    """Limits in whole watts, from the one that was found downwards."""
+    """Return limits in whole watts, from the one that was found downwards."""
     limits = spec.power_limits
     if limits is None:
         return ()

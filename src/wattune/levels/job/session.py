@@ -24,7 +24,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
-from wattune.levels.job.gpus import JobKnob, found_limit_w, job_settings, part_of
+from wattune.levels.job.gpus import found_limit_w, job_settings, part_of
+from wattune.levels.job.options import JobKnob
 from wattune.levels.job.profile import (
     epoch_trials,
     expected_epochs,
@@ -44,9 +45,9 @@ LEVEL_DISTANCE = 0.05
 _NOTHING = Measurement(0.0, 0.0)
 
 
-def warn(what: str) -> None:
+def log_warning(text: str) -> None:
     """Nothing; the log of the program has a line of what went wrong without stopping the training."""
-    logging.getLogger("wattune").warning(what)
+    logging.getLogger("wattune").warning(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +70,14 @@ class JobSession:
         knob: JobKnob = JobKnob.AUTO,
         ranks: Ranks | None = None,
         synchronise: Callable[[], None] | None = None,
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         """`tell` hears of what went wrong without stopping the training; `synchronise` waits for the GPUs' work."""
         self.job, self.gpus = job, tuple(gpus)
         self.ranks = ranks or Alone()
         self.verdict: RunVerdict | None = None
         """How the run ended; None while it should go on."""
-        self._store_access, self._knob, self._synchronise, self._tell = store_access, knob, synchronise, tell
+        self._store_access, self._knob, self._synchronise, self._warn = store_access, knob, synchronise, warn
         self._run: JobRun | None = None
         self._profiler: Profiler | None = None
         self._cached: History[Setting] = ()
@@ -115,7 +116,7 @@ class JobSession:
             self._policy(run, memory, limit_w),
             self.gpus,
             ranks=self.ranks,
-            tell=self._tell,
+            tell=self._warn,
             synchronise=self._synchronise,
         )
         self._begin_epoch(self._profiler)
@@ -155,9 +156,8 @@ class JobSession:
         """Whether the best setting is still being searched."""
         return self._profiler is not None and self._profiler.is_searching
 
-    def note(self, what: str) -> None:
-        """Nothing; whoever listens has heard of something odd."""
-        self._tell(what)
+    def warn(self, text: str) -> None:
+        self._warn(text)
 
     def step(self, count: int = 1) -> None:
         """Nothing; so many more iterations are over."""
@@ -170,7 +170,7 @@ class JobSession:
         Once the run is over, a report changes nothing.
         """
         if self.verdict is not None:
-            self._tell(f"a report came after the run had ended ({self.verdict.why}); it is not counted")
+            self._warn(f"a report came after the run had ended ({self.verdict.why}); it is not counted")
             return self.verdict
         profiler, number = self._current(), metric_value(metric)
         profiler.end_epoch()
@@ -249,10 +249,10 @@ class JobSession:
         try:
             spent = spent_between(self._before, tuple(gpu.count() for gpu in self.gpus))
         except DeviceError as error:
-            self._tell(f"{error.message}; what was spent since the last report is not known")
+            self._warn(f"{error.message}; what was spent since the last report is not known")
             return None
         if spent is None:
-            self._tell("an energy counter was set back; what was spent since the last report is not known")
+            self._warn("an energy counter was set back; what was spent since the last report is not known")
         return spent
 
     def _judged(self) -> RunVerdict | None:

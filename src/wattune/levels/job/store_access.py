@@ -28,17 +28,17 @@ UNRECORDED = "unrecorded"
 """The id of a run that no store knows."""
 
 T = TypeVar("T")
-Tell = Callable[[str], None]
+Warn = Callable[[str], None]
 
 
 class JobStoreAccess:
     """Submits, reports and ends the runs of one job."""
 
     def __init__(
-        self, job: Job, searcher: JobSearcher, *, store_url: str, state_dir: Path, tell: Tell, lease_s: float = LEASE_S
+        self, job: Job, searcher: JobSearcher, *, store_url: str, state_dir: Path, warn: Warn, lease_s: float = LEASE_S
     ) -> None:
         self.job, self.lease_s = job, lease_s
-        self._searcher, self._store_url, self._tell = searcher, store_url, tell
+        self._searcher, self._store_url, self._warn = searcher, store_url, warn
         self._folders = fallback_folders(state_dir)
         self._store: Store | None = None
         self._memory = JobMemory()
@@ -85,10 +85,10 @@ class JobStoreAccess:
                 lease_s=self.lease_s,
             )
         except RunOver as error:
-            self._tell(error.message)
+            self._warn(error.message)
             return False
         except StoreError as error:
-            self._tell(f"{error.message}; the report is made up for later")
+            self._warn(f"{error.message}; the report is made up for later")
         return True
 
     def renew(self, run: JobRun) -> bool:
@@ -127,7 +127,7 @@ class JobStoreAccess:
         try:
             record_end(store.jobs, end)
         except (RunOver, NoSuchRun) as error:
-            self._tell(error.message)
+            self._warn(error.message)
         except StoreError as error:
             self._spill(end, store.place, error)
 
@@ -135,9 +135,9 @@ class JobStoreAccess:
         try:
             path = write_end(end, place, self._folders)
         except StoreError as worse:
-            self._tell(worse.message)
+            self._warn(worse.message)
         else:
-            self._tell(f"{error.message}; how the run ended is kept in {path}")
+            self._warn(f"{error.message}; how the run ended is kept in {path}")
 
     def _submitted(self, gpu: JobGpu, replaces: str | None) -> JobRun:
         store = open_store(self._store_url)
@@ -162,7 +162,7 @@ class JobStoreAccess:
         try:
             return act()
         except StoreError as error:
-            self._tell(f"{error.message}; {otherwise}")
+            self._warn(f"{error.message}; {otherwise}")
             return None
 
 

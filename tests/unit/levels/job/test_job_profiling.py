@@ -10,7 +10,8 @@ from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
 from wattune.core.setting import Setting
-from wattune.levels.job.gpus import JobKnob, job_settings, knob_named
+from wattune.levels.job.gpus import job_settings
+from wattune.levels.job.options import JobKnob, knob_named
 from wattune.levels.job.profiling import (
     Checking,
     Interval,

@@ -11,7 +11,8 @@ from wattune.core.job import JobMemory, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.job.gpus import JobKnob, part_of
+from wattune.levels.job.gpus import part_of
+from wattune.levels.job.options import JobKnob
 from wattune.levels.job.profile import profiling_objective
 from wattune.levels.job.session import is_out_of_memory
 from wattune.levels.job.store_access import UNRECORDED
@@ -53,7 +54,7 @@ def test_a_run_finds_its_setting_holds_it_and_leaves_the_gpu_as_it_was(jobs, kno
     assert recorded.setting == held
     assert 0 < recorded.profiling.energy_j < recorded.cost.energy_j
     assert recorded.cost.energy_j == pytest.approx(gpu.truth_j, rel=0.02)
-    assert jobs.told == []
+    assert jobs.warnings == []
 
 
 def test_the_setting_that_is_held_is_nearly_the_best(jobs):
@@ -220,7 +221,7 @@ def test_a_refused_limit_is_dropped_and_the_search_goes_on(jobs):
     assert run.outcome is Outcome.REACHED
     assert run.setting is not None
     assert run.setting.power_limit_w not in (400.0, 250.0)
-    assert any("no limit of 400 W" in line for line in jobs.told)
+    assert any("no limit of 400 W" in line for line in jobs.warnings)
 
 
 def test_without_permission_the_run_is_measured_and_nothing_is_set(jobs):
@@ -228,7 +229,7 @@ def test_without_permission_the_run_is_measured_and_nothing_is_set(jobs):
     assert run.outcome is Outcome.REACHED
     assert run.setting is None
     assert run.cost.energy_j > 0
-    assert len([line for line in jobs.told if "wants root" in line]) == 1
+    assert len([line for line in jobs.warnings if "wants root" in line]) == 1
 
 
 def test_a_gpu_that_falls_silent_does_not_end_the_training(jobs):
@@ -272,7 +273,7 @@ def test_a_report_after_the_end_changes_nothing(jobs):
     run = finished(jobs, session := jobs.session())
     assert session.report(0.99).outcome is Outcome.REACHED
     assert jobs.job_store.job_run(run.id).run.metrics == run.metrics == (0.3, 0.6, 0.8)
-    assert any("after the run had ended" in line for line in jobs.told)
+    assert any("after the run had ended" in line for line in jobs.warnings)
 
 
 def test_a_run_that_cannot_win_is_stopped_and_another_takes_its_place(jobs):
@@ -349,7 +350,7 @@ def test_a_store_that_cannot_be_opened_does_not_keep_anybody_from_training(jobs,
     store_access = jobs.store_access(store_url=f"sqlite:///{tmp_path}/file/history.db")
     run = finished(jobs, jobs.session(store_access=store_access))
     assert (run.id, run.batch_size, run.outcome) == (UNRECORDED, JOB.default_batch_size, Outcome.REACHED)
-    assert any("not in the history" in line for line in jobs.told)
+    assert any("not in the history" in line for line in jobs.warnings)
 
 
 def test_a_store_that_fails_on_the_way_is_made_up_for_at_the_end(jobs, monkeypatch):
@@ -368,7 +369,7 @@ def test_a_store_that_fails_on_the_way_is_made_up_for_at_the_end(jobs, monkeypat
     session.report(0.8)
     session.end()
     assert jobs.job_store.job_run(run.id).run.metrics == (0.2, 0.4, 0.8)
-    assert sum("the disk is full" in line for line in jobs.told) >= 2
+    assert sum("the disk is full" in line for line in jobs.warnings) >= 2
 
 
 def test_an_end_that_cannot_be_written_is_taken_in_by_the_next_submission(jobs, monkeypatch):
