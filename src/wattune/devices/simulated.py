@@ -27,9 +27,9 @@ from wattune.physics.gpu_parts import Floats
 from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import IDEAL, context_point, delay_of, loaded_point, power_limit_w, resting_point
 from wattune.physics.sensor import (
-    SensorTrace,
+    PartTimeCount,
+    count_until,
     counter_period_s,
-    seen_until,
     shown_energy_j,
     shown_power_w,
     shown_utilisation,
@@ -98,7 +98,7 @@ class SimulatedGpu:
         self._setting = self._clocks = DRIVER_DEFAULT
         self._change: PendingClock | None = None
         self._asked = 0
-        self._seen = SensorTrace() if model.counter_window_s else None
+        self._counted = PartTimeCount() if model.counter_window_s else None
         self._activity: _Activity = _Resting()
         self._starts = 0
         self._context_idle_w = _context_idle_w(model)
@@ -223,11 +223,11 @@ class SimulatedGpu:
         return timeline, self._time.now_s()
 
     def _shown_j(self, timeline: Timeline, now_s: float) -> float:
-        if self._seen is None:
+        if self._counted is None:
             return shown_energy_j(self._model, timeline, now_s)
         with self._lock:
-            self._seen = seen_until(self._model, timeline, now_s, before=self._seen)
-            return shown_energy_j(self._model, timeline, now_s, seen=self._seen)
+            self._counted = count_until(self._model, timeline, now_s, before=self._counted)
+            return shown_energy_j(self._model, timeline, now_s, counted=self._counted)
 
     def _do(self, activity: _Activity) -> None:
         self._catch_up()
@@ -264,8 +264,8 @@ class SimulatedGpu:
     def _follow(self, time_s: float, *, stall_s: float = 0.0) -> None:
         """Bring the timeline up to what is set and done from `time_s` on; the lock is held."""
         model, setting, activity = self._model, self._clocks, self._activity
-        if self._seen is not None:
-            self._seen = seen_until(model, self._timeline, time_s, before=self._seen)
+        if self._counted is not None:
+            self._counted = count_until(model, self._timeline, time_s, before=self._counted)
         idle_w = self._context_idle_w
         match activity:
             case _Resting():

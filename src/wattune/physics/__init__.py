@@ -1,1 +1,1 @@
-"""How a GPU spends time and joules, as pure functions of what it is and what it is asked to do."""
+"""Time and energy of a GPU as pure functions of its model and its workload."""

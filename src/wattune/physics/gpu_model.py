@@ -1,11 +1,11 @@
-"""A GPU as the physics sees it: its clocks and limits, and the parts of which it is made.
+"""The physical model of a GPU: its clocks and limits, and the components of which it is made.
 
 Notation
     f       core clock, MHz
     f_k     clock below which the core voltage is at its floor
     v(f)    core voltage over its floor: 1 up to f_k, then linear up to `voltage_ratio` at the highest clock
 
-`v` is an effective ratio: it takes in regulator losses, and is not a quotient of volts. The form P0 + a·f·V(f)² with
+`v` is an effective ratio that includes regulator losses; it is not a quotient of volts. The form P0 + a·f·V(f)² with
 such a voltage fits an A4000 to 0.8 % and an A100 to 0.2 % (docs/explanation/physics.md).
 """
 
@@ -42,16 +42,16 @@ __all__ = [
     "Thermal",
 ]
 
-# Any fixed namespace will do: it makes the identifiers of simulated GPUs the same in every process.
+# Any fixed namespace makes the identifiers of simulated GPUs the same in every process.
 _NAMESPACE = uuid.UUID("6f1c1e0a-6c1e-5d0b-9a7e-3b0f4d2a8c11")
 
-# Enough for millionths of a degree: each pass shrinks the error by R·dP/dT, which is below 0.3 on every part.
+# Enough for millionths of a degree: each pass shrinks the error by R·dP/dT, which is below 0.3 on every GPU.
 _SETTLING_PASSES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuModel:
-    """One kind of GPU."""
+    """A GPU model of the catalogue."""
 
     key: str
     name: str
@@ -59,9 +59,9 @@ class GpuModel:
     clocks: tuple[ClockTable, ...]
     """One table per memory clock, the default (highest) first."""
     power_limits: PowerLimits | None
-    """None where nobody may set one, as on laptops."""
+    """None where the limit cannot be set, as on laptops."""
     default_limit_w: float
-    """What the board allows itself where nothing is set."""
+    """In force where none is set."""
     can_lock_mem: bool
     sensors: Sensors
     switching: Switching
@@ -74,7 +74,7 @@ class GpuModel:
     noise_w: float
     """Standard deviation of a power reading."""
     gain: float
-    """What the sensor shows over what is drawn."""
+    """Reading of the power sensor over the true power."""
     units: tuple[ArithmeticUnit, ...]
     memory: MemoryPhysics
     core: CorePhysics
@@ -82,22 +82,21 @@ class GpuModel:
     smoothness: float
     """Exponent of the norm that joins compute and memory time; the larger, the sharper the roofline's corner."""
     offset_w: float = 0.0
-    """What the sensor shows beyond that, whatever is drawn."""
+    """Added to every power reading."""
     has_counter: bool = True
-    """Whether the part counts its energy; otherwise it is added up from power readings."""
+    """Whether the GPU has an energy counter; without one, energy is the sum of power readings."""
     counter_window_s: float | None = None
-    """The part of each period that the counter sees; None where it misses nothing."""
+    """How much of each period the counter measures; None: all of it."""
     change: SwitchingPhysics = FREE_CHANGES
     link: LinkPhysics | None = None
 
     @property
     def max_mhz(self) -> int:
-        """The highest core clock."""
         return self.clocks[0].sm_mhz[-1]
 
     @property
     def mem_clocks_mhz(self) -> tuple[int, ...]:
-        """The memory clocks, in the order of `clocks`."""
+        """In the order of `clocks`."""
         return tuple(table.mem_mhz for table in self.clocks if table.mem_mhz is not None)
 
     @property
@@ -106,7 +105,7 @@ class GpuModel:
         return self.mem_clocks_mhz[0]
 
     def spec(self, index: int = 0) -> GpuSpec:
-        """What the `index`-th simulated GPU of this kind tells of itself."""
+        """Return the specification of the `index`-th simulated GPU of this model."""
         return GpuSpec(
             name=self.name,
             uuid=f"GPU-{uuid.uuid5(_NAMESPACE, f'{self.key}/{index}')}",
@@ -120,7 +119,7 @@ class GpuModel:
         )
 
     def unit(self, pipe: Pipe) -> ArithmeticUnit:
-        """The unit that does this arithmetic: FP32 where the part has no such pipe, as frameworks then choose."""
+        """Return the unit of a pipe; FP32 where the GPU lacks the pipe, as frameworks choose."""
         units = {unit.pipe: unit for unit in self.units}
         return units.get(pipe, units[Pipe.FP32])
 
@@ -131,7 +130,7 @@ class GpuModel:
         return np.asarray(1.0 + (self.core.voltage_ratio - 1.0) * above)
 
     def memory_idle_w(self, mem_mhz: int | None) -> float:
-        """What the memory draws while nothing is moved; its clock and interface scale with the memory clock."""
+        """Power of idle memory: its clock and interface scale with the memory clock."""
         return self.memory.idle_w * (mem_mhz or self.default_mem_mhz) / self.default_mem_mhz
 
     def core_w(self, sm_mhz: Floats, w_per_ghz: Floats | float) -> Floats:
@@ -143,7 +142,7 @@ class GpuModel:
         return np.asarray(self.core.leak_w * self.voltage(sm_mhz) ** 2 * self.core.leak_factor(temperature_c))
 
     def settled_c(self, sm_mhz: Floats, other_w: Floats) -> Floats:
-        """(clocks,): the temperature at which leakage and `other_w`, all else that is drawn, keep the GPU."""
+        """(clocks,): the temperature at which the GPU settles under `other_w` plus its leakage."""
         thermal = self.thermal
         temperature_c = thermal.ambient_c + thermal.resistance_k_per_w * other_w
         for _ in range(_SETTLING_PASSES):
@@ -152,15 +151,12 @@ class GpuModel:
         return np.asarray(temperature_c)
 
     def awake_w(self, sm_mhz: Floats, mem_mhz: int | None) -> Floats:
-        """(clocks,): what a GPU with a context draws while it runs nothing, but for its leakage."""
+        """(clocks,): power without leakage of a GPU that holds a context and runs no kernel."""
         static_w = self.core.board_w + self.memory_idle_w(mem_mhz)
         return np.asarray(static_w + self.core_w(sm_mhz, self.core.idle_clock_w_per_ghz))
 
     def context_idle_w(self, sm_mhz: Floats, mem_mhz: int | None) -> Floats:
-        """(clocks,): power of a GPU that a program holds and that runs nothing, once it has cooled down to that.
-
-        None is the driver's own memory clock, the default.
-        """
+        """(clocks,): settled power of a GPU that holds a context and runs no kernel; None: default memory clock."""
         sm_mhz = np.asarray(sm_mhz, dtype=np.float64)
         awake_w = self.awake_w(sm_mhz, mem_mhz)
         return np.asarray(awake_w + self.leak_w(sm_mhz, self.settled_c(sm_mhz, awake_w)))

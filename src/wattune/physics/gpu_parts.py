@@ -1,4 +1,4 @@
-"""The parts of a GPU and the numbers that say what each takes and spends.
+"""The components of a GPU and the parameters of their time and power.
 
 Notation
     f       core clock, MHz
@@ -22,13 +22,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Thermal:
-    """How warm the GPU gets: a first-order response to its power, and the heat at which it slows down."""
+    """First-order response of the temperature to power, and the slowdown temperature."""
 
     ambient_c: float
     resistance_k_per_w: float
     tau_s: float
     slowdown_c: float = inf
-    """The firmware lowers the clock to stay below it."""
+    """The firmware lowers the clock to stay below this."""
 
     @property
     def most_w(self) -> float:
@@ -36,13 +36,12 @@ class Thermal:
         return (self.slowdown_c - self.ambient_c) / self.resistance_k_per_w
 
     def steady_c(self, power_w: float) -> float:
-        """Where the temperature settles at this power."""
         return self.ambient_c + self.resistance_k_per_w * power_w
 
 
 @dataclass(frozen=True, slots=True)
 class ArithmeticUnit:
-    """One pipe: what it does at most, how much of that good kernels reach, and what it adds to the core's power."""
+    """One pipe: its peak rate, the share of it that good kernels reach, and its power."""
 
     pipe: Pipe
     peak_flops: float
@@ -59,22 +58,22 @@ class ArithmeticUnit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPhysics:
-    """DRAM at the default memory clock, and the way from it through the L2 cache."""
+    """DRAM at the default memory clock, and the path through the L2 cache."""
 
     bandwidth_bytes_per_s: float
     efficiency: float
     knee_mhz: float
-    """Core clock below which the way to the memory, and not the memory, limits the bandwidth."""
+    """Core clock below which the path to the memory limits the bandwidth, not the memory."""
     knee_exponent: float
     idle_w: float
     j_per_byte: float
     l2_j_per_byte: float = 0.0
-    """What a byte costs on its way through the L2 cache, at floor voltage; that part is the core's."""
+    """Energy of a byte in the L2 cache at floor voltage; scales with the core voltage."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorePhysics:
-    """Voltage and power of everything but the arithmetic and the memory."""
+    """Voltage, and power of everything except arithmetic units and memory."""
 
     voltage_knee_mhz: float
     voltage_ratio: float
@@ -85,34 +84,34 @@ class CorePhysics:
     idle_clock_w_per_ghz: float
     """Clock tree of an idle GPU that holds a context."""
     busy_clock_w_per_ghz: float
-    """What any running kernel adds to that, whatever it does."""
+    """Added by any running kernel."""
     leak_per_k: float = 0.0
     """Leakage grows by exp(this) for every kelvin."""
     leak_at_c: float = 60.0
 
     def leak_factor(self, temperature_c: float | Floats) -> Floats:
-        """Leakage at a temperature over that at `leak_at_c`."""
+        """Leakage relative to that at `leak_at_c`."""
         return np.asarray(np.exp(self.leak_per_k * (np.asarray(temperature_c) - self.leak_at_c)))
 
 
 @dataclass(frozen=True, slots=True)
 class LinkPhysics:
-    """The link to other GPUs, one direction of it."""
+    """One direction of the link to other GPUs."""
 
     kind: str
     bytes_per_s: float
     sm_bytes_per_s: float
-    """What one SM that copies or reduces can move, at the highest core clock; proportional to the clock."""
+    """Rate of one SM that copies or reduces, at the highest core clock; proportional to the clock."""
     j_per_byte: float
     """Of the link itself, both ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockChange:
-    """What a change of one clock costs beyond the wait for it, which the GPU's spec gives as its median."""
+    """Cost of a change of one clock beyond the wait, whose median is in the GPU's specification."""
 
     stall_s: float
-    """Nothing runs for so long when the new clock takes over."""
+    """How long no kernel runs when the new clock takes effect."""
     spread: float
     """Standard deviation of the logarithm of the wait."""
 
@@ -129,4 +128,4 @@ class SwitchingPhysics:
 
 
 FREE_CHANGES = SwitchingPhysics()
-"""Changes that cost nothing but the wait for them."""
+"""Changes without a stall."""

@@ -1,7 +1,6 @@
-"""What a load takes and spends at every core clock: all that a simulated GPU needs to play it.
+"""Time and power of a load at every core clock: all that a simulated GPU needs to play it.
 
-The physics fills these tables; the simulated device and the emulated library only look things up in them, so that both
-show the same GPU.
+The simulated device and the emulated library both read these tables, so that they behave alike.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 FIRMWARE_AVERAGE_S = 0.06
-"""Time constant of the power that the firmware compares with its limit; 50 to 100 ms, as far as anybody can tell."""
+"""Time constant of the power that the firmware compares with its limit; estimates are 50 to 100 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,15 +27,15 @@ class LoadTable:
     duration_s: Floats
     """(phases, clocks)"""
     power_w: Floats
-    """(phases, clocks): what the board really draws, before any sensor."""
+    """(phases, clocks): true power of the board."""
     sm_util: Floats
     """(phases,): share of the phase in which a kernel runs, 0 to 1."""
     mem_util: Floats
     """(phases, clocks): share of the memory bandwidth in use, 0 to 1."""
     tensor_util: Floats | None = None
-    """(phases, clocks): share of what the tensor units can do, 0 to 1; None where counters are not asked for."""
+    """(phases, clocks): share of the tensor units' peak, 0 to 1; None where not needed."""
     fp32_util: Floats | None = None
-    """(phases, clocks): the same of the plain arithmetic units."""
+    """(phases, clocks): the same for the FP32 units."""
 
     def __post_init__(self) -> None:
         shape = self.duration_s.shape
@@ -51,37 +50,37 @@ class LoadTable:
 
     @property
     def iteration_s(self) -> Floats:
-        """(clocks,): how long an iteration takes."""
+        """(clocks,)"""
         return np.asarray(self.duration_s.sum(axis=0))
 
     @property
     def iteration_j(self) -> Floats:
-        """(clocks,): what an iteration spends."""
+        """(clocks,)"""
         return np.asarray((self.duration_s * self.power_w).sum(axis=0))
 
     @property
     def mean_power_w(self) -> Floats:
-        """(clocks,): mean power over an iteration."""
+        """(clocks,)"""
         return self.iteration_j / self.iteration_s
 
     @property
     def limited_power_w(self) -> Floats:
-        """(clocks,): what a power limit acts on: the mean, in which a wait counts no longer than firmware remembers it.
+        """(clocks,): the mean power that a limit acts on, where a wait counts only as long as the firmware averages.
 
-        Training that stops for half a second to load data is held to its limit while it works, and draws less on the
-        average: ResNet-50 on a V100 limited to 200 W drew 185 W (ml-energy/zeus).
+        Training that waits half a second for data is limited while it works, so its mean power is lower: ResNet-50 on
+        a V100 limited to 200 W drew 185 W (ml-energy/zeus).
         """
         waits = self.sm_util[:, np.newaxis] == 0
         remembered_s = -FIRMWARE_AVERAGE_S * np.expm1(-self.duration_s / FIRMWARE_AVERAGE_S)
-        seen_s = np.where(waits, remembered_s, self.duration_s)
-        return np.asarray((seen_s * self.power_w).sum(axis=0) / seen_s.sum(axis=0))
+        counted_s = np.where(waits, remembered_s, self.duration_s)
+        return np.asarray((counted_s * self.power_w).sum(axis=0) / counted_s.sum(axis=0))
 
     def coarsened(self, phases: int) -> LoadTable:
-        """The same load with at most `phases` phases, neighbours merged; time and energy of an iteration are kept."""
+        """Merge neighbouring phases until there are at most `phases`; time and energy of an iteration stay."""
         return self.merged(self.intervals(phases))
 
     def intervals(self, phases: int) -> tuple[int, ...]:
-        """The first phase of each of at most `phases` stretches that take about equally long."""
+        """Return the first phase of each of at most `phases` intervals of about equal duration."""
         count = self.duration_s.shape[0]
         if count <= phases:
             return tuple(range(count))
@@ -91,7 +90,7 @@ class LoadTable:
         return tuple(np.flatnonzero(np.diff(group, prepend=-1)).tolist())
 
     def merged(self, starts: tuple[int, ...]) -> LoadTable:
-        """The same load with one phase for each stretch, given by its first phase; tables merged alike stay alike."""
+        """Merge the phases of each interval, given by its first phase, into one."""
         if len(starts) == self.duration_s.shape[0]:
             return self
         middle_s = self.duration_s[:, -1]

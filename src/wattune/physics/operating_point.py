@@ -1,9 +1,8 @@
-"""Which clock holds: what was asked for, what the power limit allows, and why it is not more.
+"""The clock in effect: what was requested, what the power limit allows, and what limits it.
 
 The firmware lowers the core clock until the power of an iteration meets the limit (`LoadTable.limited_power_w`), and
-until the heat that it makes stays below the slowdown temperature; the memory clock does not move. Where even the lowest
-clock draws more, the lowest clock holds and the limit is exceeded. This is the state in which the controller of
-`capping` settles.
+until the temperature stays below the slowdown temperature; the memory clock does not move. Where even the lowest clock
+draws more, the lowest clock is used and the limit is exceeded. The controller of `player` settles in the same state.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from wattune.physics.gpu_parts import ClockChange, SwitchingPhysics
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """The clocks that hold, as places in the GPU's tables and in MHz, and what keeps them from being higher."""
+    """The clocks in effect, as indices into the GPU's tables and in MHz, and what limits them."""
 
     row: int
     column: int
@@ -33,19 +32,21 @@ class OperatingPoint:
 
 
 def loaded_point(model: GpuModel, setting: Setting, power_w: tuple[Floats, ...]) -> OperatingPoint:
-    """Where a GPU works whose load draws `power_w`, as far as limits see it: over core clocks, per memory clock."""
-    asked = asked_point(model, setting)
+    """Return the point of a GPU whose load draws `power_w`: per memory clock, over core clocks."""
+    requested = requested_point(model, setting)
     limit_w, heat_w = power_limit_w(model, setting), model.thermal.most_w
-    column, throttle = asked.column, asked.throttle
-    while column > 0 and power_w[asked.row][column] > min(limit_w, heat_w):
+    column, throttle = requested.column, requested.throttle
+    while column > 0 and power_w[requested.row][column] > min(limit_w, heat_w):
         column -= 1
-    if column < asked.column:
+    if column < requested.column:
         throttle |= Throttle.POWER_CAP if limit_w <= heat_w else Throttle.THERMAL
-    return OperatingPoint(asked.row, column, model.clocks[asked.row].sm_mhz[column], asked.mem_mhz, throttle)
+    return OperatingPoint(
+        requested.row, column, model.clocks[requested.row].sm_mhz[column], requested.mem_mhz, throttle
+    )
 
 
-def asked_point(model: GpuModel, setting: Setting) -> OperatingPoint:
-    """Where a GPU would work if neither its power nor its heat were limited."""
+def requested_point(model: GpuModel, setting: Setting) -> OperatingPoint:
+    """Return the point that holds if neither power nor temperature limits it."""
     row = _row(model, setting, unset=0)
     clocks_mhz = model.clocks[row].sm_mhz
     column = _column(clocks_mhz, setting)
@@ -54,13 +55,13 @@ def asked_point(model: GpuModel, setting: Setting) -> OperatingPoint:
 
 
 def context_point(model: GpuModel, setting: Setting, idle_power_w: tuple[Floats, ...]) -> OperatingPoint:
-    """Where a GPU rests that a program holds: at the clock at which it would work."""
+    """Return the point of an idle GPU that holds a context: the clock at which it would work."""
     point = loaded_point(model, setting, idle_power_w)
     return OperatingPoint(point.row, point.column, point.sm_mhz, point.mem_mhz, point.throttle | Throttle.IDLE)
 
 
 def resting_point(model: GpuModel, setting: Setting) -> OperatingPoint:
-    """Where a GPU rests that no program holds: as low as its locks let it."""
+    """Return the point of a GPU without a context: the lowest clocks that its locks allow."""
     row = _row(model, setting, unset=len(model.clocks) - 1)
     clocks_mhz = model.clocks[row].sm_mhz
     column = 0 if setting.sm_mhz is None else _column(clocks_mhz, setting)
@@ -68,7 +69,7 @@ def resting_point(model: GpuModel, setting: Setting) -> OperatingPoint:
 
 
 def power_limit_w(model: GpuModel, setting: Setting) -> float:
-    """The limit in force."""
+    """Return the power limit in force."""
     return model.default_limit_w if setting.power_limit_w is None else setting.power_limit_w
 
 
@@ -79,7 +80,7 @@ def _row(model: GpuModel, setting: Setting, *, unset: int) -> int:
 
 
 def _column(clocks_mhz: tuple[int, ...], setting: Setting) -> int:
-    """The highest clock that the lock allows."""
+    """The index of the highest clock that the lock allows."""
     if setting.sm_mhz is None:
         return len(clocks_mhz) - 1
     return max(bisect_right(clocks_mhz, setting.sm_mhz) - 1, 0)
@@ -90,7 +91,7 @@ IDEAL = Switching(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Seconds until a change takes over, and how long it then keeps everything from running."""
+    """Seconds until a change takes effect, and how long no kernel runs then."""
 
     wait_s: float = 0.0
     stall_s: float = 0.0
@@ -102,7 +103,7 @@ AT_ONCE = Delay()
 def delay_of(
     medians: Switching, change: SwitchingPhysics, *, before: Setting, after: Setting, seed: int, number: int
 ) -> Delay:
-    """The delay of the `number`-th change of a GPU; where both clocks change, the slower one tells."""
+    """Draw the delay of the `number`-th change of a GPU; where both clocks change, the longer delay counts."""
     core = _delay(medians.sm_s, change.sm, (seed, number, 0)) if before.sm_mhz != after.sm_mhz else AT_ONCE
     memory = _delay(medians.mem_s, change.mem, (seed, number, 1)) if before.mem_mhz != after.mem_mhz else AT_ONCE
     return Delay(max(core.wait_s, memory.wait_s), max(core.stall_s, memory.stall_s))

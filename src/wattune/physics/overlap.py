@@ -1,7 +1,7 @@
-"""Computation with communication beside it: what a partition takes and spends at every core clock at once.
+"""Computation that overlaps with communication: time and energy of a partition at every core clock.
 
-Communication runs on some SMs of its own. It takes these, and a part of the memory's bandwidth, from the computation;
-how fast it is depends on how many SMs it has and on their clock, up to what the link gives.
+Communication takes some SMs and some memory bandwidth from the computation. Its speed depends on the number of these
+SMs and on their clock, up to the rate of the link.
 
 Notation
     s       SMs that communicate, of S
@@ -30,13 +30,13 @@ from wattune.physics.timing import column, phase_times
 # Reading, reducing and writing move each byte that crosses the link two to three times through the memory.
 MEMORY_PASSES = 2.5
 
-# Two kernels beside each other get in each other's way in the cache: 0 to 5 %.
+# Slowdown of two concurrent kernels by conflicts in the cache: 0 to 5 %.
 INTERFERENCE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """A collective among GPUs that are joined by a link."""
+    """A collective among GPUs that a link connects."""
 
     name: str
     link_bytes: float
@@ -45,22 +45,22 @@ class Communication:
 
     @classmethod
     def all_reduce(cls, tensor_bytes: float, *, gpus: int) -> Communication:
-        """The sum of a tensor over so many GPUs: each sends 2·(n − 1)/n of it (Patarasu and Yuan 2009)."""
+        """Make the sum of a tensor over GPUs: each sends 2·(n − 1)/n of it (Patarasu and Yuan 2009)."""
         if gpus < 2:
-            raise InputError(f"{gpus} GPU has nobody to reduce with", hint="give two or more")
+            raise InputError(f"{gpus} GPU cannot reduce alone", hint="give two or more")
         return cls(name="all-reduce", link_bytes=2 * (gpus - 1) / gpus * tensor_bytes)
 
     @classmethod
     def all_gather(cls, tensor_bytes: float, *, gpus: int) -> Communication:
-        """Every GPU gets the parts of all others: each sends (n − 1)/n of the whole."""
+        """Make the exchange by which every GPU gets the shards of all others: each sends (n − 1)/n of the tensor."""
         if gpus < 2:
-            raise InputError(f"{gpus} GPU has nobody to gather from", hint="give two or more")
+            raise InputError(f"{gpus} GPU cannot gather alone", hint="give two or more")
         return cls(name="all-gather", link_bytes=(gpus - 1) / gpus * tensor_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Computation and the communication that may run beside it."""
+    """Computation and the communication that may overlap with it."""
 
     compute: tuple[Phase, ...]
     communication: Communication
@@ -71,23 +71,23 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cost:
-    """Of one GPU, at every core clock."""
+    """Time and energy of one GPU at every core clock."""
 
     sm_mhz: tuple[int, ...]
     time_s: Floats
     energy_j: Floats
     exposed_s: Floats
-    """Communication that nothing ran beside."""
+    """Communication that does not overlap with computation."""
 
     @property
     def power_w(self) -> Floats:
-        """(clocks,): mean power; where it exceeds the power limit, the GPU will not hold that clock."""
+        """(clocks,): mean power; a GPU does not hold a clock at which this exceeds its power limit."""
         return self.energy_j / self.time_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StepTimes:
-    """Stretches of computation, alone and beside communication; (phases, clocks)."""
+    """Phases of computation, alone and beside communication; (phases, clocks)."""
 
     alone_s: Floats
     alone_w: Floats
@@ -96,7 +96,7 @@ class _StepTimes:
 
 
 def partition_cost(model: GpuModel, partition: Partition, *, mem_mhz: int | None = None) -> Cost:
-    """Time and energy of a partition on one of several equal GPUs that all run it at the same clock."""
+    """Compute time and energy of a partition on one of several equal GPUs at the same clock."""
     link = _link(model)
     _check(model, partition)
     row = model.mem_clocks_mhz.index(mem_mhz) if mem_mhz is not None else 0
@@ -106,22 +106,22 @@ def partition_cost(model: GpuModel, partition: Partition, *, mem_mhz: int | None
     comm_w = _communication_w(model, link, partition, sm_mhz, comm_s)
     step_times = _step_times(model, partition, sm_mhz, mem_mhz=mem, comm_s=comm_s)
     time_s, work_j, exposed_s = _joined(step_times, comm_s, comm_w, partition.launch)
-    resting_w = model.awake_w(sm_mhz, mem)
-    leak_w = model.leak_w(sm_mhz, model.settled_c(sm_mhz, resting_w + work_j / time_s))
-    return Cost(clocks_mhz, time_s, work_j + (resting_w + leak_w) * time_s, exposed_s)
+    awake_w = model.awake_w(sm_mhz, mem)
+    leak_w = model.leak_w(sm_mhz, model.settled_c(sm_mhz, awake_w + work_j / time_s))
+    return Cost(clocks_mhz, time_s, work_j + (awake_w + leak_w) * time_s, exposed_s)
 
 
 def communication_s(model: GpuModel, link: LinkPhysics, partition: Partition, sm_mhz: Floats) -> Floats:
-    """(clocks,): how long the communication takes on its SMs."""
+    """(clocks,): time of the communication on its SMs."""
     sent = partition.communication.link_bytes
     sm_rate = partition.comm_sms * link.sm_bytes_per_s * sm_mhz / model.max_mhz
     return np.asarray(partition.communication.latency_s + sent / sm_rate + sent / link.bytes_per_s)
 
 
 def joined_cost(costs: Sequence[Cost], columns: Sequence[int]) -> tuple[float, float]:
-    """Seconds and joules of GPUs that run a partition side by side, each at its own clock: all wait for the slowest.
+    """Compute seconds and joules of GPUs that run a partition together, each at its own clock, until the slowest ends.
 
-    Whoever is done waits at what its partition draws on the average, because a collective is waited for by polling.
+    A GPU waits at the mean power of its partition, because it polls for the collective.
     """
     if len(costs) != len(columns) or not costs:
         raise InputError("every GPU needs a clock", hint="give as many clocks as GPUs")
@@ -134,7 +134,7 @@ def joined_cost(costs: Sequence[Cost], columns: Sequence[int]) -> tuple[float, f
 def _communication_w(
     model: GpuModel, link: LinkPhysics, partition: Partition, sm_mhz: Floats, comm_s: Floats
 ) -> Floats:
-    """(clocks,): what communication adds to an idle GPU with a context."""
+    """(clocks,): power that communication adds to an idle GPU with a context."""
     rate = partition.communication.link_bytes / comm_s
     copying_w = model.core_w(sm_mhz, model.core.busy_clock_w_per_ghz * partition.comm_sms / model.sms)
     cache_w = model.memory.l2_j_per_byte * MEMORY_PASSES * rate * model.voltage(sm_mhz) ** 2
@@ -142,7 +142,7 @@ def _communication_w(
 
 
 def _step_times(model: GpuModel, partition: Partition, sm_mhz: Floats, *, mem_mhz: int, comm_s: Floats) -> _StepTimes:
-    """Every phase alone, and beside communication with the SMs and the bandwidth that this leaves."""
+    """Every phase alone, and beside communication with the SMs and the bandwidth that remain."""
     phases = partition.compute
     share = 1.0 - partition.comm_sms / model.sms
     spare = MEMORY_PASSES * partition.communication.link_bytes / comm_s
@@ -159,14 +159,14 @@ def _step_times(model: GpuModel, partition: Partition, sm_mhz: Floats, *, mem_mh
 def _joined(
     step_times: _StepTimes, comm_s: Floats, comm_w: Floats, launch: float | None
 ) -> tuple[Floats, Floats, Floats]:
-    """Time, energy of all work, and exposed communication, when the paces run in order and one may begin beside."""
+    """Time, energy of all work, and exposed communication, with phases in order and communication from its launch."""
     before_s = np.full_like(comm_s, np.inf) if launch is None else launch * step_times.alone_s.sum(axis=0)
     left_s, time_s = comm_s.copy(), np.zeros_like(comm_s)
     energy_j = comm_w * comm_s
     for alone_s, alone_w, beside_s, beside_w in zip(
         step_times.alone_s, step_times.alone_w, step_times.beside_s, step_times.beside_w, strict=True
     ):
-        # First the part before the launch, then beside communication until it ends, then alone again.
+        # First before the launch, then beside communication until it ends, then alone again.
         first = np.minimum(before_s / alone_s, 1.0)
         before_s = before_s - first * alone_s
         second = np.minimum((1.0 - first) * beside_s, left_s) / beside_s

@@ -1,4 +1,4 @@
-"""What stepping a GPU through time left behind: a tick for each short stretch, and everything in between on demand."""
+"""The record of a GPU that was stepped through time: one entry per tick, energy at any time by interpolation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wattune.physics.load_table import LoadTable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lane:
-    """When each phase of an iteration ends and what was spent by then, from zero on; and what the clock leaks."""
+    """End time and cumulative energy of each phase at one clock, from zero, and the leakage at that clock."""
 
     ends_s: list[float]
     energy_j: list[float]
@@ -25,13 +25,13 @@ class Lane:
     leak_w: float
     """At the temperature at which leakage is given."""
     settled_factor: float
-    """Leakage that the powers hold already, over that."""
+    """Leakage included in `power_w`, relative to `leak_w`."""
     idle_w: float
-    """What the GPU draws while nothing runs, but for its leakage."""
+    """Power without leakage while no kernel runs."""
 
     @classmethod
     def of(cls, model: GpuModel, table: LoadTable, column: int) -> Lane:
-        """The load of a table at one of its core clocks."""
+        """Make the lane of a table at one of its core clocks."""
         sm_mhz = np.array([table.sm_mhz[column]], dtype=np.float64)
         duration_s, power_w = table.duration_s[:, column], table.power_w[:, column]
         settled_c = model.thermal.steady_c(float(table.mean_power_w[column]))
@@ -46,31 +46,31 @@ class Lane:
         )
 
     def energy_at(self, offset_s: float) -> float:
-        """What an iteration has spent so long after its beginning, at the settled temperature."""
+        """Energy of an iteration up to `offset_s`, at the settled temperature."""
         phase = min(bisect_right(self.ends_s, offset_s), len(self.power_w)) - 1
         return self.energy_j[phase] + (offset_s - self.ends_s[phase]) * self.power_w[phase]
 
     def energies_at(self, offset_s: Floats) -> Floats:
-        """The same for many times, which may lie iterations ahead."""
+        """The same for many times, which may exceed one iteration."""
         laps, rest_s = np.divmod(offset_s, self.ends_s[-1])
         return np.asarray(laps * self.energy_j[-1] + np.interp(rest_s, self.ends_s, self.energy_j))
 
-    def taken_up(self, other: Lane, offset_s: float) -> float:
-        """Where this clock would stand at the point of the iteration that another has reached after `offset_s`."""
+    def resumed_at(self, other: Lane, offset_s: float) -> float:
+        """Return the offset at this clock of the point that another clock reaches after `offset_s`."""
         phase = min(bisect_right(other.ends_s, offset_s), len(other.power_w)) - 1
         start_s, end_s = other.ends_s[phase], other.ends_s[phase + 1]
-        part = min((offset_s - start_s) / (end_s - start_s), 1.0)
-        return self.ends_s[phase] + part * (self.ends_s[phase + 1] - self.ends_s[phase])
+        fraction = min((offset_s - start_s) / (end_s - start_s), 1.0)
+        return self.ends_s[phase] + fraction * (self.ends_s[phase + 1] - self.ends_s[phase])
 
 
 Ints = NDArray[np.int64]
 
 STALLED = -1
-"""In place of a lane's number: nothing ran."""
+"""In place of a lane's number: no kernel ran."""
 
 
 class Tick(NamedTuple):
-    """What one tick began with."""
+    """State at the start of a tick."""
 
     time_s: float
     energy_j: float
@@ -85,21 +85,20 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SteppedTrace:
-    """One entry per tick, unless said otherwise."""
+    """One entry per tick, unless stated otherwise."""
 
     start_s: Floats
     """(ticks + 1,): the last is the end."""
     energy_j: Floats
-    """(ticks + 1,): spent until then."""
+    """(ticks + 1,): cumulative."""
     temperature_c: Floats
     """(ticks + 1,)"""
     sm_mhz: Ints
     mem_mhz: Ints
     throttle: tuple[Throttle, ...]
     iterations: float
-    """Done in all."""
     lane: Ints
-    """Which of `lanes` the load was in."""
+    """Index into `lanes`."""
     offset_s: Floats
     """Time into the iteration at the start of the tick."""
     extra_w: Floats
@@ -108,7 +107,6 @@ class SteppedTrace:
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
         return float(self.start_s[-1] - self.start_s[0])
 
     @property
@@ -118,11 +116,10 @@ class SteppedTrace:
 
     @property
     def mean_power_w(self) -> float:
-        """Mean power over all."""
         return float((self.energy_j[-1] - self.energy_j[0]) / self.seconds)
 
     def energy_at(self, time_s: Floats) -> Floats:
-        """What had been spent at these times, phase by phase; before the beginning as much as it began with."""
+        """Cumulative energy at these times, exact to the phase; times are clipped to the record."""
         time_s = np.clip(time_s, self.start_s[0], self.start_s[-1])
         tick = np.clip(np.searchsorted(self.start_s, time_s, side="right") - 1, 0, len(self.lane) - 1)
         into_s = time_s - self.start_s[tick]
@@ -135,6 +132,6 @@ class SteppedTrace:
         return np.asarray(energy_j)
 
     def after(self, time_s: float) -> float:
-        """Mean power from a time to the end."""
+        """Mean power from `time_s` to the end."""
         spent_j = self.energy_j[-1] - self.energy_at(np.array([time_s]))[0]
         return float(spent_j / (self.start_s[-1] - time_s))

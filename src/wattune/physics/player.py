@@ -1,7 +1,7 @@
-"""The moving parts of a stepped GPU: where the load stands, how warm it is, and what the controller does each tick.
+"""The state of a stepped GPU: progress of the load, temperature, and the controller that acts each tick.
 
 Notation: T temperature, P power of the tick, Π its running average; T' = (ambient + R·P − T)/τ.
-This is the one place of the physics that keeps changing state, because it is passed through millions of times.
+The state is mutable, unlike elsewhere in the physics, because it changes millions of times.
 """
 
 from __future__ import annotations
@@ -13,32 +13,31 @@ from wattune.core.reading import Throttle
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.load_table import FIRMWARE_AVERAGE_S, LoadTable
-from wattune.physics.operating_point import asked_point, power_limit_w
+from wattune.physics.operating_point import power_limit_w, requested_point
 from wattune.physics.played import STALLED, Lane, Tick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """The numbers of a controller; firmware does not publish its own."""
+    """Parameters of the power controller; firmware does not publish its own."""
 
     tick_s: float = 0.02
     average_s: float = FIRMWARE_AVERAGE_S
-    """Time constant of the power that it looks at."""
+    """Time constant of the power average that it compares with the limit."""
     step_mhz: int = 15
     step_share: float = 0.03
     """One step down for each such share of the limit that the average lies above it."""
     patience: int = 5
     """Ticks between two steps up."""
     relief_k: float = 2.0
-    """It lets the clock up again when the GPU is so much colder than its slowdown temperature."""
+    """The clock may rise again once the GPU is this much below its slowdown temperature."""
 
     @property
     def keep(self) -> float:
-        """What is left of the old average after one tick."""
+        """Weight of the old average after one tick."""
         return exp(-self.tick_s / self.average_s)
 
     def steps_down(self, average_w: float, limit_w: float) -> int:
-        """Steps by which the clock goes down; 0 at or below the limit."""
         if average_w <= limit_w:
             return 0
         return ceil((average_w - limit_w) / (self.step_share * limit_w))
@@ -48,7 +47,7 @@ USUAL = Controller()
 
 
 class LoadPlayer:
-    """A GPU that plays a load, tick by tick. `ticks` collects what each began with."""
+    """A GPU that plays a load, tick by tick; `ticks` collects the state at the start of each."""
 
     def __init__(
         self, model: GpuModel, tables: tuple[LoadTable, ...], controller: Controller, *, temperature_c: float
@@ -67,16 +66,15 @@ class LoadPlayer:
         self._why = Throttle.NONE
         self._step = max(round(controller.step_mhz / _spacing_mhz(model)), 1)
         self._column = self._ceiling = len(tables[0].sm_mhz) - 1
-        self.ask(DRIVER_DEFAULT)
+        self.request(DRIVER_DEFAULT)
 
     @property
     def iterations(self) -> float:
-        """Iterations done, the one that runs in parts of its time."""
         return self.laps + self._offset_s / self._lane.ends_s[-1]
 
-    def ask(self, setting: Setting) -> None:
-        """Nothing; these clocks and this limit are in force from now on."""
-        point = asked_point(self._model, setting)
+    def request(self, setting: Setting) -> None:
+        """Apply these clocks and this limit."""
+        point = requested_point(self._model, setting)
         was_free = self._column == self._ceiling
         self._ceiling, self._locked = point.column, point.throttle
         self._limit_w = power_limit_w(self._model, setting)
@@ -86,7 +84,6 @@ class LoadPlayer:
         self._enter(self._ceiling if was_free else min(self._column, self._ceiling))
 
     def advance(self, seconds: float) -> None:
-        """Nothing; the load has played for so long."""
         tick_s = self._controller.tick_s
         keep, cool = self._controller.keep, exp(-tick_s / self._model.thermal.tau_s)
         end_s = self.time_s + seconds
@@ -97,7 +94,7 @@ class LoadPlayer:
             self._tick(rest_s, exp(-rest_s / self._controller.average_s), exp(-rest_s / self._model.thermal.tau_s))
 
     def stall(self, seconds: float) -> None:
-        """Nothing; so long nothing ran, as while a clock takes over."""
+        """Let time pass in which no kernel runs, as when a new clock takes effect."""
         if seconds <= 0:
             return
         lane, core = self._lane, self._model.core
@@ -132,7 +129,6 @@ class LoadPlayer:
         self.temperature_c = steady_c + (self.temperature_c - steady_c) * cool
 
     def _control(self) -> None:
-        """The controller looks once, and moves the clock where it must or may."""
         column, controller, slowdown_c = self._column, self._controller, self._model.thermal.slowdown_c
         down = controller.steps_down(self._average_w, self._limit_w)
         if down:
@@ -155,7 +151,7 @@ class LoadPlayer:
             self._enter(column)
 
     def _enter(self, column: int) -> None:
-        """Take the load up at another clock, at the point that it has reached."""
+        """Continue the load at another clock."""
         old = self.lanes[self._number] if self.lanes else None
         key = (self._row, column)
         if key not in self._numbers:
@@ -164,7 +160,7 @@ class LoadPlayer:
         self._number, self._column = self._numbers[key], column
         self._lane = self.lanes[self._number]
         if old is not None:
-            self._offset_s = self._lane.taken_up(old, self._offset_s)
+            self._offset_s = self._lane.resumed_at(old, self._offset_s)
             self._spent_j = self._lane.energy_at(self._offset_s)
 
     def _note(self, lane: int, extra_w: float) -> None:

@@ -1,9 +1,8 @@
-"""What a workload takes and spends on a GPU, at every core and memory clock at once.
+"""Time and power of a workload on a GPU at every core and memory clock.
 
-The times are those of `timing`, the powers those of `power` at the temperature at which the GPU settles when it runs
-the workload over and over. A wait for the host follows its phase as a row of its own, at the power of a GPU that holds
-a context and runs nothing. A host that takes longer to load an iteration than the GPU takes to run it adds such a row
-at the end.
+Powers are those at the temperature at which the GPU settles when it repeats the workload. A wait for the host is a row
+of its own after its phase, at the power of a GPU that holds a context and runs no kernel. Where the host takes longer
+to load an iteration than the GPU to run it, such a row is added at the end.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _FLOPS_PER_CACHE_BYTE = {Pipe.FP32: 32.0, Pipe.TF32: 32.0, Pipe.FP16: 64.0}
 def kernel_w(
     model: GpuModel, phases: Sequence[Phase], sm_mhz: Floats, *, times: PhaseTimes, sm_share: float = 1.0
 ) -> Floats:
-    """(phases, clocks): what running each phase on a share of the SMs adds to an idle GPU with a context."""
+    """(phases, clocks): power that each phase, on a share of the SMs, adds to an idle GPU with a context."""
     used = times.compute_s / times.duration_s
     units_w_per_ghz = column(model.unit(phase.pipe).w_per_ghz for phase in phases) * used
     core_w = model.core_w(sm_mhz, sm_share * (model.core.busy_clock_w_per_ghz + units_w_per_ghz))
@@ -38,17 +37,17 @@ def kernel_w(
 
 
 def cache_bytes(phase: Phase) -> float:
-    """Bytes through the L2 cache: all that the memory moves, and the tiles of the arithmetic."""
+    """Return the bytes through the L2 cache: the memory traffic and the tiles of the arithmetic."""
     return phase.dram_bytes + phase.flops / _FLOPS_PER_CACHE_BYTE[phase.pipe]
 
 
-# A phase of a table takes some time, however short.
+# Every phase of a table has a positive duration.
 _NO_WAIT_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
-    """Phases and the waits after them, at every core clock; their power but for leakage."""
+class _PhaseRows:
+    """Phases and the waits after them at every core clock; power without leakage."""
 
     duration_s: Floats
     power_w: Floats
@@ -59,7 +58,7 @@ class _Rows:
 
 
 def tabulate(model: GpuModel, workload: Workload, *, temperature_c: float | None = None) -> tuple[LoadTable, ...]:
-    """One table per memory clock, the highest first; at one temperature, or at each clock where the GPU settles."""
+    """Make one table per memory clock, the highest first, at a temperature or where the GPU settles at each clock."""
     clocks = zip(model.mem_clocks_mhz, model.clocks, strict=True)
     return tuple(_tabulate(model, workload, mem_mhz, table.sm_mhz, temperature_c) for mem_mhz, table in clocks)
 
@@ -84,12 +83,12 @@ def _tabulate(
     )
 
 
-def _rows(model: GpuModel, workload: Workload, sm_mhz: Floats, mem_mhz: int) -> _Rows:
+def _rows(model: GpuModel, workload: Workload, sm_mhz: Floats, mem_mhz: int) -> _PhaseRows:
     """A row for every phase that runs something, followed by one for its wait; the wait for the host's loading last."""
     working = [phase for phase in workload.phases if phase.flops or phase.dram_bytes or phase.launches]
     waiting = [phase for phase in workload.phases if phase.host_stall_s]
     if not working and not waiting:
-        raise InputError(f"workload {workload.name!r} asks for nothing", hint="give a phase some work or a stall")
+        raise InputError(f"workload {workload.name!r} has no work", hint="give a phase some work or a stall")
     stalls_s = column(phase.host_stall_s for phase in waiting) * np.ones_like(sm_mhz)
     if working:
         work = _work(model, working, sm_mhz, mem_mhz)
@@ -103,14 +102,14 @@ def _rows(model: GpuModel, workload: Workload, sm_mhz: Floats, mem_mhz: int) -> 
     return rows
 
 
-def _work(model: GpuModel, phases: Sequence[Phase], sm_mhz: Floats, mem_mhz: int) -> _Rows:
+def _work(model: GpuModel, phases: Sequence[Phase], sm_mhz: Floats, mem_mhz: int) -> _PhaseRows:
     times = phase_times(model, phases, sm_mhz, mem_mhz=mem_mhz)
     power_w = model.awake_w(sm_mhz, mem_mhz) + kernel_w(model, phases, sm_mhz, times=times)
     full_bytes_per_s = model.memory.bandwidth_bytes_per_s * mem_mhz / model.default_mem_mhz
     bytes_per_s = column(phase.dram_bytes for phase in phases) / times.duration_s
     used = times.compute_s / times.duration_s
     plain = column(float(model.unit(phase.pipe).pipe is Pipe.FP32) for phase in phases)
-    return _Rows(
+    return _PhaseRows(
         times.duration_s,
         power_w,
         np.minimum(bytes_per_s / full_bytes_per_s, 1.0),
@@ -120,14 +119,14 @@ def _work(model: GpuModel, phases: Sequence[Phase], sm_mhz: Floats, mem_mhz: int
     )
 
 
-def _waits(model: GpuModel, duration_s: Floats, sm_mhz: Floats, mem_mhz: int) -> _Rows:
+def _waits(model: GpuModel, duration_s: Floats, sm_mhz: Floats, mem_mhz: int) -> _PhaseRows:
     power_w = np.broadcast_to(model.awake_w(sm_mhz, mem_mhz), duration_s.shape)
     nothing = np.zeros_like(duration_s)
-    return _Rows(duration_s, power_w, nothing, np.zeros(len(duration_s)), nothing, nothing)
+    return _PhaseRows(duration_s, power_w, nothing, np.zeros(len(duration_s)), nothing, nothing)
 
 
 def _order(workload: Workload, working: Sequence[Phase], waiting: Sequence[Phase]) -> list[int]:
-    """Where each row of the table stands in the rows of all work followed by those of all waits."""
+    """The index of each row of the table in the rows of all work followed by those of all waits."""
     order: list[int] = []
     work, wait = iter(range(len(working))), iter(range(len(working), len(working) + len(waiting)))
     for phase in workload.phases:
@@ -138,8 +137,8 @@ def _order(workload: Workload, working: Sequence[Phase], waiting: Sequence[Phase
     return order
 
 
-def _joined(first: _Rows, second: _Rows, order: list[int]) -> _Rows:
-    return _Rows(
+def _joined(first: _PhaseRows, second: _PhaseRows, order: list[int]) -> _PhaseRows:
+    return _PhaseRows(
         np.concatenate([first.duration_s, second.duration_s])[order],
         np.concatenate([first.power_w, second.power_w])[order],
         np.concatenate([first.mem_util, second.mem_util])[order],

@@ -1,4 +1,4 @@
-"""One chip of many: no two of a kind are alike.
+"""Variation between chips of one GPU model.
 
 The knee of the voltage curve lies up to 3 % beside its place, the floor voltage up to 2 % and the leakage up to 15 %
 (docs/explanation/physics.md). Each is drawn from a normal distribution whose second standard deviation is that far out,
@@ -20,7 +20,7 @@ LEAKAGE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """How far a chip is from its kind, each as a share."""
+    """Deviation of a chip from its GPU model, each as a share."""
 
     knee: float = 0.0
     floor_voltage: float = 0.0
@@ -28,13 +28,13 @@ class Chip:
 
     @classmethod
     def drawn(cls, seed: int) -> Chip:
-        """The chip that belongs to a seed."""
+        """Draw the chip of a seed."""
         draws = np.clip(np.random.default_rng(seed).standard_normal(3) / 2.0, -1.0, 1.0)
         knee, floor_voltage, leakage = draws * (KNEE, FLOOR_VOLTAGE, LEAKAGE)
         return cls(float(knee), float(floor_voltage), float(leakage))
 
     def of(self, model: GpuModel) -> GpuModel:
-        """The GPU with this chip: all that the core switches goes with the square of its floor voltage."""
+        """Return the GPU with this chip: dynamic core power scales with the square of the floor voltage."""
         squared = (1.0 + self.floor_voltage) ** 2
         core = model.core
         return replace(
@@ -42,7 +42,7 @@ class Chip:
             core=replace(
                 core,
                 voltage_knee_mhz=core.voltage_knee_mhz * (1.0 + self.knee),
-                # The highest voltage is the board's and stays, so its ratio to the floor does not.
+                # The highest voltage is the board's and does not change, so its ratio to the floor does.
                 voltage_ratio=max(core.voltage_ratio / (1.0 + self.floor_voltage), 1.0),
                 leak_w=core.leak_w * squared * (1.0 + self.leakage),
                 idle_clock_w_per_ghz=core.idle_clock_w_per_ghz * squared,
@@ -54,5 +54,5 @@ class Chip:
 
 
 def chip_of(model: GpuModel, seed: int) -> GpuModel:
-    """A GPU of this kind with a chip of its own, always the same for the same seed."""
+    """Return this GPU model with the chip that belongs to a seed."""
     return Chip.drawn(seed).of(model)

@@ -1,6 +1,6 @@
-"""A GPU stepped through time: the power limit as a controller keeps it, heat, changes of clock that take a while.
+"""A GPU stepped through time: a controller that enforces the power limit, temperature, and delayed clock changes.
 
-`tabulate` and `operating_point` say where a GPU settles; this says how it gets there. Settled, both agree.
+`tabulate` and `operating_point` compute where a GPU settles; this module computes the way there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wattune.physics.spend import tabulate
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A setting that somebody asks for at some time."""
+    """A setting requested at a time."""
 
     time_s: float
     setting: Setting
@@ -33,25 +33,25 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A GPU, what it plays, and how its firmware behaves."""
+    """A GPU, its load, and the parameters of its firmware."""
 
     model: GpuModel
     tables: tuple[LoadTable, ...]
     controller: Controller = USUAL
     switching: Switching = IDEAL
-    """How long new clocks take; `model.switching` for those of the part."""
+    """How long new clocks take; `model.switching` for the GPU's own."""
     seed: int = 0
     start_c: float | None = None
-    """How warm it is at first; None as warm as idling makes it."""
+    """Initial temperature; None: that of an idle GPU."""
 
     @classmethod
     def of(cls, model: GpuModel, workload: Workload) -> Machine:
-        """A GPU that runs a workload, iteration after iteration."""
+        """Make a GPU that repeats a workload."""
         return cls(model=model, tables=tabulate(model, workload))
 
 
 def play(machine: Machine, seconds: float, *, commands: Sequence[Command] = ()) -> SteppedTrace:
-    """What happens in so many seconds from an idle start, with settings that come in on the way."""
+    """Step a GPU from an idle start through `seconds`, with settings that arrive meanwhile."""
     if not seconds > 0:
         raise InputError(f"a GPU plays for more than 0 s, not {seconds}", hint="give a positive time")
     model = machine.model
@@ -61,14 +61,14 @@ def play(machine: Machine, seconds: float, *, commands: Sequence[Command] = ()) 
         if effect_s >= seconds:
             break
         player.advance(max(effect_s - player.time_s, 0.0))
-        player.ask(setting)
+        player.request(setting)
         player.stall(min(stall_s, seconds - player.time_s))
     player.advance(max(seconds - player.time_s, 0.0))
     return _played(machine, player)
 
 
 def _effects(machine: Machine, commands: Sequence[Command]) -> list[tuple[float, Setting, float]]:
-    """When each command takes over, in the order in which they were given: none overtakes another."""
+    """When each command takes effect, in the order in which they were given: none overtakes another."""
     effects: list[tuple[float, Setting, float]] = []
     before, last_s = DRIVER_DEFAULT, 0.0
     for number, command in enumerate(sorted(commands, key=lambda command: command.time_s)):
@@ -105,7 +105,7 @@ def _played(machine: Machine, player: LoadPlayer) -> SteppedTrace:
 
 
 def simulated_seconds_per_second(machine: Machine, *, seconds: float = 600.0) -> float:
-    """How many times faster than the simulated GPU this is, measured once."""
+    """Measure how many times faster than real time `play` runs."""
     begun_s = time.perf_counter()
     play(machine, seconds)
     return seconds / (time.perf_counter() - begun_s)

@@ -1,7 +1,7 @@
-"""What a GPU did over time, in closed form: nothing ticks, and a million iterations cost as much as one.
+"""The history of a GPU in closed form: a million iterations cost as much to evaluate as one.
 
-A timeline is a few stretches of time in each of which one load plays at one clock; it is evaluated when asked and
-changed by making another. Old stretches are dropped once no sensor can look back at them.
+A timeline is a few segments, in each of which one load plays at one clock. It is immutable: a change makes another.
+Segments are dropped once no sensor window reaches back to them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wattune.physics.operating_point import OperatingPoint
 
 
 class EnergyTotals(NamedTuple):
-    """What has been spent since some beginning."""
+    """Energy and busy time since a common start."""
 
     energy_j: float
     busy_s: float
@@ -29,7 +29,7 @@ class EnergyTotals(NamedTuple):
     """Time in which the memory was busy, counted in full-bandwidth seconds."""
 
     def plus(self, other: EnergyTotals, sign: float = 1.0) -> EnergyTotals:
-        """The sum, or with sign -1 the difference."""
+        """Add; with sign -1 subtract."""
         return EnergyTotals(
             self.energy_j + sign * other.energy_j,
             self.busy_s + sign * other.busy_s,
@@ -41,25 +41,25 @@ NOTHING = EnergyTotals(0.0, 0.0, 0.0)
 
 
 class Position(NamedTuple):
-    """A place in a load that does not depend on the clock."""
+    """Progress of a load, independent of the clock."""
 
     whole: float
     """Iterations done."""
     phase: int
-    part: float
+    fraction: float
     """Of the phase, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """When each phase of an iteration ends, and the totals at that moment; both begin with zero."""
+    """End time and totals of each phase of an iteration; both begin with zero."""
 
     ends_s: tuple[float, ...]
     totals: tuple[EnergyTotals, ...]
 
     @classmethod
     def of(cls, table: LoadTable, column: int) -> Cycle:
-        """An iteration of a load at one of its core clocks."""
+        """Make the cycle of a load at one of its core clocks."""
         duration_s = table.duration_s[:, column]
         energy_j = _ends(duration_s * table.power_w[:, column])
         busy_s = _ends(duration_s * table.sm_util)
@@ -68,16 +68,15 @@ class Cycle:
 
     @classmethod
     def steady(cls, power_w: float) -> Cycle:
-        """An idle GPU at constant power, as an endless row of seconds."""
+        """Make the cycle of an idle GPU at constant power: iterations of one second."""
         return cls((0.0, 1.0), (NOTHING, EnergyTotals(power_w, 0.0, 0.0)))
 
     @property
     def iteration_s(self) -> float:
-        """How long an iteration takes."""
         return self.ends_s[-1]
 
     def position(self, time_s: float) -> Position:
-        """Where the load stands after `time_s`."""
+        """Return the progress after `time_s`."""
         whole = time_s // self.iteration_s
         rest_s = min(max(time_s - whole * self.iteration_s, 0.0), self.iteration_s)
         phase = min(bisect_right(self.ends_s, rest_s), len(self.ends_s) - 1) - 1
@@ -85,32 +84,32 @@ class Cycle:
         return Position(whole, phase, min((rest_s - start_s) / (end_s - start_s), 1.0))
 
     def offset_s(self, position: Position) -> float:
-        """How long this clock would have taken from the beginning of the iteration to `position`."""
+        """Return the time at this clock from the start of the iteration to `position`."""
         start_s, end_s = self.ends_s[position.phase], self.ends_s[position.phase + 1]
-        return start_s + (end_s - start_s) * position.part
+        return start_s + (end_s - start_s) * position.fraction
 
     def spent(self, time_s: float) -> EnergyTotals:
-        """What `time_s` from the beginning of an iteration spend."""
-        whole, phase, part = self.position(time_s)
+        """Return the totals of the first `time_s` from the start of an iteration."""
+        whole, phase, fraction = self.position(time_s)
         start, end, all_ = self.totals[phase], self.totals[phase + 1], self.totals[-1]
         return EnergyTotals(
-            whole * all_.energy_j + start.energy_j + (end.energy_j - start.energy_j) * part,
-            whole * all_.busy_s + start.busy_s + (end.busy_s - start.busy_s) * part,
-            whole * all_.mem_busy_s + start.mem_busy_s + (end.mem_busy_s - start.mem_busy_s) * part,
+            whole * all_.energy_j + start.energy_j + (end.energy_j - start.energy_j) * fraction,
+            whole * all_.busy_s + start.busy_s + (end.busy_s - start.busy_s) * fraction,
+            whole * all_.mem_busy_s + start.mem_busy_s + (end.mem_busy_s - start.mem_busy_s) * fraction,
         )
 
 
-def _ends(parts: Floats) -> list[float]:
-    return [0.0, *np.cumsum(parts).tolist()]
+def _ends(values: Floats) -> list[float]:
+    return [0.0, *np.cumsum(values).tolist()]
 
 
-# The longest that any sensor looks back: averages over one second, of values that are up to one refresh old.
+# How far back any sensor window reaches: averages over one second, up to one refresh old.
 MEMORY_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A moment in which nothing runs, as while a new clock takes over, and what is drawn meanwhile."""
+    """A short time in which no kernel runs, as when a new clock takes effect, and the power meanwhile."""
 
     seconds: float = 0.0
     power_w: float = 0.0
@@ -121,37 +120,37 @@ NO_STALL = Stall()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineSegment:
-    """A stretch of time in which load and clock do not change."""
+    """A period in which load and clock do not change."""
 
     start_s: float
     at_start: EnergyTotals
     temperature_c: float
     """At the start."""
     load: Hashable
-    """What plays; two stretches with equal loads continue one another."""
+    """Identifies the load; a segment with an equal load continues the one before."""
     point: OperatingPoint
     cycle: Cycle
     offset_s: float = 0.0
-    """Time into the iteration at the start, at this stretch's clock."""
+    """Time into the iteration at the start, at this segment's clock."""
     whole: float = 0.0
-    """Iterations of this load done when the iteration of the start began."""
+    """Iterations of this load completed before the one in progress at the start."""
 
     def spent(self, time_s: float) -> EnergyTotals:
-        """What had been spent since the start of the stretch."""
+        """Return the totals since the start of the segment."""
         before = self.cycle.spent(self.offset_s) if self.offset_s else NOTHING
         return self.cycle.spent(self.offset_s + time_s - self.start_s).plus(before, -1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The last stretches of a GPU's life, the newest open to the future."""
+    """The most recent segments of a GPU; the newest is open-ended."""
 
     thermal: Thermal
-    intervals: tuple[TimelineSegment, ...]
+    segments: tuple[TimelineSegment, ...]
 
     @classmethod
     def begin(cls, thermal: Thermal, point: OperatingPoint, power_w: float) -> Timeline:
-        """A GPU at time 0 that has been idle for as long as its temperature remembers."""
+        """Make the timeline of a GPU at time 0 that has been idle until its temperature settled."""
         temperature_c = thermal.ambient_c + thermal.resistance_k_per_w * power_w
         first = TimelineSegment(
             start_s=0.0,
@@ -165,43 +164,42 @@ class Timeline:
 
     @property
     def now(self) -> TimelineSegment:
-        """The stretch that lasts."""
-        return self.intervals[-1]
+        return self.segments[-1]
 
     def totals(self, time_s: float) -> EnergyTotals:
-        """What had been spent at a time; before everything known, as if the oldest stretch had begun earlier."""
-        interval = self.now
-        if time_s < interval.start_s:
-            older = (other for other in reversed(self.intervals) if other.start_s <= time_s)
-            interval = next(older, self.intervals[0])
-        if time_s < interval.start_s:
-            ahead_s = interval.start_s - time_s
-            return interval.at_start.plus(interval.cycle.spent(ahead_s), -1.0)
-        return interval.at_start.plus(interval.spent(time_s))
+        """Return the totals at a time; before the oldest segment, as if it had begun earlier."""
+        segment = self.now
+        if time_s < segment.start_s:
+            older = (other for other in reversed(self.segments) if other.start_s <= time_s)
+            segment = next(older, self.segments[0])
+        if time_s < segment.start_s:
+            ahead_s = segment.start_s - time_s
+            return segment.at_start.plus(segment.cycle.spent(ahead_s), -1.0)
+        return segment.at_start.plus(segment.spent(time_s))
 
     def temperature_c(self, time_s: float) -> float:
-        """First-order response to the mean power of the stretch so far; T' = (ambient + R·P − T)/τ."""
-        interval, lasted_s = self.now, time_s - self.now.start_s
+        """First-order response to the mean power of the segment so far; T' = (ambient + R·P − T)/τ."""
+        segment, lasted_s = self.now, time_s - self.now.start_s
         if lasted_s <= 0:
-            return interval.temperature_c
-        power_w = interval.spent(time_s).energy_j / lasted_s
+            return segment.temperature_c
+        power_w = segment.spent(time_s).energy_j / lasted_s
         steady_c = self.thermal.ambient_c + self.thermal.resistance_k_per_w * power_w
-        return steady_c + (interval.temperature_c - steady_c) * exp(-lasted_s / self.thermal.tau_s)
+        return steady_c + (segment.temperature_c - steady_c) * exp(-lasted_s / self.thermal.tau_s)
 
     def iterations(self, time_s: float) -> float:
-        """Iterations that the present load has done, the one that runs in parts of its time."""
-        interval = self.now
-        return interval.whole + (interval.offset_s + time_s - interval.start_s) / interval.cycle.iteration_s
+        """Iterations of the current load, with the fraction of the one in progress."""
+        segment = self.now
+        return segment.whole + (segment.offset_s + time_s - segment.start_s) / segment.cycle.iteration_s
 
     def time_of(self, iterations: float) -> float:
-        """When the present load will have done that many iterations, if nothing changes."""
-        interval = self.now
-        return interval.start_s + (iterations - interval.whole) * interval.cycle.iteration_s - interval.offset_s
+        """Return when the current load completes that many iterations, if nothing changes."""
+        segment = self.now
+        return segment.start_s + (iterations - segment.whole) * segment.cycle.iteration_s - segment.offset_s
 
     def changed(
         self, time_s: float, *, load: Hashable, point: OperatingPoint, cycle: Cycle, stall: Stall = NO_STALL
     ) -> Timeline:
-        """The timeline in which this load plays from `time_s` on, taken up where it stands if it plays already."""
+        """Return the timeline in which this load plays from `time_s` on; a load that already plays continues."""
         old = self.now
         offset_s = whole = 0.0
         if load == old.load:
@@ -231,10 +229,10 @@ class Timeline:
         return Timeline(self.thermal, (*self._recent(time_s), *((waiting,) if stall.seconds else ()), new))
 
     def _recent(self, time_s: float) -> tuple[TimelineSegment, ...]:
-        """The stretches that a sensor may still see after `time_s`."""
-        ends_s = [interval.start_s for interval in self.intervals[1:]] + [time_s]
+        """The segments that a sensor window may reach after `time_s`."""
+        ends_s = [segment.start_s for segment in self.segments[1:]] + [time_s]
         return tuple(
-            interval
-            for interval, end_s in zip(self.intervals, ends_s, strict=True)
-            if end_s > time_s - MEMORY_S and end_s > interval.start_s
+            segment
+            for segment, end_s in zip(self.segments, ends_s, strict=True)
+            if end_s > time_s - MEMORY_S and end_s > segment.start_s
         )

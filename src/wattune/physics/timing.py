@@ -1,4 +1,4 @@
-"""How long phases take, all of them at every core clock at once.
+"""Durations of phases at every core clock.
 
 Notation
     t_c     time the arithmetic needs alone, t_m the time the memory traffic needs alone
@@ -28,7 +28,7 @@ class PhaseTimes:
     duration_s: Floats
     """(phases, clocks)"""
     compute_s: Floats
-    """(phases, clocks): what the arithmetic would take alone."""
+    """(phases, clocks): time of the arithmetic alone."""
 
 
 def phase_times(
@@ -40,31 +40,31 @@ def phase_times(
     sm_share: float = 1.0,
     spare_bytes_per_s: Floats | float = 0.0,
 ) -> PhaseTimes:
-    """How long phases take that have a share of the SMs, and must spare some bandwidth for others."""
+    """Compute the durations of phases on a share of the SMs, with some bandwidth used by others."""
     flops = np.stack([model.unit(phase.pipe).flops(sm_mhz) for phase in phases]) * sm_share
     compute_s = column(phase.flops for phase in phases) / flops
     bandwidth = bandwidth_bytes_per_s(model, sm_mhz, mem_mhz)
-    # Whoever shares the memory cannot push a phase below half of it: the arbiter is fair to both.
+    # A phase gets at least half of the bandwidth: the memory arbiter is fair.
     memory_s = column(phase.dram_bytes for phase in phases) / np.maximum(bandwidth - spare_bytes_per_s, bandwidth / 2)
     launching_s = column(phase.launches for phase in phases) * model.launch_s
     return PhaseTimes(launching_s + smooth_maximum(compute_s, memory_s, model.smoothness), compute_s)
 
 
 def column(values: Iterable[float]) -> Floats:
-    """(values, 1): one number per phase, to be spread over all clocks."""
+    """(values, 1): one number per phase, to broadcast over clocks."""
     return np.array(list(values), dtype=np.float64)[:, np.newaxis]
 
 
 def smooth_maximum(first: Floats, second: Floats, p: float) -> Floats:
-    """The p-norm of two times, element by element: no less than the larger and no more than 2^(1/p) of it."""
+    """Compute the p-norm of two times: at least the larger, at most 2^(1/p) of it."""
     larger, smaller = np.maximum(first, second), np.minimum(first, second)
     ratio = np.divide(smaller, larger, out=np.zeros_like(larger), where=larger > 0)
     return np.asarray(larger * (1.0 + ratio**p) ** (1.0 / p))
 
 
 def bandwidth_bytes_per_s(model: GpuModel, sm_mhz: Floats, mem_mhz: int) -> Floats:
-    """(clocks,): the memory bandwidth that good kernels reach: what the memory gives, or the way to it lets through."""
+    """(clocks,): bandwidth of good kernels, limited by the memory or by the path to it."""
     memory = model.memory
     best = memory.bandwidth_bytes_per_s * memory.efficiency
-    way = best * (sm_mhz / memory.knee_mhz) ** memory.knee_exponent
-    return np.asarray(np.minimum(best * mem_mhz / model.default_mem_mhz, way))
+    path = best * (sm_mhz / memory.knee_mhz) ** memory.knee_exponent
+    return np.asarray(np.minimum(best * mem_mhz / model.default_mem_mhz, path))

@@ -73,8 +73,8 @@ def test_old_stretches_are_forgotten_and_recent_ones_are_not() -> None:
     timeline = idle()
     for step in range(1, 200):
         timeline = timeline.changed(step * 0.1, load=step, point=POINT, cycle=SLOW)
-    assert len(timeline.intervals) <= MEMORY_S / 0.1 + 2
-    assert timeline.intervals[0].start_s <= 19.9 - MEMORY_S + 1e-9
+    assert len(timeline.segments) <= MEMORY_S / 0.1 + 2
+    assert timeline.segments[0].start_s <= 19.9 - MEMORY_S + 1e-9
 
 
 def test_temperature_follows_power_with_a_delay() -> None:

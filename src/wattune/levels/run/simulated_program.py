@@ -15,7 +15,7 @@ import numpy as np
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.gpu_model import Floats, GpuModel
-from wattune.physics.operating_point import asked_point, power_limit_w
+from wattune.physics.operating_point import power_limit_w, requested_point
 from wattune.physics.spend import tabulate
 from wattune.workloads.family import FamilyMember
 from wattune.workloads.training_run import Loop, Wait, unrolled
@@ -68,7 +68,7 @@ class SimulatedProgram:
 
     def columns(self, setting: Setting, temperature_c: float) -> tuple[int, tuple[int, ...]]:
         """The row of the memory clock, and for each part the column of the core clock that holds."""
-        asked = asked_point(self.model, setting)
+        asked = requested_point(self.model, setting)
         most_w = min(power_limit_w(self.model, setting), self.model.thermal.most_w)
         leak_w = self.leak_w[asked.row] * self.leak_factor(temperature_c)
         return asked.row, tuple(

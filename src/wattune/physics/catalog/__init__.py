@@ -14,22 +14,22 @@ from wattune.physics.catalog.sheet import Sheet, Sourced
 from wattune.physics.gpu_model import GpuModel
 
 _FOLDER = Path(__file__).parent
-# Words that people put in front of a part's name.
+# Words that precede the model in a GPU's name.
 _MAKERS = ("nvidia", "amd", "instinct", "geforce", "tesla", "quadro", "rtx")
 
 
 def catalog_names() -> tuple[str, ...]:
-    """The keys of all GPUs in the catalogue, in alphabetical order."""
+    """Return the keys of all GPUs in the catalogue, in alphabetical order."""
     return tuple(sorted(file.stem for file in _FOLDER.glob("*.toml")))
 
 
 def load_model(name: str) -> GpuModel:
-    """The GPU of that name; case, spaces, hyphens and the maker's name do not matter."""
+    """Load the GPU of that name; case, spaces, hyphens and the maker's name do not matter."""
     return _model(_key(name))
 
 
 def sources(name: str) -> tuple[Sourced, ...]:
-    """Every value of a GPU with its mark and source, its clocks first."""
+    """Return every value of a GPU with its mark and source, the clocks first."""
     sheet = _sheet(_key(name))
     clocks = (sheet.marked("clocks", entry, _span(entry)) for entry in sheet.tables("clocks"))
     return (*clocks, *sheet.all_sourced())
@@ -41,7 +41,7 @@ def _span(entry: Mapping[str, Any]) -> str:
 
 
 def read_model(file: Path) -> GpuModel:
-    """The GPU that a file of the catalogue's form describes."""
+    """Read the GPU that a file in the catalogue's format describes."""
     return parse_model(Sheet.read(file))
 
 

@@ -1,4 +1,4 @@
-"""From a catalogue file to a GPU model."""
+"""Make a GPU model from a catalogue file."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from wattune.physics.gpu_parts import (
 T = TypeVar("T")
 
 
-def optional(sheet: Sheet, key: str, otherwise: T) -> float | T:
-    """A number above 0, or what stands for it where the file does not give one."""
-    return sheet.number(key) if sheet.has(key) else otherwise
+def optional(sheet: Sheet, key: str, default: T) -> float | T:
+    """Return a number above 0, or the default where the key is missing."""
+    return sheet.number(key) if sheet.has(key) else default
 
 
-def optional_from(sheet: Sheet, key: str, otherwise: float, *, most: float = inf) -> float:
-    """A number from 0 up to `most`, or what stands for it where the file does not give one."""
+def optional_from(sheet: Sheet, key: str, default: float, *, most: float = inf) -> float:
+    """Return a number from 0 to `most`, or the default where the key is missing."""
     if not sheet.has(key):
-        return otherwise
+        return default
     value = sheet.number_from(key, 0.0)
     if value > most:
         raise sheet.wrong(key, f"is at most {most:g}, not {value:g}")
@@ -40,12 +40,12 @@ def optional_from(sheet: Sheet, key: str, otherwise: float, *, most: float = inf
 
 _SPAN = ("lowest", "highest", "count")
 
-# A lognormal wait whose 99th percentile is five times its median; recalled from measurements of several parts.
+# A lognormal wait whose 99th percentile is five times its median; typical of measurements on several GPUs.
 _WAIT_SPREAD = 0.69
 
 
 def parse_model(sheet: Sheet) -> GpuModel:
-    """The model that a file describes, or an error that names the file and the key that cannot be."""
+    """Make the model that a file describes; errors name the file and the key."""
     clocks = _clocks(sheet)
     return GpuModel(
         key=sheet.text("key"),
@@ -97,7 +97,7 @@ def _clock_table(sheet: Sheet, index: int, entry: Mapping[str, Any]) -> ClockTab
     lowest, highest, count = (_count(sheet, f"{key}.sm_mhz.{part}", span.get(part)) for part in _SPAN)
     if count < 2 or highest - lowest < count - 1:
         raise sheet.wrong(f"{key}.sm_mhz", f"cannot hold {count} clocks from {lowest} to {highest}")
-    # Parts whose step is half a MHz, such as V100's 7.5, list whole numbers rounded down.
+    # GPUs with a step of half a MHz, such as the V100's 7.5, list whole numbers rounded down.
     return ClockTable(
         entry["mem_mhz"], tuple(lowest + (highest - lowest) * step // (count - 1) for step in range(count))
     )
@@ -110,7 +110,7 @@ def _count(sheet: Sheet, key: str, value: Any) -> int:
 
 
 def _power_limits(sheet: Sheet) -> PowerLimits | None:
-    """The limits that may be set; a part of which nobody may set any names its default alone."""
+    """The limits that can be set; the file of a GPU whose limit is fixed gives only the default."""
     if not sheet.has("board.power_limit_min_w") and not sheet.has("board.power_limit_max_w"):
         return None
     min_w, default_w, max_w = (sheet.number(f"board.power_limit_{part}_w") for part in ("min", "default", "max"))

@@ -1,4 +1,4 @@
-"""A catalogue file, read with care: every number says where it came from, and an error names file and key."""
+"""A catalogue file: every number carries its source, and errors name the file and the key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARKS = ("measured", "published", "estimated")
 
 @dataclass(frozen=True, slots=True)
 class Sourced:
-    """A value of the catalogue, how well it is known, and from where."""
+    """A value of the catalogue with its mark (how well it is known) and source."""
 
     key: str
     value: Any
@@ -33,52 +33,46 @@ class Sheet:
 
     @classmethod
     def read(cls, file: Path) -> Sheet:
-        """The content of a file, or an error that says where it is not TOML."""
         try:
             return cls(str(file), tomllib.loads(file.read_text(encoding="utf-8")))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"cannot read {file}: {error}", hint="a catalogue file is TOML") from None
 
     def wrong(self, key: str, problem: str) -> InputError:
-        """An error about one key."""
         return InputError(
             f"{self.file}: {key} {problem}", hint="see docs/explanation/physics.md for what belongs there"
         )
 
     def has(self, key: str) -> bool:
-        """Whether the file has this dotted key."""
         return self._find(key) is not None
 
     def text(self, key: str) -> str:
-        """A plain text."""
         value = self._find(key)
         if not isinstance(value, str) or not value:
             raise self.wrong(key, "is missing or not a text")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; empty where there is none."""
+        """Return a list of texts; empty where the key is missing."""
         value = self._find(key) or []
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.wrong(key, "is not a list of texts")
         return tuple(value)
 
     def tables(self, key: str) -> list[Mapping[str, Any]]:
-        """A list of tables, at least one."""
         value = self._find(key)
         if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
             raise self.wrong(key, "is not a list of tables")
         return value
 
     def flag(self, key: str) -> bool:
-        """A sourced truth value."""
         value = self.sourced(key).value
         if not isinstance(value, bool):
             raise self.wrong(key, f"is true or false, not {value!r}")
         return value
 
     def number(self, key: str, *, above: float = 0.0, most: float = inf) -> float:
-        """A sourced number, larger than `above` and no larger than `most`."""
+        """Return a sourced number, larger than `above` and no larger than `most`."""
         value = self._finite(key)
         if not above < value <= most:
             limit = "" if most == inf else f" and at most {most:g}"
@@ -86,28 +80,26 @@ class Sheet:
         return value
 
     def number_from(self, key: str, least: float) -> float:
-        """A sourced number, no smaller than `least`."""
+        """Return a sourced number, no smaller than `least`."""
         value = self._finite(key)
         if value < least:
             raise self.wrong(key, f"is at least {least:g}, not {value:g}")
         return value
 
     def whole(self, key: str) -> int:
-        """A sourced whole number above 0."""
         value = self.number(key)
         if value != int(value):
             raise self.wrong(key, f"is a whole number, not {value:g}")
         return int(value)
 
     def sourced(self, key: str) -> Sourced:
-        """A value with its mark and source."""
         entry = self._find(key)
         if not isinstance(entry, dict) or "value" not in entry:
             raise self.wrong(key, 'is missing or lacks the form { value = …, mark = "…", source = "…" }')
         return self.marked(key, entry, entry["value"])
 
     def marked(self, key: str, entry: Mapping[str, Any], value: Any) -> Sourced:
-        """`value` with the mark and source that `entry` gives it."""
+        """Combine `value` with the mark and source of `entry`."""
         mark, source = entry.get("mark"), entry.get("source")
         if mark not in MARKS:
             raise self.wrong(key, f"has the mark {mark!r}; it is one of {', '.join(MARKS)}")
@@ -116,7 +108,7 @@ class Sheet:
         return Sourced(key, value, mark, source)
 
     def all_sourced(self) -> tuple[Sourced, ...]:
-        """Every sourced value of the file, in its order."""
+        """Return every sourced value, in the order of the file."""
         return tuple(self.sourced(key) for key in _leaves(self.document, ""))
 
     def _finite(self, key: str) -> float:

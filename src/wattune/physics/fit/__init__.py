@@ -1,1 +1,1 @@
-"""Parameters from measurements: few-parameter physical forms, fitted with priors that say what GPUs are like."""
+"""Fits of physical models with few parameters to measurements, with priors for typical GPUs."""

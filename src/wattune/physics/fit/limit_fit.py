@@ -1,9 +1,9 @@
-"""Parameters of a GPU and of the workloads that were measured on it under power limits, all at once.
+"""Joint fit of a GPU and of the workloads that were measured on it under power limits.
 
-What belongs to the GPU is learned from all curves, what belongs to a curve from its own points and from the other batch
-sizes of its workload, its family. The solution is the most likely one under the priors of `limit_prior`, found by
-Levenberg's and Marquardt's method. Differences move one parameter of every curve at a time, fourteen evaluations for
-any number of curves, and the normal equations are solved family by family.
+Parameters of the GPU are fitted to all curves, those of a curve to its own points and to the other batch sizes of its
+workload, its family. The solution is the most likely one under the priors of `limit_prior`, found by the method of
+Levenberg and Marquardt. Finite differences move one parameter of every curve at a time, fourteen evaluations for any
+number of curves, and the normal equations are solved family by family.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wattune.physics.fit.limit_model import Board, predict
 from wattune.physics.fit.limit_prior import BOARD, OWN, Family, LimitCurve, families
 from wattune.physics.load_table import Floats
 
-# Repeated epochs differ by 1 to 5 % in time and by about 2 % in mean power; time matters most, so it leads.
+# Repeated epochs differ by 1 to 5 % in time and by about 2 % in mean power; time matters most, so it weighs more.
 _TIME_SD = 0.0125
 _POWER_SD = 0.02
 
@@ -26,7 +26,7 @@ _PASSES = 60
 _ENOUGH = 1e-4
 """A pass that lowers the cost by less than this share is the last."""
 _TRIES = 8
-_APART = 0.2
+_START_DISTANCE = 0.2
 """How far the second start lies from the first, in the logarithm of a curve's parameter."""
 
 
@@ -40,20 +40,20 @@ class LimitFit:
     highest_w: float
 
     def predict(self, place: int, limit_w: Floats) -> tuple[Floats, Floats]:
-        """Seconds per epoch and mean watts of the curve at that place, under these limits."""
+        """Return seconds per epoch and mean watts of one curve under these limits."""
         epochs = predict(self.board, self.own[[place]], limit_w[None] / self.highest_w)
         return np.exp(epochs.log_time[0]), np.exp(epochs.log_power[0]) * self.highest_w
 
 
 def fit_limits(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> LimitFit:
-    """The fit to the points of each curve that are `used`; a curve of which none is gets what its neighbours say."""
-    problem = _Problem.of(curves, used)
+    """Fit the `used` points of each curve; a curve without any is predicted from its family."""
+    problem = _LimitProblem.of(curves, used)
     solved = min((_solve(problem, guess) for guess in problem.guesses()), key=problem.cost)
     return LimitFit(Board(*solved.board), solved.own, problem.highest_w)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Point:
+class _LimitPoint:
     """Parameters on the way to the solution: those of the GPU (8,) and of the curves (curves, 6)."""
 
     board: Floats
@@ -61,7 +61,7 @@ class _Point:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Normal:
+class _NormalEquations:
     """The normal equations: curvature (JᵀJ) and slope (Jᵀr) of the GPU's parameters and of those of each family."""
 
     board: Floats
@@ -73,7 +73,7 @@ class _Normal:
     slopes: tuple[Floats, ...]
 
     def step(self, damping: float) -> tuple[Floats, list[Floats]]:
-        """The way down for the GPU and for each family, which meet in the GPU's parameters alone (Schur complement)."""
+        """Return the step of the GPU and of each family; only the GPU's parameters couple them (Schur complement)."""
         board = _damped(self.board, damping)
         slope = self.board_slope.copy()
         solved: list[Floats] = []
@@ -91,7 +91,7 @@ def _damped(curvature: Floats, damping: float) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Problem:
+class _LimitProblem:
     limit: Floats
     log_time: Floats
     log_power: Floats
@@ -101,13 +101,13 @@ class _Problem:
     families: tuple[Family, ...]
 
     @classmethod
-    def of(cls, curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> _Problem:
+    def of(cls, curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> _LimitProblem:
         highest_w = float(max(curve.limit_w.max() for curve in curves))
         width = max(len(curve.limit_w) for curve in curves)
         weight = np.zeros((len(curves), width))
         for row, places in enumerate(used):
             weight[row, list(places)] = 1.0
-        # Rows are filled up with their last value; the weight keeps that from counting.
+        # Rows are padded with their last value, at weight 0.
         limit, time, power = (
             np.array([np.pad(values, (0, width - len(values)), mode="edge") for values in column])
             for column in zip(*((curve.limit_w, curve.time_s, curve.power_w) for curve in curves), strict=True)
@@ -115,15 +115,15 @@ class _Problem:
         similar = families(curves, used)
         return cls(limit / highest_w, np.log(time), np.log(power / highest_w), weight, highest_w, similar)
 
-    def guesses(self) -> tuple[_Point, _Point]:
-        """Two places to start from: curves can be caught where a limit no longer moves the clock, seldom from both."""
+    def guesses(self) -> tuple[_LimitPoint, _LimitPoint]:
+        """Two starting points: a fit can stay where a limit no longer moves the clock, seldom from both."""
         first, rng = self.first_guess(), np.random.default_rng(0)
         sd = np.array([prior.sd for prior in BOARD])
         board = first.board + sd * rng.standard_normal(len(sd))
-        return first, _Point(board, first.own + _APART * rng.standard_normal(first.own.shape))
+        return first, _LimitPoint(board, first.own + _START_DISTANCE * rng.standard_normal(first.own.shape))
 
-    def first_guess(self) -> _Point:
-        """The prior's means, with time and core power of each curve near its fastest used point."""
+    def first_guess(self) -> _LimitPoint:
+        """Start from the means of the priors, with time and core power of each curve near its fastest used point."""
         own = np.zeros((len(self.limit), OWN))
         for family in self.families:
             own[family.rows] = family.mean
@@ -131,40 +131,40 @@ class _Problem:
             if weight.any():
                 own[row, 0] = self.log_time[row][weight].min() - 0.3
                 own[row, 2] = np.log(np.clip(np.exp(self.log_power[row][weight].max()) - 0.2, 0.1, 1.5))
-        return _Point(np.array([prior.mean for prior in BOARD]), own)
+        return _LimitPoint(np.array([prior.mean for prior in BOARD]), own)
 
-    def errors(self, point: _Point) -> Floats:
+    def errors(self, point: _LimitPoint) -> Floats:
         """(curves, 2·limits): prediction minus measurement, in standard deviations."""
         epochs = predict(Board(*point.board), point.own, self.limit)
         time = self.weight * (epochs.log_time - self.log_time) / _TIME_SD
         power = self.weight * (epochs.log_power - self.log_power) / _POWER_SD
         return np.hstack([time, power])
 
-    def cost(self, point: _Point) -> float:
-        """Half the sum of squares; infinite where the parameters make no sense."""
+    def cost(self, point: _LimitPoint) -> float:
+        """Half the sum of squares; infinite for invalid parameters."""
         with np.errstate(all="ignore"):
             total = float((self.errors(point) ** 2).sum() + (_board_deviations(point) ** 2).sum())
         for family in self.families:
-            away = (point.own[family.rows] - family.mean).ravel()
-            total += float(away @ family.precision @ away)
+            deviation = (point.own[family.rows] - family.mean).ravel()
+            total += float(deviation @ family.precision @ deviation)
         return 0.5 * total if np.isfinite(total) else np.inf
 
-    def normal(self, point: _Point) -> _Normal:
+    def normal(self, point: _LimitPoint) -> _NormalEquations:
         """The normal equations at a point."""
         errors = self.errors(point)
         shared = np.stack([self._moved(point, errors, board=place) for place in range(len(BOARD))], axis=-1)
         own = np.stack([self._moved(point, errors, own=place) for place in range(OWN)], axis=-1)
         sd = np.array([prior.sd for prior in BOARD])
         parts = [_family_part(family, point, shared, own, errors) for family in self.families]
-        return _Normal(
+        return _NormalEquations(
             np.diag(sd**-2) + np.einsum("ima,imb->ab", shared, shared),
             _board_deviations(point) / sd + np.einsum("ima,im->a", shared, errors),
             *(tuple(column) for column in zip(*parts, strict=True)),
         )
 
-    def _moved(self, point: _Point, errors: Floats, *, board: int | None = None, own: int | None = None) -> Floats:
+    def _moved(self, point: _LimitPoint, errors: Floats, *, board: int | None = None, own: int | None = None) -> Floats:
         """(curves, 2·limits): how the errors change with one parameter of the GPU, or with one of every curve."""
-        other = _Point(point.board.copy(), point.own.copy())
+        other = _LimitPoint(point.board.copy(), point.own.copy())
         if board is not None:
             other.board[board] += _STEP
         if own is not None:
@@ -172,13 +172,13 @@ class _Problem:
         return np.asarray((self.errors(other) - errors) / _STEP)
 
 
-def _board_deviations(point: _Point) -> Floats:
+def _board_deviations(point: _LimitPoint) -> Floats:
     """From the priors of the GPU, in standard deviations."""
     return np.array([(value - prior.mean) / prior.sd for value, prior in zip(point.board, BOARD, strict=True)])
 
 
 def _family_part(
-    family: Family, point: _Point, shared: Floats, own: Floats, errors: Floats
+    family: Family, point: _LimitPoint, shared: Floats, own: Floats, errors: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Curvature with the GPU, own curvature and slope of a family; its curves meet in the prior alone."""
     mine, common = own[family.rows], shared[family.rows]
@@ -191,7 +191,7 @@ def _family_part(
     return np.einsum("ima,imb->iab", mine, common).reshape(-1, len(BOARD)), curvature, slope
 
 
-def _solve(problem: _Problem, point: _Point) -> _Point:
+def _solve(problem: _LimitProblem, point: _LimitPoint) -> _LimitPoint:
     """The parameters of least cost near `point`."""
     cost, damping = problem.cost(point), 1e-2
     for _ in range(_PASSES):
@@ -211,9 +211,9 @@ def _solve(problem: _Problem, point: _Point) -> _Point:
     return point
 
 
-def _stepped(problem: _Problem, point: _Point, board: Floats, own: list[Floats]) -> _Point:
+def _stepped(problem: _LimitProblem, point: _LimitPoint, board: Floats, own: list[Floats]) -> _LimitPoint:
     """A parameter moves by a factor of e at most in one pass."""
     moved = point.own.copy()
     for family, step in zip(problem.families, own, strict=True):
         moved[family.rows] += np.clip(step, -1.0, 1.0).reshape(-1, OWN)
-    return _Point(point.board + np.clip(board, -1.0, 1.0), moved)
+    return _LimitPoint(point.board + np.clip(board, -1.0, 1.0), moved)

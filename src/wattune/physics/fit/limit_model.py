@@ -1,10 +1,10 @@
-"""Time and mean power of a training epoch under a power limit, as a few parameters say.
+"""A model with few parameters of time and mean power of a training epoch under a power limit.
 
 The firmware holds the highest clock at which the busy GPU draws no more than the limit. So everything is a function of
 a clock that is not measured but follows from the limit.
 
 Notation (powers over the highest limit of the GPU, clocks over its highest clock)
-    x       clock that holds
+    x       clock in effect
     g(x)    time of the GPU's work over that at x = 1: p-norm of compute (1/x) and memory (m), over the same at x = 1
     B(x)    busy power: idle + core·s(x) + dram/g(x), with s of `voltage`
     L       limit; B(x) = (1 + excess)·L, at least B(floor clock), at most B(1), with rounded corners, because the
@@ -12,8 +12,8 @@ Notation (powers over the highest limit of the GPU, clocks over its highest cloc
     T       epoch: q-norm of the GPU's time and the host's that runs beside it, plus a stall that nothing hides
     W       mean power: B while the GPU works, idle for the rest of T
 
-Six parameters belong to a curve (one workload at one batch size), eight to the GPU. All are kept as logarithms, the
-knee as a logit and the excess as it is.
+Six parameters belong to a curve (one workload at one batch size), eight to the GPU. All are logarithms, except
+the knee (a logit) and the excess.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _FLOOR_SHARPNESS = 25.0
 
 
 class Board(NamedTuple):
-    """What all curves of one GPU share, as fitted."""
+    """Parameters that all curves of one GPU share, as fitted."""
 
     log_idle: float
     logit_knee: float
     log_rise: float
     log_floor: float
-    """Lowest clock to which a limit drives the core."""
+    """Lowest clock to which a limit lowers the core."""
     excess: float
-    """By how much the busy GPU draws more than the limit says."""
+    """Power of the busy GPU beyond the limit, as a share of it."""
     log_beside: float
     """Exponent of the norm that joins GPU and host."""
     log_sharpness: float
@@ -53,7 +53,7 @@ class Board(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """What each curve has of its own, as fitted: the columns of the parameter table, each (curves, 1)."""
+    """Parameters of each curve, as fitted: the columns of the parameter table, each (curves, 1)."""
 
     log_gpu: Floats
     """GPU seconds per epoch at the highest clock."""
@@ -76,11 +76,11 @@ class Epochs:
     log_time: Floats
     log_power: Floats
     clock: Floats
-    """x, the share of the highest clock that holds."""
+    """x, over the highest clock."""
 
 
 def predict(board: Board, curves: Floats, limit: Floats) -> Epochs:
-    """Epochs of curves, whose rows have the columns of `Curves`, at limits (curves, limits) over the highest one."""
+    """Predict the curves, whose rows have the columns of `Curves`, at limits (curves, limits) over the highest one."""
     own = Curves(*(curves[:, [column]] for column in range(curves.shape[1])))
     idle, roofline = np.exp(board.log_idle), np.exp(board.log_roofline)
     busy = _busy(board, own, _work(_CLOCKS[None], np.exp(own.log_memory), roofline))
@@ -107,7 +107,7 @@ def _busy(board: Board, own: Curves, work: Floats) -> Floats:
 
 
 def _held(board: Board, busy: Floats, limit: Floats) -> Floats:
-    """(curves, limits): busy power that the limit lets the GPU draw."""
+    """(curves, limits): busy power under the limit."""
     lowest = np.array([[np.interp(np.exp(board.log_floor), _CLOCKS, row)] for row in busy])
     highest = busy[:, [-1]]
     limited = soft_minimum((1.0 + board.excess) * limit, highest, float(np.exp(board.log_sharpness)))

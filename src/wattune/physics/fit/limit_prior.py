@@ -1,8 +1,8 @@
-"""What is believed of GPUs and workloads under power limits before they are measured.
+"""Priors of GPUs and workloads under power limits.
 
 The means and standard deviations were searched for (some 260 tries, then rounded) by the error at limits left out of
 the V100 and A40 tables (ml-energy/zeus, traces of the NSDI 2023 paper). Errors on these two tables are therefore
-somewhat flattered; tables of other parts are the stricter test.
+optimistic; tables of other GPUs are the stricter test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wattune.physics.fit.prior import Prior, logit
 from wattune.physics.load_table import Floats
 
 _OCTAVES = 2.0
-"""ℓ: batch sizes a factor of four apart are still alike."""
+"""ℓ: batch sizes that differ by a factor of four are still similar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class BatchDrift:
         """(sizes, sizes)"""
         octaves = np.log2(batch_sizes)
         centred = octaves - octaves.mean()
-        apart = octaves[:, None] - octaves[None]
-        near = np.exp(-0.5 * (apart / _OCTAVES) ** 2)
+        distance = octaves[:, None] - octaves[None]
+        near = np.exp(-0.5 * (distance / _OCTAVES) ** 2)
         common = self.offset**2 + self.slope**2 * np.outer(centred, centred)
         return np.asarray(common + self.smooth**2 * near + self.own**2 * np.eye(len(octaves)))
 
@@ -47,11 +47,11 @@ class BatchDrift:
         return np.asarray(np.linalg.inv(np.linalg.cholesky(self.covariance(batch_sizes))))
 
 
-def epoch_seconds(batch_sizes: Floats, time_s: Floats, asked: Floats) -> Floats:
-    """(asked sizes,): seconds per epoch by a + c/b, of least relative error at the sizes that were measured."""
+def epoch_seconds(batch_sizes: Floats, time_s: Floats, wanted: Floats) -> Floats:
+    """Fit seconds per epoch by a + c/b, of least relative error, and evaluate it: (wanted sizes,)."""
     basis = np.stack([np.ones_like(batch_sizes), 1.0 / batch_sizes], axis=1)
     shares, _ = nnls(basis / time_s[:, None], np.ones_like(time_s))
-    return np.asarray(np.stack([np.ones_like(asked), 1.0 / asked], axis=1) @ shares)
+    return np.asarray(np.stack([np.ones_like(wanted), 1.0 / wanted], axis=1) @ shares)
 
 
 Places = NDArray[np.int64]
@@ -82,7 +82,7 @@ _DRIFTS = (
 
 OWN = len(_DRIFTS)
 _GPU_SHARE = -0.3
-"""Logarithm of the GPU's part of an epoch's seconds, before anything is known of it."""
+"""Prior logarithm of the GPU's share of an epoch's seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +100,7 @@ class LimitCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Family:
-    """The batch sizes of one workload: where their parameters are among all, and their joint normal prior."""
+    """The batch sizes of one workload: their rows, and their joint normal prior."""
 
     rows: Places
     """Of the curves."""
@@ -111,7 +111,7 @@ class Family:
 
 
 def families(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> tuple[Family, ...]:
-    """The prior in which batch sizes of one workload are alike and workloads know nothing of each other."""
+    """Make the prior: batch sizes of one workload are correlated, workloads are independent."""
     names = dict.fromkeys(curve.workload for curve in curves)
     rows = [np.array([row for row, curve in enumerate(curves) if curve.workload == name]) for name in names]
     return tuple(_family(curves, used, some) for some in rows)

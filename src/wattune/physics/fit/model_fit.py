@@ -1,7 +1,7 @@
-"""A GPU of the catalogue, fitted to a user's own sweep with the very model that simulates it.
+"""Fit of a GPU of the catalogue to a user's own sweep, with the model that simulates it.
 
-Workloads whose phases are known (networks that wattune can make) say something of rates and of powers. Of others,
-arithmetic, traffic and waiting are fitted too, as one phase; they still say how power rises with the clock.
+Workloads whose phases are known (networks that wattune can make) determine rates and powers. For others, arithmetic,
+traffic and waiting are fitted too, as one phase; they still determine how power rises with the clock.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ class Parameter:
     key: str
     base: float
     sd: float
-    """Of what is fitted: a logarithm, or a logit where there is a most."""
+    """Of the fitted value: a logarithm, or a logit where there is a maximum."""
     offset: float = 0.0
     most: float | None = None
 
     @property
     def prior(self) -> Prior:
-        """Around the catalogue's value."""
         if self.most is not None:
             return Prior(logit(min(self.base / self.most, _JUST_BELOW)), self.sd)
         return Prior(float(np.log(max(self.base - self.offset, 1e-3))), self.sd)
 
     def value(self, fitted: float) -> float:
-        """The number itself."""
+        """Convert a fitted value to the number."""
         if self.most is not None:
             return self.most * float(logistic(fitted))
         return self.offset + float(np.exp(fitted))
@@ -53,7 +52,7 @@ class Parameter:
 
 
 def parameters_of(model: GpuModel, pipes: Iterable[Pipe]) -> tuple[Parameter, ...]:
-    """What a sweep with work on these pipes can tell."""
+    """Return the parameters that a sweep with work on these pipes determines."""
     core, memory = model.core, model.memory
     units = sorted({model.unit(pipe) for pipe in pipes}, key=lambda unit: unit.pipe.value)
     return (
@@ -69,7 +68,7 @@ def parameters_of(model: GpuModel, pipes: Iterable[Pipe]) -> tuple[Parameter, ..
 
 
 def with_values(model: GpuModel, values: Mapping[str, float]) -> GpuModel:
-    """The GPU with these numbers under their keys, and the catalogue's under all others."""
+    """Return the GPU with these values replaced."""
     core = replace(
         model.core,
         voltage_knee_mhz=values["core.voltage_knee_mhz"],
@@ -110,7 +109,7 @@ class FittedParameter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFit:
-    """The fitted GPU and what it says of every point of the sweep."""
+    """The fitted GPU and its predictions for every point of the sweep."""
 
     model: GpuModel
     workloads: Mapping[str, Workload]
@@ -119,13 +118,13 @@ class ModelFit:
     time_s: Floats
     power_w: Floats
     before_time_s: Floats | None
-    """By the catalogue; None where a workload's work was not known before."""
+    """By the catalogue; None where the phases of a workload are not known."""
     before_power_w: Floats | None
 
 
 def fit_model(model: GpuModel, points: Sequence[SweepPoint], known: Mapping[str, Workload]) -> ModelFit:
-    """The most likely GPU, given the sweep and the phases of those workloads that are known."""
-    problem = _Problem(model, tuple(points), dict(known))
+    """Fit a GPU to a sweep, given the phases of the workloads that are known."""
+    problem = _SweepProblem(model, tuple(points), dict(known))
     estimate = most_likely(problem.errors, problem.priors)
     time_s, power_w = problem.predict(estimate.values)
     before = spent(model, known, points) if len(problem.unknown) == 0 else (None, None)
@@ -142,7 +141,7 @@ def fit_model(model: GpuModel, points: Sequence[SweepPoint], known: Mapping[str,
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Problem:
+class _SweepProblem:
     model: GpuModel
     points: tuple[SweepPoint, ...]
     known: dict[str, Workload]
@@ -199,18 +198,18 @@ class _Problem:
 
 
 def spent(model: GpuModel, workloads: Mapping[str, Workload], points: Sequence[SweepPoint]) -> tuple[Floats, Floats]:
-    """Seconds and mean watts that the GPU takes at the setting of every point."""
+    """Predict seconds and mean watts at the setting of every point."""
     tables = {name: tabulate(model, workload) for name, workload in workloads.items()}
     spent = np.array([_at(model, tables[point.workload], point) for point in points])
     return spent[:, 0], spent[:, 1]
 
 
 def _at(model: GpuModel, tables: tuple[LoadTable, ...], point: SweepPoint) -> tuple[float, float]:
-    """Between the clocks of the table, so that a limit moves the clock without steps."""
+    """Interpolate between the clocks of the table, so that a limit moves the clock without steps."""
     setting = point.setting
     table = tables[0 if setting.mem_mhz is None else model.mem_clocks_mhz.index(setting.mem_mhz)]
     clocks = np.array(table.sm_mhz, dtype=np.float64)
-    asked = clocks[-1] if setting.sm_mhz is None else float(setting.sm_mhz)
+    requested = clocks[-1] if setting.sm_mhz is None else float(setting.sm_mhz)
     limit_w = model.default_limit_w if setting.power_limit_w is None else setting.power_limit_w
-    clock = min(asked, float(np.interp(limit_w, np.maximum.accumulate(table.mean_power_w), clocks)))
+    clock = min(requested, float(np.interp(limit_w, np.maximum.accumulate(table.mean_power_w), clocks)))
     return float(np.interp(clock, clocks, table.iteration_s)), float(np.interp(clock, clocks, table.mean_power_w))

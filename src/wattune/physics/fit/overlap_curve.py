@@ -4,13 +4,13 @@ Notation
     C       time of the computation alone; its operations have shares of it
     s       SMs that communicate, b the threads of their blocks over the most
     K(s,b)  time of the communication alone: p-norm of the SMs' work k/(s^α·b^β) and of the link
-    H       computation inside of the overlap window (start to end)
-    kept    H·(1 + loss·s): the computation has fewer SMs
+    H       computation in the overlap window (start to end)
+    inside  H·(1 + loss·s): the computation has fewer SMs
     slowed  K + contention·min(H, K): the two share the memory
-    T       C + K where they follow each other, else C − H + q-norm(kept, slowed): the end of the window waits for both
-    E       fixed + watts·T: the work itself costs what it costs, every further second the power of waiting
+    T       C + K in sequence, else C − H + q-norm(inside, slowed): the end of the window waits for both
+    E       fixed + watts·T: the energy of the work, and the power of waiting for every further second
 
-What the form leaves over goes to a small Gaussian process. Overlap as in Kareus (ml-energy/kareus).
+A small Gaussian process models the residuals. Overlap as in Kareus (ml-energy/kareus).
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _JITTER = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResidualProcess:
-    """A process that has seen some residuals."""
+    """A Gaussian process conditioned on residuals."""
 
     features: Floats
     lengths: Floats
     variance: float
     weights: Floats
-    """What each seen residual adds to a prediction, per unit of kernel."""
+    """Contribution of each residual to a prediction, per unit of kernel."""
 
     def predict(self, features: Floats) -> Floats:
-        """(places,): the expected residual; 0 far from all that was seen."""
-        return np.asarray(self.variance * _alike(features, self.features, self.lengths) @ self.weights)
+        """(places,): the expected residual; 0 far from all data."""
+        return np.asarray(self.variance * _similarity(features, self.features, self.lengths) @ self.weights)
 
 
 def fit_residuals(features: Floats, residuals: Floats, *, noise_sd: float) -> ResidualProcess:
-    """The process of largest likelihood; `noise_sd` is about how far a repeated measurement lies from the first."""
+    """Fit the process of largest likelihood; `noise_sd` is the typical difference between repeated measurements."""
     count = features.shape[1]
     guess = 2.0 * log(max(float(np.std(residuals)), 1e-9))
     start = np.array([*[_LENGTH] * count, guess, 2.0 * log(noise_sd)])
@@ -66,13 +66,13 @@ def fit_residuals(features: Floats, residuals: Floats, *, noise_sd: float) -> Re
 
 def _kernel(features: Floats, values: Floats) -> Floats:
     count = features.shape[1]
-    alike = np.exp(values[-2]) * _alike(features, features, np.exp(values[:count]))
+    alike = np.exp(values[-2]) * _similarity(features, features, np.exp(values[:count]))
     return np.asarray(alike + (np.exp(values[-1]) + _JITTER) * np.eye(len(features)))
 
 
-def _alike(first: Floats, second: Floats, lengths: Floats) -> Floats:
-    apart = (first[:, None, :] - second[None, :, :]) / lengths
-    return np.asarray(np.exp(-0.5 * (apart**2).sum(axis=-1)))
+def _similarity(first: Floats, second: Floats, lengths: Floats) -> Floats:
+    distance = (first[:, None, :] - second[None, :, :]) / lengths
+    return np.asarray(np.exp(-0.5 * (distance**2).sum(axis=-1)))
 
 
 Places = NDArray[np.int64]
@@ -99,7 +99,7 @@ _SHARE = Prior(0.0, 0.9)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OverlapSettings:
-    """What may be set, a row per setting."""
+    """Settings of a partition, a row each."""
 
     start: Floats
     """First operation of the window; negative where communication follows computation."""
@@ -112,7 +112,6 @@ class OverlapSettings:
 
     @property
     def operations(self) -> int:
-        """How many operations the windows name."""
         return int(max(self.end.max(), 0)) + 1
 
     @property
@@ -121,7 +120,6 @@ class OverlapSettings:
         return np.asarray(self.start < 0)
 
     def taken(self, places: Places) -> OverlapSettings:
-        """Some of the settings."""
         return OverlapSettings(self.start[places], self.end[places], self.comm_sms[places], self.comm_block[places])
 
     def inside(self, operations: int) -> Floats:
@@ -150,20 +148,20 @@ class OverlapCurve:
     shortest_s: float
     energy: Floats
     """Joules of the work, and joules per second."""
-    time_left: ResidualProcess
-    energy_left: ResidualProcess
+    time_residual: ResidualProcess
+    energy_residual: ResidualProcess
 
     def predict(self, settings: OverlapSettings) -> tuple[Floats, Floats]:
-        """Seconds and joules at these settings."""
+        """Return seconds and joules at these settings."""
         features = settings.features(self.scale)
         form = _log_time(self.estimate.values, settings, self.scale)
-        time_s = np.exp(form + self.time_left.predict(features)) * self.shortest_s
+        time_s = np.exp(form + self.time_residual.predict(features)) * self.shortest_s
         plain_j = self.energy[0] + self.energy[1] * time_s
-        return time_s, plain_j * np.exp(self.energy_left.predict(features))
+        return time_s, plain_j * np.exp(self.energy_residual.predict(features))
 
 
 def fit_overlap(settings: OverlapSettings, time_s: Floats, energy_j: Floats, *, scale: OverlapSettings) -> OverlapCurve:
-    """The most likely partition; `scale` holds all settings there are, so that features span the same range."""
+    """Fit a partition; `scale` holds all possible settings, so that features span the same range."""
     shortest_s = float(time_s.min())
     measured = np.log(time_s / shortest_s)
 
@@ -172,18 +170,18 @@ def fit_overlap(settings: OverlapSettings, time_s: Floats, energy_j: Floats, *, 
 
     estimate = most_likely(errors, (*_COMMON, *[_SHARE] * scale.operations))
     features = settings.features(scale)
-    left = measured - _log_time(estimate.values, settings, scale)
+    time_residual = measured - _log_time(estimate.values, settings, scale)
     # Relative errors count alike, so every row is divided by its own energy.
     basis = np.stack([np.ones_like(time_s), time_s], axis=1) / energy_j[:, None]
     energy, _ = nnls(basis, np.ones_like(energy_j))
-    energy_left = np.log(energy_j / (energy[0] + energy[1] * time_s))
+    energy_residual = np.log(energy_j / (energy[0] + energy[1] * time_s))
     return OverlapCurve(
         estimate,
         scale,
         shortest_s,
         energy,
-        fit_residuals(features, left, noise_sd=_TIME_NOISE),
-        fit_residuals(features, energy_left, noise_sd=_ENERGY_NOISE),
+        fit_residuals(features, time_residual, noise_sd=_TIME_NOISE),
+        fit_residuals(features, energy_residual, noise_sd=_ENERGY_NOISE),
     )
 
 
@@ -198,7 +196,7 @@ def _log_time(values: Floats, settings: OverlapSettings, scale: OverlapSettings)
     )
     shares = np.exp(values[len(_COMMON) :])
     hidden = compute * settings.inside(scale.operations) @ (shares / shares.sum())
-    kept = hidden * (1.0 + np.exp(values[5]) * settings.comm_sms)
+    inside = hidden * (1.0 + np.exp(values[5]) * settings.comm_sms)
     slowed = alone + np.exp(values[6]) * np.minimum(hidden, alone)
-    beside = compute - hidden + smooth_maximum(kept, slowed, _WAIT_NORM)
+    beside = compute - hidden + smooth_maximum(inside, slowed, _WAIT_NORM)
     return np.asarray(np.log(np.where(settings.sequential, compute + alone, beside)))

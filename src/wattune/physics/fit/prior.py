@@ -1,8 +1,8 @@
-"""What is believed of a parameter before it is measured, and least squares that takes it into account.
+"""Priors of parameters, and least squares with priors.
 
 With Gaussian errors and Gaussian priors the most likely parameters are those of least squares over the errors and the
 deviations from the priors, both in standard deviations. Their covariance is (JᵀJ)⁻¹ at the solution (Laplace).
-Parameters are kept free of bounds: what is positive is fitted as its logarithm, a share as its logit.
+Parameters are unbounded: a positive one is fitted as its logarithm, a share as its logit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Prior:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """The most likely parameters and how sure they are."""
+    """The most likely parameters and their covariance."""
 
     values: Floats
     covariance: Floats
@@ -41,7 +41,7 @@ class Estimate:
 
 
 def most_likely(errors: Residuals, priors: Sequence[Prior], starts: Sequence[Floats] | None = None) -> Estimate:
-    """The best of the solutions reached from the starts, which are the prior's means where none is given.
+    """Find the most likely parameters from the starts (by default the means of the priors).
 
     `errors` gives prediction minus measurement in standard deviations.
     """
@@ -59,10 +59,10 @@ def most_likely(errors: Residuals, priors: Sequence[Prior], starts: Sequence[Flo
 
 
 def logistic(value: Floats | float) -> Floats:
-    """The share between 0 and 1 that a logit stands for."""
+    """Convert a logit to its share between 0 and 1."""
     return np.asarray(1.0 / (1.0 + np.exp(-np.asarray(value))))
 
 
 def logit(share: float) -> float:
-    """The logit of a share between 0 and 1."""
+    """Convert a share between 0 and 1 to its logit."""
     return float(np.log(share / (1.0 - share)))

@@ -1,4 +1,4 @@
-"""A catalogue file as text again, with fitted values that say from where they are."""
+"""Writes a catalogue file with fitted values and their source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wattune.physics.fit.model_fit import FittedParameter
 def fitted_document(
     document: Mapping[str, Any], parameters: Iterable[FittedParameter], *, key: str, source: str
 ) -> dict[str, Any]:
-    """The document of a catalogue file with the fitted values, marked measured, under a key of its own."""
+    """Return a catalogue document with the fitted values, marked measured, under a key of its own."""
     made = deepcopy(dict(document))
     made["key"] = key
     made.pop("aliases", None)
@@ -27,7 +27,7 @@ def fitted_document(
 
 
 def document_text(document: Mapping[str, Any]) -> str:
-    """TOML of plain values first, then lists of tables, then sections, as the catalogue's files are laid out."""
+    """Write TOML in the layout of the catalogue: plain values, then lists of tables, then sections."""
     lines = [
         "# mark: measured (by others, or by fit to a measured sweep), published (by the maker), estimated (by us)."
     ]
@@ -63,7 +63,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _holds_entries(value: Any) -> bool:
-    """Whether a value is a section of its own, such as unit.fp32, and not one sourced number."""
+    """Whether a value is a section, such as unit.fp32, and not one sourced number."""
     return isinstance(value, Mapping) and bool(value) and all(isinstance(item, Mapping) for item in value.values())
 
 

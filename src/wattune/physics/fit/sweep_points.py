@@ -1,4 +1,4 @@
-"""A user's own sweep, checked against the GPU it is said to come from: an error names file, line and column.
+"""Reads a user's own sweep and checks it against its GPU; errors name file, line and column.
 
 Columns as `wattune sweep --csv` writes them: workload, sm_mhz, mem_mhz, power_limit_w, time_s, energy_j; an empty
 setting is the driver's default.
@@ -16,10 +16,10 @@ from wattune.physics.gpu_model import GpuModel
 
 COLUMNS = ("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j")
 FEWEST = 5
-"""Settings of a workload: four say where the power curve bends, one more says whether it fits."""
+"""Fewest settings of a workload: four determine the power curve, a fifth checks the fit."""
 
 _TOO_MUCH = 3.0
-"""Nothing draws this many times its highest limit on average; such a figure is in the wrong unit."""
+"""Mean power beyond this many times the highest limit means that the unit is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,11 @@ class SweepPoint:
 
     @property
     def power_w(self) -> float:
-        """Mean power."""
         return self.energy_j / self.time_s
 
 
 def parse_points(text: str, *, file: str, model: GpuModel, workload: str | None = None) -> tuple[SweepPoint, ...]:
-    """The rows of a sweep, of one workload or of all, at least `FEWEST` settings of each."""
+    """Read the rows of one workload or of all; each needs at least `FEWEST` settings."""
     rows = parse_csv(text, file=file, required=COLUMNS)
     points = [_point(row, model) for row in rows if workload in (None, row.text("workload"))]
     if not points:
