@@ -1,4 +1,4 @@
-"""What keeps a machine from measuring or tuning, and the command that mends each thing."""
+"""Problems that keep a machine from measuring or tuning, and the command that fixes each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Level = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: how it stands, and what to run where that is not well."""
+    """The result of one check, and the command to run if it failed."""
 
     topic: str
     level: Level
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was seen of the machine."""
+    """What was found on the machine."""
 
     driver: DriverExam
     visible: str | None
@@ -39,12 +39,12 @@ class Facts:
     rapl_readable: bool
     compiler: str | None
     abandoned: tuple[str, ...] | WattuneError
-    """The devices that a dead process left set, or what keeps the journal from being read."""
+    """The devices that a dead process left set, or the error of reading the journal."""
     store_failure: WattuneError | None
 
 
 def gather(*, state_dir: Path, visible: str | None, store_failure: WattuneError | None) -> Facts:
-    """The facts of this machine, without changing anything."""
+    """Examine this machine without changing anything."""
     return Facts(
         driver=examine(),
         visible=visible,
@@ -59,7 +59,7 @@ def gather(*, state_dir: Path, visible: str | None, store_failure: WattuneError 
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
-    """One finding per topic, those of each GPU among them."""
+    """Return one finding per topic, and those of each GPU."""
     findings = [_driver(facts)]
     findings += [finding for gpu in facts.driver.gpus for finding in _gpu(gpu, facts)]
     if facts.visible is not None and facts.driver.gpus and not facts.visible.strip():
@@ -80,7 +80,7 @@ def _driver(facts: Facts) -> Finding:
     if driver.failure is not None:
         return Finding("driver", "problem", driver.failure.message, driver.failure.hint)
     if not driver.gpus:
-        return Finding("driver", "problem", "the driver is loaded but sees no GPU", "lspci | grep -i nvidia")
+        return Finding("driver", "problem", "the driver is loaded but finds no GPU", "lspci | grep -i nvidia")
     kind = "emulated NVML (simulated GPUs)" if driver.emulated else "NVIDIA driver"
     return Finding("driver", "ok", f"{kind} {driver.version or 'of unknown version'}, {len(driver.gpus)} GPU(s)")
 
@@ -120,8 +120,8 @@ def _rapl(facts: Facts) -> Finding:
         return Finding("CPU energy", "ok", "CPU package energy is readable (RAPL)")
     if facts.rapl_present:
         fix = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
-        return Finding("CPU energy", "note", "CPU package energy is there but only root may read it", fix)
-    line = "this machine shows no CPU energy (no RAPL, as in most virtual machines); it is reported as not measured"
+        return Finding("CPU energy", "note", "only root may read the CPU package energy", fix)
+    line = "this machine has no CPU energy counter (RAPL), as most virtual machines; it is reported as not measured"
     return Finding("CPU energy", "note", line, "sudo modprobe intel_rapl_msr")
 
 
@@ -139,7 +139,7 @@ def _journal(facts: Facts) -> Finding:
     if facts.abandoned:
         names = ", ".join(facts.abandoned)
         return Finding("journal", "problem", f"a process died and left settings on {names}", "wattune restore")
-    return Finding("journal", "ok", "no GPU was left with foreign settings")
+    return Finding("journal", "ok", "no GPU was left with settings of a dead process")
 
 
 def _store(facts: Facts) -> Finding:

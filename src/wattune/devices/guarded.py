@@ -1,4 +1,4 @@
-"""A GPU that is always left as it was found."""
+"""A GPU that is always restored."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def held_signals() -> Iterator[None]:
-    """A stretch that Ctrl-C and friends do not interrupt; what came in is delivered at its end."""
+    """Hold back Ctrl-C and termination signals during a block, and deliver them at its end."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python runs handlers in the main thread only
         return
-    came: list[int] = []
+    received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         del frame
-        came.append(number)
+        received.append(number)
 
     # Handlers that were not set from Python cannot be put back, so they are left alone.
     before = {number: signal.getsignal(number) for number in STOPPING}
@@ -43,26 +43,26 @@ def held_signals() -> Iterator[None]:
     finally:
         for number, handler in held.items():
             signal.signal(number, handler)
-        for arrived in came:
-            signal.raise_signal(arrived)
+        for number in received:
+            signal.raise_signal(number)
 
 
 @contextmanager
 def leaving_by_exception() -> Iterator[None]:
-    """A stretch in which SIGTERM and SIGHUP raise SystemExit, so that `with` blocks end in order.
+    """Let SIGTERM and SIGHUP raise SystemExit during a block, so that `with` blocks end in order.
 
-    Only where they would have killed the process; a program that handles them itself keeps its handlers.
+    Signals that the program handles itself keep their handlers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    mine = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in mine:
+    unhandled = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in unhandled:
         signal.signal(number, _leave)
     try:
         yield
     finally:
-        for number in mine:
+        for number in unhandled:
             if signal.getsignal(number) is _leave:
                 signal.signal(number, signal.SIG_DFL)
 
@@ -73,7 +73,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 class Undoable(Protocol):
-    """A GPU whose settings outlive the process, and which can say and restore what it had."""
+    """A GPU whose settings outlive the process, and which can read and restore what it had."""
 
     count: Callable[[], Count]
 
@@ -88,7 +88,7 @@ class Undoable(Protocol):
 
 
 class GuardedGpu:
-    """A `Gpu` that claims the part before it first sets it, and journals what must be undone before each new knob."""
+    """A `Gpu` that claims the device before it is first set, and journals what to undo before each new knob is set."""
 
     def __init__(self, gpu: Undoable, journal: Journal, device: str) -> None:
         self._gpu = gpu
@@ -102,29 +102,27 @@ class GuardedGpu:
 
     @property
     def spec(self) -> GpuSpec:
-        """What the part is."""
         return self._gpu.spec
 
     def read(self) -> Reading:
-        """Everything the part tells now."""
         return self._gpu.read()
 
     def apply(self, setting: Setting) -> None:
-        """Nothing; the part has this setting and the journal knows how to undo it."""
+        """Apply the setting and journal how to undo it."""
         self.spec.check(setting)
         with held_signals():
-            self._note(setting)
+            self._journal_knobs(setting)
             try:
                 self._gpu.apply(setting)
             except NoPermission:
                 raise
             except DeviceError:
-                self._changed = True  # a part of it may hold
+                self._changed = True  # some of it may hold
                 raise
             self._changed = True
 
     def restore(self) -> None:
-        """Nothing; the part is as it was found and free for others."""
+        """Restore the GPU and release its claim."""
         with held_signals():
             if self._claim is None:
                 return
@@ -133,7 +131,7 @@ class GuardedGpu:
             atexit.unregister(self.restore)
             try:
                 self._undo(touched)
-                claim.erase()  # where undoing failed the entry stays, for `wattune restore`
+                claim.erase()  # if undoing fails, the entry stays for `wattune restore`
             finally:
                 claim.release()
 
@@ -142,9 +140,9 @@ class GuardedGpu:
             self._gpu.undo(touched, self._gpu.found)
         except NoPermission:
             if self._changed:
-                raise  # else the driver refused the very first change too, so there is nothing to undo
+                raise  # otherwise the driver refused the first change too, so there is nothing to undo
 
-    def _note(self, setting: Setting) -> None:
+    def _journal_knobs(self, setting: Setting) -> None:
         touched = tuple(sorted({*self._touched, *setting.knobs}))
         if touched == self._touched:
             return
@@ -156,12 +154,12 @@ class GuardedGpu:
         self._touched = touched
 
     def _take(self) -> Claim:
-        """The claim on the part. What it has from here on is what was found; before, others may have been tuning it."""
+        """Claim the GPU and remember its state; before the claim, another process may have been tuning it."""
         claim = self._journal.claim(self.spec.uuid, label=self.spec.label)
         try:
-            left = claim.read()
-            if left is not None:  # its owner died since this process started
-                self._gpu.undo(left.touched, left.found)
+            entry = claim.read()
+            if entry is not None:  # its owner died since this process started
+                self._gpu.undo(entry.touched, entry.found)
                 claim.erase()
             self._gpu.remember()
         except BaseException:

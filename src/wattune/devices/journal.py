@@ -1,8 +1,8 @@
-"""What must be undone if this process dies: one file per GPU, written before the GPU is touched.
+"""The journal of what to undo if this process dies: one file per GPU, written before the GPU is set.
 
-A GPU has a lock file and, while it is set to something, a journal entry. The lock is held by the process that tunes the
-GPU and freed by the kernel when that process dies, however it dies. So an entry whose lock can be taken is one whose
-owner is gone, and the GPU is to be given back what the entry says was found.
+A GPU has a lock file and, while it is set, a journal entry. The lock is held by the process that tunes the GPU; the
+kernel frees it when that process dies. An entry whose lock can be taken was therefore left by a dead process, and the
+GPU has to be restored to what the entry holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a GPU had before it was touched, and which knobs were touched since."""
+    """What a GPU had before it was set, and which knobs were set since."""
 
     uuid: str
     device: str
@@ -37,7 +37,7 @@ class Entry:
 
 
 class Claim:
-    """The right to set one GPU, held until `release`."""
+    """The exclusive right to set one GPU, held until `release`."""
 
     def __init__(self, folder: Path, uuid: str, lock: int) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class Claim:
         self._lock = lock
 
     def write(self, entry: Entry) -> None:
-        """Nothing; the entry is on disk, whole, before this returns."""
+        """Write the entry to disk, atomically."""
         file = _entry_file(self._folder, self._uuid)
         partial = file.with_suffix(".partial")
         try:
@@ -56,20 +56,18 @@ class Claim:
             partial.replace(file)
         except OSError as error:
             raise ConfigError(
-                f"cannot write the journal {file}: {error.strerror}; the GPU was not touched",
+                f"cannot write the journal {file}: {error.strerror}; the GPU was not set",
                 hint="make room, or point WATTUNE_STATE to a folder you can write",
             ) from None
 
     def read(self) -> Entry | None:
-        """The entry that an earlier owner left, or None."""
+        """Return the entry that an earlier owner left, or None."""
         return _read(_entry_file(self._folder, self._uuid))
 
     def erase(self) -> None:
-        """Nothing; there is nothing left to undo."""
         _entry_file(self._folder, self._uuid).unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Nothing; others may claim the GPU."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -82,7 +80,7 @@ class Journal:
     folder: Path
 
     def claim(self, uuid: str, *, label: str) -> Claim:
-        """The right to set this GPU; `DeviceBusy` where another process has it."""
+        """Claim a GPU; `DeviceBusy` if another process has it."""
         file = self.folder / f"{_safe(uuid)}.lock"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -106,13 +104,13 @@ class Journal:
         return Claim(self.folder, uuid, lock)
 
     def entries(self) -> tuple[Entry, ...]:
-        """Every entry, its owner alive or not."""
+        """Return every entry, whether its owner is alive or not."""
         files = sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
         return tuple(entry for entry in map(_read, files) if entry is not None)
 
     @contextmanager
     def abandoned(self, uuid: str) -> Iterator[tuple[Claim, Entry] | None]:
-        """The claim and entry of a GPU whose owner is gone; None where there is nothing to undo."""
+        """Claim a GPU whose owner is dead and yield the claim and its entry; None if there is nothing to undo."""
         if not _entry_file(self.folder, uuid).exists():
             yield None
             return
@@ -132,7 +130,7 @@ class Journal:
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is; empty where the system does not tell."""
+    """Return the id of this boot of the machine; empty if the system does not report it."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -145,9 +143,9 @@ def _read(file: Path) -> Entry | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, InputError):
-        # Entries appear by rename, whole; one that cannot be read was damaged from outside.
+        # Entries are written atomically, so one that cannot be read was damaged by something else.
         raise ConfigError(
-            f"the journal {file} is damaged", hint="give the GPU its defaults back by hand, then remove the file"
+            f"the journal {file} is damaged", hint="reset the GPU to its defaults by hand, then remove the file"
         ) from None
 
 

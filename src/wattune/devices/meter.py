@@ -1,8 +1,8 @@
-"""Measuring a stretch of code: `with measured(gpu) as span: ...`, then `span.measurement`.
+"""Measuring a block of code: `with measured(gpu) as span: ...`, then `span.measurement`.
 
-Entering and leaving a span reads each GPU's energy counter once and does nothing else; everything that can wait is done
-when the result is asked for. The first span on a GPU whose counter is slow watches the counter for up to three
-refreshes before it starts, because a count is worth far more when it is known how old it was.
+Entering and leaving a span reads each GPU's energy counter once; everything else is done when the result is read. The
+first span on a GPU whose counter is slow watches the counter for up to three refreshes before it starts, because a
+count is far more exact when its age is known.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from wattune.core.refresh import UNKNOWN_PERIOD_S, Edge, Refresh, spent_j, spent
 from wattune.devices.gpu import Gpu
 
 POLL_S = 0.0002
-"""Between two looks at the counter. A look costs microseconds; a finer grid gains nothing over the scheduler's own."""
+"""Time between two polls of the counter. A poll costs microseconds; the scheduler allows no finer grid."""
 
 PATIENCE = 3.0
-"""Refreshes to wait for an edge before taking the counter for one that does not move."""
+"""Refreshes to wait for an edge before the counter is considered to stand still."""
 
 Wait = Callable[[float], None]
 
 
 def watch(gpu: Gpu, *, wait: Wait = time.sleep) -> Edge | None:
-    """The next move of a GPU's counter, from which the GPU's refresh is learned too; None where it does not move.
+    """Wait for the next move of a GPU's counter and update the GPU's refresh; None if the counter does not move.
 
-    Three moves are watched where nothing is known yet, one where the period is.
+    Three moves are watched if the refresh is unknown, otherwise one.
     """
     edge = None
     for _ in range(3 if gpu.refresh is None else 1):
@@ -45,17 +45,17 @@ def watch(gpu: Gpu, *, wait: Wait = time.sleep) -> Edge | None:
 
 
 def find_edge(count: Callable[[], Count], *, period_s: float, wait: Wait) -> Edge | None:
-    """The next move of a counter; None where it stands still, or time does."""
+    """Wait for the next move of a counter; None if the counter, or time, stands still."""
     before = count()
-    deadline_s, looks = before.time_s + PATIENCE * period_s, 0
+    deadline_s, polls = before.time_s + PATIENCE * period_s, 0
     while True:
         wait(POLL_S)
         after = count()
         if after.energy_j != before.energy_j:
             middle_s, error_s = (before.time_s + after.time_s) / 2, (after.time_s - before.time_s) / 2
             return Edge(middle_s, error_s, before.energy_j, after.energy_j)
-        looks += 1
-        if after.time_s > deadline_s or (looks > 100 and after.time_s == before.time_s):
+        polls += 1
+        if after.time_s > deadline_s or (polls > 100 and after.time_s == before.time_s):
             return None
         before = after
 
@@ -65,7 +65,7 @@ def _period_s(gpu: Gpu) -> float:
 
 
 def _first(gpu: Gpu, edge: Edge) -> Refresh:
-    """What one edge tells: the phase; the period is the part's nominal one, to a fifth."""
+    """Return the refresh after one edge: its phase, and the nominal period with an error of a fifth."""
     period_s = _period_s(gpu)
     return Refresh(period_s, edge.time_s, 0.2 * period_s, edge.error_s)
 
@@ -77,19 +77,19 @@ QUICK_REFRESH_S = 0.005
 """A counter that moves this often needs no watching."""
 
 ALWAYS_FRESH = Refresh(QUICK_REFRESH_S, 0.0, 0.0, QUICK_REFRESH_S)
-"""What is known of such a counter."""
+"""The refresh of such a counter."""
 
 LONG_SPAN_S = 1.0
-"""From here on a span is worth one more look at the counter after its end."""
+"""After a span of this length the counter is polled once more."""
 
 GOOD_PHASE, LOST_PHASE = 0.01, 0.125
-"""Shares of a refresh by which the phase may be off before that look is taken: after a long span, after any."""
+"""Errors of the phase, as shares of a refresh, above which that is done: after a long span, after any."""
 
 
 class Span:
-    """A named stretch of time on one or several GPUs, and the spans inside it."""
+    """A named interval of time on one or several GPUs, and the spans inside it."""
 
-    # Defaults that most spans never change live in the class, since making a span is on the hot path of user code.
+    # Defaults that most spans never change are class attributes: making a span is on the hot path of user code.
     children: tuple[Span, ...] = ()
     _before: list[Count] | None = None
     _after: list[Count] | None = None
@@ -110,7 +110,7 @@ class Span:
         self._after = [gpu.count() for gpu in self.gpus]
 
     def span(self, name: str) -> Span:
-        """A span inside this one, on the same GPUs."""
+        """Return a span inside this one, on the same GPUs."""
         child = Span(self.gpus, name)
         child._wait = self._wait
         self.children = (*self.children, child)
@@ -118,7 +118,7 @@ class Span:
 
     @property
     def parts(self) -> tuple[Measurement, ...]:
-        """What each GPU spent, in the order of `gpus`. May watch a counter for one refresh after a long span."""
+        """What each GPU spent, in the order of `gpus`. May wait one refresh after a long span."""
         return tuple(
             Measurement(after.time_s - before.time_s, energy_j, None, error_j)
             for before, after, (energy_j, error_j) in zip(*self._counts(), self._spent_j(), strict=True)
@@ -150,9 +150,9 @@ class Span:
 
 
 class Measured(Span):
-    """A span over these GPUs that starts on its own: a context manager, or a decorator that measures a function.
+    """A span over these GPUs: a context manager, or a decorator that measures a function.
 
-    `wait` is how to let time pass; tests on a virtual clock pass their own.
+    `wait` lets time pass; tests on a virtual clock pass their own.
     """
 
     def __init__(self, *gpus: Gpu, name: str | None = None, wait: Wait | None = None) -> None:
@@ -179,13 +179,13 @@ class Measured(Span):
         return self
 
     def _prepare(self) -> None:
-        """Learn the refresh of every counter before any is read, since that takes time."""
+        """Learn the refresh of every counter before any is read, because that takes time."""
         for gpu in self.gpus:
             if gpu.refresh is None:
                 _learn(gpu, self._wait)
 
     def __call__(self, function: Callable[P, R]) -> MeasuredFunction[P, R]:
-        """The function, measured every time it is called."""
+        """Wrap a function so that every call is measured."""
         return MeasuredFunction(function, self.gpus, self.name or function.__qualname__)
 
 
@@ -193,7 +193,7 @@ measured = Measured
 
 
 class MeasuredFunction(Generic[P, R]):
-    """A function and the sum of what its calls took."""
+    """A function and the total cost of its calls."""
 
     def __init__(self, function: Callable[P, R], gpus: tuple[Gpu, ...], name: str) -> None:
         functools.update_wrapper(self, function)
@@ -205,7 +205,7 @@ class MeasuredFunction(Generic[P, R]):
         self.last: Measurement | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """What the function returns; the call is measured and added up."""
+        """Call the function, and measure the call."""
         with Measured(*self._gpus, name=self.name) as span:
             result = self._function(*args, **kwargs)
         self.last = span.measurement
@@ -215,7 +215,7 @@ class MeasuredFunction(Generic[P, R]):
 
 
 def _learn(gpu: Gpu, wait: Wait) -> None:
-    """Learn the refresh of a counter that nobody has watched yet; one that is quick, or still, is taken at its word."""
+    """Learn the refresh of a counter; for one that is fast, or stands still, assume the nominal period."""
     period_s = gpu.spec.sensors.counter_period_s or UNKNOWN_PERIOD_S
     if period_s > QUICK_REFRESH_S:
         watch(gpu, wait=wait)
@@ -226,7 +226,7 @@ def _learn(gpu: Gpu, wait: Wait) -> None:
 
 
 def _clear_of_edge(gpu: Gpu, refresh: Refresh, wait: Wait) -> Count:
-    """A count that lies behind the edge which the last one was too close to."""
+    """Return a count after the edge that the last one was too close to."""
     blind_s = 2 * refresh.age_error_s(gpu.count().time_s)
     if blind_s < refresh.period_s / 10:
         wait(blind_s)
@@ -234,7 +234,7 @@ def _clear_of_edge(gpu: Gpu, refresh: Refresh, wait: Wait) -> Count:
 
 
 def _joules(gpu: Gpu, before: Count, after: Count, wait: Wait) -> tuple[float, float]:
-    """Joules of a span and their error, after one more look at the counter where that is worth it."""
+    """Return the joules of a span and their error, after watching for one more edge if that helps."""
     refresh = gpu.refresh
     if refresh is not ALWAYS_FRESH and refresh is not None and _is_doubtful(refresh, before, after):
         edge = watch(gpu, wait=wait)
@@ -248,8 +248,8 @@ def _joules(gpu: Gpu, before: Count, after: Count, wait: Wait) -> tuple[float, f
 def _is_doubtful(refresh: Refresh, before: Count, after: Count) -> bool:
     """Whether the age of the counter at the end matters and is not known well.
 
-    A phase that is about to be lost is looked after in any case. That is rare: edges far apart sharpen the period so
-    much that each look lasts many times longer than the one before.
+    A phase that is about to be lost is renewed in any case. That is rare: edges far apart make the period so exact that
+    each renewal lasts many times longer than the one before.
     """
     error_s = refresh.age_error_s(after.time_s)
     if error_s > LOST_PHASE * refresh.period_s:
@@ -260,12 +260,12 @@ def _is_doubtful(refresh: Refresh, before: Count, after: Count) -> bool:
 
 
 def _from_power(gpu: Gpu, time_s: float) -> tuple[float, float]:
-    """An estimate for a span in which the counter never moved: present power, known no better than to the limit."""
+    """Estimate a span in which the counter never moved from the present power, with an error up to the limit."""
     reading = gpu.read()
     if reading.power_w is None:
         raise WattuneError(
             f"{gpu.spec.label}: neither its counter nor its power sensor answered for this span",
-            hint="measure a longer stretch of work",
+            hint="measure a longer piece of work",
         )
     limits = gpu.spec.power_limits
     ceiling_w = reading.power_limit_w or (limits.max_w if limits else None) or 2 * reading.power_w

@@ -1,4 +1,4 @@
-"""Opening GPUs by name, and giving them back as they were found.
+"""Opening GPUs by name, and restoring them.
 
 Names: `auto` (every visible NVIDIA GPU, else a simulated A100), `nvml` (every visible one), `nvml:0` or `nvml:GPU-…`,
 `sim:a100`, `table:sweep.csv`, `replay:run.jsonl`.
@@ -24,25 +24,25 @@ KINDS = ("auto", "nvml", "sim", "table", "replay")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What opening a GPU needs to know of the machine: the state folder and the visible GPUs."""
+    """What opening a GPU needs: the state folder and the visible GPUs."""
 
     state_dir: Path
     visible: str | None = None
     """CUDA_VISIBLE_DEVICES, or None where it is not set."""
     wall_clock: bool = False
-    """Whether simulated GPUs live in wall time; else their time passes when work is run on them."""
+    """Whether simulated GPUs run in wall time; otherwise their time passes when work is run on them."""
 
 
 @contextmanager
 def open_gpu(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
-    """One GPU, restored at the end whatever happens; of several that a name stands for, the first."""
+    """Open one GPU, the first if the name stands for several, and restore it at the end."""
     with open_gpus(expand((name,), surroundings)[:1], surroundings) as gpus:
         yield gpus[0]
 
 
 @contextmanager
 def open_gpus(names: tuple[str, ...], surroundings: Surroundings) -> Iterator[tuple[Gpu, ...]]:
-    """The GPUs of these names, restored at the end whatever happens; settings that a dead process left are undone."""
+    """Open the GPUs of these names and restore them at the end; first undo settings that dead processes left."""
     restore_abandoned(surroundings)
     with leaving_by_exception(), ExitStack() as stack:
         opened: list[Gpu] = []
@@ -52,7 +52,7 @@ def open_gpus(names: tuple[str, ...], surroundings: Surroundings) -> Iterator[tu
 
 
 def expand(names: tuple[str, ...], surroundings: Surroundings) -> tuple[str, ...]:
-    """Names of one GPU each: `auto` and `nvml` become what they stand for, repetitions go."""
+    """Return names of one GPU each: expand `auto` and `nvml`, and remove duplicates."""
     single: list[str] = []
     for name in names:
         if name == "auto":
@@ -70,7 +70,7 @@ def expand(names: tuple[str, ...], surroundings: Surroundings) -> tuple[str, ...
 
 
 def nvml_names(surroundings: Surroundings) -> list[str]:
-    """`nvml:0`, `nvml:1`, … for every visible NVIDIA GPU; empty without a driver."""
+    """Return `nvml:0`, `nvml:1`, … for every visible NVIDIA GPU; empty without a driver."""
     from wattune.devices.nvml.open import list_uuids
 
     try:
@@ -136,14 +136,14 @@ def _open_replay(which: str) -> Iterator[Gpu]:
 
 
 def restore_abandoned(surroundings: Surroundings) -> tuple[tuple[Entry, DeviceError | None], ...]:
-    """What dead processes had left set, each with the error that kept it from being restored, if any."""
+    """Undo what dead processes left set; return each entry with the error if that failed."""
     journal = Journal(surroundings.state_dir)
     outcomes: list[tuple[Entry, DeviceError | None]] = []
     for entry in journal.entries():
-        with journal.abandoned(entry.uuid) as left:
-            if left is None:
+        with journal.abandoned(entry.uuid) as found:
+            if found is None:
                 continue
-            claim, entry = left
+            claim, entry = found
             try:
                 _undo(entry)
             except DeviceError as error:

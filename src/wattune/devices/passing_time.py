@@ -1,4 +1,4 @@
-"""How time passes for a simulated GPU: virtually, when work is done, or as on the wall."""
+"""The time of a simulated GPU: virtual time, or wall time."""
 
 from __future__ import annotations
 
@@ -14,35 +14,31 @@ class PassingTime(Protocol):
         ...
 
     def wait(self, seconds: float) -> None:
-        """Nothing; so many seconds have passed."""
+        """Let so many seconds pass."""
         ...
 
 
 class VirtualTime:
-    """Time that passes only while someone waits, and then at once."""
+    """Time that passes only by `wait`, which returns at once."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
 
     def now_s(self) -> float:
-        """Seconds waited so far."""
         return self._now_s
 
     def wait(self, seconds: float) -> None:
-        """Nothing; so many seconds have passed, in no time."""
         self._now_s += seconds
 
 
 class WallTime:
-    """Time as it passes for everybody."""
+    """Wall time since the clock was made."""
 
     def __init__(self) -> None:
         self._start_s = time.monotonic()
 
     def now_s(self) -> float:
-        """Seconds since the clock was made."""
         return time.monotonic() - self._start_s
 
     def wait(self, seconds: float) -> None:
-        """Nothing; so many seconds have passed, asleep."""
         time.sleep(seconds)

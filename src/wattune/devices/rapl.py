@@ -1,4 +1,4 @@
-"""Energy of the CPU packages, from the kernel's powercap tree; None where it cannot be read, never 0."""
+"""Energy of the CPU packages, from the kernel's powercap tree; None if it cannot be read, never 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ POWERCAP = Path("/sys/class/powercap")
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One CPU package: where its counter is and where it wraps."""
+    """One CPU package: its counter, and the value at which that wraps."""
 
     name: str
     counter: Path
@@ -18,12 +18,12 @@ class Package:
 
 
 def find_packages(root: Path = POWERCAP) -> tuple[Package, ...]:
-    """The CPU packages whose counters this process may read."""
+    """Return the CPU packages whose counters this process may read."""
     return tuple(package for folder in sorted(root.glob("intel-rapl:*")) if (package := _package(folder)))
 
 
 def read_packages_j(packages: tuple[Package, ...]) -> tuple[float, ...] | None:
-    """Each package's counter, or None where one has become unreadable or there are none."""
+    """Read each package's counter; None if one is unreadable or there are none."""
     try:
         return tuple(_microjoules(package.counter) for package in packages) or None
     except (OSError, ValueError):
@@ -33,7 +33,7 @@ def read_packages_j(packages: tuple[Package, ...]) -> tuple[float, ...] | None:
 def cpu_energy_j(
     packages: tuple[Package, ...], before: tuple[float, ...] | None, after: tuple[float, ...] | None
 ) -> float | None:
-    """What all packages spent between two readings, each of which may have wrapped once; None where not measured."""
+    """Return the energy of all packages between two readings, or None if not measured; a counter may wrap once."""
     if before is None or after is None:
         return None
     return sum(

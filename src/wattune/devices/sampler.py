@@ -1,4 +1,4 @@
-"""A background thread that keeps a trace of each GPU."""
+"""A background thread that records a trace of each GPU."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ DEFAULT_INTERVAL_S = 0.02
 
 
 class Sampler:
-    """Reads every GPU at an interval and keeps what is new: `with Sampler(gpus) as sampler: ...; sampler.traces`.
+    """Reads every GPU at an interval and keeps new readings: `with Sampler(gpus) as sampler: ...; sampler.traces`.
 
-    As long as the energy counter stands still the sensor shows its old value once more; that is no sample and is not
-    read.
+    While the energy counter stands still the sensors repeat their old values, which are not read.
     """
 
     def __init__(
@@ -46,18 +45,17 @@ class Sampler:
 
     @property
     def traces(self) -> tuple[Trace, ...]:
-        """The trace of each GPU so far."""
         return tuple(
             Trace(gpu.spec.label, tuple(readings)) for gpu, readings in zip(self._gpus, self._readings, strict=True)
         )
 
     @property
     def failures(self) -> tuple[DeviceError | None, ...]:
-        """What ended the sampling of each GPU early, where something did."""
+        """The error that ended the sampling of each GPU, if any."""
         return tuple(self._failures)
 
     def _run(self) -> None:
-        # Ticks are counted from the start, so that the cost of reading does not stretch the interval.
+        # Ticks are counted from the start, so that the cost of reading does not lengthen the interval.
         start_s, ticks = time.monotonic(), 0
         while True:
             ticks = max(ticks + 1, int((time.monotonic() - start_s) / self._interval_s))
@@ -69,12 +67,12 @@ class Sampler:
         for index, gpu in enumerate(self._gpus):
             if self._failures[index] is None:
                 try:
-                    self._look(index, gpu)
+                    self._read(index, gpu)
                 except DeviceError as error:
                     self._failures[index] = error
 
-    def _look(self, index: int, gpu: Gpu) -> None:
-        """Add a reading where the counter, which costs a tenth of a reading to ask, has moved."""
+    def _read(self, index: int, gpu: Gpu) -> None:
+        """Add a reading if the counter has moved; reading the counter costs a tenth of a full reading."""
         counted_j = gpu.count().energy_j
         if counted_j == self._counted_j[index]:
             return

@@ -1,7 +1,7 @@
-"""A simulated GPU: the physics behind the protocol of every GPU.
+"""A simulated GPU.
 
-It follows the same rules as the emulated NVML library. A new setting holds at once, unless it is given switching times,
-as those of its own spec: then the old clock holds until the new one takes over, and nothing runs while it does.
+It follows the same rules as the emulated NVML library. A new setting holds at once, unless the GPU is given switching
+times, such as those of its spec: then the old clock holds until the new one starts, and no work runs during the switch.
 """
 
 from __future__ import annotations
@@ -43,30 +43,29 @@ DEFAULT_WORKLOAD = "resnet50"
 
 @dataclass(frozen=True, slots=True)
 class PendingClock:
-    """A setting, when it takes over, and for how long nothing runs then."""
+    """A setting, when it starts to hold, and for how long no work runs then."""
 
     setting: Setting
     start_s: float
     stall_s: float
 
     def joined(self, setting: Setting) -> PendingClock:
-        """The same with a newer setting."""
         return replace(self, setting=setting)
 
 
 @dataclass(frozen=True, slots=True)
 class _Resting:
-    """No program holds the GPU."""
+    """No program uses the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A program holds the GPU and runs nothing."""
+    """A program has the GPU open and runs no work."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Playing:
-    """A load plays; the number tells one start from the next."""
+    """A workload runs; the number distinguishes one start from the next."""
 
     workload: Workload
     start: int
@@ -107,27 +106,23 @@ class SimulatedGpu:
 
     @property
     def spec(self) -> GpuSpec:
-        """What the part is and what may be set on it."""
         return self._spec
 
     @property
     def model(self) -> GpuModel:
-        """The physics behind it."""
         return self._model
 
     @property
     def setting(self) -> Setting:
-        """What is set now."""
         return self._setting
 
     @property
     def truth_j(self) -> float:
-        """What was really spent until now, which no sensor shows."""
+        """The energy really spent until now, which no sensor reports."""
         timeline, now_s = self._present()
         return timeline.totals(now_s).energy_j
 
     def read(self) -> Reading:
-        """Everything the part tells now."""
         setting = self._setting
         timeline, now_s = self._present()
         sm_util, mem_util = shown_utilisation(timeline, now_s)
@@ -145,12 +140,10 @@ class SimulatedGpu:
         )
 
     def count(self) -> Count:
-        """The energy counter now."""
         timeline, now_s = self._present()
         return Count(now_s, self._shown_j(timeline, now_s))
 
     def apply(self, setting: Setting) -> None:
-        """Nothing; the part now has this setting, and each None in it is back with the driver."""
         self._spec.check(setting)
         self._catch_up()
         with self._lock:
@@ -158,36 +151,35 @@ class SimulatedGpu:
             self._ask(setting, self._time.now_s())
 
     def restore(self) -> None:
-        """Nothing; everything is back with the driver, as it was found."""
         self.apply(DRIVER_DEFAULT)
 
     def play(self, workload: Workload) -> None:
-        """Nothing; the workload runs, iteration after iteration, until something else is asked for."""
+        """Run the workload, iteration after iteration, until something else is asked for."""
         self._table(workload)
         self._starts += 1
         self._do(_Playing(workload, self._starts))
 
     def pause(self) -> None:
-        """Nothing; the program that holds the GPU runs nothing."""
+        """Stop the workload; the program keeps the GPU open."""
         self._do(_Held())
 
     def release(self) -> None:
-        """Nothing; no program holds the GPU any more."""
+        """Stop the workload and close the GPU."""
         self._do(_Resting())
 
     def run(self, workload: Workload, *, iterations: float = 1) -> None:
-        """Nothing; so many iterations were run, and the GPU is held and idle.
+        """Run so many iterations and stop.
 
-        More were run where another thread raised the clock while this one waited on the wall's time.
+        More are run if another thread raises the clock while this one waits in wall time.
         """
         if not iterations > 0:
             raise InputError(f"the number of iterations is above 0, not {iterations}", hint="run at least one")
         self.play(workload)
-        # A clock that was lowered meanwhile makes another wait; in virtual time only what is on its way takes over.
+        # A clock that was lowered meanwhile requires another wait; in virtual time only a pending clock can change it.
         while (left_s := self._left_s(iterations)) > 0:
             before_s = self._time.now_s()
             self._time.wait(left_s)
-            if self._time.now_s() == before_s:  # less is left than the clock can tell
+            if self._time.now_s() == before_s:  # less is left than the clock resolves
                 break
         self.pause()
 
@@ -203,7 +195,7 @@ class SimulatedGpu:
         return load.name, measure
 
     def idle(self, seconds: float) -> None:
-        """Nothing; so much time has passed while the GPU ran nothing."""
+        """Let time pass without work."""
         if not seconds >= 0:
             raise InputError(f"idle time is not negative, not {seconds} s", hint="wait for 0 s or more")
         if isinstance(self._activity, _Playing):
@@ -211,13 +203,13 @@ class SimulatedGpu:
         self._time.wait(seconds)
 
     def _left_s(self, iterations: float) -> float:
-        """How long to wait until so many iterations are done, or until a clock takes over before that."""
+        """Return how long to wait until so many iterations are done or, if earlier, until a new clock starts."""
         timeline, now_s = self._present()
         change, done_s = self._change, timeline.time_of(iterations)
         return (done_s if change is None else min(done_s, change.start_s)) - now_s
 
     def _present(self) -> tuple[Timeline, float]:
-        """The timeline and a time that does not lie before its newest stretch."""
+        """Return the timeline and a time that is not before its newest interval."""
         self._catch_up()
         timeline = self._timeline
         return timeline, self._time.now_s()
@@ -236,12 +228,12 @@ class SimulatedGpu:
             self._follow(self._time.now_s())
 
     def _ask(self, setting: Setting, now_s: float) -> None:
-        """Let a setting take over, now or when its clocks are ready; the lock is held."""
+        """Start a setting, now or when its clocks are ready; the lock is held."""
         delay = delay_of(
             self._switching, self._model.change, before=self._clocks, after=setting, seed=self._seed, number=self._asked
         )
         if delay.wait_s:
-            # A limit is the firmware's and holds at once; only the clocks take their time.
+            # The firmware applies a limit at once; only the clocks take time.
             self._clocks = replace(self._clocks, power_limit_w=setting.power_limit_w)
             change = self._change or PendingClock(setting, now_s + delay.wait_s, delay.stall_s)
             self._change = change.joined(setting)
@@ -251,7 +243,7 @@ class SimulatedGpu:
         self._follow(now_s)
 
     def _catch_up(self) -> None:
-        """Nothing; clocks whose time has come have taken over, at the time at which they did."""
+        """Apply pending clocks that are due, at the time at which they started."""
         if self._change is None or self._change.start_s > self._time.now_s():
             return
         with self._lock:
@@ -262,7 +254,7 @@ class SimulatedGpu:
                 self._follow(change.start_s, stall_s=change.stall_s)
 
     def _follow(self, time_s: float, *, stall_s: float = 0.0) -> None:
-        """Bring the timeline up to what is set and done from `time_s` on; the lock is held."""
+        """Continue the timeline from `time_s` with the present setting and activity; the lock is held."""
         model, setting, activity = self._model, self._clocks, self._activity
         if self._counted is not None:
             self._counted = count_until(model, self._timeline, time_s, before=self._counted)

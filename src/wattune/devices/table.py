@@ -1,7 +1,6 @@
 """A GPU played from a table of measurements: it has the settings that were measured, and no others.
 
-Its numbers are recorded and not taken now, so it counts as simulated, and its name says which file it is played from.
-Time passes when work is run.
+Its numbers are recorded, so it counts as simulated, and its name includes the file. Time passes when work is run.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class SweepTable:
 
     @property
     def clocks(self) -> tuple[ClockTable, ...]:
-        """The clocks that were measured; rows that leave the memory clock to the driver go with the highest."""
+        """The clocks that were measured; rows without a memory clock belong to the highest one."""
         mem_mhz = sorted({setting.mem_mhz for setting in self.settings if setting.mem_mhz is not None}, reverse=True)
         default = mem_mhz[0] if mem_mhz else None
         rows: dict[int | None, set[int]] = {mhz: set() for mhz in mem_mhz}
@@ -54,21 +53,21 @@ class SweepTable:
 
     @property
     def power_limits(self) -> PowerLimits | None:
-        """The range of limits that were measured, the highest being the default; None where none was set."""
+        """The range of limits that were measured, the highest being the default; None if there are none."""
         limits_w = [setting.power_limit_w for setting in self.settings if setting.power_limit_w is not None]
         return PowerLimits(min(limits_w), max(limits_w), max(limits_w)) if limits_w else None
 
     def measured_as(self, setting: Setting) -> Setting | None:
-        """The setting of the table that this one stands for, or None where it was not measured.
+        """Return the row's setting that this one corresponds to, or None if it was not measured.
 
-        What is left to the driver stands for rows that leave it to the driver too or, where there are none, for the
-        highest clock or limit that was measured: settings are ordered so that this is the largest that agrees.
+        A knob left to the driver corresponds to rows that leave it to the driver too or, if there are none, to the
+        highest clock or limit that was measured: settings are ordered so that this is the largest that matches.
         """
         return max((known for known in self.settings if _agrees(known, setting)), default=None)
 
 
 def read_sweep(file: Path) -> SweepTable:
-    """The table in a file, or an error that names the file, the line and the column."""
+    """Read a table; an error names the file, the line and the column."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -80,7 +79,7 @@ def read_sweep(file: Path) -> SweepTable:
 
 
 def parse_sweep(text: str, *, file: str) -> SweepTable:
-    """The table in a text."""
+    """Parse a table from CSV text."""
     measured: dict[str, dict[Setting, list[Measurement]]] = {}
     for row in parse_csv(text, file=file, required=COLUMNS):
         settings = measured.setdefault(row.text("workload"), {})
@@ -110,9 +109,9 @@ def _mean(repeats: list[Measurement]) -> Measurement:
 
 
 class TableGpu:
-    """A table of measurements behind the protocol of every GPU.
+    """A GPU played from a table of measurements.
 
-    `noise` is the relative standard deviation of what a run takes and spends, drawn anew for each run.
+    `noise` is the relative standard deviation of the time and energy of each run.
     """
 
     def __init__(self, table: SweepTable, *, noise: float = 0.0, seed: int = 0) -> None:
@@ -131,31 +130,26 @@ class TableGpu:
 
     @classmethod
     def load(cls, file: Path, *, noise: float = 0.0, seed: int = 0) -> TableGpu:
-        """The GPU that a sweep CSV describes."""
         return cls(read_sweep(file), noise=noise, seed=seed)
 
     @property
     def spec(self) -> GpuSpec:
-        """What was measured, as what may be set."""
         return self._spec
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """The workloads of the table."""
         return tuple(self._table.costs)
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """The settings of the table, lowest first."""
         return self._table.settings
 
     @property
     def setting(self) -> Setting:
-        """What is set now."""
         return self._setting
 
     def read(self) -> Reading:
-        """The counter, the mean power of the last run and the limit; which clocks really held was not recorded."""
+        """Read the counter, the mean power of the last run and the limit; a table has no effective clocks."""
         return Reading(
             time_s=self._count.time_s,
             energy_j=self._count.energy_j,
@@ -164,11 +158,9 @@ class TableGpu:
         )
 
     def count(self) -> Count:
-        """The energy counter now."""
         return self._count
 
     def apply(self, setting: Setting) -> None:
-        """Nothing; runs are now taken from the rows of this setting."""
         self._spec.check(setting)
         measured = self._table.measured_as(setting)
         if measured is None:
@@ -176,11 +168,9 @@ class TableGpu:
         self._setting, self._measured = setting, measured
 
     def restore(self) -> None:
-        """Nothing; everything is back with the driver, as it was found."""
         self.apply(DRIVER_DEFAULT)
 
     def run(self, workload: Workload | str, *, iterations: float = 1) -> None:
-        """Nothing; so many iterations were played."""
         if not iterations > 0:
             raise InputError(f"the number of iterations is above 0, not {iterations}", hint="run at least one")
         cost = self._cost(workload if isinstance(workload, str) else workload.name)
@@ -229,7 +219,7 @@ def _spec(table: SweepTable) -> GpuSpec:
 
 
 def _nearest(setting: Setting, known: Iterable[Setting]) -> str:
-    """Up to three settings of the table that are most like this one."""
+    """Name up to three settings of the table that are closest to this one."""
 
     def distance(other: Setting) -> tuple[float, ...]:
         pairs = (

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 
 def visible_indices(variable: str | None, uuids: Sequence[str]) -> tuple[int, ...]:
-    """Indices of the visible GPUs among all, in the order in which the program numbers them.
+    """Return the indices of the visible GPUs, in the order in which the program numbers them.
 
-    As CUDA does: unset means all; the list is read up to the first entry that names no GPU; an entry is an index or a
-    UUID, which may be shortened as long as it is unique. A MIG entry stands for the GPU that holds the slice where its
-    old form names it (`MIG-GPU-<uuid>/i/c`).
+    As in CUDA, unset means all; the list ends at the first entry that names no GPU; an entry is an index or a UUID,
+    which may be shortened as long as it is unique. A MIG entry of the old form (`MIG-GPU-<uuid>/i/c`) means the GPU
+    that holds the slice.
     """
     if variable is None:
         return tuple(range(len(uuids)))

@@ -43,7 +43,7 @@ def test_a_machine_without_fault_has_none():
             "no driver",
             "install it",
         ),
-        (replace(GOOD, driver=DriverExam(version="570.1")), "driver", "problem", "sees no GPU", "lspci"),
+        (replace(GOOD, driver=DriverExam(version="570.1")), "driver", "problem", "finds no GPU", "lspci"),
         (with_gpu(lost="GPU is lost"), "GPU 0", "problem", "does not answer", "--gpu-reset"),
         (with_gpu(limit_settable="no permission"), "GPU 0", "problem", "no permission", "sudo"),
         (
@@ -58,7 +58,7 @@ def test_a_machine_without_fault_has_none():
         (with_gpu(persistent=False), "GPU 0", "note", "persistence mode", "-pm 1"),
         (with_gpu(has_counter=False), "GPU 0", "note", "no energy counter", "10 s"),
         (replace(GOOD, visible=""), "visible GPUs", "problem", "every GPU is hidden", "unset CUDA_VISIBLE_DEVICES"),
-        (replace(GOOD, rapl_readable=False), "CPU energy", "note", "only root may read it", "chmod a+r"),
+        (replace(GOOD, rapl_readable=False), "CPU energy", "note", "only root may read", "chmod a+r"),
         (
             replace(GOOD, rapl_readable=False, rapl_present=False),
             "CPU energy",

@@ -135,7 +135,7 @@ def test_what_the_table_lacks_is_named() -> None:
         (HEAD, "sweep.csv has a header and no rows"),
         ("workload,sm_mhz\n", "line 1: there is no column mem_mhz"),
         (HEAD.replace("time_s", "sm_mhz"), "line 1: there is no column time_s"),
-        (HEAD.strip() + ",time_s\nn,1,1,1,1,1,1\n", "line 1: column time_s is there twice"),
+        (HEAD.strip() + ",time_s\nn,1,1,1,1,1,1\n", "line 1: column time_s appears twice"),
         (HEAD + "n,1410,,,0.1\n", "line 2, column energy_j: 5 cells for 6 columns"),
         (HEAD + "n,1410,,,0.1,1,2\n", "line 2, column number 7: 7 cells for 6 columns"),
         (HEAD + "n,1410,,,0.1,30\nn,1410,,,nan,30\n", "line 3, column time_s: nan is not a finite number above 0"),

@@ -1,4 +1,4 @@
-"""What NVML says a GPU is: its `GpuSpec`."""
+"""The `GpuSpec` of a GPU, from NVML."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _SWITCHING = {
 
 
 def sensors_of(architecture: str | None, name: str) -> Sensors:
-    """The sensors of a part; all unknown for a family nobody has measured."""
+    """Return the sensors of a GPU; all unknown for an architecture without published measurements."""
     if is_ga100(name):
         return _PART_TIME
     return _FAMILIES.get(architecture or "", Sensors())
 
 
 def switching_of(architecture: str | None) -> Switching:
-    """Our estimate of how long a clock takes to hold; published figures differ by driver and target clock."""
+    """Return our estimate of switching times; published figures differ by driver and target clock."""
     return _SWITCHING.get(architecture or "", Switching())
 
 
 def is_ga100(name: str) -> bool:
-    """Whether the part is a GA100, the one Ampere whose power reading is not a one-second average."""
+    """Whether the GPU is a GA100, the only Ampere whose power reading is not a one-second average."""
     return any(part in name for part in GA100_NAMES)
 
 
@@ -73,7 +73,7 @@ WITHOUT_CORE_LOCK = ("Kepler", "Maxwell", "Pascal")
 
 
 def describe(handle: Any, *, emulated: bool) -> GpuSpec:
-    """The spec of the GPU behind a handle."""
+    """Return the spec of the GPU behind a handle."""
     name = text(pynvml.nvmlDeviceGetName(handle))
     architecture = ARCHITECTURES.get(known(lambda: pynvml.nvmlDeviceGetArchitecture(handle)) or -1)
     clocks = _clocks(handle)
@@ -91,7 +91,7 @@ def describe(handle: Any, *, emulated: bool) -> GpuSpec:
 
 
 def known(query: Callable[[], T]) -> T | None:
-    """What a query says, or None where the part cannot answer it."""
+    """Return the result of a query, or None if the GPU does not support it."""
     try:
         return query()
     except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NoPermission):
@@ -99,12 +99,12 @@ def known(query: Callable[[], T]) -> T | None:
 
 
 def text(value: str | bytes) -> str:
-    """Text, whichever of the two a release of pynvml gives."""
+    """Return text; releases of pynvml differ in text or bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 def mig_enabled(handle: Any) -> bool:
-    """Whether the GPU is sliced by MIG now."""
+    """Whether MIG is enabled on the GPU."""
     modes = known(lambda: pynvml.nvmlDeviceGetMigMode(handle))
     return bool(modes and modes[0])
 

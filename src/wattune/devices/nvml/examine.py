@@ -1,4 +1,4 @@
-"""What a GPU lets this process do, found out without changing anything."""
+"""What this process may do with each GPU, found without changing anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Answer = Literal["yes", "no permission", "not supported", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class GpuExam:
-    """One GPU's answers; `lost` names the error of one that does not answer at all."""
+    """The examination of one GPU; `lost` is the error of one that does not answer."""
 
     index: int
     name: str
@@ -29,7 +29,7 @@ class GpuExam:
 
 @dataclass(frozen=True, slots=True)
 class DriverExam:
-    """The driver's version and its GPUs, or the error that kept it from loading."""
+    """The driver's version and its GPUs, or the error of loading it."""
 
     failure: DeviceError | None = None
     version: str | None = None
@@ -38,7 +38,7 @@ class DriverExam:
 
 
 def examine() -> DriverExam:
-    """What NVML and every GPU say."""
+    """Examine the driver and every GPU."""
     try:
         loaded = library.load()
     except DeviceError as error:
@@ -73,7 +73,7 @@ def _exam(index: int) -> GpuExam:
 
 
 def _limit_settable(handle: Any) -> Answer:
-    """Whether the power limit may be set, by setting it to what it is."""
+    """Find whether the power limit may be set, by setting it to its present value."""
     try:
         pynvml.nvmlDeviceSetPowerManagementLimit(handle, pynvml.nvmlDeviceGetPowerManagementLimit(handle))
     except pynvml.NVMLError_NoPermission:

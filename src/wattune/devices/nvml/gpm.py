@@ -1,8 +1,8 @@
-"""What a GPU's own counters say it does, from outside the program: NVML's GPM metrics, on Hopper and newer.
+"""Utilisation counters of a GPU from outside the program: NVML's GPM metrics, on Hopper and newer.
 
-Two samples are taken and NVML works out shares over the time between them. Nothing is injected into the program, and no
-privilege is needed unless the administrator restricts counters. DCGM would tell the same of older data-centre parts; it
-needs a service of its own, so that it is left to whoever runs one.
+NVML computes shares over the time between two samples. The program is not changed, and no privilege is needed unless
+the administrator restricts counters. DCGM offers the same for older data-centre GPUs but needs a running service, so it
+is not used.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ METRICS = {
 }
 
 LEAST_S = 0.1
-"""NVML wants its two samples so far apart (estimate: the reference names a minimum and gives no figure)."""
+"""Least time between NVML's two samples (an estimate: the reference mentions a minimum without a figure)."""
 
 
 class GpmReader:
-    """Reads the counters of one GPU: each call tells of the time since the one before."""
+    """Reads the counters of one GPU over the time since the previous read."""
 
     def __init__(self, handle: Any, clock: Callable[[], float]) -> None:
         self._handle = handle
@@ -49,18 +49,18 @@ class GpmReader:
             raise
 
     def read(self) -> Mapping[str, float] | None:
-        """Shares from 0 to 1 by name since the last call that told some; None where that is too short ago."""
+        """Return shares from 0 to 1 by name since the last read; None if that was too short ago."""
         now_s = self._clock()
         if now_s - self._since_s < LEAST_S:
             return None
         with library.translated("cannot read the counters"):
             pynvml.nvmlGpmSampleGet(self._handle, self._after)
-            asked = pynvml.nvmlGpmMetricsGet(_question(self._before, self._after))
+            request = pynvml.nvmlGpmMetricsGet(_request_for(self._before, self._after))
         self._before, self._after, self._since_s = self._after, self._before, now_s
-        return dict(_shares(asked))
+        return dict(_shares(request))
 
     def close(self) -> None:
-        """Nothing; what NVML allocated for this reader is given back."""
+        """Free what NVML allocated for this reader."""
         while self._free:
             sample = self._free.pop()
             known(lambda sample=sample: pynvml.nvmlGpmSampleFree(sample))  # type: ignore[misc]
@@ -73,7 +73,7 @@ class GpmReader:
 
 @contextmanager
 def opened_counters(uuid: str) -> Iterator[GpmReader | None]:
-    """A reader of the counters of the GPU with this UUID until the end of the block; None where the part has none."""
+    """Open a reader of the counters of the GPU with this UUID; yield None if the GPU has none."""
     loaded = library.load()
     try:
         reader = _reader(uuid, loaded.clock)
@@ -98,19 +98,19 @@ def _reader(uuid: str, clock: Callable[[], float]) -> GpmReader | None:
         return None
 
 
-def _question(before: Any, after: Any) -> Any:
-    asked = pynvml.c_nvmlGpmMetricsGet_t()
-    asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-    asked.numMetrics = len(METRICS)
-    asked.sample1, asked.sample2 = before, after
+def _request_for(before: Any, after: Any) -> Any:
+    request = pynvml.c_nvmlGpmMetricsGet_t()
+    request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+    request.numMetrics = len(METRICS)
+    request.sample1, request.sample2 = before, after
     for place, metric in enumerate(METRICS.values()):
-        asked.metrics[place].metricId = metric
-    return asked
+        request.metrics[place].metricId = metric
+    return request
 
 
-def _shares(asked: Any) -> Iterator[tuple[str, float]]:
-    """The metrics that were told, as shares; one that the part lacks, or that makes no sense, is left out."""
+def _shares(request: Any) -> Iterator[tuple[str, float]]:
+    """Yield the metrics as shares; those that are unsupported or out of range are left out."""
     for place, name in enumerate(METRICS):
-        metric = asked.metrics[place]
+        metric = request.metrics[place]
         if metric.nvmlReturn == pynvml.NVML_SUCCESS and 0 <= metric.value <= 100:
             yield name, metric.value / 100

@@ -19,7 +19,7 @@ from wattune.devices.nvml.library import Library, fail, translated
 
 
 class IntegratedPower:
-    """Adds up power in a background thread, from the first count on; between samples the last power is held."""
+    """Integrates power in a background thread, from the first count on; between samples the last power is assumed."""
 
     def __init__(self, watts: Callable[[], float], clock: Callable[[], float], *, period_s: float) -> None:
         self._watts = watts
@@ -32,7 +32,7 @@ class IntegratedPower:
         self._failure: DeviceError | None = None
 
     def count(self) -> Count:
-        """The energy so far, counted from the first call."""
+        """Return the energy since the first call."""
         with self._lock:
             if self._thread is None:
                 self._start()
@@ -43,7 +43,6 @@ class IntegratedPower:
             return Count(time_s, energy_j)
 
     def stop(self) -> None:
-        """Nothing; the thread has ended."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -54,7 +53,7 @@ class IntegratedPower:
         self._thread.start()
 
     def _step(self, now_s: float, power_w: float | None) -> tuple[float, float, float]:
-        """The sum carried to `now_s`: by the mean of old and new power, or by the old alone where no new is given."""
+        """Extend the integral to `now_s` with the mean of old and new power, or with the old power alone."""
         if self._last is None:
             raise RuntimeError("the integrator was not started")
         time_s, energy_j, before_w = self._last
@@ -87,7 +86,7 @@ THROTTLE_BITS = (
 
 
 class NvmlGpu:
-    """A `Gpu` on NVML. Nothing here restores by itself: `open_gpu` sees to that."""
+    """A `Gpu` on NVML. It does not restore by itself: `open_gpu` does."""
 
     def __init__(self, handle: Any, spec: GpuSpec, library: Library, *, mig: bool = False) -> None:
         self.spec = spec
@@ -102,7 +101,6 @@ class NvmlGpu:
         self.count: Callable[[], Count] = self._counter()
 
     def read(self) -> Reading:
-        """Everything the part tells now; None for what it does not tell."""
         handle = self._handle
         with translated(f"cannot read {self.spec.label}", mig=self._mig):
             energy_j = self.count().energy_j
@@ -125,7 +123,7 @@ class NvmlGpu:
             )
 
     def apply(self, setting: Setting) -> None:
-        """Nothing; the part has this setting, and what was set before and is None now is as it was found."""
+        """Set the GPU; knobs that were set before and are None now get the value that was found."""
         self.spec.check(setting)
         with translated(f"cannot set {self.spec.label} to {setting}", mig=self._mig):
             self._set_clocks(setting)
@@ -133,21 +131,20 @@ class NvmlGpu:
         self._applied = setting
 
     def restore(self) -> None:
-        """Nothing; what was applied through this object is undone."""
         self.undo(self._applied.knobs, self._found)
 
     @property
     def found(self) -> Mapping[str, float | None]:
-        """What the part had when it was opened, as far as NVML tells: a clock lock set by others cannot be read."""
+        """What the GPU had when it was opened. A clock lock set by others cannot be read through NVML."""
         return self._found
 
     def remember(self) -> None:
-        """Nothing; what the part has now counts as found."""
+        """Take what the GPU has now as what was found."""
         with translated(f"cannot read {self.spec.label}", mig=self._mig):
             self._found = self._state()
 
     def undo(self, touched: tuple[str, ...], found: Mapping[str, float | None]) -> None:
-        """Nothing; each knob that was touched is back to what was found."""
+        """Set each knob that was touched back to what was found."""
         with translated(f"cannot restore {self.spec.label}", mig=self._mig):
             if "sm_clock" in touched or "mem_clock" in touched:
                 self._undo_clocks(touched, found)
@@ -157,7 +154,7 @@ class NvmlGpu:
         self._applied = DRIVER_DEFAULT
 
     def close(self) -> None:
-        """Nothing; whatever ran in the background for this GPU has ended."""
+        """End the background thread of this GPU."""
         if self._integrated is not None:
             self._integrated.stop()
 
@@ -214,14 +211,14 @@ class NvmlGpu:
             pynvml.nvmlDeviceSetApplicationsClocks(self._handle, int(mem_mhz), int(sm_mhz))
 
     def _power_query(self) -> Callable[[], int | None]:
-        """How to ask for power: the instant field where the part has it, since the plain reading may be 1 s old."""
+        """Return how to read power: the instant field if there is one, because the plain reading may be 1 s old."""
         handle = self._handle
         if _field(handle, pynvml.NVML_FI_DEV_POWER_INSTANT) is not None:
             return lambda: _field(handle, pynvml.NVML_FI_DEV_POWER_INSTANT)
         return lambda: known(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle)))
 
     def _counter(self) -> Callable[[], Count]:
-        """How to count energy: the part's own counter, or power samples added up where it has none."""
+        """Return how to count energy: the GPU's own counter, or integrated power samples if it has none."""
         handle = ctypes.cast(self._handle, ctypes.c_void_p)
         call, clock, new = self._library.energy_call, self._library.clock, tuple.__new__
         # Threads may share the buffer: the counter only rises, and the time is taken after the value.

@@ -1,4 +1,4 @@
-"""NVML itself: loading it, its clock, and its errors in our words."""
+"""The NVML library: loading it, its clock, and its errors in our words."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _HINTS: dict[int, tuple[type[DeviceError], str, str]] = {
     pynvml.NVML_ERROR_GPU_IS_LOST: (
         DeviceLost,
         "the GPU has fallen off the bus",
-        "look for Xid lines in `dmesg`; it needs a reset (`nvidia-smi --gpu-reset`) or a reboot",
+        "search `dmesg` for Xid lines; it needs a reset (`nvidia-smi --gpu-reset`) or a reboot",
     ),
     pynvml.NVML_ERROR_RESET_REQUIRED: (
         DeviceLost,
@@ -74,35 +74,35 @@ _HINTS: dict[int, tuple[type[DeviceError], str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The loaded NVML: the time it stamps readings with, and whether it is our emulation."""
+    """The loaded NVML: the clock of its readings, and whether it is our emulation."""
 
     clock: Callable[[], float]
     emulated: bool
     energy_call: Callable[..., int]
-    """nvmlDeviceGetTotalEnergyConsumption without pynvml's own cost around it: spans call it twice."""
+    """nvmlDeviceGetTotalEnergyConsumption without the overhead of pynvml: spans call it twice."""
 
 
 def load() -> Library:
-    """NVML, initialised; `close` undoes that. `DeviceNotFound` where there is no driver."""
+    """Load and initialise NVML; `close` undoes that. `DeviceNotFound` without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         fail(error, "cannot use NVML")
     native = ctypes.CDLL(SONAME)  # the object that pynvml loaded already
-    # Without argtypes ctypes takes its own pointers as they are, in two thirds of the time. With PyDLL the interpreter
-    # lock is kept for the microseconds of the call: giving it away between two other busy threads could cost the span
-    # that is being measured a whole switch interval (5 ms).
+    # Without argtypes ctypes passes its own pointers in two thirds of the time. PyDLL keeps the interpreter lock during
+    # the call, a few microseconds: releasing it among other busy threads could add a whole switch interval (5 ms) to
+    # the span that is being measured.
     energy_call = ctypes.PyDLL(SONAME)["nvmlDeviceGetTotalEnergyConsumption"]
     return Library(_clock(native), hasattr(native, "wattuneIsEmulated"), energy_call)
 
 
 def close() -> None:
-    """Nothing; one `load` is undone."""
+    """Undo one `load`."""
     pynvml.nvmlShutdown()
 
 
 def _clock(native: ctypes.CDLL) -> Callable[[], float]:
-    """The host's monotonic clock, or that of an emulated library which runs in virtual time."""
+    """Return the host's monotonic clock, or that of an emulated library that runs in virtual time."""
     if not hasattr(native, "wattuneClockIsVirtual") or not native.wattuneClockIsVirtual():
         return time.monotonic
     now_ns = native.wattuneNowNs
@@ -116,7 +116,7 @@ def _clock(native: ctypes.CDLL) -> Callable[[], float]:
 
 @contextmanager
 def translated(what: str, *, mig: bool = False) -> Iterator[None]:
-    """A stretch whose NVML errors come out as ours, with `what` was being done."""
+    """Convert NVML errors of the block to ours; `what` describes the attempt."""
     try:
         yield
     except pynvml.NVMLError as error:
@@ -124,8 +124,8 @@ def translated(what: str, *, mig: bool = False) -> Iterator[None]:
 
 
 def fail(error: pynvml.NVMLError, what: str, *, mig: bool = False) -> NoReturn:
-    """Never; our error for one of NVML's is raised."""
-    kind, meaning, hint = _HINTS.get(error.value, (DeviceError, f"NVML says: {error}", "see `wattune doctor`"))
+    """Raise our error for one of NVML's."""
+    kind, meaning, hint = _HINTS.get(error.value, (DeviceError, f"NVML reports: {error}", "see `wattune doctor`"))
     if mig and kind in (NotSupported, NoPermission):
         hint = "this GPU is sliced by MIG, which hides some readings and controls; `sudo nvidia-smi -mig 0` ends that"
     raise kind(f"{what}: {meaning}", hint=hint) from None

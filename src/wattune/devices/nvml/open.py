@@ -15,7 +15,7 @@ from wattune.devices.visible import visible_indices
 
 
 def list_uuids() -> tuple[str, ...]:
-    """The UUIDs of all GPUs of the machine, in the driver's order; a lost one is empty text."""
+    """Return the UUIDs of all GPUs of the machine, in the driver's order; empty text for a lost one."""
     library.load()
     try:
         with library.translated("cannot list the GPUs"):
@@ -33,7 +33,7 @@ def _uuid(index: int) -> str:
 
 @contextmanager
 def opened_nvml(which: str, visible: str | None) -> Iterator[NvmlGpu]:
-    """The GPU of a visible index, or of a UUID, until the end of the block."""
+    """Open the GPU with a visible index, or with a UUID."""
     loaded = library.load()
     try:
         with library.translated(f"cannot open nvml:{which}"):
@@ -54,15 +54,15 @@ def _handle(which: str, visible: str | None) -> object:
     total = pynvml.nvmlDeviceGetCount()
     indices = visible_indices(visible, tuple(_uuid(index) for index in range(total)))
     if int(which) >= len(indices):
-        seen = (
+        visible_text = (
             f"{len(indices)} of {total} GPUs are visible" if visible is not None else f"this machine has {total} GPUs"
         )
-        raise DeviceNotFound(f"there is no GPU nvml:{which}: {seen}", hint="list them with `wattune devices`")
+        raise DeviceNotFound(f"there is no GPU nvml:{which}: {visible_text}", hint="list them with `wattune devices`")
     return pynvml.nvmlDeviceGetHandleByIndex(indices[int(which)])
 
 
 def process_ids(uuid: str) -> frozenset[int] | None:
-    """The processes that compute on a GPU; None where the driver does not tell. NVML has to be open."""
+    """Return the processes that compute on a GPU; None if the driver does not report them. NVML must be loaded."""
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
         return frozenset(int(process.pid) for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
@@ -71,7 +71,7 @@ def process_ids(uuid: str) -> frozenset[int] | None:
 
 
 def uuids_used_by(pids: frozenset[int]) -> tuple[str, ...]:
-    """The GPUs of the machine that one of these processes computes on; `DeviceNotFound` without a driver."""
+    """Return the GPUs that one of these processes computes on; `DeviceNotFound` without a driver."""
     uuids = list_uuids()
     library.load()
     try:
