@@ -43,8 +43,8 @@ def held_signals() -> Iterator[None]:
     finally:
         for number, handler in held.items():
             signal.signal(number, handler)
-        for number in received:
-            signal.raise_signal(number)
+        for arrived in received:
+            signal.raise_signal(arrived)
 
 
 @contextmanager
