@@ -104,14 +104,14 @@ def store() -> Iterator[Store]:
 
 
 @given(full=full_runs)
-def test_json_gives_back_what_it_was_given(full: FullRun) -> None:
+def test_json_round_trip(full: FullRun) -> None:
     line = json.dumps(full_run_to_json(full), allow_nan=False)
     assert full_run_from_json(json.loads(line)) == full
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(full=full_runs)
-def test_the_store_gives_back_what_it_was_given(store: Store, full: FullRun) -> None:
+def test_store_round_trip(store: Store, full: FullRun) -> None:
     store.add_run(full)
     try:
         assert store.run(full.run.id) == full
@@ -124,7 +124,7 @@ def test_the_store_gives_back_what_it_was_given(store: Store, full: FullRun) -> 
 
 
 @given(trial=st.builds(Trial, settings_of_gpu, costs))
-def test_a_trial_survives_its_record(trial: Trial[Setting]) -> None:
+def test_trial_record_round_trip(trial: Trial[Setting]) -> None:
     assert TrialRecord.of(trial, workload="w", gpu="g", simulated=True).trial == trial
 
 

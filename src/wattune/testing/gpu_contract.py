@@ -1,4 +1,4 @@
-"""What every GPU must do. Subclass it in a test file, give it a fixture `gpu`, and say how to make that GPU work:
+"""The tests that every GPU back-end must pass. Subclass `GpuContract`, give it a fixture `gpu` and a method `work`:
 
     class TestMyGpu(GpuContract):
         @pytest.fixture
@@ -9,8 +9,7 @@
         def work(self, gpu):
             gpu.run(a_load, seconds=2)
 
-What a GPU cannot do it says in its spec, and the contract asks for no more: a recording, on which nothing can be set,
-passes as well.
+The tests use only what the spec of the GPU offers: a recording, on which nothing can be set, passes as well.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu
 
 LIMIT_SLACK = 1.03
-"""Firmware holds a limit on the average and overshoots it by a few watts."""
+"""Firmware keeps a limit on the average and exceeds it by a few watts."""
 
 
 class GpuContract:
-    """The tests. A subclass gives `gpu` and `work`, and `settings` where its spec promises more than can be mixed."""
+    """The tests. A subclass defines `gpu` and `work`, and `settings` if not every clock of its spec can be set alone."""
 
     @pytest.fixture
     def gpu(self) -> Gpu:
-        """A GPU as it is found by someone who opens it."""
-        raise NotImplementedError("give the contract a GPU")
+        """Return a GPU that was just opened."""
+        raise NotImplementedError("define the fixture gpu")
 
     def work(self, gpu: Gpu) -> None:
-        """Nothing; the GPU has worked for at least two seconds of its own time."""
-        raise NotImplementedError("say how to make the GPU work")
+        """Make the GPU work for at least two seconds of its own time."""
+        raise NotImplementedError("define how to make the GPU work")
 
     def settings(self, gpu: Gpu) -> tuple[Setting, ...]:
-        """Settings that the GPU has: by default the ends of each knob that its spec offers."""
+        """Return settings that the GPU has: by default the ends of each knob of its spec."""
         spec = gpu.spec
         clocks = spec.sm_clocks_mhz
         chosen = [Setting(sm_mhz=clocks[place]) for place in (0, len(clocks) // 2, -1) if clocks]
@@ -55,10 +54,9 @@ class GpuContract:
             chosen += [Setting(power_limit_w=watts) for watts in astuple(spec.power_limits)]
         return tuple(dict.fromkeys(chosen))
 
-    # what it is
+    # spec
 
-    def test_its_spec_makes_sense(self, gpu: Gpu) -> None:
-        """Names, clocks in order, limits in order, sensors known or None."""
+    def test_its_spec_is_consistent(self, gpu: Gpu) -> None:
         spec = gpu.spec
         assert spec.name
         assert spec.uuid
@@ -73,21 +71,18 @@ class GpuContract:
             assert known is None or known >= 0
 
     def test_its_spec_does_not_change(self, gpu: Gpu) -> None:
-        """Work leaves the spec alone."""
         spec = gpu.spec
         self.work(gpu)
         assert gpu.spec == spec
 
-    def test_a_refresh_can_be_noted(self, gpu: Gpu) -> None:
-        """Whoever watches the counter may write down when it moves."""
+    def test_its_refresh_can_be_stored(self, gpu: Gpu) -> None:
         assert gpu.refresh is None or isinstance(gpu.refresh, Refresh)
         gpu.refresh = Refresh(0.1, 0.0)
         assert gpu.refresh == Refresh(0.1, 0.0)
 
-    # what it tells
+    # readings
 
     def test_unknown_is_none_and_never_zero(self, gpu: Gpu) -> None:
-        """Every value is in a range that a real one can have."""
         self.work(gpu)
         reading = gpu.read()
         assert isfinite(reading.time_s)
@@ -99,7 +94,6 @@ class GpuContract:
         assert reading.memory_used_bytes is None or reading.memory_used_bytes >= 0
 
     def test_time_and_energy_never_go_back(self, gpu: Gpu) -> None:
-        """Over work and pauses."""
         readings = [gpu.read()]
         for _ in range(3):
             self.work(gpu)
@@ -110,7 +104,6 @@ class GpuContract:
                 assert after.energy_j >= before.energy_j
 
     def test_work_takes_time_and_energy(self, gpu: Gpu) -> None:
-        """Two counts around it are a measurement."""
         before = gpu.count()
         self.work(gpu)
         cost = Measurement.between(before, gpu.count())
@@ -118,7 +111,6 @@ class GpuContract:
         assert cost.energy_j > 0
 
     def test_a_count_agrees_with_readings_around_it(self, gpu: Gpu) -> None:
-        """Both look at one counter and one clock."""
         self.work(gpu)
         before, count, after = gpu.read(), gpu.count(), gpu.read()
         assert isinstance(count, Count)
@@ -128,15 +120,13 @@ class GpuContract:
         # NVML counts in whole millijoules.
         assert before.energy_j - 1e-3 <= count.energy_j <= after.energy_j + 1e-3
 
-    # what can be set
+    # settings
 
     def test_the_driver_default_is_always_accepted(self, gpu: Gpu) -> None:
-        """Also by a GPU on which nothing can be set."""
         gpu.apply(DRIVER_DEFAULT)
         gpu.restore()
 
     def test_clocks_stay_at_or_below_their_lock(self, gpu: Gpu) -> None:
-        """The effective clock may be lower than asked for, and never higher."""
         for setting in self.settings(gpu):
             gpu.apply(setting)
             self.work(gpu)
@@ -147,7 +137,6 @@ class GpuContract:
                 assert reading.mem_mhz == setting.mem_mhz
 
     def test_a_limit_holds_on_the_average(self, gpu: Gpu) -> None:
-        """Unless the lowest clock draws more than the limit already, as on an A40 limited to 100 W."""
         clocks_mhz = gpu.spec.sm_clocks_mhz
         lowest = [setting for setting in self.settings(gpu) if clocks_mhz and setting.sm_mhz == clocks_mhz[0]]
         floor_w = self._power_w(gpu, lowest[0]) if lowest else 0.0
@@ -157,24 +146,21 @@ class GpuContract:
                 assert power_w <= max(setting.power_limit_w, floor_w) * LIMIT_SLACK
                 assert gpu.read().power_limit_w in (None, pytest.approx(setting.power_limit_w, abs=0.01))
 
-    def test_setting_twice_is_setting_once(self, gpu: Gpu) -> None:
-        """Nothing piles up."""
+    def test_setting_twice_equals_setting_once(self, gpu: Gpu) -> None:
         for setting in self.settings(gpu):
             gpu.apply(setting)
             once = self._state(gpu)
             gpu.apply(setting)
             assert self._state(gpu) == once
 
-    def test_none_gives_a_knob_back_to_the_driver(self, gpu: Gpu) -> None:
-        """Only what the newest setting names stays set."""
+    def test_none_resets_a_knob_to_the_driver(self, gpu: Gpu) -> None:
         found = self._state(gpu)
         for setting in self.settings(gpu):
             gpu.apply(setting)
             gpu.apply(DRIVER_DEFAULT)
             assert self._state(gpu) == found
 
-    def test_restore_brings_back_what_was_found(self, gpu: Gpu) -> None:
-        """As often as it is called."""
+    def test_restore_resets_what_was_found(self, gpu: Gpu) -> None:
         found = self._state(gpu)
         for setting in self.settings(gpu):
             gpu.apply(setting)
@@ -183,10 +169,9 @@ class GpuContract:
             gpu.restore()
             assert self._state(gpu) == found
 
-    # what must be refused
+    # refusals
 
     def test_a_setting_it_does_not_have_is_refused_and_changes_nothing(self, gpu: Gpu) -> None:
-        """Neither what was set before nor the good half of a bad setting."""
         for before in (DRIVER_DEFAULT, *self.settings(gpu)[:1]):
             gpu.apply(before)
             state = self._state(gpu)
@@ -197,7 +182,7 @@ class GpuContract:
                 assert self._state(gpu) == state
 
     def _power_w(self, gpu: Gpu, setting: Setting) -> float:
-        """Mean power of work at a setting, once the work before it has left the sensors."""
+        """Return the mean power at a setting, after warm-up work at the same setting."""
         gpu.apply(setting)
         self.work(gpu)
         before = gpu.count()
@@ -216,7 +201,7 @@ class GpuContract:
         return tuple(settings)
 
     def _state(self, gpu: Gpu) -> tuple[object, ...]:
-        """What can be seen of a GPU's setting while it works."""
+        """Return what a GPU reports of its setting while it works."""
         if not self.settings(gpu):
             return ()
         self.work(gpu)

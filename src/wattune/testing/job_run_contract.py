@@ -1,4 +1,4 @@
-"""What every store must do for the runs of recurring jobs; a part of `StoreContract`."""
+"""The tests of stores about runs of recurring jobs; a part of `StoreContract`."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ A_PROFILE = Profile(
 
 
 def minutes(count: float) -> datetime:
-    """So many minutes after dawn."""
+    """Return the time so many minutes after `DAWN`."""
     return DAWN + timedelta(minutes=count)
 
 
-def size(batch_size: int, why: str = "as told") -> Decide:
-    """A decision for a batch size, whatever is known."""
+def size(batch_size: int, why: str = "as asked") -> Decide:
+    """Return a decision for a batch size, whatever is known."""
     return lambda _job, _memory: Proposal(batch_size, False, why)
 
 
 def submitted(job_store: JobStore, *, minute: float = 0, batch_size: int = 32, replaces: str | None = None) -> JobRun:
-    """A run of `A_JOB` on `A_GPU`, submitted some minutes after dawn with a lease of ten."""
+    """Submit a run of `A_JOB` on `A_GPU`, some minutes after `DAWN`, with a lease of ten minutes."""
     now = minutes(minute)
     return job_store.submit(A_JOB.name, A_GPU, size(batch_size), lease_s=LEASE_S, now=now, replaces=replaces)
 
 
 class JobRunContract:
-    """The tests of reports, leases and endings."""
+    """The tests of reports, leases and ends."""
 
     def open(self, url: str) -> Store:
-        """The store at this URL."""
+        """Open the store at this URL."""
         return open_store(url)
 
     @pytest.fixture
     def job_store(self, store_url: str) -> JobStore:
-        """The jobs of a fresh store, in which one is defined."""
+        """Return the job store of a new store in which `A_JOB` is defined."""
         job_store = self.open(store_url).jobs
         job_store.define_job(A_JOB, now=DAWN)
         return job_store
@@ -66,7 +66,6 @@ class JobRunContract:
     # reports
 
     def test_reports_add_up(self, job_store: JobStore) -> None:
-        """Metrics in a row, the newest totals, and a lease from the newest report on."""
         run = submitted(job_store)
         job_store.report(run.id, metric=0.5, cost=Measurement(10.0, 100.0), lease_s=LEASE_S, now=minutes(1))
         profiling, limit = Measurement(3.0, 30.0, 0.1, 1.0), Setting(power_limit_w=250.0)
@@ -86,15 +85,13 @@ class JobRunContract:
         assert job_store.job_run(run.id, now=minutes(3)).lease_until == minutes(13)
         assert job_store.job_memory(A_JOB.name, now=minutes(3)).runs == (later,)
 
-    def test_the_drivers_own_setting_is_a_setting(self, job_store: JobStore) -> None:
-        """And not the same as none."""
+    def test_the_driver_default_is_a_setting(self, job_store: JobStore) -> None:
         run = submitted(job_store)
         assert job_store.report(run.id, metric=0.5, lease_s=LEASE_S, now=DAWN).setting is None
         assert job_store.report(run.id, metric=0.5, setting=Setting(), lease_s=LEASE_S, now=DAWN).setting == Setting()
         assert job_store.job_run(run.id).run.setting == Setting()
 
-    def test_what_is_no_number_is_none(self, job_store: JobStore) -> None:
-        """NaN, infinity and nothing at all count as epochs; what is not even of that kind is refused."""
+    def test_metrics_that_are_not_finite_are_none(self, job_store: JobStore) -> None:
         run = submitted(job_store)
         for metric in (nan, inf, -inf, None):
             job_store.report(run.id, metric=metric, lease_s=LEASE_S, now=DAWN)
@@ -102,8 +99,7 @@ class JobRunContract:
         with pytest.raises(InputError, match="is no metric"):
             job_store.report(run.id, metric="good", lease_s=LEASE_S, now=DAWN)  # type: ignore[arg-type]
 
-    def test_the_same_epoch_twice_is_taken_once(self, job_store: JobStore) -> None:
-        """Its first value stays, and a second that differs is refused in one line."""
+    def test_an_epoch_is_stored_once(self, job_store: JobStore) -> None:
         run = submitted(job_store)
         first = job_store.report(run.id, metric=0.5, epoch=0, cost=Measurement(1.0, 2.0), lease_s=LEASE_S, now=DAWN)
         again = job_store.report(
@@ -117,7 +113,6 @@ class JobRunContract:
         assert (record.run, record.lease_until) == (first, minutes(11))
 
     def test_a_skipped_epoch_is_none_until_it_is_reported_late(self, job_store: JobStore) -> None:
-        """A late report adds its metric and does not bring old totals back."""
         run = submitted(job_store)
         job_store.report(run.id, metric=0.7, epoch=2, cost=Measurement(30.0, 300.0), lease_s=LEASE_S, now=DAWN)
         assert job_store.job_run(run.id, now=DAWN).run.metrics == (None, None, 0.7)
@@ -125,15 +120,13 @@ class JobRunContract:
         assert (late.metrics, late.cost) == ((0.5, None, 0.7), Measurement(30.0, 300.0))
 
     @pytest.mark.parametrize("epoch", [-1, 20, 10**12])
-    def test_an_epoch_that_cannot_be_is_refused(self, job_store: JobStore, epoch: int) -> None:
-        """Before the first, and beyond the last by far."""
+    def test_an_impossible_epoch_is_refused(self, job_store: JobStore, epoch: int) -> None:
         run = submitted(job_store)
         with pytest.raises(InputError, match="there is no epoch"):
             job_store.report(run.id, metric=0.5, epoch=epoch, lease_s=LEASE_S, now=DAWN)
         assert job_store.job_run(run.id, now=DAWN).run == run
 
-    def test_a_run_that_never_was_is_told_so(self, job_store: JobStore) -> None:
-        """By one line and a hint."""
+    def test_an_unknown_run_is_refused(self, job_store: JobStore) -> None:
         asks: tuple[Callable[[], object], ...] = (
             lambda: job_store.report("nobody", metric=0.5, lease_s=LEASE_S),
             lambda: job_store.renew("nobody", LEASE_S),
@@ -148,19 +141,17 @@ class JobRunContract:
     # leases
 
     def test_a_run_whose_lease_is_over_is_lost(self, job_store: JobStore) -> None:
-        """Whoever looks sees that, and the next submission writes it down with the count of that moment."""
         silent = submitted(job_store)
         assert job_store.job_run(silent.id, now=minutes(10)).run.outcome is Outcome.RUNNING
-        seen = job_store.job_run(silent.id, now=minutes(10.1))
-        assert (seen.run.outcome, seen.run.ended, seen.ended_at) == (Outcome.LOST, 1, minutes(10))
+        lost = job_store.job_run(silent.id, now=minutes(10.1))
+        assert (lost.run.outcome, lost.run.ended, lost.ended_at) == (Outcome.LOST, 1, minutes(10))
         assert job_store.jobs(now=minutes(10))[0].running == 1
         assert job_store.jobs(now=minutes(10.1))[0].running == 0
         submitted(job_store, minute=11)
         submitted(job_store, minute=12)
-        assert job_store.job_run(silent.id, now=minutes(12)) == seen
+        assert job_store.job_run(silent.id, now=minutes(12)) == lost
 
-    def test_a_lost_run_that_reports_was_only_slow(self, job_store: JobStore) -> None:
-        """It is running again, and so it is after its lease is renewed."""
+    def test_a_lost_run_that_reports_is_running_again(self, job_store: JobStore) -> None:
         run = submitted(job_store)
         submitted(job_store, minute=11)
         back = job_store.report(run.id, metric=0.5, lease_s=LEASE_S, now=minutes(12))
@@ -171,14 +162,12 @@ class JobRunContract:
         assert job_store.job_run(run.id, now=minutes(40)).ended_at is None
 
     def test_a_lost_run_may_still_end_well(self, job_store: JobStore) -> None:
-        """What it learned is worth having."""
         run = submitted(job_store)
         submitted(job_store, minute=11)
         assert job_store.end_run(run.id, Outcome.REACHED, now=minutes(12)).outcome is Outcome.REACHED
         assert job_store.job_run(run.id).run.ended == 2
 
     def test_a_replaced_run_stays_over(self, job_store: JobStore) -> None:
-        """Even if nobody had ended it, and even if it comes back."""
         run = submitted(job_store)
         submitted(job_store, minute=1, replaces=run.id)
         over = job_store.job_run(run.id, now=minutes(1))
@@ -193,10 +182,9 @@ class JobRunContract:
                 ask()
         assert job_store.job_run(run.id, now=minutes(2)) == over
 
-    # endings
+    # ends
 
-    def test_the_first_ending_stands(self, job_store: JobStore) -> None:
-        """The same again changes nothing; another, or a report, is refused and changes nothing either."""
+    def test_the_first_end_is_final(self, job_store: JobStore) -> None:
         run = submitted(job_store)
         submitted(job_store)
         over = job_store.end_run(run.id, Outcome.MISSED, cost=Measurement(50.0, 500.0), now=minutes(1))
@@ -215,13 +203,11 @@ class JobRunContract:
         assert job_store.job_run(run.id).ended_at == minutes(1)
 
     def test_running_is_no_ending(self, job_store: JobStore) -> None:
-        """One line says so."""
         run = submitted(job_store)
         with pytest.raises(InputError, match="running is no ending"):
             job_store.end_run(run.id, Outcome.RUNNING, now=DAWN)
 
-    def test_an_ending_brings_what_was_never_reported(self, job_store: JobStore) -> None:
-        """Epochs that the store has keep what they have."""
+    def test_an_end_adds_epochs_that_were_never_reported(self, job_store: JobStore) -> None:
         run = submitted(job_store)
         job_store.report(run.id, metric=0.5, epoch=1, lease_s=LEASE_S, now=DAWN)
         over = job_store.end_run(run.id, Outcome.REACHED, metrics=(0.3, 0.4, nan, 0.8), now=DAWN)

@@ -1,4 +1,4 @@
-"""What every store must do for recurring jobs; a part of `StoreContract`."""
+"""The tests of stores about recurring jobs; a part of `StoreContract`."""
 
 from __future__ import annotations
 
@@ -26,19 +26,17 @@ from wattune.testing.job_run_contract import (
 
 
 class JobStoreContract(JobRunContract):
-    """The tests of recurring jobs: definitions, submissions, profiles and lists, and what befalls a run."""
+    """The tests of definitions, submissions, profiles and lists, and those of runs."""
 
     # definitions
 
-    def test_a_job_comes_back_as_it_was_defined(self, store_url: str, job_store: JobStore) -> None:
-        """From this store and from one opened later."""
+    def test_a_job_is_stored_as_it_was_defined(self, store_url: str, job_store: JobStore) -> None:
         assert job_store.job(A_JOB.name) == A_JOB
         assert self.open(store_url).jobs.job(A_JOB.name) == A_JOB
         assert job_store.job_memory(A_JOB.name) == JobMemory()
         assert job_store.job_runs(A_JOB.name) == ()
 
-    def test_a_job_that_is_not_there_is_one_line_with_the_nearest_name(self, job_store: JobStore) -> None:
-        """Whoever asks."""
+    def test_an_unknown_job_is_refused_with_the_nearest_name(self, job_store: JobStore) -> None:
         with pytest.raises(StoreError, match="there is no job 'nightly-brt'") as caught:
             job_store.job("nightly-brt")
         assert caught.value.hint == "did you mean nightly-bert?"
@@ -50,14 +48,12 @@ class JobStoreContract(JobRunContract):
         with pytest.raises(StoreError, match="there is no job"):
             job_store.keep_profile("resnet", A_PROFILE)
 
-    def test_defining_it_again_changes_nothing(self, job_store: JobStore) -> None:
-        """A job that is as it was keeps its definition."""
+    def test_the_same_definition_again_changes_nothing(self, job_store: JobStore) -> None:
         job_store.define_job(A_JOB, now=minutes(5))
         (summary,) = job_store.jobs()
         assert (summary.definition, summary.defined_at) == (1, DAWN)
 
     def test_other_sizes_and_another_objective_keep_the_memory(self, job_store: JobStore) -> None:
-        """Also the runs of sizes that are listed no more."""
         run = submitted(job_store, batch_size=16)
         changed = replace(A_JOB, batch_sizes=(32, 128), max_epochs=30, objective="energy:5%")
         assert job_store.define_job(changed) == job_store.job(A_JOB.name) == changed
@@ -66,8 +62,7 @@ class JobStoreContract(JobRunContract):
         assert (record.definition, record.comparable) == (1, True)
         assert job_store.jobs()[0].definition == 2
 
-    def test_another_target_starts_afresh_and_forgets_nothing(self, job_store: JobStore) -> None:
-        """And going back to a target brings its runs back."""
+    def test_another_target_starts_a_new_memory_and_keeps_all_runs(self, job_store: JobStore) -> None:
         old = submitted(job_store)
         harder = replace(A_JOB, target=0.8)
         job_store.define_job(harder)
@@ -87,7 +82,6 @@ class JobStoreContract(JobRunContract):
     # submission
 
     def test_a_submitted_run_is_running(self, job_store: JobStore) -> None:
-        """With what was decided, where and when."""
         decide = size(64, "to see what it costs")
         run = job_store.submit(A_JOB.name, A_GPU, decide, lease_s=LEASE_S, now=minutes(1))
         assert (run.order, run.recurrence, run.batch_size, run.gpu) == (0, 0, 64, A_GPU)
@@ -100,23 +94,20 @@ class JobStoreContract(JobRunContract):
         assert record.host
         assert record.pid > 0
 
-    def test_a_decision_sees_the_runs_that_are_out(self, job_store: JobStore) -> None:
-        """All that was submitted before it, oldest first, and the job as it is."""
-        seen: list[tuple[Job, JobMemory]] = []
+    def test_a_decision_gets_all_earlier_runs(self, job_store: JobStore) -> None:
+        calls: list[tuple[Job, JobMemory]] = []
 
         def decide(job: Job, memory: JobMemory) -> Proposal:
-            seen.append((job, memory))
+            calls.append((job, memory))
             return Proposal(16, True, "")
 
         first, second = submitted(job_store), submitted(job_store, batch_size=64)
         third = job_store.submit(A_JOB.name, A_GPU, decide, lease_s=LEASE_S, now=DAWN)
-        assert seen == [(A_JOB, JobMemory((first, second)))]
+        assert calls == [(A_JOB, JobMemory((first, second)))]
         assert third.exploring
         assert [run.order for run in job_store.job_memory(A_JOB.name).runs] == [0, 1, 2]
 
-    def test_a_decision_that_fails_leaves_nothing(self, job_store: JobStore) -> None:
-        """Neither an error in it nor a size that the job does not have."""
-
+    def test_a_failed_decision_stores_no_run(self, job_store: JobStore) -> None:
         def fail(_job: Job, _memory: JobMemory) -> Proposal:
             raise RuntimeError("no idea")
 
@@ -128,14 +119,12 @@ class JobStoreContract(JobRunContract):
         assert submitted(job_store).order == 0
 
     @pytest.mark.parametrize("lease_s", [0.0, -1.0, nan, inf])
-    def test_a_lease_that_makes_no_sense_is_refused(self, job_store: JobStore, lease_s: float) -> None:
-        """Before anything is written."""
+    def test_an_invalid_lease_is_refused(self, job_store: JobStore, lease_s: float) -> None:
         with pytest.raises(InputError, match="a lease of"):
             job_store.submit(A_JOB.name, A_GPU, size(32), lease_s=lease_s)
         assert job_store.job_runs(A_JOB.name) == ()
 
-    def test_a_run_that_takes_anothers_place_serves_its_recurrence(self, job_store: JobStore) -> None:
-        """And the next run of its own serves the next."""
+    def test_a_replacing_run_belongs_to_the_same_recurrence(self, job_store: JobStore) -> None:
         first = submitted(job_store)
         job_store.end_run(first.id, Outcome.STOPPED, now=DAWN)
         second = submitted(job_store, batch_size=16, replaces=first.id)
@@ -147,7 +136,6 @@ class JobStoreContract(JobRunContract):
         assert (newest.replaced, middle.replaced, oldest.replaced) == (False, False, True)
 
     def test_what_cannot_be_replaced_is_refused(self, job_store: JobStore) -> None:
-        """A run that reached its target, one of another job, and one that never was."""
         run = submitted(job_store)
         job_store.end_run(run.id, Outcome.REACHED, now=DAWN)
         with pytest.raises(StoreError, match="reached its target"):
@@ -161,16 +149,14 @@ class JobStoreContract(JobRunContract):
 
     # profiles
 
-    def test_profiles_come_back(self, job_store: JobStore) -> None:
-        """With settings of all kinds and errors where they are known."""
+    def test_profiles_are_stored(self, job_store: JobStore) -> None:
         job_store.keep_profile(A_JOB.name, A_PROFILE)
         memory = job_store.job_memory(A_JOB.name)
         assert memory.profiles == (A_PROFILE,)
         assert memory.profile(A_GPU, 32) == A_PROFILE
         assert memory.profile(A_GPU, 16) is None
 
-    def test_the_newest_profile_of_a_part_and_size_counts(self, job_store: JobStore) -> None:
-        """Other parts, other counts, other sizes, and simulated and real ones, do not touch it."""
+    def test_the_newest_profile_of_a_gpu_and_size_is_used(self, job_store: JobStore) -> None:
         others = [
             replace(A_PROFILE, batch_size=16),
             replace(A_PROFILE, gpu=replace(A_GPU, count=4)),
@@ -188,14 +174,12 @@ class JobStoreContract(JobRunContract):
             assert memory.profile(profile.gpu, profile.batch_size) == profile
 
     def test_an_empty_profile_is_refused(self, job_store: JobStore) -> None:
-        """It would hide an older one."""
         with pytest.raises(InputError, match="makes no sense"):
             job_store.keep_profile(A_JOB.name, replace(A_PROFILE, trials=()))
 
     # lists
 
-    def test_jobs_at_a_glance(self, job_store: JobStore) -> None:
-        """By name; joules of simulated and real GPUs apart, and unknown where nothing was measured."""
+    def test_job_summaries(self, job_store: JobStore) -> None:
         job_store.define_job(replace(A_JOB, name="a job"), now=minutes(1))
         for simulated, energy_j in ((True, 100.0), (False, 30.0), (True, 50.0)):
             gpu = replace(A_GPU, simulated=simulated)
@@ -210,15 +194,13 @@ class JobStoreContract(JobRunContract):
         assert (used.energy_j, used.simulated_energy_j, used.time_s, used.simulated_time_s) == (30.0, 150.0, 1.0, 2.0)
 
     def test_runs_of_a_job_come_newest_first(self, job_store: JobStore) -> None:
-        """As many as asked for, each with its own metrics."""
         runs = [submitted(job_store, minute=minute) for minute in range(4)]
         for run in runs:
             job_store.report(run.id, metric=run.order / 10, lease_s=LEASE_S, now=minutes(4))
         found = job_store.job_runs(A_JOB.name, limit=3, now=minutes(4))
         assert [(record.run.order, record.run.metrics) for record in found] == [(3, (0.3,)), (2, (0.2,)), (1, (0.1,))]
 
-    def test_a_forgotten_job_takes_everything_along(self, job_store: JobStore) -> None:
-        """Only the job that was named goes, and it may come again."""
+    def test_forgetting_a_job_deletes_everything_of_it(self, job_store: JobStore) -> None:
         job_store.define_job(replace(A_JOB, name="other"))
         other = job_store.submit("other", A_GPU, size(32), lease_s=LEASE_S, now=DAWN)
         run = submitted(job_store)
@@ -233,8 +215,7 @@ class JobStoreContract(JobRunContract):
         assert submitted(job_store).order == 0
         assert job_store.job_run(other.id, now=DAWN).run == other
 
-    def test_names_of_any_kind_and_length_come_back(self, job_store: JobStore) -> None:
-        """Of jobs, of GPUs and of reasons."""
+    def test_names_of_any_kind_and_length_are_stored(self, job_store: JobStore) -> None:
         job = replace(A_JOB, name='日本\'s "job" %_;--\n' * 9)
         gpu = replace(A_GPU, name="NVIDIA H100 80GB HBM3 MIG 1g.10gb " * 40)
         job_store.define_job(job)
@@ -242,5 +223,5 @@ class JobStoreContract(JobRunContract):
         assert job_store.job(job.name) == job
         assert job_store.job_memory(job.name, now=DAWN).runs == (run,)
         assert (run.gpu, run.why) == (gpu, "x" * 5000)
-        odd = job_store.define_job(replace(A_JOB, name="a\0b\ud800"))
-        assert job_store.job(odd.name) == job_store.job("a\0b\ud800") == odd
+        repaired = job_store.define_job(replace(A_JOB, name="a\0b\ud800"))
+        assert job_store.job(repaired.name) == job_store.job("a\0b\ud800") == repaired

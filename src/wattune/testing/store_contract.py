@@ -1,11 +1,11 @@
-"""What every store must do. Subclass it in a test file and give it a fixture `store_url` that names a fresh store:
+"""The tests that every store must pass. Subclass `StoreContract` and give it a fixture `store_url` for a new store:
 
     class TestMyStore(StoreContract):
         @pytest.fixture
         def store_url(self, tmp_path):
             return f"sqlite:///{tmp_path}/history.db"
 
-A store with a way of opening of its own overrides `open` too.
+A store that is opened in another way overrides `open` too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 def a_run(
     run_id: str, *, kind: str = "measure", name: str = "python train.py", minutes: int = 0, simulated: bool = True
 ) -> FullRun:
-    """A run with two GPUs, two trials and a trace, started some minutes after noon."""
+    """Return a run with two GPUs, two trials and a trace, started some minutes after noon."""
     gpus = tuple(
         RunGpu(uuid=f"GPU-{place}", name="A100", simulated=simulated, time_s=2.5, energy_j=500.25, energy_error_j=0.5)
         for place in range(2)
@@ -72,12 +72,10 @@ class StoreContract(JobStoreContract):
     """The tests, those of recurring jobs included."""
 
     def test_a_fresh_store_is_empty(self, store_url: str) -> None:
-        """A fresh store has nothing."""
         store = self.open(store_url)
         assert (store.runs(), store.trial_records(), store.traces()) == ((), (), ())
 
-    def test_what_is_read_is_what_was_written(self, store_url: str) -> None:
-        """A run comes back whole, from this store and from one opened later."""
+    def test_read_runs_equal_written_runs(self, store_url: str) -> None:
         full = a_run("5f0c")
         store = self.open(store_url)
         store.add_run(full)
@@ -85,7 +83,6 @@ class StoreContract(JobStoreContract):
         assert self.open(store_url).run("5f0c") == full
 
     def test_missing_stays_missing(self, store_url: str) -> None:
-        """None comes back as None, and zero as zero."""
         gpu = RunGpu(uuid="GPU-0", name="T4", simulated=False, time_s=0.0, energy_j=None)
         full = a_run("5f0c")
         bare = Run(
@@ -106,7 +103,6 @@ class StoreContract(JobStoreContract):
         assert store.run("00") == FullRun(bare)
 
     def test_runs_come_newest_first(self, store_url: str) -> None:
-        """The order is that of the start, whatever the order of writing."""
         store = self.open(store_url)
         for run_id, minutes in (("b", 1), ("c", 2), ("a", 0)):
             store.add_run(a_run(run_id, minutes=minutes))
@@ -114,8 +110,7 @@ class StoreContract(JobStoreContract):
         assert [run.id for run in store.runs(limit=2)] == ["c", "b"]
         assert store.runs()[0] == a_run("c", minutes=2).run
 
-    def test_runs_can_be_chosen(self, store_url: str) -> None:
-        """By kind, by start and by a part of the name, in which % and _ are letters like others."""
+    def test_runs_can_be_filtered(self, store_url: str) -> None:
         store = self.open(store_url)
         store.add_run(a_run("a", kind="sweep", name="100% Resnet_50", minutes=0))
         store.add_run(a_run("b", kind="measure", name="python train.py", minutes=5))
@@ -125,20 +120,18 @@ class StoreContract(JobStoreContract):
         assert [run.id for run in store.runs(name="0%")] == ["a"]
         assert store.runs(name="n%n") == store.runs(name="t_n") == ()
 
-    def test_the_start_of_an_id_will_do(self, store_url: str) -> None:
-        """A prefix finds its run; one that fits several names them; one that fits none says so."""
+    def test_a_run_is_found_by_the_start_of_its_id(self, store_url: str) -> None:
         store = self.open(store_url)
         for run_id in ("3f01", "3f02", "4a00"):
             store.add_run(a_run(run_id))
         assert store.run("4").run.id == "4a00"
         with pytest.raises(StoreError, match="3f01, 3f02"):
             store.run("3f")
-        for stranger in ("9", "%", "_", "3F01"):
+        for unknown in ("9", "%", "_", "3F01"):
             with pytest.raises(StoreError, match="there is no run"):
-                store.run(stranger)
+                store.run(unknown)
 
     def test_many_candidates_are_cut_short(self, store_url: str) -> None:
-        """An error stays one line however many runs fit."""
         store = self.open(store_url)
         for number in range(9):
             store.add_run(a_run(f"3f0{number}"))
@@ -146,7 +139,6 @@ class StoreContract(JobStoreContract):
             store.run("")
 
     def test_a_run_is_written_once(self, store_url: str) -> None:
-        """A second run of the same id is refused and leaves nothing."""
         store = self.open(store_url)
         store.add_run(a_run("a"))
         with pytest.raises(RunExists, match="already"):
@@ -154,8 +146,7 @@ class StoreContract(JobStoreContract):
         assert store.run("a") == a_run("a")
         assert len(store.trial_records()) == 2
 
-    def test_trials_make_a_history(self, store_url: str) -> None:
-        """Oldest first, of one workload on one part, simulated and real apart."""
+    def test_trials_form_a_history(self, store_url: str) -> None:
         store = self.open(store_url)
         store.add_run(a_run("b", minutes=1))
         store.add_run(a_run("a", minutes=0))
@@ -166,8 +157,7 @@ class StoreContract(JobStoreContract):
         assert store.trials(workload="bert", gpu="A100", simulated=True) == ()
         assert store.trials(workload="resnet50", gpu="V100", simulated=True) == ()
 
-    def test_choices_of_other_kinds_are_kept(self, store_url: str) -> None:
-        """A job's or a plan's choice comes back whole and is not taken for a setting."""
+    def test_choices_of_other_kinds_are_stored(self, store_url: str) -> None:
         cost = Measurement(10.0, 2000.0)
         job = TrialRecord(
             workload="bert",
@@ -194,14 +184,12 @@ class StoreContract(JobStoreContract):
         assert [record for _, record in store.trial_records(choice_kind="job")] == [job]
 
     def test_traces_come_with_their_run(self, store_url: str) -> None:
-        """Each summary is paired with the run it belongs to."""
         store = self.open(store_url)
         full = a_run("a")
         store.add_run(full)
         assert store.traces() == ((full.run, full.traces[0]),)
 
-    def test_a_forgotten_run_takes_everything_along(self, store_url: str) -> None:
-        """Only the run that was named goes."""
+    def test_forgetting_a_run_deletes_everything_of_it(self, store_url: str) -> None:
         store = self.open(store_url)
         store.add_run(a_run("a"))
         store.add_run(a_run("b"))
@@ -214,14 +202,12 @@ class StoreContract(JobStoreContract):
         store.add_run(a_run("a"))
         assert store.run("a") == a_run("a")
 
-    def test_odd_texts_come_back(self, store_url: str) -> None:
-        """Quotes, line breaks and other scripts are only text."""
+    def test_special_characters_are_stored(self, store_url: str) -> None:
         name = "sh -c 'x=\"1\"; DROP TABLE runs' --\n\t日本 😀 %s :name"
         store = self.open(store_url)
         store.add_run(a_run("a", name=name))
         assert store.runs()[0].name == name
 
-    def test_the_place_is_told_without_secrets(self, store_url: str) -> None:
-        """People see where the store is and no password."""
+    def test_the_place_has_no_password(self, store_url: str) -> None:
         assert self.open(store_url).place
         assert "secret" not in self.open(store_url).place

@@ -35,7 +35,7 @@ def test_batch_sizes_are_sorted_and_counted_once():
         {"objective": "speed"},
     ],
 )
-def test_a_job_that_makes_no_sense_is_refused_with_a_hint(changes):
+def test_an_invalid_job_is_refused_with_a_hint(changes):
     with pytest.raises(InputError) as caught:
         make(**changes)
     assert caught.value.hint
@@ -54,7 +54,7 @@ def test_zeus_cost_weighs_time_with_the_power_of_all_gpus():
     assert make().objective_on(600) == LeastCost(0.5, 600)
 
 
-def test_profiles_are_found_by_part_and_batch_size():
+def test_profiles_are_found_by_gpu_and_batch_size():
     trials = (
         Trial(Setting(power_limit_w=300), Measurement(10, 2500)),
         Trial(Setting(power_limit_w=200), Measurement(10.5, 2000)),

@@ -34,14 +34,14 @@ from wattune.core.objective import (
         ("power:250", PowerBudget(250)),
     ],
 )
-def test_each_form_is_read(text, objective):
+def test_each_form_is_parsed(text, objective):
     assert parse_objective(text, max_power_w=300) == objective
 
 
 @pytest.mark.parametrize(
     "text", ["", "speed", "cost:2", "cost:x", "energy:", "energy:-5%", "deadline:5y", "money:", "edp:3", "power:-1"]
 )
-def test_anything_else_gets_one_line_and_the_forms(text):
+def test_invalid_objective_texts_are_refused_with_the_forms(text):
     with pytest.raises(InputError) as caught:
         parse_objective(text, max_power_w=300)
     assert repr(text) in caught.value.message

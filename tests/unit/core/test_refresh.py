@@ -31,18 +31,18 @@ def test_a_known_phase_gives_the_true_energy(start_s, length_s, power_w, phase_s
 
 
 @given(st.floats(0, 10), st.floats(0.01, 20), st.floats(10, 500))
-def test_an_unknown_phase_is_honest(start_s, length_s, power_w):
+def test_the_error_covers_an_unknown_phase(start_s, length_s, power_w):
     found = spent_j(held(start_s, power_w), held(start_s + length_s, power_w), None)
     if found is not None:
         energy_j, error_j = found
         assert abs(energy_j - power_w * length_s) <= error_j + 1e-6
 
 
-def test_a_counter_that_did_not_move_says_nothing():
+def test_a_counter_that_did_not_move_gives_no_energy():
     assert spent_j(Count(0, 5), Count(0.01, 5), None) is None
 
 
-def test_edges_far_apart_sharpen_the_period():
+def test_distant_edges_give_a_more_exact_period():
     generator = random.Random(7)
     true_period_s, jitter_s = 0.1013, 0.0003
     refresh = Refresh(0.1, 0.0, 0.02, jitter_s)
@@ -53,7 +53,7 @@ def test_edges_far_apart_sharpen_the_period():
     assert refresh.age_error_s(refresh.edge_s + 60) < 0.001
 
 
-def test_an_impossible_edge_starts_the_phase_anew():
+def test_an_impossible_edge_restarts_the_phase():
     refresh = Refresh(0.1, 0.0, 1e-6, 1e-4).observed(1.05, 1e-4)
     assert refresh.edge_s == 1.05
     assert refresh.period_error_s == pytest.approx(0.01)

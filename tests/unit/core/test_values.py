@@ -37,7 +37,7 @@ A100 = GpuSpec(
 
 
 @given(st.lists(settings))
-def test_settings_sort_and_the_driver_stands_last(unordered):
+def test_settings_sort_and_driver_default_is_last(unordered):
     ordered = sorted([*unordered, DRIVER_DEFAULT])
     assert ordered[-1] == DRIVER_DEFAULT
     keys = [setting.sm_mhz if setting.sm_mhz is not None else inf for setting in ordered]
@@ -81,7 +81,7 @@ def test_impossible_measurements_are_refused(bad):
         Measurement(*bad)
 
 
-def test_between_two_counts_and_never_from_nothing():
+def test_measurement_between_two_counts_needs_both_counters():
     assert Measurement.between(Count(1, 10), Count(3, 50)) == Measurement(2, 40)
     with pytest.raises(ValueError, match="without an energy counter"):
         Measurement.between(Reading(time_s=1), Reading(time_s=2))
@@ -125,7 +125,7 @@ def test_the_reference_is_what_slowdown_is_measured_from():
 
 
 @pytest.mark.parametrize("objective", [Deadline(0.5), PowerBudget(1)])
-def test_what_cannot_be_met_is_said(objective):
+def test_an_objective_that_cannot_be_met_is_infeasible(objective):
     with pytest.raises(Infeasible) as caught:
         objective.choose(HISTORY)
     assert caught.value.hint
@@ -134,7 +134,7 @@ def test_what_cannot_be_met_is_said(objective):
 
 
 @pytest.mark.parametrize("make", [lambda: LeastEnergy(-0.1), lambda: LeastCost(2, 1), lambda: Deadline(float("nan"))])
-def test_senseless_objectives_are_refused(make):
+def test_invalid_objectives_are_refused(make):
     with pytest.raises(ValueError, match="not"):
         make()
 
@@ -157,7 +157,7 @@ def test_makespan_is_the_longest_path(graph, data):
     assert graph.makespan_s(durations) == pytest.approx(max(longest_to(index) for index in range(size)))
 
 
-def test_work_graphs_have_no_cycles_and_no_twins():
+def test_work_graphs_have_no_cycles_and_no_duplicates():
     one, two = Operation("a", "k"), Operation("b", "k")
     assert WorkGraph.chain((one, two)).makespan_s((1.0, 2.0)) == 3
     for bad in (

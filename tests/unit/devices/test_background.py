@@ -34,7 +34,7 @@ class Scripted(FakeGpu):
         return self._now
 
 
-def test_old_values_are_not_samples():
+def test_repeated_values_are_not_samples():
     powers = [100.0, 100.0, 120.0, 120.0, 120.0, 90.0]
     gpu = Scripted(Reading(time_s=float(i), power_w=p, energy_j=p) for i, p in enumerate(powers))
     with Sampler((gpu,), interval_s=0.001) as sampler:
@@ -66,7 +66,7 @@ def test_a_bounded_sampler_keeps_the_newest():
     assert [reading.power_w for reading in sampler.traces[0].readings] == [27, 28, 29]
 
 
-def test_power_adds_up_to_energy():
+def test_integrated_power_is_energy():
     now = [0.0]
     integrated = IntegratedPower(lambda: 50.0, lambda: now[0], period_s=0.001)
     try:
@@ -78,7 +78,7 @@ def test_power_adds_up_to_energy():
     assert second.energy_j - first.energy_j == pytest.approx(500)
 
 
-def test_a_lost_sensor_is_told_at_the_next_count():
+def test_a_lost_sensor_raises_at_the_next_count():
     answers = [50.0]
 
     def watts():

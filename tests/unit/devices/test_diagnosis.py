@@ -27,7 +27,7 @@ def with_gpu(facts=GOOD, **changes):
     return replace(facts, driver=replace(facts.driver, gpus=(replace(GOOD_GPU, **changes),)))
 
 
-def test_a_machine_without_fault_has_none():
+def test_a_good_machine_has_no_problems():
     findings = diagnose(GOOD)
     assert {finding.level for finding in findings} == {"ok"}
     assert [finding.topic for finding in findings] == ["driver", "GPU 0", "CPU energy", "emulator", "journal", "store"]
@@ -91,7 +91,7 @@ def test_each_fault_gets_a_line_and_a_fix(facts, topic, level, line, fix):
     assert fix in faults[0].fix
 
 
-def test_the_journal_of_a_dead_process_is_found_and_kept(tmp_path, emulated_node):
+def test_the_journal_of_a_dead_process_is_reported_and_kept(tmp_path, emulated_node):
     emulated_node("a100")
     journal = Journal(tmp_path)
     claim = journal.claim("GPU-1", label="GPU-1")
@@ -104,7 +104,7 @@ def test_the_journal_of_a_dead_process_is_found_and_kept(tmp_path, emulated_node
     assert len(journal.entries()) == 1
 
 
-def test_a_damaged_journal_is_a_fact_too(tmp_path, emulated_node):
+def test_a_damaged_journal_is_reported(tmp_path, emulated_node):
     emulated_node("a100")
     (tmp_path / "GPU-1.json").write_text("{")
     facts = gather(state_dir=tmp_path, visible=None, store_failure=None)

@@ -30,7 +30,7 @@ def test_reading_claims_nothing(journal):
     assert not journal.folder.exists()
 
 
-def test_the_journal_is_written_before_the_gpu_is_touched(journal):
+def test_the_journal_is_written_before_the_gpu_is_set(journal):
     class Suspicious(FakeGpu):
         def apply(self, setting):
             assert set(setting.knobs) <= set(journal.entries()[0].touched)
@@ -48,14 +48,14 @@ def test_the_journal_is_written_before_the_gpu_is_touched(journal):
     assert sum(isinstance(step, tuple) for step in fake.history) == 1
 
 
-def test_a_setting_that_the_part_lacks_leaves_no_trace(journal):
+def test_a_refused_setting_leaves_no_claim(journal):
     gpu = guarded(journal)
     with pytest.raises(SettingRefused):
         gpu.apply(Setting(1000))
     assert journal.entries() == ()
 
 
-def test_two_tuners_want_one_gpu(journal):
+def test_a_second_process_cannot_claim_the_gpu(journal):
     first, second = guarded(journal), guarded(journal)
     first.apply(Setting(900))
     with pytest.raises(DeviceBusy, match=str(os.getpid())) as caught:
@@ -66,7 +66,7 @@ def test_two_tuners_want_one_gpu(journal):
     second.restore()
 
 
-def test_an_unwritable_journal_keeps_the_gpu_untouched(tmp_path):
+def test_without_a_journal_the_gpu_is_not_set(tmp_path):
     (tmp_path / "state").write_text("a file where a folder should be")
     fake = FakeGpu()
     with pytest.raises(ConfigError, match="state folder"):
@@ -86,7 +86,7 @@ def test_an_entry_is_abandoned_once_its_lock_is_free(journal):
         assert left[1].touched == ("sm_clock",)
 
 
-def test_entries_of_another_boot_are_void(journal):
+def test_entries_of_an_earlier_boot_are_erased(journal):
     claim = journal.claim("GPU-1", label="x")
     claim.write(Entry("GPU-1", "nvml:GPU-1", ("sm_clock",), {}, 1, "another boot"))
     claim.release()
@@ -103,7 +103,7 @@ def test_a_damaged_journal_is_named(journal, text):
         journal.entries()
 
 
-def test_signals_wait_for_the_end_of_a_held_stretch():
+def test_held_signals_are_delivered_at_the_end():
     steps = []
 
     def interval():
@@ -117,7 +117,7 @@ def test_signals_wait_for_the_end_of_a_held_stretch():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_sigterm_leaves_by_exception_and_the_handler_goes_back():
+def test_sigterm_raises_and_its_handler_is_restored():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as caught, leaving_by_exception():
         signal.raise_signal(signal.SIGTERM)

@@ -29,7 +29,7 @@ def test_long_spans_are_right_to_half_a_percent_from_the_first_on(period_s):
             assert abs(span.measurement.energy_j - truth_j) <= span.measurement.energy_error_j
 
 
-def test_short_spans_are_honest():
+def test_the_error_of_short_spans_covers_the_truth():
     generator = random.Random(5)
     gpu = FakeGpu()
     for _ in range(300):
@@ -48,7 +48,7 @@ def test_a_span_reads_each_counter_twice_once_the_refresh_is_known():
     assert gpu.calls - before == 2
 
 
-def test_a_counter_that_never_moves_still_gives_an_estimate_with_a_wide_bar():
+def test_a_counter_that_never_moves_gives_an_estimate_with_a_large_error():
     gpu = FakeGpu(period_s=1e9, phase_s=-5.0)
     measurement = span_of(gpu, 0.05).measurement
     assert measurement.energy_j == pytest.approx(10)
@@ -103,7 +103,7 @@ def test_a_span_that_ends_in_an_error_still_counts():
     assert span.measurement.energy_j == pytest.approx(1000, rel=0.005)
 
 
-def test_misuse_is_told_in_words():
+def test_misuse_raises_with_a_hint():
     gpu = FakeGpu()
     with pytest.raises(WattuneError, match="no GPU"):
         measured()

@@ -19,7 +19,7 @@ READINGS = (
 HEAD = '{"recording": 1, "gpu": "A40", "uuid": "GPU-1", "simulated": false}\n'
 
 
-def test_what_was_recorded_is_played(tmp_path: Path) -> None:
+def test_recorded_readings_are_replayed(tmp_path: Path) -> None:
     record(SPEC, READINGS, tmp_path / "run.jsonl")
     gpu = ReplayGpu.load(tmp_path / "run.jsonl")
     assert gpu.left == 3
@@ -28,7 +28,7 @@ def test_what_was_recorded_is_played(tmp_path: Path) -> None:
         gpu.read()
 
 
-def test_it_is_labelled_as_what_it_was(tmp_path: Path) -> None:
+def test_the_label_names_the_recorded_gpu(tmp_path: Path) -> None:
     record(SPEC, READINGS, tmp_path / "run.jsonl")
     spec = ReplayGpu.load(tmp_path / "run.jsonl").spec
     assert spec.label == "NVIDIA A40 (replayed)"
@@ -36,7 +36,7 @@ def test_it_is_labelled_as_what_it_was(tmp_path: Path) -> None:
     assert not spec.simulated
 
 
-def test_a_count_is_a_look_like_any_other(tmp_path: Path) -> None:
+def test_a_count_uses_up_a_reading(tmp_path: Path) -> None:
     record(SPEC, READINGS, tmp_path / "run.jsonl")
     gpu = ReplayGpu.load(tmp_path / "run.jsonl")
     assert gpu.count() == Count(0.0, 1.5)

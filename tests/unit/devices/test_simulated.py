@@ -48,7 +48,7 @@ class TickingTime:
         self._now_s += seconds
 
 
-def test_a_run_takes_and_spends_what_the_physics_say() -> None:
+def test_a_run_costs_what_the_model_predicts() -> None:
     gpu = SimulatedGpu(A100)
     table, place = tabulate(A100, RESNET)[0], held(RESNET)
     before_j = gpu.truth_j
@@ -105,7 +105,7 @@ def test_noise_belongs_to_the_refresh_and_to_the_seed() -> None:
     assert first[0::2] == first[1::2]
 
 
-def test_a_lock_lowers_the_clock_and_says_so() -> None:
+def test_a_lock_lowers_the_clock_and_is_reported() -> None:
     gpu = SimulatedGpu(A100)
     gpu.play(LIGHT)
     assert gpu.read().throttle == Throttle.NONE
@@ -156,7 +156,7 @@ def test_idle_has_two_levels() -> None:
         assert Throttle.IDLE in reading.throttle
 
 
-def test_memory_clocks_can_be_locked_where_the_part_has_several() -> None:
+def test_memory_clocks_can_be_locked_if_the_gpu_has_several() -> None:
     gpu = SimulatedGpu(load_model("3080ti"))
     gpu.apply(Setting(mem_mhz=5001))
     gpu.play(RESNET)
@@ -179,7 +179,7 @@ def test_it_warms_up_and_cools_down() -> None:
     assert gpu.read().temperature_c == pytest.approx(35.0, abs=0.01)
 
 
-def test_utilisation_is_that_of_the_last_moments() -> None:
+def test_utilisation_covers_the_last_interval() -> None:
     gpu = SimulatedGpu(A100)
     gpu.run(RESNET, iterations=20)
     busy = gpu.read()
@@ -197,7 +197,7 @@ def test_a_million_iterations_are_exact() -> None:
     assert gpu.truth_j == pytest.approx(1e6 * table.iteration_j[held(RESNET)], rel=1e-12)
 
 
-def test_restore_gives_everything_back() -> None:
+def test_restore_resets_every_knob() -> None:
     gpu = SimulatedGpu(A100)
     gpu.apply(Setting(sm_mhz=1005, power_limit_w=200.0))
     gpu.restore()
@@ -206,14 +206,14 @@ def test_restore_gives_everything_back() -> None:
     assert (gpu.read().sm_mhz, gpu.read().power_limit_w) == (1410, 400.0)
 
 
-def test_a_sensor_that_never_rests_shows_the_present() -> None:
+def test_a_continuous_sensor_reports_present_power() -> None:
     gpu = SimulatedGpu(replace(A100, sensors=Sensors(), noise_w=0.0))
     gpu.run(RESNET, iterations=3)
     assert gpu.count().energy_j == pytest.approx(gpu.truth_j)
     assert gpu.read().power_w is not None
 
 
-def test_what_it_does_not_have_is_refused() -> None:
+def test_unknown_settings_are_refused() -> None:
     gpu = SimulatedGpu(load_model("v100"))
     with pytest.raises(NotSupported):
         SimulatedGpu(replace(load_model("a4000"), can_lock_mem=False)).apply(Setting(mem_mhz=5001))
@@ -266,7 +266,7 @@ def test_it_can_be_read_while_another_thread_sets_it() -> None:
         assert after.energy_j >= before.energy_j - 1e-9
 
 
-def test_a_clock_takes_its_time_where_it_is_told_to() -> None:
+def test_a_clock_takes_its_switching_time() -> None:
     time = VirtualTime()
     gpu = SimulatedGpu(A100, time=time, seed=2, switching=Switching(0.05, None))
     gpu.play(LIGHT)
@@ -294,7 +294,7 @@ def test_a_run_over_a_change_of_clock_does_its_iterations() -> None:
     assert gpu.read().sm_mhz == 1005
 
 
-def test_a_stall_does_nothing_and_is_paid_for() -> None:
+def test_a_stall_does_no_work_and_costs_energy() -> None:
     model = replace(A100, change=SwitchingPhysics(ClockChange(0.5, 0.0), ClockChange(0.0, 0.0)))
     gpu = SimulatedGpu(model, switching=Switching(0.1, None))
     gpu.apply(Setting(sm_mhz=1005))
@@ -304,7 +304,7 @@ def test_a_stall_does_nothing_and_is_paid_for() -> None:
     assert gpu.read().time_s == pytest.approx(0.1 + 0.5 + (20 - 0.1 / fast_s) * slow_s)
 
 
-def test_what_is_asked_for_while_a_change_is_on_its_way_goes_with_it() -> None:
+def test_a_setting_during_a_pending_change_joins_it() -> None:
     time = VirtualTime()
     gpu = SimulatedGpu(A100, time=time, seed=1, switching=Switching(0.2, None))
     gpu.play(LIGHT)
@@ -323,7 +323,7 @@ def test_what_is_asked_for_while_a_change_is_on_its_way_goes_with_it() -> None:
     assert gpu.read().sm_mhz == 1200
 
 
-def test_a_counter_that_works_part_time_misses_what_it_does_not_see() -> None:
+def test_a_part_time_counter_misses_energy_outside_its_window() -> None:
     square = Workload(
         name="square", phases=(Phase(name="busy", dram_bytes=1368.4e9 * 0.05), Phase(name="wait", host_stall_s=0.05))
     )
@@ -335,7 +335,7 @@ def test_a_counter_that_works_part_time_misses_what_it_does_not_see() -> None:
     assert part.read().energy_j == part.count().energy_j
 
 
-def test_a_part_without_a_counter_adds_up_its_power_readings() -> None:
+def test_a_gpu_without_a_counter_integrates_power_readings() -> None:
     gpu = SimulatedGpu(load_model("p100"))
     gpu.run(RESNET, iterations=20)
     assert gpu.refresh is not None
@@ -359,7 +359,7 @@ def test_a_gpu_in_a_hot_room_slows_down() -> None:
     assert gpu.read().throttle == Throttle.THERMAL
 
 
-def test_an_offset_shows_in_power_and_energy() -> None:
+def test_an_offset_changes_power_and_energy() -> None:
     gpu = SimulatedGpu(replace(A100, offset_w=5.0, noise_w=0.0))
     gpu.idle(10.0)
     assert gpu.read().power_w == pytest.approx(55.0)

@@ -23,7 +23,7 @@ def cost(gpu: TableGpu, workload: str, iterations: float = 1) -> Measurement:
     return Measurement.between(before, gpu.count())
 
 
-def test_a_run_costs_what_the_row_says() -> None:
+def test_a_run_costs_what_its_row_holds() -> None:
     gpu = a_gpu("net,1410,,,0.1,30\nnet,1005,,,0.12,24\nother,1005,,,1,2\n")
     gpu.apply(Setting(sm_mhz=1005))
     spent = cost(gpu, "net", 10)
@@ -35,7 +35,7 @@ def test_a_run_costs_what_the_row_says() -> None:
     assert gpu.setting == Setting(sm_mhz=1410)
 
 
-def test_it_says_where_it_is_played_from_and_that_it_is_simulated() -> None:
+def test_the_label_names_the_file_and_simulated() -> None:
     spec = a_gpu("net,1410,,,0.1,30\n").spec
     assert spec.label == "sweep (played from sweep.csv) (simulated)"
     assert spec.uuid == a_gpu("net,1410,,,0.1,30\n").spec.uuid != a_gpu("net,1410,,,0.1,31\n").spec.uuid
@@ -80,7 +80,7 @@ def test_only_measured_combinations_are_accepted() -> None:
     assert gpu.setting == Setting(sm_mhz=900, mem_mhz=810)
 
 
-def test_what_is_left_to_the_driver_stands_for_the_highest_measured() -> None:
+def test_knobs_left_to_the_driver_mean_the_highest_measured() -> None:
     gpu = a_gpu("n,900,1215,300,1,10\nn,900,810,300,2,20\nn,900,1215,100,3,30\n")
     gpu.apply(Setting(sm_mhz=900))
     assert cost(gpu, "n").energy_j == 10
@@ -90,7 +90,7 @@ def test_what_is_left_to_the_driver_stands_for_the_highest_measured() -> None:
     assert cost(gpu, "n").energy_j == 30
 
 
-def test_the_driver_default_stands_for_the_highest_clock_unless_it_was_measured() -> None:
+def test_the_driver_default_means_the_highest_clock_unless_measured() -> None:
     assert cost(a_gpu("n,900,,,1,10\nn,1410,,,1,30\n"), "n").energy_j == 30
     assert cost(a_gpu("n,900,,,1,10\nn,1410,,,1,30\nn,,,,1,20\n"), "n").energy_j == 20
 
@@ -112,7 +112,7 @@ def test_noise_is_seeded_and_spreads_around_the_row() -> None:
     assert min(first) < 98 < 102 < max(first)
 
 
-def test_what_the_table_lacks_is_named() -> None:
+def test_errors_name_what_the_table_lacks() -> None:
     gpu = a_gpu("resnet50,1410,,,1,10\nvgg16,900,,,1,10\n")
     with pytest.raises(InputError, match="no workload 'resnet5'") as error:
         gpu.run("resnet5")

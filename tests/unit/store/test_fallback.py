@@ -43,7 +43,7 @@ def test_a_run_that_cannot_be_stored_goes_to_a_file_that_the_error_names(state: 
     assert json.loads((state / FILE_NAME).read_text())["run"]["id"] == "a"
 
 
-def test_the_next_run_that_can_be_stored_takes_the_others_along(state: Path, blocked: Path) -> None:
+def test_the_next_stored_run_imports_the_fallback_file(state: Path, blocked: Path) -> None:
     for run_id in ("a", "b"):
         with pytest.raises(StoreError):
             keep_run(a_run(run_id), store_url=str(blocked), state_dir=state)
@@ -54,9 +54,7 @@ def test_the_next_run_that_can_be_stored_takes_the_others_along(state: Path, blo
     assert not (state / FILE_NAME).exists()
 
 
-def test_runs_meant_for_another_store_wait_for_it_unless_all_are_asked_for(
-    tmp_path: Path, state: Path, blocked: Path
-) -> None:
+def test_runs_for_another_store_stay_unless_all_are_imported(tmp_path: Path, state: Path, blocked: Path) -> None:
     with pytest.raises(StoreError):
         keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
     other = open_store(str(tmp_path / "other.db"))
@@ -65,7 +63,7 @@ def test_runs_meant_for_another_store_wait_for_it_unless_all_are_asked_for(
     assert recover(other, [state], meant_for=None) == Recovered(taken=0, left=0)
 
 
-def test_a_run_that_was_taken_in_before_is_not_doubled(tmp_path: Path, state: Path) -> None:
+def test_a_run_is_imported_once(tmp_path: Path, state: Path) -> None:
     store = open_store(str(tmp_path / "history.db"))
     store.add_run(a_run("a"))
     fallback.write_run(a_run("a"), store.place, [state])
@@ -74,7 +72,7 @@ def test_a_run_that_was_taken_in_before_is_not_doubled(tmp_path: Path, state: Pa
     assert [run.id for run in store.runs()] == ["a", "b"]
 
 
-def test_a_line_cut_off_by_a_crash_stays_and_harms_no_other(tmp_path: Path, state: Path) -> None:
+def test_a_line_cut_off_by_a_crash_stays_and_others_are_imported(tmp_path: Path, state: Path) -> None:
     store = open_store(str(tmp_path / "history.db"))
     fallback.write_run(a_run("a"), store.place, [state])
     with (state / FILE_NAME).open("ab") as file:
@@ -85,7 +83,7 @@ def test_a_line_cut_off_by_a_crash_stays_and_harms_no_other(tmp_path: Path, stat
 
 
 @pytest.mark.parametrize("line", [b"\xff\xfe", b"[]", b"5", b'{"store": null}', b'{"store": "", "run": {"id": 5}}'])
-def test_lines_that_make_no_sense_are_left_alone(tmp_path: Path, state: Path, line: bytes) -> None:
+def test_invalid_lines_stay_in_the_file(tmp_path: Path, state: Path, line: bytes) -> None:
     state.mkdir()
     (state / FILE_NAME).write_bytes(line + b"\n")
     store = open_store(str(tmp_path / "history.db"))
@@ -114,7 +112,7 @@ def test_a_store_that_fails_half_way_leaves_every_line(
     assert sorted(run.id for run in store.runs()) == ["a", "b"]
 
 
-def test_where_the_state_folder_fails_the_temporary_one_serves(tmp_path: Path, state: Path, blocked: Path) -> None:
+def test_the_temporary_folder_is_used_if_the_state_folder_fails(tmp_path: Path, state: Path, blocked: Path) -> None:
     state.write_text("not a folder")
     with pytest.raises(StoreError, match="temporary"):
         keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
@@ -126,7 +124,7 @@ def test_where_the_state_folder_fails_the_temporary_one_serves(tmp_path: Path, s
     assert ids(blocked) == ["a", "b"]
 
 
-def test_where_nothing_can_be_written_the_error_names_every_place(
+def test_an_error_names_every_folder_that_cannot_be_written(
     tmp_path: Path, state: Path, blocked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def one_bad_folder(state_dir: Path) -> Sequence[Path]:
@@ -150,7 +148,7 @@ def test_a_folder_made_by_another_user_is_not_used(
         fallback.write_run(a_run("a"), None, [shared / "planted"])
 
 
-def test_a_url_that_makes_no_sense_loses_nothing_either(tmp_path: Path, state: Path) -> None:
+def test_an_invalid_url_loses_no_run(tmp_path: Path, state: Path) -> None:
     with pytest.raises(StoreError, match="'mysql'"):
         keep_run(a_run("a"), store_url="mysql://me:secret@host/db", state_dir=state)
     assert "secret" not in (state / FILE_NAME).read_text()

@@ -61,7 +61,7 @@ def away(tmp_path: Path, store: Store) -> Callable[[], None]:
     return swap
 
 
-def test_an_ending_that_can_be_told_is_told(store: Store) -> None:
+def test_the_end_of_a_run_is_stored(store: Store) -> None:
     run = submitted(store.jobs)
     record_end(store.jobs, replace(END, run_id=run.id))
     record = store.jobs.job_run(run.id)
@@ -69,9 +69,7 @@ def test_an_ending_that_can_be_told_is_told(store: Store) -> None:
     assert (record.run.metrics, record.ended_at) == (END.metrics, END.ended_at)
 
 
-def test_an_ending_that_cannot_be_told_waits_for_the_next_submission(
-    store: Store, state: Path, away: Callable[[], None]
-) -> None:
+def test_an_end_in_the_fallback_file_is_imported_later(store: Store, state: Path, away: Callable[[], None]) -> None:
     run = submitted(store.jobs)
     store.jobs.report(run.id, metric=0.5, lease_s=LEASE_S, now=minutes(1))
     away()
@@ -87,7 +85,7 @@ def test_an_ending_that_cannot_be_told_waits_for_the_next_submission(
     assert not (state / FILE_NAME).exists()
 
 
-def test_what_the_store_knows_better_is_dropped(store: Store, state: Path) -> None:
+def test_an_end_that_contradicts_the_store_is_dropped(store: Store, state: Path) -> None:
     first, second = submitted(store.jobs), submitted(store.jobs)
     store.jobs.end_run(first.id, Outcome.CRASHED, now=DAWN)
     submitted(store.jobs, replaces=second.id)
@@ -99,13 +97,13 @@ def test_what_the_store_knows_better_is_dropped(store: Store, state: Path) -> No
     assert outcomes == [Outcome.RUNNING, Outcome.LOST, Outcome.CRASHED]
 
 
-def test_an_ending_of_another_store_waits_for_that(store: Store, state: Path) -> None:
+def test_an_end_for_another_store_stays(store: Store, state: Path) -> None:
     write_end(END, "/elsewhere/history.db", [state])
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=0, left=1)
     assert recover(store, [state], meant_for=None) == Recovered(taken=0, left=1)
 
 
-def test_runs_and_endings_share_the_file(store: Store, state: Path) -> None:
+def test_runs_and_ends_share_the_file(store: Store, state: Path) -> None:
     run = submitted(store.jobs)
     write_run(a_run("a"), store.place, [state])
     write_end(replace(END, run_id=run.id), store.place, [state])
@@ -127,7 +125,7 @@ def test_runs_and_endings_share_the_file(store: Store, state: Path) -> None:
         json.dumps({"store": None, "job_end": to_json(END) | {"cost": {"time_s": -1}}}),
     ],
 )
-def test_lines_that_make_no_sense_are_left_alone(store: Store, state: Path, line: str) -> None:
+def test_invalid_lines_stay_in_the_file(store: Store, state: Path, line: str) -> None:
     state.mkdir()
     (state / FILE_NAME).write_text(line + "\n")
     assert recover(store, [state], meant_for=None) == Recovered(taken=0, left=1)
@@ -139,7 +137,7 @@ def test_running_is_no_ending() -> None:
         replace(END, outcome=Outcome.RUNNING)
 
 
-def test_json_gives_back_what_it_was_given() -> None:
+def test_json_round_trip() -> None:
     assert from_json(RunEnd, json.loads(json.dumps(to_json(END), allow_nan=False))) == END
     bare = RunEnd(run_id="a", outcome=Outcome.CRASHED, ended_at=DAWN)
     assert from_json(RunEnd, to_json(bare)) == bare

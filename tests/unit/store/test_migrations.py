@@ -37,11 +37,11 @@ def versions(engine: Engine) -> list[int]:
         return list(connection.execute(text("SELECT version FROM wattune_schema ORDER BY version")).scalars())
 
 
-def test_the_steps_are_numbered_from_one() -> None:
+def test_migrations_are_numbered_from_one() -> None:
     assert [migration.version for migration in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
 
 
-def test_the_steps_make_the_tables_that_queries_use(store_url: str) -> None:
+def test_migrations_create_the_tables_that_queries_use(store_url: str) -> None:
     engine = engine_of(store_url)
     migrate(engine)
     found = inspect(engine)
@@ -55,13 +55,13 @@ def test_the_steps_make_the_tables_that_queries_use(store_url: str) -> None:
         assert keys == [column.name for column in table.primary_key.columns]
 
 
-def test_doing_it_again_changes_nothing(store_url: str) -> None:
+def test_migrating_again_changes_nothing(store_url: str) -> None:
     engine = engine_of(store_url)
     assert migrate(engine) == migrate(engine) == MIGRATIONS[-1].version
     assert versions(engine) == [migration.version for migration in MIGRATIONS]
 
 
-def test_a_store_of_today_goes_along_to_tomorrow(store_url: str) -> None:
+def test_a_store_of_this_version_can_be_migrated_further(store_url: str) -> None:
     store = open_store(store_url)
     store.add_run(a_run("a"))
     engine = engine_of(store_url)
@@ -71,7 +71,7 @@ def test_a_store_of_today_goes_along_to_tomorrow(store_url: str) -> None:
     assert versions(engine)[-1] == LATER.version
 
 
-def test_a_step_that_fails_leaves_the_store_as_it_was(store_url: str) -> None:
+def test_a_failed_migration_is_rolled_back(store_url: str) -> None:
     store = open_store(store_url)
     store.add_run(a_run("a"))
     engine = engine_of(store_url)
@@ -82,7 +82,7 @@ def test_a_step_that_fails_leaves_the_store_as_it_was(store_url: str) -> None:
     assert open_store(store_url).run("a") == a_run("a")
 
 
-def test_a_store_newer_than_the_program_is_left_alone(store_url: str) -> None:
+def test_a_store_newer_than_the_program_is_refused_unchanged(store_url: str) -> None:
     engine = engine_of(store_url)
     migrate(engine, (*MIGRATIONS, LATER))
     with pytest.raises(StoreError, match=f"is of version {LATER.version}") as caught:

@@ -36,25 +36,25 @@ def test_a_sum_with_an_unknown_part_is_unknown() -> None:
     assert part.power_w is None
 
 
-def test_a_run_without_gpus_measured_nothing() -> None:
+def test_a_run_without_gpus_has_no_energy() -> None:
     bare = new_run("run", "x", started_at=START, gpus=(), time_s=7.0)
     assert (bare.energy_j, bare.time_s, bare.device, bare.simulated) == (None, 7.0, None, False)
 
 
-def test_runs_have_ids_of_their_own() -> None:
+def test_run_ids_are_unique() -> None:
     assert run().id != run().id
 
 
-def test_alike_gpus_are_counted_and_say_that_they_are_simulated() -> None:
+def test_equal_gpus_are_counted_and_marked_simulated() -> None:
     assert run(gpu(), gpu(), gpu(name="V100")).device == "2 × A100 (simulated), V100 (simulated)"
 
 
-def test_the_word_simulated_is_said_once() -> None:
+def test_a_label_has_the_word_simulated_once() -> None:
     assert labelled("A100 (simulated)", True) == labelled("A100", True)
     assert labelled("A100", False) == "A100"
 
 
-def test_a_start_needs_a_zone_and_is_kept_in_utc() -> None:
+def test_a_start_needs_a_time_zone_and_is_converted_to_utc() -> None:
     east = datetime(2025, 3, 1, 14, tzinfo=timezone(timedelta(hours=2)))
     assert new_run("run", "x", started_at=east, gpus=()).started_at.isoformat() == START.isoformat()
     with pytest.raises(ValueError, match="time zone"):
@@ -62,7 +62,7 @@ def test_a_start_needs_a_zone_and_is_kept_in_utc() -> None:
 
 
 @pytest.mark.parametrize("energy_j", [-1.0, float("nan"), float("inf")])
-def test_unknown_energy_is_none_and_no_odd_number(energy_j: float) -> None:
+def test_unknown_energy_is_none_and_not_nan_or_negative(energy_j: float) -> None:
     with pytest.raises(ValueError, match="unknown is None"):
         gpu(energy_j=energy_j)
 

@@ -36,11 +36,11 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody may make files")
-def test_a_place_where_nobody_may_write() -> None:
+def test_a_folder_without_write_permission() -> None:
     assert "cannot be opened" in complaint(lambda: open_store("/proc/history.db"))
 
 
-def test_a_file_of_another_kind(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("these are my notes, and no database\n" * 40)
     assert "no SQLite database" in complaint(lambda: open_store(str(path)))
@@ -58,7 +58,7 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     assert "is damaged" in complaint(lambda: open_store(str(path)))
 
 
-def test_a_store_that_became_full_keeps_what_it_has(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_earlier_runs_readable(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/history.db"
     open_store(url).add_run(a_run("a"))
     engine = engine_of(url)
@@ -81,7 +81,7 @@ def test_a_store_that_became_full_keeps_what_it_has(tmp_path: Path) -> None:
     assert len(after.trial_records()) == 2 * len(whole)
 
 
-def test_a_store_that_another_process_never_lets_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_another_process_keeps_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wattune.store.engine.BUSY_TIMEOUT_S", 0.01)
     store = open_store(str(tmp_path / "history.db"))
     holder = sqlite3.connect(tmp_path / "history.db", isolation_level=None)
@@ -93,7 +93,7 @@ def test_a_store_that_another_process_never_lets_go(tmp_path: Path, monkeypatch:
         holder.close()
 
 
-def test_a_queue_that_moves_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_waits_while_other_writers_make_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wattune.store.engine.BUSY_TIMEOUT_S", 0.01)
     store = open_store(str(tmp_path / "history.db"))
     others = sqlite3.connect(tmp_path / "history.db", isolation_level=None)
@@ -114,7 +114,7 @@ def test_a_queue_that_moves_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mo
     assert store.run("a") == a_run("a")
 
 
-def test_a_server_that_stays_full_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_free_connections_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     psycopg = pytest.importorskip("psycopg")
     pauses: list[float] = []
 
@@ -139,18 +139,18 @@ def test_a_server_that_stays_full_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         ("postgresql://host:port/db", "cannot be read"),
     ],
 )
-def test_urls_that_make_no_sense(url: str, words: str) -> None:
+def test_invalid_urls(url: str, words: str) -> None:
     assert words in complaint(lambda: open_store(url))
 
 
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_an_unreachable_server(tmp_path: Path) -> None:
     message = complaint(lambda: open_store(f"postgresql://me:secret@/db?host={tmp_path}"))
     assert "cannot be used" in message
     assert "secret" not in message
 
 
 @pytest.mark.postgres
-def test_a_database_that_is_not_there(postgres_url: str) -> None:
+def test_a_missing_database(postgres_url: str) -> None:
     missing = postgres_url.replace("/history_", "/nowhere_")
     assert "does not exist" in complaint(lambda: open_store(missing))
 
@@ -166,7 +166,7 @@ def test_a_driver_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None
     ("state", "words"),
     [("53100", "disk of the server is full"), ("42501", "may not be written"), ("28P01", "refused the password")],
 )
-def test_what_a_server_says_is_put_plainly(state: str, words: str) -> None:
+def test_server_errors_get_a_message_and_a_hint(state: str, words: str) -> None:
     class Refusal(Exception):
         sqlstate = state
 
@@ -174,7 +174,7 @@ def test_what_a_server_says_is_put_plainly(state: str, words: str) -> None:
     assert words in error.message
 
 
-def test_anything_else_is_its_first_line() -> None:
+def test_other_errors_show_their_first_line() -> None:
     error = store_error(OperationalError("INSERT", {}, Exception("first\nsecond")), "/data/history.db")
     assert error.message == "the store /data/history.db cannot be used: first"
 

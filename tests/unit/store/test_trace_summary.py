@@ -18,7 +18,7 @@ def test_means_are_over_time_and_not_over_samples() -> None:
     assert (summary.samples, summary.duration_s, summary.simulated) == (4, 1.2, True)
 
 
-def test_what_the_gpu_does_not_tell_is_unknown() -> None:
+def test_values_that_the_gpu_does_not_report_are_none() -> None:
     summary = summarise(trace((0.0, None), (0.5, None)), uuid="GPU-0", simulated=False)
     assert summary.mean_power_w is None
     assert summary.p95_power_w is None
