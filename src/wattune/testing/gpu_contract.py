@@ -32,7 +32,7 @@ LIMIT_SLACK = 1.03
 
 
 class GpuContract:
-    """The tests. A subclass defines `gpu` and `work`, and `settings` if not every clock of its spec can be set alone."""
+    """The tests. A subclass defines `gpu` and `work`, and `settings` if its spec offers more than can be set alone."""
 
     @pytest.fixture
     def gpu(self) -> Gpu:
