@@ -46,7 +46,7 @@ class Actuator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._restore()
+        self.restore()
 
     def put(self, setting: Setting, *, reached: Reached | None = None) -> None:
         """Request a setting, to be applied after earlier requests and once `reached` returns true."""
@@ -58,7 +58,7 @@ class Actuator:
         """Drop all requests, restore the GPUs and set nothing any more."""
         if self.disabled is None:
             self.disabled = why
-            self._restore()
+            self.restore()
 
     def take_failure(self) -> Exception | None:
         """Return what went wrong since the last call, once."""
@@ -74,9 +74,10 @@ class Actuator:
 
     def _failed(self, error: Exception) -> None:
         self._failure = error
-        self._restore()
+        self.restore()
 
-    def _restore(self) -> None:
+    def restore(self) -> None:
+        """Give the GPUs back what was found; a failure is kept for `take_failure`."""
         for gpu in self.gpus:
             try:
                 gpu.restore()
@@ -137,7 +138,7 @@ class ActuatorThread(Actuator):
                     self._apply(setting)
             except Exception as error:  # from `reached`, such as an error of CUDA
                 self._failed(error)
-        self._restore()
+        self.restore()
 
     def _next(self) -> tuple[Setting, Reached | None] | None:
         """Wait for the next request; None where nothing is to be set any more."""

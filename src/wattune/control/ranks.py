@@ -16,7 +16,7 @@ from typing import Protocol
 from wattune.control.actuator import Actuator
 from wattune.control.state import as_one
 from wattune.control.window_totals import working_mhz
-from wattune.core.errors import DeviceError, SettingRefused
+from wattune.core.errors import DeviceError, SettingRefused, WattuneError
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Count, Reading, Throttle
 from wattune.core.refresh import Refresh
@@ -63,7 +63,7 @@ class Alone:
 
 def error_text(error: BaseException) -> str:
     """Return an error as one line for an event or a log."""
-    return f"{type(error).__name__}: {error}".rstrip(": ")
+    return error.message if isinstance(error, WattuneError) else f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 class Agreement:

@@ -1,29 +1,35 @@
-"""Profiling, carried out: counters are read and settings applied as the pure steps of `job_profiling` say.
+"""Profiling, carried out: counters are read and settings applied as the pure steps of `profiling` decide.
 
-All ranks read their own GPUs, add up what they read, and do what rank 0 makes of it. Between two looks an iteration
-costs next to nothing: counters are read every few iterations, so that the end of an epoch finds a recent count.
+All ranks read their own GPUs; rank 0 decides on the sums. Between two decision points an iteration costs next to
+nothing: counters are read every few iterations, so that the end of an epoch finds a recent count. Decision points are
+counted in iterations and fall on the same one on every rank, whether its counters answer or not. A failure on any rank
+ends the profiling on all of them; the GPUs are restored and training goes on.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from math import isnan, nan
 
-from wattune.control.ranks import Ranks
+from wattune.control.actuator import Actuator
+from wattune.control.ranks import SETTING_SIZE, Agreement, Numbers, Ranks, error_text, setting_numbers, setting_of
 from wattune.core.errors import DeviceError, NotSupported, SettingRefused
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
-from wattune.core.setting import Setting
+from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu
-from wattune.levels.job.profiling import Interval, Progress, SettingProfiling
+from wattune.levels.job.profiling import Interval, KnownProfile, ProfileHeld, Progress, SettingProfiling
 
-GLANCES = 8
-"""Reads of the counters between two looks, so that at most an eighth of a stretch is lost at the end of an epoch."""
+READS = 8
+"""Reads of the counters between two decision points, so that the end of an epoch loses at most an eighth of one."""
 
-Tell = Callable[[str], None]
-"""Hears of what went wrong without stopping the training."""
+Warn = Callable[[str], None]
+"""Receives what went wrong without stopping the training."""
+
+Contribute = Callable[[], Sequence[float]]
+Decide = Callable[[Numbers, Numbers], None]
 
 
 class _Trouble(IntEnum):
@@ -31,35 +37,39 @@ class _Trouble(IntEnum):
 
     NONE = 0
     REFUSED = 1
-    """The setting is not to be had."""
-    HELPLESS = 2
-    """Nothing can be set or read."""
+    """The GPU does not take this setting."""
+    UNUSABLE = 2
+    """The GPU cannot be set or read at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What rank 0 tells: the setting, and after how many iterations to look: 0 after the epoch, None not any more."""
+    """The setting, and after how many iterations to decide again: 0 after the epoch, None not any more."""
 
     setting: Setting | None
     steps: int | None
 
-    def to_json(self) -> str:
-        setting = self.setting
-        knobs = None if setting is None else [setting.sm_mhz, setting.mem_mhz, setting.power_limit_w]
-        return json.dumps([knobs, self.steps])
+    @property
+    def numbers(self) -> Numbers:
+        is_set = float(self.setting is not None)
+        steps = nan if self.steps is None else float(self.steps)
+        return (is_set, *setting_numbers(self.setting or DRIVER_DEFAULT), steps)
 
     @classmethod
-    def from_json(cls, text: str) -> _Order:
-        knobs, steps = json.loads(text)
-        return cls(None if knobs is None else Setting(*knobs), steps)
+    def of(cls, numbers: Numbers) -> _Order:
+        is_set, *knobs, steps = numbers
+        return cls(setting_of(knobs) if is_set else None, None if isnan(steps) else int(steps))
+
+
+_ORDER_SIZE = SETTING_SIZE + 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Glance:
-    """The counters after so many iterations of an epoch."""
+class _CounterRead:
+    """The counters after so many iterations of an epoch; None where one of them did not answer."""
 
     steps: int
-    counts: tuple[Count, ...]
+    counts: tuple[Count, ...] | None
 
 
 class Profiler:
@@ -71,21 +81,22 @@ class Profiler:
         gpus: Sequence[Gpu],
         *,
         ranks: Ranks,
-        tell: Tell,
+        warn: Warn,
         synchronise: Callable[[], None] | None = None,
     ) -> None:
-        self._policy, self._gpus, self._ranks, self._tell = policy, tuple(gpus), ranks, tell
+        self._policy, self._gpus, self._ranks, self._warn = policy, tuple(gpus), ranks, warn
+        self._agreement, self._actuator = Agreement(ranks), Actuator(gpus)
         self._synchronise = synchronise
-        self.progress: Progress = policy.start()
-        """As rank 0 knows it; of no meaning on other ranks."""
+        self.progress: Progress = ProfileHeld(KnownProfile(), None)
+        """As rank 0 knows it; of no meaning on other ranks or before the first epoch."""
         self.spent = Measurement(0.0, 0.0)
         """On profiling, by all ranks."""
         self.by_epoch = False
-        """Whether every epoch is a window, because the program tells of no iterations."""
+        """Whether every epoch is a window, because the program reports no iterations."""
         self._order = _Order(None, None)
         self._began: tuple[Count, ...] | None = None
-        self._before: _Glance | None = None
-        self._last: _Glance | None = None
+        self._before: _CounterRead | None = None
+        self._last: _CounterRead | None = None
         self._joined = False
         self._steps = 0
         self._usual_steps: int | None = None
@@ -108,139 +119,154 @@ class Profiler:
 
     @property
     def epoch_steps(self) -> int | None:
-        """Iterations of the last epoch, or None before one was over or where the program does not tell of any."""
+        """Iterations of the last epoch; None before its end, or where the program reports none."""
         return self._usual_steps or None
 
     def begin_epoch(self) -> None:
-        """Nothing; an epoch begins here. The first one sets the first setting."""
+        """Begin an epoch. The first one sets the first setting."""
         if not self._decided:
             self._decided = True
-            self._agree()
+            self._agree(lambda: (), self._start, size=0)
         self._steps = 0
         self._before = self._last = None
         self._began = None if self.is_over else self._counts()
 
+    def _start(self, _sums: Numbers, _maxima: Numbers) -> None:
+        if self._ranks.rank == 0:
+            self.progress = self._policy.start()
+
     def step(self, count: int = 1) -> None:
-        """Nothing; so many more iterations are over."""
+        """Count iterations and, at a decision point, agree on the next setting."""
         self._steps += count
-        look = self._order.steps
-        if not look:
+        due = self._order.steps
+        if not due:
             return
         if self._before is None:
-            self._glance(first=True)
-        elif self._steps - self._before.steps >= look:
-            self._glance()
-            self._look()
-        elif self._is_glance_due(look):
-            self._glance()
+            self._before = self._last = self._read()
+        elif self._steps - self._before.steps >= due:
+            self._last = self._read()
+            self._decide_on_interval()
+        elif self._is_read_due(due):
+            self._last = self._read()
 
     def end_epoch(self) -> None:
-        """Nothing; an epoch is over, validation and all, and what it showed is taken into account."""
+        """End an epoch, validation included, and take its measurement into account."""
         if self._order.steps == 0:
-            self._exchange(1, self._began, self._counts())
+            self._decide_on_epoch()
         elif self.is_searching:
             if self.by_epoch or max(self._steps, self._usual_steps or 0) < 2:
-                self._take_epoch()
+                if not self.by_epoch:
+                    self.by_epoch = True
+                    self._policy = self._policy.by_epoch()
+                self._decide_on_epoch()
             elif self._last is not None and self._before is not None and self._last.steps > self._before.steps:
-                self._look()
+                self._decide_on_interval()
         self._usual_steps = self._steps
         self._joined = False
 
     def give_up(self) -> None:
-        """Nothing; the GPUs are as they were found, and nothing is set any more."""
-        for gpu in self._gpus:
-            try:
-                gpu.restore()
-            except DeviceError as error:
-                self._tell(f"{gpu.spec.label} could not be restored: {error.message}")
+        """Restore the GPUs and set nothing any more."""
+        self._actuator.disable("profiling has ended")
+        failure = self._actuator.take_failure()
+        if failure is not None:
+            self._warn(f"a GPU could not be restored: {error_text(failure)}")
         self._order = replace(self._order, steps=None)
 
-    def _is_glance_due(self, look: int) -> bool:
+    def _is_read_due(self, due: int) -> bool:
         last = self._last or self._before
-        every = max(look // GLANCES, 1)
+        every = max(due // READS, 1)
         return self._steps == self._usual_steps or (last is not None and self._steps - last.steps >= every)
 
-    def _glance(self, *, first: bool = False) -> None:
-        counts = self._counts()
-        if counts is None:
-            return
-        self._last = _Glance(self._steps, counts)
-        if first:
-            self._before = self._last
+    def _read(self) -> _CounterRead:
+        return _CounterRead(self._steps, self._counts())
 
-    def _take_epoch(self) -> None:
-        """Nothing; the epoch as a whole was a window."""
-        if not self.by_epoch:
-            self.by_epoch = True
-            self._policy = self._policy.by_epoch()
-        self._exchange(1, self._began, self._counts())
+    def _decide_on_epoch(self) -> None:
+        self._decide(1, lambda: (self._began, self._counts()))
 
-    def _look(self) -> None:
-        """Nothing; rank 0 has taken the stretch that ends with the last glance into account, and all do as it says."""
+    def _decide_on_interval(self) -> None:
+        """Decide on the interval that ends with the last read of the counters."""
         before, last = self._before, self._last
         if before is None or last is None:
             return
-        if self._synchronise is not None and last.steps == self._steps:
-            self._synchronise()
-            counts = self._counts()
-            last = last if counts is None else _Glance(self._steps, counts)
-        self._exchange(last.steps - before.steps, before.counts, last.counts)
-        self._before = self._last = last
+
+        def measured() -> tuple[tuple[Count, ...] | None, tuple[Count, ...] | None]:
+            if self._synchronise is not None and last.steps == self._steps:
+                self._synchronise()
+                self._last = self._read()
+            return before.counts, (self._last or last).counts
+
+        self._decide(last.steps - before.steps, measured)
+        self._before = self._last
         self._joined = True
 
-    def _exchange(self, steps: int, before: tuple[Count, ...] | None, after: tuple[Count, ...] | None) -> None:
-        spent = spent_between(before, after)
-        trouble = _Trouble.HELPLESS if spent is None else _Trouble.NONE
-        mine = (0.0, 0.0) if spent is None else (spent.time_s, spent.energy_j)
-        (_, energy_j, _), (time_s, _, worst) = self._ranks.sum_and_max((*mine, float(trouble)))
-        if self.is_searching:
-            self.spent += Measurement(time_s, energy_j)
-        if self._ranks.rank == 0:
-            self.progress = self._taken(Interval(steps, time_s, energy_j, self._joined), worst)
-        self._agree()
+    def _decide(
+        self, steps: int, counts: Callable[[], tuple[tuple[Count, ...] | None, tuple[Count, ...] | None]]
+    ) -> None:
+        def contribute() -> Numbers:
+            spent = spent_between(*counts())
+            return (0.0, 0.0, _Trouble.UNUSABLE) if spent is None else (spent.time_s, spent.energy_j, _Trouble.NONE)
 
-    def _taken(self, interval: Interval, trouble: float) -> Progress:
-        if trouble >= _Trouble.HELPLESS or interval.time_s <= 0 or interval.energy_j <= 0:
-            return self._policy.given_up(self.progress)
-        return self._policy.step(self.progress, interval)
-
-    def _agree(self) -> None:
-        """Nothing; all GPUs of the job have the setting that rank 0 wants, or the next one that none refuses."""
-        while True:
-            policy, progress = self._policy, self.progress
-            mine = _Order(policy.setting(progress), policy.steps(progress))
-            before, self._order = self._order, _Order.from_json(self._ranks.broadcast(mine.to_json()))
-            if self._order.setting == before.setting:
+        def take(sums: Numbers, maxima: Numbers) -> None:
+            time_s, energy_j, trouble = maxima[0], sums[1], maxima[2]
+            if self.is_searching:
+                self.spent += Measurement(time_s, energy_j)
+            if self._ranks.rank > 0:
                 return
-            _, (trouble,) = self._ranks.sum_and_max((float(self._applied(before.setting)),))
-            if trouble == _Trouble.NONE:
-                return
-            helpless = trouble >= _Trouble.HELPLESS
-            self.progress = policy.given_up(progress) if helpless else policy.refused(progress)
+            if trouble >= _Trouble.UNUSABLE or time_s <= 0 or energy_j <= 0:
+                self.progress = self._policy.given_up(self.progress)
+            else:
+                self.progress = self._policy.step(self.progress, Interval(steps, time_s, energy_j, self._joined))
 
-    def _applied(self, before: Setting | None) -> _Trouble:
-        """What went wrong when the GPUs of this process were set."""
+        self._agree(contribute, take, size=3)
+
+    def _agree(self, contribute: Contribute, take: Decide, *, size: int) -> None:
+        """Set all GPUs of the job to what rank 0 decides, or to the next setting that no rank refuses."""
+
+        def order(sums: Numbers, maxima: Numbers) -> Numbers:
+            take(sums, maxima)
+            return _Order(self._policy.setting(self.progress), self._policy.steps(self.progress)).numbers
+
+        answer = self._agreement.decide(contribute, order, sizes=(size, _ORDER_SIZE))
+        if answer is None:
+            self._order = _Order(None, None)
+            self.give_up()
+            return
+        before, self._order = self._order, _Order.of(answer)
+        if self._order.setting != before.setting:
+            self._agree(lambda: (float(self._applied()),), self._take_refusal, size=1)
+
+    def _take_refusal(self, _sums: Numbers, maxima: Numbers) -> None:
+        """Choose another setting on rank 0 where a rank could not apply this one."""
+        (trouble,) = maxima
+        if self._ranks.rank == 0 and trouble != _Trouble.NONE:
+            unusable = trouble >= _Trouble.UNUSABLE
+            self.progress = (self._policy.given_up if unusable else self._policy.refused)(self.progress)
+
+    def _applied(self) -> _Trouble:
+        """Set the GPUs of this process and return what went wrong."""
         setting = self._order.setting
-        try:
-            for gpu in self._gpus:
-                if setting is not None:
-                    gpu.apply(setting)
-                elif before is not None:
-                    gpu.restore()
-        except (SettingRefused, NotSupported) as error:
-            self._tell(f"{error.message}; going on without that setting")
-            return _Trouble.REFUSED if setting is not None else _Trouble.NONE
-        except DeviceError as error:
-            self._tell(f"{error.message}; going on without setting anything")
-            return _Trouble.HELPLESS if setting is not None else _Trouble.NONE
-        return _Trouble.NONE
+        if setting is None:
+            self._actuator.restore()
+        else:
+            self._actuator.put(setting)
+        match self._actuator.take_failure():
+            case None:
+                return _Trouble.NONE
+            case SettingRefused() | NotSupported() as error:
+                self._warn(f"{error.message}; going on without that setting")
+                return _Trouble.NONE if setting is None else _Trouble.REFUSED
+            case DeviceError() as error:
+                self._warn(f"{error.message}; going on without setting anything")
+                return _Trouble.NONE if setting is None else _Trouble.UNUSABLE
+            case error:
+                raise error
 
     def _counts(self) -> tuple[Count, ...] | None:
-        """The counters now, or None where one of them does not answer."""
+        """Return the counters now, or None where one of them does not answer."""
         try:
             return tuple(gpu.count() for gpu in self._gpus)
-        except DeviceError as error:
-            self._tell(f"{error.message}; profiling ends here")
+        except Exception as error:  # of a device or its driver; the next decision ends the profiling on all ranks
+            self._warn(f"{error_text(error)}; profiling ends here")
             return None
 
 

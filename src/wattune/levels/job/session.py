@@ -15,9 +15,10 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from wattune.control.ranks import Alone, Ranks
-from wattune.core.errors import DeviceError, InputError
+from wattune.control.ranks import Alone, Ranks, error_text
+from wattune.core.errors import InputError
 from wattune.core.frontier import History
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, metric_value
 from wattune.core.measurement import Measurement
@@ -43,6 +44,7 @@ LEVEL_DISTANCE = 0.05
 """Share by which an epoch may take longer or shorter than its profile says before that is brought up to date."""
 
 _NOTHING = Measurement(0.0, 0.0)
+_T = TypeVar("_T")
 
 
 def log_warning(text: str) -> None:
@@ -99,7 +101,11 @@ class JobSession:
         memory = JobMemory()
         run = None
         if self.ranks.rank == 0:
-            run, memory = self._store_access.submit(gpu, replaces=replaces)
+            try:
+                run, memory = self._store_access.submit(gpu, replaces=replaces)
+            except Exception as error:
+                self.ranks.broadcast(json.dumps(error_text(error)))  # the other ranks wait for the run
+                raise
         self._run = _shared(run, gpu, self.ranks)
         try:
             self._begin(memory, limit_w)
@@ -116,7 +122,7 @@ class JobSession:
             self._policy(run, memory, limit_w),
             self.gpus,
             ranks=self.ranks,
-            tell=self._warn,
+            warn=self._warn,
             synchronise=self._synchronise,
         )
         self._begin_epoch(self._profiler)
@@ -248,8 +254,8 @@ class JobSession:
         """What the GPUs of this process have spent since the start; None where a counter does not tell."""
         try:
             spent = spent_between(self._before, tuple(gpu.count() for gpu in self.gpus))
-        except DeviceError as error:
-            self._warn(f"{error.message}; what was spent since the last report is not known")
+        except Exception as error:  # of a device or its driver
+            self._warn(f"{error_text(error)}; what was spent since the last report is not known")
             return None
         if spent is None:
             self._warn("an energy counter was set back; what was spent since the last report is not known")
@@ -258,15 +264,23 @@ class JobSession:
     def _judged(self) -> RunVerdict | None:
         """What rank 0 makes of the newest epoch, after putting it and what was profiled on record."""
         run, job = self.run, self.job
-        if not self._store_access.report(run):
+        if not self._guarded(lambda: self._store_access.report(run), otherwise=True):
             return RunVerdict(Outcome.LOST, "another run took its place")
-        self._keep_profile()
+        self._guarded(self._keep_profile, otherwise=None)
         if job.reaches(run.metrics[-1]):
             return RunVerdict(Outcome.REACHED, f"the target {job.target:g} is reached after {_epochs(run.epochs)}")
         if run.epochs >= job.max_epochs:
             return RunVerdict(Outcome.MISSED, f"the target {job.target:g} is not reached after {_epochs(run.epochs)}")
-        why = self._store_access.stop(run)
+        why = self._guarded(lambda: self._store_access.stop(run), otherwise=None)
         return None if why is None else RunVerdict(Outcome.STOPPED, why)
+
+    def _guarded(self, call: Callable[[], _T], *, otherwise: _T) -> _T:
+        """Call a part of the tuning; where it raises, warn and go on: the other ranks and the training wait."""
+        try:
+            return call()
+        except Exception as error:
+            self._warn(f"{error_text(error)}; going on without it")
+            return otherwise
 
     def _keep_profile(self) -> None:
         """Nothing; the profile is on record as soon as it is known, and again when an epoch shows its level."""
@@ -348,6 +362,8 @@ def _shared(run: JobRun | None, gpu: JobGpu, ranks: Ranks) -> JobRun:
     told = json.loads(ranks.broadcast(mine))
     if run is not None:
         return run
+    if isinstance(told, str):
+        raise InputError(f"rank 0 could not begin the run: {told}", hint="see the log of rank 0")
     names = ("id", "order", "recurrence", "batch_size", "exploring", "why")
     return JobRun(gpu=gpu, **dict(zip(names, told, strict=True)))
 

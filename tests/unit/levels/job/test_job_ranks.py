@@ -11,6 +11,8 @@ from wattune.control.ranks import Alone
 from wattune.core.errors import SettingRefused
 from wattune.core.job import Outcome
 from wattune.core.setting import DRIVER_DEFAULT
+from wattune.levels.job.store_access import JobStoreAccess
+from wattune.response.setting_search import SettingSearch
 from wattune.workloads.catalog import make_workload
 
 
@@ -113,6 +115,70 @@ def test_a_profile_that_rank_0_knows_spares_all_ranks_the_search(jobs):
     assert session.run.setting == first.run.setting
 
 
-def test_who_is_alone_agrees_with_himself():
+@pytest.mark.parametrize("rank", range(2))
+@pytest.mark.parametrize("method", ["count", "apply"])
+def test_a_gpu_that_breaks_on_one_rank_ends_profiling_on_all_and_no_training(jobs, rank, method, monkeypatch):
+    gpus = gpu_of(), gpu_of()
+    calls = []
+
+    def breaking(*arguments):
+        calls.append(1)
+        if len(calls) == 5 or (method == "count" and len(calls) > 5):
+            raise OSError("the driver is gone")
+        return working(*arguments)
+
+    working = getattr(gpus[rank], method)
+    monkeypatch.setattr(gpus[rank], method, breaking)
+    results = ranks_of(jobs, *gpus, metrics=[0.1, 0.1, 0.1, 0.9], steps=300)
+    assert [seen[-1] for _, seen in results] == [DRIVER_DEFAULT] * 2
+    assert all(session.reached for session, _ in results)
+    assert [session.setting for session, _ in results] == [None] * 2
+    assert [gpu.setting for gpu in gpus] == [DRIVER_DEFAULT] * 2
+
+
+def test_a_policy_that_raises_on_rank_0_ends_profiling_on_all_ranks_and_no_training(jobs, monkeypatch):
+    calls = []
+
+    def failing(*arguments):
+        calls.append(1)
+        if len(calls) > 1:
+            raise ZeroDivisionError("mine")
+        return working(*arguments)
+
+    working = SettingSearch.propose
+    monkeypatch.setattr(SettingSearch, "propose", failing)
+    gpus = gpu_of(), gpu_of()
+    results = ranks_of(jobs, *gpus, metrics=[0.1, 0.1, 0.9], steps=300)
+    assert len(calls) == 2
+    assert all(session.reached for session, _ in results)
+    assert [session.setting for session, _ in results] == [None] * 2
+    assert [gpu.setting for gpu in gpus] == [DRIVER_DEFAULT] * 2
+
+
+def test_a_store_that_fails_on_rank_0_stops_no_rank(jobs, monkeypatch):
+    def failing(*arguments):
+        raise ZeroDivisionError("mine")
+
+    monkeypatch.setattr(JobStoreAccess, "report", failing)
+    monkeypatch.setattr(JobStoreAccess, "stop", failing)
+    results = ranks_of(jobs, gpu_of(), gpu_of(), metrics=[0.1, 0.9])
+    assert all(session.reached for session, _ in results)
+
+
+def test_a_run_that_rank_0_cannot_begin_begins_nowhere(jobs, monkeypatch):
+    def failing(*arguments, **options):
+        raise ZeroDivisionError("mine")
+
+    monkeypatch.setattr(JobStoreAccess, "submit", failing)
+    meeting = Meeting(2)
+    with ThreadPoolExecutor(2) as pool:
+        sessions = [jobs.session(gpu_of(), ranks=ThreadRanks(meeting, rank)) for rank in range(2)]
+        started = [pool.submit(session.start) for session in sessions]
+        first, second = (future.exception() for future in started)
+    assert isinstance(first, ZeroDivisionError)
+    assert "rank 0 could not begin the run: ZeroDivisionError: mine" in str(second)
+
+
+def test_a_job_of_one_process_agrees_with_itself():
     assert Alone().broadcast("text") == "text"
     assert Alone().sum_and_max((1.0, 2.0)) == ((1.0, 2.0), (1.0, 2.0))
