@@ -1,4 +1,4 @@
-"""What a benchmark found: rows, and goals that were met or missed."""
+"""Results of a benchmark: rows, and goals that were met or missed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure, what it should be, and whether it is; None where it could not be measured here."""
+    """A figure, its goal, and whether it was met; None where it could not be measured here."""
 
     name: str
     value: float | None
     goal: str
     met: bool | None
+    note: str | None = None
+    """What a reader must know to compare the figure fairly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +31,11 @@ class Bench:
     goals: tuple[Goal, ...]
     notes: tuple[str, ...] = field(default=())
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """What else belongs to the summary, by name."""
+    """Further entries of the summary, by name."""
 
     @property
     def document(self) -> dict[str, Any]:
-        """The outcome as every bench prints it with --json."""
+        """The JSON document of every bench."""
         return {
             "bench": self.bench,
             "simulated": self.simulated,
@@ -42,11 +44,11 @@ class Bench:
         }
 
 
-def at_most(name: str, value: float | None, bound: float, *, unit: str = "") -> Goal:
-    """A goal that a figure does not exceed a bound."""
-    return Goal(name, value, f"≤ {bound:g}{unit}", None if value is None else value <= bound)
+def at_most(name: str, value: float | None, bound: float, *, unit: str = "", note: str | None = None) -> Goal:
+    """Make a goal that a figure does not exceed a bound."""
+    return Goal(name, value, f"≤ {bound:g}{unit}", None if value is None else value <= bound, note)
 
 
-def at_least(name: str, value: float | None, bound: float, *, unit: str = "") -> Goal:
-    """A goal that a figure reaches a bound."""
-    return Goal(name, value, f"≥ {bound:g}{unit}", None if value is None else value >= bound)
+def at_least(name: str, value: float | None, bound: float, *, unit: str = "", note: str | None = None) -> Goal:
+    """Make a goal that a figure reaches a bound."""
+    return Goal(name, value, f"≥ {bound:g}{unit}", None if value is None else value >= bound, note)

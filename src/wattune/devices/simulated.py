@@ -119,12 +119,12 @@ class SimulatedGpu:
     @property
     def truth_j(self) -> float:
         """The energy really spent until now, which no sensor reports."""
-        timeline, now_s = self._present()
+        timeline, now_s = self.present()
         return timeline.totals(now_s).energy_j
 
     def read(self) -> Reading:
         setting = self._setting
-        timeline, now_s = self._present()
+        timeline, now_s = self.present()
         sm_util, mem_util = shown_utilisation(timeline, now_s)
         return Reading(
             time_s=now_s,
@@ -140,7 +140,7 @@ class SimulatedGpu:
         )
 
     def count(self) -> Count:
-        timeline, now_s = self._present()
+        timeline, now_s = self.present()
         return Count(now_s, self._shown_j(timeline, now_s))
 
     def apply(self, setting: Setting) -> None:
@@ -204,11 +204,11 @@ class SimulatedGpu:
 
     def _left_s(self, iterations: float) -> float:
         """Return how long to wait until so many iterations are done or, if earlier, until a new clock starts."""
-        timeline, now_s = self._present()
+        timeline, now_s = self.present()
         change, done_s = self._change, timeline.time_of(iterations)
         return (done_s if change is None else min(done_s, change.start_s)) - now_s
 
-    def _present(self) -> tuple[Timeline, float]:
+    def present(self) -> tuple[Timeline, float]:
         """Return the timeline and a time that is not before its newest interval."""
         self._catch_up()
         timeline = self._timeline

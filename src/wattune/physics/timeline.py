@@ -134,11 +134,12 @@ class TimelineSegment:
     """Time into the iteration at the start, at this segment's clock."""
     whole: float = 0.0
     """Iterations of this load completed before the one in progress at the start."""
+    before: EnergyTotals = NOTHING
+    """What the iteration in progress had spent at the start, at this segment's clock."""
 
     def spent(self, time_s: float) -> EnergyTotals:
         """Return the totals since the start of the segment."""
-        before = self.cycle.spent(self.offset_s) if self.offset_s else NOTHING
-        return self.cycle.spent(self.offset_s + time_s - self.start_s).plus(before, -1.0)
+        return self.cycle.spent(self.offset_s + time_s - self.start_s).plus(self.before, -1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,7 @@ class Timeline:
             cycle=cycle,
             offset_s=offset_s,
             whole=whole,
+            before=cycle.spent(offset_s) if offset_s else NOTHING,
         )
         return Timeline(self.thermal, (*self._recent(time_s), *((waiting,) if stall.seconds else ()), new))
 

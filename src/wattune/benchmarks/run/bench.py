@@ -1,17 +1,20 @@
-"""`wattune bench run`: programs tuned while they run, by wattune and by the published rules, beside the oracle."""
+"""`wattune bench run --simulated`: the shipped session on simulated programs, with each policy, beside the oracle."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
-from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
-from wattune.benchmarks.run.case import CaseOutcome, RunCase, RunPlayed, run_cases
-from wattune.benchmarks.run.policies import GPOEO, OURS, POLICIES, available
+from wattune.benchmarks.parallel import in_processes
+from wattune.benchmarks.result import Bench, Goal, Row, at_most
+from wattune.benchmarks.run.outcome import PlayedRun, fixed_run, policy_means, run_goals, run_row
+from wattune.benchmarks.run.policies import DEFAULT, ORACLE, OURS, chosen_policies, make_policy
+from wattune.benchmarks.run.program import FamilyProgram, play_program
 from wattune.core.errors import InputError
+from wattune.core.setting import DRIVER_DEFAULT
 from wattune.physics.catalog import load_model
 from wattune.workloads.family import SIZE, family
 
@@ -20,174 +23,153 @@ PUBLISHED_SAVING_PERCENT, PUBLISHED_SLOWDOWN_PERCENT = 16.2, 5.1
 
 HOUR_S = 3600.0
 _LONGEST_S = 600.0
-_ALMOST = 1e-9
+_COUNTERS = (
+    "gpoeo gets counters of the simulated step, which its authors read with CUPTI; no other policy gets any, because "
+    "this GPU shows none from outside"
+)
 
-Outcomes = Sequence[tuple[RunCase, CaseOutcome]]
 OnStep = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBench:
-    """What is to be played."""
+    """What to play."""
 
     gpu: str = "rtx-3080-ti"
-    seeds: int = 5
+    seeds: int = 1
     slowdown: float = 0.05
-    hours: float = 1.0
+    hours: float = 0.15
     workloads: tuple[str, ...] = ()
     policies: tuple[str, ...] = ()
+    reports_steps: bool = False
     processes: int = 2
 
 
+@dataclass(frozen=True, slots=True)
+class RunCase:
+    """A policy on a member of the family with a seed."""
+
+    asked: RunBench
+    workload: str
+    policy: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """The row of a case and the CPU time that it took."""
+
+    row: Row
+    cpu_s: float
+
+
 def bench_run(asked: RunBench, *, on_step: OnStep | None = None) -> Bench:
-    """Savings, slowdowns and promises of every policy on the simulated family."""
+    """Play every policy on the simulated family and judge the whole runs."""
     begun_s = perf_counter()
-    policies, missing = _policies(asked.policies)
-    cases = _cases(asked, policies)
-    say = on_step or _silent
-    say("playing", 0, len(cases))
-    outcomes = run_cases(cases, processes=asked.processes, on_case=lambda done: say("playing", done, len(cases)))
+    policies, missing = chosen_policies(asked.policies)
+    cases = [
+        RunCase(asked, workload, policy, seed)
+        for seed in range(asked.seeds)
+        for workload in _workloads(asked.workloads)
+        for policy in policies
+    ]
+    load_model(asked.gpu)
+
+    def report(done: int) -> None:
+        if on_step is not None:
+            on_step("playing", done, len(cases))
+
+    report(0)
+    results = in_processes(run_case, cases, processes=asked.processes, on_case=report)
     elapsed_s = perf_counter() - begun_s
-    whole = not asked.workloads and not asked.policies
+    rows = [result.row for result in results]
+    cpu_s = sum(result.cpu_s for result in results)
     return Bench(
         bench="run",
         simulated=True,
-        rows=tuple(row for case, outcome in outcomes for row in case_rows(case, outcome)),
-        goals=tuple(_goals(outcomes, elapsed_s=elapsed_s if whole else None)),
-        notes=_notes(asked, outcomes, missing, elapsed_s),
-        figures=_figures(asked, outcomes, elapsed_s),
+        rows=tuple(rows),
+        goals=tuple(_goals(asked, rows, elapsed_s)),
+        notes=(*missing, *_notes(asked, rows, elapsed_s, cpu_s)),
+        figures=_figures(asked, rows, elapsed_s, cpu_s),
     )
 
 
-def case_rows(case: RunCase, outcome: CaseOutcome) -> list[Row]:
-    """A row for every policy of a case."""
-    return [_row(case, outcome, played) for played in outcome.played]
+def run_case(case: RunCase) -> CaseResult:
+    """Play one run; what a policy learned beforehand is not counted as CPU time of the case."""
+    asked = case.asked
+    model = load_model(asked.gpu)
+    member = next(member for member in family(seed=case.seed) if member.name == case.workload)
+    program = FamilyProgram.of(model, member, seconds=asked.hours * HOUR_S)
+    best = program.oracle(asked.slowdown)
+    played: PlayedRun
+    begun_s = process_time()
+    if case.policy == ORACLE:
+        played = fixed_run(ORACLE, best.setting, best.cost, program.passes)
+    elif case.policy == DEFAULT:
+        played = fixed_run(DEFAULT, DRIVER_DEFAULT, best.default, program.passes)
+    else:
+        policy = make_policy(case.policy, model.key, slowdown=asked.slowdown)
+        begun_s = process_time()
+        played = play_program(
+            program,
+            policy,
+            slowdown=asked.slowdown,
+            seed=case.seed,
+            reports_steps=asked.reports_steps,
+        )
+    row = run_row(case.workload, case.seed, played, best, slowdown=asked.slowdown)
+    return CaseResult(row, process_time() - begun_s)
 
 
-def saving(outcome: CaseOutcome, played: RunPlayed) -> float:
-    """Energy saved against the default, as a share."""
-    return 1.0 - played.cost.energy_j / outcome.standard.default.energy_j
-
-
-def slowdown(outcome: CaseOutcome, played: RunPlayed) -> float:
-    """Time lost against the default, had that been dealt the same waits, as a share."""
-    return (played.cost.time_s - played.luck_s) / outcome.standard.default.time_s - 1.0
-
-
-def _row(case: RunCase, outcome: CaseOutcome, played: RunPlayed) -> Row:
-    default = outcome.standard.default
-    return {
-        "workload": case.workload,
-        "policy": played.policy,
-        "seed": case.seed,
-        "saving_percent": 100 * saving(outcome, played),
-        "oracle_saving_percent": 100 * outcome.standard.saving,
-        "slowdown_percent": 100 * slowdown(outcome, played),
-        "promise_kept": slowdown(outcome, played) <= case.slowdown + _ALMOST,
-        "evaluations": played.evaluations,
-        "changes": played.changes,
-        "search_s": played.search_s,
-        "search_cost_percent": 100 * played.search_j / default.energy_j,
-        "break_even_s": played.break_even_s,
-        "held": str(played.held),
-        "seen": played.unit or "utilisation",
-    }
-
-
-def _policies(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    for name in names:
-        if name not in POLICIES:
-            raise InputError(f"there is no policy {name!r}", hint=f"choose from {', '.join(POLICIES)}")
-    here, missing = available()
-    return tuple(name for name in here if not names or name in names), missing
-
-
-def _cases(asked: RunBench, policies: tuple[str, ...]) -> list[RunCase]:
-    gpu = load_model(asked.gpu).key
+def _workloads(words: tuple[str, ...]) -> list[str]:
     names = [member.name for member in family()]
-    for word in asked.workloads:
+    for word in words:
         if not any(word in name for name in names):
             raise InputError(
                 f"the family has no workload {word!r}", hint=f"it has {', '.join(names[:3])} and {SIZE - 3} more"
             )
-    chosen = [name for name in names if not asked.workloads or any(word in name for word in asked.workloads)]
+    return [name for name in names if not words or any(word in name for word in words)]
+
+
+def _goals(asked: RunBench, rows: Sequence[Row], elapsed_s: float) -> list[Goal]:
+    control = [row["control_percent"] for row in rows if row["policy"] == OURS]
+    whole = not asked.workloads and not asked.policies
+    length = f"{asked.seeds} {'seed' if asked.seeds == 1 else 'seeds'} of {60 * asked.hours:g} min"
     return [
-        RunCase(gpu, name, seed, policies, asked.slowdown, asked.hours * HOUR_S)
-        for seed in range(asked.seeds)
-        for name in chosen
+        *run_goals(rows, note=_COUNTERS),
+        at_most("CPU time of the control loop, of the run's time", fmean(control) if control else None, 1.0, unit=" %"),
+        at_most("seconds for all of it", elapsed_s if whole else None, _LONGEST_S, note=length),
     ]
 
 
-def policy_rows(outcomes: Outcomes) -> list[dict[str, Any]]:
-    """Means over workloads and seeds, a row for each policy."""
-    names = dict.fromkeys(played.policy for _, outcome in outcomes for played in outcome.played)
-    return [_policy_row(name, outcomes) for name in names]
-
-
-def _policy_row(name: str, outcomes: Outcomes) -> dict[str, Any]:
-    rows = [row for case, outcome in outcomes for row in case_rows(case, outcome) if row["policy"] == name]
-    found = fmean(row["saving_percent"] for row in rows)
-    best = fmean(row["oracle_saving_percent"] for row in rows)
-    return {
-        "policy": name,
-        "runs": len(rows),
-        "saving_percent": found,
-        "of_oracle_percent": 100 * found / best if best > 0 else None,
-        "slowdown_percent": fmean(row["slowdown_percent"] for row in rows),
-        "slowdown_most_percent": max(row["slowdown_percent"] for row in rows),
-        "promise_kept_percent": 100 * fmean(row["promise_kept"] for row in rows),
-        "evaluations": fmean(row["evaluations"] for row in rows),
-        "search_s": fmean(row["search_s"] for row in rows),
-        "search_cost_percent": fmean(row["search_cost_percent"] for row in rows),
-    }
-
-
-def _goals(outcomes: Outcomes, *, elapsed_s: float | None) -> list[Goal]:
-    rows = {row["policy"]: row for row in policy_rows(outcomes)}
-    ours, theirs = rows.get(OURS, {}), rows.get(GPOEO, {})
-    ratio = ours["evaluations"] / theirs["evaluations"] if ours and theirs.get("evaluations") else None
-    return [
-        at_least("energy saved, of the oracle's", ours.get("of_oracle_percent"), 95.0, unit=" %"),
-        at_least("runs that keep the promise", ours.get("promise_kept_percent"), 99.0, unit=" %"),
-        at_most("gears evaluated, of GPOEO's", ratio, 0.25),
-        at_most("CPU time of the policy, of the run's time", _control_percent(outcomes), 1.0, unit=" %"),
-        at_most("seconds for all of it", elapsed_s, _LONGEST_S),
-    ]
-
-
-def _control_percent(outcomes: Outcomes) -> float | None:
-    ours = [played for _, outcome in outcomes for played in outcome.played if played.policy == OURS]
-    time_s = sum(played.cost.time_s for played in ours)
-    return 100 * sum(played.deciding_s for played in ours) / time_s if time_s else None
-
-
-def _figures(asked: RunBench, outcomes: Outcomes, elapsed_s: float) -> dict[str, Any]:
+def _figures(asked: RunBench, rows: Sequence[Row], elapsed_s: float, cpu_s: float) -> dict[str, Any]:
     return {
         "gpu": load_model(asked.gpu).name,
         "promise_percent": 100 * asked.slowdown,
         "hours": asked.hours,
-        "policies": policy_rows(outcomes),
+        "seeds": asked.seeds,
+        "reports_steps": asked.reports_steps,
+        "policies": policy_means(rows),
         "published_saving_percent": PUBLISHED_SAVING_PERCENT,
         "published_slowdown_percent": PUBLISHED_SLOWDOWN_PERCENT,
-        "cpu_s": sum(outcome.cpu_s for _, outcome in outcomes),
+        "cpu_s": cpu_s,
         "elapsed_s": elapsed_s,
     }
 
 
-def _notes(asked: RunBench, outcomes: Outcomes, missing: tuple[str, ...], elapsed_s: float) -> tuple[str, ...]:
-    units = [outcome.played[0].unit for _, outcome in outcomes if outcome.played]
-    share = {unit: 100 * fmean(each == unit for each in units) for unit in ("step", "cycle", None)} if units else {}
+def _notes(asked: RunBench, rows: Sequence[Row], elapsed_s: float, cpu_s: float) -> tuple[str, ...]:
+    sources = [row["step_time_from"] for row in rows if row["policy"] == OURS]
+    share = {name: 100 * fmean(each == name for each in sources) for name in dict.fromkeys(sources)}
+    found = ", ".join(f"{name} in {percent:.0f} %" for name, percent in share.items())
     return (
-        *missing,
-        f"simulated {load_model(asked.gpu).name}: {asked.hours:g} h of each program at the default clocks; search "
-        f"costs are charged; all policies see the same windows.",
-        f"what is seen of a program from outside: its step in {share.get('step', 0):.0f} % of runs, a longer cycle in "
-        f"{share.get('cycle', 0):.0f} %, utilisation alone in {share.get(None, 0):.0f} %.",
+        f"The shipped session on a simulated {load_model(asked.gpu).name} in virtual time, {asked.seeds} seed(s): each "
+        f"program does the work of {60 * asked.hours:g} min at the driver's own clocks. Whole runs are judged, search "
+        f"included, by the true time and energy. --hours 1 --seeds 5 plays longer runs and more of them.",
+        "Programs report their steps."
+        if asked.reports_steps
+        else "Programs report nothing: step times are measured from the power that the sensors show.",
+        *([f"wattune's runs by what measured the step time: {found}."] if found else []),
         f"GPOEO's own figures on a real RTX 3080 Ti: {PUBLISHED_SAVING_PERCENT} % saved (above a floor of 30 W) at "
         f"{PUBLISHED_SLOWDOWN_PERCENT} % slowdown.",
-        f"{elapsed_s:.0f} s, {sum(outcome.cpu_s for _, outcome in outcomes):.0f} s of CPU.",
+        f"{elapsed_s:.0f} s, {cpu_s:.0f} s of CPU.",
     )
-
-
-def _silent(step: str, done: int, of: int) -> None:
-    del step, done, of

@@ -1,31 +1,40 @@
-"""The rules that are played side by side, by name."""
+"""The policies that are played side by side, by name."""
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from functools import lru_cache
 
-from wattune.benchmarks.run.play import FixedSetting
+from wattune.core.errors import InputError
 from wattune.core.objective import LeastEnergy
 from wattune.core.window import RunPolicy
+from wattune.levels.run.policies import POLICIES as SHIPPED
 from wattune.levels.run.policies import learn, policy_named
 
-OURS, DEFAULT, ORACLE = "wattune", "default", "oracle"
-GPOEO = "gpoeo"
+OURS, DEFAULT, ORACLE, GPOEO = "wattune", "default", "oracle", "gpoeo"
 
-POLICIES = (DEFAULT, GPOEO, "odpp", "mf-gpoeo", "zeus", OURS, ORACLE)
+POLICIES = (DEFAULT, *(name for name in SHIPPED if name not in (DEFAULT, OURS)), OURS, ORACLE)
 """Every name, in the order of tables."""
 
 
 def make_policy(name: str, gpu: str, *, slowdown: float) -> RunPolicy:
-    """Make the policy of that name for a GPU of the catalogue; `case` makes the oracle, which knows the truth."""
-    if name == DEFAULT:
-        return FixedSetting(DEFAULT)
-    return policy_named(name, LeastEnergy(slowdown), learned=learn(name, gpu))
+    """Make a shipped policy for a GPU of the catalogue, with what it learns beforehand."""
+    return policy_named(name, LeastEnergy(slowdown), learned=_learned(name, gpu))
 
 
-def available() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of policies that can be played here, and a line for each that cannot."""
-    if find_spec("lightgbm") is None:
-        left = tuple(name for name in POLICIES if name != GPOEO)
-        return left, ("gpoeo is left out, because its models need LightGBM: pip install 'wattune[boost]'",)
-    return POLICIES, ()
+@lru_cache(maxsize=4)
+def _learned(name: str, gpu: str) -> object:
+    return learn(name, gpu)
+
+
+def chosen_policies(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the policies of these names that can be played here, all where none is named, and a line per missing one.
+
+    Raises `InputError` for a name that no policy has.
+    """
+    for name in names:
+        if name not in POLICIES:
+            raise InputError(f"there is no policy {name!r}", hint=f"choose from {', '.join(POLICIES)}")
+    chosen = [name for name in POLICIES if not names or name in names]
+    missing = {name: SHIPPED[name].missing() for name in chosen if name in SHIPPED}
+    lines = tuple(f"{name} is left out, because {what}" for name, what in missing.items() if what is not None)
+    return tuple(name for name in chosen if missing.get(name) is None), lines

@@ -1,36 +1,55 @@
-"""`wattune bench run --table`: recorded sweeps as GPUs, by wattune, by measuring everything, and by the oracle."""
+"""`wattune bench run --table`: the shipped session on GPUs played from recorded sweeps, beside the oracle.
+
+A program of 3600 steps, one second each at the reference, reports its steps. Each step takes and spends what the table
+has for the setting that is set, each times 1 plus noise, so that means over ten seconds have the noise that was asked
+for. Whole runs are judged, by what the steps take without the noise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
-from multiprocessing import get_context
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import sqrt
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from time import process_time
+from typing import ClassVar
 
-import numpy as np
-
+from wattune.benchmarks.parallel import in_processes
 from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
-from wattune.benchmarks.run.bound import provable_saving
-from wattune.benchmarks.run.case import one_thread_each
+from wattune.benchmarks.run.outcome import (
+    BestSetting,
+    PlayedRun,
+    RunMark,
+    RunRecorder,
+    fixed_run,
+    policy_means,
+    run_row,
+)
 from wattune.benchmarks.run.policies import DEFAULT, ORACLE, OURS
-from wattune.benchmarks.run.sweep import Sweep, play_sweep, sweeps_of
 from wattune.core.errors import InputError
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.measurement import Measurement
+from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.devices.table import read_sweep
+from wattune.core.window import Order, Purpose, RunPolicy, Window
+from wattune.devices.table import SweepTable, TableGpu, read_sweep
+from wattune.levels.run.policy import CurvePolicy
+from wattune.levels.run.session import RunSession
 
 GRID = "grid"
-"""Measures every setting once and takes the best that seemed to keep the promise."""
-
-POLICIES = (DEFAULT, GRID, OURS, ORACLE)
+STEPS = 3600
+RUN_S = 3600.0
+NOISE_S = 10.0
+"""The mean of so many seconds has the noise that was asked for: as long as a trial takes."""
+_ALMOST = 1e-12
+_GRID_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBench:
-    """What is to be played."""
+    """What to play."""
 
     table: Path
     seeds: int = 20
@@ -40,157 +59,180 @@ class TableBench:
     processes: int = 2
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedWorkload:
+    """One workload of a table, scaled so that a run takes an hour at the reference."""
+
+    file: str
+    name: str
+    costs: dict[Setting, Measurement]
+    """Of one step."""
+
+    @classmethod
+    def of(cls, file: str, name: str, costs: dict[Setting, Measurement]) -> RecordedWorkload:
+        scale = RUN_S / STEPS / costs[_reference(costs)].time_s
+        return cls(
+            file, name, {setting: Measurement(c.time_s * scale, c.energy_j * scale) for setting, c in costs.items()}
+        )
+
+    @property
+    def reference(self) -> Setting:
+        """What savings are measured against: the driver's default or, where that was not recorded, the highest."""
+        return _reference(self.costs)
+
+    def oracle(self, slowdown: float) -> BestSetting:
+        """Find the setting of least energy within the slowdown limit."""
+        most_s = self.costs[self.reference].time_s * (1 + slowdown + _ALMOST)
+        within = [setting for setting, cost in self.costs.items() if cost.time_s <= most_s]
+        best = min(within, key=lambda setting: self.costs[setting].energy_j)
+        return BestSetting(best, _run_cost(self.costs[self.reference]), _run_cost(self.costs[best]))
+
+
+def _reference(costs: dict[Setting, Measurement]) -> Setting:
+    return DRIVER_DEFAULT if DRIVER_DEFAULT in costs else max(costs)
+
+
+def _run_cost(step: Measurement) -> Measurement:
+    return Measurement(STEPS * step.time_s, STEPS * step.energy_j)
+
+
+@dataclass(frozen=True, slots=True)
+class GridPolicy:
+    """Measures every setting once and holds the best that seemed to be within the slowdown limit."""
+
+    settings: tuple[Setting, ...]
+    reference: Setting
+    slowdown: float
+    name: str = GRID
+    tunes: ClassVar[bool] = True
+    uses_history: ClassVar[bool] = False
+    needs_counters: ClassVar[bool] = False
+
+    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
+        del spec
+        measured = {window.setting: window.unit for window in seen if window.purpose is not Purpose.HOLD}
+        todo = [setting for setting in (self.reference, *self.settings) if setting not in measured]
+        if todo:
+            purpose = Purpose.BASELINE if todo[0] == self.reference else Purpose.TRIAL
+            return Order(setting=todo[0], purpose=purpose, least_s=_GRID_S, most_s=_GRID_S)
+        base = measured[self.reference]
+        within = {
+            setting: cost.energy_j
+            for setting, cost in measured.items()
+            if cost is not None and (base is None or cost.time_s <= base.time_s * (1 + self.slowdown))
+        }
+        best = min(within, key=lambda setting: within[setting], default=self.reference)
+        return Order(setting=best, purpose=Purpose.HOLD, least_s=RUN_S, most_s=RUN_S)
+
+
 def bench_table(asked: TableBench, *, on_step: Callable[[str, int, int], None] | None = None) -> Bench:
-    """How near the choices come to the best recorded one, and whether they keep the promise."""
-    sweeps = _chosen(sweeps_of(read_sweep(asked.table)), asked.workloads, asked.table)
-    rows: list[Row] = []
-    for done, found in enumerate(_played(sweeps, asked)):
-        rows += found
+    """Play recorded sweeps and judge the whole runs."""
+    workloads = _chosen(asked)
+
+    def report(done: int) -> None:
         if on_step is not None:
-            on_step("playing", done + 1, len(sweeps))
+            on_step("playing", done, len(workloads))
+
+    found = in_processes(partial(_all_seeds, asked), workloads, processes=asked.processes, on_case=report)
+    rows = [row for each in found for row in each]
     return Bench(
         bench="run",
         simulated=True,
         rows=tuple(rows),
         goals=tuple(_goals([row for row in rows if row["policy"] == OURS])),
-        notes=_notes(asked, sweeps, rows),
+        notes=_notes(asked, workloads),
         figures={
             "table": asked.table.name,
             "promise_percent": 100 * asked.slowdown,
             "noise_percent": 100 * asked.noise,
-            "policies": [_mean_row(name, rows) for name in POLICIES],
-            "provable_points": fmean(row["oracle_saving_percent"] - row["provable_saving_percent"] for row in rows),
+            "policies": policy_means(rows),
         },
     )
 
 
-def _played(sweeps: tuple[Sweep, ...], asked: TableBench) -> Iterator[list[Row]]:
-    """The rows of each sweep, in their order."""
-    if asked.processes < 2 or len(sweeps) < 2:
-        yield from (_all_seeds(sweep, asked) for sweep in sweeps)
-        return
-    with ExitStack() as stack:
-        stack.enter_context(one_thread_each())
-        pool = stack.enter_context(ProcessPoolExecutor(asked.processes, mp_context=get_context("spawn")))
-        stack.callback(pool.shutdown, cancel_futures=True)
-        yield from pool.map(_all_seeds, sweeps, [asked] * len(sweeps))
-
-
-def _all_seeds(sweep: Sweep, asked: TableBench) -> list[Row]:
-    return [row for seed in range(asked.seeds) for row in _rows(sweep, asked, seed)]
-
-
-def _chosen(sweeps: tuple[Sweep, ...], words: tuple[str, ...], table: Path) -> tuple[Sweep, ...]:
-    for word in words:
-        if not any(word in sweep.workload for sweep in sweeps):
-            known = ", ".join(sweep.workload for sweep in sweeps[:5])
-            raise InputError(f"{table} has no workload {word!r}", hint=f"it has {known}")
-    found = tuple(sweep for sweep in sweeps if not words or any(word in sweep.workload for word in words))
-    if not found:
-        raise InputError(f"{table} has no rows", hint="give a sweep CSV, as `wattune sweep --csv` writes")
-    return found
-
-
-def _rows(sweep: Sweep, asked: TableBench, seed: int) -> list[Row]:
-    ours = play_sweep(sweep, slowdown=asked.slowdown, noise=asked.noise, seed=seed)
-    found: list[Row] = [
-        _row(sweep, asked, seed, policy=DEFAULT, chosen=sweep.reference, evaluations=0),
-        _row(sweep, asked, seed, policy=GRID, chosen=_grid(sweep, asked, seed), evaluations=len(sweep.costs) - 1),
-        _row(sweep, asked, seed, policy=OURS, chosen=ours.chosen, evaluations=ours.evaluations),
-        _row(sweep, asked, seed, policy=ORACLE, chosen=sweep.oracle(asked.slowdown), evaluations=0),
+def _chosen(asked: TableBench) -> list[RecordedWorkload]:
+    table, words = read_sweep(asked.table), asked.workloads
+    found = [
+        RecordedWorkload.of(table.file, name, costs)
+        for name, costs in table.costs.items()
+        if not words or any(word in name for word in words)
     ]
-    found[2] = {
-        **found[2],
-        "looks": ours.looks,
-        "baselines": ours.baselines,
-        "run_saving_percent": 100 * ours.run_saving,
-        "run_slowdown_percent": 100 * ours.run_slowdown,
-        "changes": ours.changes,
-        "settled": str(ours.settled),
-    }
+    if not found and words:
+        raise InputError(f"{asked.table} has no such workload", hint=f"it has {', '.join(table.costs)}")
+    if not found:
+        raise InputError(f"{asked.table} has no rows", hint="give a sweep CSV, as `wattune sweep --csv` writes")
     return found
 
 
-def _row(
-    sweep: Sweep, asked: TableBench, seed: int, *, policy: str, chosen: Setting, evaluations: int
-) -> dict[str, Any]:
-    slower = sweep.slowdown(chosen)
-    return {
-        "workload": sweep.workload,
-        "policy": policy,
-        "seed": seed,
-        "saving_percent": 100 * sweep.saving(chosen),
-        "oracle_saving_percent": 100 * sweep.saving(sweep.oracle(asked.slowdown)),
-        "provable_saving_percent": 100 * provable_saving(sweep, slowdown=asked.slowdown, noise=asked.noise),
-        "slowdown_percent": 100 * slower,
-        "promise_kept": slower <= asked.slowdown + 1e-12,
-        "evaluations": evaluations,
-        "looks": evaluations,
-        "baselines": min(evaluations, 1),
-        "run_saving_percent": 100 * sweep.saving(chosen),
-        "run_slowdown_percent": 100 * slower,
-        "settings": len(sweep.costs),
-        "held": str(chosen),
-        "changes": 0,
-        "settled": str(chosen),
-    }
-
-
-def _grid(sweep: Sweep, asked: TableBench, seed: int) -> Setting:
-    """The best within the promise by one noisy measurement of each."""
-    random = np.random.default_rng((seed, 7))
-    seen = {
-        setting: (cost.time_s * (1 + asked.noise * one), cost.energy_j * (1 + asked.noise * two))
-        for (setting, cost), (one, two) in zip(
-            sweep.costs.items(), random.standard_normal((len(sweep.costs), 2)), strict=True
+def _all_seeds(asked: TableBench, workload: RecordedWorkload) -> list[Row]:
+    best, reference = workload.oracle(asked.slowdown), workload.reference
+    rows: list[Row] = []
+    for seed in range(asked.seeds):
+        runs = (
+            fixed_run(DEFAULT, reference, best.default, STEPS),
+            *(play_workload(workload, policy, asked, seed=seed) for policy in _policies(workload, asked)),
+            fixed_run(ORACLE, best.setting, best.cost, STEPS),
         )
-    }
-    most_s = seen[sweep.reference][0] * (1 + asked.slowdown)
-    return min((setting for setting in seen if seen[setting][0] <= most_s), key=lambda setting: seen[setting][1])
+        for played in runs:
+            row = run_row(workload.name, seed, played, best, slowdown=asked.slowdown)
+            rows.append({**row, "settings": len(workload.costs)})
+    return rows
 
 
-def _mean_row(name: str, rows: Sequence[Row]) -> dict[str, Any]:
-    own = [row for row in rows if row["policy"] == name]
-    return {
-        "policy": name,
-        "runs": len(own),
-        "saving_percent": fmean(row["saving_percent"] for row in own),
-        "points_from_oracle": fmean(row["oracle_saving_percent"] - row["saving_percent"] for row in own),
-        "slowdown_percent": fmean(row["slowdown_percent"] for row in own),
-        "slowdown_most_percent": max(row["slowdown_percent"] for row in own),
-        "promise_kept_percent": 100 * fmean(row["promise_kept"] for row in own),
-        "evaluations": fmean(row["evaluations"] for row in own),
-        "looks": fmean(row["looks"] for row in own),
-        "run_saving_percent": fmean(row["run_saving_percent"] for row in own),
-    }
+def _policies(workload: RecordedWorkload, asked: TableBench) -> tuple[RunPolicy, ...]:
+    """Our policy may set what was recorded, which evenly spaced limits of the GPU need not be."""
+    settings = tuple(sorted(workload.costs))
+    return (
+        GridPolicy(settings, workload.reference, asked.slowdown),
+        CurvePolicy(objective=LeastEnergy(asked.slowdown), candidates=settings, baseline=workload.reference),
+    )
+
+
+def play_workload(workload: RecordedWorkload, policy: RunPolicy, asked: TableBench, *, seed: int) -> PlayedRun:
+    """Run all steps under the session; what is charged is what the table has for each step."""
+    table = SweepTable(workload.file, {workload.name: workload.costs})
+    gpu = TableGpu(table, noise=asked.noise * sqrt(NOISE_S * STEPS / RUN_S), seed=seed)
+    session = RunSession((gpu,), objective=LeastEnergy(asked.slowdown), policy=policy)
+    recorder, spent, control_s = RunRecorder(session), Measurement(0.0, 0.0), 0.0
+    with session:
+        for step in range(1, STEPS + 1):
+            measured_as = table.measured_as(gpu.setting)
+            assert measured_as is not None
+            spent = spent + workload.costs[measured_as]
+            gpu.run(workload.name)
+            begun_s = process_time()
+            session.step()
+            control_s += process_time() - begun_s
+            recorder.mark(partial(RunMark, spent, step))
+    played = recorder.outcome(policy.name, RunMark(spent, STEPS), control_s)
+    return played if played.held != DRIVER_DEFAULT else replace(played, held=workload.reference)
 
 
 def _goals(ours: Sequence[Row]) -> list[Goal]:
-    points = fmean(row["oracle_saving_percent"] - row["saving_percent"] for row in ours)
+    saved, best = (fmean(row[name] for row in ours) for name in ("saving_percent", "oracle_saving_percent"))
+    within = 100 * fmean(row["promise_kept"] for row in ours)
     return [
-        at_most("points of saving from the oracle's", points, 1.0),
-        at_least("seeds that keep the promise", 100 * fmean(row["promise_kept"] for row in ours), 95.0, unit=" %"),
-        at_most("settings evaluated, at most", max(row["evaluations"] for row in ours), 6),
+        at_least(
+            "energy saved over whole runs, of the oracle's", 100 * saved / best if best else None, 95.0, unit=" %"
+        ),
+        at_most("points of saving over whole runs from the oracle's", best - saved, 1.0),
+        at_least("whole runs within the slowdown limit", within, 95.0, unit=" %"),
     ]
 
 
-def _notes(asked: TableBench, sweeps: Sequence[Sweep], rows: Sequence[Row]) -> tuple[str, ...]:
-    ours = [row for row in rows if row["policy"] == OURS]
-    points = fmean(row["oracle_saving_percent"] - row["provable_saving_percent"] for row in ours)
-    spent = fmean(row["oracle_saving_percent"] - row["run_saving_percent"] for row in ours)
-    notes = [
-        f"played from {asked.table.name}: only recorded settings are set; every window, trial or held, is off by "
-        f"{100 * asked.noise:g} % in time and in energy; the setting held in the end is judged by the table.",
-        f"a setting counts as evaluated once, however often it is looked at: {fmean(row['looks'] for row in ours):.0f} "
-        f"looks at trials and {fmean(row['baselines'] for row in ours):.0f} at the reference in a run, on average. "
-        f"Over the whole hour, with all looks, the saving is {spent:.1f} points from the oracle's.",
-        f"with as many looks as an hour has, a policy that knew what every setting saves could prove all but "
-        f"{points:.2f} points of the oracle's saving.",
-    ]
-    without = sum(sweep.reference != DRIVER_DEFAULT for sweep in sweeps)
-    if without:
-        notes.append(
-            f"{without} of {len(sweeps)} workloads have no row of the driver's default; there the highest recorded "
-            f"setting is what slowdown and saving are measured against."
-        )
-    return tuple(notes)
+def _notes(asked: TableBench, workloads: Sequence[RecordedWorkload]) -> tuple[str, ...]:
+    without = sum(workload.reference != DRIVER_DEFAULT for workload in workloads)
+    return (
+        f"The shipped session on a GPU played from {asked.table.name}: {STEPS} steps, {RUN_S / 60:g} min at the "
+        f"reference, which the program reports. Means of time and energy over {NOISE_S:g} s have a noise of "
+        f"{100 * asked.noise:g} %; "
+        f"whole runs are judged, search included, by the table's own figures.",
+        *(
+            [
+                f"{without} of {len(workloads)} workloads have no row of the driver's default; there the highest "
+                f"recorded setting is what slowdown and saving are measured against."
+            ]
+            if without
+            else []
+        ),
+    )

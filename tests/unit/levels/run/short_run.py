@@ -39,7 +39,7 @@ def _played(name, workload, seconds, *, tune, steps):
     rows, done = [], 0
     while time.now_s() < seconds:
         time.wait(TICK_S)
-        timeline, now_s = gpu._present()
+        timeline, now_s = gpu.present()
         over = timeline.iterations(now_s)
         rows.append((now_s, over))
         while steps and done + 1 <= over:

@@ -6,9 +6,7 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from wattune.benchmarks.run.environment import SimulatedRun
-from wattune.benchmarks.run.oracle import standard_of
-from wattune.benchmarks.run.play import play
+from wattune.benchmarks.run.program import FamilyProgram, play_program
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.objective import EnergyDelay, LeastCost, LeastEnergy, PowerBudget
@@ -16,7 +14,6 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, Window
 from wattune.levels.run.orders import error_by_length
 from wattune.levels.run.policy import CurvePolicy
-from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import load_model
 from wattune.response.candidates import candidates_of
 from wattune.response.evidence import EvidenceScale, evidence
@@ -116,8 +113,9 @@ def test_what_is_held_keeps_the_promise(slowdown):
 
 def test_every_order_is_one_that_the_part_takes():
     model = load_model("3080ti")
-    program = program_of(model, family()[11])
-    outcome = play(CurvePolicy(objective=LeastEnergy(0.05)), SimulatedRun(program), passes=40.0)
+    program = FamilyProgram.of(model, family()[11], seconds=300.0)
+    outcome = play_program(program, CurvePolicy(objective=LeastEnergy(0.05)), slowdown=0.05, seed=0)
+    assert outcome.windows
     for window in outcome.windows:
         model.spec().check(window.setting)
 
@@ -231,12 +229,10 @@ def test_errors_by_length_are_learned():
 
 
 @pytest.mark.parametrize("place", [4, 13, 31, 66])
-def test_simulated_programs_keep_their_promise_and_save(place):
-    program = program_of(load_model("3080ti"), family(seed=7)[place])
-    standard = standard_of(program, seconds=1800.0, slowdown=0.05)
-    run = SimulatedRun(program, seed=7)
-    outcome = play(CurvePolicy(objective=LeastEnergy(0.05)), run, passes=standard.passes)
-    assert outcome.cost.time_s - outcome.luck_s <= 1.05 * standard.default.time_s
-    saved = 1 - outcome.cost.energy_j / standard.default.energy_j
-    assert saved >= 0.55 * standard.saving
+def test_simulated_programs_stay_within_the_slowdown_limit_and_save(place):
+    program = FamilyProgram.of(load_model("3080ti"), family(seed=7)[place], seconds=600.0)
+    best = program.oracle(0.05)
+    outcome = play_program(program, CurvePolicy(objective=LeastEnergy(0.05)), slowdown=0.05, seed=7)
+    assert outcome.end.cost.time_s <= 1.05 * best.default.time_s
+    assert 1 - outcome.end.cost.energy_j / best.default.energy_j >= 0.55 * best.saving
     assert outcome.evaluations <= 6

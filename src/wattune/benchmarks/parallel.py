@@ -1,0 +1,54 @@
+"""Many cases of a benchmark in several processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from typing import TypeVar
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def in_processes(
+    function: Callable[[C], R], cases: Sequence[C], *, processes: int, on_case: Callable[[int], None]
+) -> list[R]:
+    """Call a function with each case and return the results in order; `on_case` gets the number that are done."""
+    found: dict[int, R] = {}
+    for place, result in _results(function, cases, processes):
+        found[place] = result
+        on_case(len(found))
+    return [found[place] for place in range(len(cases))]
+
+
+def _results(function: Callable[[C], R], cases: Sequence[C], processes: int) -> Iterator[tuple[int, R]]:
+    if processes < 2 or len(cases) < 2:
+        yield from ((place, function(case)) for place, case in enumerate(cases))
+        return
+    with ExitStack() as stack:
+        stack.enter_context(_one_thread_each())
+        pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=get_context("spawn")))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        waiting = {pool.submit(function, case): place for place, case in enumerate(cases)}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Let processes that start in here compute with one thread each; more would only wait for each other."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
