@@ -45,7 +45,7 @@ class Gpu(Protocol):
 class RunsWorkloads(Protocol):
     """A GPU that runs workloads by itself, in its own time: a simulated one, or one played from a table."""
 
-    def work(self, workload: str | None) -> tuple[str, Callable[[int], Measurement]]:
+    def prepare_workload(self, name: str | None) -> tuple[str, Callable[[int], Measurement]]:
         """Return the name of a workload (None: the GPU's default) and a function that measures iterations of it."""
         ...
 

@@ -183,8 +183,8 @@ class SimulatedGpu:
                 break
         self.pause()
 
-    def work(self, workload: str | None) -> tuple[str, Callable[[int], Measurement]]:
-        load = make_workload(workload or DEFAULT_WORKLOAD)
+    def prepare_workload(self, name: str | None) -> tuple[str, Callable[[int], Measurement]]:
+        load = make_workload(name or DEFAULT_WORKLOAD)
 
         def measure(iterations: int) -> Measurement:
             # The counter's refresh is learned in the GPU's own time, which takes no wall time.

@@ -179,15 +179,15 @@ class TableGpu:
         self._count = Count(self._count.time_s + float(time_s), self._count.energy_j + float(energy_j))
         self._power_w = float(energy_j / time_s)
 
-    def work(self, workload: str | None) -> tuple[str, Callable[[int], Measurement]]:
-        name = workload or self.workloads[0]
+    def prepare_workload(self, name: str | None) -> tuple[str, Callable[[int], Measurement]]:
+        workload = name or self.workloads[0]
 
         def measure(iterations: int) -> Measurement:
             before = self.count()
-            self.run(name, iterations=iterations)
+            self.run(workload, iterations=iterations)
             return Measurement.between(before, self.count())
 
-        return name, measure
+        return workload, measure
 
     def _cost(self, workload: str) -> Measurement:
         costs = self._table.costs.get(workload)

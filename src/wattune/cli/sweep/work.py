@@ -95,7 +95,7 @@ def find_work(
             hint="put simulated GPUs under a command with: wattune simulate -- wattune sweep -- COMMAND",
         )
     repeats = iterations or DEFAULT_ITERATIONS
-    name, measure = gpu.work(workload)
+    name, measure = gpu.prepare_workload(workload)
     return name, repeats, lambda _setting: measure(repeats) / repeats
 
 
