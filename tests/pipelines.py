@@ -21,7 +21,7 @@ HEADER = "stage,instruction,frequency,time,energy"
 def profile_rows(
     stages: int = 3, clocks: tuple[int, ...] = CLOCKS, instructions: tuple[str, ...] = ("forward", "backward")
 ) -> list[str]:
-    """Rows in which a higher clock is faster and dearer, and each stage differs a little from the others."""
+    """Rows in which a higher clock is faster and costs more, and each stage differs a little from the others."""
     rows = []
     for stage in range(stages):
         for size, instruction in enumerate(instructions, 1):

@@ -46,16 +46,16 @@ def test_a_schedule_that_is_a_program_is_not_run(wattune: Command) -> None:
     schedules = wattune.folder / "schedules"
     schedules.mkdir()
     (schedules / "freqs_pipeline_00000.py").write_text("open('was-run', 'w').close()\n[[('forward', 1400)]]\n")
-    said, _ = complaint(wattune("pipeline", "import", "schedules", "--profile", "p.csv", "--blocking-power", "60"))
-    assert "line 1: \"open('was-run'" in said
+    message, _ = complaint(wattune("pipeline", "import", "schedules", "--profile", "p.csv", "--blocking-power", "60"))
+    assert "line 1: \"open('was-run'" in message
     assert not (wattune.folder / "was-run").exists()
 
 
 def test_a_plan_that_cannot_be_written_leaves_the_old_one(wattune: Command) -> None:
     (wattune.folder / "plan.json").write_text("old")
     arguments = ("plan", "--profile", "p.csv", "--blocking-power", "60", "--microbatches", "6", "--out", "plan.json")
-    said, _ = complaint(wattune("pipeline", *arguments, largest_file=2000))
-    assert "plan.json" in said
+    message, _ = complaint(wattune("pipeline", *arguments, largest_file=2000))
+    assert "plan.json" in message
     assert (wattune.folder / "plan.json").read_text() == "old"
 
 

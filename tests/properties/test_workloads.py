@@ -77,7 +77,7 @@ def test_half_precision_halves_all_traffic_but_the_optimizers(found, batch_size)
 
 
 @given(operations, st.integers(1, 12))
-def test_merging_keeps_totals(found, intervals) -> None:
+def test_merging_preserves_totals(found, intervals) -> None:
     exact = training_phases(found, batch_size=3, pipe=Pipe.FP16, optimizer=SGD)
     short = merged(exact, intervals)
     assert len(short) <= len(exact)

@@ -14,8 +14,7 @@ from wattune.workloads.graph import GRAPHS, graph_kinds, graph_network
 from wattune.workloads.operation import ADAM, SGD, NetworkOp, Optimizer, merged, training_phases
 from wattune.workloads.recurrent import deepspeech2, lstm_language_model, ncf
 from wattune.workloads.training_run import Loop, Schedule, training_run
-from wattune.workloads.transformer import WHOLE, TransformerPart, transformer
-from wattune.workloads.transformer_shapes import TRANSFORMERS
+from wattune.workloads.transformer import TRANSFORMERS, WHOLE, TransformerPart, transformer
 
 # Intervals per pass: enough for a power trace to show the network, few enough for some dozens of phases.
 _INTERVALS = 6
@@ -119,17 +118,16 @@ class _Chosen:
 
 
 def _chosen(name: str, *, batch_size: int | None, pipe: Pipe | None, shards: int) -> _Chosen:
-    written = _written(name)
-    if written.batch_size is not None and batch_size not in (None, written.batch_size):
+    key, named_size, stage_number, stages = _parsed(name)
+    if named_size is not None and batch_size not in (None, named_size):
         raise InputError(f"{name!r} and a batch size of {batch_size} contradict each other", hint="give one of them")
-    network = _BY_NAME[written.key]
-    sizes = (written.batch_size, batch_size, network.batch_size)
-    size = next(size for size in sizes if size is not None)
+    network = _BY_NAME[key]
+    size = next(size for size in (named_size, batch_size, network.batch_size) if size is not None)
     if size < 1:
         raise InputError(
             f"a batch size is a whole number above 0, not {size}", hint=f'write for example "{network.name}:64"'
         )
-    part = TransformerPart(written.stage, written.stages, shards)
+    part = TransformerPart(stage_number, stages, shards)
     stage = f"@{part.stage}/{part.stages}" if part.stages > 1 else ""
     return _Chosen(
         f"{network.name}{stage}:{size}", _operations(network, part), size, pipe or network.pipe, network.optimizer
@@ -146,28 +144,19 @@ def _operations(network: Network, part: TransformerPart) -> tuple[NetworkOp, ...
     return transformer(TRANSFORMERS[network.name], part)
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """The parts of a name."""
-
-    key: str
-    batch_size: int | None
-    stage: int = 1
-    stages: int = 1
-
-
-def _written(name: str) -> _Written:
+def _parsed(name: str) -> tuple[str, int | None, int, int]:
+    """The network, batch size, stage and stages of a name."""
     front, colon, size = name.strip().lower().partition(":")
     plain, at, stage = front.partition("@")
     if colon and not _is_count(size):
         raise InputError(f"workload {name!r} has no whole batch size", hint=f'write for example "{front}:64"')
     key, batch_size = _key(plain), int(size) if colon else None
     if not at:
-        return _Written(key, batch_size)
+        return key, batch_size, 1, 1
     number, slash, stages = stage.partition("/")
     if not (slash and _is_count(number) and _is_count(stages)):
         raise InputError(f"workload {name!r} names no stage", hint=f'write for example "{key}@1/8"')
-    return _Written(key, batch_size, int(number), int(stages))
+    return key, batch_size, int(number), int(stages)
 
 
 def _is_count(text: str) -> bool:

@@ -44,20 +44,20 @@ from wattune.workloads.suite_networks import (
     wgan_generator,
 )
 from wattune.workloads.training_run import Loop, Schedule, Wait, one_pass, run_workload, scheduled
-from wattune.workloads.transformer import transformer
-from wattune.workloads.transformer_shapes import TRANSLATOR
+from wattune.workloads.transformer import TRANSLATOR, transformer
 
 GENERATION = "aibench/image-generation"
+FP16, FP32, TF32 = Pipe.FP16, Pipe.FP32, Pipe.TF32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TrainingTask:
     """A training task: network, usual batch size, precision, and host times."""
 
     name: str
     operations: Callable[[], tuple[NetworkOp, ...]]
     batch_size: int
-    pipe: Pipe = Pipe.TF32
+    pipe: Pipe
     optimizer: Optimizer = ADAM
     loading_s: float = 0.0
     """Wait for data before a batch of the usual size."""
@@ -69,50 +69,30 @@ class TrainingTask:
     """Fewest and most between evaluations."""
 
 
-def _task(
-    name: str,
-    operations: Callable[[], tuple[NetworkOp, ...]],
-    batch_size: int,
-    *,
-    pipe: Pipe = Pipe.TF32,
-    optimizer: Optimizer = ADAM,
-    loading_ms: float = 0.0,
-    dispatch_us: float = 0.0,
-    micro_steps: tuple[int, ...] = (1,),
-) -> TrainingTask:
-    return TrainingTask(
-        name=f"aibench/{name}",
-        operations=operations,
-        batch_size=batch_size,
-        pipe=pipe,
-        optimizer=optimizer,
-        loading_s=loading_ms / 1000,
-        dispatch_s=dispatch_us / 1e6,
-        micro_steps=micro_steps,
-    )
-
-
 _DETECTION = partial(resnet, "resnet101", image=Image(3, 600, 800))
 _DEPTH_FACES = partial(resnet, "resnet50", image=Image.square(4, 112))
 
-TASKS = (
-    _task("image-classification", partial(resnet, "resnet50"), 64, optimizer=SGD, loading_ms=6, micro_steps=(1, 2)),
-    _task("image-generation", wgan_critic, 64, pipe=Pipe.FP32, loading_ms=3, dispatch_us=4),
-    _task("text-to-text", partial(transformer, TRANSLATOR), 64, pipe=Pipe.FP16, loading_ms=1, micro_steps=(1, 4)),
-    _task("image-to-text", image_caption, 32, loading_ms=12),
-    _task("image-to-image", cyclegan, 1, pipe=Pipe.FP32, loading_ms=4, dispatch_us=2),
-    _task("speech-recognition", deepspeech2, 20, pipe=Pipe.FP16, optimizer=SGD, loading_ms=20, micro_steps=(1, 2)),
-    _task("face-embedding", inception3, 32, optimizer=SGD, loading_ms=15),
-    _task("3d-face-recognition", _DEPTH_FACES, 64, pipe=Pipe.FP16, loading_ms=25),
-    _task("object-detection", _DETECTION, 2, optimizer=SGD, loading_ms=25, dispatch_us=6, micro_steps=(1, 4)),
-    _task("recommendation", ncf, 65_536, pipe=Pipe.FP32, loading_ms=1, dispatch_us=5),
-    _task("video-prediction", video_prediction, 16, pipe=Pipe.FP32, loading_ms=8),
-    _task("image-compression", image_compression, 64, loading_ms=10, dispatch_us=6),
-    _task("3d-object-reconstruction", object_reconstruction, 48, pipe=Pipe.FP32, loading_ms=45),
-    _task("text-summarization", summarization, 16, pipe=Pipe.FP32, loading_ms=2, dispatch_us=8),
-    _task("spatial-transformer", spatial_transformer, 64, pipe=Pipe.FP32, optimizer=SGD, loading_ms=5, dispatch_us=12),
-    _task("learning-to-rank", ranking, 4096, pipe=Pipe.FP32, loading_ms=2.5, dispatch_us=10),
-    _task("architecture-search", shared_cells, 64, pipe=Pipe.FP32, loading_ms=0.5, dispatch_us=6, micro_steps=(1, 2)),
+TASKS = tuple(
+    replace(task, name=f"aibench/{task.name}")
+    for task in (
+        TrainingTask("image-classification", partial(resnet, "resnet50"), 64, TF32, SGD, 6e-3, micro_steps=(1, 2)),
+        TrainingTask("image-generation", wgan_critic, 64, FP32, ADAM, 3e-3, 4e-6),
+        TrainingTask("text-to-text", partial(transformer, TRANSLATOR), 64, FP16, ADAM, 1e-3, micro_steps=(1, 4)),
+        TrainingTask("image-to-text", image_caption, 32, TF32, ADAM, 12e-3),
+        TrainingTask("image-to-image", cyclegan, 1, FP32, ADAM, 4e-3, 2e-6),
+        TrainingTask("speech-recognition", deepspeech2, 20, FP16, SGD, 20e-3, micro_steps=(1, 2)),
+        TrainingTask("face-embedding", inception3, 32, TF32, SGD, 15e-3),
+        TrainingTask("3d-face-recognition", _DEPTH_FACES, 64, FP16, ADAM, 25e-3),
+        TrainingTask("object-detection", _DETECTION, 2, TF32, SGD, 25e-3, 6e-6, micro_steps=(1, 4)),
+        TrainingTask("recommendation", ncf, 65_536, FP32, ADAM, 1e-3, 5e-6),
+        TrainingTask("video-prediction", video_prediction, 16, FP32, ADAM, 8e-3),
+        TrainingTask("image-compression", image_compression, 64, TF32, ADAM, 10e-3, 6e-6),
+        TrainingTask("3d-object-reconstruction", object_reconstruction, 48, FP32, ADAM, 45e-3),
+        TrainingTask("text-summarization", summarization, 16, FP32, ADAM, 2e-3, 8e-6),
+        TrainingTask("spatial-transformer", spatial_transformer, 64, FP32, SGD, 5e-3, 12e-6),
+        TrainingTask("learning-to-rank", ranking, 4096, FP32, ADAM, 2.5e-3, 10e-6),
+        TrainingTask("architecture-search", shared_cells, 64, FP32, ADAM, 0.5e-3, 6e-6, micro_steps=(1, 2)),
+    )
 )
 
 # Host time per graph and per edge for putting a batch of graphs together (Python objects and copies).

@@ -1,20 +1,109 @@
 """Transformers from their shapes: all of a network or one stage of a pipeline, on one of its tensor-parallel GPUs.
 
 Attention is counted as in fused kernels (Dao et al. 2022): no S×S matrix in memory, causal attention does half of the
-products, and the backward pass computes the scores again, so it does 2.5 times the forward arithmetic. Sources of the
-shapes are in `transformer_shapes`.
+products, and the backward pass computes the scores again, so it does 2.5 times the forward arithmetic.
+
+Sources of the shapes: BERT, Devlin et al. 2019, table of model sizes; GPT-2 (124 M), Radford et al. 2019; GPT-3 175B,
+Brown et al. 2020, table 2.1; the base model for translation, Vaswani et al. 2017, table 3; Llama 3.2 3B, Llama 3.3 70B
+and Qwen3 1.7B, the configuration files of their model cards. Sequences have the length of training: 128 tokens (BERT's
+first phase), the whole context (GPT-2 and GPT-3), 4096 tokens (the newer ones).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wattune.core.errors import InputError
 from wattune.workloads.operation import NetworkOp, dense, elementwise
-from wattune.workloads.transformer_shapes import TransformerShape
 
 # Ratio of the traffic of the backward pass to that of the forward pass.
 _ADD, _NORM, _ACTIVATION, _GATE = 1.0, 2.0, 1.5, 5 / 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerShape:
+    """An encoder or decoder stack."""
+
+    layers: int
+    width: int
+    heads: int
+    key_heads: int
+    """Heads of keys and values; fewer than `heads` in grouped-query attention."""
+    head_width: int
+    inner: int
+    """Width inside the feed-forward part."""
+    vocabulary: int
+    sequence: int
+    """Tokens per sample in training."""
+    positions: int = 0
+    """Rows of a learned table of positions; 0 with rotary positions."""
+    segments: int = 0
+    """Kinds of segment embeddings."""
+    causal: bool = True
+    gated: bool = False
+    """Whether the feed-forward part has a third, gating matrix, as in SwiGLU."""
+    biases: bool = True
+    """Whether dense layers and norms have them."""
+    head_norms: bool = False
+    """Whether queries and keys are normed per head."""
+    tied: bool = True
+    """Whether the projection to the vocabulary uses the weights of the embedding."""
+    head_dense: int = 0
+    """Dense layers of width × width in the head."""
+
+    @property
+    def query_width(self) -> int:
+        return self.heads * self.head_width
+
+    @property
+    def key_width(self) -> int:
+        return self.key_heads * self.head_width
+
+    @property
+    def embedding_parameters(self) -> int:
+        return (self.vocabulary + self.positions + self.segments) * self.width
+
+
+_GPT2 = TransformerShape(
+    layers=12,
+    width=768,
+    heads=12,
+    key_heads=12,
+    head_width=64,
+    inner=4 * 768,
+    vocabulary=50257,
+    sequence=1024,
+    positions=1024,
+)
+_BERT = replace(_GPT2, vocabulary=30522, positions=512, sequence=128, segments=2, causal=False, head_dense=1)
+_LLAMA = TransformerShape(
+    layers=28,
+    width=3072,
+    heads=24,
+    key_heads=8,
+    head_width=128,
+    inner=8192,
+    vocabulary=128256,
+    sequence=4096,
+    gated=True,
+    biases=False,
+)
+_GPT3 = replace(_GPT2, layers=96, width=12288, heads=96, key_heads=96, head_width=128, inner=4 * 12288)
+
+TRANSFORMERS = {
+    "bert-base": _BERT,
+    "bert-large": replace(_BERT, layers=24, width=1024, heads=16, key_heads=16, inner=4 * 1024),
+    "gpt2": _GPT2,
+    "gpt3-175b": replace(_GPT3, positions=2048, sequence=2048),
+    "llama3.2-3b": _LLAMA,
+    "llama3.3-70b": replace(_LLAMA, layers=80, width=8192, heads=64, inner=28672, tied=False),
+    "qwen3-1.7b": replace(_LLAMA, width=2048, heads=16, inner=6144, vocabulary=151936, head_norms=True),
+}
+
+TRANSLATOR = replace(
+    _GPT2, width=512, heads=8, key_heads=8, inner=4 * 512, vocabulary=37000, positions=256, sequence=64
+)
+"""The base model for translation, its six encoder and six decoder layers as one stack of twelve."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def test_a_straggler_and_a_deadline_choose(home, capsys):
     assert "no plan" not in complaint(capsys, *PLAN, "--deadline", "0.001")
 
 
-def test_people_see_a_table_and_what_the_straggler_costs(home, capsys):
+def test_the_screen_shows_a_table_and_the_cost_of_a_straggler(home, capsys):
     out = words(capsys, *PLAN, "--straggler", "1.3", "--out", "plan.json")
     for word in (
         "1f1b, 3 ranks, 4 microbatches",
@@ -116,7 +116,7 @@ def test_show_draws_default_and_plan(plan_file, capsys):
     assert "Every plan" in plan_file.with_name("t.html").read_text(encoding="utf-8")
 
 
-def test_show_answers_what_if_without_a_new_solve(plan_file, capsys, monkeypatch):
+def test_show_chooses_another_plan_without_a_new_solve(plan_file, capsys, monkeypatch):
     monkeypatch.setattr("wattune.levels.kernel.planned.plan_pipeline", None)
     found = document(capsys, "show", "plan.json", "--straggler", "2")
     assert found["chosen"] == len(found["frontier"]) - 1
@@ -156,7 +156,7 @@ def test_two_frontiers_do_not_mix_in_one_folder(plan_file, capsys):
     assert "another frontier" in complaint(capsys, "export", "plan.json", "--format", "perseus", "--out", "s")
 
 
-def test_simulated_profiles_say_so_everywhere(home, capsys):
+def test_simulated_profiles_are_marked_everywhere(home, capsys):
     rows = (f"{row},yes" for row in profile_rows(3))
     (home / "p.csv").write_text("\n".join((f"{HEADER},simulated", *rows)))
     assert "(simulated)" in words(capsys, *PLAN, "--out", "plan.json")
@@ -173,7 +173,7 @@ def test_output_for_files_and_colour_terminals_differs(plan_file, capsys, monkey
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda rows: [row for row in rows if not row.startswith("1,")], "stage 2 and none for stage 1"),
         (lambda rows: [row for row in rows if not row.startswith("1,b")], "stage 1 has no row for 'backward'"),
@@ -182,13 +182,13 @@ def test_output_for_files_and_colour_terminals_differs(plan_file, capsys, monkey
         (lambda rows: ["0,forward,1400,1,3", *rows[1:]], "line 2, column energy: 3 J in 1 s is 3.0 W"),
     ],
 )
-def test_a_bad_profile_is_one_line(home, capsys, change, said):
+def test_a_bad_profile_is_refused_in_one_line(home, capsys, change, message):
     (home / "p.csv").write_text("\n".join((HEADER, *change(profile_rows(3)))))
-    assert said in complaint(capsys, *PLAN)
+    assert message in complaint(capsys, *PLAN)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("plan", "--profile", "no.csv", *PLAN[3:]), "cannot read no.csv"),
         ((*PLAN, "--out", "no/such/plan.json"), "no folder to write to"),
@@ -201,8 +201,8 @@ def test_a_bad_profile_is_one_line(home, capsys, change, said):
         (("import", "p.csv", "--profile", "p.csv", "--blocking-power", "60"), "no freqs_pipeline"),
     ],
 )
-def test_bad_input_is_one_line_and_a_hint(home, capsys, arguments, said):
-    assert said in complaint(capsys, *arguments)
+def test_bad_input_is_one_line_and_a_hint(home, capsys, arguments, message):
+    assert message in complaint(capsys, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_wrong_usage_is_exit_code_2(home, capsys, arguments):
     assert "Usage:" in complaint(capsys, *arguments, code=2)
 
 
-def test_binary_files_are_no_texts(home, capsys):
+def test_binary_files_are_refused(home, capsys):
     (home / "p.csv").write_bytes(b"\xff\xfe\x00")
     assert "not a text" in complaint(capsys, *PLAN)
 
@@ -230,7 +230,7 @@ def test_a_plan_for_another_shape_is_refused(plan_file, capsys):
     assert "for 3 stages" in complaint(capsys, "verify", "plan.json", "--profile", "two.csv")
 
 
-def test_transfers_and_endings_of_a_profile_are_planned_with(tmp_path, capsys):
+def test_transfers_and_endings_of_a_profile_are_planned_too(tmp_path, capsys):
     rows = ["stage,instruction,frequency,time,energy"]
     for stage in (0, 1):
         rows += [

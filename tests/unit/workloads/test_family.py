@@ -43,7 +43,7 @@ def shares(workload: Workload) -> Shares:
     return Shares(**{name: seconds / step_s for name, seconds in spent.items()}, step_s=step_s)
 
 
-def test_there_are_seventy_one_with_names_that_stay() -> None:
+def test_there_are_seventy_one_with_fixed_names() -> None:
     names = [member.name for member in FAMILY]
     assert len(set(names)) == len(names) == SIZE == 71
     assert sum(member.name.startswith("aibench/") for member in FAMILY) == 17
@@ -57,7 +57,7 @@ def test_the_same_seed_makes_the_same_family() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_family_is_spread_over_what_a_step_waits_for(seed: int) -> None:
+def test_steps_of_the_family_differ_in_their_bottleneck(seed: int) -> None:
     """Run with -s to see the table."""
     found = {member.name: shares(member.step) for member in family(seed=seed)}
     for name, share in found.items():
@@ -84,7 +84,7 @@ def test_the_family_is_spread_over_what_a_step_waits_for(seed: int) -> None:
 
 
 @pytest.mark.parametrize("member", FAMILY[::7], ids=lambda member: member.name)
-def test_a_run_is_the_loop_it_says(member: FamilyMember) -> None:
+def test_a_run_is_its_unrolled_loop(member: FamilyMember) -> None:
     assert len(member.run.phases) == sum(phase_counts(member.loop).values())
     assert len(member.run.phases) < 6000
     assert member.run == member.run
@@ -96,7 +96,7 @@ def test_some_accumulate_evaluate_and_save() -> None:
     assert any("micro-step" in str(member.loop) and "times=4" in str(member.loop) for member in FAMILY)
 
 
-def test_lower_clocks_are_free_for_some_and_dear_for_others() -> None:
+def test_lower_clocks_are_free_for_some_and_costly_for_others() -> None:
     """At two thirds of the highest clock the slowdown ranges from nothing to that of pure arithmetic."""
     slowdowns = []
     for member in FAMILY:

@@ -39,7 +39,7 @@ def test_what_the_backward_pass_reads_is_written() -> None:
     assert [group.dram_bytes for group in groups] == [3 * SIZE, 3 * SIZE]
 
 
-def test_matrices_stand_alone_and_batch_norm_only_begins() -> None:
+def test_matrix_products_are_not_fused_and_batch_norm_only_starts_a_chain() -> None:
     groups = fused(
         [
             kernel("product", Fusion.ALONE, (0, 1), (2,)),
@@ -75,5 +75,5 @@ def test_phases_are_named_by_pass_and_module() -> None:
     assert unfused_phase(link).dram_bytes == pytest.approx(2 * SIZE)
 
 
-def test_nothing_fuses_to_nothing() -> None:
+def test_no_kernels_make_no_groups() -> None:
     assert fused([]) == ()

@@ -11,7 +11,7 @@ from wattune.physics.spend import tabulate
 from wattune.workloads.catalog import make_workload, network_named, workload_names
 from wattune.workloads.graph import GRAPHS, graph_kinds, graph_network
 from wattune.workloads.operation import NetworkOp, merged, training_phases
-from wattune.workloads.transformer_shapes import TRANSFORMERS
+from wattune.workloads.transformer import TRANSFORMERS
 
 
 def operations(name: str) -> tuple[NetworkOp, ...]:
@@ -152,7 +152,7 @@ def test_merging_hardly_changes_time_and_energy(name: str, gpu: str) -> None:
     assert short.iteration_j == pytest.approx(exact.iteration_j, rel=0.01)
 
 
-def test_merging_keeps_totals_and_kinds_apart() -> None:
+def test_merging_preserves_totals_and_separates_kinds() -> None:
     alternating = tuple(
         Phase(name=f"forward/{index}", flops=1e12 if index % 2 else 1e6, dram_bytes=1e8, launches=1)
         for index in range(100)
@@ -204,7 +204,7 @@ def test_a_stage_of_gpt3_holds_its_share_of_the_layers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("gpt3-175b@", "names no stage"),
         ("gpt3-175b@3", "names no stage"),
@@ -214,8 +214,8 @@ def test_a_stage_of_gpt3_holds_its_share_of_the_layers() -> None:
         ("resnet50@1/2", "not divided"),
     ],
 )
-def test_a_stage_that_is_none_is_refused(name: str, said: str) -> None:
-    with pytest.raises(InputError, match=said) as error:
+def test_an_impossible_stage_is_refused(name: str, expected: str) -> None:
+    with pytest.raises(InputError, match=expected) as error:
         make_workload(name)
     assert error.value.hint
 
@@ -236,7 +236,7 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet50:", "resnet50:0", "resnet50:-3", "resnet50:1.5", "resnet50:many"])
-def test_a_batch_size_that_is_none_is_refused(name: str) -> None:
+def test_an_impossible_batch_size_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="no whole batch size"):
         make_workload(name)
 

@@ -51,7 +51,7 @@ def test_the_periods_are_nested() -> None:
     )
 
 
-def test_a_loop_that_is_played_once_is_no_period_of_its_own() -> None:
+def test_a_loop_of_one_pass_has_no_period() -> None:
     assert [period.name for period in periods(Loop("run", (Loop("step", (WORK,)),)), seconds)] == ["run"]
 
 
@@ -70,7 +70,7 @@ def test_counts_are_those_of_the_unrolled_loop() -> None:
     assert total_s(LOOP, seconds) == sum(seconds(phase) for phase in unrolled(LOOP, seed=None))
 
 
-def test_one_pass_takes_the_named_loop_apart() -> None:
+def test_one_pass_extracts_the_named_loop() -> None:
     assert [phase.name for phase in one_pass(LOOP, "micro-step").phases] == ["loading", "work"]
     assert len(one_pass(LOOP, "step").phases) == 9
     with pytest.raises(ValueError, match="no loop 'epoch'"):
@@ -88,7 +88,7 @@ def test_one_pass_takes_the_named_loop_apart() -> None:
         lambda: Schedule(evaluation_batches=-1),
     ],
 )
-def test_what_cannot_be_played_is_refused(wrong) -> None:
+def test_impossible_loops_are_refused(wrong) -> None:
     with pytest.raises(ValueError, match=r"loop|wait|schedule"):
         wrong()
 
@@ -124,7 +124,7 @@ def test_accumulated_steps_do_the_work_of_several_iterations_and_one_update() ->
     assert step.flops == pytest.approx(4 * (iteration.flops - update) + update)
 
 
-def test_a_simulated_gpu_plays_a_run_in_the_time_that_its_periods_say() -> None:
+def test_a_simulated_gpu_takes_the_time_of_the_periods() -> None:
     model, run = load_model("3080ti"), make_run("resnet18:64", SCHEDULE)
     lock = Setting(sm_mhz=1200)  # far below what the power limit allows
     gpu = SimulatedGpu(model)

@@ -1,4 +1,4 @@
-"""What the page about workloads says is so."""
+"""The page about workloads agrees with the code."""
 
 from __future__ import annotations
 

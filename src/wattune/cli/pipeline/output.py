@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,12 +78,8 @@ def straggler_document(answer: StragglerAnswer | None) -> dict[str, float] | Non
 
 def frontier_csv(planned: PlannedPipeline) -> str:
     """Write the frontier as CSV, fastest first."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("time_s", "energy_j", "bound_j"))
-    for trial in planned.frontier:
-        writer.writerow((repr(trial.cost.time_s), repr(trial.cost.energy_j), repr(trial.choice.bound_j)))
-    return text.getvalue()
+    rows = (f"{t.cost.time_s!r},{t.cost.energy_j!r},{t.choice.bound_j!r}\n" for t in planned.frontier)
+    return "time_s,energy_j,bound_j\n" + "".join(rows)
 
 
 def heading(planned: PlannedPipeline) -> str:

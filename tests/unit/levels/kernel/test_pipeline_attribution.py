@@ -32,14 +32,14 @@ def powers_w(found):
 
 
 @pytest.mark.parametrize("scale", [3.0, 1.0, 0.3, 0.1])
-def test_powers_are_found_where_it_is_known_when_the_counter_moves(scale):
+def test_powers_are_estimated_with_known_refresh_times(scale):
     found = attribute(boundaries(round(4 / scale) + 1, scale=scale), refresh=KNOWN, period_s=PERIOD_S)
     assert powers_w(found) == pytest.approx({"0.forward": 300, "0.backward": 350}, rel=0.01)
     assert found.waiting_w == pytest.approx(90, rel=0.05)
 
 
 @pytest.mark.parametrize("scale", [3.0, 1.0, 0.3])
-def test_powers_are_found_by_repeating_where_it_is_not(scale):
+def test_powers_are_estimated_by_repetition_without_refresh_times(scale):
     found = attribute(boundaries(round(20 / scale), scale=scale), refresh=None, period_s=PERIOD_S)
     assert powers_w(found) == pytest.approx({"0.forward": 300, "0.backward": 350}, rel=0.05)
 
@@ -51,18 +51,18 @@ def test_times_are_means_of_instructions():
     assert set(found.costs) == {"0.forward", "0.backward"}
 
 
-def test_what_never_happened_is_not_measured():
+def test_kinds_that_did_not_run_are_not_reported():
     assert attribute(boundaries(5, waits=False), refresh=KNOWN, period_s=PERIOD_S).waiting_w is None
     assert attribute(boundaries(5, moves=False), refresh=KNOWN, period_s=PERIOD_S) is None
     assert attribute(boundaries(1)[:2], refresh=None, period_s=PERIOD_S) is None
 
 
-def test_more_time_shows_more_moves():
+def test_a_longer_measurement_has_more_refreshes():
     few, many = (attribute(boundaries(count), refresh=KNOWN, period_s=PERIOD_S).moves for count in (1, 10))
     assert few < many
 
 
-def test_errors_are_honest_and_shrink():
+def test_estimated_errors_cover_the_real_ones_and_shrink():
     for iterations in (2, 5, 20, 80):
         for refresh in (KNOWN, None):
             found = attribute(boundaries(iterations, scale=0.3), refresh=refresh, period_s=PERIOD_S)

@@ -28,7 +28,7 @@ def trials(cost, clocks=CLOCKS, noise=0.0):
     )
 
 
-def test_what_has_the_form_is_found_again():
+def test_data_of_the_models_form_gives_its_parameters_back():
     truth = Curve(1410, 0.01, 0.04, 0.5, 90.0, 200.0, 0.7, 0.3)
     found = fit_curves({"0.forward": trials(truth.cost)}, highest_mhz=1410)["0.forward"]
     for mhz in range(855, 1411, 15):
@@ -38,7 +38,7 @@ def test_what_has_the_form_is_found_again():
 
 @pytest.mark.parametrize("bytes_per_flop", [0.0002, 0.004, 0.02], ids=["arithmetic", "both", "memory"])
 @pytest.mark.parametrize("gpu", ["a100", "v100"])
-def test_a_simulated_gpu_is_met_between_the_clocks(gpu, bytes_per_flop):
+def test_curves_fit_a_simulated_gpu_between_measured_clocks(gpu, bytes_per_flop):
     model = load_model(gpu)
     flops = 5e12
     phase = Phase(name="kernel", flops=flops, pipe=Pipe.FP16, dram_bytes=flops * bytes_per_flop, launches=200)
@@ -66,7 +66,7 @@ def test_noise_is_smoothed_and_the_voltage_is_shared():
             assert found[kind].cost(mhz).energy_j == pytest.approx(truth.cost(mhz).energy_j, rel=0.04)
 
 
-def test_a_faster_clock_is_never_slower_nor_thriftier_in_power():
+def test_a_higher_clock_is_never_slower_and_never_draws_less():
     truth = Curve(1410, 0.01, 0.04, 0.5, 90.0, 200.0, 0.7, 0.3)
     options = fit_curves({"k": trials(truth.cost, noise=0.05)}, highest_mhz=1410)["k"].options(range(855, 1411, 15))
     for slow, fast in pairwise(options):

@@ -27,7 +27,7 @@ def spec(latency_s):
 
 
 def profile(graph=GRAPH, *, fastest_s=0.02, lacking=()):
-    """Every kind takes as long as its clock says; power goes with the square of the clock."""
+    """Time is inversely proportional to the clock; power goes with the square of the clock."""
     return {
         kind: tuple(
             Trial(StageChoice(Setting(mhz)), Measurement(fastest_s * 1410 / mhz, 300 * fastest_s * (mhz / 1410) ** 2))
@@ -92,7 +92,7 @@ def test_a_short_burst_raises_its_surroundings_so_that_the_time_holds():
     assert after.cost.time_s <= before.cost.time_s
 
 
-def test_unknown_switching_times_are_taken_for_slow_ones():
+def test_unknown_switching_times_count_as_slow():
     before = planned(by_rank([1410, 900] * 4, [1410] * 8))
     unknown = joined(before.choice, None)
     assert unknown == joined(before.choice, 0.1)

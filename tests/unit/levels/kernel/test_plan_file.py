@@ -31,7 +31,7 @@ def changed(planned, *path, to):
     return json.dumps(document)
 
 
-def test_a_plan_comes_back_as_it_was(planned):
+def test_a_plan_round_trips(planned):
     again = parse_plan(plan_text(planned), file="plan.json")
     assert again == planned
 
@@ -39,13 +39,13 @@ def test_a_plan_comes_back_as_it_was(planned):
 @pytest.mark.parametrize(
     ("schedule", "chunks"), [("gpipe", 1), ("early-recomputation", 1), ("zero-bubble", 1), ("interleaved", 2)]
 )
-def test_every_schedule_comes_back(schedule, chunks):
+def test_every_schedule_round_trips(schedule, chunks):
     text = profile_csv(4, instructions=("forward", "backward", "recompute", "weight"))
     planned = planned_pipeline(parse_stage_profile(text, file="p.csv"), schedule=schedule, chunks=chunks, points=4)
     assert parse_plan(plan_text(planned), file="plan.json") == planned
 
 
-def test_knobs_and_the_word_simulated_come_back():
+def test_knobs_and_the_simulated_mark_round_trip():
     header, *rows = profile_csv(2).splitlines()
     rows = [f"{row},norm_0-none-{12 if ',1400,' in row else 6}-1024,yes" for row in rows]
     text = "\n".join((f"{header},attention,simulated", *rows))
@@ -56,7 +56,7 @@ def test_knobs_and_the_word_simulated_come_back():
     assert again.plan.choice.choices[0].knobs
 
 
-def test_the_file_says_where_its_numbers_come_from(planned):
+def test_the_file_names_the_origin_of_its_numbers(planned):
     document = json.loads(plan_text(planned))
     assert document["profile"] == {"file": "p.csv", "sha256": "0" * 64}
     assert {"options", "time_s", "energy_j", "bound_j", "blocking_power_w", "default"} <= set(document["origins"])
@@ -122,14 +122,14 @@ def test_a_frontier_out_of_order_is_refused(planned):
 @pytest.mark.parametrize(
     "text", ["", "null", "[]", "{", "[" * 100_000, '{"format":' * 50_000, "\x00", "__import__('os')", "9" * 5000]
 )
-def test_what_is_no_plan_at_all_is_one_line(text):
+def test_other_texts_are_refused_in_one_line(text):
     with pytest.raises(PlanError) as failure:
         parse_plan(text, file="plan.json")
     assert "\n" not in failure.value.message
     assert "plan.json" in failure.value.message
 
 
-def test_an_order_of_its_own_comes_back_and_a_wrong_instruction_is_named():
+def test_a_listed_order_round_trips_and_a_wrong_instruction_is_named():
     order = tuple(tuple(reversed(rank[:4])) + rank[4:] for rank in gpipe(2, 4))
     planned = planned_at(order, (1400, 900))
     assert planned.shape.schedule == "listed"

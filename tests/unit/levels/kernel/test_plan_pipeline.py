@@ -63,7 +63,7 @@ def small_problems(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(small_problems())
-def test_no_plan_beats_the_bound_and_every_plan_is_what_it_says(problem):
+def test_no_plan_beats_the_bound_and_every_predicted_cost_is_right(problem):
     graph, profile = problem
     frontier = plan_pipeline(graph, profile, blocking_power_w=20.0, points=8)
     every = [
@@ -133,7 +133,7 @@ def test_groups_give_plans_and_bounds_that_agree_with_the_exact_ones(monkeypatch
             assert trial.choice.bound_j <= best_j + 1e-6
 
 
-def test_operations_without_a_choice_are_kept():
+def test_operations_with_one_option_are_planned_too():
     graph = WorkGraph.chain((Operation("a", "free"), Operation("b", "fixed")))
     profile = {"free": curve(0.1), "fixed": (Trial("only", Measurement(0.5, 50.0)),)}
     frontier = plan_pipeline(graph, profile, blocking_power_w=60.0)

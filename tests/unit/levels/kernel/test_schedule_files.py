@@ -98,7 +98,7 @@ def test_a_configuration_has_four_parts(text):
 @pytest.mark.parametrize(
     "text", ["", "norm_0", "norm_0-none-12", "a-b-c-d", "norm_0-none--1-1024", "a-b-1-1; rm", "-1-a-1-1"]
 )
-def test_what_is_no_configuration_is_refused(text):
+def test_other_texts_are_no_configuration(text):
     with pytest.raises(PlanError, match=r"here: .* is not a configuration"):
         check_config(text, where="here")
 
@@ -149,7 +149,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize("parse", [parse_freqs, parse_scheds])
-def test_hostile_files_are_one_line(parse, text):
+def test_hostile_files_are_refused_in_one_line(parse, text):
     with pytest.raises(PlanError) as failure:
         parse(text, file="f.py")
     assert "f.py" in failure.value.message
@@ -179,14 +179,14 @@ STAGES = st.lists(
 
 
 @given(STAGES)
-def test_what_is_written_is_read_back(stages):
+def test_written_files_round_trip(stages):
     written = freqs_text(stages, ["Iteration 3 total cost: 1.5"])
     assert parse_freqs(written, file="f.py") == tuple(map(tuple, stages))
     bare = parse_freqs(freqs_text(stages, [], names=False), file="f.py")
     assert [[i.sm_mhz for i in stage] for stage in bare] == [[i.sm_mhz for i in stage] for stage in stages]
 
 
-def test_configurations_are_written_and_read_back():
+def test_configurations_round_trip():
     stages = [[Instruction("forward", 1400, ("norm_0-none-12-1024",)), Instruction("backward", 1, ("0-8-16-1024",))]]
     assert parse_scheds(scheds_text(stages, ["a remark"]), file="s.py") == (
         (("forward", ("norm_0-none-12-1024",)), ("backward", ("0-8-16-1024",))),
@@ -264,7 +264,7 @@ def test_settings_that_the_files_cannot_hold_are_refused():
         export_files(planned_pipeline(profile, points=3), "perseus")
 
 
-def test_zero_leaves_the_clock_where_it_is():
+def test_zero_leaves_the_clock_at_its_default():
     planned = imported({"freqs_pipeline_00007.py": PERSEUS})
     rank = [place for place, operation in enumerate(planned.graph.operations) if operation.rank == 0]
     assert planned.plan.choice.choices[rank[-1]].setting.sm_mhz == 1400
@@ -297,7 +297,7 @@ def test_zero_leaves_the_clock_where_it_is():
         ({"freqs_pipeline_1.py": PERSEUS, "scheds_pipeline_1.py": SCHEDS.replace("'c-none-1-1'", "3")}, "stage 1"),
     ],
 )
-def test_what_cannot_be_imported_is_named(texts, words):
+def test_import_errors_name_the_problem(texts, words):
     with pytest.raises((PlanError, InputError)) as failure:
         imported(texts)
     assert words in failure.value.message

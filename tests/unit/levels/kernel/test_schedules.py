@@ -43,7 +43,7 @@ def test_known_makespans(order, expected_s):
     assert makespan_s(order) == pytest.approx(expected_s)
 
 
-def test_zero_bubble_saves_what_its_paper_says():
+def test_zero_bubble_saves_as_much_as_in_its_paper():
     # M·(F + B + W) + (S − 1)·(F + B − W) with F = B = W = 1 (Qi et al. 2024, table 2)
     assert makespan_s(zero_bubble(4, 8), {**SECONDS, "backward": 1.0}) == pytest.approx(24 + 3)
 
@@ -81,7 +81,7 @@ def test_transfers_and_endings_are_waited_for():
     # F0, send, F1, B1, send, B0, all-reduce, optimizer: the longest way through two stages and one microbatch
     assert makespan_s(extended, seconds) == pytest.approx(1 + 0.1 + 1 + 2 + 0.2 + 2 + 3 + 4)
     names = {operation.name for operation in work_graph(extended).operations}
-    assert "send-forward 1.0" not in names  # the last stage has nobody to send to
+    assert "send-forward 1.0" not in names  # the last stage sends no activations
     assert "send-backward 0.0" not in names
     assert with_extras(plain, ()) == plain
 

@@ -27,7 +27,7 @@ def test_the_default_is_the_highest_setting():
     assert profile.default["0.forward"].choice.setting == Setting(1400)
 
 
-def test_an_empty_clock_is_the_drivers_and_stands_above_all():
+def test_an_empty_clock_is_the_drivers_and_the_highest_setting():
     profile = parsed("0,forward,,1,300", "0,forward,1400,1.1,250")
     assert profile.default["0.forward"].choice.setting == Setting()
 
@@ -78,7 +78,7 @@ def test_a_missing_column_is_named():
         parse_stage_profile("stage,instruction,frequency,time\n0,forward,1,1\n", file="p.csv")
 
 
-def test_an_instruction_that_the_schedule_needs_is_missed_by_name():
+def test_a_missing_instruction_of_the_schedule_is_named():
     rows = [row for row in profile_rows(3) if not row.startswith("1,backward")]
     with pytest.raises(InputError, match="stage 1 has no row for 'backward'"):
         parsed(*rows).shape("1f1b", 4)
@@ -115,7 +115,7 @@ def test_every_schedule_has_a_shape_and_a_graph(schedule):
         (("interleaved", 5, 4, 2), "5 stages"),
     ],
 )
-def test_shapes_that_cannot_be_are_refused(arguments, words):
+def test_impossible_shapes_are_refused(arguments, words):
     with pytest.raises(PlanError, match=words):
         PipelineShape(*arguments)
 
@@ -126,7 +126,7 @@ def test_interleaving_needs_microbatches_that_fit():
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_shape_is_known_by_its_instructions(schedule):
+def test_a_shape_is_recognised_by_its_instructions(schedule):
     shape = PipelineShape(schedule, 3, 5)
     names = [[piece.instruction for piece in rank] for rank in shape.order]
     assert shape_of(names) == shape

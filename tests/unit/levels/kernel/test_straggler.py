@@ -21,7 +21,7 @@ def test_a_straggler_gets_the_best_plan_that_is_done_in_time(planned):
         assert answer.energy_j == trial.cost.energy_j
 
 
-def test_beyond_the_time_of_least_energy_the_rest_is_waited(planned):
+def test_beyond_the_time_of_least_energy_ranks_wait(planned):
     cheapest = planned.frontier.cheapest
     answer = answer_straggler(planned, cheapest.cost.time_s + 2.0)
     assert answer.trial is cheapest
@@ -40,14 +40,14 @@ def test_the_saving_is_never_negative_and_best_near_the_time_of_least_energy(pla
 
 
 @pytest.mark.parametrize("factor", [0.9, 0.0, -1.0, float("nan")])
-def test_nobody_straggles_by_being_faster(planned, factor):
+def test_a_straggler_that_is_faster_is_refused(planned, factor):
     with pytest.raises(Infeasible):
         answer_slowdown(planned, factor)
     with pytest.raises(Infeasible):
         answer_straggler(planned, factor * 1e-6)
 
 
-def test_without_a_wish_the_plan_is_no_slower_than_the_default(planned):
+def test_without_a_deadline_the_plan_is_no_slower_than_the_default(planned):
     chosen = choose(planned)
     assert chosen.plan.cost.time_s <= planned.default.cost.time_s * (1 + 1e-12)
     assert chosen.plan.cost.energy_j < planned.default.cost.energy_j
@@ -58,7 +58,7 @@ def test_a_deadline_that_nothing_meets_is_infeasible(planned):
         choose(planned, deadline_s=1e-6)
 
 
-def test_a_plan_that_is_not_there_cannot_be_chosen(planned):
+def test_choosing_an_unknown_plan_is_refused(planned):
     from dataclasses import replace
 
     with pytest.raises(PlanError, match="no plan 99"):

@@ -57,7 +57,7 @@ def test_bars_start_when_what_they_wait_for_has_ended(view):
     assert [(bar.start_s, bar.end_s) for bar in second] == [(1.0, 2.0), (2.0, 4.0)]
 
 
-def test_a_bar_says_what_it_is(view):
+def test_a_bar_has_a_label_and_a_tooltip(view):
     bar = view.lines[1].ranks[1][1]
     assert (bar.instruction, bar.label) == ("backward", "0")
     assert bar.tip == "backward 1.0: 700 MHz, 3.00 s, 1.00 J, from 2.000 s"
@@ -149,7 +149,7 @@ def test_a_colour_terminal_shows_the_microbatches(view):
 
 
 @pytest.mark.parametrize("width", [1, 20, 300])
-def test_any_width_will_do(view, width):
+def test_any_width_works(view, width):
     assert len(plain_timelines(view, width=width)) == len(colour_timelines(view, width=width)) == 9
 
 

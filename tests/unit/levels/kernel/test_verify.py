@@ -13,13 +13,13 @@ def planned():
     return planned_pipeline()
 
 
-def test_by_its_own_profile_a_plan_keeps_its_promise(planned):
+def test_by_its_own_profile_a_plan_costs_as_much_as_predicted(planned):
     for row in verify(planned, small_profile()):
         assert row.real.time_s == pytest.approx(row.planned.time_s, rel=1e-12)
         assert row.real.energy_j == pytest.approx(row.planned.energy_j, rel=1e-12)
 
 
-def test_a_slower_machine_shows(planned):
+def test_a_slower_profile_shows_the_difference(planned):
     rows = []
     for row in profile_rows(3):
         *head, time_s, energy_j = row.split(",")
