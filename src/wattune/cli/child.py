@@ -1,4 +1,4 @@
-"""Running somebody's command: its output, signals and exit code are its own."""
+"""Run the user's command, with its own output, signals and exit code."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def run_child(
     stdout_to_stderr: bool = False,
     on_start: Callable[[int], None] | None = None,
 ) -> int:
-    """The exit code of the command, 128 + n where signal n ended it, as a shell would say.
+    """Run a command and return its exit code, 128 + n where signal n ended it.
 
-    `on_start` is told its process number as soon as it has one.
+    `on_start` is called with the process id as soon as there is one.
     """
     with Forwarding() as forwarding:
         process = start_child(
@@ -43,7 +43,7 @@ def start_child(
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """The process of a command, or an error of one line where it cannot be run."""
+    """Start a command, or raise an error of one line where it cannot be run."""
     try:
         return subprocess.Popen(
             list(command), env=None if environment is None else dict(environment), stdout=stdout, stderr=stderr
@@ -55,7 +55,7 @@ def start_child(
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Nothing, where there is such a command; what else keeps it from running shows when it is run."""
+    """Raise where there is no such command; other failures show when it is run."""
     if shutil.which(command[0]) is None and not os.path.exists(command[0]):
         raise _no_command(command[0])
 
@@ -65,16 +65,15 @@ def _no_command(name: str) -> InputError:
 
 
 def shell_code(code: int) -> int:
-    """An exit code as a shell would say it: 128 + n where signal n ended the process."""
+    """Return an exit code as a shell does: 128 + n where signal n ended the process."""
     return code if code >= 0 else 128 - code
 
 
 class Forwarding:
-    """A stretch in which signals meant to stop us go to the child, which decides.
+    """While this is open, signals that would stop wattune go to the child instead.
 
-    It begins before the child does, since the child may well run before we hear of it; what comes in until then is
-    passed on afterwards. Ctrl-C at a terminal reaches a running child by itself, since both are in the foreground;
-    passing it on would hit twice.
+    It is opened before the child starts; signals that arrive until then are forwarded afterwards. Ctrl-C at a terminal
+    reaches a running child by itself, since both are in the foreground, and is not forwarded.
     """
 
     def __init__(self) -> None:
@@ -82,7 +81,7 @@ class Forwarding:
         self._early: list[int] = []
         self._before: dict[int, Any] = {}
         self.came = False
-        """Whether any came."""
+        """Whether any signal arrived."""
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -99,7 +98,7 @@ class Forwarding:
                 signal.raise_signal(number)
 
     def to(self, process: subprocess.Popen[bytes]) -> None:
-        """Nothing; from now on this process gets the signals, those that came in early too."""
+        """Forward signals to this process from now on, and those that arrived before."""
         self._process = process
         for number in self._early:
             process.send_signal(number)

@@ -1,4 +1,4 @@
-"""`wattune config`: each setting and where it came from."""
+"""`wattune config`: show each setting and its origin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import click
 
-from wattune.cli.output import console, json_option, print_json
+from wattune.cli.output import json_option, print_json, say
 from wattune.config import Value, load_config
 
 _PASSWORD = re.compile(r"(://[^:@/]*:).*@")
@@ -15,10 +15,10 @@ _PASSWORD = re.compile(r"(://[^:@/]*:).*@")
 @click.command()
 @json_option
 def command(as_json: bool) -> None:
-    """Show each setting of wattune and where it came from.
+    """Show each setting of wattune and its origin.
 
-    A setting is taken from its environment variable, else from config.toml in the platform's configuration folder
-    (another file with WATTUNE_CONFIG), else from its default.
+    A setting comes from its environment variable, else from config.toml in the platform's configuration folder (or the
+    file that WATTUNE_CONFIG names), else from its default.
     """
     values = load_config().values
     if as_json:
@@ -27,7 +27,7 @@ def command(as_json: bool) -> None:
                 "settings": [
                     {
                         "name": value.option.name,
-                        "value": shown(value),
+                        "value": without_password(value),
                         "origin": value.origin,
                         "variable": value.option.variable,
                         "meaning": value.option.meaning,
@@ -37,16 +37,15 @@ def command(as_json: bool) -> None:
             }
         )
         return
-    out = console()
     for value in values:
-        # No table: a path that is cut or wrapped is of no use to whoever wants to copy it.
-        out.print(f"{value.option.name:8}{shown(value) or 'not set'}", soft_wrap=True, markup=False)
-        out.print(f"{'':8}{value.option.meaning}", style="dim", soft_wrap=True, markup=False)
-        out.print(f"{'':8}{_origin(value)}", style="dim", soft_wrap=True, markup=False)
+        # No table: a path that is cut or wrapped cannot be copied.
+        say(f"{value.option.name:8}{without_password(value) or 'not set'}")
+        say(f"{'':8}{value.option.meaning}", style="dim")
+        say(f"{'':8}{_origin(value)}", style="dim")
 
 
-def shown(value: Value) -> str | None:
-    """The setting as it may be shown: a URL without its password."""
+def without_password(value: Value) -> str | None:
+    """Return the value without the password of a URL."""
     if value.value is None or "://" not in value.value:
         return value.value
     return _PASSWORD.sub(r"\1***@", value.value)

@@ -25,7 +25,7 @@ REPORT = "wattune-report.html"
 def command(out: Path, as_json: bool) -> None:
     """Sweep a simulated A100 training ResNet-50, print the frontier and write a report page.
 
-    Nothing is set on any real GPU, and nothing goes into the history.
+    No real GPU is changed, and nothing is stored in the history.
     """
     from wattune.cli.sweep.output import deliver
     from wattune.cli.sweep.work import make_sweep

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import console, json_option, print_json
+from wattune.cli.output import console, json_option, print_error, print_json
 from wattune.config import load_config
 from wattune.core.errors import DeviceError
 
@@ -58,7 +58,7 @@ def command(devices: tuple[str, ...], catalog: str | None, as_json: bool) -> int
     elif rows:
         _show(rows)
     for failure in failures:
-        click.echo(f"error: {failure.message}\nhint: {failure.hint}", err=True)
+        print_error(failure)
     return 1 if failures else 0
 
 

@@ -1,4 +1,4 @@
-"""`wattune doctor`: what keeps this machine from measuring or tuning, and how to mend it."""
+"""`wattune doctor`: show what prevents measuring or tuning on this machine, and how to fix it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MARKS = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/
 @click.command()
 @json_option
 def command(as_json: bool) -> None:
-    """Say what keeps this machine from measuring or tuning, and how to mend it.
+    """Show what prevents measuring or tuning on this machine, and how to fix it.
 
-    No setting is changed. The exit code is 0 even where there are problems, since without a GPU wattune works on a
-    simulated one.
+    No setting is changed. The exit code is 0 even if there are problems, since without a GPU wattune uses a simulated
+    one.
     """
     from wattune.devices.diagnosis import diagnose, gather
 
@@ -33,7 +33,7 @@ def command(as_json: bool) -> None:
         if finding.fix and finding.level != "ok":
             screen.print(f"    → {finding.fix}", soft_wrap=True, markup=False)
     if facts.driver.failure is not None:
-        screen.print("\nWithout a GPU every command works on a simulated one: try `wattune demo`.", markup=False)
+        screen.print("\nWithout a GPU every command uses a simulated one: try `wattune demo`.", markup=False)
 
 
 def _store_failure(config: Config) -> WattuneError | None:

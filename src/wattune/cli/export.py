@@ -1,16 +1,13 @@
-"""`wattune export`: the history as CSV, JSON or Parquet."""
+"""`wattune export`: write the history as CSV, JSON or Parquet."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from wattune.cli.history import open_history
-from wattune.cli.output import json_option, print_json, stderr_console
+from wattune.cli.output import json_option, print_json, remark, write_bytes
 from wattune.core.errors import InputError
 
 STDOUT = "-"
@@ -18,23 +15,23 @@ STDOUT = "-"
 
 @click.command()
 @click.option(
-    "--format", "format_", type=click.Choice(["csv", "json", "parquet"]), help="Default: as FILE is called, else csv."
+    "--format", "format_", type=click.Choice(["csv", "json", "parquet"]), help="Default: by the name of FILE, else csv."
 )
 @click.option(
     "--what",
     type=click.Choice(["runs", "gpus", "trials", "traces"]),
     default="runs",
     show_default=True,
-    help="Runs, the GPUs of runs, what was tried, or summaries of power traces.",
+    help="What to export: runs, their GPUs, their trials, or summaries of power traces.",
 )
-@click.option("--out", metavar="FILE", default=STDOUT, help="Where to write; - or nothing is standard output.")
-@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--out", metavar="FILE", default=STDOUT, help="The file to write; standard output without it or with -.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @json_option
 def command(format_: str | None, what: str, out: str, force: bool, as_json: bool) -> None:
     """Write the history as CSV, JSON or Parquet.
 
-    A file appears whole or not at all. --json prints what was written where; without --out it is the same as
-    --format json.
+    FILE is written completely or not at all. --json prints what was written; without --out it is the same as --format
+    json.
     """
     chosen = _chosen_format(format_, out, as_json)
     if out == STDOUT and chosen == "parquet":
@@ -45,11 +42,11 @@ def command(format_: str | None, what: str, out: str, force: bool, as_json: bool
     if out == STDOUT:
         click.echo(content, nl=False)
         return
-    _write_whole(Path(out), content)
+    write_bytes(Path(out), content)
     if as_json:
         print_json({"file": out, "format": chosen, "what": what, "rows": rows})
     else:
-        stderr_console().print(f"wrote {rows} rows of {what} to {out}", markup=False, soft_wrap=True)
+        remark(f"wrote {rows} rows of {what} to {out}")
 
 
 def _chosen_format(format_: str | None, out: str, as_json: bool) -> str:
@@ -72,36 +69,4 @@ def _refuse_existing(path: Path, force: bool) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder", hint=f"name a file in it: {path / 'history.csv'}")
     if path.exists() and not force:
-        raise InputError(f"{path} is there already", hint="replace it with --force, or name another file")
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write a file beside the target and rename it, so that nobody sees half of it."""
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException as error:
-        with suppress(OSError):
-            os.unlink(name)
-        if isinstance(error, OSError):
-            raise _cannot_write(path, error) from None
-        raise
-
-
-def _umask() -> int:
-    """The process's file mask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _cannot_write(path: Path, error: OSError) -> InputError:
-    return InputError(f"cannot write {path}: {error.strerror}", hint="name a file that can be written with --out")
+        raise InputError(f"{path} exists already", hint="replace it with --force, or name another file")

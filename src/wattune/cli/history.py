@@ -1,4 +1,4 @@
-"""`wattune history`: what was measured before."""
+"""`wattune history`: list earlier runs, or show one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.output import console, json_option, print_json, stderr_console
+from wattune.cli.output import console, json_option, print_json, remark, say
 from wattune.config import load_config
 from wattune.core.errors import StoreError
+from wattune.render.quantity import counted
 
 if TYPE_CHECKING:
     from wattune.store.protocol import Store
@@ -21,7 +22,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """The moment that a date, a date with time, or an age (30m, 12h, 7d, 2w) names; without a zone it is local."""
+    """Parse a date, a date with time, or an age (30m, 12h, 7d, 2w); without a zone it is local."""
     if value is None:
         return None
     ago = _AGO.fullmatch(value)
@@ -37,12 +38,17 @@ def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> dat
 
 @click.command()
 @click.argument("run_id", metavar="[ID]", required=False)
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many runs at most.")
-@click.option("--kind", help="Runs of this command only: measure, sweep, ...")
-@click.option("--since", metavar="WHEN", callback=moment, help="Runs since a date (2025-03-01) or an age (12h, 7d).")
-@click.option("--name", help="Runs with this in their name or command.")
-@click.option("--recover", is_flag=True, help="Take in runs that an earlier failure left beside the store.")
-@click.option("--forget", metavar="ID", help="Take this run out of the store for good.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="List at most so many runs.")
+@click.option("--kind", help="List only runs of this command: measure, sweep …")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    callback=moment,
+    help="List only runs since a date (2025-03-01) or age (12h, 7d).",
+)
+@click.option("--name", help="List only runs with this text in their name or command.")
+@click.option("--recover", is_flag=True, help="Store runs that could not be stored when they ended.")
+@click.option("--forget", metavar="ID", help="Delete this run from the store.")
 @json_option
 def command(
     run_id: str | None,
@@ -54,9 +60,9 @@ def command(
     forget: str | None,
     as_json: bool,
 ) -> None:
-    """List what was measured before, newest first, or show the run whose id begins with ID in full."""
+    """List earlier runs, newest first, or show in full the run whose id begins with ID."""
     if sum((run_id is not None, recover, forget is not None)) > 1:
-        raise click.UsageError("ID, --recover and --forget do not go together")
+        raise click.UsageError("ID, --recover and --forget exclude each other")
     if recover:
         _recover_all(as_json)
     elif forget is not None:
@@ -68,7 +74,7 @@ def command(
 
 
 def open_history() -> Store:
-    """The configured store, after it has taken in what an earlier failure left beside it."""
+    """Open the configured store, and store runs that could not be stored when they ended."""
     from wattune.store.fallback import fallback_folders, recover
     from wattune.store.sql_store import open_store
 
@@ -77,10 +83,10 @@ def open_history() -> Store:
     try:
         taken = recover(store, fallback_folders(config.state_dir), meant_for=store.place).taken
     except StoreError as error:
-        _remark(f"{error.message}; they stay there")
+        remark(f"{error.message}; they stay there")
     else:
         if taken:
-            _remark(f"{_runs(taken)} that could not be written earlier: in the store now")
+            remark(f"{counted(taken, 'run')} that could not be stored earlier: stored now")
     return store
 
 
@@ -94,10 +100,10 @@ def _recover_all(as_json: bool) -> None:
     if as_json:
         print_json({"taken": done.taken, "left": done.left})
         return
-    _say(f"{_runs(done.taken)} taken in" if done.taken else "nothing to take in")
+    say(f"{counted(done.taken, 'run')} stored" if done.taken else "no runs to recover")
     if done.left:
         where = " or ".join(str(folder) for folder in folders)
-        _remark(f"damaged lines, which stay in unsaved-runs.jsonl under {where}: {done.left}")
+        remark(f"damaged lines, which stay in unsaved-runs.jsonl under {where}: {done.left}")
 
 
 def _forget(prefix: str, as_json: bool) -> None:
@@ -108,7 +114,7 @@ def _forget(prefix: str, as_json: bool) -> None:
     if as_json:
         print_json({"forgotten": run_to_json(run)})
     else:
-        _say(f"forgot {run.id} ({run.kind}, {one_line(run.name)})")
+        say(f"deleted {run.id} ({run.kind}, {one_line(run.name)})")
 
 
 def _list(runs: tuple[Run, ...], as_json: bool) -> None:
@@ -119,7 +125,7 @@ def _list(runs: tuple[Run, ...], as_json: bool) -> None:
         print_json({"runs": [run_to_json(run) for run in runs]})
         return
     if not runs:
-        _say("no runs yet; try: wattune measure -- COMMAND")
+        say("no runs yet; try: wattune measure -- COMMAND")
         return
     out = console()
     out.print(run_table(runs, width=out.width))
@@ -138,15 +144,3 @@ def _show(full: FullRun, as_json: bool) -> None:
         if table.row_count:
             out.print(f"\n{title}", style="bold")
             out.print(table)
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
-
-
-def _say(text: str) -> None:
-    console().print(text, markup=False, soft_wrap=True)
-
-
-def _remark(text: str) -> None:
-    stderr_console().print(text, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The `wattune` command: finds the sub-command, and turns our errors into one line and a hint."""
+"""The `wattune` command: find the sub-command, and print errors as one line and a hint."""
 
 from __future__ import annotations
 
@@ -15,35 +15,33 @@ from wattune.core.errors import WattuneError
 COMMANDS = {
     "demo": "Sweep a simulated A100 training ResNet-50, print the frontier, write a report.",
     "devices": "List the GPUs that can be used and what may be set on them.",
-    "doctor": "Say what keeps this machine from measuring or tuning, and how to mend it.",
-    "measure": "Run a command and print the joules, watts and seconds that it took.",
+    "doctor": "Show what prevents measuring or tuning on this machine, and how to fix it.",
+    "measure": "Run a command and print its joules, watts and seconds.",
     "monitor": "Watch power, clocks, limit, utilisation and temperature.",
     "sweep": "Measure a workload at many settings and print its time-energy frontier.",
-    "job": "Tune training jobs that run again and again: batch size and power limit.",
-    "run": "Tune any program while it runs: less energy, hardly slower.",
-    "attach": "Tune a program that runs already.",
-    "period": "Say what repeats in a power trace, how exactly, or why that cannot be seen.",
-    "physics": "Fit a simulated GPU to a sweep of your own.",
-    "pipeline": "Plan the clocks of a training pipeline: the least energy for every iteration time.",
+    "job": "Tune the batch size and power limit of training jobs that recur.",
+    "run": "Tune any program while it runs: less energy within a slowdown limit.",
+    "attach": "Tune a program that is already running.",
+    "period": "Find the period of a power trace, with its error, or why there is none.",
+    "physics": "Fit a simulated GPU to your own sweep.",
+    "pipeline": "Plan the clocks of a training pipeline: least energy for each iteration time.",
     "simulate": "Run a command against simulated GPUs served as an NVML library.",
-    "history": "List what was measured before.",
+    "history": "List earlier runs, or show one.",
     "export": "Write the history as CSV, JSON or Parquet.",
-    "restore": "Give GPUs back the settings they had before a process died.",
-    "bench": "Measure wattune itself side by side with its peers.",
-    "config": "Show each setting of wattune and where it came from.",
+    "restore": "Undo the settings that a dead process left on GPUs.",
+    "bench": "Compare wattune with its peers.",
+    "config": "Show each setting of wattune and its origin.",
 }
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's file when the command is used, so that --help stays quick."""
+    """A group that imports a command only when it is used, so that --help is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table above."""
         del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported now."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -52,7 +50,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """What the command returns; that the reader of its output (head, less) goes away is no failure of ours."""
+        """Run the command; a reader of its output (head, less) that ends early is no error."""
         result = 0
         try:
             result = super().invoke(ctx)
@@ -64,14 +62,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, or a usage error that suggests the nearest one."""
+        """Find the command, or suggest the nearest name in a usage error."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             raise click.UsageError(error.message + _suggestion(args[0]), ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table of commands, without importing any."""
+        """Write the table of commands without importing them."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -89,24 +87,24 @@ def _suggestion(name: str) -> str:
 def wattune() -> None:
     """Train the same model for fewer joules.
 
-    Without a GPU every command works on a simulated one, and says so.
+    Without a GPU every command uses a simulated one and marks its output as simulated.
     """
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and exit with its code."""
     sys.exit(run(arguments))
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """The exit code of a command line: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run a command line and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     try:
         result = wattune.main(args=arguments, prog_name="wattune", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except WattuneError as error:
-        click.echo(f"error: {error.message}", err=True)
-        if error.hint:
-            click.echo(f"hint: {error.hint}", err=True)
+        from wattune.cli.output import print_error
+
+        print_error(error)
         return 1
     except click.exceptions.Exit as stop:
         return stop.exit_code

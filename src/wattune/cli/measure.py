@@ -1,4 +1,4 @@
-"""`wattune measure`: the joules, watts and seconds of any command."""
+"""`wattune measure`: measure the joules, watts and seconds of any command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import run_child
-from wattune.cli.output import check_writable, json_option, print_json, stderr_console, write_text
+from wattune.cli.output import check_writable, json_option, print_error, print_json, stderr_console, write_text
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, InputError, StoreError
 
@@ -25,7 +25,7 @@ COLUMNS = ("time_s", "power_w", "sm_util", "mem_util", "sm_mhz")
 
 
 def trace_csv(trace: Trace) -> str:
-    """The trace as CSV text; a field is empty where the GPU did not tell."""
+    """Format the trace as CSV; a field is empty where the GPU reported nothing."""
     start_s = trace.readings[0].time_s if trace.readings else 0.0
     lines = [",".join(COLUMNS)]
     for reading in trace.readings:
@@ -37,7 +37,7 @@ def trace_csv(trace: Trace) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCommand:
-    """What a command left behind: its exit code, what each GPU took, the CPU's joules and the traces."""
+    """The exit code of a command, the cost on each GPU, the CPU's joules and the traces."""
 
     exit_code: int
     started_at: datetime
@@ -61,8 +61,8 @@ class MeasuredCommand:
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--device", "devices", multiple=True, help="GPU to measure: auto, nvml, nvml:0, sim:a100 … (repeatable).")
-@click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile.")
-@click.option("--name", help="Name of the run in the history; else the command line.")
+@click.option("--workload", default="resnet50", show_default=True, help="The workload that simulated GPUs play.")
+@click.option("--name", help="Name of the run in the history; by default the command line.")
 @click.option(
     "--interval",
     "interval_s",
@@ -74,7 +74,7 @@ class MeasuredCommand:
 @click.option(
     "--trace", "trace_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the power trace to this CSV."
 )
-@click.option("--no-store", is_flag=True, help="Do not keep this run in the history.")
+@click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -87,12 +87,13 @@ def command(
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> int:
-    """Run a command and print the joules, watts and seconds that it took.
+    """Run a command and print its joules, watts and seconds.
 
-    The command keeps its input, output and exit code; the figures go to standard error, or with --json as one document
-    to standard output (the command's own output then goes to standard error). CUDA_VISIBLE_DEVICES is respected.
+    The command keeps its input, output and exit code. The figures are printed to standard error, or with --json as one
+    document to standard output (the command's own output then goes to standard error). CUDA_VISIBLE_DEVICES is
+    respected.
 
-    Without a GPU a simulated one plays --workload while the command runs, and every figure says simulated.
+    Without a GPU a simulated one plays --workload while the command runs, and every figure is marked as simulated.
     """
     config = load_config()
     check_writable(trace_file)
@@ -135,7 +136,7 @@ def _measure(
 
 
 def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurement, ...]:
-    """What each GPU spent between its first and its last reading, of a command during which one stopped to answer."""
+    """Return the cost of each GPU between its first and last reading, where a GPU was lost during the command."""
     from wattune.core.measurement import Measurement
 
     ends = [(trace.readings[0], trace.readings[-1]) for trace in traces if trace.readings]
@@ -194,14 +195,14 @@ def _show(outcome: MeasuredCommand) -> None:
 
 
 def _write_traces(file: Path, outcome: MeasuredCommand) -> bool:
-    """Whether the traces are in their files; where not, it is said, since the command has run and keeps its code."""
+    """Write the traces and return whether that worked; a failure is only printed, since the command has run."""
     several = len(outcome.traces) > 1
     try:
         for index, trace in enumerate(outcome.traces):
             place = file.with_stem(f"{file.stem}-{index}") if several else file
             write_text(place, trace_csv(trace))
     except InputError as error:
-        click.echo(f"error: {error.message}\nhint: {error.hint}", err=True)
+        print_error(error)
         return False
     return True
 
@@ -231,4 +232,4 @@ def _keep(config: Config, name: str, outcome: MeasuredCommand) -> None:
         keep_run(FullRun(run, traces=traces), store_url=config.store_url, state_dir=config.state_dir)
     except StoreError as error:
         # The command has run and its figures are known; a store that fails must not hide them or its exit code.
-        click.echo(f"warning: {error.message}\nhint: {error.hint}", err=True)
+        print_error(error, kind="warning")

@@ -1,4 +1,4 @@
-"""How commands speak: JSON for programs, rich for people, progress on standard error."""
+"""Output of commands: JSON for programs, rich for people, progress on standard error; and files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wattune.core.errors import InputError
+from wattune.core.errors import InputError, WattuneError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,19 +23,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def json_option(function: F) -> F:
-    """The --json flag that every command has."""
+    """Add the --json flag that every command has."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")(function)
 
 
 def console() -> Console:
-    """Where people's output goes."""
+    """Return the console on standard output."""
     from rich.console import Console
 
     return Console(highlight=False)
 
 
 def stderr_console() -> Console:
-    """Where progress and remarks go."""
+    """Return the console on standard error, for progress and remarks."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
@@ -58,24 +58,65 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def print_error(error: WattuneError, *, kind: str = "error") -> None:
+    """Print one line and a hint to standard error."""
+    click.echo(f"{kind}: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"hint: {error.hint}", err=True)
+
+
+def say(text: str, *, style: str | None = None) -> None:
+    """Print one line of plain text to standard output."""
+    console().print(text, style=style, markup=False, soft_wrap=True)
+
+
+def remark(text: str) -> None:
+    """Print one line of plain text to standard error."""
+    stderr_console().print(text, markup=False, soft_wrap=True)
+
+
+def read_text(file: Path, *, hint: str) -> str:
+    """Read a file of the user, or raise an error with the hint."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(f"cannot read {file}: {reason}", hint=hint) from None
+
+
 def check_writable(path: Path | None) -> None:
-    """Nothing, where a file can be written there; better to know before measuring than after."""
+    """Raise where a file cannot be written there, before a measurement rather than after it."""
     if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
         raise InputError(f"cannot write {path}: no folder to write to", hint=f"make it first: mkdir -p {path.parent}")
 
 
 def write_text(file: Path, text: str) -> None:
-    """Nothing; the file holds the text. On failure what was there before still is."""
+    """Write a text file as `write_bytes` does."""
+    write_bytes(file, text.encode())
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Write a file beside the target and rename it; on failure the target is as before."""
     partial = None
     try:
         handle, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(partial, 0o644)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(partial, 0o666 & ~_umask())
         os.replace(partial, file)
-    except OSError as error:
+    except BaseException as error:
         if partial is not None:
             Path(partial).unlink(missing_ok=True)
-        raise InputError(
-            f"cannot write {file}: {error.strerror}", hint="choose a folder that exists, is writable and has room"
-        ) from None
+        if isinstance(error, OSError):
+            hint = "choose a folder that exists, is writable and has room"
+            raise InputError(f"cannot write {file}: {error.strerror}", hint=hint) from None
+        raise
+
+
+def _umask() -> int:
+    """Return the process's file mask, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import check_writable, console, json_option, print_json
+from wattune.cli.output import check_writable, json_option, print_json, read_text, say
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ _MEANING = {
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option(
-    "--gpu", type=click.IntRange(min=0), help="Which GPU of a log of several, from 0; the busiest without it."
+    "--gpu", type=click.IntRange(min=0), help="The GPU in a log of several, from 0; by default the one that drew most."
 )
 @click.option(
     "--sensor-refresh",
     type=click.FloatRange(min=0, min_open=True),
     metavar="S",
-    help="Seconds between two new values of the power sensor; seen in the trace without it.",
+    help="Seconds between two updates of the power sensor; by default estimated from the trace.",
 )
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it: .html or .svg.")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Plot to .html or .svg.")
 @json_option
 def command(trace: Path, gpu: int | None, sensor_refresh: float | None, plot: Path | None, as_json: bool) -> None:
-    """Say what repeats in a power trace: its period and error, or that there is none, or that none can be seen.
+    """Find the period of a power trace with its error, or report that it has none, or that the sensor cannot show one.
 
     TRACE is a CSV file with the columns time_s and power_w (sm_util and mem_util help), or what nvidia-smi logs with
     --query-gpu=timestamp,power.draw,utilization.gpu,utilization.memory --format=csv.
@@ -48,7 +48,7 @@ def command(trace: Path, gpu: int | None, sensor_refresh: float | None, plot: Pa
     if plot is not None and plot.suffix not in (".html", ".svg"):
         raise click.UsageError(f"a plot is FILE.html or FILE.svg, not {plot.name}")
     check_writable(plot)
-    traces = parse_traces(_text(trace), file=str(trace))
+    traces = parse_traces(read_text(trace, hint="give a power trace as CSV"), file=str(trace))
     number = busiest(traces) if gpu is None else gpu
     if number >= len(traces):
         raise InputError(f"{trace} has no GPU {number}", hint=f"it has {len(traces)}, counted from 0")
@@ -63,14 +63,6 @@ def command(trace: Path, gpu: int | None, sensor_refresh: float | None, plot: Pa
         print_json(_document(trace, samples, answer, gpus=len(traces), gpu=number, plot=plot))
     else:
         _show(trace, samples, answer, gpus=len(traces), gpu=number)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"cannot read {file}: {reason}", hint="give a power trace as CSV") from None
 
 
 def _document(
@@ -94,17 +86,14 @@ def _document(
 
 
 def _show(file: Path, samples: PowerSamples, answer: PeriodAnswer, *, gpus: int, gpu: int) -> None:
-    screen = console()
     which = f", GPU {gpu} of {gpus}" if gpus > 1 else ""
-    screen.print(f"{file.name}{which}: {_words(answer)}", markup=False, soft_wrap=True)
+    say(f"{file.name}{which}: {_words(answer)}")
     for cycle in answer.cycles:
-        screen.print(f"  {_cycle_words(cycle)}", markup=False, soft_wrap=True)
+        say(f"  {_cycle_words(cycle)}")
     refresh = "" if answer.refresh_s is None else f", a new value every {answer.refresh_s * 1000:.3g} ms"
-    screen.print(
-        f"  {len(samples)} samples over {samples.in_order().duration_s:.4g} s{refresh}", style="dim", soft_wrap=True
-    )
+    say(f"  {len(samples)} samples over {samples.in_order().duration_s:.4g} s{refresh}", style="dim")
     if answer.reason:
-        screen.print(f"  {answer.reason}", markup=False, style="dim", soft_wrap=True)
+        say(f"  {answer.reason}", style="dim")
 
 
 def _words(answer: PeriodAnswer) -> str:
@@ -119,7 +108,7 @@ def _cycle_words(cycle: PeriodCycle) -> str:
 
 
 def _seconds(period_s: float, error_s: float) -> str:
-    """The period to the digit that its error leaves."""
+    """Format the period with the digits that its error allows."""
     digits = 4
     while digits < 6 and error_s < 0.5 * 10.0**-digits:
         digits += 1

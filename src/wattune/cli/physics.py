@@ -1,4 +1,4 @@
-"""`wattune physics fit`: the numbers of a GPU from a sweep of one's own."""
+"""`wattune physics fit`: fit the parameters of a simulated GPU to a measured sweep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import console, json_option, print_json, write_text
+from wattune.cli.output import console, json_option, print_json, read_text, say, write_text
 from wattune.core.codec import to_json
 from wattune.core.errors import DeviceNotFound, InputError
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from wattune.physics.fit.model_fit import ModelFit
     from wattune.physics.fit.sweep_points import SweepPoint
 
+_HINT = "give a sweep CSV, as `wattune sweep --csv` writes"
 _LINE_POINTS = 160
-"""Enough to look like a line in any terminal."""
+"""Enough to draw a line in any terminal."""
 
 
 @click.group()
@@ -39,10 +40,10 @@ def command() -> None:
 )
 @json_option
 def fit(sweep: Path, gpu: str, workload: str | None, out: Path | None, as_json: bool) -> None:
-    """Fit the numbers of a GPU to a sweep (SWEEP.csv), with their uncertainty.
+    """Fit the parameters of a GPU to a sweep (SWEEP.csv), with their uncertainty.
 
     The sweep has the columns workload, sm_mhz, mem_mhz, power_limit_w, time_s, energy_j, as `wattune sweep --csv`
-    writes them. Workloads that wattune knows by name also tell how fast the GPU is; others tell how its power rises.
+    writes them. Workloads that wattune knows by name determine speed and power of the GPU, others its power only.
     """
     from wattune.physics.catalog.parse import parse_model
     from wattune.physics.fit.model_fit import fit_model
@@ -50,7 +51,7 @@ def fit(sweep: Path, gpu: str, workload: str | None, out: Path | None, as_json: 
 
     sheet = _sheet(gpu)
     model = parse_model(sheet)
-    points = parse_points(_text(sweep), file=str(sweep), model=model, workload=workload)
+    points = parse_points(read_text(sweep, hint=_HINT), file=str(sweep), model=model, workload=workload)
     found = fit_model(model, points, _known(points))
     if out is not None:
         _write(found, sheet, sweep=sweep, out=out)
@@ -69,24 +70,13 @@ def _sheet(gpu: str) -> Sheet:
     try:
         key = catalog.load_model(gpu).key
     except DeviceNotFound as error:
-        hint = (
-            f"{error.hint} For a part that the catalogue lacks, copy the file of a sibling and give it: --gpu FILE.toml"
-        )
+        hint = f"{error.hint} For a GPU that is not in the catalogue, copy the file of a similar one: --gpu FILE.toml"
         raise DeviceNotFound(error.message, hint=hint) from None
     return Sheet.read(Path(catalog.__file__).parent / f"{key}.toml")
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        hint = "give a sweep CSV, as `wattune sweep --csv` writes"
-        raise InputError(f"cannot read {file}: {reason}", hint=hint) from None
-
-
 def _known(points: Sequence[SweepPoint]) -> dict[str, Workload]:
-    """The workloads of the sweep that wattune can make by name."""
+    """Return the workloads of the sweep that wattune knows by name."""
     from wattune.workloads.catalog import make_workload
 
     known = {}
@@ -99,7 +89,7 @@ def _known(points: Sequence[SweepPoint]) -> dict[str, Workload]:
 
 
 def _write(found: ModelFit, sheet: Sheet, *, sweep: Path, out: Path) -> None:
-    """Nothing; the file holds the fitted GPU, and the catalogue's own reader has accepted it."""
+    """Write the fitted GPU as a catalogue file, after the catalogue's reader has accepted it."""
     from wattune.physics.catalog.parse import parse_model
     from wattune.physics.catalog.sheet import Sheet
     from wattune.physics.fit.sheet_text import document_text, fitted_document
@@ -111,7 +101,7 @@ def _write(found: ModelFit, sheet: Sheet, *, sweep: Path, out: Path) -> None:
 
 
 def _percent(predicted: Any, measured: Any) -> float | None:
-    """Mean absolute error in per cent; None where nothing was predicted."""
+    """Return the mean absolute error in percent; None where nothing was predicted."""
     import numpy as np
 
     return None if predicted is None else float(100 * np.mean(np.abs(np.asarray(predicted) / measured - 1)))
@@ -158,8 +148,8 @@ def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
 
     screen = console()
     name = f"{found.model.name} (simulated)"
-    screen.print(f"{name}, fitted to {len(found.points)} points of {sweep.name}", soft_wrap=True, markup=False)
-    table = Table("number", "before", "fitted", "±", box=None, pad_edge=False, header_style="dim")
+    say(f"{name}, fitted to {len(found.points)} points of {sweep.name}")
+    table = Table("parameter", "before", "fitted", "±", box=None, pad_edge=False, header_style="dim")
     for parameter in found.parameters:
         table.add_row(parameter.key, *(f"{value:.4g}" for value in parameter[1:]))
     screen.print(table)
@@ -169,13 +159,13 @@ def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
     for quantity in ("time", "power"):
         before, after = (_errors(found)[f"{quantity}_{part}percent"] for part in ("before_", ""))
         was = "" if before is None else f", {before:.2f} % before"
-        screen.print(f"mean error of {quantity}: {after:.2f} %{was}", soft_wrap=True)
+        say(f"mean error of {quantity}: {after:.2f} %{was}")
     if out is not None:
-        screen.print(f"catalogue file written to {out}", soft_wrap=True, markup=False)
+        say(f"catalogue file written to {out}")
 
 
 def _picture(found: ModelFit, *, width: int) -> Text:
-    """Power against the core clock, or against the limit where that was set instead."""
+    """Plot power against the core clock, or against the power limit where that was set instead."""
     from rich.text import Text
 
     from wattune.render.terminal_graph import Spot, scatter
@@ -196,7 +186,7 @@ def _asked(point: SweepPoint, *, by_clock: bool) -> float | None:
 
 
 def _line(found: ModelFit, asked: Sequence[float], *, by_clock: bool) -> list[tuple[float, float]]:
-    """The fitted power of every workload from the lowest to the highest that was set."""
+    """Return the fitted power of every workload from the lowest to the highest value that was set."""
     import numpy as np
 
     from wattune.core.setting import Setting

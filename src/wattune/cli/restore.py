@@ -1,20 +1,20 @@
-"""`wattune restore`: undo what dead processes left on GPUs."""
+"""`wattune restore`: undo the settings that dead processes left on GPUs."""
 
 from __future__ import annotations
 
 import click
 
-from wattune.cli.output import console, json_option, print_json
+from wattune.cli.output import json_option, print_error, print_json, say
 from wattune.config import load_config
 
 
 @click.command()
 @json_option
 def command(as_json: bool) -> int:
-    """Give GPUs back the settings they had before a process died.
+    """Undo the settings that a dead process left on GPUs.
 
-    Every process notes what it found before it sets a GPU. This command undoes what is left of those whose process is
-    gone; GPUs that a living process tunes are not touched. Every start of wattune does the same by itself.
+    Every process records the settings of a GPU before it changes them. This command restores them where the process no
+    longer runs; GPUs that a running process tunes are not touched. Every start of wattune does the same.
     """
     from wattune.api import surroundings
     from wattune.devices.open import restore_abandoned
@@ -31,14 +31,12 @@ def command(as_json: bool) -> int:
                 ],
             }
         )
-    screen = console()
     for entry, error in outcomes:
         if error is None and not as_json:
             what = ", ".join(knob.replace("_", " ") for knob in entry.touched)
-            screen.print(f"restored {entry.device}: {what} as before process {entry.pid}", markup=False)
+            say(f"restored {entry.device}: {what} as before process {entry.pid}")
         elif error is not None:
-            click.echo(f"error: {error.message}", err=True)
-            click.echo(f"hint: {error.hint}", err=True)
+            print_error(error)
     if not outcomes and not as_json:
-        screen.print("nothing to restore: no process died with a GPU in its hands")
+        say("nothing to restore: no process died while it tuned a GPU")
     return 1 if any(error is not None for _, error in outcomes) else 0

@@ -1,4 +1,4 @@
-"""Runs as tables for the terminal."""
+"""Runs of the history as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNFIT = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def run_table(runs: tuple[Run, ...], *, width: int) -> Table:
-    """A line per run: the name is cut to what is left, and only the device may wrap, since it has to say simulated."""
+    """Return a line per run: the name is cut to fit, and only the device may wrap, since it contains "simulated"."""
     rows = [_run_row(run) for run in runs]
     table = _table("id", "when", "kind", "name", "device", numbers=("joules", "watts", "seconds"))
     table.collapse_padding = True
@@ -45,7 +45,7 @@ def _run_row(run: Run) -> tuple[str, ...]:
 
 
 def run_facts(run: Run) -> Table:
-    """What is known of a run as a whole, a line per fact."""
+    """Return the facts of a run, a line each."""
     table = Table.grid(padding=(0, 2))
     facts = {
         "id": run.id,
@@ -68,7 +68,7 @@ def run_facts(run: Run) -> Table:
 
 
 def gpu_table(full: FullRun) -> Table:
-    """A line per GPU of the run."""
+    """Return a line per GPU of the run."""
     table = _table("GPU", "uuid", numbers=("joules", "watts", "seconds"))
     for gpu in full.run.gpus:
         energy = _with_error(gpu.energy_j, gpu.energy_error_j)
@@ -77,7 +77,7 @@ def gpu_table(full: FullRun) -> Table:
 
 
 def trial_table(full: FullRun) -> Table:
-    """A line per trial of the run."""
+    """Return a line per trial of the run."""
     table = _table("workload", "GPU", "choice", numbers=("joules", "watts", "seconds"))
     for trial in full.trials:
         choice = trial.choice_kind if trial.setting is None else str(trial.setting)
@@ -90,7 +90,7 @@ def trial_table(full: FullRun) -> Table:
 
 
 def trace_table(full: FullRun) -> Table:
-    """A line per power trace of the run."""
+    """Return a line per power trace of the run."""
     table = _table("GPU", numbers=("samples", "seconds", "mean W", "min W", "max W", "95 % W", "core MHz", "refresh s"))
     for trace in full.traces:
         label = f"{trace.gpu} (simulated)" if trace.simulated else trace.gpu
@@ -108,7 +108,7 @@ def _table(*texts: str, numbers: tuple[str, ...]) -> Table:
 
 
 def _device(run: Run) -> str:
-    """The run's GPUs; a simulated run says so even where no GPU does."""
+    """Return the run's GPUs, marked where the run is simulated."""
     device = run.device or "none"
     return device if not run.simulated or "simulated" in device else f"{device} (simulated)"
 
@@ -126,7 +126,7 @@ def _with_error(value: float | None, error: float | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks and terminal controls, which a command line may well contain."""
+    """Return the text without line breaks and terminal controls, which a command line may contain."""
     return "".join(" " if unicodedata.category(letter) in _UNFIT else letter for letter in text)
 
 

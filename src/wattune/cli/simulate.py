@@ -1,4 +1,4 @@
-"""`wattune simulate`: any command against simulated GPUs, served as an NVML library."""
+"""`wattune simulate`: run any command with simulated GPUs, served as an NVML library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import run_child
-from wattune.cli.output import check_writable, json_option, print_json, stderr_console, write_text
+from wattune.cli.output import check_writable, json_option, print_error, print_json, stderr_console, write_text
 from wattune.config import load_config
 from wattune.core.errors import InputError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCommand:
-    """The exit code of the command, what the GPUs really spent meanwhile, and the NVML calls it made."""
+    """The exit code of the command, the true time and energy of each GPU, and the number of NVML calls."""
 
     exit_code: int
     truths: tuple[Truth, ...]
@@ -33,18 +33,24 @@ class SimulatedCommand:
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--gpu", "gpus", default="a100", show_default=True, help="The GPUs, comma-separated: a100,v100 …")
-@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many of these.")
-@click.option("--workload", default="resnet50", show_default=True, help="What they play, NAME[:BATCH]; none: nothing.")
-@click.option("--unprivileged", is_flag=True, help="Refuse to set anything, as to a user who is not root.")
-@click.option("--fault", "faults", multiple=True, metavar="SPEC", help="0:lost@30s, 0:lost, 0:timeout … (repeatable).")
-@click.option("--virtual-time", is_flag=True, help="Time passes only when the command advances the node.")
-@click.option("--call-latency-us", type=click.FloatRange(min=0), default=0, help="How long every NVML call takes.")
-@click.option("--part-time-counter", is_flag=True, help="The energy counter misses what the power sensor misses.")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many of each.")
+@click.option("--workload", default="resnet50", show_default=True, help="What they play: NAME[:BATCH], or none.")
+@click.option("--unprivileged", is_flag=True, help="Refuse to change settings, as for a user who is not root.")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="SPEC",
+    help="A fault: 0:lost@30s, 0:timeout … (repeatable).",
+)
+@click.option("--virtual-time", is_flag=True, help="Let time pass only when the command advances the node.")
+@click.option("--call-latency-us", type=click.FloatRange(min=0), default=0, help="Duration of every NVML call.")
+@click.option("--part-time-counter", is_flag=True, help="Let the energy counter miss what the power sensor misses.")
 @click.option(
     "--truth",
     "truth_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write what was really spent as JSON.",
+    help="Write the true time and energy as JSON.",
 )
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
@@ -63,9 +69,10 @@ def command(
 ) -> int:
     """Run a command against simulated GPUs served as an NVML library.
 
-    The command, and whatever it starts, finds the simulated GPUs through libnvidia-ml.so.1 and a stand-in for
-    nvidia-smi. It keeps its input, output and exit code. What the GPUs really spent goes to standard error, or with
-    --json as one document to standard output (the command's own output then goes to standard error).
+    The command and its child processes find the simulated GPUs through libnvidia-ml.so.1 and a replacement for
+    nvidia-smi. The command keeps its input, output and exit code. The true time and energy of the GPUs are printed to
+    standard error, or with --json as one document to standard output (the command's own output then goes to standard
+    error).
     """
     from wattune.emulator.launch import Fault, Scenario
     from wattune.emulator.node import Privilege
@@ -139,11 +146,11 @@ def document(command_line: tuple[str, ...], outcome: SimulatedCommand) -> dict[s
 
 
 def _write(file: Path, found: dict[str, Any]) -> bool:
-    """Whether the file was written; where not, it is said, since the command has run and keeps its exit code."""
+    """Write the file and return whether that worked; a failure is only printed, since the command has run."""
     try:
         write_text(file, json.dumps(found, indent=2) + "\n")
     except InputError as error:
-        click.echo(f"error: {error.message}\nhint: {error.hint}", err=True)
+        print_error(error)
         return False
     return True
 

@@ -147,14 +147,14 @@ def test_bad_questions_get_one_line_and_a_hint(store: Store, capsys: pytest.Capt
     assert "hint: list the runs" in complained(capsys, "\udcff")
     assert "neither a date" in complained(capsys, "--since", "yesterday", code=2)
     assert "neither a date" in complained(capsys, "--since", "9" * 30 + "d", code=2)
-    assert "do not go together" in complained(capsys, "3f01", "--recover", code=2)
+    assert "exclude each other" in complained(capsys, "3f01", "--recover", code=2)
     complained(capsys, "--limit", "0", code=2)
 
 
 def test_a_run_can_be_forgotten(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.add_run(a_run("3f01"))
     store.add_run(a_run("4f01"))
-    assert "forgot 3f01" in printed(capsys, "--forget", "3")
+    assert "deleted 3f01" in printed(capsys, "--forget", "3")
     assert json.loads(printed(capsys, "--forget", "4", "--json"))["forgotten"]["id"] == "4f01"
     assert store.runs() == ()
 
@@ -172,7 +172,7 @@ def test_the_list_takes_in_what_an_earlier_failure_left(home: Path, capsys: pyte
     assert run(["history", "--json"]) == 0
     captured = capsys.readouterr()
     assert [found["id"] for found in json.loads(captured.out)["runs"]] == ["a"]
-    assert "could not be written earlier" in captured.err
+    assert "could not be stored earlier" in captured.err
 
 
 def test_recover_takes_in_the_runs_of_every_store(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,7 +183,7 @@ def test_recover_takes_in_the_runs_of_every_store(home: Path, capsys: pytest.Cap
     assert json.loads(printed(capsys, "--json")) == {"runs": []}
     assert run(["history", "--recover"]) == 0
     captured = capsys.readouterr()
-    assert "1 run taken in" in captured.out
+    assert "1 run stored" in captured.out
     assert "damaged lines" in captured.err
     assert json.loads(printed(capsys, "--recover", "--json")) == {"taken": 0, "left": 1}
-    assert "nothing to take in" in printed(capsys, "--recover")
+    assert "no runs to recover" in printed(capsys, "--recover")

@@ -12,16 +12,16 @@ from wattune.control.sweep import Knob
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--device", help="The GPU: auto, nvml:0, sim:a100, table:FILE.csv … One only.")
-@click.option("--workload", help="What a simulated GPU trains: resnet50, resnet50:128 (batch size), bert-base …")
+@click.option("--device", help="The GPU: auto, nvml:0, sim:a100, table:FILE.csv …")
+@click.option("--workload", help="The workload of a simulated GPU: resnet50, resnet50:128 (batch size), bert-base …")
 @click.option(
     "--knob",
     type=click.Choice([knob.value for knob in Knob]),
     default=Knob.SM_CLOCK.value,
     show_default=True,
-    help="What to change from trial to trial.",
+    help="The setting to vary.",
 )
-@click.option("--points", type=click.IntRange(min=1), default=20, show_default=True, help="Settings to try at most.")
+@click.option("--points", type=click.IntRange(min=1), default=20, show_default=True, help="Most settings to try.")
 @click.option("--iterations", type=click.IntRange(min=1), help="Iterations, or runs of COMMAND, at each setting.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the trials as CSV.")
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write a report page (HTML).")
@@ -40,9 +40,9 @@ def command(
 ) -> None:
     """Measure a workload at many settings and print its time-energy frontier.
 
-    A simulated GPU trains the named workload. On a real GPU the workload is COMMAND, run at each setting from start to
-    end; what it prints goes to standard error. The driver's default is always tried first, and the GPU is left as it
-    was found.
+    A simulated GPU trains the named workload. On a real GPU the workload is COMMAND, which runs from start to end at
+    each setting; its output goes to standard error. The driver's default is always tried first, and the GPU's settings
+    are restored at the end.
     """
     from wattune.cli.sweep.output import deliver, keep_partial, keep_sweep
     from wattune.cli.sweep.work import make_sweep
