@@ -104,7 +104,7 @@ def _workload(name: str) -> Workload | None:
 
 
 def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool) -> SimulatedCommand:
-    from wattune.emulator.launch import NodeMark, environment_for, hand_over, open_scenario, truths
+    from wattune.emulator.launch import NodeMark, assign_load, environment_for, open_scenario, truths
     from wattune.emulator.library import build_library
 
     library = build_library(load_config().cache_dir)
@@ -118,7 +118,7 @@ def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool)
             command_line,
             environment=environment,
             stdout_to_stderr=quiet,
-            on_start=lambda pid: hand_over(node, scenario, pid),
+            on_start=lambda pid: assign_load(node, scenario, pid),
         )
         spent = truths(scenario.gpus, before, NodeMark.of(node))
         return SimulatedCommand(exit_code, spent, node.getter_calls(), node.setter_calls())

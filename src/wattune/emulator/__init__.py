@@ -1,1 +1,1 @@
-"""The simulated GPU as a drop-in NVML library, and the launcher that puts a command under it."""
+"""The simulated GPU as a drop-in NVML library, and the launcher that runs a command with it."""

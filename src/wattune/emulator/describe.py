@@ -1,4 +1,4 @@
-"""How an emulated GPU is written into a node that is being made."""
+"""Writes emulated GPUs and their loads into a node."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from wattune.core.gpu_spec import ClockTable
 from wattune.emulator.emulated_gpu import MIB, EmulatedGpu
 from wattune.physics.load_table import Floats, LoadTable
 
-# Warmer than any GPU gets: a part of which no slowdown temperature is known.
+# For a GPU whose slowdown temperature is not known: higher than any GPU reaches.
 _NO_SLOWDOWN_C = 1000.0
 
 
 def describe(library: ctypes.CDLL, handle: int, index: int, gpu: EmulatedGpu) -> None:
-    """Nothing; the node knows the GPU."""
+    """Write a GPU into the node."""
     for name, text in _texts(gpu, index).items():
         if library.wattuneDescribeText(handle, index, name.encode(), text.encode()):
             raise InputError(f"the {name} {text!r} of GPU {index} is too long", hint="at most 95 characters fit")
@@ -26,7 +26,7 @@ def describe(library: ctypes.CDLL, handle: int, index: int, gpu: EmulatedGpu) ->
         assert code == 0, f"the library does not know {name}"
     if not gpu.spec.clocks:
         raise InputError(
-            f"{gpu.spec.name} has no clocks to emulate", hint="where nobody may set them: can_lock_sm=False"
+            f"{gpu.spec.name} has no clocks to emulate", hint="where they cannot be set: can_lock_sm=False"
         )
     for table, idle_w in zip(gpu.spec.clocks, gpu.context_idle_w, strict=True):
         _describe_clocks(library, handle, index, gpu=gpu, table=table, idle_w=idle_w)
@@ -66,7 +66,7 @@ def _physical(gpu: EmulatedGpu) -> dict[str, float]:
         "tau_s": gpu.thermal.tau_s,
         "slowdown_c": min(gpu.thermal.slowdown_c, _NO_SLOWDOWN_C),
         "memory_bytes": gpu.memory_bytes,
-        # What the driver keeps for itself; the order of magnitude of a data-centre part.
+        # Reserved by the driver; the order of magnitude of a data-centre GPU.
         "reserved_bytes": min(500 * MIB, gpu.memory_bytes // 8),
     }
 
@@ -80,13 +80,13 @@ def _limits(gpu: EmulatedGpu) -> dict[str, float]:
         "limit_max_w": limits.max_w if limits else float("inf"),
         "can_lock_sm": gpu.can_lock_sm,
         "can_lock_mem": gpu.can_lock_sm and gpu.spec.can_lock_mem,
-        # A part with one memory clock, such as HBM's, stays at it and in P0.
+        # A GPU with one memory clock, as with HBM, stays at it and in P0.
         "keeps_mem_clock": len(gpu.spec.clocks) == 1,
     }
 
 
 def _default_limit_w(gpu: EmulatedGpu) -> float:
-    """The limit that holds where nobody set one; a part on which nobody may set one has it all the same."""
+    """The limit where none is set; a GPU whose limit cannot be set has one too."""
     if gpu.default_limit_w is not None:
         return gpu.default_limit_w
     return gpu.spec.power_limits.default_w if gpu.spec.power_limits else float("inf")
@@ -119,18 +119,18 @@ def _catalogue(gpu: EmulatedGpu) -> dict[str, float]:
         "cuda_major": gpu.generation.capability[0],
         "cuda_minor": gpu.generation.capability[1],
         "brand": gpu.brand,
-        "pci_device_id": 0x000010DE,  # NVIDIA's vendor number; the device part is left open
+        "pci_device_id": 0x000010DE,  # NVIDIA's vendor number; the device number is left open
         "has_ecc": gpu.has_ecc,
         "has_fan": gpu.has_fan,
     }
 
 
 MOST_PHASES = 64
-"""As many as fit into the node's tables."""
+"""The size of the node's tables."""
 
 
 def fitted(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, ...]]]) -> list[LoadTable]:
-    """The tables in the order of the GPU's memory clocks, neighbouring phases merged alike where there are too many."""
+    """Order the tables by the GPU's memory clocks, and merge neighbouring phases where there are too many."""
     by_mem = {table.mem_mhz: table for table in tables}
     found = []
     for mem_mhz, sm_mhz in clocks:
@@ -138,7 +138,7 @@ def fitted(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, .
         if table is None or table.sm_mhz != sm_mhz:
             raise InputError(
                 f"the load has no table for this GPU at a memory clock of {mem_mhz} MHz",
-                hint="tabulate it for this kind of GPU",
+                hint="tabulate it for this GPU model",
             )
         found.append(table)
     if len({table.duration_s.shape[0] for table in found}) != 1:
@@ -148,27 +148,27 @@ def fitted(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, .
 
 
 def pack(tables: Sequence[LoadTable]) -> tuple[Floats, ...]:
-    """Durations, powers, use of core, memory, tensor and plain units of all tables, each as one array.
+    """Pack durations, powers, and use of core, memory, tensor and FP32 units of all tables into one array each.
 
-    One table after another; units whose use is not told are not used.
+    Units whose use is unknown count as unused.
     """
     return (
         _joined(table.duration_s for table in tables),
         _joined(table.power_w for table in tables),
         _joined(table.sm_util for table in tables),
         _joined(table.mem_util for table in tables),
-        _joined(_or_none(table.tensor_util, table) for table in tables),
-        _joined(_or_none(table.fp32_util, table) for table in tables),
+        _joined(_or_zeros(table.tensor_util, table) for table in tables),
+        _joined(_or_zeros(table.fp32_util, table) for table in tables),
     )
 
 
 def limited_w(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, ...]]]) -> Floats:
-    """What power limits act on, at every clock, one table after another in the order of the GPU's memory clocks."""
+    """Return the power that limits act on, table by table in the order of the GPU's memory clocks."""
     by_mem = {table.mem_mhz: table for table in tables}
     return _joined(by_mem[mem_mhz].limited_power_w for mem_mhz, _ in clocks)
 
 
-def _or_none(util: Floats | None, table: LoadTable) -> Floats:
+def _or_zeros(util: Floats | None, table: LoadTable) -> Floats:
     return np.zeros_like(table.duration_s) if util is None else util
 
 

@@ -1,4 +1,4 @@
-"""A GPU as the emulated library shows it: what the physics says, and what else NVML clients ask for."""
+"""A GPU of the emulated library: its physical model, and what else NVML clients read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What NVML calls an architecture, and the CUDA capability that comes with it."""
+    """An architecture in NVML's numbering, and its CUDA capability."""
 
     code: int
     capability: tuple[int, int]
@@ -40,13 +40,13 @@ _BRAND_GEFORCE, _BRAND_NVIDIA_RTX, _BRAND_NVIDIA = 5, 13, 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedGpu:
-    """One simulated GPU of a node. `of` makes it from a model; tests make odd ones by `dataclasses.replace`."""
+    """One simulated GPU of a node. `of` makes it from a model; tests vary it by `dataclasses.replace`."""
 
     spec: GpuSpec
     idle_w: float
-    """Without a program holding the GPU."""
+    """Without a context."""
     context_idle_w: tuple[tuple[float, ...], ...]
-    """With one, for each memory clock and core clock of the spec."""
+    """With a context, for each memory clock and core clock of the specification."""
     thermal: Thermal
     memory_bytes: int
     cores: int
@@ -55,7 +55,7 @@ class EmulatedGpu:
     gain: float = 1.0
     offset_w: float = 0.0
     default_limit_w: float | None = None
-    """What the board allows itself; None where its spec says so."""
+    """In force where none is set; None: that of the specification."""
     serial: str | None = None
     bus_width_bits: int = 384
     can_lock_sm: bool = True
@@ -64,19 +64,19 @@ class EmulatedGpu:
     has_fan: bool = False
     brand: int = _BRAND_NVIDIA
     average_window_s: float | None = None
-    """Over how long GetPowerUsage averages, where that is not what the sensor itself does."""
+    """Window of GetPowerUsage, where it differs from the sensor's."""
     counter_window_s: float | None = None
-    """The part of each period that the energy counter sees; None where it misses nothing."""
+    """How much of each period the energy counter measures; None: all of it."""
     switching: Switching = _AT_ONCE
-    """How long new clocks take to hold; `spec.switching` for those of the part."""
+    """How long new clocks take; `spec.switching` for the GPU's own."""
     wait_spread: float = 0.0
     """Standard deviation of the logarithm of that."""
     counter_start_j: float = 1_000_000.0
-    """What the counter shows at first: a real one starts with the driver, so no program may count on zero."""
+    """Initial value of the counter: a real one starts with the driver, so programs cannot rely on zero."""
 
     @classmethod
     def of(cls, model: GpuModel, index: int = 0) -> EmulatedGpu:
-        """The `index`-th GPU of this kind."""
+        """Make the `index`-th GPU of this model."""
         generation = generation_of(model.architecture, model.name)
         is_geforce, is_workstation = "GeForce" in model.name, "RTX" in model.name
         return cls(
@@ -106,15 +106,15 @@ class EmulatedGpu:
 
     @property
     def instant_window_s(self) -> float:
-        """Over how long the instantaneous power is averaged: never longer than the one-second average's own share."""
+        """Window of the instantaneous power: at most one period where GetPowerUsage averages over a second."""
         window_s = self.spec.sensors.power_window_s or 0.1
         period_s = self.spec.sensors.power_period_s or 0.1
         return min(window_s, period_s) if self.average_window_s else window_s
 
 
 def generation_of(architecture: str | None, name: str) -> Generation:
-    """The generation of a part; GA100, which measures its power in another way, is told apart by its name."""
+    """Return the generation of a GPU; GA100, whose power readings differ, is recognised by its name."""
     key = (architecture or "ampere").lower()
-    if key == "ampere" and any(part in name for part in _GA100):
+    if key == "ampere" and any(model in name for model in _GA100):
         key = "ampere ga100"
     return GENERATIONS.get(key, GENERATIONS["ampere"])

@@ -1,4 +1,4 @@
-"""Putting a command under the emulated library: the node it finds, its environment, and what was really spent."""
+"""Runs a command with the emulated library: its node, its environment, and the true energy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wattune.core.errors import InputError
 from wattune.core.workload import Workload
 from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.emulator.library import clock_library
-from wattune.emulator.node import NOBODY, NODE_VARIABLE, Node, Privilege
+from wattune.emulator.node import NO_PROCESS, NODE_VARIABLE, Node, Privilege
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 
@@ -26,7 +26,7 @@ _FORM = re.compile(r"(?P<index>\d+):(?P<kind>[a-z-]+)(?:@(?P<at>\d+(?:\.\d+)?)s?
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A GPU that is lost from some time on, or that answers every call with one error."""
+    """A GPU that is lost from a time on, or that answers every call with an error."""
 
     index: int
     code: int
@@ -34,7 +34,7 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """The fault that "0:lost@30s", "1:lost" or "0:timeout" means."""
+        """Parse a fault such as "0:lost@30s", "1:lost" or "0:timeout"."""
         match = _FORM.fullmatch(text.strip().lower())
         if not match or match["kind"] not in CODES:
             raise InputError(
@@ -44,8 +44,7 @@ class Fault:
             raise InputError(f"{text!r}: only a loss can come later", hint=f'write "{match["index"]}:{match["kind"]}"')
         return cls(int(match["index"]), CODES[match["kind"]], float(match["at"]) if match["at"] else None)
 
-    def befall(self, node: Node) -> None:
-        """Nothing; the GPU has the fault."""
+    def apply_to(self, node: Node) -> None:
         if self.code == CODES["lost"]:
             node.lose(self.index, at_s=self.at_s)
         else:
@@ -58,19 +57,19 @@ MOST_GPUS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """The GPUs that a command finds and how they behave."""
+    """The GPUs of a command and their behaviour."""
 
     gpus: tuple[str, ...]
     workload: Workload | None = None
-    """What every GPU plays meanwhile; None leaves them asleep."""
+    """What every GPU plays meanwhile; None: idle without a context."""
     virtual_time: bool = False
     privilege: Privilege = Privilege.GRANTED
     faults: tuple[Fault, ...] = ()
     call_latency_s: float = 0.0
     part_time_counter: bool = False
-    """The energy counter sees only the window of each period that the power sensor sees."""
+    """The energy counter measures only the window of each period that the power sensor measures."""
     switching: Literal["ideal", "real"] = "ideal"
-    """Whether new clocks hold at once, or after the time that each part takes."""
+    """Whether new clocks take effect at once, or after each GPU's delay."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.gpus) <= MOST_GPUS:
@@ -82,7 +81,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a simulated GPU really spent, whatever its sensors showed."""
+    """The true energy of a simulated GPU, without sensor errors."""
 
     index: int
     name: str
@@ -97,11 +96,11 @@ class Truth:
 
 
 def open_scenario(scenario: Scenario, folder: Path, *, library: Path) -> Node:
-    """The node of a scenario, its workload already playing on behalf of nobody yet."""
+    """Create the node of a scenario; its workload plays and belongs to no process yet."""
     models = [load_model(name) for name in scenario.gpus]
     gpus = [EmulatedGpu.of(model, index) for index, model in enumerate(models)]
     if scenario.part_time_counter:
-        gpus = [replace(gpu, counter_window_s=_seen_s(gpu)) for gpu in gpus]
+        gpus = [replace(gpu, counter_window_s=_counter_window_s(gpu)) for gpu in gpus]
     if scenario.switching == "real":
         gpus = [replace(gpu, switching=gpu.spec.switching) for gpu in gpus]
     node = Node.create(
@@ -114,34 +113,34 @@ def open_scenario(scenario: Scenario, folder: Path, *, library: Path) -> Node:
     )
     for index, model in enumerate(models):
         if scenario.workload is not None:
-            node.play(index, tabulate(model, scenario.workload), pid=NOBODY)
+            node.play(index, tabulate(model, scenario.workload), pid=NO_PROCESS)
     for fault in scenario.faults:
-        fault.befall(node)
+        fault.apply_to(node)
     return node
 
 
-def _seen_s(gpu: EmulatedGpu) -> float | None:
-    """The part of a counter period that the sensor looks at; None where that is all of it."""
+def _counter_window_s(gpu: EmulatedGpu) -> float | None:
+    """The window of a counter period that the sensor measures; None where that is all of it."""
     period_s, window_s = gpu.spec.sensors.counter_period_s, gpu.spec.sensors.power_window_s
     return window_s if period_s and window_s and window_s < period_s else None
 
 
-def hand_over(node: Node, scenario: Scenario, pid: int) -> None:
-    """Nothing; the process is now the one whose work every GPU does."""
+def assign_load(node: Node, scenario: Scenario, pid: int) -> None:
+    """Make a process the user of every GPU that plays a workload."""
     for index, name in enumerate(scenario.gpus):
         if scenario.workload is not None:
-            # Half of the memory: frameworks take what a training job of this kind needs, and some more.
+            # Half of the memory, as a typical training job.
             node.join(index, pid=pid, memory_bytes=load_model(name).memory_bytes // 2)
 
 
 def environment_for(node: Node, folder: Path, *, before: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which programs find the node: NVML, nvidia-smi and, for virtual time, the clock."""
+    """Return the environment in which programs use the node: NVML, nvidia-smi and, for virtual time, the clock."""
     _write_nvidia_smi(folder)
     found = {
         NODE_VARIABLE: str(node.path),
         "LD_LIBRARY_PATH": _prepended(node.library.parent, before.get("LD_LIBRARY_PATH")),
         "PATH": _prepended(folder, before.get("PATH")),
-        # Two nodes may hold GPUs of the same name and UUID, whose locks and journals must not meet.
+        # Two nodes may have GPUs of the same name and UUID, whose locks and journals must not collide.
         "WATTUNE_STATE": str(folder / "state"),
     }
     if node.is_virtual:
@@ -169,7 +168,6 @@ class NodeMark:
 
     @classmethod
     def of(cls, node: Node) -> NodeMark:
-        """The node now."""
         gpus = range(node.count)
         return cls(
             node.now_s(),
@@ -179,7 +177,7 @@ class NodeMark:
 
 
 def truths(names: tuple[str, ...], before: NodeMark, after: NodeMark) -> tuple[Truth, ...]:
-    """What each GPU spent between two marks."""
+    """Compute the energy of each GPU between two marks."""
     return tuple(
         Truth(
             index,

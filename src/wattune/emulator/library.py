@@ -1,4 +1,4 @@
-"""The emulated libnvidia-ml.so.1: compiled once from the C source beside this file, then kept in a cache."""
+"""The emulated libnvidia-ml.so.1: compiled once from the C source in this package and cached."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibil
 
 
 def build_library(cache_dir: Path, *, compiler: str | None = None) -> Path:
-    """The path of the library, compiled now unless the cache has it.
+    """Return the path of the library; compile it unless the cache has it.
 
-    The folder it lies in also holds the `libnvidia-ml.so` link and the clock to preload for virtual time, and can be
-    put on LD_LIBRARY_PATH. Any number of processes may do this at once.
+    Its folder, which can be put on LD_LIBRARY_PATH, also holds the `libnvidia-ml.so` link and the clock to preload for
+    virtual time. Any number of processes may build at once.
     """
     folder = cache_dir / f"nvml-{_fingerprint()}"
     if not (folder / SONAME).exists():
@@ -35,7 +35,7 @@ def build_library(cache_dir: Path, *, compiler: str | None = None) -> Path:
 
 
 def clock_library(library: Path) -> Path:
-    """The library to preload so that CLOCK_REALTIME follows a node's virtual time."""
+    """Return the library to preload so that CLOCK_REALTIME follows a node's virtual time."""
     return library.parent / CLOCK
 
 
@@ -60,7 +60,7 @@ def _find_compiler() -> str:
 
 
 def _compile_into(folder: Path, compiler: str) -> None:
-    """Nothing; the folder is there, whole. It is made under another name and renamed, so nobody sees half of it."""
+    """Compile into a temporary folder and rename it, so that no other process reads a partial one."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         making = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -86,7 +86,7 @@ def _put_in_place(making: Path, folder: Path) -> None:
     try:
         making.rename(folder)
     except OSError:
-        # Somebody else was quicker, and theirs is as good as ours.
+        # Another process was faster; its folder is equivalent.
         if not (folder / SONAME).exists():
             raise
 
@@ -114,7 +114,7 @@ _DOUBLES = ctypes.POINTER(ctypes.c_double)
 _UINTS = ctypes.POINTER(ctypes.c_uint32)
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
-    # name: (what comes back, what goes in ...)
+    # name: (result, arguments ...)
     "wattuneNodeCreate": (_VOID, _TEXT, _UINT, _INT, _UINT, _LONG),
     "wattuneNodePublish": (None, _VOID),
     "wattuneNodeOpen": (_VOID, _TEXT),
@@ -152,10 +152,10 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 @cache
 def load_library(path: Path) -> ctypes.CDLL:
-    """The library, loaded into this process and typed.
+    """Load the library into this process and declare its types.
 
-    From here on glibc gives this one to whoever asks for libnvidia-ml.so.1 by its bare name, because its soname says
-    so; nvidia-ml-py does.
+    From then on glibc returns it for the bare name libnvidia-ml.so.1, which is its soname and the name that
+    nvidia-ml-py loads.
     """
     try:
         library = ctypes.CDLL(str(path))

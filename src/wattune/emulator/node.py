@@ -1,4 +1,4 @@
-"""A node of simulated GPUs: the file that every process under the emulated library shares, and how it is driven."""
+"""A node of simulated GPUs: the file that all processes with the emulated library share, and its controls."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from wattune.emulator.library import SONAME, load_library
 from wattune.physics.load_table import LoadTable
 
 NODE_VARIABLE = "WATTUNE_NODE"
-NOBODY = 0
-"""In place of a process number: a load that no process shows up for."""
+NO_PROCESS = 0
+"""In place of a process number: a load that belongs to no process."""
 _NEVER_NS = (1 << 63) - 1
 _IGNORED = -1
 _SLICE_S = 0.02
 
 
 class Privilege(IntEnum):
-    """Who may set clocks and limits."""
+    """Permission to set clocks and limits."""
 
     DENIED = 0
     GRANTED = 1
@@ -38,7 +38,7 @@ class Privilege(IntEnum):
 
 
 class Node:
-    """Some simulated GPUs and their common time. Use it as a context manager; whoever created it removes it."""
+    """Some simulated GPUs and their common time, as a context manager; the creator removes the file at the end."""
 
     def __init__(self, path: Path, *, library: Path, handle: int, is_owner: bool) -> None:
         self.path = path
@@ -58,7 +58,7 @@ class Node:
         privilege: Privilege = Privilege.GRANTED,
         call_latency_s: float = 0.0,
     ) -> Node:
-        """A new node in a new file."""
+        """Create a node in a new file."""
         if path.exists():
             raise DeviceError(f"{path} is there already", hint="give every node a file of its own")
         c = load_library(library)
@@ -81,14 +81,14 @@ class Node:
 
     @classmethod
     def attach(cls, path: Path, *, library: Path = Path(SONAME)) -> Node:
-        """A node that another process made; under `wattune simulate` the library is found by its name alone."""
+        """Open a node of another process; under `wattune simulate` the library is found by its name alone."""
         handle = load_library(library).wattuneNodeOpen(os.fsencode(path))
         if not handle:
             raise DeviceNotFound(f"{path} is no node of simulated GPUs", hint="start the program by: wattune simulate")
         return cls(path, library=library, handle=handle, is_owner=False)
 
     def close(self) -> None:
-        """Nothing; this process lets go of the node, and its creator removes the file."""
+        """Close the node; its creator also removes the file."""
         handle, self._open_handle = self._open_handle, None
         if handle is not None:
             self._c.wattuneNodeClose(handle)
@@ -106,35 +106,35 @@ class Node:
     # what plays
 
     def play(self, index: int, tables: Sequence[LoadTable], *, pid: int | None = None, memory_bytes: int = 0) -> None:
-        """Nothing; the GPU plays this load over and over from now on, on behalf of a process (this one)."""
+        """Repeat a load on the GPU on behalf of a process, by default this one."""
         device = self._device(index)
         clocks = self._clocks(device)
         fitting = fitted(tables, clocks)
-        if pid != NOBODY:
+        if pid != NO_PROCESS:
             self.join(index, pid=pid, memory_bytes=memory_bytes)
         arrays = (*pack(fitting), limited_w(tables, clocks))
         packed = [array.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for array in arrays]
         self._c.wattunePlay(self._handle, device, fitting[0].duration_s.shape[0], *packed)
 
     def idle(self, index: int, *, context: bool = True) -> None:
-        """Nothing; the load stops. Without a context the GPU goes to sleep."""
+        """Stop the load; without a context the GPU also lowers its clocks."""
         self._c.wattuneIdle(self._handle, self._device(index), context)
 
     def join(self, index: int, *, pid: int | None = None, memory_bytes: int = 0) -> None:
-        """Nothing; a process (this one) is now a user of the GPU and holds some of its memory."""
+        """Add a process, by default this one, to the users of the GPU; it holds some of the memory."""
         pid = os.getpid() if pid is None else pid
         if self._c.wattuneJoin(self._handle, self._device(index), pid, memory_bytes):
             raise DeviceError(f"GPU {index} has too many users", hint="32 processes can share a simulated GPU")
 
     def leave(self, index: int, *, pid: int | None = None) -> None:
-        """Nothing; the process is no user any more."""
+        """Remove a process, by default this one, from the users of the GPU."""
         self._c.wattuneLeave(self._handle, self._device(index), os.getpid() if pid is None else pid)
 
     # time and truth
 
     @property
     def is_virtual(self) -> bool:
-        """Whether time passes only when somebody advances it."""
+        """Whether time passes only by `advance`."""
         return bool(self._c.wattuneNodeIsVirtual(self._handle))
 
     def now_s(self) -> float:
@@ -142,7 +142,7 @@ class Node:
         return float(self._c.wattuneNodeNowNs(self._handle)) / 1e9
 
     def advance(self, seconds: float) -> None:
-        """Nothing; virtual time goes on by so much."""
+        """Advance virtual time."""
         if not self.is_virtual:
             raise NotSupported("the time of this node is real and cannot be advanced", hint="make it with virtual time")
         if not seconds >= 0:
@@ -150,7 +150,7 @@ class Node:
         self._c.wattuneAdvance(self._handle, round(seconds * 1e9))
 
     def run(self, index: int, iterations: float) -> None:
-        """Nothing; the GPU has done that many more iterations. Waits in real time, advances virtual time."""
+        """Wait for that many more iterations in real time, or advance virtual time by them."""
         device = self._device(index)
         target = self.iterations(index) + iterations
         while left_ns := int(self._c.wattuneUntilNs(self._handle, device, target)):
@@ -163,17 +163,17 @@ class Node:
                 time.sleep(min(left_ns / 1e9, _SLICE_S))
 
     def iterations(self, index: int) -> float:
-        """Iterations done by all loads so far."""
+        """Return the iterations of all loads so far."""
         return float(self._c.wattuneIterations(self._handle, self._device(index)))
 
     def truth_j(self, index: int) -> float:
-        """What the GPU really spent since the node was made, whatever its sensors show."""
+        """Return the true energy of the GPU since the node was made."""
         return float(self._c.wattuneTruthJ(self._handle, self._device(index)))
 
     # controls, faults, calls
 
     def setting(self, index: int) -> Setting:
-        """The locks and the power limit in force."""
+        """Return the locked clocks and the power limit in force."""
         clocks = (ctypes.c_uint32 * 6)()
         limit_w = ctypes.c_double()
         self._c.wattuneControls(self._handle, self._device(index), clocks, ctypes.byref(limit_w))
@@ -182,29 +182,28 @@ class Node:
         return Setting(sm_mhz or app_sm_mhz or None, mem_mhz or app_mem_mhz or None, limit_w.value if limited else None)
 
     def persistence(self, index: int) -> bool:
-        """Whether persistence mode is on."""
         clocks, limit_w = (ctypes.c_uint32 * 6)(), ctypes.c_double()
         return bool(self._c.wattuneControls(self._handle, self._device(index), clocks, ctypes.byref(limit_w)))
 
     def lose(self, index: int, *, at_s: float | None = None) -> None:
-        """Nothing; from then on (now) every call on the GPU says that it is lost."""
+        """Make every call on the GPU report that it is lost, from now or from a time on."""
         lost_ns = round((self.now_s() if at_s is None else at_s) * 1e9)
         self._c.wattuneFault(self._handle, self._device(index), 0, lost_ns)
 
     def fail(self, index: int, code: int) -> None:
-        """Nothing; every call on the GPU gives this NVML error code, and 0 mends it."""
+        """Make every call on the GPU return this NVML error code; 0 ends the fault."""
         self._c.wattuneFault(self._handle, self._device(index), code, _NEVER_NS)
 
     def refuse(self, index: int, code: int) -> None:
-        """Nothing; every change on the GPU gives this NVML error code and does nothing, and 0 mends it."""
+        """Make every change of the GPU return this NVML error code without effect; 0 ends the fault."""
         self._c.wattuneRefuse(self._handle, self._device(index), code)
 
     def ignore(self, index: int) -> None:
-        """Nothing; clocks that are asked for are taken and never come into force, until `refuse(index, 0)`."""
+        """Accept requested clocks without effect, until `refuse(index, 0)`."""
         self._c.wattuneRefuse(self._handle, self._device(index), _IGNORED)
 
     def calls(self) -> dict[str, int]:
-        """How often each NVML function was called, by all processes; those never called are left out."""
+        """Count the calls of each NVML function by all processes, without those never called."""
         c = self._c
         counts = {
             c.wattuneFunctionName(n).decode(): int(c.wattuneCalls(self._handle, n)) for n in range(self._functions)
@@ -212,11 +211,11 @@ class Node:
         return {name: count for name, count in counts.items() if count}
 
     def setter_calls(self) -> int:
-        """How often anything was set, by all processes."""
+        """Count the calls that set something, by all processes."""
         return self._calls_of(b"s")
 
     def getter_calls(self) -> int:
-        """How often anything was read, by all processes."""
+        """Count the calls that read something, by all processes."""
         return self._calls_of(b"g")
 
     def _calls_of(self, kind: bytes) -> int:
@@ -238,7 +237,6 @@ class Node:
 
     @property
     def count(self) -> int:
-        """How many GPUs there are."""
         return int(self._c.wattuneNodeDevices(self._handle))
 
     def _device(self, index: int) -> int:
@@ -256,10 +254,10 @@ class Node:
 
 @contextmanager
 def emulated(node: Node) -> Iterator[Node]:
-    """The node, which nvmlInit in this process finds until the block ends.
+    """Make nvmlInit in this process use the node until the block ends.
 
-    The library is already loaded by whoever made the node, so nvidia-ml-py gets it by its bare name as long as no real
-    one was loaded before. Only one node serves a process at a time.
+    The node's library is loaded already, so nvidia-ml-py gets it by its bare name unless a real one was loaded before.
+    A process can use one node at a time.
     """
     before = os.environ.get(NODE_VARIABLE)
     os.environ[NODE_VARIABLE] = str(node.path)

@@ -4,7 +4,7 @@ import pynvml
 import pytest
 
 from wattune.core.errors import DeviceNotFound, InputError
-from wattune.emulator.launch import Fault, NodeMark, Scenario, environment_for, hand_over, open_scenario, truths
+from wattune.emulator.launch import Fault, NodeMark, Scenario, assign_load, environment_for, open_scenario, truths
 from wattune.workloads.catalog import make_workload
 
 
@@ -91,7 +91,7 @@ def test_the_work_belongs_to_the_process_it_was_handed_to(emulated_library, tmp_
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(0)
         assert pynvml.nvmlDeviceGetComputeRunningProcesses(handle) == []
-        hand_over(node, scenario, os.getpid())
+        assign_load(node, scenario, os.getpid())
         assert [process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)] == [os.getpid()]
         pynvml.nvmlShutdown()
 

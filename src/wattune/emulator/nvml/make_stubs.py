@@ -1,6 +1,6 @@
-"""Writes stubs.inc: the NVML functions that nvidia-ml-py may ask for and that have no behaviour here.
+"""Writes stubs.inc: the NVML functions that nvidia-ml-py binds and that are not implemented here.
 
-Run it when nvidia-ml-py knows new names: `python -m wattune.emulator.nvml.make_stubs`. A test says when that is so.
+Run it when nvidia-ml-py has new names: `python -m wattune.emulator.nvml.make_stubs`. A test fails until then.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ HERE = Path(__file__).parent
 HEADER = "/* Functions that answer NOT_SUPPORTED. Written by make_stubs.py from the names that nvidia-ml-py binds. */\n"
 
 
-def behaving_names() -> tuple[str, ...]:
-    """The functions with behaviour, in the order of functions.inc."""
+def implemented_names() -> tuple[str, ...]:
+    """Return the implemented functions, in the order of functions.inc."""
     return tuple(re.findall(r"^(?:GET|SET|META)\((\w+)\)", (HERE / "functions.inc").read_text(), re.MULTILINE))
 
 
 def stub_names() -> tuple[str, ...]:
-    """The functions of stubs.inc, in alphabetical order."""
+    """Return the functions of stubs.inc, in alphabetical order."""
     return tuple(re.findall(r"^STUB\((\w+)\)", (HERE / "stubs.inc").read_text(), re.MULTILINE))
 
 
 def wanted_names() -> frozenset[str]:
-    """The functions that nvidia-ml-py binds by name; its text is read, not imported."""
+    """Return the functions that nvidia-ml-py binds by name, from its source text."""
     spec = importlib.util.find_spec("pynvml")
     assert spec is not None
     assert spec.origin is not None
@@ -32,8 +32,8 @@ def wanted_names() -> frozenset[str]:
 
 
 def stubs_text() -> str:
-    """What stubs.inc should hold."""
-    missing = sorted(wanted_names() - set(behaving_names()))
+    """Return the text of stubs.inc."""
+    missing = sorted(wanted_names() - set(implemented_names()))
     return HEADER + "".join(f"STUB({name})\n" for name in missing)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from wattune.emulator.smi.fields import ALIASES, APP_FIELDS, GPU_FIELDS, app_rows, shown
+from wattune.emulator.smi.fields import ALIASES, APP_FIELDS, GPU_FIELDS, app_rows, cell_text
 
 _COLUMNS = (
     ("GPU", "index", 4),
@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 def overview(handles: Sequence[Any]) -> str:
-    """All GPUs and the processes on them, for people."""
+    """Format all GPUs and their processes as a table."""
     title = f"NVIDIA-SMI stand-in of wattune (simulated GPUs)    Driver Version: {pynvml.nvmlSystemGetDriverVersion()}"
     header = "  ".join(name.ljust(width) for name, _, width in _COLUMNS)
     lines = [title, header, "-" * len(header), *(_gpu_line(handle) for handle in handles), "", "Processes:"]
@@ -47,7 +47,7 @@ def _gpu_line(handle: Any) -> str:
 
 def _cell(handle: Any, name: str) -> str:
     field = GPU_FIELDS[name]
-    return shown(field.find(handle), field.unit, with_unit=True)
+    return cell_text(field.find(handle), field.unit, with_unit=True)
 
 
 def _app_lines(handle: Any) -> list[str]:
@@ -62,7 +62,7 @@ def _app_lines(handle: Any) -> list[str]:
 
 
 def gpu_list(handles: Sequence[Any]) -> str:
-    """One line per GPU, as `nvidia-smi -L` prints it."""
+    """Format one line per GPU, as `nvidia-smi -L` does."""
     return "\n".join(
         f"GPU {pynvml.nvmlDeviceGetIndex(handle)}: {pynvml.nvmlDeviceGetName(handle)} "
         f"(UUID: {pynvml.nvmlDeviceGetUUID(handle)})"
@@ -73,12 +73,12 @@ def gpu_list(handles: Sequence[Any]) -> str:
 INVALID = 2
 
 
-class Wrong(Exception):
-    """A usage that cannot be followed."""
+class UsageError(Exception):
+    """A command line that is wrong."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options that are understood."""
+    """Make the parser of the options."""
     this = argparse.ArgumentParser(
         prog="nvidia-smi",
         description="A stand-in for nvidia-smi over simulated GPUs, part of wattune. Not NVIDIA's program.",
@@ -102,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code of a command line."""
+    """Run a command line and return its exit code."""
     options = parser().parse_args(arguments)
     try:
         pynvml.nvmlInit()
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("\n".join(changed))
             return 0
         return _report(options, handles)
-    except Wrong as error:
+    except UsageError as error:
         print(error)
         return INVALID
     except pynvml.NVMLError as error:
@@ -155,30 +155,30 @@ def _handle(name: str) -> Any:
             return pynvml.nvmlDeviceGetHandleByUUID(name)
         return pynvml.nvmlDeviceGetHandleByPciBusId(name)
     except (pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_NotFound):
-        raise Wrong("No devices were found") from None
+        raise UsageError("No devices were found") from None
 
 
 def _query_gpus(names: Sequence[str], handles: Sequence[Any], style: Sequence[str]) -> str:
     keys = [ALIASES.get(name.strip(), name.strip()) for name in names]
     for name, key in zip(names, keys, strict=True):
         if key not in GPU_FIELDS:
-            raise Wrong(f'Field "{name.strip()}" is not a valid field to query.')
+            raise UsageError(f'Field "{name.strip()}" is not a valid field to query.')
     fields = [GPU_FIELDS[key] for key in keys]
     with_unit = "nounits" not in style
     headings = [_heading(name.strip(), field.unit, with_unit) for name, field in zip(names, fields, strict=True)]
-    rows = [[shown(field.find(handle), field.unit, with_unit=with_unit) for field in fields] for handle in handles]
+    rows = [[cell_text(field.find(handle), field.unit, with_unit=with_unit) for field in fields] for handle in handles]
     return _csv(headings, rows, style)
 
 
 def _query_apps(names: Sequence[str], handles: Sequence[Any], style: Sequence[str]) -> str:
     for name in names:
         if name.strip() not in APP_FIELDS:
-            raise Wrong(f'Field "{name.strip()}" is not a valid field to query.')
+            raise UsageError(f'Field "{name.strip()}" is not a valid field to query.')
     units = ["MiB" if name.strip() == "used_memory" else None for name in names]
     with_unit = "nounits" not in style
     headings = [_heading(name.strip(), unit, with_unit) for name, unit in zip(names, units, strict=True)]
     rows = [
-        [shown(app[name.strip()], unit, with_unit=with_unit) for name, unit in zip(names, units, strict=True)]
+        [cell_text(app[name.strip()], unit, with_unit=with_unit) for name, unit in zip(names, units, strict=True)]
         for handle in handles
         for app in app_rows(handle)
     ]
@@ -191,7 +191,7 @@ def _heading(name: str, unit: str | None, with_unit: bool) -> str:
 
 def _csv(headings: Sequence[str], rows: Sequence[Sequence[str]], style: Sequence[str]) -> str:
     if "csv" not in style:
-        raise Wrong(f"--format={','.join(style)} is not offered; csv is")
+        raise UsageError(f"--format={','.join(style)} is not offered; csv is")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in ([] if "noheader" in style else [headings]) + [*rows]:
@@ -200,7 +200,7 @@ def _csv(headings: Sequence[str], rows: Sequence[Sequence[str]], style: Sequence
 
 
 def _change(options: argparse.Namespace, handle: Any) -> list[str]:
-    """What was changed on one GPU, a line each."""
+    """Change one GPU; one line for each change."""
     done = []
     if options.persistence_mode is not None:
         pynvml.nvmlDeviceSetPersistenceMode(handle, options.persistence_mode)
@@ -231,7 +231,7 @@ def _set_limit(handle: Any, limit_w: float) -> None:
         pynvml.nvmlDeviceSetPowerManagementLimit(handle, round(limit_w * 1000))
     except pynvml.NVMLError_InvalidArgument:
         least, most = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
-        raise Wrong(
+        raise UsageError(
             f"{limit_w:.2f} W is not a power limit between {least / 1000:.2f} and {most / 1000:.2f} W"
         ) from None
 
@@ -241,7 +241,7 @@ def _range(text: str) -> tuple[int, int]:
     try:
         return int(least), int(most or least)
     except ValueError:
-        raise Wrong(f"{text!r} is not MIN,MAX in MHz") from None
+        raise UsageError(f"{text!r} is not MIN,MAX in MHz") from None
 
 
 if __name__ == "__main__":

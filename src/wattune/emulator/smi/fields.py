@@ -10,8 +10,8 @@ from typing import Any
 import pynvml
 
 
-def told(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function gives, or None where the part does not support it."""
+def supported(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function, or None where the GPU does not support it."""
     try:
         return function(*arguments)
     except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_NotFound, pynvml.NVMLError_FunctionNotFound):
@@ -19,19 +19,19 @@ def told(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def field_watts(handle: Any, field: int) -> float | None:
-    """A power field in watts, or None."""
+    """Return a power field in watts, or None."""
     value = pynvml.nvmlDeviceGetFieldValues(handle, [field])[0]
     return value.value.uiVal / 1000 if value.nvmlReturn == pynvml.NVML_SUCCESS else None
 
 
 def watts(function: Callable[..., Any], handle: Any) -> float | None:
-    """What a function that speaks in milliwatts gives, in watts, or None."""
-    milliwatts = told(function, handle)
+    """Convert the result of a function from milliwatts to watts, or None."""
+    milliwatts = supported(function, handle)
     return None if milliwatts is None else milliwatts / 1000
 
 
-def part(value: Any, name: str) -> Any:
-    """A member of a structure, or None where there is no structure."""
+def member(value: Any, name: str) -> Any:
+    """Return a member of a structure, or None without a structure."""
     return None if value is None else getattr(value, name)
 
 
@@ -40,14 +40,14 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class QueryField:
-    """One column: its unit where it has one, and what fills it for a GPU."""
+    """One column: its unit, and the function that reads it."""
 
     unit: str | None
     find: Callable[[Any], Any]
 
 
-def shown(value: Any, unit: str | None, *, with_unit: bool) -> str:
-    """The cell as nvidia-smi writes it."""
+def cell_text(value: Any, unit: str | None, *, with_unit: bool) -> str:
+    """Format a cell as nvidia-smi does."""
     if value is None:
         return "[N/A]"
     text = f"{value:.2f}" if isinstance(value, float) else str(value)
@@ -55,15 +55,15 @@ def shown(value: Any, unit: str | None, *, with_unit: bool) -> str:
 
 
 def _clock(kind: int) -> Callable[[Any], Any]:
-    return lambda handle: told(pynvml.nvmlDeviceGetClockInfo, handle, kind)
+    return lambda handle: supported(pynvml.nvmlDeviceGetClockInfo, handle, kind)
 
 
 def _max_clock(kind: int) -> Callable[[Any], Any]:
-    return lambda handle: told(pynvml.nvmlDeviceGetMaxClockInfo, handle, kind)
+    return lambda handle: supported(pynvml.nvmlDeviceGetMaxClockInfo, handle, kind)
 
 
 def _application_clock(kind: int) -> Callable[[Any], Any]:
-    return lambda handle: told(pynvml.nvmlDeviceGetApplicationsClock, handle, kind)
+    return lambda handle: supported(pynvml.nvmlDeviceGetApplicationsClock, handle, kind)
 
 
 def _memory(name: str) -> Callable[[Any], Any]:
@@ -71,7 +71,7 @@ def _memory(name: str) -> Callable[[Any], Any]:
 
 
 def _utilisation(name: str) -> Callable[[Any], Any]:
-    return lambda handle: part(told(pynvml.nvmlDeviceGetUtilizationRates, handle), name)
+    return lambda handle: member(supported(pynvml.nvmlDeviceGetUtilizationRates, handle), name)
 
 
 def _watts(function: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -80,7 +80,7 @@ def _watts(function: Callable[..., Any]) -> Callable[[Any], Any]:
 
 def _constraint(place: int) -> Callable[[Any], Any]:
     def find(handle: Any) -> float | None:
-        limits = told(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle)
+        limits = supported(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle)
         return None if limits is None else float(limits[place]) / 1000
 
     return find
@@ -101,7 +101,7 @@ def _timestamp(handle: Any) -> str:
 
 
 def _mode(function: Callable[..., Any]) -> Callable[[Any], Any]:
-    return lambda handle: {None: None, 0: "Disabled", 1: "Enabled"}[told(function, handle)]
+    return lambda handle: {None: None, 0: "Disabled", 1: "Enabled"}[supported(function, handle)]
 
 
 _SM, _GRAPHICS, _MEM = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_GRAPHICS, pynvml.NVML_CLOCK_MEM
@@ -113,14 +113,14 @@ GPU_FIELDS: dict[str, QueryField] = {
     "index": QueryField(None, pynvml.nvmlDeviceGetIndex),
     "name": QueryField(None, pynvml.nvmlDeviceGetName),
     "uuid": QueryField(None, pynvml.nvmlDeviceGetUUID),
-    "serial": QueryField(None, lambda handle: told(pynvml.nvmlDeviceGetSerial, handle)),
+    "serial": QueryField(None, lambda handle: supported(pynvml.nvmlDeviceGetSerial, handle)),
     "pci.bus_id": QueryField(None, lambda handle: pynvml.nvmlDeviceGetPciInfo(handle).busId),
     "compute_cap": QueryField(None, _capability),
     "persistence_mode": QueryField(None, _mode(pynvml.nvmlDeviceGetPersistenceMode)),
-    "mig.mode.current": QueryField(None, lambda handle: told(pynvml.nvmlDeviceGetMigMode, handle)),
+    "mig.mode.current": QueryField(None, lambda handle: supported(pynvml.nvmlDeviceGetMigMode, handle)),
     "pstate": QueryField(None, lambda handle: f"P{pynvml.nvmlDeviceGetPerformanceState(handle)}"),
     "clocks_event_reasons.active": QueryField(None, _reasons),
-    "fan.speed": QueryField("%", lambda handle: told(pynvml.nvmlDeviceGetFanSpeed, handle)),
+    "fan.speed": QueryField("%", lambda handle: supported(pynvml.nvmlDeviceGetFanSpeed, handle)),
     "temperature.gpu": QueryField(None, lambda handle: pynvml.nvmlDeviceGetTemperature(handle, 0)),
     "utilization.gpu": QueryField("%", _utilisation("gpu")),
     "utilization.memory": QueryField("%", _utilisation("memory")),
@@ -173,7 +173,7 @@ def app_rows(handle: Any) -> list[dict[str, Any]]:
             "gpu_name": name,
             "gpu_uuid": uuid,
             "pid": process.pid,
-            "process_name": told(pynvml.nvmlSystemGetProcessName, process.pid),
+            "process_name": supported(pynvml.nvmlSystemGetProcessName, process.pid),
             "used_memory": process.usedGpuMemory // MIB,
         }
         for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)

@@ -1,4 +1,4 @@
-"""PyTorch: `trace` tells what a model asks of a GPU, without a GPU and without its weights."""
+"""PyTorch: `trace` computes the work of a model, without a GPU and without its weights."""
 
 from __future__ import annotations
 

@@ -23,14 +23,14 @@ _FORWARD_PRODUCTS, _BACKWARD_PRODUCTS = 2, 5
 
 
 class _Attention(torch.autograd.Function):
-    """An operation of the right shapes that writes itself down, forward and backward."""
+    """An operation of the right shapes that records itself, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, query: Any, key: Any, value: Any, causal: bool, recorder: Recorder) -> Any:
         ctx.save_for_backward(query, key, value)
         ctx.causal, ctx.recorder = causal, recorder
         result = query.new_empty((*query.shape[:-1], value.shape[-1]))
-        recorder.keep_attention(
+        recorder.record_attention(
             query=query,
             reads=(query, key, value),
             writes=(result,),
@@ -45,7 +45,7 @@ class _Attention(torch.autograd.Function):
         query, key, value = ctx.saved_tensors
         results = tuple(torch.empty_like(tensor) for tensor in (query, key, value))
         # The output is read as well; it has the gradient's shape.
-        ctx.recorder.keep_attention(
+        ctx.recorder.record_attention(
             query=query,
             reads=(query, key, value, gradient, gradient),
             writes=results,
@@ -67,25 +67,24 @@ def _flops(query: Any, key: Any, value: Any, causal: bool) -> float:
 
 
 class _Calls(TorchFunctionMode):
-    """Takes over calls of the attention operator, wherever its name was imported to."""
+    """Replaces the attention operator in every call, also where its name was imported."""
 
-    def __init__(self, operator: Any, stand_in: Any) -> None:
+    def __init__(self, operator: Any, replacement: Any) -> None:
         super().__init__()
-        self._operator, self._stand_in = operator, stand_in
+        self._operator, self._replacement = operator, replacement
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """What the stand-in gives for attention, and else what the function gives."""
         del types
-        return (self._stand_in if func is self._operator else func)(*args, **(kwargs or {}))
+        return (self._replacement if func is self._operator else func)(*args, **(kwargs or {}))
 
 
 @contextmanager
 def gpu_kernels(recorder: Recorder) -> Iterator[None]:
-    """A block in which attention and dropout are the kernels that a GPU has for them.
+    """Replace attention and dropout, within the block, by the fused kernels of a GPU.
 
-    Functions of PyTorch that call attention themselves look it up in their module, hence the exchange there.
+    They are replaced in their module too, where functions of PyTorch find them.
     """
     attention, dropout = functional.scaled_dot_product_attention, functional.dropout
 

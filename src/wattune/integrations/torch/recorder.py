@@ -1,4 +1,4 @@
-"""Watches operators as PyTorch carries them out on the meta device, and writes down the kernels they stand for."""
+"""Records the GPU kernels of the operators that PyTorch runs on the meta device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FULL_BYTES, _HALF_BYTES = 4, 2
 
 
 class Recorder(TorchDispatchMode):
-    """A dispatch mode that keeps a kernel for every operator that moves or computes something."""
+    """A dispatch mode that records a kernel for every operator that moves or computes something."""
 
     def __init__(self, pipe: Pipe | None) -> None:
         super().__init__()
@@ -25,21 +25,21 @@ class Recorder(TorchDispatchMode):
         self._pipe = pipe
         self._path: list[str] = [""]
         self._modules: dict[int, str] = {}
-        """The layer in which each node of the graph for the backward pass was made, by the node's number."""
-        # Storages are told apart by address; holding them keeps an address from being used again. They are empty.
+        """The layer that made each node of the backward graph, by the number of the node."""
+        # Storages are identified by address; a reference keeps an address from being reused. They are empty.
         self._storages: dict[int, Any] = {}
 
     @contextmanager
     def inside(self, model: torch.nn.Module) -> Iterator[None]:
-        """A block in which the layers of the model say when they are at work."""
-        handles = [handle for name, module in model.named_modules() for handle in self._watched(name, module)]
+        """Record, within the block, which layer of the model is active."""
+        handles = [handle for name, module in model.named_modules() for handle in self._hooks(name, module)]
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _watched(self, name: str, module: torch.nn.Module) -> Iterator[Any]:
+    def _hooks(self, name: str, module: torch.nn.Module) -> Iterator[Any]:
         yield module.register_forward_pre_hook(lambda *_: self._path.append(name))
         yield module.register_forward_hook(lambda *_: self._leave(), always_call=True)
 
@@ -49,16 +49,15 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """What the operator gives, as without us."""
         del types
         options = kwargs or {}
         module = self._module()
         result = func(*args, **options)
-        if not rules.moves_nothing(func):
-            self._keep(module, func, args, options, result)
+        if not rules.moves_no_data(func):
+            self._record(module, func, args, options, result)
         return result
 
-    def _keep(
+    def _record(
         self, module: str, operator: Any, arguments: tuple[Any, ...], options: dict[str, Any], result: Any
     ) -> None:
         self.kernels.append(
@@ -75,10 +74,10 @@ class Recorder(TorchDispatchMode):
             )
         )
 
-    def keep_attention(
+    def record_attention(
         self, *, query: Any, reads: tuple[Any, ...], writes: tuple[Any, ...], flops: float, extra_elements: float
     ) -> None:
-        """Write down a fused attention kernel, which no operator on the meta device stands for."""
+        """Record a fused attention kernel, for which the meta device has no operator."""
         self.kernels.append(
             Kernel(
                 name="attention",
@@ -94,18 +93,18 @@ class Recorder(TorchDispatchMode):
         )
 
     def _module(self) -> str:
-        """The innermost layer at work; in the backward pass, the one whose forward pass made the node at work."""
+        """The innermost active layer; in the backward pass, the one whose forward pass made the active node."""
         node = torch._C._current_autograd_node()
         if node is not None:
             return self._modules.get(node._sequence_nr(), "")
         innermost = self._path[-1]
-        # Numbers are given when nodes are made, and the node of the operator at work is the newest, unless that
-        # operator needs none; then the newest has an owner already.
+        # Nodes are numbered as they are made. The newest belongs to the active operator, unless that needs no node;
+        # then the newest has an owner already.
         self._modules.setdefault(torch._C._autograd._get_sequence_nr() - 1, innermost)
         return innermost
 
     def _unit(self, arguments: tuple[Any, ...]) -> Pipe:
-        """The pipe asked for, or that of the numbers' type."""
+        """The requested pipe, or that of the data type."""
         if self._pipe is not None:
             return self._pipe
         halves = any(tensor.dtype in (torch.float16, torch.bfloat16) for tensor in rules.tensors(arguments))
@@ -114,14 +113,14 @@ class Recorder(TorchDispatchMode):
     def _use(self, tensor: Any) -> Use:
         storage = tensor.untyped_storage()
         self._storages[storage._cdata] = storage
-        # Places that a broadcast shows several times are in memory once.
+        # Elements that a broadcast repeats are in memory once.
         elements = 1
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
             elements *= size if stride else 1
         return Use(storage._cdata, float(elements * self._element_bytes(tensor)))
 
     def _element_bytes(self, tensor: Any) -> int:
-        """Bytes of one number, FP32 ones halved where half precision was asked for."""
+        """Bytes of one number; FP32 counts half where half precision was requested."""
         size: int = tensor.element_size()
         halved = self._pipe is Pipe.FP16 and tensor.is_floating_point() and size == _FULL_BYTES
         return _HALF_BYTES if halved else size

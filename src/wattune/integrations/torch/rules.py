@@ -1,4 +1,4 @@
-"""How operators of PyTorch become kernels: which move nothing, which can be fused, and what each reads and writes."""
+"""How operators of PyTorch map to kernels: which move no data, which can be fused, and what each reads and writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wattune.workloads.kernel_fusion import Fusion
 
 aten = torch.ops.aten
 
-# Allocation moves nothing; an unsafe view is a view that its schema does not call one.
+# Allocation moves no data; an unsafe view is a view that its schema does not declare.
 _NOTHING = {
     aten.empty,
     aten.empty_like,
@@ -23,7 +23,7 @@ _NOTHING = {
     aten.lift_fresh,
 }
 _FILLS = {aten.bernoulli_, aten.fill_, aten.zero_, aten.normal_, aten.uniform_}
-# Row by row, copied, or summed into little: fused by compilers with what is element-wise around it.
+# Row operations, copies and reductions: compilers fuse them with element-wise neighbours.
 _ROWS = {
     aten._softmax,
     aten._softmax_backward_data,
@@ -45,33 +45,33 @@ _ROWS = {
     aten.select_backward,
 }
 _STARTS = {aten.native_batch_norm, aten.native_batch_norm_backward, aten.embedding, aten.max_pool2d_with_indices}
-# The arguments that the kernel reads a second time: batch norm for its statistics, a backward convolution for the
-# gradients of its weights.
+# Arguments that a kernel reads twice: batch norm for its statistics, a backward convolution for the gradients of its
+# weights.
 _READ_TWICE: Mapping[Any, tuple[int, ...]] = {
     aten.native_batch_norm: (0,),
     aten.native_batch_norm_backward: (0, 1),
     aten.convolution_backward: (0,),
 }
-# Of these only the rows that are asked for are read, as many as come out.
+# These read only the selected rows, as many as the result has.
 _LOOK_UPS = {aten.embedding, aten.index, aten.index_select, aten.gather}
 _NORMS = {aten.native_batch_norm, aten.native_layer_norm, aten._softmax, aten._log_softmax}
 _NORM_FLOPS = 8.0
 
 
-def moves_nothing(operator: Any) -> bool:
-    """Whether the operator only allocates or looks at a tensor in another way."""
+def moves_no_data(operator: Any) -> bool:
+    """Return whether the operator only allocates or makes a view."""
     returns = operator._schema.returns
     views = [result.alias_info for result in returns if result.alias_info is not None]
     return operator.overloadpacket in _NOTHING or any(not alias.is_write for alias in views)
 
 
 def multiplies(operator: Any) -> bool:
-    """Whether the operator is a product of matrices or a convolution."""
+    """Return whether the operator is a matrix product or a convolution."""
     return operator.overloadpacket in flop_registry
 
 
 def flops(operator: Any, arguments: tuple[Any, ...], options: Mapping[str, Any], result: Any) -> float:
-    """Arithmetic: the counter's own formula for products, else some operations per element."""
+    """Count the arithmetic: PyTorch's formula for products, else some operations per element."""
     packet = operator.overloadpacket
     if packet in flop_registry:
         return float(flop_registry[packet](*arguments, **options, out_val=result))
@@ -80,7 +80,7 @@ def flops(operator: Any, arguments: tuple[Any, ...], options: Mapping[str, Any],
 
 
 def fusion(operator: Any) -> Fusion:
-    """What the operator's kernel can be fused with."""
+    """Return how the operator's kernel can be fused."""
     if multiplies(operator):
         return Fusion.ALONE
     if operator.overloadpacket in _STARTS:
@@ -91,7 +91,7 @@ def fusion(operator: Any) -> Fusion:
 
 
 def on_tensor_cores(operator: Any, arguments: tuple[Any, ...]) -> bool:
-    """Whether tensor cores can do it; a convolution of single channels is none of theirs."""
+    """Return whether tensor cores can run it; they cannot run a convolution of single channels."""
     if not multiplies(operator):
         return False
     if operator.overloadpacket in (aten.convolution, aten.convolution_backward):
@@ -101,14 +101,14 @@ def on_tensor_cores(operator: Any, arguments: tuple[Any, ...]) -> bool:
 
 
 def launches(operator: Any, result: Any) -> int:
-    """Kernels: a backward convolution has one for its input and one for its weights, as far as both are asked for."""
+    """Count the kernels: a backward convolution has one each for the gradients of input and weights, where needed."""
     if operator.overloadpacket is aten.convolution_backward:
         return sum(1 for _ in tensors(result[:2]))
     return 1
 
 
 def read_tensors(operator: Any, arguments: tuple[Any, ...], options: Mapping[str, Any], result: Any) -> list[Any]:
-    """The tensors that the kernel reads, twice where it reads them twice."""
+    """Return the tensors that the kernel reads, with repeats."""
     packet = operator.overloadpacket
     if packet in _FILLS:
         return []
@@ -122,7 +122,7 @@ def read_tensors(operator: Any, arguments: tuple[Any, ...], options: Mapping[str
 
 
 def tensors(value: Any) -> Iterator[Any]:
-    """All tensors in a nest of tuples, lists and dictionaries."""
+    """Yield all tensors in a nest of tuples, lists and dictionaries."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list)):

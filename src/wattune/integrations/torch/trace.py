@@ -1,4 +1,4 @@
-"""What a model asks of a GPU in one training iteration, found by running it on the meta device."""
+"""The work of one training iteration of a model, found by running it on the meta device."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from wattune.integrations.torch.rules import tensors
 from wattune.workloads.kernel_fusion import Group, Kernel, fused, unfused_phase
 from wattune.workloads.operation import SGD, Optimizer, merged, optimizer_phase
 
-# As for the networks that have a name: fine enough for a power trace to show the network.
+# As for the built-in networks: fine enough for a power trace to show the network.
 _INTERVALS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleCost:
-    """What one module, with all that is in it, asks for in one training iteration."""
+    """The work of one module, with all modules in it, in one training iteration."""
 
     name: str
     """Its path in the model; empty for the model itself."""
@@ -42,39 +42,36 @@ class Traced:
     name: str
     batch_size: int | None
     parameters: float
-    """Those that are trained."""
+    """Trainable ones."""
     optimizer: Optimizer
     kernels: tuple[Kernel, ...]
 
     @property
     def fused(self) -> Workload:
-        """The iteration with element-wise kernels fused: what a good program would do."""
+        """The iteration with element-wise kernels fused, as a good compiler does."""
         return self._workload(tuple(group.phase() for group in self.groups))
 
     @property
     def unfused(self) -> Workload:
-        """The iteration with every kernel by itself: what a program does at worst."""
+        """The iteration with every kernel launched separately."""
         return self._workload(tuple(unfused_phase(kernel) for kernel in self.kernels))
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """The kernels as they would be fused."""
         return fused(self.kernels)
 
     @property
     def forward_flops(self) -> float:
-        """Arithmetic of the forward pass."""
         return sum(kernel.flops for kernel in self.kernels if not kernel.backward)
 
     @property
     def backward_flops(self) -> float:
-        """Arithmetic of the backward pass."""
         return sum(kernel.flops for kernel in self.kernels if kernel.backward)
 
     def modules(self, *, depth: int | None = None) -> tuple[ModuleCost, ...]:
-        """The cost of each module down to `depth` levels, the model itself first, in the order of their first kernel.
+        """Return the work of each module down to `depth` levels, in the order of their first kernel.
 
-        A fused group counts for the module in which it begins.
+        The model itself comes first. A fused group counts for the module in which it begins.
         """
         places: dict[str, list[Group]] = {}
         for group in self.groups:
@@ -93,7 +90,7 @@ class Traced:
 
 
 def _around(module: str, depth: int | None) -> list[str]:
-    """The modules that a module lies in, from the model itself to the module, down to `depth` levels."""
+    """The modules that contain a module, from the model to the module itself, down to `depth` levels."""
     parts = module.split(".") if module else []
     parts = parts if depth is None else parts[:depth]
     return [".".join(parts[:count]) for count in range(len(parts) + 1)]
@@ -120,12 +117,12 @@ def trace(
     loss: Callable[[Any], torch.Tensor] | None = None,
     name: str | None = None,
 ) -> Traced:
-    """One training iteration of the model on such inputs, kernel by kernel; no weight is touched or needed.
+    """Trace one training iteration of a model, kernel by kernel, without a GPU and without its weights.
 
     `inputs` is a tensor, a tuple of positional arguments or a dictionary of named ones; only shapes and types matter.
     `pipe` is the arithmetic of the matrix products: by default TF32 for FP32 numbers and FP16 for those of two bytes;
-    Pipe.FP16 for an FP32 model means mixed precision. `loss` turns what the model returns into one number; by default
-    that is its `loss`, if it has one, or the sum of all its outputs.
+    Pipe.FP16 for an FP32 model means mixed precision. `loss` reduces the output of the model to one number; by
+    default that is its `loss`, if it has one, or the sum of all its outputs.
     """
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"a {type(model).__name__} is no torch.nn.Module", hint="give the model itself")
@@ -146,7 +143,7 @@ def trace(
 
 
 class _Iteration(torch.nn.Module):
-    """Forward and backward in one, since layers that are recomputed need the exchanged weights in both."""
+    """Forward and backward pass in one module, since recomputed layers need the replaced weights in both."""
 
     def __init__(self, model: torch.nn.Module, loss: Callable[[Any], torch.Tensor] | None) -> None:
         super().__init__()
@@ -154,12 +151,11 @@ class _Iteration(torch.nn.Module):
         self.loss = loss
 
     def forward(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Nothing; gradients were found and thrown away."""
         _scalar(self.model(*arguments, **options), self.loss).backward()
 
 
 def _on_meta(value: Any, *, of_weights: bool = False) -> Any:
-    """The same nest with tensors that have shapes and no contents; weights are trained as before, inputs are not."""
+    """Copy a nest of tensors to the meta device; weights keep requires_grad, inputs do not."""
     if isinstance(value, torch.Tensor):
         empty = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
         return empty.requires_grad_(value.requires_grad) if of_weights else empty
@@ -171,7 +167,7 @@ def _on_meta(value: Any, *, of_weights: bool = False) -> Any:
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and named arguments of the model."""
+    """Split the inputs into positional and named arguments."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
@@ -183,7 +179,7 @@ def _batch_size(inputs: Any) -> int | None:
 
 
 def _scalar(outputs: Any, loss: Callable[[Any], torch.Tensor] | None) -> torch.Tensor:
-    """The number that is differentiated."""
+    """Reduce the outputs to the number that is differentiated."""
     if loss is not None:
         return loss(outputs)
     own = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
@@ -197,7 +193,7 @@ def _scalar(outputs: Any, loss: Callable[[Any], torch.Tensor] | None) -> torch.T
 
 @contextmanager
 def _training(model: torch.nn.Module) -> Iterator[None]:
-    """A block in which the model is in training mode, and after which each of its modules is as before."""
+    """Put the model into training mode, and restore each of its modules afterwards."""
     before = [(module, module.training) for module in model.modules()]
     model.train()
     try:
@@ -209,7 +205,7 @@ def _training(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _plain_errors(title: str) -> Iterator[None]:
-    """A block whose failures on the meta device become one line and a hint."""
+    """Turn failures on the meta device into one line and a hint."""
     try:
         yield
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
