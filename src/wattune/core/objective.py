@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from wattune.core.errors import Infeasible, InputError
@@ -35,10 +35,15 @@ class Objective(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class _LeastValue:
-    """Chooses the trial of least value, without a limit on time."""
+    """Chooses the trial of least value, without a limit on time. No parameter may be negative."""
 
-    __slots__ = ()
+    def __post_init__(self) -> None:
+        for parameter in fields(self):
+            value = getattr(self, parameter.name)
+            if not value >= 0:
+                raise ValueError(f"{parameter.name} is {value}, but must not be negative")
 
     def value(self, cost: Measurement) -> float:
         raise NotImplementedError
@@ -57,9 +62,6 @@ class LeastEnergy(_LeastValue):
 
     slowdown: float
 
-    def __post_init__(self) -> None:
-        _not_negative("slowdown", self.slowdown)
-
     def value(self, cost: Measurement) -> float:
         return cost.energy_j
 
@@ -77,9 +79,6 @@ class Deadline(_LeastValue):
 
     seconds: float
 
-    def __post_init__(self) -> None:
-        _not_negative("deadline", self.seconds)
-
     def value(self, cost: Measurement) -> float:
         return cost.energy_j
 
@@ -96,9 +95,9 @@ class LeastCost(_LeastValue):
     max_power_w: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.eta <= 1:
-            raise ValueError(f"eta weighs energy against time and lies between 0 and 1, not {self.eta}")
-        _not_negative("max_power_w", self.max_power_w)
+        _LeastValue.__post_init__(self)
+        if self.eta > 1:
+            raise ValueError(f"eta is {self.eta}, but must not be above 1")
 
     def value(self, cost: Measurement) -> float:
         return self.eta * cost.energy_j + (1 - self.eta) * self.max_power_w * cost.time_s
@@ -111,10 +110,6 @@ class LeastMoney(_LeastValue):
     per_kwh: float
     per_hour: float
 
-    def __post_init__(self) -> None:
-        _not_negative("price of a kWh", self.per_kwh)
-        _not_negative("price of an hour", self.per_hour)
-
     def value(self, cost: Measurement) -> float:
         return self.per_kwh * cost.energy_j / J_PER_KWH + self.per_hour * cost.time_s / S_PER_HOUR
 
@@ -126,10 +121,6 @@ class LeastCarbon(_LeastValue):
     grams_per_kwh: float
     grams_per_hour: float = 0.0
 
-    def __post_init__(self) -> None:
-        _not_negative("carbon of a kWh", self.grams_per_kwh)
-        _not_negative("carbon of an hour", self.grams_per_hour)
-
     def value(self, cost: Measurement) -> float:
         return self.grams_per_kwh * cost.energy_j / J_PER_KWH + self.grams_per_hour * cost.time_s / S_PER_HOUR
 
@@ -140,9 +131,6 @@ class EnergyDelay(_LeastValue):
 
     power: float
 
-    def __post_init__(self) -> None:
-        _not_negative("power", self.power)
-
     def value(self, cost: Measurement) -> float:
         return cost.energy_j * float(cost.time_s**self.power)
 
@@ -152,9 +140,6 @@ class PowerBudget(_LeastValue):
     """Least time among those whose mean power is at most `watts`."""
 
     watts: float
-
-    def __post_init__(self) -> None:
-        _not_negative("power budget", self.watts)
 
     def value(self, cost: Measurement) -> float:
         return cost.time_s
@@ -185,11 +170,6 @@ def _some(history: Iterable[Trial[C]]) -> tuple[Trial[C], ...]:
     if not trials:
         raise Infeasible("there are no trials to choose from", hint="measure at least one setting first")
     return trials
-
-
-def _not_negative(name: str, value: float) -> None:
-    if not value >= 0:
-        raise ValueError(f"{name} is {value}, but must not be negative")
 
 
 FORMS = {

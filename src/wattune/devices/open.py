@@ -7,7 +7,7 @@ Names: `auto` (every visible NVIDIA GPU, else a simulated A100), `nvml` (every v
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,6 @@ from wattune.core.errors import DeviceError, DeviceNotFound
 from wattune.devices.gpu import Gpu
 from wattune.devices.guarded import GuardedGpu, leaving_by_exception
 from wattune.devices.journal import Entry, Journal
-from wattune.devices.visible import visible_indices
 
 SIMULATED_DEFAULT = "sim:a100"
 KINDS = ("auto", "nvml", "sim", "table", "replay")
@@ -71,7 +70,7 @@ def expand(names: tuple[str, ...], surroundings: Surroundings) -> tuple[str, ...
 
 def nvml_names(surroundings: Surroundings) -> list[str]:
     """Return `nvml:0`, `nvml:1`, … for every visible NVIDIA GPU; empty without a driver."""
-    from wattune.devices.nvml.open import list_uuids
+    from wattune.devices.nvml.open import list_uuids, visible_indices
 
     try:
         uuids = list_uuids()
@@ -83,15 +82,22 @@ def nvml_names(surroundings: Surroundings) -> list[str]:
 @contextmanager
 def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
     kind, _, rest = name.partition(":")
-    openers: dict[str, Callable[[], Iterator[Gpu]]] = {
-        "nvml": lambda: _open_nvml(rest, surroundings),
-        "sim": lambda: _open_simulated(rest, surroundings),
-        "table": lambda: _open_table(rest),
-        "replay": lambda: _open_replay(rest),
-    }
-    if kind not in openers or not rest:
-        raise _unknown(name)
-    yield from openers[kind]()
+    match kind if rest else "":
+        case "nvml":
+            with _opened_nvml(rest, surroundings) as gpu:
+                yield gpu
+        case "sim":
+            yield _simulated(rest, surroundings)
+        case "table":
+            from wattune.devices.table import TableGpu
+
+            yield TableGpu.load(Path(rest))
+        case "replay":
+            from wattune.devices.replay import ReplayGpu
+
+            yield ReplayGpu.load(Path(rest))
+        case _:
+            raise _unknown(name)
 
 
 def _unknown(name: str) -> DeviceNotFound:
@@ -104,7 +110,8 @@ def _unknown(name: str) -> DeviceNotFound:
     )
 
 
-def _open_nvml(which: str, surroundings: Surroundings) -> Iterator[Gpu]:
+@contextmanager
+def _opened_nvml(which: str, surroundings: Surroundings) -> Iterator[Gpu]:
     from wattune.devices.nvml.open import opened_nvml
 
     with opened_nvml(which, surroundings.visible) as gpu:
@@ -115,24 +122,12 @@ def _open_nvml(which: str, surroundings: Surroundings) -> Iterator[Gpu]:
             guarded.restore()
 
 
-def _open_simulated(which: str, surroundings: Surroundings) -> Iterator[Gpu]:
+def _simulated(which: str, surroundings: Surroundings) -> Gpu:
     from wattune.devices.passing_time import VirtualTime, WallTime
     from wattune.devices.simulated import SimulatedGpu
     from wattune.physics.catalog import load_model
 
-    yield SimulatedGpu(load_model(which), time=WallTime() if surroundings.wall_clock else VirtualTime())
-
-
-def _open_table(which: str) -> Iterator[Gpu]:
-    from wattune.devices.table import TableGpu
-
-    yield TableGpu.load(Path(which))
-
-
-def _open_replay(which: str) -> Iterator[Gpu]:
-    from wattune.devices.replay import ReplayGpu
-
-    yield ReplayGpu.load(Path(which))
+    return SimulatedGpu(load_model(which), time=WallTime() if surroundings.wall_clock else VirtualTime())
 
 
 def restore_abandoned(surroundings: Surroundings) -> tuple[tuple[Entry, DeviceError | None], ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
 
 from wattune.core.errors import DeviceError
 from wattune.core.reading import Reading, Trace
@@ -36,9 +35,7 @@ class Sampler:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._ended.set()
         self._thread.join()
         self._sample()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import chain
 from math import inf
 from pathlib import Path
@@ -92,12 +92,7 @@ def parse_sweep(text: str, *, file: str) -> SweepTable:
 
 
 def _agrees(known: Setting, asked: Setting) -> bool:
-    pairs = (
-        (known.sm_mhz, asked.sm_mhz),
-        (known.mem_mhz, asked.mem_mhz),
-        (known.power_limit_w, asked.power_limit_w),
-    )
-    return all(wanted is None or has == wanted for has, wanted in pairs)
+    return all(wanted is None or has == wanted for has, wanted in zip(astuple(known), astuple(asked), strict=True))
 
 
 def _setting(row: Row) -> Setting:
@@ -222,11 +217,7 @@ def _nearest(setting: Setting, known: Iterable[Setting]) -> str:
     """Name up to three settings of the table that are closest to this one."""
 
     def distance(other: Setting) -> tuple[float, ...]:
-        pairs = (
-            (setting.sm_mhz, other.sm_mhz),
-            (setting.mem_mhz, other.mem_mhz),
-            (setting.power_limit_w, other.power_limit_w),
-        )
+        pairs = zip(astuple(setting), astuple(other), strict=True)
         return tuple(0.0 if a == b else inf if a is None or b is None else abs(a - b) for a, b in pairs)
 
     return f"nearest in the table: {'; '.join(str(near) for near in sorted(known, key=distance)[:3])}"

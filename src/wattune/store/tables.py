@@ -57,164 +57,76 @@ class JsonText(TypeDecorator[dict[str, Any]]):
 
 metadata = MetaData()
 
-runs = Table(
+_TYPES: dict[str, Any] = {
+    "text": Text,
+    "integer": Integer,
+    "bigint": BigInteger,
+    "double": Double,
+    "boolean": Boolean,
+    "time": UtcTime,
+    "json": JsonText,
+}
+
+
+def _table(name: str, columns: str) -> Table:
+    """Make a table from `NAME TYPE` pairs; `TYPE?` may be NULL, `TYPE!` belongs to the primary key."""
+    return Table(name, metadata, *(_column(*pair.split()) for pair in columns.split(",")))
+
+
+def _column(name: str, kind: str, reference: str | None = None) -> Column[Any]:
+    key, nullable = kind.endswith("!"), kind.endswith("?")
+    foreign = () if reference is None else (ForeignKey(reference),)
+    return Column(name, _TYPES[kind.rstrip("!?")], *foreign, primary_key=key, nullable=nullable)
+
+
+runs = _table(
     "wattune_runs",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("started_at", UtcTime, nullable=False),
-    Column("time_s", Double, nullable=False),
-    Column("energy_j", Double),
-    Column("energy_error_j", Double),
-    Column("simulated", Boolean, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("version", Text, nullable=False),
-    Column("note", Text),
-    Column("details", JsonText, nullable=False),
+    "id text!, kind text, name text, started_at time, time_s double, energy_j double?, energy_error_j double?, "
+    "simulated boolean, host text, version text, note text?, details json",
 )
-
-
-def _of_run() -> tuple[Column[Any], Column[Any]]:
-    """Return the columns that link a row to its run and keep the order."""
-    run_id: Column[Any] = Column("run_id", Text, ForeignKey("wattune_runs.id"), primary_key=True)
-    return run_id, Column("position", Integer, primary_key=True)
-
-
-run_gpus = Table(
+run_gpus = _table(
     "wattune_run_gpus",
-    metadata,
-    *_of_run(),
-    Column("uuid", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("simulated", Boolean, nullable=False),
-    Column("time_s", Double, nullable=False),
-    Column("energy_j", Double),
-    Column("energy_error_j", Double),
+    "run_id text! wattune_runs.id, position integer!, uuid text, name text, simulated boolean, time_s double, "
+    "energy_j double?, energy_error_j double?",
 )
-
-trials = Table(
+trials = _table(
     "wattune_trials",
-    metadata,
-    *_of_run(),
-    Column("workload", Text, nullable=False),
-    Column("gpu", Text, nullable=False),
-    Column("simulated", Boolean, nullable=False),
-    Column("choice_kind", Text, nullable=False),
-    Column("choice", JsonText, nullable=False),
-    Column("sm_mhz", Integer),
-    Column("mem_mhz", Integer),
-    Column("power_limit_w", Double),
-    Column("time_s", Double, nullable=False),
-    Column("energy_j", Double, nullable=False),
-    Column("time_error_s", Double),
-    Column("energy_error_j", Double),
+    "run_id text! wattune_runs.id, position integer!, workload text, gpu text, simulated boolean, "
+    "choice_kind text, choice json, sm_mhz integer?, mem_mhz integer?, power_limit_w double?, time_s double, "
+    "energy_j double, time_error_s double?, energy_error_j double?",
 )
-
-traces = Table(
+traces = _table(
     "wattune_traces",
-    metadata,
-    *_of_run(),
-    Column("gpu", Text, nullable=False),
-    Column("simulated", Boolean, nullable=False),
-    Column("samples", BigInteger, nullable=False),
-    Column("duration_s", Double, nullable=False),
-    Column("mean_power_w", Double),
-    Column("min_power_w", Double),
-    Column("max_power_w", Double),
-    Column("p95_power_w", Double),
-    Column("mean_sm_mhz", Double),
-    Column("mean_mem_mhz", Double),
-    Column("refresh_s", Double),
+    "run_id text! wattune_runs.id, position integer!, gpu text, simulated boolean, samples bigint, "
+    "duration_s double, mean_power_w double?, min_power_w double?, max_power_w double?, p95_power_w double?, "
+    "mean_sm_mhz double?, mean_mem_mhz double?, refresh_s double?",
 )
-
-
-jobs = Table(
+jobs = _table(
     "wattune_jobs",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("definition", Integer, nullable=False),
-    Column("submitted", Integer, nullable=False),
-    Column("recurrences", Integer, nullable=False),
+    "name text!, definition integer, submitted integer, recurrences integer",
 )
-
-
-def _numbered_of_job() -> tuple[Column[Any], Column[Any]]:
-    job: Column[Any] = Column("job", Text, ForeignKey("wattune_jobs.name"), primary_key=True)
-    return job, Column("number", Integer, primary_key=True)
-
-
-definitions = Table(
+definitions = _table(
     "wattune_job_definitions",
-    metadata,
-    *_numbered_of_job(),
-    Column("defined_at", UtcTime, nullable=False),
-    Column("batch_sizes", JsonText, nullable=False),
-    Column("default_batch_size", BigInteger, nullable=False),
-    Column("target", Double, nullable=False),
-    Column("higher_is_better", Boolean, nullable=False),
-    Column("max_epochs", BigInteger, nullable=False),
-    Column("objective", Text, nullable=False),
+    "job text! wattune_jobs.name, number integer!, defined_at time, batch_sizes json, default_batch_size bigint, "
+    "target double, higher_is_better boolean, max_epochs bigint, objective text",
 )
-
-job_runs = Table(
+job_runs = _table(
     "wattune_job_runs",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("job", Text, ForeignKey("wattune_jobs.name"), nullable=False),
-    Column("position", Integer, nullable=False),
-    Column("definition", Integer, nullable=False),
-    Column("recurrence", Integer, nullable=False),
-    Column("replaces", Text),
-    Column("replaced", Boolean, nullable=False),
-    Column("batch_size", BigInteger, nullable=False),
-    Column("exploring", Boolean, nullable=False),
-    Column("why", Text, nullable=False),
-    Column("gpu", Text, nullable=False),
-    Column("simulated", Boolean, nullable=False),
-    Column("gpus", Integer, nullable=False),
-    Column("max_power_w", Double, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("pid", Integer, nullable=False),
-    Column("submitted_at", UtcTime, nullable=False),
-    Column("lease_until", UtcTime, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("ended_at", UtcTime),
-    Column("ended", Integer),
-    Column("time_s", Double),
-    Column("energy_j", Double),
-    Column("time_error_s", Double),
-    Column("energy_error_j", Double),
-    Column("profiling_time_s", Double),
-    Column("profiling_energy_j", Double),
-    Column("profiling_time_error_s", Double),
-    Column("profiling_energy_error_j", Double),
-    Column("settled", Boolean, nullable=False),
-    Column("sm_mhz", Integer),
-    Column("mem_mhz", Integer),
-    Column("power_limit_w", Double),
+    "id text!, job text wattune_jobs.name, position integer, definition integer, recurrence integer, "
+    "replaces text?, replaced boolean, batch_size bigint, exploring boolean, why text, gpu text, "
+    "simulated boolean, gpus integer, max_power_w double, host text, pid integer, submitted_at time, "
+    "lease_until time, outcome text, ended_at time?, ended integer?, time_s double?, energy_j double?, "
+    "time_error_s double?, energy_error_j double?, profiling_time_s double?, profiling_energy_j double?, "
+    "profiling_time_error_s double?, profiling_energy_error_j double?, settled boolean, sm_mhz integer?, "
+    "mem_mhz integer?, power_limit_w double?",
 )
-
-epochs = Table(
+epochs = _table(
     "wattune_job_epochs",
-    metadata,
-    Column("run_id", Text, ForeignKey("wattune_job_runs.id"), primary_key=True),
-    Column("epoch", BigInteger, primary_key=True),
-    Column("metric", Double),
-    Column("reported_at", UtcTime, nullable=False),
-    Column("time_s", Double),
-    Column("energy_j", Double),
+    "run_id text! wattune_job_runs.id, epoch bigint!, metric double?, reported_at time, time_s double?, "
+    "energy_j double?",
 )
-
-profiles = Table(
+profiles = _table(
     "wattune_job_profiles",
-    metadata,
-    *_numbered_of_job(),
-    Column("measured_at", UtcTime, nullable=False),
-    Column("batch_size", BigInteger, nullable=False),
-    Column("gpu", Text, nullable=False),
-    Column("simulated", Boolean, nullable=False),
-    Column("gpus", Integer, nullable=False),
-    Column("max_power_w", Double, nullable=False),
-    Column("trials", JsonText, nullable=False),
+    "job text! wattune_jobs.name, number integer!, measured_at time, batch_size bigint, gpu text, "
+    "simulated boolean, gpus integer, max_power_w double, trials json",
 )

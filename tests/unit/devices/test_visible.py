@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattune.devices.visible import visible_indices
+from wattune.devices.nvml.open import visible_indices
 
 UUIDS = ("GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3")
 
