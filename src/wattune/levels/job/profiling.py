@@ -64,8 +64,9 @@ class Windows:
         return max(self.interval_s, 10 * self.counter_period_s)
 
 
-BY_EPOCH = Windows(warm_steps=0, warm_s=0.0, fewest=1, longest_s=0.0)
-"""For programs that report epochs only: every epoch is a window."""
+ONE_INTERVAL = Windows(warm_steps=0, warm_s=0.0, fewest=1, longest_s=0.0)
+"""Every interval is a window: for programs that report epochs only, and for replays of tables, whose intervals are
+whole epochs and whose energies come from no counter (`counter_period_s=0`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class SettingProfiling:
     def by_epoch(self) -> SettingProfiling:
         """Return the same policy with epochs as windows."""
         search = replace(self.search, horizon=max(self.epochs, 1.0))
-        return replace(self, windows=BY_EPOCH, search=search, extra_windows=0)
+        return replace(self, windows=ONE_INTERVAL, search=search, extra_windows=0)
 
     def start(self) -> Progress:
         """Return the state at the start: a check of the earlier best setting where there is one, else the first

@@ -1,12 +1,12 @@
-"""One run of a recurring job, live: the store, the searcher and the GPUs tied together.
+"""One run of a recurring job, live: connects the store, the policy and the GPUs.
 
-    session.start()                     a batch size is chosen and the first setting applied
-    session.step()                      after each iteration, where the program can say so
-    session.report(metric)              after each epoch; the verdict says whether to go on
-    session.end()                       the GPUs are as they were found, and the history knows how it went
+    session.start()                     choose a batch size and apply the first setting
+    session.step()                      after each iteration, where the program reports them
+    session.report(metric)              after each epoch; the verdict decides whether to go on
+    session.end()                       restore the GPUs and store how the run ended
 
 In a data-parallel job every rank has a session of its own, on its own GPUs, and all make the same calls. Rank 0 decides
-and writes; the others hear from it.
+and writes, and broadcasts its decisions.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from wattune.levels.job.store_access import JobStoreAccess, LeaseKeeper
 from wattune.response.setting_search import SettingSearch
 
 LEVEL_DISTANCE = 0.05
-"""Share by which an epoch may take longer or shorter than its profile says before that is brought up to date."""
+"""Relative difference between the time of an epoch and its profile at which the profile is updated."""
 
 _NOTHING = Measurement(0.0, 0.0)
 _T = TypeVar("_T")
 
 
 def log_warning(text: str) -> None:
-    """Nothing; the log of the program has a line of what went wrong without stopping the training."""
+    """Log what went wrong without stopping the training."""
     logging.getLogger("wattune").warning(text)
 
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """How a run ended, and why, for people."""
+    """How a run ended, and why."""
 
     outcome: Outcome
     why: str
@@ -74,11 +74,11 @@ class JobSession:
         synchronise: Callable[[], None] | None = None,
         warn: Callable[[str], None],
     ) -> None:
-        """`tell` hears of what went wrong without stopping the training; `synchronise` waits for the GPUs' work."""
+        """`warn` is called with problems that do not stop the training; `synchronise` waits for the GPUs' work."""
         self.job, self.gpus = job, tuple(gpus)
         self.ranks = ranks or Alone()
         self.verdict: RunVerdict | None = None
-        """How the run ended; None while it should go on."""
+        """How the run ended; None while it goes on."""
         self._store_access, self._knob, self._synchronise, self._warn = store_access, knob, synchronise, warn
         self._run: JobRun | None = None
         self._profiler: Profiler | None = None
@@ -86,7 +86,7 @@ class JobSession:
         self._lease: LeaseKeeper | None = None
         self._before: tuple[Count, ...] = ()
         self._mine = _NOTHING
-        """Spent by this process, as far as its counters told."""
+        """Cost of this process, as far as its counters were readable."""
         self._epoch: Measurement | None = None
         """The last epoch, where one setting was held for all of it."""
         self._is_held = False
@@ -95,7 +95,7 @@ class JobSession:
         _check_shares(job, self.ranks)
 
     def start(self, *, replaces: str | None = None) -> JobRun:
-        """The run that was chosen; from here on it is measured. `replaces` is the id of a run whose place it takes."""
+        """Submit and start the run that the policy chose. `replaces` is the id of the run that it replaces."""
         gpu = part_of(self.gpus, self.ranks)
         limit_w = found_limit_w(self.gpus, self.ranks)
         memory = JobMemory()
@@ -115,7 +115,7 @@ class JobSession:
         return self._run
 
     def _begin(self, memory: JobMemory, limit_w: float | None) -> None:
-        """Nothing; the run is measured, its first setting applied and its lease kept."""
+        """Start the measurement, apply the first setting and keep the lease."""
         run = self.run
         self._before = tuple(gpu.count() for gpu in self.gpus)
         self._profiler = Profiler(
@@ -132,19 +132,17 @@ class JobSession:
 
     @property
     def run(self) -> JobRun:
-        """The run as it stands."""
         if self._run is None:
             raise InputError("this run has not begun", hint="start it first")
         return self._run
 
     @property
     def local_batch_size(self) -> int:
-        """What each rank has of the batch."""
+        """The share of each rank."""
         return self.run.batch_size // self.ranks.size
 
     @property
     def reached(self) -> bool:
-        """Whether the target was reached."""
         return self.verdict is not None and self.verdict.outcome is Outcome.REACHED
 
     @property
@@ -154,26 +152,25 @@ class JobSession:
 
     @property
     def setting(self) -> Setting | None:
-        """What is set on the GPUs now; None is what was found."""
+        """What is set on the GPUs now; None is the setting that was found."""
         return None if self._profiler is None else self._profiler.setting
 
     @property
     def is_profiling(self) -> bool:
-        """Whether the best setting is still being searched."""
         return self._profiler is not None and self._profiler.is_searching
 
     def warn(self, text: str) -> None:
         self._warn(text)
 
     def step(self, count: int = 1) -> None:
-        """Nothing; so many more iterations are over."""
+        """Count iterations that have ended."""
         if self._profiler is not None and self.verdict is None:
             self._profiler.step(count)
 
     def report(self, metric: float | None) -> RunVerdict | None:
-        """How the run ended, after one more epoch; None where it should go on. What is no number is kept as None.
+        """End an epoch with its metric; return how the run ended, or None where it goes on.
 
-        Once the run is over, a report changes nothing.
+        A metric that is no finite number is stored as None. Once the run is over, a report changes nothing.
         """
         if self.verdict is not None:
             self._warn(f"a report came after the run had ended ({self.verdict.why}); it is not counted")
@@ -189,14 +186,14 @@ class JobSession:
         return self.verdict
 
     def end(self, outcome: Outcome | None = None, *, error: BaseException | None = None) -> JobRun:
-        """The run, ended; the GPUs are as they were found.
+        """End the run and restore the GPUs.
 
-        A verdict that was given before stands. Else the outcome is what is said here, or follows from the error, or
-        is that the target was missed, if there was any epoch at all.
+        An earlier verdict stands. Otherwise the outcome is the one given, or follows from the error, or is a missed
+        target, if there was any epoch.
         """
         if self.verdict is None and self._run is not None:
             outcome = outcome or _outcome(error, self._run)
-            if self.ranks.size == 1 and self._profiler is not None:  # other ranks may be gone, so nobody is asked
+            if self.ranks.size == 1 and self._profiler is not None:  # other ranks may be gone, so none is asked
                 self._run = self._spent(self._run)
             self.verdict = RunVerdict(outcome, _why(outcome, error))
             self._close(outcome)
@@ -234,7 +231,7 @@ class JobSession:
         self._is_held = not profiler.is_searching
 
     def _count_epoch(self, metric: float | None) -> None:
-        """Nothing; the run has one more epoch, and what it has cost so far."""
+        """Add an epoch and its cost to the run."""
         before = self.run.cost or _NOTHING
         self._run = replace(self._spent(self.run), metrics=(*self.run.metrics, metric))
         after = self._run.cost or _NOTHING
@@ -243,7 +240,7 @@ class JobSession:
             self._epoch = Measurement(after.time_s - before.time_s, after.energy_j - before.energy_j)
 
     def _spent(self, run: JobRun) -> JobRun:
-        """The run with what all ranks have spent until now."""
+        """Return the run with the cost of all ranks so far."""
         profiler = self._current()
         mine = self._mine = self._counted() or self._mine
         (energy_j, _), (_, time_s) = self.ranks.sum_and_max((mine.energy_j, mine.time_s))
@@ -251,18 +248,18 @@ class JobSession:
         return replace(run, cost=Measurement(time_s, energy_j), profiling=profiler.spent, setting=setting)
 
     def _counted(self) -> Measurement | None:
-        """What the GPUs of this process have spent since the start; None where a counter does not tell."""
+        """Return the cost of the GPUs of this process since the start; None where a counter cannot be read."""
         try:
             spent = spent_between(self._before, tuple(gpu.count() for gpu in self.gpus))
         except Exception as error:  # of a device or its driver
-            self._warn(f"{error_text(error)}; what was spent since the last report is not known")
+            self._warn(f"{error_text(error)}; the cost since the last report is not known")
             return None
         if spent is None:
-            self._warn("an energy counter was set back; what was spent since the last report is not known")
+            self._warn("an energy counter went backwards; the cost since the last report is not known")
         return spent
 
     def _judged(self) -> RunVerdict | None:
-        """What rank 0 makes of the newest epoch, after putting it and what was profiled on record."""
+        """Store the newest epoch and profile, on rank 0, and return how the run ended, or None where it goes on."""
         run, job = self.run, self.job
         if not self._guarded(lambda: self._store_access.report(run), otherwise=True):
             return RunVerdict(Outcome.LOST, "another run took its place")
@@ -283,7 +280,7 @@ class JobSession:
             return otherwise
 
     def _keep_profile(self) -> None:
-        """Nothing; the profile is on record as soon as it is known, and again when an epoch shows its level."""
+        """Store the profile as soon as it is known, and again when an epoch shows its level."""
         profiler = self._current()
         progress = profiler.progress
         if self._profile_is_final or not isinstance(progress, ProfileHeld) or not profiler.is_over:
@@ -294,7 +291,7 @@ class JobSession:
             self._store_access.keep_profile(Profile(gpu=self.run.gpu, batch_size=self.run.batch_size, trials=trials))
 
     def _epoch_trials(self, progress: ProfileHeld, profiler: Profiler) -> History[Setting]:
-        """What an epoch costs at each setting that was measured; nothing where that is on record already."""
+        """Return the cost of an epoch at each measured setting; nothing where that is stored already."""
         if progress.trials:
             steps = 1 if profiler.by_epoch else profiler.epoch_steps
             epoch = None if profiler.by_epoch else self._epoch
@@ -304,7 +301,7 @@ class JobSession:
         return epoch_trials(self._cached, 1, held=progress.setting, epoch=self._epoch)
 
     def _close(self, outcome: Outcome) -> None:
-        """Nothing; the run is over, and what it set is undone."""
+        """Record the outcome and restore the GPUs."""
         self._run = replace(self.run, outcome=outcome)
         if self._profiler is not None:
             self._profiler.give_up()
@@ -320,7 +317,7 @@ class JobSession:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or what it was raised from, says that a batch does not fit the GPU."""
+    """Whether an error, or its cause, shows that a batch does not fit the GPU."""
     while error is not None:
         if type(error).__name__ == "OutOfMemoryError" or "out of memory" in str(error).lower():
             return True
@@ -331,7 +328,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 def _outcome(error: BaseException | None, run: JobRun) -> Outcome:
     if is_out_of_memory(error):
         return Outcome.OUT_OF_MEMORY
-    # A run without any epoch says nothing of its batch size.
+    # Without an epoch nothing is known of the batch size.
     return Outcome.CRASHED if error is not None or not run.epochs else Outcome.MISSED
 
 
@@ -355,7 +352,7 @@ def _check_shares(job: Job, ranks: Ranks) -> None:
 
 
 def _shared(run: JobRun | None, gpu: JobGpu, ranks: Ranks) -> JobRun:
-    """The run of rank 0, on every rank."""
+    """Share the run of rank 0 with every rank."""
     mine = (
         "" if run is None else json.dumps([run.id, run.order, run.recurrence, run.batch_size, run.exploring, run.why])
     )
@@ -369,6 +366,6 @@ def _shared(run: JobRun | None, gpu: JobGpu, ranks: Ranks) -> JobRun:
 
 
 def _shared_verdict(verdict: RunVerdict | None, ranks: Ranks) -> RunVerdict | None:
-    """The verdict of rank 0, on every rank."""
+    """Share the verdict of rank 0 with every rank."""
     told = json.loads(ranks.broadcast(json.dumps(None if verdict is None else [verdict.outcome.value, verdict.why])))
     return None if told is None else RunVerdict(Outcome(told[0]), told[1])

@@ -1,7 +1,7 @@
-"""The history of a job as a running one uses it: what cannot be written never stops the training.
+"""Access of a running job to its history; failures of the store never stop the training.
 
-Reports that fail are made up for at the end, since the end of a run names all its metrics; an end that fails is kept in
-a file, which the next submission takes in.
+Reports that fail are repeated by the end of the run, which has all metrics; an end that fails is saved in a file, which
+the next submission takes in.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from wattune.store.protocol import Store, record_end
 from wattune.store.sql_store import open_store
 
 LEASE_S = 900.0
-"""A run that is not heard of for a quarter of an hour is lost; a thread renews long before."""
+"""A run without a sign of life for a quarter of an hour is lost; a thread renews the lease long before."""
 
 UNRECORDED = "unrecorded"
-"""The id of a run that no store knows."""
+"""The id of a run that is in no store."""
 
 T = TypeVar("T")
 Warn = Callable[[str], None]
@@ -44,9 +44,9 @@ class JobStoreAccess:
         self._memory = JobMemory()
 
     def submit(self, gpu: JobGpu, *, replaces: str | None = None) -> tuple[JobRun, JobMemory]:
-        """The next run of the job, and what was known when it was chosen.
+        """Submit the next run of the job; return it and what was known when it was chosen.
 
-        Where the history cannot be reached, it is a run at the default batch size that nobody will learn from.
+        Where the history cannot be reached, it is a run at the default batch size that is not recorded.
         """
         found = self._try(lambda: self._submitted(gpu, replaces), "this run is not in the history")
         if found is not None:
@@ -56,21 +56,21 @@ class JobStoreAccess:
         return JobRun(id=UNRECORDED, order=0, recurrence=0, batch_size=size, gpu=gpu, why=why), JobMemory()
 
     def memory(self) -> JobMemory:
-        """All that is known of the job by now, or was when the history could last be reached."""
+        """Return all that is known of the job now, or was when the history could last be reached."""
         store = self._store
         if store is not None:
-            found = self._try(lambda: store.jobs.job_memory(self.job.name), "deciding by what was known before")
+            found = self._try(lambda: store.jobs.job_memory(self.job.name), "using what was known before")
             self._memory = found or self._memory
         return self._memory
 
     def stop(self, run: JobRun) -> str | None:
-        """Why the searcher wants the run to end now; None where it should go on, or nobody knows of it."""
+        """Return why the policy wants the run to end now; None where it should go on, or is not recorded."""
         if run.id == UNRECORDED:
             return None
         return self._searcher.stop(self.job, self.memory(), run)
 
     def report(self, run: JobRun) -> bool:
-        """Whether the run is still ours to go on with, after its newest epoch was put on record."""
+        """Store the newest epoch; return whether the run still owns its place."""
         store = self._store
         if store is None or run.id == UNRECORDED:
             return True
@@ -88,11 +88,11 @@ class JobStoreAccess:
             self._warn(error.message)
             return False
         except StoreError as error:
-            self._warn(f"{error.message}; the report is made up for later")
+            self._warn(f"{error.message}; the report is repeated later")
         return True
 
     def renew(self, run: JobRun) -> bool:
-        """Whether the lease is worth renewing again."""
+        """Renew the lease; return whether to try again later."""
         store = self._store
         if store is None or run.id == UNRECORDED:
             return False
@@ -101,17 +101,19 @@ class JobStoreAccess:
         except (RunOver, NoSuchRun):
             return False
         except StoreError:
-            return True  # a store that is away for a while may be back before the lease is over
+            return True  # the store may be back before the lease ends
         return True
 
     def keep_profile(self, profile: Profile) -> None:
-        """Nothing; the profile is kept, if it can be."""
+        """Store the profile, if possible."""
         store = self._store
         if store is not None and profile.trials:
-            self._try(lambda: store.jobs.keep_profile(self.job.name, profile), "the profile is measured anew next time")
+            self._try(
+                lambda: store.jobs.keep_profile(self.job.name, profile), "the profile is measured again next time"
+            )
 
     def end(self, run: JobRun, outcome: Outcome) -> None:
-        """Nothing; how the run ended is kept, in the store or in a file that the next submission takes in."""
+        """Store how the run ended, in the store or in a file that the next submission takes in."""
         store = self._store
         if store is None or run.id == UNRECORDED:
             return
@@ -129,9 +131,9 @@ class JobStoreAccess:
         except (RunOver, NoSuchRun) as error:
             self._warn(error.message)
         except StoreError as error:
-            self._spill(end, store.place, error)
+            self._save_end(end, store.place, error)
 
-    def _spill(self, end: RunEnd, place: str, error: StoreError) -> None:
+    def _save_end(self, end: RunEnd, place: str, error: StoreError) -> None:
         try:
             path = write_end(end, place, self._folders)
         except StoreError as worse:
@@ -141,7 +143,7 @@ class JobStoreAccess:
 
     def _submitted(self, gpu: JobGpu, replaces: str | None) -> JobRun:
         store = open_store(self._store_url)
-        with suppress(StoreError):  # what cannot be taken in stays where it is
+        with suppress(StoreError):  # files that cannot be taken in are kept
             recover(store, self._folders, meant_for=store.place)
         store.jobs.define_job(self.job)
         run = store.jobs.submit(
@@ -158,20 +160,20 @@ class JobStoreAccess:
         self._memory = memory
         return self._searcher.propose(job, memory, gpu)
 
-    def _try(self, act: Callable[[], T], otherwise: str) -> T | None:
+    def _try(self, act: Callable[[], T], consequence: str) -> T | None:
         try:
             return act()
         except StoreError as error:
-            self._warn(f"{error.message}; {otherwise}")
+            self._warn(f"{error.message}; {consequence}")
             return None
 
 
 PULSES = 3
-"""Renewals within one lease: two may fail, and the run is still not taken for lost."""
+"""Renewals within one lease: two may fail before the run is lost."""
 
 
 class LeaseKeeper:
-    """Renews a lease in the background until it is stopped or `renew` says that there is none any more."""
+    """Renews a lease in the background until it is stopped or `renew` returns False."""
 
     def __init__(self, renew: Callable[[], bool], *, lease_s: float) -> None:
         self._renew, self._pause_s = renew, lease_s / PULSES
@@ -179,11 +181,9 @@ class LeaseKeeper:
         self._thread = Thread(target=self._keep, name="wattune-lease", daemon=True)
 
     def start(self) -> None:
-        """Nothing; the lease is being kept."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Nothing; the lease is not renewed any more."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()

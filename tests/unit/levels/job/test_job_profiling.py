@@ -1,18 +1,19 @@
-"""The pure steps of profiling: warm up, measure, judge, hold; and what follows where something is refused or new."""
+"""The pure steps of profiling: warm up, measure, decide, hold; refused settings and earlier profiles."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.objective import LeastCost
 from wattune.core.setting import Setting
 from wattune.levels.job.gpus import job_settings
 from wattune.levels.job.options import JobKnob, knob_named
 from wattune.levels.job.profiling import (
+    ONE_INTERVAL,
     Checking,
     Interval,
     KnownProfile,
@@ -42,7 +43,7 @@ def work(setting, steps, *, scale=1.0, joined=True):
 
 
 def played(profiling, progress, *, scale=1.0):
-    """The states that the policy goes through until it holds."""
+    """Return the states that the policy goes through until it holds."""
     states = [progress]
     while not isinstance(states[-1], ProfileHeld):
         assert len(states) < 500
@@ -96,7 +97,20 @@ def test_pieces_of_short_epochs_add_up_to_a_window():
     assert 10 < pieces <= 51
 
 
-def test_a_refused_setting_is_never_wanted_again():
+def test_a_replay_passes_one_interval_per_window():
+    profiling = policy(windows=replace(ONE_INTERVAL, counter_period_s=0.0))
+    states = played(profiling, profiling.start())
+    windows = states[-1].known.windows
+    assert len(windows) == len(states) - 1
+    for trial in windows:
+        time_s, power_w = STEP[int(trial.choice.power_limit_w)]
+        cost = Measurement(
+            time_s, time_s * power_w, SIGMAS_95 * 0.01 * time_s, SIGMAS_95 * 0.01 * 2**0.5 * time_s * power_w
+        )
+        assert astuple(trial.cost) == pytest.approx(astuple(cost))
+
+
+def test_a_refused_setting_is_never_proposed_again():
     profiling = policy()
     state = profiling.refused(profiling.start())
     assert profiling.setting(state) == LIMITS[2]
@@ -109,13 +123,13 @@ def test_a_refused_setting_is_never_wanted_again():
 
 
 def test_where_everything_is_refused_nothing_is_set():
-    profiling, seen = policy(), []
+    profiling, tried = policy(), []
     state = profiling.start()
     while profiling.setting(state) is not None:
-        seen.append(profiling.setting(state))
+        tried.append(profiling.setting(state))
         state = profiling.refused(state)
     assert isinstance(state, ProfileHeld)
-    assert sorted(seen) == list(LIMITS)
+    assert sorted(tried) == list(LIMITS)
     assert profiling.refused(state) == state
 
 
@@ -145,16 +159,16 @@ LONGER = Interval(1, 115.0, 115.0 * 191.0)
 """An epoch at the best limit; the data have grown a little."""
 
 
-def test_an_earlier_profile_that_holds_is_looked_at_again_where_that_pays():
+def test_a_valid_earlier_profile_gets_extra_windows_where_they_pay():
     half = CACHED[1::2]  # 200 and 300 W; what 250 W costs is not known
     profiling = policy(cached=half, search=replace(policy().search, horizon=5000.0))
     state = profiling.step(profiling.start(), LONGER)
     assert state == Warming(KnownProfile(again=True), LIMITS[1])
     held = played(profiling, state)[-1]
-    looked = [trial.choice for trial in held.known.windows]
-    assert looked[0] == LIMITS[1]
-    assert LIMITS[2] in looked
-    assert len(looked) <= 1 + profiling.extra_windows
+    measured = [trial.choice for trial in held.known.windows]
+    assert measured[0] == LIMITS[1]
+    assert LIMITS[2] in measured
+    assert len(measured) <= 1 + profiling.extra_windows
     assert held.setting == LIMITS[1]
     for trial in held.trials:  # per iteration, the earlier ones too
         assert abs(trial.cost.time_s - STEP[int(trial.choice.power_limit_w)][0]) < 0.03

@@ -221,7 +221,7 @@ def test_every_objective_makes_pictures(objective: str) -> None:
 def test_an_extreme_prediction_leaves_the_chart_readable() -> None:
     predicted = (*PREDICTED[1:], EpochsBand(32, 5e6, 70.0, 1e12))
     wild = view(predicted=predicted)
-    assert barred_sizes(wild)[32] == "thought to need more than 60 epochs"
+    assert barred_sizes(wild)[32] == "expected to need more than 60 epochs"
     chart = epochs_chart(wild)
     assert chart.y_bounds[1] < 100
     assert 32 not in barred_sizes(view(predicted=(*PREDICTED[1:], EpochsBand(32, 5e6, 10.0, 1e12))))

@@ -1,1 +1,1 @@
-"""What people see of a recurring job: pages, charts, terminal."""
+"""Views of a recurring job: pages, charts, terminal."""

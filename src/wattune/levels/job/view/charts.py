@@ -15,15 +15,15 @@ from wattune.render.frontier_view import saving_percent, slowdown_percent
 from wattune.render.quantity import Unit, counted, long_unit, number, percent, unit_for
 
 _WIDE = 8.0
-"""Values that differ by more than this factor are drawn on an axis that goes by factors."""
+"""Values that differ by more than this factor are drawn on a logarithmic axis."""
 _WIDEST = 1e9
-"""Values further apart than this are no costs of one job, and would leave nothing to see on either axis."""
+"""Values that differ by more than this are no costs of one job, and would make either axis unreadable."""
 _FEW = 12
-"""So many numbers stand along an axis at most."""
+"""Most numbers along an axis."""
 
 
 def size_axis(sizes: tuple[int, ...], title: str) -> Axis:
-    """An axis by factors that names every batch size that it has room for."""
+    """Return a logarithmic axis that names every batch size it has room for."""
     return Axis(
         title=title,
         scale=Scale.LOG,
@@ -34,21 +34,21 @@ def size_axis(sizes: tuple[int, ...], title: str) -> Axis:
 
 
 def count_axis(title: str, last: int) -> Axis:
-    """An axis for things that are counted from 1 on, without halves of them."""
+    """Return an axis for counts from 1, without fractions."""
     step = next(size * 10**power for power in range(20) for size in (1, 2, 5) if last <= _FEW * size * 10**power)
     marks = tuple((float(number), str(number)) for number in range(step, last + 1, step))
     return Axis(title=title, low=0.0, high=max(last * 1.03, last + 0.5), marks=marks)
 
 
 def value_axis(title: str, unit: str | None, values: Sequence[float]) -> Axis:
-    """An axis from 0, or by factors where the values differ by too much for that."""
+    """Return an axis from 0, or a logarithmic one where the values differ by too much."""
     if values and max(values) > _WIDE * min(values):
         return factor_axis(title, unit, values)
     return Axis(title=title, unit=unit, low=min(0.0, min(values, default=0.0)))
 
 
 def factor_axis(title: str, unit: str | None, values: Sequence[float]) -> Axis:
-    """An axis by factors where all values have a place on one, else one by equal steps."""
+    """Return a logarithmic axis where all values fit on one, else a linear one."""
     fits = bool(values) and min(values) > 0 and max(values) < _WIDEST * min(values)
     return Axis(title=title, unit=unit, scale=Scale.LOG if fits else Scale.LINEAR)
 
@@ -59,11 +59,11 @@ OUTCOMES = {
     Outcome.STOPPED: (Shape.TRIANGLE, Tone.PURPLE, "stopped: would need more"),
     Outcome.RUNNING: (Shape.DIAMOND, Tone.GREY, "still running"),
 }
-"""How runs are drawn, by how they ended; others say nothing of epochs."""
+"""How runs are drawn, by outcome; other outcomes give no epochs."""
 
 
 def epochs_chart(view: JobView) -> Chart:
-    """Epochs to the target against batch size: what is expected, its band, and every run by how it ended."""
+    """Draw epochs to the target against batch size: prediction, band, and every run by outcome."""
     bands = view.epochs
     runs = tuple(run for run in view.memory.runs if run.epochs)
     most = view.most_epochs
@@ -83,7 +83,7 @@ def epochs_chart(view: JobView) -> Chart:
 
 def _subtitle(view: JobView) -> str:
     parts = {run.gpu.key: gpu_label(run.gpu) for run in view.memory.runs} or {view.gpu.key: gpu_label(view.gpu)}
-    learned = "expected, and its band" if view.predicted else "what runs have shown, from least to most"
+    learned = "expected, and its band" if view.predicted else "mean of the runs, from least to most"
     return f"{counted(len(view.memory.runs), 'run')} on {', '.join(parts.values())}; line: {learned}"
 
 
@@ -126,7 +126,7 @@ def _runs(runs: Iterable[JobRun]) -> tuple[Series, ...]:
 
 
 def run_tip(run: JobRun) -> str:
-    """What a tooltip says of a run."""
+    """Return the tooltip of a run."""
     first = f"run {run.order + 1}, recurrence {run.recurrence + 1}: batch size {run.batch_size} on {gpu_label(run.gpu)}"
     return "\n".join(filter(None, (first, f"{counted(run.epochs, 'epoch')}, {ENDS[run.outcome]}", run.why)))
 
@@ -144,7 +144,7 @@ def _notes(view: JobView, bands: tuple[EpochsBand, ...]) -> tuple[Note, ...]:
 
 
 def job_frontier_chart(view: CostMap) -> Chart | None:
-    """Energy against time of all cells that are allowed, with their frontier; None where nothing is known."""
+    """Draw energy against time of all allowed cells, with their frontier; None where nothing is known."""
     cells = [cell for cell in view.cells if cell.ratio is not None and _positive(cell.cost)]
     costs = [cell.cost for cell in cells if cell.cost is not None]
     if not costs:
@@ -181,7 +181,7 @@ def _place(cost: Measurement, units: tuple[Unit, Unit]) -> tuple[float, float]:
 
 
 def _frontier_notes(view: CostMap, units: tuple[Unit, Unit]) -> tuple[Note, ...]:
-    """A remark at the default, the chosen and the best cell; one where they are the same."""
+    """Label the default, the chosen and the best cell; one label where they are the same."""
     default = view.named(DEFAULT)
     cells = dict.fromkeys(filter(None, (default, view.named(CHOSEN), view.named(BEST))))
     notes = []

@@ -1,4 +1,4 @@
-"""The batch size × setting map: what a run to the target is expected to cost in each cell, beside the best of them."""
+"""The batch size × setting map: expected cost of a run to the target in each cell, relative to the best."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ class MapCell:
     ratio: float | None = None
     """Its cost over that of the best cell; None where it is unknown or not allowed."""
     runs: int = 0
-    """How many runs held this setting at this batch size."""
+    """Number of runs with this setting at this batch size."""
     on_frontier: bool = False
     names: tuple[str, ...] = ()
-    """Of default, chosen and best those that it is."""
+    """Those of default, chosen and best that apply."""
     remark: str | None = None
     """Why it has no ratio."""
 
     @property
     def label(self) -> str:
-        """What is written in it."""
         if self.ratio is None:
             return "?" if self.cost is None else "limit"
         if BEST in self.names:
@@ -49,7 +48,7 @@ class MapCell:
 
     @property
     def tip(self) -> str:
-        """All about it, a line per fact."""
+        """All details, one per line."""
         lines = [f"batch size {self.choice.batch_size}, {self.choice.setting}", *self.names]
         if self.cost is not None:
             lines.append(f"expected {duration(self.cost.time_s)}, {quantity(self.cost.energy_j, 'J')}")
@@ -63,7 +62,7 @@ class MapCell:
 
 @dataclass(frozen=True, slots=True)
 class MapRow:
-    """All settings at one batch size; `barred` says why the size is out, where it is."""
+    """All settings at one batch size; `barred` is the reason where the size is excluded."""
 
     batch_size: int
     cells: tuple[MapCell, ...]
@@ -72,7 +71,7 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostMap:
-    """The map: rows by batch size and columns by setting, both rising."""
+    """The map: rows by batch size and columns by setting, both ascending."""
 
     gpu: str
     simulated: bool
@@ -81,16 +80,15 @@ class CostMap:
 
     @property
     def cells(self) -> tuple[MapCell, ...]:
-        """All cells, row by row."""
         return tuple(cell for row in self.rows for cell in row.cells)
 
     def named(self, name: str) -> MapCell | None:
-        """The cell that is default, chosen or best."""
+        """Return the cell that is default, chosen or best."""
         return next((cell for cell in self.cells if name in cell.names), None)
 
     @property
     def knob(self) -> str:
-        """What the columns turn."""
+        """The knob that the columns vary."""
         knobs = {name for setting in self.settings for name in setting.knobs}
         words = {"power_limit": "power limit", "sm_clock": "core clock", "mem_clock": "memory clock"}
         return words[knobs.pop()] if len(knobs) == 1 else "setting"
@@ -109,7 +107,7 @@ def cost_map(
     chosen: JobChoice | None = None,
     reference: Measurement | None = None,
 ) -> CostMap:
-    """The map of these expected costs; `barred` sizes are out whatever they cost, `reference` is the default's run."""
+    """Make the map of these expected costs; `barred` sizes are excluded, `reference` is the default's run."""
     tried, barred = tried or {}, barred or {}
     open_to = {choice: cost for choice, cost in expected.items() if choice.batch_size not in barred}
     values = {choice: objective.value(cost) for choice, cost in open_to.items() if _allowed(cost, objective, reference)}
@@ -165,7 +163,7 @@ def _remark(
 
 
 def short(setting: Setting) -> str:
-    """A setting as a column's head: 225 W, 1410 MHz, or driver."""
+    """Format a setting as the head of a column: 225 W, 1410 MHz, or driver."""
     parts = []
     if setting.sm_mhz is not None:
         parts.append(f"{setting.sm_mhz} MHz")
@@ -177,7 +175,7 @@ def short(setting: Setting) -> str:
 
 
 def thinned(view: CostMap, most: int) -> CostMap:
-    """The map with at most so many columns: those with a name first, then those that were tried, then others evenly."""
+    """Reduce the map to so many columns: those with a name first, then those that were tried, then others evenly."""
     columns = len(view.settings)
     if columns <= most:
         return view

@@ -1,4 +1,4 @@
-"""The batch size × setting map as SVG: colour and words say the same, so that neither is needed."""
+"""The batch size × setting map as SVG; words show everything that colours do."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ STYLE = (
 
 MOST_COLUMNS = 12
 _WORST = 3.0
-"""Cells this many times as dear as the best, or more, have the darkest colour; most of what matters lies below."""
+"""Cells that cost this many times the best, or more, have the darkest colour; most that matter cost less."""
 _SIDE_PX = 76.0
 _LEAST_PX = 70.0
-"""A narrower cell has no room for its words."""
+"""A narrower cell has no room for its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Paper:
-    """Where cells lie."""
+    """Positions of the cells."""
 
     left: float
     top: float
@@ -52,7 +52,7 @@ class _Paper:
 
 
 def draw_map(view: CostMap, *, width: float = 880) -> str:
-    """The map as an SVG element whose colours come from `STYLE`; the largest batch size stands on top."""
+    """Draw the map as an SVG element with the colours of `STYLE`; the largest batch size is on top."""
     shown = thinned(view, MOST_COLUMNS)
     columns = max(len(shown.settings), 1)
     width = max(width, _SIDE_PX + columns * _LEAST_PX + 4)
@@ -86,7 +86,7 @@ def _heading(view: CostMap, *, hidden: int) -> Iterator[str]:
 
 
 def _keys(width: float) -> Iterator[tuple[str, float]]:
-    """The entries of the legend, each with how far down it stands; rows break where the paper ends."""
+    """Yield the entries of the legend, each with its vertical position; rows break at the width."""
     x, y = 0.0, 0.0
     scale = "".join(
         f'<rect x="{step * 5:g}" y="-10" width="5.3" height="12" fill="{scale_colour(1 - step / 15)}"/>'
@@ -163,7 +163,7 @@ def _ring(cell: MapCell, x: float, y: float, wide: float, high: float, *, ink: s
 
 
 def _share(ratio: float) -> float:
-    """Where a ratio lies on the scale of colours: 1 for the best, 0 for `_WORST` times as dear."""
+    """Return the position of a ratio on the colour scale: 1 for the best, 0 for `_WORST` times its cost."""
     return 1 - min(log(max(ratio, 1.0)) / log(_WORST), 1.0)
 
 

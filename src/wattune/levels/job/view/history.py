@@ -1,4 +1,4 @@
-"""What each recurrence of a live job has cost, and which batch size it had, beside what the default would cost."""
+"""Charts of the cost and batch size of each recurrence, compared with the default."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _INCLUDED = "failed runs and profiling included"
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """One wish to have the model trained: its runs, and what they cost together."""
+    """One request to train the model: its runs, and their total cost."""
 
     number: int
     runs: tuple[JobRun, ...]
     cost: Measurement
     value: float
-    """The cost as the job's objective counts it."""
+    """The value of the objective."""
 
     @property
     def batch_size(self) -> int:
@@ -36,12 +36,11 @@ class Recurrence:
 
     @property
     def reached(self) -> bool:
-        """Whether the model was trained to its target."""
         return any(run.outcome is Outcome.REACHED for run in self.runs)
 
 
 def recurrences(view: JobView) -> tuple[Recurrence, ...]:
-    """The recurrences on this part that are over and cost something, oldest first."""
+    """Return the recurrences on this GPU model that have ended and have a cost, oldest first."""
     objective = view.job.objective_on(view.gpu.max_power_w)
     found = []
     ordered = sorted(view.here, key=lambda run: (run.recurrence, run.order))
@@ -55,7 +54,7 @@ def recurrences(view: JobView) -> tuple[Recurrence, ...]:
 
 
 def history_chart(view: JobView) -> Chart:
-    """The cost of each recurrence by the batch size it ended with, and the default's cost as a line."""
+    """Draw the cost of each recurrence by its last batch size, and the default's cost as a line."""
     done = recurrences(view)
     what, base = counted_in(view.job.objective)
     default = _default_value(view)
@@ -77,7 +76,7 @@ def history_chart(view: JobView) -> Chart:
 
 
 def sizes_chart(view: JobView) -> Chart:
-    """The batch size of every run on this part, in the order of submission, by how it ended."""
+    """Draw the batch size of every run on this GPU model, in the order of submission, by outcome."""
     shapes = {
         Outcome.REACHED: (Shape.CIRCLE, Tone.GREEN),
         Outcome.MISSED: (Shape.CROSS, Tone.ORANGE),
@@ -106,7 +105,7 @@ def sizes_chart(view: JobView) -> Chart:
 
 
 def _alone(series: Sequence[Series]) -> str:
-    """What a single series shows, since it has no legend."""
+    """Return what a single series shows, since it has no legend."""
     return f"; all {series[0].name}" if len(series) == 1 else ""
 
 
@@ -117,7 +116,7 @@ def _default_value(view: JobView) -> float | None:
 
 
 def _by_size(view: JobView, done: tuple[Recurrence, ...], factor: float, default: float | None) -> tuple[Series, ...]:
-    """A series per batch size, each with a shape and a tone of its own; what failed has a cross."""
+    """Return a series per batch size, each with its shape and tone; failed ones are crosses."""
     series = []
     for place, size in enumerate(view.batch_sizes):
         own = tuple(each for each in done if each.reached and each.batch_size == size)

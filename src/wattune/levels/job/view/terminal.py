@@ -1,4 +1,4 @@
-"""A recurring job for a terminal: the law as bars, and the batch size × setting map as a table.
+"""A recurring job for a terminal: predicted epochs as bars, and the batch size × setting map as a table.
 
 Everything that a colour shows is in the words too.
 """
@@ -21,7 +21,7 @@ from wattune.render.quantity import counted, number
 
 LEVELS = 8
 _WORST = 3.0
-"""Cells this many times as dear as the best, or more, have the darkest colour."""
+"""Cells that cost this many times the best, or more, have the darkest colour."""
 _CELL = 10
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LEAST_BAR, _MOST_BAR = 8, 40
@@ -41,7 +41,7 @@ Run = tuple[str, str]
 
 
 def epochs_lines(view: JobView, *, width: int) -> tuple[Text, ...]:
-    """A line per batch size: a bar as long as the epochs to the target, its band, and how its runs ended."""
+    """Return a line per batch size: a bar of the epochs to the target, its band, and the outcomes of its runs."""
     bands = {band.batch_size: band for band in view.epochs}
     barred = barred_sizes(view)
     sizes = tuple(sorted({*view.batch_sizes, *bands}))
@@ -62,7 +62,7 @@ def epochs_lines(view: JobView, *, width: int) -> tuple[Text, ...]:
 
 
 def map_lines(view: CostMap, *, width: int) -> tuple[Text, ...]:
-    """The map as a table: expected cost above the best; as many columns as there is room for."""
+    """Return the map as a table of expected cost above the best, with as many columns as there is room for."""
     if not view.settings:
         return (Text("no setting was measured yet", "dim"),)
     left = max(len("batch size"), *(len(str(row.batch_size)) for row in view.rows)) + 2
@@ -76,7 +76,7 @@ def map_lines(view: CostMap, *, width: int) -> tuple[Text, ...]:
 
 
 def _scale(bands: Sequence[EpochsBand], most_epochs: float) -> float:
-    """The epochs that the longest bar stands for; a band that is far too wide does not shorten all bars to nothing."""
+    """Return the epochs of the longest bar; a band that is far too wide does not shrink all bars."""
     if not bands:
         return 1.0
     longest = max(band.epochs for band in bands)
@@ -98,13 +98,13 @@ def _figures(band: EpochsBand | None) -> str:
 
 
 def _ends(runs: Sequence[JobRun], size: int) -> str:
-    """How the runs of a size ended, in words."""
+    """Describe how the runs of a size ended."""
     counts = Counter(run.outcome for run in runs if run.batch_size == size)
     return ", ".join(f"{counts[outcome]} {_SHORT[outcome]}" for outcome in _SHORT if counts[outcome]) or "untried"
 
 
 def _bar(band: EpochsBand | None, most: float, width: int) -> Iterator[Run]:
-    """Full up to the expected epochs, light from there to the upper end of the band."""
+    """Yield a full bar up to the expected epochs, and a light one from there to the upper end of the band."""
     if band is None:
         yield "·" * width, "dim"
         return
@@ -154,5 +154,5 @@ def _legend(view: CostMap, width: int, *, hidden: int) -> Iterator[Text]:
 
 
 def _cut(text: str, room: int) -> str:
-    """The text, or as much of it as there is room for."""
+    """Shorten the text to the room there is."""
     return text if cell_len(text) <= room else set_cell_size(text, max(room - 1, 0)) + "…"

@@ -1,4 +1,4 @@
-"""A recurring job as people look at it on one part: what is known of each batch size, and the map that follows."""
+"""A recurring job on one GPU model, as its views need it: epochs of each batch size, and the cost map."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wattune.render.quantity import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A job on one part: its runs, what its epochs are expected to be, and what is chosen next."""
+    """A job on one GPU model: its runs, predicted epochs, and the next choice."""
 
     job: Job
     memory: JobMemory
@@ -25,34 +25,34 @@ class JobView:
     predicted: tuple[EpochsBand, ...] = ()
     """Epochs of each batch size as the policy predicts them; empty where it does not."""
     next_size: int | None = None
-    """The batch size that the next run would get; None where nobody was asked."""
+    """The batch size of the next run; None where it was not determined."""
     default_run: Measurement | None = None
-    """What a run of the owner's default would cost; None where that is not known yet."""
+    """Cost of a default run; None where it is not known yet."""
 
     @property
     def epochs(self) -> tuple[EpochsBand, ...]:
-        """What is expected of each batch size, ascending."""
+        """Expected epochs of each batch size, ascending."""
         known = self.predicted or measured_epochs(self.memory.runs)
         return tuple(sorted(known, key=lambda band: band.batch_size))
 
     @property
     def most_epochs(self) -> float:
-        """How many epochs pictures reach to: a law may foresee any number, but none is ever run beyond the limit."""
+        """Upper end of epochs in charts: a prediction may exceed the limit by far, but no run does."""
         return 1.25 * max((self.job.max_epochs, *(run.epochs for run in self.memory.runs)))
 
     @property
     def here(self) -> tuple[JobRun, ...]:
-        """The runs on this part."""
+        """The runs on this GPU model."""
         return tuple(run for run in self.memory.runs if run.gpu.key == self.gpu.key)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The sizes of today, and those that were tried before."""
+        """The current sizes, and those that were tried before."""
         return tuple(sorted({*self.job.batch_sizes, *(run.batch_size for run in self.here)}))
 
 
 def measured_epochs(runs: Iterable[JobRun]) -> tuple[EpochsBand, ...]:
-    """What the runs that reached the target have needed: their mean, least and most."""
+    """Return mean, least and most epochs of the runs that reached the target."""
     by_size: dict[int, list[int]] = {}
     for run in runs:
         if run.outcome is Outcome.REACHED and run.epochs:
@@ -64,7 +64,7 @@ def measured_epochs(runs: Iterable[JobRun]) -> tuple[EpochsBand, ...]:
 
 
 def job_map(view: JobView) -> CostMap:
-    """The map of a job: epochs as expected, times what profiles say of an epoch."""
+    """Make the map of a job: expected epochs times the profiled cost of an epoch."""
     bands = {band.batch_size: band for band in view.epochs}
     expected = {
         JobChoice(profile.batch_size, trial.choice): _times(trial.cost, bands[profile.batch_size].epochs)
@@ -88,7 +88,8 @@ def job_map(view: JobView) -> CostMap:
 
 
 def barred_sizes(view: JobView) -> Mapping[int, str]:
-    """The sizes that are out, and why: no memory on this part, every run missed the target, or surely would."""
+    """Return the excluded sizes and why: out of memory here, every run missed the target, or too many epochs
+    expected."""
     full = _out_of_memory(view.here)
     barred = {size: "out of memory" for size in view.batch_sizes if full is not None and size >= full}
     for size in view.batch_sizes:
@@ -99,12 +100,12 @@ def barred_sizes(view: JobView) -> Mapping[int, str]:
     reached = {run.batch_size for run in view.memory.runs if run.outcome is Outcome.REACHED}
     for band in view.epochs:
         if band.low > view.job.max_epochs and band.batch_size not in reached:
-            barred.setdefault(band.batch_size, f"thought to need more than {view.job.max_epochs} epochs")
+            barred.setdefault(band.batch_size, f"expected to need more than {view.job.max_epochs} epochs")
     return barred
 
 
 def _out_of_memory(runs: Sequence[JobRun]) -> int | None:
-    """The least size that did not fit, unless a later run of that size or a larger one went on to report an epoch."""
+    """Return the least size that did not fit, unless a later run of that size or a larger one reported an epoch."""
     least: int | None = None
     for run in runs:
         if run.outcome is Outcome.OUT_OF_MEMORY:
@@ -115,7 +116,7 @@ def _out_of_memory(runs: Sequence[JobRun]) -> int | None:
 
 
 def _default_choice(view: JobView) -> JobChoice | None:
-    """The owner's default: its batch size at the highest setting that was measured, where every search begins."""
+    """Return the default: its batch size at the highest measured setting, where every search begins."""
     profile = view.memory.profile(view.gpu, view.job.default_batch_size)
     if profile is None or not profile.trials:
         return None
@@ -130,7 +131,7 @@ def _chosen(view: JobView) -> JobChoice | None:
 
 
 def best_setting(view: JobView, profile: Profile | None) -> Setting | None:
-    """The setting that the job's objective likes best for an epoch; None without a profile, or where none qualifies."""
+    """Return the best setting for an epoch by the job's objective; None without a profile, or where none qualifies."""
     if profile is None or not profile.trials:
         return None
     reference = max(profile.trials, key=lambda trial: trial.choice).cost
