@@ -80,7 +80,7 @@ def test_the_mean_power_never_exceeds_the_limit_above_the_lowest_clock(model, lo
 
 @settings(deadline=None)
 @given(models, loads, st.lists(st.integers(1, 10**6), min_size=1, max_size=5))
-def test_splitting_a_run_changes_nothing(model, load, parts) -> None:
+def test_splitting_a_run_gives_the_same_result(model, load, parts) -> None:
     whole, split = SimulatedGpu(model), SimulatedGpu(model)
     whole.run(load, iterations=sum(parts))
     for part in parts:

@@ -50,7 +50,7 @@ def test_utilisation_is_the_mean_of_the_last_sixth_of_a_second(plain):
     assert pynvml.nvmlDeviceGetUtilizationRates(handle).gpu == 0
 
 
-def test_no_processes_on_a_gpu_that_nobody_uses(plain):
+def test_no_processes_on_an_unused_gpu(plain):
     _, handle = plain
     assert pynvml.nvmlDeviceGetComputeRunningProcesses(handle) == []
     assert pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle) == []
@@ -99,7 +99,7 @@ def test_memory_in_both_versions(plain):
         pynvml.nvmlDeviceGetMemoryInfo(handle, version=1)
 
 
-def test_a_passive_part_has_no_fan(plain, emulated_node):
+def test_a_passive_gpu_has_no_fan(plain, emulated_node):
     _, handle = plain
     assert pynvml.nvmlDeviceGetNumFans(handle) == 0
     with pytest.raises(pynvml.NVMLError_NotSupported):

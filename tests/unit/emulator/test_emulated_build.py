@@ -43,7 +43,7 @@ def test_many_may_build_at_once(tmp_path, emulated_library):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_without_a_compiler_it_says_what_to_install(tmp_path, monkeypatch):
+def test_without_a_compiler_the_hint_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(library_module.shutil, "which", lambda _: None)
     with pytest.raises(NotSupported, match="no C compiler") as caught:
         build_library(tmp_path)

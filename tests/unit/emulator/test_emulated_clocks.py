@@ -57,7 +57,7 @@ def test_a_lock_above_everything_does_not_bite(busy):
 
 
 @pytest.mark.parametrize(("least", "most"), [(1000, 500), (100, 499), (0, 0)])
-def test_an_impossible_lock_is_refused_and_changes_nothing(busy, least, most):
+def test_an_impossible_lock_is_refused_without_effect(busy, least, most):
     node, handle = busy
     with pytest.raises(pynvml.NVMLError_InvalidArgument):
         pynvml.nvmlDeviceSetGpuLockedClocks(handle, least, most)
@@ -180,7 +180,7 @@ def test_applications_clocks(emulated_node):
     assert state(handle) == (1500, 0)
 
 
-def test_maxima_and_kinds_of_clocks(busy):
+def test_maxima_and_types_of_clocks(busy):
     _, handle = busy
     assert pynvml.nvmlDeviceGetMaxClockInfo(handle, SM) == 1500
     assert pynvml.nvmlDeviceGetMaxClockInfo(handle, MEM) == 1000
@@ -194,7 +194,7 @@ def test_maxima_and_kinds_of_clocks(busy):
         pynvml.nvmlDeviceGetClock(handle, SM, 9)
 
 
-def test_a_part_that_lets_nobody_set_its_clocks(emulated_node):
+def test_a_gpu_whose_clocks_cannot_be_set(emulated_node):
     emulated_node(replace(plain_gpu(), can_lock_sm=False))
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)

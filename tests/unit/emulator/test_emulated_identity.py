@@ -212,7 +212,7 @@ SETTERS = {
 
 
 @pytest.mark.parametrize("name", SETTERS)
-def test_without_privilege_nothing_can_be_set_and_everything_read(emulated_node, name):
+def test_without_privilege_settings_are_refused_and_readings_work(emulated_node, name):
     node = emulated_node(plain_gpu(), privilege=Privilege.DENIED)
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)

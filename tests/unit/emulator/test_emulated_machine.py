@@ -123,7 +123,7 @@ def test_a_laptop_refuses_limits_and_keeps_its_own(emulated_node):
     assert pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & pynvml.nvmlClocksThrottleReasonSwPowerCap
 
 
-def test_a_pascal_part_has_no_energy_counter(emulated_node):
+def test_a_pascal_gpu_has_no_energy_counter(emulated_node):
     emulated_node("p100")
     with pytest.raises(pynvml.NVMLError_NotSupported):
         pynvml.nvmlDeviceGetTotalEnergyConsumption(opened())

@@ -13,7 +13,7 @@ from wattune.core.gpu_spec import ClockTable
 from wattune.emulator.node import Node
 
 
-def test_the_creator_removes_the_file_and_whoever_attached_does_not(emulated_library, tmp_path):
+def test_only_the_creator_removes_the_file(emulated_library, tmp_path):
     path = tmp_path / "node"
     with Node.create(path, [plain_gpu()], library=emulated_library) as node:
         with Node.attach(path, library=emulated_library) as other:
@@ -36,7 +36,7 @@ def test_both_see_the_same_time_and_load(emulated_library, tmp_path):
         assert node.iterations(0) == pytest.approx(2)
 
 
-def test_a_closed_node_says_so(emulated_library, tmp_path):
+def test_a_closed_node_raises_an_error(emulated_library, tmp_path):
     node = Node.create(tmp_path / "node", [plain_gpu()], library=emulated_library)
     node.close()
     with pytest.raises(DeviceError, match="closed"):
@@ -62,7 +62,7 @@ def test_a_folder_that_is_missing(emulated_library, tmp_path):
         Node.create(tmp_path / "none" / "node", [plain_gpu()], library=emulated_library)
 
 
-def test_a_gpu_that_cannot_be_emulated_leaves_nothing_behind(emulated_library, tmp_path):
+def test_a_gpu_that_cannot_be_emulated_leaves_no_file(emulated_library, tmp_path):
     gpu = plain_gpu()
     for clocks, idle_w in (
         ((), ()),
@@ -78,7 +78,7 @@ def test_a_gpu_that_cannot_be_emulated_leaves_nothing_behind(emulated_library, t
     assert list(tmp_path.iterdir()) == []
 
 
-def test_attaching_to_nothing(emulated_library, tmp_path):
+def test_attaching_to_a_missing_node(emulated_library, tmp_path):
     with pytest.raises(DeviceNotFound, match="no node"):
         Node.attach(tmp_path / "node", library=emulated_library)
 
@@ -103,7 +103,7 @@ def test_in_real_time_a_run_waits(emulated_node):
     assert node.iterations(0) >= 10
 
 
-def test_waiting_for_nothing(emulated_node):
+def test_waiting_for_an_idle_gpu(emulated_node):
     node = emulated_node(plain_gpu())
     with pytest.raises(DeviceError, match="plays nothing"):
         node.run(0, 1)
@@ -183,7 +183,7 @@ def test_a_call_can_be_made_to_take_time(emulated_library, tmp_path):
         pynvml.nvmlShutdown()
 
 
-def test_a_long_history_of_changes_is_forgotten_and_energy_kept(emulated_node):
+def test_a_long_history_of_changes_is_dropped_without_loss_of_energy(emulated_node):
     gpu = plain_gpu()
     node = emulated_node(gpu)
     pynvml.nvmlInit()

@@ -41,7 +41,7 @@ def test_the_counter_holds_between_refreshes(emulated_node):
     assert seen == [0.0] * 9 + [2.0] * 10 + [4.0] * 6
 
 
-def test_the_counter_misses_nothing_by_default(emulated_node):
+def test_the_counter_is_complete_by_default(emulated_node):
     gpu = plain_gpu(counter_period_s=0.1)
     node, handle = opened(emulated_node, gpu)
     start_j = counter_j(handle)
@@ -51,7 +51,7 @@ def test_the_counter_misses_nothing_by_default(emulated_node):
     assert counter_j(handle) - start_j == pytest.approx(7 * 58, abs=0.01)
 
 
-def test_a_part_time_counter_sees_only_its_window(emulated_node):
+def test_a_part_time_counter_measures_only_its_window(emulated_node):
     # 25 ms of every 100 ms: a load of 300 W in just those windows and 100 W between looks like 300 W throughout.
     gpu = replace(with_sensors(plain_gpu(), 0.1, 0.1, 0.025), counter_window_s=0.025)
     node, handle = opened(emulated_node, gpu)
@@ -94,7 +94,7 @@ def test_power_is_the_mean_of_the_last_window(emulated_node):
     assert pynvml.nvmlDeviceGetPowerUsage(handle) == 80_000
 
 
-def test_a_one_second_average_where_the_part_has_one(emulated_node):
+def test_a_one_second_average_where_the_gpu_has_one(emulated_node):
     gpu = replace(with_sensors(plain_gpu(), None, 0.1, 0.1), average_window_s=1.0)
     node, handle = opened(emulated_node, gpu)
     node.idle(0)  # 60 W instead of 20 W
@@ -107,7 +107,7 @@ def test_a_one_second_average_where_the_part_has_one(emulated_node):
 
 
 @pytest.mark.parametrize(("name", "averages"), [("a100", False), ("v100", False), ("a40", True), ("3080ti", True)])
-def test_which_parts_average_over_a_second(emulated_node, name, averages):
+def test_which_gpus_average_over_a_second(emulated_node, name, averages):
     node = emulated_node(name)
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
@@ -193,7 +193,7 @@ def test_limits_by_the_second_version(emulated_node):
     assert node.setting(0).power_limit_w == 120
 
 
-def test_a_laptop_part_refuses_power_limits_and_is_not_capped(emulated_node):
+def test_a_laptop_gpu_refuses_power_limits_and_is_not_capped(emulated_node):
     gpu = plain_gpu()
     gpu = replace(gpu, spec=replace(gpu.spec, power_limits=None))
     node, handle = opened(emulated_node, gpu)

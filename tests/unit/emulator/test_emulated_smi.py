@@ -60,7 +60,7 @@ def test_processes(smi):
     assert (code, lines) == (0, [f"{os.getpid()}, 3072 MiB, GPU-00000000-0000-0000-0000-000000000000"])
 
 
-def test_the_overview_says_simulated(smi):
+def test_the_overview_contains_the_word_simulated(smi):
     smi.node.join(1, memory_bytes=1 << 30)
     code, lines = smi()
     assert code == 0
@@ -117,7 +117,7 @@ def test_without_privilege(emulated_node, capsys):
     assert capsys.readouterr().out == "Insufficient Permissions (simulated GPU)\n"
 
 
-def test_a_part_without_limits_says_not_available(emulated_node, capsys):
+def test_a_gpu_without_limits_prints_not_available(emulated_node, capsys):
     gpu = plain_gpu()
     emulated_node(replace(gpu, spec=replace(gpu.spec, power_limits=None)))
     assert main(["--query-gpu=power.limit,power.min_limit,power.draw.average", "--format=csv,noheader"]) == 0

@@ -234,7 +234,7 @@ class Looking(nn.Module):
         return self.table(rows)
 
 
-def test_a_look_up_reads_rows_and_its_gradient_is_the_whole_table() -> None:
+def test_an_embedding_reads_rows_and_its_gradient_is_the_whole_table() -> None:
     found = trace(Looking(), torch.zeros(10, dtype=torch.long))
     by_name = {kernel.name: kernel for kernel in found.kernels}
     assert by_name["embedding"].unfused_bytes == 10 * 8 + 2 * 10 * 4 * 4

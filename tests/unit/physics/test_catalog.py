@@ -73,7 +73,7 @@ def test_leakage_is_a_credible_share_of_all_power(name: str) -> None:
     assert model.thermal.resistance_k_per_w * w_per_k < 0.3
 
 
-def test_parts_differ_in_what_they_let_do() -> None:
+def test_gpus_differ_in_what_can_be_set() -> None:
     laptop = load_model("rtx2000ada-laptop")
     assert (laptop.power_limits, laptop.default_limit_w) == (None, 95.0)
     assert laptop.spec().power_limits is None
@@ -98,7 +98,7 @@ def test_every_value_has_a_mark_and_a_source(name: str) -> None:
     assert all(value.source for value in values)
 
 
-def test_gpus_of_one_kind_differ_in_their_uuid_alone() -> None:
+def test_gpus_of_one_model_differ_only_in_their_uuid() -> None:
     first, second = load_model("a100").spec(0), load_model("a100").spec(1)
     assert first.uuid.startswith("GPU-")
     assert first.uuid != second.uuid != load_model("v100").spec(0).uuid
@@ -107,14 +107,14 @@ def test_gpus_of_one_kind_differ_in_their_uuid_alone() -> None:
     assert "simulated" in first.label
 
 
-def test_clocks_are_those_of_the_part() -> None:
+def test_clocks_are_those_of_the_gpu() -> None:
     assert load_model("a100").clocks[0].sm_mhz == tuple(range(210, 1411, 15))
     v100 = load_model("v100").clocks[0].sm_mhz
     assert (len(v100), v100[-5:]) == (167, (1350, 1357, 1365, 1372, 1380))
     assert load_model("3080ti").mem_clocks_mhz == (9501, 9251, 5001, 810, 405)
 
 
-def test_a_part_without_a_pipe_takes_fp32() -> None:
+def test_a_gpu_without_a_pipe_uses_fp32() -> None:
     assert load_model("v100").unit(Pipe.TF32).pipe is Pipe.FP32
 
 

@@ -111,7 +111,7 @@ def test_impossible_partitions_are_refused(comm_sms: int, launch: float, complai
         cost(comm_sms, launch)
 
 
-def test_what_cannot_communicate_says_so() -> None:
+def test_communication_that_is_impossible_is_refused() -> None:
     with pytest.raises(NotSupported, match="no known link"):
         cost(4, 0.0, model=replace(A100, link=None))
     with pytest.raises(InputError, match="alone"):

@@ -47,7 +47,7 @@ def test_a_stall_is_a_row_of_its_own_at_context_idle() -> None:
     assert table.sm_util.tolist() == [1.0, 0.0]
 
 
-def test_a_workload_of_nothing_is_refused() -> None:
+def test_a_workload_without_work_is_refused() -> None:
     with pytest.raises(InputError, match="'w' has no work"):
         tabulate(A100, Workload(name="w", phases=(Phase(name="p"),)))
 

@@ -30,7 +30,7 @@ def quick(machine: Machine, setting: Setting):
 
 
 @pytest.mark.parametrize("gpu", ["a100", "v100", "a40", "h100", "rtx2000ada-laptop"])
-def test_a_steady_load_settles_where_the_quick_rule_says(gpu: str) -> None:
+def test_a_steady_load_settles_at_the_operating_point(gpu: str) -> None:
     model = load_model(gpu)
     machine = Machine.of(model, GEMM)
     point = quick(machine, Setting())
@@ -90,7 +90,7 @@ def test_a_cold_gpu_draws_less_and_warms_up() -> None:
     assert played.temperature_c[-1] == pytest.approx(A100.thermal.steady_c(late_w), abs=0.1)
 
 
-def test_a_gpu_that_gets_too_hot_slows_down_and_says_so() -> None:
+def test_a_gpu_that_gets_too_hot_slows_down_and_reports_it() -> None:
     model = replace(A100, thermal=replace(A100.thermal, ambient_c=55.0))
     machine = Machine.of(model, GEMM)
     played = play(machine, 600.0)

@@ -40,7 +40,7 @@ def test_energy_of_a_known_schedule() -> None:
     assert timeline.totals(10 + 4e6).energy_j == pytest.approx(500 + 700e6, rel=1e-12)
 
 
-def test_a_look_back_into_an_earlier_stretch() -> None:
+def test_totals_in_an_earlier_segment() -> None:
     timeline = idle().changed(10.0, load="load", point=POINT, cycle=SLOW)
     assert timeline.totals(9.0).energy_j == pytest.approx(450.0)
     assert timeline.totals(-1.0).energy_j == pytest.approx(-50.0)
@@ -64,12 +64,12 @@ def test_another_load_begins_at_its_beginning() -> None:
     assert timeline.totals(3.5).energy_j == pytest.approx(400 + 100)
 
 
-def test_nothing_changes_where_nothing_is_changed() -> None:
+def test_an_equal_setting_returns_the_same_timeline() -> None:
     timeline = idle().changed(0.0, load="load", point=POINT, cycle=SLOW)
     assert timeline.changed(1.0, load="load", point=POINT, cycle=SLOW) is timeline
 
 
-def test_old_stretches_are_forgotten_and_recent_ones_are_not() -> None:
+def test_old_segments_are_dropped_and_recent_ones_are_not() -> None:
     timeline = idle()
     for step in range(1, 200):
         timeline = timeline.changed(step * 0.1, load=step, point=POINT, cycle=SLOW)

@@ -106,7 +106,7 @@ def test_residuals_are_followed_near_and_forgotten_far_away():
     assert process.predict(np.array([[60.0]])) == pytest.approx([0.0], abs=1e-6)
 
 
-def test_residuals_that_are_nothing_predict_nothing():
+def test_zero_residuals_predict_zero():
     places = np.arange(6.0)[:, None]
     process = fit_residuals(places, np.zeros(6), noise_sd=0.01)
     assert process.predict(places) == pytest.approx(np.zeros(6), abs=1e-9)

@@ -44,7 +44,7 @@ LIMITS = [Setting(power_limit_w=float(watts)) for watts in range(120, 401, 40)]
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_fit_follows_a_sweep_of_another_part(known):
+def test_a_fit_follows_a_sweep_of_another_gpu(known):
     points = sweep(other_a100(), CLOCKS)
     fit = fit_model(A100, points, {"net": NET} if known else {})
     assert fit.time_s == pytest.approx([point.time_s for point in points], rel=0.01)
@@ -63,7 +63,7 @@ def test_limits_tell_a_fit_something_too():
     assert fit.time_s == pytest.approx([point.time_s for point in points], rel=0.03)
 
 
-def test_a_fit_to_its_own_sweep_changes_nothing():
+def test_a_fit_to_its_own_sweep_changes_no_parameter():
     fit = fit_model(A100, sweep(A100, CLOCKS), {"net": NET})
     for parameter in fit.parameters:
         assert parameter.value == pytest.approx(parameter.before, rel=0.03), parameter.key
