@@ -12,8 +12,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import EnergyDelay, LeastCost, LeastEnergy, PowerBudget
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, Window
-from wattune.levels.run.orders import error_by_length
-from wattune.levels.run.policy import CurvePolicy
+from wattune.levels.run.policy import CurvePolicy, error_by_length
 from wattune.physics.catalog import load_model
 from wattune.response.candidates import candidates_of
 from wattune.response.evidence import EvidenceScale, evidence
@@ -102,13 +101,17 @@ def test_holds_near_the_optimum_after_few_trials():
 
 
 @pytest.mark.parametrize("slowdown", [0.0, 0.02, 0.1])
-def test_what_is_held_keeps_the_promise(slowdown):
-    policy = CurvePolicy(objective=LeastEnergy(slowdown), held_confidence=0.96)
-    found, orders = played(policy, luck=0.002 * np.random.default_rng(3).standard_normal(14))
-    assert time_of(orders[-1].setting.sm_mhz or TOP_MHZ) <= 1 + slowdown + 0.002
-    took_s = sum(window.cost.time_s for window in found)
-    default_s = sum(window.cost.time_s / time_of(window.setting.sm_mhz or TOP_MHZ) for window in found)
-    assert took_s <= default_s * (1 + slowdown) + 0.2
+def test_the_whole_run_meets_the_slowdown_limit(slowdown):
+    policy = CurvePolicy(objective=LeastEnergy(slowdown))
+    beyond = []
+    for seed in range(10):
+        found, _ = played(policy, luck=0.002 * np.random.default_rng(seed).standard_normal(14))
+        took_s = sum(window.cost.time_s for window in found)
+        default_s = sum(window.cost.time_s / time_of(window.setting.sm_mhz or TOP_MHZ) for window in found)
+        beyond.append(took_s / default_s - 1 - slowdown)
+    # At 98 % confidence a decision may be wrong, and then by less than the error of a window.
+    assert sum(one > 1e-9 for one in beyond) <= 1
+    assert max(beyond) <= 0.001
 
 
 def test_every_order_is_one_that_the_part_takes():
