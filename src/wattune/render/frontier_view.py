@@ -1,4 +1,4 @@
-"""A history as people want to see it: what each trial saves against the reference, and the few that are worth a name.
+"""A history of trials for people: what each saves against the reference, and the few that get a name.
 
 Notation: (T0, E0) time and energy of the reference, as a rule the driver's default; a trial's slowdown is T/T0 − 1 and
 its saving 1 − E/E0, both in percent.
@@ -19,12 +19,12 @@ from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, Series, T
 from wattune.render.quantity import Unit, percent, quantity, unit_for
 
 _LEAST = 0.02
-"""Share of its middle that an axis is wide at least: trials that differ by less are alike."""
+"""The least width of an axis as a share of its middle: smaller differences do not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierRow(Generic[C]):
-    """A trial, what it saves and costs against the reference, and the names it has earned."""
+    """A trial, its saving and slowdown against the reference, and its names."""
 
     trial: Trial[C]
     saving_percent: float | None
@@ -34,13 +34,12 @@ class FrontierRow(Generic[C]):
 
     @property
     def title(self) -> str:
-        """The names in one line; empty where it has none."""
         return ", ".join(self.names)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierView(Generic[C]):
-    """All trials as rows in the order in which they were made, and the named ones, fastest first."""
+    """All trials in the order of measuring, and the named ones, fastest first."""
 
     reference: Trial[C]
     reference_name: str
@@ -54,7 +53,7 @@ class FrontierView(Generic[C]):
 
 
 def view_settings(history: History[Setting], *, slowdown: float) -> FrontierView[Setting]:
-    """The view of a sweep over settings, compared with the driver's default where that was tried, else the fastest."""
+    """View a sweep over settings, relative to the driver's default where that was tried, else to the fastest."""
     default = next((trial for trial in history if trial.choice == DRIVER_DEFAULT), None)
     if default is not None:
         return view_frontier(history, reference=default, reference_name="driver default", slowdown=slowdown)
@@ -64,10 +63,10 @@ def view_settings(history: History[Setting], *, slowdown: float) -> FrontierView
 def view_frontier(
     history: Iterable[Trial[C]], *, reference: Trial[C], reference_name: str, slowdown: float
 ) -> FrontierView[C]:
-    """The view of any history; `slowdown` (0.05 = 5 %) is the one that earns the name "within 5 %"."""
+    """View any history; `slowdown` 0.05 names the least energy at most 5 % slower "within 5 %"."""
     trials = tuple(history)
     frontier = Frontier.of(trials)
-    named = [(reference_name, reference), *_worth_a_name(frontier, reference.cost, slowdown)]
+    named = [(reference_name, reference), *_named(frontier, reference.cost, slowdown)]
     kept = {id(trial) for trial in frontier}
     rows = tuple(
         FrontierRow(
@@ -84,16 +83,16 @@ def view_frontier(
 
 
 def saving_percent(cost: Measurement, reference: Measurement) -> float | None:
-    """How much less energy than the reference, in percent; None where the reference has none."""
+    """Return the energy saved against the reference, in percent; None where the reference has none."""
     return 100 * (1 - cost.energy_j / reference.energy_j) if reference.energy_j > 0 else None
 
 
 def slowdown_percent(cost: Measurement, reference: Measurement) -> float | None:
-    """How much more time than the reference, in percent; None where the reference has none."""
+    """Return the extra time against the reference, in percent; None where the reference has none."""
     return 100 * (cost.time_s / reference.time_s - 1) if reference.time_s > 0 else None
 
 
-def _worth_a_name(frontier: Frontier[C], reference: Measurement, slowdown: float) -> list[tuple[str, Trial[C]]]:
+def _named(frontier: Frontier[C], reference: Measurement, slowdown: float) -> list[tuple[str, Trial[C]]]:
     named = [("knee", frontier.knee), ("cheapest", frontier.cheapest)]
     try:
         within = LeastEnergy(slowdown).choose(frontier, reference=reference)
@@ -106,10 +105,10 @@ def _time_s(row: FrontierRow[C]) -> float:
     return row.trial.cost.time_s
 
 
-def worth_showing(view: FrontierView[C]) -> tuple[FrontierRow[C], ...]:
-    """The rows that a picture shows: all but those so slow that the frontier would shrink to a corner.
+def chart_rows(view: FrontierView[C]) -> tuple[FrontierRow[C], ...]:
+    """Return the rows for a chart, without those so slow that the frontier would shrink to a corner.
 
-    What is kept reaches past the frontier by as much as the frontier is wide.
+    The remaining rows reach past the frontier by its own width.
     """
     times_s = [_time_s(row) for row in (*view.frontier, *view.picks)]
     end_s = max(times_s) + max(max(times_s) - min(times_s), 0.1 * max(times_s))
@@ -117,8 +116,8 @@ def worth_showing(view: FrontierView[C]) -> tuple[FrontierRow[C], ...]:
 
 
 def frontier_chart(view: FrontierView[C], *, title: str, subtitle: str | None = None, per: str = "iteration") -> Chart:
-    """Energy against time: the trials worth showing, the frontier, and a note at each named trial."""
-    rows = worth_showing(view)
+    """Draw energy against time: the trials, the frontier, and a note at each named trial."""
+    rows = chart_rows(view)
     seconds, joules = units(rows)
     others = tuple(_point(row, seconds, joules) for row in rows if not row.on_frontier)
     kept = tuple(_point(row, seconds, joules) for row in view.frontier)
@@ -138,28 +137,28 @@ def frontier_chart(view: FrontierView[C], *, title: str, subtitle: str | None = 
 
 
 def units(rows: Iterable[FrontierRow[C]]) -> tuple[Unit, Unit]:
-    """The units in which the times and energies of these rows are best shown."""
+    """Return the units for the times and energies of these rows."""
     costs = [row.trial.cost for row in rows]
     return unit_for((cost.time_s for cost in costs), "s"), unit_for((cost.energy_j for cost in costs), "J")
 
 
 def _low_j(rows: Iterable[FrontierRow[C]]) -> float:
-    """Where the energy axis starts: low enough for words under the cheapest point, where the chart is emptiest."""
+    """Return the start of the energy axis, low enough for text under the cheapest point."""
     energies_j = [row.trial.cost.energy_j for row in rows]
     low_j, high_j = min(energies_j), max(energies_j)
     return max(low_j - 0.25 * max(high_j - low_j, _LEAST * low_j), 0.0)
 
 
 def allowed_band(view: FrontierView[C], *, slowdown: float) -> Band:
-    """The stretch of the time axis that the slowdown allows, from the reference on."""
-    seconds, _ = units(worth_showing(view))
+    """Return the interval of the time axis within the slowdown limit."""
+    seconds, _ = units(chart_rows(view))
     start_s = view.reference.cost.time_s
     text = f"up to {100 * slowdown:g} % slower"
     return Band(start_s * seconds.factor, start_s * (1 + slowdown) * seconds.factor, text, Tone.GREEN)
 
 
 def tip(row: FrontierRow[C]) -> str:
-    """What a tooltip says of a trial."""
+    """Return the tooltip of a trial."""
     cost = row.trial.cost
     lines = [str(row.trial.choice), f"{quantity(cost.time_s, 's')}, {quantity(cost.energy_j, 'J')}"]
     lines.append(f"{quantity(cost.power_w, 'W')} mean power")

@@ -1,4 +1,7 @@
-"""One self-contained HTML page from sections: no network, fonts or scripts, in light and dark, narrow and wide."""
+"""Self-contained HTML pages from sections: no network, fonts or scripts, light and dark, narrow and wide.
+
+All HTML of wattune is built here, and all text is escaped by `_words`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from wattune.render.svg import draw
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that stands out, what it is, and a quiet remark."""
+    """A highlighted number, its label and a detail."""
 
     value: str
     label: str
@@ -31,7 +34,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class LargeChart:
-    """A chart as wide as the page; narrow screens get a picture of their own."""
+    """A chart as wide as the page, drawn again for narrow screens."""
 
     chart: Chart
 
@@ -45,7 +48,7 @@ class SmallCharts:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """An SVG element of its own kind, wider than a narrow screen, which scrolls there; `style` is what it needs."""
+    """An SVG element with its style rules; on a narrow screen it scrolls."""
 
     element: str
     style: str
@@ -53,14 +56,14 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text; the first `words` columns are words and stand left, the others are numbers and stand right."""
+    """Rows of text; the first `words` columns are aligned left, the others, numbers, right."""
 
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     words: int = 1
     strong: frozenset[int] = frozenset()
-    """The rows that stand out."""
+    """The rows in bold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ Section = Figures | LargeChart | SmallCharts | Drawing | Table | Prose
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What stands on the page, from top to bottom."""
+    """The content of a page, from top to bottom."""
 
     title: str
     lead: str
@@ -127,7 +130,7 @@ footer{margin-top:2.5rem;padding-top:1rem;border-top:1px solid var(--line);font-
 
 
 def render_page(page: Page) -> str:
-    """The page as one HTML document."""
+    """Return the page as one HTML document."""
     badge = '<div class="badge">simulated</div>' if page.simulated else ""
     head = f"<header>{badge}<h1>{_words(page.title)}</h1><p>{_words(page.lead)}</p></header>"
     body = "\n".join(_section(section) for section in page.sections)
@@ -180,7 +183,7 @@ def _row(tag: str, cells: Iterable[str], words: int, *, strong: bool) -> str:
 
 
 def _words(text: str) -> str:
-    """The text as HTML; a number is never torn from its unit."""
+    """Escape text, with a non-breaking space between a number and its unit."""
     return _UNIT.sub("\u00a0", escape(text))
 
 

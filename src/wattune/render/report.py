@@ -1,4 +1,4 @@
-"""The report of a sweep: what it found, how each quantity follows the knob, every trial, and how it was measured."""
+"""The report page of a sweep: results, charts against the knob, every trial, and how it was measured."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from wattune.render.quantity import percent, quantity, unit_for, with_error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
-    """A sweep and what a reader must know to judge it."""
+    """A sweep and how it was measured."""
 
     workload: str
     gpu: str
-    """The name of the part; the page adds the word simulated where that is so."""
+    """The GPU model; the page adds "simulated" where that applies."""
     simulated: bool
     history: History[Setting]
     per: str
-    """What a trial's time and energy belong to: an iteration, or a run."""
+    """The unit of a trial's time and energy: an iteration, or a run."""
     slowdown: float
-    """The slowdown that the reader is offered, 0.05 for 5 %."""
+    """The slowdown limit that the page highlights, 0.05 for 5 %."""
     how: tuple[str, ...]
-    """How it was measured, in paragraphs."""
+    """Paragraphs on how it was measured."""
     made: str
     """When and by which version."""
 
 
 def sweep_page(report: SweepReport) -> Page:
-    """The page of a sweep."""
+    """Build the page of a sweep."""
     view = view_settings(report.history, slowdown=report.slowdown)
     chart = frontier_chart(view, title="Time-energy frontier", subtitle=_subtitle(report), per=report.per)
     if view.reference_name == "driver default":
@@ -55,7 +55,7 @@ def sweep_page(report: SweepReport) -> Page:
 
 @dataclass(frozen=True, slots=True)
 class KnobAxis:
-    """The one thing that a sweep changed."""
+    """The setting that a sweep varied."""
 
     title: str
     unit: str
@@ -70,7 +70,7 @@ KNOB_AXES = (
 
 
 def knob_charts(view: FrontierView[Setting], *, knob: KnobAxis, per: str) -> tuple[Chart, ...]:
-    """Energy, time and power against the knob, with the reference as a dashed rule."""
+    """Draw energy, time and power against the knob, with the reference as a dashed line."""
     return (
         _against(view, knob, ("Energy", f"energy per {per}", "J"), lambda cost: cost.energy_j, Tone.GREEN),
         _against(view, knob, ("Time", f"time per {per}", "s"), lambda cost: cost.time_s, Tone.BLUE),
@@ -79,7 +79,7 @@ def knob_charts(view: FrontierView[Setting], *, knob: KnobAxis, per: str) -> tup
 
 
 def trial_table(view: FrontierView[Setting], *, per: str) -> Table:
-    """Every trial in the order in which it was made, Δ against the reference; the named ones stand out."""
+    """List every trial in the order of measuring, Δ against the reference, the named ones in bold."""
     head = ("setting", "", "time", "energy", "mean power", "Δ time", "Δ energy", "frontier")
     rows = tuple(_cells(row) for row in view.rows)
     strong = frozenset(index for index, row in enumerate(view.rows) if row.names)
@@ -152,7 +152,7 @@ def _subtitle(report: SweepReport) -> str:
 
 
 def _knob(history: History[Setting]) -> KnobAxis | None:
-    """The one knob that the sweep turned; None where it turned several or none."""
+    """Return the knob that the sweep varied; None where it varied several or none."""
     turned = [axis for axis in KNOB_AXES if len({axis.value(trial.choice) for trial in history} - {None}) > 1]
     return turned[0] if len(turned) == 1 else None
 
@@ -164,7 +164,7 @@ def _against(
     value: Callable[[Measurement], float],
     tone: Tone,
 ) -> Chart:
-    """One quantity against the knob; `names` are the chart's title, the quantity and its unit."""
+    """Draw one quantity against the knob; `names` are the chart's title, the quantity and its unit."""
     title, what, base = names
     unit = unit_for((value(row.trial.cost) for row in view.rows), base)
     rows = sorted(_at_knob(view, knob), key=lambda pair: pair[0])

@@ -1,6 +1,6 @@
-"""Charts as SVG text: no fonts, scripts or network, readable in light and dark.
+"""Draw charts as SVG: no fonts, scripts or network, readable in light and dark.
 
-`draw` gives an element for a page that already has `STYLE`; `standalone` gives a whole file.
+`draw` returns an element for a page that already has `STYLE`; `standalone` returns a whole file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ARM_PX = 4.2
 
 
 def draw_shape(x: float, y: float, series: Series, *, tip: str | None = None) -> str:
-    """The point of a series at a pixel, with its tooltip."""
+    """Draw a point of a series at a pixel, with its tooltip."""
     title = f"<title>{escape(tip)}</title>" if tip else ""
     fill = f'fill="var(--{series.tone.value})"'
     if series.shape is Shape.CIRCLE:
@@ -69,7 +69,7 @@ STYLE = (
 
 
 def draw(chart: Chart, *, width: float = 760, height: float = 420) -> str:
-    """The chart as an SVG element whose colours come from `STYLE`."""
+    """Return the chart as an SVG element whose colours come from `STYLE`."""
     place = frame(chart, width=width, height=height)
     dots = tuple(_dots(chart, place))
     notes = place_notes(chart.notes, place, dots=dots)
@@ -80,7 +80,7 @@ def draw(chart: Chart, *, width: float = 760, height: float = 420) -> str:
         *(_band(band, place, words) for band, words in zip(chart.bands, band_words, strict=True)),
         *_axes(chart, place),
         *(_rule(rule, place, dots, taken=tuple(note.box for note in notes)) for rule in chart.rules),
-        # Words come before points, so that where there is no free place for them they never hide a point.
+        # Text comes before points, so that it never hides one.
         *(_words(note) for note in notes),
         *(_spread(series, place) for series in chart.series if series.spread),
         *(text for series in chart.series for text in _series(series, place)),
@@ -92,7 +92,7 @@ def draw(chart: Chart, *, width: float = 760, height: float = 420) -> str:
 
 
 def standalone(chart: Chart, *, width: float = 760, height: float = 420) -> str:
-    """The chart as an SVG file of its own."""
+    """Return the chart as an SVG file."""
     element = draw(chart, width=width, height=height)
     opening, rest = element.split("\n", 1)
     paper = '<rect width="100%" height="100%" fill="var(--paper)"/>'
@@ -152,7 +152,7 @@ def _band_ends(band: Band, place: Frame) -> tuple[float, float]:
 
 
 def _band_words(band: Band, chart: Chart, place: Frame, dots: Dots, *, taken: list[Box]) -> Box | None:
-    """Where the band's name stands: at its foot, else beside it but in no other band; None where neither is free."""
+    """Place the band's name at its foot, else beside it but in no other band; None where neither is free."""
     wide, plot = text_width(band.text) + 8, place.plot
     left, right = _band_ends(band, place)
     others = [_band_ends(other, place) for other in chart.bands if other is not band]
@@ -181,7 +181,7 @@ def _rule(rule: ReferenceLine, place: Frame, dots: Dots, *, taken: tuple[Box, ..
 
 
 def _beside_rule(rule: ReferenceLine, place: Frame) -> list[Box]:
-    """Where the words of a rule across may stand: above or below it, at the right, the left or the middle."""
+    """Return the places for the text of a horizontal line: above or below it, right, left or in the middle."""
     wide, y, plot = text_width(rule.text) + 6, place.y(rule.at), place.plot
     lefts = (plot.right - wide, plot.left, (plot.left + plot.right - wide) / 2)
     return [Box(left, top, left + wide, top + LINE_PX) for top in (y - LINE_PX, y + 1) for left in lefts]
@@ -204,7 +204,7 @@ Run = tuple[tuple[float, float, str | None], ...]
 
 
 def _runs(points: Iterable[Point]) -> Iterator[Run]:
-    """Stretches of points without an unknown between them."""
+    """Split points into runs without an unknown between them."""
     run: list[tuple[float, float, str | None]] = []
     for point in points:
         if point.y is not None:
@@ -253,7 +253,7 @@ def _words(placed: PlacedNote) -> str:
 
 
 def _dots(chart: Chart, place: Frame) -> Iterator[tuple[float, float]]:
-    """Pixels that words should not cover: points, and places along the lines between them."""
+    """Return the pixels that text should not cover: points, and places along the lines between them."""
     for series in chart.series:
         for run in _runs(series.points):
             spots = [(place.x(x), place.y(y)) for x, y, _ in run]

@@ -21,7 +21,7 @@ from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.render.frontier_view import FrontierRow, FrontierView, units, view_settings, worth_showing
+from wattune.render.frontier_view import FrontierRow, FrontierView, chart_rows, units, view_settings
 from wattune.render.page import render_page
 from wattune.render.quantity import percent, quantity
 from wattune.render.report import SweepReport, sweep_page
@@ -30,14 +30,14 @@ from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
 
 SLOWDOWN = 0.05
-"""The slowdown that tables and reports point out, the one that papers on GPU clocks quote most."""
+"""The slowdown limit of tables and reports, the one that papers on GPU clocks use most."""
 
 _SIGNS = "①②③④⑤⑥⑦⑧⑨"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """A sweep that was made, wholly or in part."""
+    """A complete or partial sweep."""
 
     device: str
     spec: GpuSpec
@@ -46,24 +46,23 @@ class Swept:
     per: str
     """What each trial's cost belongs to: an iteration, or a run."""
     iterations: int
-    """How many of those each trial took the mean of."""
+    """How many of those each trial averages over."""
     history: History[Setting]
     started_at: datetime
 
     @property
     def view(self) -> FrontierView[Setting]:
-        """The sweep as people want to see it."""
         return view_settings(self.history, slowdown=SLOWDOWN)
 
     @property
     def total(self) -> Measurement:
-        """What the whole sweep took."""
+        """Time and energy of the whole sweep."""
         time_s = sum(trial.cost.time_s for trial in self.history) * self.iterations
         return Measurement(time_s, sum(trial.cost.energy_j for trial in self.history) * self.iterations)
 
 
 def document(swept: Swept, *, files: dict[str, Path | None]) -> dict[str, Any]:
-    """The sweep as one JSON document; `files` are those that were written, by kind."""
+    """Return the sweep as a JSON document; `files` are those that were written, by kind."""
     view = swept.view
     return {
         "simulated": swept.spec.simulated,
@@ -94,7 +93,7 @@ def _trial_document(row: FrontierRow[Setting]) -> dict[str, Any]:
 
 
 def frontier_table(swept: Swept) -> Table:
-    """The frontier and the reference, fastest first; the named ones carry the sign they have in the picture."""
+    """Return the frontier and the reference, fastest first, with the signs that the plot uses."""
     view = swept.view
     signs = _signs(view)
     shown = sorted((row for row in view.rows if row.on_frontier or row.names), key=lambda row: row.trial.cost.time_s)
@@ -126,9 +125,9 @@ def _cells(row: FrontierRow[Setting]) -> tuple[str, ...]:
 
 
 def frontier_picture(swept: Swept, *, width: int, height: int) -> Text:
-    """The sweep as a scatter for the terminal."""
+    """Return the sweep as a scatter plot."""
     view = swept.view
-    rows = worth_showing(view)
+    rows = chart_rows(view)
     seconds, joules = units(rows)
     signs = _signs(view)
     spots = []
@@ -146,7 +145,7 @@ def _signs(view: FrontierView[Setting]) -> dict[Setting, str]:
 
 
 def sweep_csv(swept: Swept) -> str:
-    """The sweep CSV, one row per trial, an empty field where the driver decides."""
+    """Return the sweep as CSV, one row per trial; a field is empty where the driver decides."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j"))
@@ -158,7 +157,7 @@ def sweep_csv(swept: Swept) -> str:
 
 
 def sweep_report(swept: Swept, *, made_at: datetime) -> str:
-    """The report page."""
+    """Return the report page."""
     report = SweepReport(
         workload=swept.workload,
         gpu=swept.spec.name,
@@ -182,8 +181,8 @@ def _how(swept: Swept) -> tuple[str, ...]:
     ]
     if swept.spec.simulated:
         paragraphs.append(
-            "The GPU is simulated: time and energy come from wattune's model of the part and not from hardware. They "
-            "show how settings compare; they are no promise for a GPU that one can touch."
+            "The GPU is simulated: time and energy come from wattune's model of the GPU and not from hardware. They "
+            "show how settings compare; a real GPU may differ."
         )
     return tuple(paragraphs)
 
