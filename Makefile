@@ -2,12 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Programs of other people (zeus, nvitop, ...) that the tests drive, in an environment of their own.
+# Other projects' programs (zeus, nvitop, ...) that the tests run, in an environment of their own.
 PEERS := .venv-peers
-# Public measurements to compare with; where the folder is missing, those tests and benches say so and skip.
+# Public measurements to compare with; without the folder, the tests and benches that need it are skipped.
 export WATTUNE_DATA ?= $(wildcard $(abspath ../shared/data))
 
-.PHONY: demo test check lint unit setup setup-run clean
+.PHONY: demo test check lint setup clean
 
 demo: $(VENV)/.run
 	$(BIN)/wattune demo
@@ -42,4 +42,4 @@ $(PEERS)/.ready: tests/end_to_end/peers/requirements.txt
 	$(PYTHON) tests/end_to_end/peers/peer_environment.py
 
 clean:
-	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

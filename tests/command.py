@@ -1,4 +1,4 @@
-"""`python -m wattune` as a process of its own, which touches nothing of the user's."""
+"""`python -m wattune` as a process of its own that does not use the files of the user."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ class Command:
         }
 
     def line(self, *arguments: str) -> list[str]:
-        """The command line of the process."""
         return [sys.executable, "-m", "wattune", *arguments]
 
     def __call__(
         self, *arguments: str, largest_file: int | None = None, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """What came back; no file may grow beyond `largest_file` bytes, as on a disk that is full."""
+        """Run the command; no file may grow beyond `largest_file` bytes, as on a full disk."""
         command = self.line(*arguments)
         if largest_file is not None:
             command = [sys.executable, "-c", _LIMITED, str(largest_file), *command]
@@ -48,7 +47,7 @@ class Command:
         )
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        """The running process, the leader of a group of its own, as under a shell without a terminal."""
+        """Start the command as the leader of its own process group, as under a shell without a terminal."""
         return subprocess.Popen(
             self.line(*arguments),
             env={**self.environment, **variables},
@@ -68,7 +67,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def complaint(done: subprocess.CompletedProcess[str], *, code: int = 1) -> tuple[str, str]:
-    """The one line of what was wrong and the hint, of a command that failed as it should."""
+    """Return the error line and the hint of a command that failed as expected."""
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     lines = done.stderr.splitlines()

@@ -1,8 +1,8 @@
-"""Fixtures around the emulated NVML library, for every test that speaks NVML.
+"""Fixtures for tests that use the emulated NVML library.
 
 def test_something(emulated_node):
     gpu = plain_gpu()
-    node = emulated_node(gpu, "v100")         # virtual time; in force for NVML in this process
+    node = emulated_node(gpu, "v100")         # virtual time; used by NVML in this process
     node.play(0, plain_load(gpu))
     node.advance(1.0)
 """
@@ -30,13 +30,13 @@ MakeNode = Callable[..., Node]
 
 @pytest.fixture(scope="session")
 def emulated_library() -> Path:
-    """The library, compiled once for all test processes of this source."""
+    """Compile the library once for all test processes of this source."""
     return build_library(shared_folder())
 
 
 @pytest.fixture
 def emulated_node(emulated_library: Path, tmp_path: Path) -> Iterator[MakeNode]:
-    """A function that makes a node and puts it in force for NVML in this process until the test ends."""
+    """Return a function that makes a node, which NVML in this process uses until the test ends."""
     with contextlib.ExitStack() as stack:
 
         def make(*gpus: str | EmulatedGpu, clock: str = "virtual", privilege: Privilege = Privilege.GRANTED) -> Node:
@@ -50,7 +50,7 @@ def emulated_node(emulated_library: Path, tmp_path: Path) -> Iterator[MakeNode]:
 
 
 def _shut_nvml_down() -> None:
-    """Nothing; a test that forgot its nvmlShutdown leaves nothing for the next one."""
+    """Shut NVML down as often as it was initialised, for tests that did not."""
     import pynvml
 
     with contextlib.suppress(pynvml.NVMLError):
@@ -61,7 +61,7 @@ def _shut_nvml_down() -> None:
 def plain_gpu(
     *, sm_mhz: tuple[int, ...] = (500, 1000, 1500), counter_period_s: float | None = None, index: int = 0
 ) -> EmulatedGpu:
-    """A GPU with round numbers and sensors that hide nothing: 20 W asleep, 40, 50, 60 W with a context."""
+    """Make a GPU with round numbers and ideal sensors: 20 W without a context, 40, 50, 60 W with one."""
     clocks = (ClockTable(1000, sm_mhz),)
     return EmulatedGpu(
         spec=GpuSpec(
@@ -91,18 +91,18 @@ def plain_load(
     duration_s: tuple[float, ...] = (0.2, 0.1),
     power_w: tuple[float, ...] = (250.0, 80.0),
 ) -> tuple[LoadTable, ...]:
-    """A load whose phases last and draw this much at the highest clock, and in proportion to the clock below it."""
+    """Make a load with these durations and powers at the highest clock, in proportion to the clock below it."""
     return tuple(_plain_table(table, duration_s, power_w) for table in gpu.spec.clocks)
 
 
 def _plain_table(clocks: ClockTable, duration_s: tuple[float, ...], power_w: tuple[float, ...]) -> LoadTable:
-    part = np.array(clocks.sm_mhz, dtype=np.float64) / clocks.sm_mhz[-1]
+    share = np.array(clocks.sm_mhz, dtype=np.float64) / clocks.sm_mhz[-1]
     return LoadTable(
         name="plain",
         mem_mhz=clocks.mem_mhz,
         sm_mhz=clocks.sm_mhz,
-        duration_s=np.outer(duration_s, 1 / part),
-        power_w=np.outer(power_w, part),
+        duration_s=np.outer(duration_s, 1 / share),
+        power_w=np.outer(power_w, share),
         sm_util=np.array([1.0, *([0.5] * (len(duration_s) - 1))]),
-        mem_util=np.full((len(duration_s), len(part)), 0.25),
+        mem_util=np.full((len(duration_s), len(share)), 0.25),
     )

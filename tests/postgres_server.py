@@ -18,7 +18,7 @@ _numbers = count()
 
 
 def server_programs() -> Path | None:
-    """The folder of initdb and pg_ctl, on the path or where Debian keeps them."""
+    """Return the folder of initdb and pg_ctl, on the path or where Debian installs them."""
     on_path = shutil.which("initdb")
     folders = [Path(on_path).resolve().parent] if on_path else []
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
@@ -27,7 +27,7 @@ def server_programs() -> Path | None:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Path]:
-    """The socket folder of a running server, which is stopped and removed at the end."""
+    """Start a server, return its socket folder, and remove both at the end."""
     programs = server_programs()
     if programs is None:
         pytest.skip("no PostgreSQL server here: apt-get install -y postgresql")
@@ -49,7 +49,7 @@ def postgres_server() -> Iterator[Path]:
 
 @pytest.fixture
 def postgres_url(postgres_server: Path) -> str:
-    """The URL of a database that nobody has used yet."""
+    """Create an empty database and return its URL."""
     import psycopg
 
     name = f"history_{next(_numbers)}"
@@ -59,7 +59,7 @@ def postgres_url(postgres_server: Path) -> str:
 
 
 def _server_user() -> pwd.struct_passwd | None:
-    """Whom to run the server as; it refuses to be root."""
+    """The user of the server, which refuses to run as root."""
     if os.geteuid() != 0:
         return None
     try:
@@ -70,7 +70,7 @@ def _server_user() -> pwd.struct_passwd | None:
 
 def _run_as(user: pwd.struct_passwd | None, *words: str | Path) -> None:
     who = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    # Its output goes to a file: the server inherits it, and a pipe would be waited for until the server ends.
+    # The server inherits the output; with a pipe, `run` would wait until the server ends.
     with tempfile.TemporaryFile() as output:
         done = subprocess.run([str(word) for word in words], stdout=output, stderr=output, cwd="/", **who)
         output.seek(0)

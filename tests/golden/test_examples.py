@@ -1,4 +1,4 @@
-"""Every example prints what the file beside it says. `python tests/golden/test_examples.py` writes those files anew."""
+"""Every example prints the text of the file beside it. `python tests/golden/test_examples.py` writes those files."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def output(example, home):
-    """What an example prints, which is all that it does: nothing goes to standard error."""
+    """Run an example and return what it prints; it may not write to standard error."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("WATTUNE_")},
         "WATTUNE_STATE": str(home / "state"),

@@ -21,6 +21,7 @@ FOLDER = HERE.parents[2] / ".venv-peers"
 REQUIREMENTS = HERE / "requirements.txt"
 STAMP = FOLDER / ".ready"
 NVTOP = FOLDER / "nvtop" / "usr" / "bin" / "nvtop"
+_PATIENCE_S = 20.0
 
 
 def ensure() -> Path:
@@ -60,10 +61,10 @@ def _make() -> None:
 
 
 def _fetch_nvtop() -> None:
-    """Nothing; nvtop lies in the environment, where Debian's packages can be had. Root is not needed.
+    """Put nvtop into the environment, without root, where Debian's packages can be downloaded.
 
-    It is in Debian's contrib, which few machines have switched on; so the machine's own sources are read with that
-    component in place of main, into lists of our own. Where any of this fails, the test of nvtop skips and says so.
+    It is in Debian's contrib, which few machines enable, so the machine's own sources are read with that component in
+    place of main. Where that fails or takes too long, the test of nvtop is skipped.
     """
     sources = Path("/etc/apt/sources.list.d/debian.sources")
     if shutil.which("nvtop") or not sources.exists() or not shutil.which("apt-get"):
@@ -76,7 +77,9 @@ def _fetch_nvtop() -> None:
         apt += ["-o", "Dir::Etc::sourceparts=/dev/null", "-o", f"Dir::State::lists={work}/lists"]
         apt += ["-o", f"Dir::Cache={work}", "-o", "APT::Sandbox::User=", "-o", "Acquire::http::Timeout=20"]
         for command in ([*apt, "update"], [*apt, "download", "nvtop"]):
-            if subprocess.run(command, cwd=work, capture_output=True, check=False).returncode:
+            try:
+                subprocess.run(command, cwd=work, capture_output=True, check=True, timeout=_PATIENCE_S)
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
                 return
         for package in work.glob("nvtop_*.deb"):
             subprocess.run(["dpkg", "-x", str(package), str(FOLDER / "nvtop")], check=False)

@@ -31,7 +31,7 @@ def nvtop(peers_folder):
 
 
 class Terminal:
-    """A command on a pseudo-terminal, and what it has drawn since it was last told to draw all."""
+    """A command on a pseudo-terminal, and its output since the last redraw."""
 
     def __init__(self, command, environment):
         self.pid, self.file = pty.fork()
@@ -41,7 +41,7 @@ class Terminal:
         self.rows = 40
 
     def redraw(self):
-        """Nothing; the window has another size, so everything is drawn anew."""
+        """Change the window size, so that the program redraws everything."""
         self.rows = 81 - self.rows
         self.drawn = b""
         fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", self.rows, 160, 0, 0))

@@ -8,7 +8,7 @@ from wattune.emulator.node import Node
 
 
 def pass_time(node, seconds):
-    """Nothing; so many seconds of the node have passed, virtual ones at once."""
+    """Let seconds of the node pass; virtual ones pass at once."""
     if node.is_virtual:
         node.advance(seconds)
     else:
