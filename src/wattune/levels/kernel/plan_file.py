@@ -37,7 +37,7 @@ ORIGINS = {
     "time_s": "the options, each instruction started as soon as the schedule lets it",
     "energy_j": "the options, and blocking_power_w while a rank waits",
     "bound_j": "the linear relaxation: no plan of this time spends less",
-    "blocking_power_w": "given by whoever made the plan",
+    "blocking_power_w": "given to the planner",
     "default": "every instruction at the highest setting of the profile",
 }
 

@@ -47,14 +47,15 @@ def plan_pipeline(
     """Compute the frontier of plans, from the fastest to the time of least energy."""
     if not blocking_power_w >= 0:
         raise PlanError(f"blocking power is not negative, not {blocking_power_w} W", hint="measure a GPU that waits")
-    options = _options(graph, profile, blocking_power_w)
+    options = options_by_kind(graph, profile, blocking_power_w)
     planner = _Planner(graph, options, blocking_power_w)
     return Frontier.of(plan for relaxed in planner.relaxed(points) for plan in planner.plans(relaxed))
 
 
-def _options(
+def options_by_kind(
     graph: WorkGraph, profile: Mapping[str, Iterable[Trial[StageChoice]]], blocking_power_w: float
 ) -> dict[str, Options[StageChoice]]:
+    """Select the options of every kind of operation of a graph; refuse a profile that lacks one."""
     kinds = dict.fromkeys(operation.kind for operation in graph.operations)
     for kind in kinds:
         if kind not in profile:

@@ -12,8 +12,8 @@ from wattune.core.plan import Plan, StageChoice
 from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.aggregation import Aggregation
 from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial, timed
-from wattune.levels.kernel.planner import LARGE
-from wattune.levels.kernel.relaxation import Options, Relaxation
+from wattune.levels.kernel.planner import LARGE, options_by_kind
+from wattune.levels.kernel.relaxation import Relaxation
 from wattune.levels.kernel.schedule_files import (
     Instruction,
     Stages,
@@ -196,8 +196,7 @@ def _bounded(
     frontier: Frontier[Plan], graph: WorkGraph, profile: StageProfile, blocking_power_w: float
 ) -> Iterable[Trial[Plan]]:
     """Add the bound of its time to each plan; the solver goes from slow to fast."""
-    kinds = dict.fromkeys(operation.kind for operation in graph.operations)
-    options = {kind: Options.of(profile.options[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in kinds}
+    options = options_by_kind(graph, profile.options, blocking_power_w)
     waiting_w = len(graph.by_rank) * blocking_power_w
     relaxation = Relaxation(graph, options) if len(graph.operations) < LARGE else Aggregation(graph, options)
     bounded = []

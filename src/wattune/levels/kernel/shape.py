@@ -27,7 +27,7 @@ class PipelineShape:
     extras: tuple[str, ...] = ()
     """Transfers and endings that the ranks run too, among `schedules.EXTRAS`."""
     listed: Order = ()
-    """What each rank runs, where the schedule is `listed`."""
+    """The order of every rank, where the schedule is `listed`."""
 
     def __post_init__(self) -> None:
         if (self.schedule == LISTED) != bool(self.listed):

@@ -135,10 +135,10 @@ def _ways(
     """Choices that meet the deadline: the slowest plan, the slowest with slow ranks at full speed, or all fastest."""
     usual_s = min(slowdowns)
     slow = [slowdowns[operation.rank] > usual_s for operation in graph.operations]
-    hurried = [tuple(0 if late else place for late, place in zip(slow, choice, strict=True)) for choice in choices]
+    full_speed = [tuple(0 if late else place for late, place in zip(slow, choice, strict=True)) for choice in choices]
     ways = 0
-    for flavour in (choices, hurried):
-        for choice in reversed(flavour):
+    for plans in (choices, full_speed):
+        for choice in reversed(plans):
             if rounding.time_of(choice) <= deadline_s * CLOSE:
                 ways += 1
                 yield choice
