@@ -1,4 +1,4 @@
-"""Every kind of GPU keeps the same contract."""
+"""Every kind of GPU passes the same contract."""
 
 from __future__ import annotations
 
@@ -75,4 +75,4 @@ class TestReplay(GpuContract):
         return ReplayGpu.load(tmp_path / "run.jsonl")
 
     def work(self, gpu: Gpu) -> None:
-        """A recording works by itself: every look is a later one."""
+        """A recording needs no work: every reading is a later one."""

@@ -1,4 +1,4 @@
-"""The contract of every GPU, on NVML over the emulated library, for every part of the catalogue that has NVML."""
+"""The GPU contract on the emulated NVML library, for every GPU of the catalogue that has NVML."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Both databases keep the history alike."""
+"""Both databases pass the store contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many processes and threads submit one job at once: no run is lost, none is doubled, and each decides on its own."""
+"""Many processes and threads submit one job at once: no run is lost or stored twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def decide(job: Job, memory: JobMemory) -> Proposal:
-    """A choice that shows what was seen: the sizes in turn, and how many runs were known."""
+    """Choose the sizes in turn, and give the number of known runs as the reason."""
     known = len(memory.runs)
     return Proposal(job.batch_sizes[known % len(job.batch_sizes)], False, str(known))
 

@@ -1,4 +1,4 @@
-"""Real processes that set an emulated GPU and die at random moments: the GPU ends up as it was found."""
+"""Processes that set an emulated GPU and die at random times: the GPU is restored."""
 
 import os
 import random
@@ -65,7 +65,7 @@ def tuner(node, state, how="loop"):
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_the_gpu_as_it_was_found(node, tmp_path, stop):
+def test_a_signal_restores_the_gpu(node, tmp_path, stop):
     with tuner(node, tmp_path / "state") as process:
         wait_until(lambda: node.setting(0) != FOUND, process)
         process.send_signal(stop)
@@ -74,7 +74,7 @@ def test_a_signal_leaves_the_gpu_as_it_was_found(node, tmp_path, stop):
 
 
 @pytest.mark.parametrize(("how", "code"), [("raise", 1), ("exit", 3)])
-def test_an_error_or_an_exit_leaves_the_gpu_as_it_was_found(node, tmp_path, how, code):
+def test_an_error_or_an_exit_restores_the_gpu(node, tmp_path, how, code):
     with tuner(node, tmp_path / "state", how) as process:
         pass
     assert process.returncode == code
@@ -94,7 +94,7 @@ def child_that_tunes(state, ready, *, restores_every):
                 gpu.restore()
 
 
-def test_kill_9_at_random_moments_three_hundred_times(node, tmp_path):
+def test_kill_9_at_random_times_three_hundred_times(node, tmp_path):
     generator = random.Random(11)
     state = tmp_path / "state"
     around = Surroundings(state)
@@ -139,7 +139,7 @@ def test_the_restore_command_and_the_next_start_do_the_same(node, tmp_path):
         assert node.setting(0) == FOUND
 
 
-def test_two_processes_want_one_gpu(node, tmp_path):
+def test_a_second_process_cannot_tune_the_gpu(node, tmp_path):
     state = tmp_path / "state"
     with tuner(node, state) as process:
         wait_until(lambda: node.setting(0) != FOUND, process)

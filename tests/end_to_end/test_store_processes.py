@@ -1,4 +1,4 @@
-"""Many real processes at one store: nobody's run is lost, nobody's is doubled."""
+"""Many processes on one store: no run is lost or stored twice."""
 
 from __future__ import annotations
 

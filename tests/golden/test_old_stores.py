@@ -1,4 +1,4 @@
-"""Stores that earlier versions left behind: brought up to date with every row as it was.
+"""Stores of earlier versions are migrated with every row unchanged.
 
 Each file of `stores` is an SQLite store of one schema version, as `sqlite3 history.db .dump` writes it.
 """
@@ -38,7 +38,7 @@ def test_every_version_before_the_newest_has_its_file() -> None:
 
 
 @pytest.mark.parametrize("dump", FILES, ids=lambda file: file.stem)
-def test_an_old_store_comes_along_with_its_rows(dump: Path, tmp_path: Path) -> None:
+def test_an_old_store_is_migrated_with_its_rows(dump: Path, tmp_path: Path) -> None:
     left_behind(dump, tmp_path / "history.db")
     store = open_store(str(tmp_path / "history.db"))
     assert store.runs() == (a_run("7a10", minutes=3, simulated=False).run, a_run("5f0c").run)
@@ -50,7 +50,7 @@ def test_an_old_store_comes_along_with_its_rows(dump: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("dump", FILES, ids=lambda file: file.stem)
-def test_a_released_step_makes_what_it_always_made(dump: Path, tmp_path: Path) -> None:
+def test_a_released_migration_is_unchanged(dump: Path, tmp_path: Path) -> None:
     version = int(dump.stem.removeprefix("version-"))
     left_behind(dump, tmp_path / "old.db")
     migrate(engine_of(str(tmp_path / "new.db")), MIGRATIONS[:version])
@@ -58,7 +58,7 @@ def test_a_released_step_makes_what_it_always_made(dump: Path, tmp_path: Path) -
 
 
 @pytest.mark.postgres
-def test_an_old_store_on_a_server_comes_along_too(postgres_url: str) -> None:
+def test_an_old_store_on_a_server_is_migrated(postgres_url: str) -> None:
     engine = engine_of(postgres_url)
     migrate(engine, MIGRATIONS[:1])
     SqlStore(engine).add_run(a_run("5f0c"))

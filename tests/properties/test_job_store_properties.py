@@ -1,4 +1,4 @@
-"""Whatever is submitted, reported, ended, redefined or left to expire: the store is what a plain replay of it gives."""
+"""After any sequence of submissions, reports, ends, redefinitions and expiries the store equals a simple model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ costs = st.none() | st.builds(Measurement, st.floats(0, 1e9), st.floats(0, 1e9))
 
 @dataclass
 class Replayed:
-    """One run in the replay: nothing but what its events say."""
+    """One run in the reference model."""
 
     id: str
     order: int
@@ -43,14 +43,14 @@ class Replayed:
     outcome: Outcome = Outcome.RUNNING
     ended: int | None = None
     replaced: bool = False
-    told: dict[int, float | None] = field(default_factory=dict)
+    reported: dict[int, float | None] = field(default_factory=dict)
     cost: Measurement | None = None
 
     def may_go_on(self) -> bool:
         return not self.replaced and self.outcome in (Outcome.RUNNING, Outcome.LOST)
 
     def metrics(self) -> tuple[float | None, ...]:
-        return tuple(self.told.get(epoch) for epoch in range(1 + max(self.told, default=-1)))
+        return tuple(self.reported.get(epoch) for epoch in range(1 + max(self.reported, default=-1)))
 
 
 def plain(metric: float | None) -> float | None:
@@ -127,18 +127,18 @@ class JobBookMachine(RuleBasedStateMachine):
         def telling() -> JobRun:
             return self.job_store.report(run.id, metric=metric, epoch=epoch, cost=cost, lease_s=lease_s, now=self.now)
 
-        following = 1 + max(run.told, default=-1)
+        following = 1 + max(run.reported, default=-1)
         place = following if epoch is None else epoch
         if not run.may_go_on():
             assert refused(RunOver, telling)
-        elif place in run.told and run.told[place] != plain(metric):
+        elif place in run.reported and run.reported[place] != plain(metric):
             assert refused(EpochReported, telling)
         elif place != following and not 0 <= place < max(following, self.job.max_epochs):
             assert refused(InputError, telling)
         else:
             telling()
             run.outcome, run.ended, run.lease_until = Outcome.RUNNING, None, self.now + timedelta(seconds=lease_s)
-            run.told.setdefault(place, plain(metric))
+            run.reported.setdefault(place, plain(metric))
             if place >= following and cost is not None:
                 run.cost = cost
 
@@ -153,12 +153,14 @@ class JobBookMachine(RuleBasedStateMachine):
         run.outcome, run.ended, run.lease_until = Outcome.RUNNING, None, self.now + timedelta(seconds=lease_s)
 
     @precondition(lambda self: self.runs)
-    @rule(data=st.data(), outcome=endings, told=st.lists(metrics, max_size=4), cost=costs)
-    def end(self, data: st.DataObject, outcome: Outcome, told: list[float | None], cost: Measurement | None) -> None:
+    @rule(data=st.data(), outcome=endings, reported=st.lists(metrics, max_size=4), cost=costs)
+    def end(
+        self, data: st.DataObject, outcome: Outcome, reported: list[float | None], cost: Measurement | None
+    ) -> None:
         run = data.draw(st.sampled_from(self.runs))
 
         def ending() -> JobRun:
-            return self.job_store.end_run(run.id, outcome, metrics=told, cost=cost, now=self.now)
+            return self.job_store.end_run(run.id, outcome, metrics=reported, cost=cost, now=self.now)
 
         if run.outcome is outcome:
             ending()
@@ -167,14 +169,14 @@ class JobBookMachine(RuleBasedStateMachine):
         else:
             ending()
             run.outcome, run.ended = outcome, len(self.runs)
-            run.told = {epoch: plain(metric) for epoch, metric in enumerate(told)} | run.told
+            run.reported = {epoch: plain(metric) for epoch, metric in enumerate(reported)} | run.reported
             run.cost = cost or run.cost
 
     @invariant()
     def the_store_is_the_replay(self) -> None:
         records = self.job_store.job_runs(self.job.name, now=self.now)[::-1]
         assert [record.run.order for record in records] == list(range(len(self.runs)))
-        assert [self.seen(record.run) for record in records] == [self.replayed(run) for run in self.runs]
+        assert [self.observed(record.run) for record in records] == [self.replayed(run) for run in self.runs]
         comparable = [run.id for run in self.runs if run.target == self.job.target]
         assert [run.id for run in self.job_store.job_memory(self.job.name, now=self.now).runs] == comparable
         assert [record.run.id for record in records if record.comparable] == comparable
@@ -187,7 +189,7 @@ class JobBookMachine(RuleBasedStateMachine):
             assert running == (record.run.ended is None) == (record.ended_at is None)
             assert not running or record.lease_until >= self.now
 
-    def seen(self, run: JobRun) -> tuple[object, ...]:
+    def observed(self, run: JobRun) -> tuple[object, ...]:
         return (run.id, run.recurrence, run.batch_size, run.outcome, run.ended, run.metrics, run.cost)
 
     def replayed(self, run: Replayed) -> tuple[object, ...]:

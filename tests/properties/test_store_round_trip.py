@@ -109,7 +109,7 @@ def test_json_round_trip(full: FullRun) -> None:
     assert full_run_from_json(json.loads(line)) == full
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(full=full_runs)
 def test_store_round_trip(store: Store, full: FullRun) -> None:
     store.add_run(full)
@@ -128,7 +128,7 @@ def test_trial_record_round_trip(trial: Trial[Setting]) -> None:
     assert TrialRecord.of(trial, workload="w", gpu="g", simulated=True).trial == trial
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(prefix=texts)
 def test_no_prefix_breaks_the_lookup(store: Store, prefix: str) -> None:
     from wattune.core.errors import StoreError

@@ -81,7 +81,10 @@ class Several:
         ({"sm_mhz": 1410.5}, r"runs[1].setting.sm_mhz: 1410.5 is not a whole number"),
         ({"power_limit_w": float("nan")}, r"runs[1].setting.power_limit_w: nan is not a finite number"),
         ({"power_limit_w": 10**400}, "is not a finite number"),
-        ({"gear": 3}, r"runs[1].setting.gear: there is no such field; the fields are sm_mhz, mem_mhz, power_limit_w"),
+        (
+            {"voltage": 3},
+            r"runs[1].setting.voltage: there is no such field; the fields are sm_mhz, mem_mhz, power_limit_w",
+        ),
     ],
 )
 def test_errors_name_the_place(change, message):

@@ -14,7 +14,7 @@ from wattune.devices.sampler import Sampler
 
 
 class Scripted(FakeGpu):
-    """A GPU whose readings come from a list, one per look at its counter, and which signals when they are used up."""
+    """A GPU whose readings come from a list, one per count, and which signals when they are used up."""
 
     def __init__(self, readings):
         super().__init__()

@@ -42,7 +42,7 @@ def test_the_error_of_short_spans_covers_the_truth():
 def test_a_span_reads_each_counter_twice_once_the_refresh_is_known():
     gpu = FakeGpu()
     span_of(gpu, 0.5)
-    gpu.wait(0.013)  # off the edges, near which one more look is taken
+    gpu.wait(0.013)  # away from the edges, near which the counter is read once more
     before = gpu.calls
     span_of(gpu, 0.5)
     assert gpu.calls - before == 2

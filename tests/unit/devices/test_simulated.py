@@ -35,7 +35,7 @@ def held(workload: Workload) -> int:
 
 
 class TickingTime:
-    """A clock that passes a little whenever it is looked at, as the wall's does."""
+    """A clock that advances a little whenever it is read, like wall time."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -308,15 +308,15 @@ def test_a_setting_during_a_pending_change_joins_it() -> None:
     time = VirtualTime()
     gpu = SimulatedGpu(A100, time=time, seed=1, switching=Switching(0.2, None))
     gpu.play(LIGHT)
-    seen = []
+    clocks_mhz = []
     for sm_mhz in (600, 900, 1200):
         gpu.apply(Setting(sm_mhz=sm_mhz))
         time.wait(0.001)
-        seen.append(gpu.read().sm_mhz)
+        clocks_mhz.append(gpu.read().sm_mhz)
     for _ in range(2000):
         time.wait(0.001)
-        seen.append(gpu.read().sm_mhz)
-    assert [mhz for mhz, _ in groupby(seen)] == [1410, 1200]
+        clocks_mhz.append(gpu.read().sm_mhz)
+    assert [mhz for mhz, _ in groupby(clocks_mhz)] == [1410, 1200]
     gpu.apply(Setting(sm_mhz=600))
     gpu.apply(Setting(sm_mhz=1200))  # what holds already needs no change
     time.wait(2.0)

@@ -16,7 +16,7 @@ from wattune.testing.store_contract import a_run
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A state folder; the fallback among the temporary files is kept apart from the real one."""
+    """A state folder, and a temporary folder that is not the real one."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     return tmp_path / "state"
@@ -24,7 +24,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def blocked(tmp_path: Path) -> Path:
-    """Where a store cannot be, as long as this is a folder."""
+    """The path of a store that cannot be opened, because it is a folder."""
     path = tmp_path / "history.db"
     path.mkdir()
     return path

@@ -89,7 +89,7 @@ def test_an_end_that_contradicts_the_store_is_dropped(store: Store, state: Path)
     first, second = submitted(store.jobs), submitted(store.jobs)
     store.jobs.end_run(first.id, Outcome.CRASHED, now=DAWN)
     submitted(store.jobs, replaces=second.id)
-    forgotten = replace(END, run_id="nobody")
+    forgotten = replace(END, run_id="unknown")
     for end in (replace(END, run_id=first.id), replace(END, run_id=second.id), forgotten):
         write_end(end, store.place, [state])
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=3, left=0)
@@ -141,5 +141,5 @@ def test_json_round_trip() -> None:
     assert from_json(RunEnd, json.loads(json.dumps(to_json(END), allow_nan=False))) == END
     bare = RunEnd(run_id="a", outcome=Outcome.CRASHED, ended_at=DAWN)
     assert from_json(RunEnd, to_json(bare)) == bare
-    odd = replace(END, metrics=(nan, 0.5))
-    assert from_json(RunEnd, to_json(odd)).metrics == (None, 0.5)
+    invalid = replace(END, metrics=(nan, 0.5))
+    assert from_json(RunEnd, to_json(invalid)).metrics == (None, 0.5)

@@ -1,4 +1,4 @@
-"""What the page about the store says is so."""
+"""The page about the store matches the code."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert "cannot make the store's folder" in complaint(lambda: open_store(f"{tmp_path}/file/history.db"))
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody may make files")
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder without write permission")
 def test_a_folder_without_write_permission() -> None:
     assert "cannot be opened" in complaint(lambda: open_store("/proc/history.db"))
 
