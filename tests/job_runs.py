@@ -36,7 +36,7 @@ def gpu_of(name="a100"):
 
 
 class Jobs:
-    """A store, and sessions of a job on it; `told` is all that went wrong without stopping anything."""
+    """A store, and sessions of a job on it; `warnings` are the problems that stopped nothing."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Jobs and histories that several tests of views look at."""
+"""Jobs and histories for several tests of views."""
 
 from __future__ import annotations
 

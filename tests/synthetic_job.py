@@ -1,4 +1,4 @@
-"""A recurring job whose truth is known: epochs and costs by batch size, learning curves, and runs that end as told."""
+"""A recurring job with known epochs and costs by batch size, learning curves, and runs with given outcomes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def epoch_cost(size: int) -> Measurement:
 
 
 def profile(size: int, *, gpu: JobGpu = GPU, cost: Callable[[int], Measurement] = epoch_cost) -> Profile:
-    """Both limits measured: the high one is a twentieth dearer."""
+    """Both limits measured: the high one is a twentieth more expensive."""
     low = cost(size)
     high = Measurement(low.time_s * 0.98, low.energy_j * 1.2)
     return Profile(gpu=gpu, batch_size=size, trials=(Trial(TOP, high), Trial(LOW, low)))

@@ -1,8 +1,8 @@
 """A training program for `wattune job run`, in the virtual time of an emulated GPU.
 
 `job_trainer.py SIZE=EPOCHS,SIZE=EPOCHS,…` trains ResNet-50 with the batch size of its environment and reaches a metric
-of 1 after so many epochs; 0 epochs stands for never. It tells its steps and metrics over HTTP, so that each is heard
-before time goes on, and ends when it is told to.
+of 1 after so many epochs; 0 epochs stands for never. It reports its steps and metrics over HTTP, so that each is
+answered before time goes on, and ends when an answer says stop.
 """
 
 import json

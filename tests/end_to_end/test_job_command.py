@@ -1,4 +1,4 @@
-"""`wattune job` around real programs: what they tell is learned, and whatever they do leaves the history whole."""
+"""`wattune job` around real programs: reports are used, and no ending damages the history."""
 
 import json
 import os
@@ -106,9 +106,9 @@ open(os.environ["WATTUNE_METRIC_FILE"], "w").write("epoch,metric\\n1,0.9\\n")
         *("--lr", "0.1@8", "--lr-rule", "sqrt", *python(script, *arguments)),
     )
     run_id = done["runs"][0]["id"]
-    told = next(line for line in errors.splitlines() if line.startswith("32 "))
+    line_of_run = next(line for line in errors.splitlines() if line.startswith("32 "))
     assert code == 0
-    assert told == f'32 32 0.2 0 {{seed}} {{"a": 1}} 32 32 0.2 {run_id} {Path(f"{run_id}.csv").absolute()}'
+    assert line_of_run == f'32 32 0.2 0 {{seed}} {{"a": 1}} 32 32 0.2 {run_id} {Path(f"{run_id}.csv").absolute()}'
 
 
 def test_output_and_exit_code_stay_those_of_the_program(job, capfd):

@@ -1,4 +1,4 @@
-"""What the runs of a job have cost, beside what its owner would have spent."""
+"""Costs of the runs of a job, compared with default runs."""
 
 import pytest
 

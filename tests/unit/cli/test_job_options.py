@@ -158,7 +158,7 @@ def test_a_program_is_checked_before_anything_runs():
         program("true", workload="resnet50:{size}").check(job)
 
 
-# what a program tells, and how it ends
+# reports of a program, and how it ends
 
 
 class Live:
@@ -199,8 +199,8 @@ def ending(code=0, *, interrupted=False, asked=False, tail=""):
 
 
 def test_each_thing_is_told_once_and_nothing_after_the_end():
-    live, ears, warnings = listener()
-    for told in (
+    live, taker, warnings = listener()
+    for report in (
         StepReport(),
         StepReport(5),
         Report(0.1, 1),
@@ -208,21 +208,21 @@ def test_each_thing_is_told_once_and_nothing_after_the_end():
         Unreadable("what?"),
         Unreadable("again?"),
     ):
-        assert not ears.take(told).stop
+        assert not taker.take(report).stop
     assert (live.steps, live.metrics, warnings) == (5, [0.1], ["what?"])
-    assert ears.take(Report(1.0, 2)).within_s == 10.0
-    for told in (StepReport(9), Report(0.5, 3), NoMemory(), Unreadable("late")):
-        assert ears.take(told).stop
+    assert taker.take(Report(1.0, 2)).within_s == 10.0
+    for report in (StepReport(9), Report(0.5, 3), NoMemory(), Unreadable("late")):
+        assert taker.take(report).stop
     assert (live.steps, live.metrics, warnings) == (5, [0.1, 1.0], ["what?"])
-    assert ears.outcome(ending(1, tail="out of memory")) is Outcome.REACHED
+    assert taker.outcome(ending(1, tail="out of memory")) is Outcome.REACHED
 
 
 def test_a_run_that_is_stopped_gets_no_time_and_one_that_may_go_on_all():
-    _, ears, _ = listener()
-    assert ears.take(Report(-1.0)).within_s == 0.0
-    assert ears.outcome(ending(143)) is Outcome.STOPPED
-    _, ears, _ = listener(linger_s=None)
-    assert not ears.take(Report(1.0)).stop
+    _, taker, _ = listener()
+    assert taker.take(Report(-1.0)).within_s == 0.0
+    assert taker.outcome(ending(143)) is Outcome.STOPPED
+    _, taker, _ = listener(linger_s=None)
+    assert not taker.take(Report(1.0)).stop
 
 
 @pytest.mark.parametrize(
@@ -239,10 +239,10 @@ def test_a_run_that_is_stopped_gets_no_time_and_one_that_may_go_on_all():
     ],
 )
 def test_how_a_run_ended_follows_from_how_its_program_did(end, reports, outcome):
-    _, ears, _ = listener()
+    _, taker, _ = listener()
     for _ in range(reports):
-        ears.take(Report(0.1))
-    assert ears.outcome(end) is outcome
+        taker.take(Report(0.1))
+    assert taker.outcome(end) is outcome
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from wattune.control.reports.report import NoMemory, Report, StepCount, StepRepo
 from wattune.core.errors import InputError
 
 
-def told(*lines):
+def parsed(*lines):
     """What these lines of one file tell."""
     form, found = LineForm(), []
     for line in lines:
@@ -58,11 +58,11 @@ def told(*lines):
     ],
 )
 def test_a_line_is_understood(line, report):
-    assert told(line) == [report]
+    assert parsed(line) == [report]
 
 
 def test_a_heading_says_what_the_columns_are():
-    assert told("Step,Metric,Loss", "10,0.5,2", "20,,1", "30,0.6") == [
+    assert parsed("Step,Metric,Loss", "10,0.5,2", "20,,1", "30,0.6") == [
         None,
         Report(0.5),
         StepReport(20),
@@ -78,7 +78,7 @@ def test_a_heading_says_what_the_columns_are():
     ],
 )
 def test_a_line_that_tells_nothing_is_complained_of_in_one_short_line(line):
-    (found,) = told(line)
+    (found,) = parsed(line)
     assert isinstance(found, Unreadable)
     assert "is no metric: " in found.complaint
     assert "\n" not in found.complaint
@@ -310,6 +310,6 @@ def test_who_waits_when_the_run_ends_hears_that():
     with ReportQueue() as queue:
         thread = threading.Thread(target=lambda: answers.append(queue.put(StepReport())))
         thread.start()
-        os.read(queue.descriptor, 1)  # it has told
+        os.read(queue.descriptor, 1)  # it has reported
     thread.join()
     assert answers == [RUN_OVER]

@@ -1,4 +1,4 @@
-"""The search for the best setting: few windows, none where they are sure to be dear, and the optimum in the end."""
+"""Search for the best setting: few windows, none where they are certainly expensive, and the optimum at the end."""
 
 import numpy as np
 import pytest

@@ -68,15 +68,15 @@ def ranks_of(jobs, *gpus, metrics, steps=150):
     def one(rank):
         session = jobs.session(gpus[rank], ranks=ThreadRanks(meeting, rank))
         session.start()
-        seen = []
+        settings = []
         for metric in metrics:
             train(session, steps=steps, workload=make_workload(f"resnet50:{session.local_batch_size}"))
-            seen.append(gpus[rank].setting)
+            settings.append(gpus[rank].setting)
             # Only rank 0 knows the metric, as where it alone validates.
             if session.report(metric if rank == 0 else None) is not None:
                 break
         session.end()
-        return session, seen
+        return session, settings
 
     with ThreadPoolExecutor(len(gpus)) as pool:
         return list(pool.map(one, range(len(gpus))))
@@ -84,10 +84,10 @@ def ranks_of(jobs, *gpus, metrics, steps=150):
 
 def test_ranks_have_one_run_one_setting_and_one_verdict(jobs):
     gpus = gpu_of(), gpu_of()
-    (first, seen), (second, also_seen) = ranks_of(jobs, *gpus, metrics=[0.1] * 5 + [0.9])
+    (first, settings), (second, other_settings) = ranks_of(jobs, *gpus, metrics=[0.1] * 5 + [0.9])
     assert first.run.id == second.run.id
     assert first.run.gpu.count == second.run.gpu.count == 2
-    assert seen == also_seen
+    assert settings == other_settings
     assert first.verdict == second.verdict
     assert first.reached
     assert first.local_batch_size == 32
@@ -108,10 +108,10 @@ def test_what_one_rank_cannot_set_no_rank_sets(jobs):
 
 def test_a_profile_that_rank_0_knows_spares_all_ranks_the_search(jobs):
     ranks_of(jobs, gpu_of(), gpu_of(), metrics=[0.1] * 8 + [0.9], steps=300)
-    (session, seen), _ = ranks_of(jobs, gpu_of(), gpu_of(), metrics=[0.9], steps=300)
+    (session, settings), _ = ranks_of(jobs, gpu_of(), gpu_of(), metrics=[0.9], steps=300)
     first, second = jobs.job_store.job_runs(JOB.name)[::-1]
     assert second.run.profiling.time_s < first.run.profiling.time_s / 2
-    assert seen == [first.run.setting]
+    assert settings == [first.run.setting]
     assert session.run.setting == first.run.setting
 
 
@@ -130,7 +130,7 @@ def test_a_gpu_that_breaks_on_one_rank_ends_profiling_on_all_and_no_training(job
     working = getattr(gpus[rank], method)
     monkeypatch.setattr(gpus[rank], method, breaking)
     results = ranks_of(jobs, *gpus, metrics=[0.1, 0.1, 0.1, 0.9], steps=300)
-    assert [seen[-1] for _, seen in results] == [DRIVER_DEFAULT] * 2
+    assert [settings[-1] for _, settings in results] == [DRIVER_DEFAULT] * 2
     assert all(session.reached for session, _ in results)
     assert [session.setting for session, _ in results] == [None] * 2
     assert [gpu.setting for gpu in gpus] == [DRIVER_DEFAULT] * 2

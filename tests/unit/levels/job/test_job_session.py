@@ -146,17 +146,17 @@ def test_epochs_of_forty_iterations_are_profiled_too(jobs):
 def test_without_steps_every_epoch_is_a_window(jobs):
     session = jobs.session()
     session.start()
-    seen = []
+    settings = []
     for _ in range(11):
         session.gpus[0].run(make_workload("resnet50:64"), iterations=100)
-        seen.append(session.setting)
+        settings.append(session.setting)
         session.report(0.1)
     assert not session.is_profiling
-    assert len(set(seen)) > 2
-    assert seen[-1] == seen[-2]
+    assert len(set(settings)) > 2
+    assert settings[-1] == settings[-2]
     run = session.end()
     profile = jobs.job_store.job_memory("nightly").profile(run.gpu, 64)
-    assert {trial.choice for trial in profile.trials} == set(seen[: len(profile.trials)])
+    assert {trial.choice for trial in profile.trials} == set(settings[: len(profile.trials)])
 
 
 def test_a_run_of_iterations_without_epochs_is_profiled_as_it_goes(jobs):

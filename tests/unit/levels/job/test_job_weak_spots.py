@@ -1,4 +1,4 @@
-"""What published batch size optimizers stumble over, and ours must not: one test for each weak spot of the searcher."""
+"""Weak spots of published batch size optimizers that our policy must not have, one test each."""
 
 from dataclasses import replace
 
@@ -109,7 +109,7 @@ def test_5_decisions_are_made_by_the_history_alone():
 
 
 def test_9_one_noisy_run_does_not_decide():
-    """128 looked a tenth dearer once, where runs scatter by as much: it is looked at again."""
+    """128 cost a tenth more once, where runs scatter by as much: it is tried again."""
     runs = [finished(0, 512, 40), finished(1, 128, 22, exploring=True)]
     tried_again = []
     for order in range(2, 30):
@@ -185,7 +185,7 @@ def test_13_a_dearer_size_does_not_hide_a_cheaper_one_behind_it():
 
 
 def test_14_a_doomed_trial_is_stopped_by_its_curve_long_before_its_cost_shows():
-    """1024 would take 400 epochs here; that is seen after a third of a run of the default."""
+    """1024 would take 400 epochs here; that shows after a third of a run of the default."""
     memory = remembered(*(finished(order, 512, 40) for order in range(3)))
     doomed = (ended(3, 1024, n, outcome=Outcome.RUNNING, whole=400.0, exploring=True) for n in range(1, 40))
     stopped = next(run for run in doomed if SEARCHER.stop(JOB, memory, run))

@@ -1,4 +1,4 @@
-"""How many epochs a run will need, by its learning curve."""
+"""Predict the epochs of a run from its learning curve."""
 
 from dataclasses import replace
 from math import exp, inf, nan
@@ -22,9 +22,9 @@ def test_the_best_so_far_never_falls_and_skips_what_is_no_number():
 @pytest.mark.parametrize("whole", [12.0, 25.0, 80.0])
 def test_a_curve_that_is_stretched_by_a_factor_is_seen_through(whole):
     reference = finished(0, 512, 40)
-    seen = speed(JOB, going(256, int(whole / 2), whole), reference, octaves=1.0)
-    assert seen is not None
-    assert exp(seen.log_epochs) == pytest.approx(whole, rel=0.1)
+    found = speed(JOB, going(256, int(whole / 2), whole), reference, octaves=1.0)
+    assert found is not None
+    assert exp(found.log_epochs) == pytest.approx(whole, rel=0.1)
 
 
 def test_the_further_a_run_has_come_and_the_nearer_its_size_the_surer_is_its_pace():

@@ -1,4 +1,4 @@
-"""Whether a quantity has changed."""
+"""Detect shifts of the level of a repeated measurement."""
 
 import numpy as np
 import pytest

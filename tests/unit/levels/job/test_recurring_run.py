@@ -1,4 +1,4 @@
-"""`with recurring_job(...) as run`: what training code sees."""
+"""`with recurring_job(...) as run`: the handle in training code."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""What a trial is worth, what it puts at stake, what may be spent, and when a run pays no more."""
+"""Worth, risk and budget of trials, and early stopping."""
 
 from dataclasses import replace
 
@@ -15,32 +15,32 @@ ALL = np.array([True, True])
 NO_OVERHEAD = np.ones(2)
 
 
-def believed(means, deviations):
+def normal_posterior(means, deviations):
     return SizePosterior(np.log(np.array(means)), np.diag(np.array(deviations) ** 2))
 
 
 def test_there_is_nothing_to_learn_where_all_is_known():
-    assert gains(believed([1.0, 1.2], [1e-6, 1e-6]), 0.1, overhead=NO_OVERHEAD, among=ALL) == pytest.approx(
+    assert gains(normal_posterior([1.0, 1.2], [1e-6, 1e-6]), 0.1, overhead=NO_OVERHEAD, among=ALL) == pytest.approx(
         [0, 0], abs=1e-9
     )
 
 
 def test_the_less_is_known_of_a_rival_the_more_is_to_be_gained_and_noise_hides_it():
     known, unsure = (
-        gains(believed([1.0, 1.1], [0.01, sd]), 0.1, overhead=NO_OVERHEAD, among=ALL)[1] for sd in (0.05, 0.3)
+        gains(normal_posterior([1.0, 1.1], [0.01, sd]), 0.1, overhead=NO_OVERHEAD, among=ALL)[1] for sd in (0.05, 0.3)
     )
-    hidden = gains(believed([1.0, 1.1], [0.01, 0.3]), 2.0, overhead=NO_OVERHEAD, among=ALL)[1]
+    hidden = gains(normal_posterior([1.0, 1.1], [0.01, 0.3]), 2.0, overhead=NO_OVERHEAD, among=ALL)[1]
     assert 0 <= known < unsure
     assert hidden < unsure
 
 
 def test_a_size_that_may_not_be_chosen_is_not_worth_trying():
-    posterior = believed([1.0, 0.7], [0.01, 0.3])
+    posterior = normal_posterior([1.0, 0.7], [0.01, 0.3])
     assert gains(posterior, 0.1, overhead=NO_OVERHEAD, among=np.array([True, False]))[1] == pytest.approx(0, abs=1e-9)
 
 
 def test_stakes_grow_with_the_distance_from_what_works():
-    posterior = believed([1.0, 1.0], [0.1, 0.1])
+    posterior = normal_posterior([1.0, 1.0], [0.1, 0.1])
     near, far = (
         stakes(posterior, best_cost=1.0, beyond=np.array([0.0, octaves]), first_epoch=np.full(2, 0.05))
         for octaves in (0.4, 1.0)
@@ -106,7 +106,7 @@ def test_the_longer_a_run_is_overdue_the_likelier_it_never_arrives():
     assert not prediction(epochs=41).pays
 
 
-def test_law_and_curve_are_weighed_and_the_law_gives_way():
+def test_prior_and_curve_are_weighted_and_the_prior_gives_way():
     mean, sd = combined((0.0, 0.2), (0.1, 0.2))
     assert mean == pytest.approx(0.05)
     assert sd < 0.2

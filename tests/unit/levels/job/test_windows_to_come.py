@@ -1,4 +1,4 @@
-"""For how long a setting is reckoned to be held."""
+"""How long a setting will be held."""
 
 import pytest
 
@@ -18,6 +18,6 @@ def test_a_new_size_is_held_for_a_run_and_an_old_one_for_as_many_more_as_there_w
     assert windows_to_come(remembered(*runs), GPU, 128) == pytest.approx(4 * one)
 
 
-def test_no_job_is_reckoned_to_go_on_for_ever():
+def test_the_horizon_is_limited():
     runs = [finished(order, 128, 18) for order in range(300)]
     assert windows_to_come(remembered(*runs), GPU, 128) == windows_to_come(remembered(*runs[:250]), GPU, 128)

@@ -37,7 +37,7 @@ def served(searcher, count, *, failing=(), costs=COSTS):
         size = searcher.propose(JOB, memory, GPU).batch_size
         reached = size not in failing
         outcome = Outcome.REACHED if reached else Outcome.STOPPED
-        # A little noise, the same in each test, so that believed variances are not nothing.
+        # A little noise, the same in each test, so that variances are not zero.
         cost = costs[size] * (1 + 0.01 * (order * 7 % 5))
         memory = JobMemory((*memory.runs, ran(order, size, cost=cost, outcome=outcome, recurrence=recurrence)))
         recurrence += reached

@@ -1,4 +1,4 @@
-"""Our searcher of batch sizes: first runs, objectives, jobs that were redefined, and what it tells people."""
+"""Our batch size policy: first runs, objectives, redefined jobs, and its reasons."""
 
 from dataclasses import replace
 from math import inf, nan

@@ -1,4 +1,4 @@
-"""The laws of epochs and of what an epoch costs, and the belief that is made of them."""
+"""Posteriors of the epochs to the target and of the cost of an epoch."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from wattune.levels.job.smooth_curve import Site
 GRID = np.log2(np.array([16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]))
 
 
-def seen(law, sizes, variance=1e-4, group=0):
-    """What a law would have shown at some sizes."""
-    return [Site(float(np.log2(size)), float(np.log(law(size))), variance, group) for size in sizes]
+def sites_of(curve, sizes, variance=1e-4, group=0):
+    """Return sites on a curve at some sizes."""
+    return [Site(float(np.log2(size)), float(np.log(curve(size))), variance, group) for size in sizes]
 
 
 def epochs(size, minimum=10.0, critical=200.0):
@@ -20,7 +20,7 @@ def epochs(size, minimum=10.0, critical=200.0):
 
 
 def test_what_was_seen_is_believed_and_uncertainty_grows_with_distance():
-    posterior = epochs_posterior(GRID, seen(epochs, [512]), default_x=9.0)
+    posterior = epochs_posterior(GRID, sites_of(epochs, [512]), default_x=9.0)
     assert np.exp(posterior.mean[5]) == pytest.approx(epochs(512), rel=0.02)
     deviations = np.sqrt(posterior.variance)
     assert all(np.diff(deviations[:6]) < 0)
@@ -28,7 +28,7 @@ def test_what_was_seen_is_believed_and_uncertainty_grows_with_distance():
 
 
 def test_three_sizes_tell_of_a_fourth():
-    posterior = epochs_posterior(GRID, seen(epochs, [1024, 512, 256]), default_x=9.0)
+    posterior = epochs_posterior(GRID, sites_of(epochs, [1024, 512, 256]), default_x=9.0)
     assert abs(posterior.mean[3] - np.log(epochs(128))) < 2 * np.sqrt(posterior.variance[3])
     assert np.exp(posterior.mean[3]) < epochs(256)
 
@@ -41,8 +41,8 @@ def test_before_anything_was_seen_the_level_is_unknown_and_the_shape_is_not():
 
 
 def test_a_change_keeps_the_ratios_of_sizes():
-    before = seen(epochs, [1024, 512, 256, 128, 64], group=1)
-    after = seen(lambda size: 2.5 * epochs(size), [128])
+    before = sites_of(epochs, [1024, 512, 256, 128, 64], group=1)
+    after = sites_of(lambda size: 2.5 * epochs(size), [128])
     posterior = epochs_posterior(GRID, before + after, default_x=9.0)
     for place, size in ((4, 256), (2, 64)):
         assert np.exp(posterior.mean[place]) == pytest.approx(2.5 * epochs(size), rel=0.1)
@@ -61,7 +61,7 @@ def test_two_sizes_fix_the_overhead():
     def cost(size):
         return 100.0 + 20000.0 / size
 
-    posterior = cost_posterior(GRID, seen(cost, [512, 256]), default_x=9.0, draw=0.6)
+    posterior = cost_posterior(GRID, sites_of(cost, [512, 256]), default_x=9.0, draw=0.6)
     assert np.exp(posterior.mean[3]) == pytest.approx(cost(128), rel=0.15)
     assert abs(posterior.mean[2] - np.log(cost(64))) < 2 * np.sqrt(posterior.variance[2])
 
@@ -70,7 +70,7 @@ def test_another_part_teaches_the_shape_and_not_the_level():
     def cost(size):
         return 100.0 + 20000.0 / size
 
-    elsewhere = seen(cost, [1024, 512, 256, 128, 64, 32], group=1)
-    here = seen(lambda size: 7 * cost(size), [512])
+    elsewhere = sites_of(cost, [1024, 512, 256, 128, 64, 32], group=1)
+    here = sites_of(lambda size: 7 * cost(size), [512])
     posterior = cost_posterior(GRID, here + elsewhere, default_x=9.0, draw=None)
     assert np.exp(posterior.mean[2]) == pytest.approx(7 * cost(64), rel=0.2)
