@@ -16,10 +16,11 @@ from typing import Any
 
 from wattune.benchmarks.datasets.zeus_tables import SOURCE
 from wattune.benchmarks.job import zeus_package as job_zeus_package
-from wattune.benchmarks.job.cases import SECTIONS, cases_of, run_cases
+from wattune.benchmarks.job.cases import SECTIONS, cases_of, run_case
 from wattune.benchmarks.job.figures import Outcomes, beside, energy_saving, mean_row, policy_rows, seed_rows
 from wattune.benchmarks.job.goals import OURS, goals_of, speed_goal
 from wattune.benchmarks.job.trace import TraceWorkload, read_workloads
+from wattune.benchmarks.parallel import in_processes
 from wattune.benchmarks.result import Bench, Row
 from wattune.core.errors import InputError
 
@@ -66,7 +67,7 @@ def play_job_bench(
     ]
     say = on_step or _silent
     say("replaying", 0, len(cases))
-    played = run_cases(cases, processes=processes, on_case=lambda done: say("replaying", done, len(cases)))
+    played = in_processes(run_case, cases, processes=processes, on_case=lambda done: say("replaying", done, len(cases)))
     return JobPlayed(
         outcomes=tuple(zip(cases, played, strict=True)),
         workloads=chosen,
@@ -84,7 +85,7 @@ def bench_of(played: JobPlayed) -> Bench:
     return Bench(
         bench="job",
         simulated=False,
-        rows=tuple(row for case, outcome in horizon for row in seed_rows(case, outcome)),
+        rows=tuple(row for case, outcome in horizon for row in seed_rows(case, outcome, horizon)),
         goals=(
             *goals_of(played.outcomes),
             speed_goal(played.elapsed_s, gpus=gpus, seeds=played.seeds, whole=played.whole),

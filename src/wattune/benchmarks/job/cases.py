@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from time import process_time
 
 import numpy as np
@@ -63,27 +60,6 @@ def run_case(case: JobCase) -> ReplayResult:
     rows = [_package(case, seed) if case.policy == PACKAGE else _own(case, seed) for seed in case.seeds]
     costs, energies_j, times_s, profiling, runs, stuck = np.stack(rows, axis=1)
     return ReplayResult(costs, energies_j, times_s, profiling, runs, stuck, _oracle(case), cpu_s=process_time() - start)
-
-
-def run_cases(cases: Sequence[JobCase], *, processes: int, on_case: Callable[[int], None]) -> list[ReplayResult]:
-    """The outcomes of many cases, in their order; `on_case` is told how many are done."""
-    found: dict[int, ReplayResult] = {}
-    for place, played in _outcomes(cases, processes):
-        found[place] = played
-        on_case(len(found))
-    return [found[place] for place in range(len(cases))]
-
-
-def _outcomes(cases: Sequence[JobCase], processes: int) -> Iterator[tuple[int, ReplayResult]]:
-    if processes < 2:
-        yield from ((place, run_case(case)) for place, case in enumerate(cases))
-        return
-    with ExitStack() as stack:
-        pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=get_context("spawn")))
-        stack.callback(pool.shutdown, cancel_futures=True)
-        waiting = {pool.submit(run_case, case): place for place, case in enumerate(cases)}
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
 
 
 def _oracle(case: JobCase) -> Floats:

@@ -12,7 +12,16 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from wattune.benchmarks.job.replayed_run import KnownLimits, Limits, Profiled, ReplayedProfiling, ReplayedRun, Ruled
+from wattune.benchmarks.job.replayed_run import (
+    LimitProfiling,
+    Limits,
+    ReplayedRun,
+    Ruled,
+    ShippedProfiling,
+    ZeusLimits,
+    ZeusProfile,
+    ZeusProfiling,
+)
 from wattune.benchmarks.job.trace import JobDrift, TraceWorkload, Training
 from wattune.core.job import JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
@@ -83,12 +92,12 @@ def play(
     per length of the oracle's run, whether or not earlier ones are over; without it one follows on the other. `start`
     is what is known beforehand, such as from another GPU. Policies that choose alike are dealt the same trainings.
     """
-    stage = _Stage(workload, searcher, limits, seed=seed, recurrences=recurrences, drift=drift, start=start)
+    replay = _Replay(workload, searcher, limits, seed=seed, recurrences=recurrences, drift=drift, start=start)
     if load is None:
-        stage.one_by_one()
+        replay.one_by_one()
     else:
-        stage.overlapping(load)
-    return stage.playback()
+        replay.overlapping(load)
+    return replay.playback()
 
 
 @dataclass(slots=True)
@@ -113,7 +122,7 @@ class _Spent:
         )
 
 
-class _Stage:
+class _Replay:
     """The job in play: its history as a store would hold it, and the bill of each recurrence."""
 
     def __init__(
@@ -134,8 +143,9 @@ class _Stage:
         self._change = recurrences if drift is None else recurrences // 2
         self._runs = list(known.runs)
         self._known = known.profiles
-        self._limits_known: dict[int, KnownLimits] = {}
-        self._foreseen = isinstance(limits, Profiled) and limits.foreseen
+        self._own_profiles: dict[int, Profile] = {}
+        self._zeus: dict[int, ZeusProfile] = {}
+        self._foreseen = isinstance(limits, ZeusLimits)
         self._first = 1 + max((run.recurrence for run in known.runs), default=-1)
         self._spent = [_Spent() for _ in range(recurrences)]
         generator = np.random.default_rng([seed, 1])
@@ -215,15 +225,20 @@ class _Stage:
         trainings = workload.trainings[run.batch_size]
         return trainings[int(self._luck[number, len(self._spent[number].batch_sizes)] * len(trainings))]
 
-    def _limit(self, run: JobRun, memory: JobMemory) -> ReplayedProfiling | Setting:
+    def _limit(self, run: JobRun, memory: JobMemory) -> LimitProfiling | Setting:
         """The limit that a run holds, or the search for it."""
         if isinstance(self._limits, Ruled):
             return self._limits.setting(memory, run)
-        size = run.batch_size
-        if size not in self._limits_known:
-            profile = memory.profile(run.gpu, size)
-            self._limits_known[size] = KnownLimits(self._workload, size, self._limits, profile=profile)
-        return ReplayedProfiling(self._limits_known[size], memory, np.random.default_rng([self._seed, 3, run.order]))
+        if isinstance(self._limits, ZeusLimits):
+            if run.batch_size not in self._zeus:
+                self._zeus[run.batch_size] = ZeusProfile(self._workload, run.batch_size)
+                self._keep(self._zeus[run.batch_size].profile)
+            return ZeusProfiling(self._zeus[run.batch_size])
+        noise = np.random.default_rng([self._seed, 3, run.order])
+        return ShippedProfiling(self._workload, run, memory, noise=noise, keep=self._keep)
+
+    def _keep(self, profile: Profile) -> None:
+        self._own_profiles[profile.batch_size] = profile
 
     def _work(self, attempt: ReplayedRun) -> float:
         """The seconds that the next epoch takes; it is paid for."""
@@ -254,10 +269,8 @@ class _Stage:
         return JobMemory(tuple(self._runs), self._profiles())
 
     def _profiles(self) -> tuple[Profile, ...]:
-        own = [known.profile for known in self._limits_known.values() if known.profile is not None]
-        sizes = {profile.batch_size for profile in own}
-        key = self._workload.gpu.key
-        return (*(old for old in self._known if old.gpu.key != key or old.batch_size not in sizes), *own)
+        own, key = self._own_profiles, self._workload.gpu.key
+        return (*(old for old in self._known if old.gpu.key != key or old.batch_size not in own), *own.values())
 
     def _memory_beside(self, attempt: ReplayedRun) -> JobMemory:
         """What is known while a run is at work: how the others stand, and itself as it was submitted."""

@@ -22,8 +22,14 @@ SETTLED = 5
 """Recurrences after a change within which a policy has to be near the new oracle."""
 
 
-def seed_rows(case: JobCase, played: ReplayResult) -> list[Row]:
-    """What the policy paid with each seed."""
+WORST_OF_DEFAULT = 1.05
+"""Cumulative cost over the default's that no seed should exceed at any moment."""
+
+
+def seed_rows(case: JobCase, played: ReplayResult, outcomes: Outcomes) -> list[Row]:
+    """List what the policy paid with each seed."""
+    default = beside(outcomes, case, "default")
+    ratios = None if default is None else worst_ratios(played, default)
     return [
         {
             "workload": case.workload.name,
@@ -41,6 +47,7 @@ def seed_rows(case: JobCase, played: ReplayResult) -> list[Row]:
             "runs": _number(played.runs[place].sum()),
             "profiling_percent": _number(100 * played.profiling[place].sum() / played.costs[place].sum()),
             "given_up": bool(played.stuck[place].any()),
+            "worst_of_default": None if ratios is None else _number(ratios[place]),
         }
         for place, seed in enumerate(case.seeds)
     ]
@@ -55,7 +62,8 @@ def mean_row(case: JobCase, played: ReplayResult, outcomes: Outcomes) -> Row:
         "recurrences": case.recurrences,
         **{f"regret_first_{first}_percent": _regret(costs, played.oracle, first) for first in FIRST},
         "regret_percent": _regret(costs, played.oracle),
-        "worst_of_default": None if default is None else _number(worst_ratio(played, default)),
+        "worst_of_default": None if default is None else _number(worst_ratios(played, default).max()),
+        "seeds_above_percent": None if default is None else above_percent(worst_ratios(played, default)),
         "energy_saving_percent": None if default is None else _number(energy_saving(played, default)),
         "seeds_given_up": int(played.stuck.any(axis=1).sum()),
         **(
@@ -79,9 +87,16 @@ def name_of(case: JobCase) -> dict[str, Any]:
     }
 
 
-def worst_ratio(played: ReplayResult, default: ReplayResult) -> float:
-    """The most that all recurrences up to some moment have cost, as a multiple of the default's; mean over seeds."""
-    return float((played.costs.mean(axis=0).cumsum() / default.costs.mean(axis=0).cumsum()).max())
+def worst_ratios(played: ReplayResult, default: ReplayResult) -> Floats:
+    """(seeds,): the most that all recurrences up to some moment have cost, as a multiple of the default's."""
+    seeds = min(len(played.costs), len(default.costs))
+    ratios = played.costs[:seeds].cumsum(axis=1) / default.costs[:seeds].cumsum(axis=1)
+    return np.asarray(ratios.max(axis=1))
+
+
+def above_percent(ratios: Floats) -> float:
+    """Percent of seeds that exceed `WORST_OF_DEFAULT` at some moment."""
+    return float(100 * np.mean(~(ratios <= WORST_OF_DEFAULT)))
 
 
 def energy_saving(played: ReplayResult, default: ReplayResult) -> float:
@@ -127,8 +142,10 @@ def policy_rows(outcomes: Outcomes) -> list[Row]:
 def _beside_default(some: Outcomes, outcomes: Outcomes) -> Mapping[str, float | None]:
     pairs = [(played, default) for case, played in some if (default := beside(outcomes, case, "default")) is not None]
     savings = [energy_saving(played, default) for played, default in pairs]
+    ratios = np.concatenate([worst_ratios(played, default) for played, default in pairs]) if pairs else None
     return {
-        "worst_of_default": max((worst_ratio(played, default) for played, default in pairs), default=None),
+        "worst_of_default": None if ratios is None else _number(ratios.max()),
+        "seeds_above_percent": None if ratios is None else above_percent(ratios),
         "energy_saving_least_percent": min(savings, default=None),
         "energy_saving_most_percent": max(savings, default=None),
     }

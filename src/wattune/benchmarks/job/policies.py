@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from wattune.benchmarks.job.replayed_run import Limits, Ruled, own_limits, zeus_limits
+from wattune.benchmarks.job.replayed_run import Limits, Ruled, ShippedLimits, ZeusLimits
 from wattune.benchmarks.job.trace import TraceWorkload
 from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.levels.job.policies import JobSearcher
@@ -111,13 +111,13 @@ def grid(workload: TraceWorkload, seed: int) -> Policy:
 def zeus(workload: TraceWorkload, seed: int) -> Policy:
     """Zeus as published, in the conditions of its published simulator."""
     del workload
-    return ZeusSearcher(seed=seed), zeus_limits()
+    return ZeusSearcher(seed=seed), ZeusLimits()
 
 
 def wattune(workload: TraceWorkload, seed: int) -> Policy:
     """Ours, which pays for all it measures."""
     del workload, seed
-    return WattuneJobPolicy(), own_limits()
+    return WattuneJobPolicy(), ShippedLimits()
 
 
 POLICIES: dict[str, Callable[[TraceWorkload, int], Policy]] = {

@@ -1,53 +1,53 @@
-"""One run in the replay: its epochs pass, its first moments go into finding a power limit."""
+"""One run in the replay: its epochs pass, and its first part goes into finding a power limit.
+
+Our limits are found by the shipped `SettingProfiling`, which gets intervals of iterations with noise as the live
+profiler measures them. Zeus's are found as in the simulator that its authors published.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from math import sqrt
 
 import numpy as np
 
 from wattune.benchmarks.job.trace import TraceWorkload, Training
-from wattune.core.frontier import History, Trial
-from wattune.core.job import JobGpu, JobMemory, JobRun, Outcome, Profile
-from wattune.core.measurement import SIGMAS_95, Measurement
-from wattune.core.objective import Objective
+from wattune.core.frontier import Trial
+from wattune.core.job import JobMemory, JobRun, Outcome, Profile
+from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.levels.job.profile import EXTRA_WINDOWS, WINDOW_S, similar_to, windows_to_come
+from wattune.levels.job.profile import (
+    epoch_trials,
+    expected_epochs,
+    profiling_objective,
+    similar_to,
+    windows_to_come,
+)
+from wattune.levels.job.profiling import Checking, Interval, ProfileHeld, SettingProfiling
 from wattune.response.setting_search import SettingSearch
 
 NOISE = 0.01
-"""Standard deviation of a window's time and power, relative."""
+"""Standard deviation of time and power of one second of training, relative."""
+STEP_S = 0.1
+"""How long an iteration takes at the highest limit; the tables have epochs only."""
 
-
-class LimitSearch(Protocol):
-    """Chooses the limits to measure, and says what the measurements come to; a `Searcher[Setting]`."""
-
-    def propose(self, candidates: Sequence[Setting], history: History[Setting]) -> Setting | None:
-        """The limit to measure next, or None where enough is known."""
-        ...
-
-    def settled(self, candidates: Sequence[Setting], history: History[Setting]) -> History[Setting]:
-        """One trial for each limit that was measured."""
-        ...
-
-
-FindLimit = Callable[[Objective, JobMemory, JobGpu, int], LimitSearch]
-"""Who chooses the limits to measure for a batch size, by what is known of the job so far."""
+_NOTHING = Measurement(0.0, 0.0)
+_HARDLY = 1e-9
+"""Share of an epoch that is rounding and no work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Profiled:
-    """The first moments of a run go through limits, until the one that the objective likes best is known."""
+class ShippedLimits:
+    """Limits are found by the shipped profiling, while the run trains."""
 
-    find: FindLimit
-    window_s: float | None = WINDOW_S
-    """None: an even share of the first epoch for each limit."""
-    noise: float = NOISE
-    foreseen: bool = False
-    """Whether a batch size's profile is known before its first run, and the run may be called off at no cost: two
-    favours that the simulator published with Zeus does it."""
+
+@dataclass(frozen=True, slots=True)
+class ZeusLimits:
+    """The first epoch of a batch size goes evenly through all limits, without noise.
+
+    As in the published simulator, the profile is known before the first run, which may be called off at no cost.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,144 +57,145 @@ class Ruled:
     setting: Callable[[JobMemory, JobRun], Setting]
 
 
-Limits = Profiled | Ruled
+Limits = ShippedLimits | ZeusLimits | Ruled
 
 
-@dataclass(frozen=True, slots=True)
-class EveryLimit:
-    """Every limit once, the highest first, as Zeus does it."""
+class ShippedProfiling:
+    """One run's profiling by the shipped policy, iteration by iteration."""
 
-    def propose(self, candidates: Sequence[Setting], history: History[Setting]) -> Setting | None:
-        """The highest limit that was not measured."""
-        measured = {trial.choice for trial in history}
-        return next((choice for choice in sorted(candidates, reverse=True) if choice not in measured), None)
+    def __init__(
+        self,
+        workload: TraceWorkload,
+        run: JobRun,
+        memory: JobMemory,
+        *,
+        noise: np.random.Generator,
+        keep: Callable[[Profile], None],
+    ) -> None:
+        gpu, size = run.gpu, run.batch_size
+        own = memory.profile(gpu, size)
+        self._cells, self._run, self._noise, self._keep = workload.epochs[size], run, noise, keep
+        self._top = max(self._cells)
+        self._steps = max(round(self._cells[self._top].time_s / STEP_S), 1)
+        search = SettingSearch(
+            objective=profiling_objective(workload.job, gpu, memory, size),
+            similar=similar_to(memory, gpu, size, knobs=("power_limit",)),
+            max_power_w=gpu.max_power_w,
+            horizon=windows_to_come(memory, gpu, size),
+        )
+        self._policy = SettingProfiling(
+            search=search,
+            candidates=tuple(self._cells),
+            cached=() if own is None else own.trials,
+            epochs=expected_epochs(workload.job, memory, size),
+        )
+        self._progress = self._policy.start()
+        self._joined = self._is_kept = False
+        self._was_held = False
 
-    def settled(self, candidates: Sequence[Setting], history: History[Setting]) -> History[Setting]:
-        """What was measured, as it was."""
-        del candidates
-        return history
-
-
-def zeus_limits() -> Profiled:
-    """The way of the published simulator: the first epoch goes evenly through all limits, without noise."""
-    return Profiled(lambda *_: EveryLimit(), window_s=None, noise=0.0, foreseen=True)
-
-
-def own_limits() -> Profiled:
-    """Our way: a few windows where the best limit may be, after what other batch sizes have shown."""
-    return Profiled(_setting_search)
-
-
-def _setting_search(objective: Objective, memory: JobMemory, gpu: JobGpu, batch_size: int) -> SettingSearch:
-    similar = similar_to(memory, gpu, batch_size, knobs=("power_limit",))
-    horizon = windows_to_come(memory, gpu, batch_size)
-    return SettingSearch(objective=objective, similar=similar, max_power_w=gpu.max_power_w, horizon=horizon)
-
-
-_NOTHING = Measurement(0.0, 0.0)
-_HARDLY = 1e-9
-"""Share of an epoch that is rounding and no work."""
-
-_MOST_WINDOWS = 30
-"""Windows in a run whose batch size has no profile yet."""
-
-
-class KnownLimits:
-    """What has been measured of a batch size by all its runs."""
-
-    def __init__(self, workload: TraceWorkload, batch_size: int, limits: Profiled, *, profile: Profile | None) -> None:
-        self.workload, self.batch_size, self.limits = workload, batch_size, limits
-        self.cells = workload.epochs[batch_size]
-        self.over = False
-        """Whether enough is known."""
-        self._runs = self._asked = 0
-        self.windows: History[Setting] = ()
-        self.profile: Profile | None = None
-        self.best = max(self.cells)
-        if profile is not None:
-            self.keep(profile.trials, profile.trials)
-        elif limits.foreseen:
-            self.keep((), tuple(Trial(setting, cost) for setting, cost in self.cells.items()))
-
-    def is_due(self) -> bool:
-        """Whether one more run has a look at limits: until enough is known, and then whenever runs grew by half.
-
-        Only the longer time for which a limit will be held makes a look worth more than when there was last none.
-        """
-        self._runs += 1
-        if self.over and (self.limits.foreseen or self._runs < 1.5 * self._asked):
-            return False
-        self._asked = self._runs
-        return True
-
-    def keep(self, windows: History[Setting], settled: History[Setting]) -> None:
-        """Nothing; these are the windows so far, and what they come to."""
-        self.windows = windows
-        self.profile = Profile(gpu=self.workload.gpu, batch_size=self.batch_size, trials=settled)
-        self.best = self.workload.objective.choose(settled).choice
-
-
-class ReplayedProfiling:
-    """One run's share in finding the best limit of its batch size."""
-
-    def __init__(self, known: KnownLimits, memory: JobMemory, noise: np.random.Generator) -> None:
-        self.window: Setting | None = None
-        """What is being measured; None where the best limit known is held."""
-        self._known, self._noise = known, noise
-        self._left = 0.0
-        self._windows_left = EXTRA_WINDOWS if known.over else _MOST_WINDOWS
-        if known.is_due():
-            gpu, objective = known.workload.gpu, known.workload.objective
-            self._search: LimitSearch = known.limits.find(objective, memory, gpu, known.batch_size)
-            self._open()
+    @property
+    def window(self) -> Setting | None:
+        """The limit that is being measured; None where one is checked or held."""
+        return self._policy.setting(self._progress) if self._policy.steps(self._progress) else None
 
     @property
     def held(self) -> Setting:
-        """The best limit by now; the highest where nothing is known."""
-        return self._known.best
+        """The limit that is held; the highest where nothing is known."""
+        return self._policy.setting(self._progress) or self._top
+
+    def begin_epoch(self) -> None:
+        """Note whether one limit holds for the whole epoch."""
+        self._was_held, self._joined = self.window is None, False
 
     def measure(self, work: float) -> float:
-        """The share of an epoch, at most that of `work`, which is done in the window that is open."""
+        """Measure one interval and return its share of an epoch, at most `work`."""
+        setting, due = self.window, self._policy.steps(self._progress)
+        assert setting is not None
+        assert due is not None
+        steps = min(due, int(work * self._steps + _HARDLY))
+        if steps < 1:
+            return work
+        share = steps / self._steps
+        measured = self._measured(self._cells[setting], share)
+        before = setting
+        self._progress = self._policy.step(
+            self._progress, Interval(steps, measured.time_s, measured.energy_j, self._joined)
+        )
+        self._joined = self.window == before
+        return min(share, work)
+
+    def end_epoch(self) -> None:
+        """Judge an epoch at the earlier best limit, and keep the profile once it is known."""
+        epoch = self._measured(self._cells[self.held], 1.0) if self._was_held and self.window is None else None
+        if isinstance(self._progress, Checking) and epoch is not None:
+            self._progress = self._policy.step(self._progress, Interval(1, epoch.time_s, epoch.energy_j))
+        progress = self._progress
+        if self._is_kept or not isinstance(progress, ProfileHeld) or not progress.trials:
+            return
+        self._is_kept = epoch is not None
+        trials = epoch_trials(progress.trials, self._steps, held=progress.setting, epoch=epoch)
+        self._keep(Profile(gpu=self._run.gpu, batch_size=self._run.batch_size, trials=trials))
+
+    def _measured(self, cell: Measurement, share: float) -> Measurement:
+        spread = NOISE / sqrt(max(cell.time_s * share, STEP_S))
+        slower, costlier = (1 + spread * self._noise.standard_normal(2)).tolist()
+        return Measurement(share * cell.time_s * slower, share * cell.energy_j * slower * costlier)
+
+
+class ZeusProfile:
+    """What Zeus knows of a batch size: every limit, before its first run."""
+
+    def __init__(self, workload: TraceWorkload, batch_size: int) -> None:
+        cells = workload.epochs[batch_size]
+        trials = tuple(Trial(setting, cost) for setting, cost in cells.items())
+        self.profile = Profile(gpu=workload.gpu, batch_size=batch_size, trials=trials)
+        self.best = workload.objective.choose(trials).choice
+        self.todo = sorted(cells)
+        """Limits that the first epoch still has to go through, the highest last."""
+        self.share = 1 / len(cells)
+
+
+class ZeusProfiling:
+    """One run's share in Zeus's profiling."""
+
+    def __init__(self, known: ZeusProfile) -> None:
+        self._known = known
+        self._left = known.share
+
+    @property
+    def window(self) -> Setting | None:
+        """The limit that is being measured; None where the best is held."""
+        return self._known.todo[-1] if self._known.todo else None
+
+    @property
+    def held(self) -> Setting:
+        """The best limit."""
+        return self._known.best
+
+    def begin_epoch(self) -> None:
+        """Nothing depends on where an epoch begins."""
+
+    def measure(self, work: float) -> float:
+        """Spend the share of the epoch that a limit has, at most `work`."""
         part = min(work, self._left)
         self._left -= part
         if self._left <= _HARDLY:
-            self._close()
+            self._known.todo.pop()
+            self._left = self._known.share
         return part
 
-    def _open(self) -> None:
-        known = self._known
-        wanted = self._search.propose(tuple(known.cells), known.windows) if self._windows_left else None
-        self.window = wanted
-        self._windows_left -= 1
-        known.over = known.over or wanted is None
-        if self.window is not None:
-            seconds = known.limits.window_s
-            self._left = 1 / len(known.cells) if seconds is None else seconds / known.cells[self.window].time_s
+    def end_epoch(self) -> None:
+        """The profile was known before."""
 
-    def _close(self) -> None:
-        assert self.window is not None
-        known = self._known
-        windows = (*known.windows, Trial(self.window, self._measured(known.cells[self.window])))
-        if known.limits.foreseen:
-            known.windows = windows
-        else:
-            known.keep(windows, self._search.settled(tuple(known.cells), windows))
-        self._open()
 
-    def _measured(self, cell: Measurement) -> Measurement:
-        spread = self._known.limits.noise
-        if not spread:
-            return cell
-        slower, costlier = (1 + spread * self._noise.standard_normal(2)).tolist()
-        time_s, energy_j = cell.time_s * slower, cell.energy_j * slower * costlier
-        return Measurement(time_s, energy_j, SIGMAS_95 * spread * time_s, SIGMAS_95 * spread * 2**0.5 * energy_j)
+LimitProfiling = ShippedProfiling | ZeusProfiling
 
 
 class ReplayedRun:
     """A run under way: `run` is how it stands."""
 
     def __init__(
-        self, workload: TraceWorkload, run: JobRun, training: Training, *, limit: ReplayedProfiling | Setting
+        self, workload: TraceWorkload, run: JobRun, training: Training, *, limit: LimitProfiling | Setting
     ) -> None:
         self.submitted = self.run = run
         self._cells = workload.epochs[run.batch_size]
@@ -212,8 +213,12 @@ class ReplayedRun:
         """What the next epoch costs, and the part of that during which limits were measured."""
         before, measuring = self._spent, self._measuring
         left = 1.0
+        if not isinstance(self._limit, Setting):
+            self._limit.begin_epoch()
         while left > _HARDLY:
             left -= self._work(left)
+        if not isinstance(self._limit, Setting):
+            self._limit.end_epoch()
         return _between(before, self._spent), _between(measuring, self._measuring)
 
     def _work(self, left: float) -> float:
