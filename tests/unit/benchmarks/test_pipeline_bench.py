@@ -116,7 +116,7 @@ def small(monkeypatch):
     monkeypatch.setattr(bench, "PUBLISHED_MICROBATCHES", (12, 96))
     monkeypatch.setattr(bench, "PEER_MICROBATCHES", (12,))
     monkeypatch.setattr(bench, "LARGE_QUICK", (3, 4, 5))
-    monkeypatch.setattr(bench, "EQUAL_TIME_POINTS", 20)
+    monkeypatch.setattr(bench, "PEER_POINTS", 20)
 
 
 def test_the_bench_without_its_peer_says_so(folder, small, monkeypatch, capsys):
@@ -134,7 +134,7 @@ def test_the_bench_without_its_peer_says_so(folder, small, monkeypatch, capsys):
     assert rows[-1]["stages"] == 3
     assert any("lowtime is not installed" in note for note in found["summary"]["notes"])
     named = {goal["name"]: goal["met"] for goal in found["summary"]["goals"]}
-    assert named["plans that take longer than planned when timed anew"] is True
+    assert named["plans that take longer than planned when timed again"] is True
 
 
 def test_the_bench_needs_data(monkeypatch, capsys):
