@@ -10,6 +10,7 @@ import pytest
 from pipelines import HEADER, profile_csv, profile_rows
 from wattune.cli.main import run
 from wattune.levels.kernel.plan_file import parse_plan
+from wattune.levels.kernel.planner import POINTS, POINTS_OF_LARGE
 
 PLAN = ("plan", "--profile", "p.csv", "--microbatches", "4", "--blocking-power", "60", "--points", "8")
 
@@ -43,6 +44,10 @@ def complaint(capsys, *arguments, code=1):
 def words(capsys, *arguments):
     assert run(["pipeline", *arguments]) == 0
     return capsys.readouterr().out
+
+
+def test_the_help_names_the_default_points(capsys):
+    assert f"[default: {POINTS}, or {POINTS_OF_LARGE} for" in " ".join(words(capsys, "plan", "--help").split())
 
 
 def test_a_plan_is_found_and_written(home, capsys):

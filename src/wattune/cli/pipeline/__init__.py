@@ -5,34 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wattune.cli.output import check_writable, console, json_option, print_json, stderr_console, write_text
-from wattune.cli.pipeline.files import read_profile, read_schedules, write_folder
-from wattune.cli.pipeline.output import (
-    frontier_csv,
-    heading,
-    pipeline_document,
-    plan_page,
-    print_answer,
-    print_frontier,
-    print_steps,
-    print_verified,
-    print_written,
-    rank_steps,
-    straggler_document,
-    timeline_picture,
-    verified_row,
-)
-from wattune.levels.kernel.plan_file import plan_text, read_plan
-from wattune.levels.kernel.planned import PlannedPipeline, choose, plan_profile, verify
-from wattune.levels.kernel.planner import LARGE, POINTS, POINTS_OF_LARGE
-from wattune.levels.kernel.schedule_exchange import FORMATS, export_files, import_files
+from wattune.cli.output import check_writable, console, json_option, print_json, say, stderr_console, write_text
+from wattune.levels.kernel.schedule_files import FORMATS
 from wattune.levels.kernel.shape import INTERLEAVED, SCHEDULE_NAMES
-from wattune.levels.kernel.straggler import StragglerAnswer, answer_slowdown
-from wattune.levels.kernel.view.timeline import standalone_timelines, timelines
+
+if TYPE_CHECKING:
+    from wattune.levels.kernel.planned import PlannedPipeline
+    from wattune.levels.kernel.straggler import StragglerAnswer
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -73,7 +56,7 @@ def _choice_options(function: F) -> F:
 @click.option(
     "--points",
     type=click.IntRange(2, 2000),
-    help=f"Plans to compute.  [default: {POINTS}, or {POINTS_OF_LARGE} for thousands of operations]",
+    help="Plans to compute.  [default: 40, or 20 for thousands of operations]",
 )
 @click.option("--out", type=_FILE, help="Write the plan file (JSON).")
 @click.option("--frontier-csv", "csv_file", type=_FILE, help="Write time_s,energy_j,bound_j as CSV.")
@@ -96,6 +79,18 @@ def plan(
     The chosen plan is the one of least energy that is no slower than default settings, or that meets --deadline, or
     that ends within the time of a --straggler.
     """
+    from wattune.cli.pipeline.files import read_profile
+    from wattune.cli.pipeline.output import (
+        frontier_csv,
+        pipeline_document,
+        print_frontier,
+        print_written,
+        straggler_document,
+    )
+    from wattune.levels.kernel.plan_file import plan_text
+    from wattune.levels.kernel.planned import plan_profile
+    from wattune.levels.kernel.planner import LARGE
+
     for path in (out, csv_file):
         check_writable(path)
     found, source = read_profile(profile)
@@ -138,6 +133,20 @@ def show(
 
     Without --plan, --deadline or --straggler it is the plan that was chosen when the file was made.
     """
+    from wattune.cli.pipeline.output import (
+        heading,
+        pipeline_document,
+        plan_page,
+        print_answer,
+        print_steps,
+        print_written,
+        rank_steps,
+        straggler_document,
+        timeline_picture,
+    )
+    from wattune.levels.kernel.plan_file import read_plan
+    from wattune.levels.kernel.view.timeline import standalone_timelines, timelines
+
     for path in (svg, html):
         check_writable(path)
     planned, answer = read_plan(plan_file), None
@@ -174,12 +183,16 @@ def export(plan_file: Path, form: str, out: Path, as_json: bool) -> None:
 
     The fastest plan has the largest number.
     """
+    from wattune.cli.pipeline.files import write_folder
+    from wattune.levels.kernel.plan_file import read_plan
+    from wattune.levels.kernel.schedule_exchange import export_files
+
     files = export_files(read_plan(plan_file), form)
     write_folder(out, files)
     if as_json:
         print_json({"format": form, "out": out, "files": list(files)})
     else:
-        console().print(f"{len(files)} files written to {out}", markup=False, soft_wrap=True)
+        say(f"{len(files)} files written to {out}")
 
 
 @command.command(name="import", short_help="Read schedule files of Perseus or Kareus as a plan file.")
@@ -205,6 +218,12 @@ def import_(
     The files are parsed as literals and never run. Each plan is timed again from the profile; plans that another plan
     beats in both time and energy are left out.
     """
+    from wattune.cli.pipeline.files import read_profile, read_schedules
+    from wattune.cli.pipeline.output import pipeline_document, print_frontier, print_written
+    from wattune.levels.kernel.plan_file import plan_text
+    from wattune.levels.kernel.planned import choose
+    from wattune.levels.kernel.schedule_exchange import import_files
+
     check_writable(out)
     found, source = read_profile(profile)
     found.check_blocking_power(blocking_power)
@@ -227,6 +246,11 @@ def import_(
 @json_option
 def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
     """Compare the predicted time and energy of each plan of a file with those by a profile."""
+    from wattune.cli.pipeline.files import read_profile
+    from wattune.cli.pipeline.output import print_verified, verified_row
+    from wattune.levels.kernel.plan_file import read_plan
+    from wattune.levels.kernel.planned import verify
+
     planned = read_plan(plan_file)
     found, source = read_profile(profile)
     verified = verify(planned, found)
@@ -240,6 +264,9 @@ def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
 def _chosen(
     planned: PlannedPipeline, deadline_s: float | None, straggler: float | None
 ) -> tuple[PlannedPipeline, StragglerAnswer | None]:
+    from wattune.levels.kernel.planned import choose
+    from wattune.levels.kernel.straggler import answer_slowdown
+
     if deadline_s is not None and straggler is not None:
         raise click.UsageError("--deadline and --straggler exclude each other")
     if straggler is None:

@@ -15,6 +15,7 @@ from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial
 from wattune.levels.kernel.planner import LARGE, options_by_kind
 from wattune.levels.kernel.relaxation import Relaxation
 from wattune.levels.kernel.schedule_files import (
+    FORMATS,
     Instruction,
     Stages,
     check_config,
@@ -28,7 +29,6 @@ from wattune.levels.kernel.schedules import EXTRAS
 from wattune.levels.kernel.shape import PipelineShape, shape_of
 from wattune.levels.kernel.stage_profile import StageProfile
 
-FORMATS = ("perseus", "kareus", "perseus-sosp24")
 FREQS_NAME = re.compile(r"freqs_pipeline_(\d{1,9})\.py(\.txt)?")
 
 

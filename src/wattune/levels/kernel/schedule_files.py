@@ -16,6 +16,7 @@ from typing import Any
 
 from wattune.core.errors import PlanError
 
+FORMATS = ("perseus", "kareus", "perseus-sosp24")
 MOST_CHARACTERS = 16_000_000
 MOST_MHZ = 100_000
 DEEPEST = 4
