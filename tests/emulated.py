@@ -22,7 +22,7 @@ from wattune.emulator.emulated_gpu import GENERATIONS, EmulatedGpu
 from wattune.emulator.library import build_library
 from wattune.emulator.node import Node, Privilege, emulated
 from wattune.physics.catalog import load_model
-from wattune.physics.gpu_model import Thermal
+from wattune.physics.gpu_parts import Thermal
 from wattune.physics.load_table import LoadTable
 
 MakeNode = Callable[..., Node]

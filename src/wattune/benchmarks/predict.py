@@ -23,7 +23,7 @@ from wattune.levels.run.gpoeo.models import BAND_NAMES, FEATURES, GpoeoModels, P
 from wattune.levels.run.gpoeo.training import prediction_table, programs_of, training_workloads
 from wattune.levels.run.simulated_program import program_of
 from wattune.physics.catalog import load_model
-from wattune.physics.gpu_model import Floats
+from wattune.physics.gpu_parts import Floats
 from wattune.search.boosted_trees import MISSING, MISSING_HINT, installed
 from wattune.workloads.family import family
 

@@ -10,7 +10,8 @@ import numpy as np
 from wattune.core.errors import InputError
 from wattune.core.gpu_spec import ClockTable
 from wattune.emulator.emulated_gpu import MIB, EmulatedGpu
-from wattune.physics.load_table import Floats, LoadTable
+from wattune.physics.gpu_parts import Floats
+from wattune.physics.load_table import LoadTable
 
 # For a GPU whose slowdown temperature is not known: higher than any GPU reaches.
 _NO_SLOWDOWN_C = 1000.0

@@ -21,7 +21,6 @@ from wattune.core.workload import Pipe
 from wattune.physics.gpu_parts import (
     FREE_CHANGES,
     ArithmeticUnit,
-    ClockChange,
     CorePhysics,
     Floats,
     LinkPhysics,
@@ -29,18 +28,6 @@ from wattune.physics.gpu_parts import (
     SwitchingPhysics,
     Thermal,
 )
-
-__all__ = [
-    "ArithmeticUnit",
-    "ClockChange",
-    "CorePhysics",
-    "Floats",
-    "GpuModel",
-    "LinkPhysics",
-    "MemoryPhysics",
-    "SwitchingPhysics",
-    "Thermal",
-]
 
 # Any fixed namespace makes the identifiers of simulated GPUs the same in every process.
 _NAMESPACE = uuid.UUID("6f1c1e0a-6c1e-5d0b-9a7e-3b0f4d2a8c11")

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from wattune.physics.gpu_parts import Floats
 
 FIRMWARE_AVERAGE_S = 0.06
 """Time constant of the power that the firmware compares with its limit; estimates are 50 to 100 ms."""

@@ -16,8 +16,8 @@ import numpy as np
 from wattune.core.gpu_spec import Switching
 from wattune.core.reading import Throttle
 from wattune.core.setting import Setting
-from wattune.physics.gpu_model import Floats, GpuModel
-from wattune.physics.gpu_parts import ClockChange, SwitchingPhysics
+from wattune.physics.gpu_model import GpuModel
+from wattune.physics.gpu_parts import ClockChange, Floats, SwitchingPhysics
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ to load an iteration than the GPU to run it, such a row is added at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -138,11 +138,5 @@ def _order(workload: Workload, working: Sequence[Phase], waiting: Sequence[Phase
 
 
 def _joined(first: _PhaseRows, second: _PhaseRows, order: list[int]) -> _PhaseRows:
-    return _PhaseRows(
-        np.concatenate([first.duration_s, second.duration_s])[order],
-        np.concatenate([first.power_w, second.power_w])[order],
-        np.concatenate([first.mem_util, second.mem_util])[order],
-        np.concatenate([first.sm_util, second.sm_util])[order],
-        np.concatenate([first.tensor_util, second.tensor_util])[order],
-        np.concatenate([first.fp32_util, second.fp32_util])[order],
-    )
+    pairs = ((getattr(first, field.name), getattr(second, field.name)) for field in fields(_PhaseRows))
+    return _PhaseRows(*(np.concatenate(pair)[order] for pair in pairs))

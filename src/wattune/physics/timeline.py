@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wattune.physics.gpu_model import Thermal
-from wattune.physics.load_table import Floats, LoadTable
+from wattune.physics.gpu_parts import Floats, Thermal
+from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import OperatingPoint
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from wattune.core.reading import Throttle
-from wattune.physics.gpu_model import Thermal
+from wattune.physics.gpu_parts import Thermal
 from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import OperatingPoint
 from wattune.physics.timeline import MEMORY_S, Cycle, Timeline

@@ -14,7 +14,7 @@ from typing import Any
 
 from wattune.benchmarks.datasets.find import ascending, text_of
 from wattune.core.errors import InputError
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 SOURCE = "KernelTuner/kernel_tuner"
 _NEEDED = ("core_freq", "nvml_power")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from wattune.core.errors import InputError
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 
 def data_files(folder: Path) -> tuple[Path, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from wattune.benchmarks.datasets.find import text_of
 from wattune.core.csv_input import Row, parse_csv
 from wattune.physics.fit.overlap_curve import OverlapSettings
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 COLUMNS = ("overlap_start", "overlap_end", "comm_sm_number", "comm_block_size", "0:time (s)", "0:total energy (J)")
 SOURCE = "ml-energy/kareus, history of the repository"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wattune.benchmarks.datasets.find import ascending, text_of
 from wattune.core.csv_input import parse_csv
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 SOURCE = "ml-energy/zeus, artifact of the SOSP 2024 paper"

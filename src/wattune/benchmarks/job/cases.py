@@ -15,7 +15,7 @@ from wattune.benchmarks.job.trace import JobDrift, TraceWorkload
 from wattune.core.job import JobMemory
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 PACKAGE = "zeus-package"
 """What tables call Zeus by its authors' own simulator."""

@@ -28,7 +28,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
 from wattune.levels.job.policies import JobSearcher
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 _NOTHING = Measurement(0.0, 0.0)
 ATTEMPTS = 20

@@ -11,7 +11,7 @@ import numpy as np
 
 from wattune.benchmarks.job.cases import JobCase, ReplayResult
 from wattune.benchmarks.result import Row
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 Outcomes = Sequence[tuple[JobCase, ReplayResult]]
 

@@ -13,7 +13,7 @@ import numpy as np
 from wattune.benchmarks.job.trace import TraceWorkload
 from wattune.core.measurement import Measurement
 from wattune.levels.job.zeus import ZeusSearcher
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 if TYPE_CHECKING:
     from zeus._legacy.simulate import HistoryEntry

@@ -20,7 +20,7 @@ from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import load_model
 from wattune.physics.fit.clock_curves import fit_power, fit_stage
 from wattune.physics.fit.overlap_curve import Places, fit_overlap, fit_residuals
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 from wattune.physics.operating_point import loaded_point
 from wattune.physics.spend import tabulate
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattune.benchmarks.result import Goal, Row, at_most
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,7 +13,7 @@ from wattune.benchmarks.datasets import zeus_profiles, zeus_tables
 from wattune.benchmarks.physics.judgement import Judgement, joined, never_falling, never_rising, relative
 from wattune.physics.fit.limit_fit import fit_limits
 from wattune.physics.fit.limit_prior import LimitCurve
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 _LIMIT_GOAL = 2.0
 _BATCH_GOAL = 6.0

@@ -25,7 +25,8 @@ from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.run.session import RunSession
 from wattune.levels.run.simulated_program import SimulatedProgram, counters, program_of
 from wattune.physics.gpu_model import GpuModel
-from wattune.physics.load_table import Floats, LoadTable
+from wattune.physics.gpu_parts import Floats
+from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import loaded_point
 from wattune.physics.spend import tabulate
 from wattune.workloads.family import FamilyMember

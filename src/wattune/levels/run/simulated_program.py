@@ -14,7 +14,8 @@ import numpy as np
 
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
-from wattune.physics.gpu_model import Floats, GpuModel
+from wattune.physics.gpu_model import GpuModel
+from wattune.physics.gpu_parts import Floats
 from wattune.physics.operating_point import power_limit_w, requested_point
 from wattune.physics.spend import tabulate
 from wattune.workloads.family import FamilyMember

@@ -22,7 +22,7 @@ from scipy.interpolate import PchipInterpolator
 
 from wattune.core.voltage import voltage, voltage_squared
 from wattune.physics.fit.prior import Estimate, Prior, logistic, logit, most_likely
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 from wattune.physics.timing import smooth_maximum
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from wattune.physics.fit.limit_model import Board, predict
 from wattune.physics.fit.limit_prior import BOARD, OWN, Family, LimitCurve, families
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 # Repeated epochs differ by 1 to 5 % in time and by about 2 % in mean power; time matters most, so it weighs more.
 _TIME_SD = 0.0125

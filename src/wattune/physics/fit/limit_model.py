@@ -25,7 +25,7 @@ import numpy as np
 
 from wattune.physics.fit.clock_curves import soft_minimum, switching
 from wattune.physics.fit.prior import logistic
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 from wattune.physics.timing import smooth_maximum
 
 _CLOCKS = np.linspace(0.04, 1.0, 300)

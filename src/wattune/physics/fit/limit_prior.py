@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from wattune.physics.fit.prior import Prior, logit
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 _OCTAVES = 2.0
 """ℓ: batch sizes that differ by a factor of four are still similar."""

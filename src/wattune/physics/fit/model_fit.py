@@ -16,7 +16,8 @@ from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.fit.prior import Estimate, Prior, logistic, logit, most_likely
 from wattune.physics.fit.sweep_points import SweepPoint
 from wattune.physics.gpu_model import GpuModel
-from wattune.physics.load_table import Floats, LoadTable
+from wattune.physics.gpu_parts import Floats
+from wattune.physics.load_table import LoadTable
 from wattune.physics.spend import tabulate
 
 _JUST_BELOW = 0.999

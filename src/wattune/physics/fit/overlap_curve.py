@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize, nnls
 
 from wattune.physics.fit.prior import Estimate, Prior, most_likely
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 from wattune.physics.timing import smooth_maximum
 
 _LENGTH = log(0.7)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from wattune.physics.load_table import Floats
+from wattune.physics.gpu_parts import Floats
 
 Residuals = Callable[[Floats], Floats]
 

@@ -18,7 +18,8 @@ from wattune.core.workload import Phase, Pipe, Workload
 from wattune.levels.run.gpoeo.models import FEATURES, GpoeoModels, PredictionTable, reference_setting, train
 from wattune.levels.run.simulated_program import ProgramPhase, SimulatedProgram, counters, program_of
 from wattune.physics.catalog import load_model
-from wattune.physics.gpu_model import Floats, GpuModel
+from wattune.physics.gpu_model import GpuModel
+from wattune.physics.gpu_parts import Floats
 from wattune.workloads.catalog import make_workload, network_named, workload_names
 from wattune.workloads.family import FamilyMember
 from wattune.workloads.graph import graph_kinds

@@ -18,7 +18,7 @@ from wattune.levels.run.odpp.policy import (
 )
 from wattune.levels.run.simulated_program import SimulatedProgram
 from wattune.physics.catalog import load_model
-from wattune.physics.gpu_model import Floats
+from wattune.physics.gpu_parts import Floats
 
 _EVERY = 3
 """Neighbouring clocks teach nearly the same."""
