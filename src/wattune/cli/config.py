@@ -6,7 +6,7 @@ import re
 
 import click
 
-from wattune.cli.output import json_option, print_json, say
+from wattune.cli.output import json_option, print_json, print_line
 from wattune.config import Value, load_config
 
 _PASSWORD = re.compile(r"(://[^:@/]*:).*@")
@@ -39,9 +39,9 @@ def command(as_json: bool) -> None:
         return
     for value in values:
         # No table: a path that is cut or wrapped cannot be copied.
-        say(f"{value.option.name:8}{without_password(value) or 'not set'}")
-        say(f"{'':8}{value.option.meaning}", style="dim")
-        say(f"{'':8}{_origin(value)}", style="dim")
+        print_line(f"{value.option.name:8}{without_password(value) or 'not set'}")
+        print_line(f"{'':8}{value.option.meaning}", style="dim")
+        print_line(f"{'':8}{_origin(value)}", style="dim")
 
 
 def without_password(value: Value) -> str | None:

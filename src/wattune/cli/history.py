@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.output import console, json_option, print_json, remark, say
+from wattune.cli.output import console, json_option, print_json, print_line, remark
 from wattune.config import load_config
 from wattune.core.errors import StoreError
 from wattune.render.quantity import counted
@@ -100,7 +100,7 @@ def _recover_all(as_json: bool) -> None:
     if as_json:
         print_json({"taken": done.taken, "left": done.left})
         return
-    say(f"{counted(done.taken, 'run')} stored" if done.taken else "no runs to recover")
+    print_line(f"{counted(done.taken, 'run')} stored" if done.taken else "no runs to recover")
     if done.left:
         where = " or ".join(str(folder) for folder in folders)
         remark(f"damaged lines, which stay in unsaved-runs.jsonl under {where}: {done.left}")
@@ -114,7 +114,7 @@ def _forget(prefix: str, as_json: bool) -> None:
     if as_json:
         print_json({"forgotten": run_to_json(run)})
     else:
-        say(f"deleted {run.id} ({run.kind}, {one_line(run.name)})")
+        print_line(f"deleted {run.id} ({run.kind}, {one_line(run.name)})")
 
 
 def _list(runs: tuple[Run, ...], as_json: bool) -> None:
@@ -125,7 +125,7 @@ def _list(runs: tuple[Run, ...], as_json: bool) -> None:
         print_json({"runs": [run_to_json(run) for run in runs]})
         return
     if not runs:
-        say("no runs yet; try: wattune measure -- COMMAND")
+        print_line("no runs yet; try: wattune measure -- COMMAND")
         return
     out = console()
     out.print(run_table(runs, width=out.width))

@@ -65,7 +65,7 @@ def print_error(error: WattuneError, *, kind: str = "error") -> None:
         click.echo(f"hint: {error.hint}", err=True)
 
 
-def say(text: str, *, style: str | None = None) -> None:
+def print_line(text: str, *, style: str | None = None) -> None:
     """Print one line of plain text to standard output."""
     console().print(text, style=style, markup=False, soft_wrap=True)
 

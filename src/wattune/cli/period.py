@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import check_writable, json_option, print_json, read_text, say
+from wattune.cli.output import check_writable, json_option, print_json, print_line, read_text
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ def _document(
 
 def _show(file: Path, samples: PowerSamples, answer: PeriodAnswer, *, gpus: int, gpu: int) -> None:
     which = f", GPU {gpu} of {gpus}" if gpus > 1 else ""
-    say(f"{file.name}{which}: {_words(answer)}")
+    print_line(f"{file.name}{which}: {_words(answer)}")
     for cycle in answer.cycles:
-        say(f"  {_cycle_words(cycle)}")
+        print_line(f"  {_cycle_words(cycle)}")
     refresh = "" if answer.refresh_s is None else f", a new value every {answer.refresh_s * 1000:.3g} ms"
-    say(f"  {len(samples)} samples over {samples.in_order().duration_s:.4g} s{refresh}", style="dim")
+    print_line(f"  {len(samples)} samples over {samples.in_order().duration_s:.4g} s{refresh}", style="dim")
     if answer.reason:
-        say(f"  {answer.reason}", style="dim")
+        print_line(f"  {answer.reason}", style="dim")
 
 
 def _words(answer: PeriodAnswer) -> str:

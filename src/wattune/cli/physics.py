@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import console, json_option, print_json, read_text, say, write_text
+from wattune.cli.output import console, json_option, print_json, print_line, read_text, write_text
 from wattune.core.codec import to_json
 from wattune.core.errors import DeviceNotFound, InputError
 
@@ -148,7 +148,7 @@ def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
 
     screen = console()
     name = f"{found.model.name} (simulated)"
-    say(f"{name}, fitted to {len(found.points)} points of {sweep.name}")
+    print_line(f"{name}, fitted to {len(found.points)} points of {sweep.name}")
     table = Table("parameter", "before", "fitted", "±", box=None, pad_edge=False, header_style="dim")
     for parameter in found.parameters:
         table.add_row(parameter.key, *(f"{value:.4g}" for value in parameter[1:]))
@@ -159,9 +159,9 @@ def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
     for quantity in ("time", "power"):
         before, after = (_errors(found)[f"{quantity}_{part}percent"] for part in ("before_", ""))
         was = "" if before is None else f", {before:.2f} % before"
-        say(f"mean error of {quantity}: {after:.2f} %{was}")
+        print_line(f"mean error of {quantity}: {after:.2f} %{was}")
     if out is not None:
-        say(f"catalogue file written to {out}")
+        print_line(f"catalogue file written to {out}")
 
 
 def _picture(found: ModelFit, *, width: int) -> Text:

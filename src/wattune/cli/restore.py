@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from wattune.cli.output import json_option, print_error, print_json, say
+from wattune.cli.output import json_option, print_error, print_json, print_line
 from wattune.config import load_config
 
 
@@ -34,9 +34,9 @@ def command(as_json: bool) -> int:
     for entry, error in outcomes:
         if error is None and not as_json:
             what = ", ".join(knob.replace("_", " ") for knob in entry.touched)
-            say(f"restored {entry.device}: {what} as before process {entry.pid}")
+            print_line(f"restored {entry.device}: {what} as before process {entry.pid}")
         elif error is not None:
             print_error(error)
     if not outcomes and not as_json:
-        say("nothing to restore: no process died while it tuned a GPU")
+        print_line("nothing to restore: no process died while it tuned a GPU")
     return 1 if any(error is not None for _, error in outcomes) else 0

@@ -1,1 +1,1 @@
-"""What a power trace says: periods that repeat, and changes; pure."""
+"""Signals of a program: the period of its power, changes, idle times and sensor errors."""

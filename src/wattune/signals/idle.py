@@ -84,12 +84,12 @@ class IdleWatch:
 
     def add(self, reading: Reading) -> IdleWatch:
         """Take in one more reading; one without utilisation and power changes nothing."""
-        seen = self._powers(reading.power_w)
-        busy = seen._is_busy(reading)
+        watch = self._powers(reading.power_w)
+        busy = watch._is_busy(reading)
         if busy is None or not isfinite(reading.time_s) or (self.last_s is not None and reading.time_s < self.last_s):
-            return seen
-        seen = seen._faded(reading.time_s)
-        return seen._worked(reading.time_s) if busy else seen._paused(reading.time_s)
+            return watch
+        watch = watch._faded(reading.time_s)
+        return watch._worked(reading.time_s) if busy else watch._paused(reading.time_s)
 
     def _powers(self, power_w: float | None) -> IdleWatch:
         if power_w is None or not isfinite(power_w) or power_w <= 0:

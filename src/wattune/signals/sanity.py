@@ -48,7 +48,7 @@ class Sanity:
     """The last reading with an energy counter, cleaned."""
     offset_j: float = 0.0
     """What the counter had reached before it was reset."""
-    seen_s: Mapping[str, float] = field(default_factory=dict)
+    reported_s: Mapping[str, float] = field(default_factory=dict)
     """When each sensor last reported."""
     wrong: Mapping[str, int] = field(default_factory=dict)
     """How often each problem occurred."""
@@ -62,16 +62,16 @@ class Sanity:
 
     def add(self, reading: Reading) -> tuple[Sanity, Reading | None]:
         """Return the state after one more reading, and the reading without impossible values."""
-        seen = replace(self, news=())
+        state = replace(self, news=())
         if not isfinite(reading.time_s) or (self.last is not None and reading.time_s < self.last.time_s):
-            return seen._note("a reading was older than the one before and is ignored"), None
-        seen, clean = seen._numbers(reading)
-        seen, clean = seen._power_jump(clean)
-        seen, clean = seen._counter(clean)
-        seen, clean = seen._frozen_power(clean)
-        seen, clean = seen._frozen_counter(clean)
-        seen = seen._missing(clean)
-        return replace(seen, last=clean), clean
+            return state._note("a reading was older than the one before and is ignored"), None
+        state, clean = state._numbers(reading)
+        state, clean = state._power_jump(clean)
+        state, clean = state._counter(clean)
+        state, clean = state._frozen_power(clean)
+        state, clean = state._frozen_counter(clean)
+        state = state._missing(clean)
+        return replace(state, last=clean), clean
 
     def _note(self, what: str) -> Sanity:
         count = self.wrong.get(what, 0)
@@ -79,13 +79,13 @@ class Sanity:
         return replace(self, wrong={**self.wrong, what: count + 1}, news=news)
 
     def _numbers(self, reading: Reading) -> tuple[Sanity, Reading]:
-        seen, clean = self, reading
+        state, clean = self, reading
         for name, (least, most) in _RANGES.items():
             value = getattr(reading, name)
             if value is not None and not (isfinite(value) and least <= value <= most):
-                seen = seen._note(f"{_WORDS[name]} was impossible and is ignored")
+                state = state._note(f"{_WORDS[name]} was impossible and is ignored")
                 clean = _without(clean, name)
-        return seen, clean
+        return state, clean
 
     def _most_w(self, reading: Reading) -> float | None:
         known = [limit for limit in (reading.power_limit_w, self.highest_w) if limit]
@@ -140,14 +140,14 @@ class Sanity:
         return self._note("the energy counter is frozen while power is drawn"), _without(reading, "energy_j")
 
     def _missing(self, reading: Reading) -> Sanity:
-        seen = self
-        times_s = dict(self.seen_s)
+        state = self
+        times_s = dict(self.reported_s)
         for name in ("power_w", "energy_j", "sm_util", "sm_mhz"):
             if getattr(reading, name) is not None:
                 times_s[name] = reading.time_s
             elif name in times_s and reading.time_s - times_s[name] > _MISSING_S:
-                seen = seen._note(f"{_WORDS[name]} has been missing for more than {_MISSING_S:.0f} s")
-        return replace(seen, seen_s=times_s)
+                state = state._note(f"{_WORDS[name]} has been missing for more than {_MISSING_S:.0f} s")
+        return replace(state, reported_s=times_s)
 
 
 _LEAST_W = 1e-3

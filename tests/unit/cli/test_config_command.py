@@ -17,7 +17,7 @@ def settings(tmp_path, monkeypatch):
     return tmp_path / "config.toml"
 
 
-def test_it_says_where_each_setting_came_from(settings, capsys):
+def test_it_shows_the_origin_of_each_setting(settings, capsys):
     settings.write_text('device = "sim:v100"\n')
     assert run(["config", "--json"]) == 0
     found = {setting["name"]: setting for setting in json.loads(capsys.readouterr().out)["settings"]}

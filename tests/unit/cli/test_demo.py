@@ -28,7 +28,7 @@ def test_the_demo_prints_a_frontier_and_writes_a_report(home: Path, capsys: pyte
     assert not (home / "history.db").exists()
 
 
-def test_the_demo_as_json_says_simulated_and_where_the_report_is(
+def test_the_demo_as_json_is_marked_simulated_and_names_the_report(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["demo", "--json", "--out", "other.html"]) == 0

@@ -30,7 +30,7 @@ def test_an_emulated_gpu_is_named_as_simulated(capsys, emulated_node):
     assert node.setting(0) == before
 
 
-def test_a_user_without_privilege_is_told_what_to_ask_for(capsys, emulated_node):
+def test_a_user_without_privilege_gets_the_line_to_run(capsys, emulated_node):
     emulated_node("a100", privilege=Privilege.DENIED)
     _, found = findings(capsys)
     assert found["GPU 0"]["level"] in ("problem", "note")

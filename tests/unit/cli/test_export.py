@@ -68,14 +68,14 @@ def test_an_empty_history_still_has_typed_columns(
     assert exported(capsys).startswith("id,kind,name,started_at")
 
 
-def test_the_name_of_the_file_tells_the_format(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_name_of_the_file_sets_the_format(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exported(capsys, "--out", str(home / "out.json"))
     assert len(json.loads((home / "out.json").read_text())["rows"]) == 2
     exported(capsys, "--out", str(home / "out.txt"))
     assert (home / "out.txt").read_text().startswith("id,kind")
 
 
-def test_json_says_what_was_written_where(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_shows_what_was_written_where(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(home / "out.csv")
     assert json.loads(exported(capsys, "--out", out, "--json")) == {
         "file": out,
@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_written_whole_is_not_written(
     assert sorted(home.iterdir()) == before
 
 
-def test_bad_questions_get_one_line_and_a_hint(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_get_one_line_and_a_hint(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is a folder" in complained(capsys, "--out", str(home))
     assert "cannot write" in complained(capsys, "--out", str(home / "nowhere" / "out.csv"))
     assert "goes to a file" in complained(capsys, "--format", "parquet", code=2)

@@ -44,12 +44,12 @@ def complained(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 
     return captured.err
 
 
-def test_an_empty_history_says_what_to_do(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_history_shows_what_to_do(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert "wattune measure" in printed(capsys)
     assert json.loads(printed(capsys, "--json")) == {"runs": []}
 
 
-def test_the_list_is_newest_first_and_says_simulated(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_is_newest_first_and_marked_simulated(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.add_run(a_run("11111111-aaaa", name="old", minutes=0))
     store.add_run(a_run("22222222-bbbb", name="new", minutes=1))
     header, first, second = printed(capsys).splitlines()
@@ -139,7 +139,7 @@ def test_one_run_in_full(store: Store, capsys: pytest.CaptureFixture[str]) -> No
     assert document["traces"][0]["samples"] == 25
 
 
-def test_bad_questions_get_one_line_and_a_hint(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_get_one_line_and_a_hint(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.add_run(a_run("3f01"))
     store.add_run(a_run("3f02"))
     assert "3f01, 3f02" in complained(capsys, "3f")

@@ -35,7 +35,7 @@ def test_options_of_the_command_are_its_own(capfd):
     assert document(capfd, "echo", "--json", "--device", "x")["command"] == ["echo", "--json", "--device", "x"]
 
 
-def test_a_run_is_kept_unless_told_otherwise(capfd):
+def test_a_run_is_stored_by_default(capfd):
     document(capfd, "--no-store", "--", "true")
     document(capfd, "--name", "kept", "--", "true")
     assert run(["history", "--json"]) == 0

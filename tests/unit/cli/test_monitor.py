@@ -79,7 +79,7 @@ def test_several_gpus_have_a_graph_each_or_one_together() -> None:
     assert sum("power over" in line for line in shown(watched, 120, 80)) == 8
 
 
-def test_a_lost_gpu_says_so_and_the_others_go_on() -> None:
+def test_a_lost_gpu_is_reported_and_the_others_continue() -> None:
     gpus = (FadingGpu(1), FadingGpu(9))
     watched = tuple(Watched(gpu.spec) for gpu in gpus)
     for _ in range(3):

@@ -82,7 +82,7 @@ def test_the_view_agrees_with_brute_force(found: list[Measurement], slowdown: fl
     assert len(view.rows) == len(history)
 
 
-def test_the_chart_shows_every_trial_once_but_says_so_of_those_far_off() -> None:
+def test_the_chart_shows_every_trial_once_and_counts_those_left_out() -> None:
     far_off = Trial(Setting(sm_mhz=210), Measurement(50.0, 400.0))
     beaten = Trial(Setting(sm_mhz=700), Measurement(1.6, 215.0))
     view = view_settings((*sweep_history()[:5], beaten, far_off), slowdown=0.05)

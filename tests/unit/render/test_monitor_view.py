@@ -39,7 +39,7 @@ def watched(*readings: Reading) -> Watched:
     return gpu
 
 
-def test_a_row_says_everything_in_words() -> None:
+def test_a_row_has_every_value() -> None:
     row = monitor_row(0, watched(Reading(time_s=0.0, energy_j=400.0), FULL))
     assert row == (
         "0 Part (simulated)",
@@ -55,7 +55,7 @@ def test_a_row_says_everything_in_words() -> None:
     )
 
 
-def test_what_is_not_told_is_a_dash_and_never_zero() -> None:
+def test_an_unknown_value_is_a_dash_and_never_zero() -> None:
     row = monitor_row(1, watched(Reading(time_s=0.0)))
     assert row[0] == "1 Part (simulated)"
     assert set(row[1:]) == {"–"}
@@ -76,7 +76,7 @@ def test_a_lost_gpu_shows_why_and_keeps_its_past() -> None:
     assert monitor_document([gpu])["gpus"][0]["power_w"] is None
 
 
-def test_the_document_is_json_and_says_simulated() -> None:
+def test_the_document_is_json_and_marked_simulated() -> None:
     document = json.loads(json.dumps(monitor_document([watched(FULL)])))
     assert document["simulated"] is True
     assert document["gpus"][0]["throttle"] == ["power cap", "thermal"]

@@ -68,7 +68,7 @@ def test_the_page_is_well_formed_and_needs_nothing_from_outside() -> None:
     assert "@import" not in text
 
 
-def test_the_page_says_simulated_or_does_not() -> None:
+def test_the_page_is_marked_simulated_where_it_is() -> None:
     assert "simulated" in read(render_page(sweep_page(REPORT))).words
     assert "simulated" not in render_page(sweep_page(replace(REPORT, simulated=False)))
 
@@ -88,7 +88,7 @@ def test_the_lead_names_the_saving_and_its_price() -> None:
     )
 
 
-def test_a_sweep_that_saves_nothing_says_so() -> None:
+def test_a_sweep_without_savings_is_described_so() -> None:
     history = (Trial(Setting(), Measurement(1.0, 100.0)), Trial(Setting(sm_mhz=900), Measurement(2.0, 150.0)))
     lead = sweep_page(replace(REPORT, history=history)).lead
     assert lead == "No setting saved energy within 5 % more time than the driver default."

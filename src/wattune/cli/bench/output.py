@@ -97,7 +97,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         yield lambda step, done, of: bar.update(task, description=step, completed=done, total=of)
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print what is being done to standard error."""
     stderr_console().print(line, markup=False, soft_wrap=True)
 
@@ -114,4 +114,4 @@ def check_picture(plot: Path | None) -> None:
 def draw(plot: Path, picture: Callable[[str], str]) -> None:
     """Write what `picture` makes of a line that tells how the file was made."""
     write_text(plot, picture(f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."))
-    say(f"plot written to {plot}")
+    print_line(f"plot written to {plot}")

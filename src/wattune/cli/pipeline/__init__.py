@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wattune.cli.output import check_writable, console, json_option, print_json, say, stderr_console, write_text
+from wattune.cli.output import check_writable, console, json_option, print_json, print_line, stderr_console, write_text
 from wattune.levels.kernel.schedule_files import FORMATS
 from wattune.levels.kernel.shape import INTERLEAVED, SCHEDULE_NAMES
 
@@ -192,7 +192,7 @@ def export(plan_file: Path, form: str, out: Path, as_json: bool) -> None:
     if as_json:
         print_json({"format": form, "out": out, "files": list(files)})
     else:
-        say(f"{len(files)} files written to {out}")
+        print_line(f"{len(files)} files written to {out}")
 
 
 @command.command(name="import", short_help="Read schedule files of Perseus or Kareus as a plan file.")
