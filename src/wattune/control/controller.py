@@ -43,17 +43,17 @@ from wattune.core.window import Order, Purpose, RunPolicy, Window, since_change
 from wattune.signals.change import PERIOD
 
 SETTLE_S = 1.0
-"""From a new clock to the window, where the order leaves it open: clocks hold within 0.1 s, power and data loaders a
+"""From a new clock to the window, where the order leaves it open: clocks settle within 0.1 s, power and data loaders a
 little later."""
 PATIENCE = 3.0
-"""So many times that long a clock may take to hold before it is given up."""
+"""A clock that does not hold after so many times the settling time is given up."""
 GROWTH = (1.25, 2.0)
-"""By how much a window grows from one look at its pace to the next, at least and at most: a look is much work."""
+"""By how much a window grows between two estimates of its step time, at least and at most: an estimate is costly."""
 NEW_S = 10.0
-"""A setting that is held and was never looked at before is looked at after so long, as a trial would be: a clock below
-some knee of a program may be far slower than its neighbours, and what a promise leaves is soon used up."""
+"""The first window of a held setting that was never measured is as short as a trial: a clock below a knee may be far
+slower than its neighbours, and the slack of the slowdown limit is soon used up."""
 MOST_REFUSED = 3
-"""After so many settings that were not applied the rest is not tried either."""
+"""Tuning is disabled after so many refused settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,13 @@ class WindowController:
     spec: GpuSpec
     settle_s: float = SETTLE_S
     memory: Memory | None = None
-    """What an earlier run of the program showed."""
+    """What an earlier run of the program measured."""
 
     def start(self) -> Progress:
-        """Nothing is set before the program is seen to work."""
         return Progress(self.spec)
 
     def step(self, progress: Progress, observation: Observation) -> Progress:
-        """The progress after one more look."""
+        """Return the progress after one more observation."""
         progress = progress.noted(*observation.remarks)
         if observation.readings:
             first = progress.first or observation.readings[0]
@@ -87,10 +86,10 @@ class WindowController:
             case Settling():
                 return self._settled(progress, state, observation.readings)
             case Measuring():
-                return self._looked(progress, state, observation)
+                return self._measured(progress, state, observation)
 
     def failed(self, progress: Progress, error: DeviceError) -> Progress:
-        """The progress where the present setting could not be applied."""
+        """Return the progress after the present setting was refused."""
         setting = progress.setting
         if isinstance(error, NoPermission | DeviceBusy | DeviceLost) or setting == DRIVER_DEFAULT:
             return self.disabled(progress, error.message)
@@ -101,19 +100,19 @@ class WindowController:
         return self._next(_dropped(noted, setting, without(noted.spec, setting)))
 
     def disabled(self, progress: Progress, why: str) -> Progress:
-        """The progress where tuning is given up for good."""
+        """Return the progress with tuning disabled for good."""
         noted = progress.noted(f"tuning ended, the GPU is as it was found: {why}")
         return replace(noted, state=Disabled(why), loose=_loose(progress))
 
     def closed(self, progress: Progress, step_time: StepTime | None) -> Progress:
-        """The progress at the end of the program: a window that is under way counts as far as it went."""
+        """Return the progress at the end of the program: an unfinished window counts as far as it went."""
         state = progress.state
         if not isinstance(state, Measuring) or state.tally.cost.time_s < LEAST_S:
             return progress
         return _with_window(progress, state, step_time or state.step_time, changed=False)
 
     def _interrupted(self, progress: Progress, why: Condition) -> Progress:
-        """Nothing is measured and nothing set until the program works again; an unfinished window is lost."""
+        """Wait until the program works again; an unfinished window is lost."""
         if isinstance(progress.state, Waiting) and progress.state.why is why:
             return progress
         expected = why is Condition.UNUSED and not progress.windows
@@ -121,12 +120,12 @@ class WindowController:
         return replace(noted, state=Waiting(why), loose=_loose(progress))
 
     def _next(self, progress: Progress) -> Progress:
-        """The next order of the policy, begun."""
+        """Begin the next order of the policy."""
         if not can_set(progress.spec) or len(progress.refused) >= MOST_REFUSED:
             return self.disabled(progress, "nothing that was asked for could be set")
         seen, remark = self._recalled(progress)
         progress = progress if remark is None else progress.noted(remark)
-        order = _looked_at_soon(self.policy.step(seen, progress.spec), since_change(progress.windows))
+        order = _measured_soon(self.policy.step(seen, progress.spec), since_change(progress.windows))
         if order.setting in progress.refused:
             return self.disabled(progress, f"{self.policy.name} insists on {order.setting}, which was refused")
         assert progress.last is not None
@@ -136,7 +135,7 @@ class WindowController:
         return replace(progress, state=Settling(order, progress.last, loose), loose=NOTHING)
 
     def _recalled(self, progress: Progress) -> tuple[tuple[Window, ...], str | None]:
-        """The windows that the policy is shown, and a remark where what was known before helps it."""
+        """Return the windows for the policy, with earlier ones that it may use, and a remark about those."""
         windows = progress.windows
         if not self.policy.uses_history:
             return windows, None
@@ -166,7 +165,7 @@ class WindowController:
         settling = state.spent + between(state.first, readings[-1])
         return replace(progress, state=Measuring(state.order, Tally(readings[-1]), settling))
 
-    def _looked(self, progress: Progress, state: Measuring, observation: Observation) -> Progress:
+    def _measured(self, progress: Progress, state: Measuring, observation: Observation) -> Progress:
         tally = state.tally
         for reading in observation.readings:
             tally = tally.add(reading, state.order.setting)
@@ -192,13 +191,13 @@ class WindowController:
         )
         if missed is None:
             return self._next(ended)
-        noted = progress.noted(f"the program does something else, which no clock explains: {missed.words}")
+        noted = progress.noted(f"the program does something else, unexplained by clock changes: {missed.words}")
         changed = replace(noted, changes=(*noted.changes, missed))
         return self._next(_with_window(changed, state, state.step_time, changed=True))
 
 
-def _looked_at_soon(order: Order, stage: tuple[Window, ...]) -> Order:
-    """The order, no longer than it takes to see the pace where it holds what was never looked at."""
+def _measured_soon(order: Order, stage: tuple[Window, ...]) -> Order:
+    """Shorten an order that holds a setting which was never measured."""
     paced = [window for window in stage if window.step_time_s is not None]
     if order.purpose is not Purpose.HOLD or not paced or any(window.setting == order.setting for window in paced):
         return order
@@ -206,7 +205,7 @@ def _looked_at_soon(order: Order, stage: tuple[Window, ...]) -> Order:
 
 
 def _again_s(order: Order, step_time: StepTime | None, tally: Tally) -> float:
-    """The age at which the pace will be known well enough: its error falls with the age to the power of 1.5."""
+    """Return the age at which the step time will be precise enough: its error falls with the age to the 1.5."""
     age_s, (least, most) = tally.cost.time_s, GROWTH
     error = None if step_time is None else step_time.relative_error
     if error is None or order.precision is None:
@@ -252,12 +251,12 @@ def _with_window(progress: Progress, state: Measuring, step_time: StepTime | Non
 
 
 def _dropped(progress: Progress, setting: Setting, spec: GpuSpec) -> Progress:
-    """The progress without a setting, and what it took charged to whatever comes next."""
+    """Remove a setting, and charge what it took to the next window."""
     return replace(progress, spec=spec, refused=(*progress.refused, setting), loose=_loose(progress))
 
 
 def _loose(progress: Progress) -> Measurement:
-    """What has passed since the last window that counts."""
+    """Return what has passed since the last window."""
     match progress.state:
         case Settling(first=first, spent=spent) if progress.last is not None:
             return spent + between(first, progress.last)

@@ -1,7 +1,7 @@
-"""What the counters of a program's GPUs say of it while it runs: read from outside, where the parts have such counters.
+"""Hardware counters of a program's GPUs, read from outside while it runs, where the GPUs have them.
 
-Counters tell two things: what a program uses (models that predict clocks want that), and how fast it works where
-neither steps nor a period show it (`progress_rates`).
+Counters show which units a program uses (input of models that predict clocks), and how fast it works where neither
+steps nor a period show it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COUNTER_ERROR = 0.01
 PIPES = ("tensor", "fp16", "fp32", "fp64", "integer")
 _LEAST_SHARE = 0.01
 _KEPT = 600
-"""Stretches that are kept: ten minutes of one a second."""
+"""Intervals that are kept: ten minutes of one a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class WorkDone:
 
     source: str
     floor: float
-    """What the pace may be off beyond its scatter, relative."""
+    """Relative error of the step time beyond its scatter."""
     times_s: tuple[float, ...] = ()
     done: tuple[float, ...] = ()
 
     def add(self, start_s: float, end_s: float, rate: float | None) -> WorkDone:
-        """With one more stretch, in which so much was done a second; what is not next to the last begins anew."""
+        """Add an interval with its rate of work; after a gap the sum starts again."""
         if rate is None or end_s <= start_s:
             return self
         if not self.times_s or start_s > self.times_s[-1]:
@@ -51,7 +51,7 @@ class WorkDone:
         return replace(self, times_s=(*self.times_s, end_s)[-_KEPT:], done=(*self.done, done)[-_KEPT:])
 
     def between(self, start_s: float, end_s: float) -> StepTime | None:
-        """Seconds for a unit of work between two instants; None where too little was done or seen."""
+        """Return the seconds for a unit of work between two instants; None where too little was done."""
         inside = [place for place, time_s in enumerate(self.times_s) if start_s <= time_s <= end_s]
         if len(inside) < 2:
             return None
@@ -67,13 +67,13 @@ class WorkDone:
 
 
 def busiest_pipe(counters: Mapping[str, float]) -> str | None:
-    """The pipe whose work stands for the program's: chosen once a run, since paces of two pipes do not compare."""
+    """Return the pipe whose work stands for the program's: chosen once, since rates of two pipes do not compare."""
     told = {name: counters[name] for name in PIPES if counters.get(name, 0.0) >= _LEAST_SHARE}
     return max(told, key=lambda name: told[name]) if told else None
 
 
 def counter_rate(counters: Mapping[str, float], sm_mhz: float | None, *, pipe: str, top_mhz: float) -> float | None:
-    """Work per second by one pipe, in seconds of that pipe at the highest clock; None where a part is not told."""
+    """Return the work per second of a pipe, in seconds of that pipe at the highest clock; None where unknown."""
     share = counters.get(pipe)
     if share is None or sm_mhz is None or top_mhz <= 0:
         return None
@@ -81,23 +81,23 @@ def counter_rate(counters: Mapping[str, float], sm_mhz: float | None, *, pipe: s
 
 
 COUNTERS = "counters"
-APART_S = 1.0
-"""Between two looks at counters: a window has several, and they cost more than a reading."""
+BETWEEN_S = 1.0
+"""Between two readings of counters: a window has several, and they cost more than other readings."""
 _COUNTERS_KEPT = 300
-"""Looks that are remembered: the longest window."""
+"""Samples that are kept: the longest window."""
 
 
 class CounterReader(Protocol):
     """Reads the counters of one GPU."""
 
     def read(self) -> Mapping[str, float] | None:
-        """Shares from 0 to 1 by name since the last call that told some; None where that is too short ago."""
+        """Return shares from 0 to 1 by name since the last call that returned some; None where that is too recent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CounterSample:
-    """What counters told of a stretch."""
+    """Counters over an interval."""
 
     start_s: float
     end_s: float
@@ -122,7 +122,7 @@ class CounterWatch:
         return bool(self._readers)
 
     def look(self, readings: Sequence[Reading]) -> str | None:
-        """What went wrong, where counters that were read before are no more; otherwise they were looked at if due.
+        """Read the counters if due, and return why they cannot be read any more where that is so.
 
         `readings` are those of the GPUs since the last call.
         """
@@ -131,7 +131,7 @@ class CounterWatch:
         if not self._readers or not readings:
             return None
         now_s = readings[-1].time_s
-        if self._last_s is not None and now_s - self._last_s < APART_S:
+        if self._last_s is not None and now_s - self._last_s < BETWEEN_S:
             return None
         try:
             told = [reader.read() for reader in self._readers]
@@ -146,7 +146,7 @@ class CounterWatch:
         return None
 
     def between(self, start_s: float, end_s: float) -> Mapping[str, float]:
-        """Mean shares of the looks that lie between two instants; empty where none does."""
+        """Average the shares of the samples between two instants; empty where there are none."""
         inside = [one for one in self._seen if start_s <= one.start_s and one.end_s <= end_s]
         total_s = sum(one.end_s - one.start_s for one in inside)
         if not total_s:
@@ -158,15 +158,15 @@ class CounterWatch:
         }
 
     def step_time(self, start_s: float, end_s: float) -> StepTime | None:
-        """Seconds for a unit of counted work between two instants; None where counters do not tell."""
+        """Return the seconds for a unit of counted work between two instants; None where unknown."""
         return self._work.between(start_s, end_s)
 
     def keep(self, places: Sequence[int]) -> None:
-        """Nothing; from now on only the GPUs at these places are looked at."""
+        """Read only the GPUs at these places from now on."""
         self._readers = tuple(reader for place, reader in enumerate(self._readers) if place in places)
 
     def forget(self) -> None:
-        """Nothing; what comes from now on is another program, whose work may show elsewhere."""
+        """Start again, since the program has changed and may use another pipe."""
         self._pipe, self._work = None, WorkDone(COUNTERS, COUNTER_ERROR)
 
     def _note(self, counted: CounterSample, sm_mhz: float | None) -> None:
@@ -179,14 +179,14 @@ class CounterWatch:
 
 
 def _means(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Means over GPUs of what all of them tell."""
+    """Average over GPUs what all of them report."""
     names = frozenset.intersection(*(frozenset(one) for one in told))
     return {name: sum(one[name] for one in told) / len(told) for name in names}
 
 
 @contextmanager
 def counters_of(gpus: Sequence[Gpu]) -> Iterator[tuple[CounterReader, ...]]:
-    """Readers of the counters of these GPUs until the end of the block; none where one of them has no counters."""
+    """Open the counters of these GPUs until the end of the block; none where one of them has no counters."""
     from wattune.devices.nvml.gpm import opened_counters
 
     with ExitStack() as stack:

@@ -1,8 +1,7 @@
-"""The loop around a controller: it reads the GPUs, lets the controller decide, and sets what it wants.
+"""The loop around a controller: read the GPUs, let the controller decide, and apply its setting.
 
-`tick` does what is due and comes back at once; a thread calls it every few hundredths of a second (`run_background`),
-or whoever lets virtual time pass. Nothing that goes wrong here may reach the program that is tuned: it becomes an
-event.
+`tick` does what is due and returns at once; a thread calls it every few hundredths of a second (`control.background`),
+or a test that lets virtual time pass. Errors never reach the program that is tuned: they become events.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ from wattune.signals.sanity import Sanity
 DECIDE_S = 0.5
 """Between two decisions: short beside any window."""
 LOOK_S = 1.0
-"""Between two looks at what the program is doing, which costs more than a reading."""
+"""Between two checks of what the program is doing, which cost more than a reading."""
 STILL_S = 1.0
-"""A counter that has not moved for so long is read anyway."""
+"""The GPU is read after this long even if its counter has not moved."""
 BLIND_S = 10.0
-"""After so long without a reading the tuning is given up."""
+"""Tuning is disabled after this long without a reading."""
 
 
 class StepTimeSource(Protocol):
-    """Tells the pace of a program, from whatever it shows."""
+    """Estimates the step time of a program."""
 
     @property
     def counters(self) -> CounterWatch:
-        """What counters of its GPUs say."""
+        """The counters of its GPUs."""
         ...
 
     def see(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:
-        """What the program began to do otherwise, where these readings make that certain."""
+        """Add readings, and return the change of the program where they make one certain."""
         ...
 
     def forget(self) -> None:
-        """Nothing; what was learned of the program is not so any more."""
+        """Discard what was learned of the program, since it has changed."""
         ...
 
     def between(self, start_s: float, end_s: float) -> StepTime | None:
-        """The pace between two instants of the GPU's time."""
+        """Return the step time between two instants of the GPU's time."""
         ...
 
 
@@ -91,11 +90,11 @@ class ControlLoop:
 
     @property
     def latest(self) -> tuple[Reading, ...]:
-        """What each GPU showed last, as far as it made sense."""
+        """The last valid reading of each GPU."""
         return tuple(sanity.last for sanity in self._sanities if sanity.last is not None)
 
     def tick(self) -> None:
-        """Nothing; what is due was done."""
+        """Do what is due: read, and twice a second decide and set."""
         if isinstance(self.progress.state, Disabled) and self._failing_since_s is not None:
             return
         now_s = self._sample()
@@ -104,12 +103,12 @@ class ControlLoop:
             self._decide(now_s)
 
     def refused(self, error: DeviceError) -> None:
-        """Nothing; what was set last turned out to be refused, and something else is set."""
+        """Take note that the present setting was refused, and set the next."""
         self.progress = self.controller.failed(self.progress, error)
         self._set()
 
     def close(self) -> None:
-        """Nothing; the program has ended: the last window is counted and the GPUs are as they were found."""
+        """Count the last window and restore the GPUs, since the program has ended."""
         self._sample(always=True)
         if self._fresh:
             self.progress = self.controller.step(
@@ -121,7 +120,7 @@ class ControlLoop:
         self.restore()
 
     def _sample(self, *, always: bool = False) -> float | None:
-        """The GPU's time, after what is new was read; None where it does not answer."""
+        """Read what is new and return the GPU's time; None where it does not answer."""
         try:
             count = self.gpus[0].count()
             moved = count.energy_j != self._counted_j
@@ -136,7 +135,7 @@ class ControlLoop:
         return count.time_s
 
     def _read(self) -> None:
-        """Nothing; each GPU was read, and what cannot be so was left out."""
+        """Read each GPU and drop impossible values."""
         clean: list[Reading] = []
         for place, gpu in enumerate(self.gpus):
             self._sanities[place], reading = self._sanities[place].add(gpu.read())
@@ -149,7 +148,7 @@ class ControlLoop:
             self._idle = self._idle.add(one)
 
     def _missed(self, error: DeviceError) -> None:
-        """Nothing; a reading that failed is noted, and the tuning given up where that goes on."""
+        """Note a reading that failed, and disable tuning where that goes on."""
         now_s = time.monotonic()
         if self._failing_since_s is None:
             self._failing_since_s = now_s
@@ -184,7 +183,7 @@ class ControlLoop:
         self._set()
 
     def _seen(self, condition: Condition) -> Condition:
-        """What the program does, by its processes and by what its GPUs show of it."""
+        """Combine what the processes of the program and the activity of its GPUs show."""
         if condition is not Condition.WORKING:
             return condition
         match self._idle.activity:
@@ -196,7 +195,7 @@ class ControlLoop:
                 return condition
 
     def _narrow(self) -> None:
-        """Nothing; before anything is set, GPUs of the machine that the program does not use are left alone."""
+        """Leave out GPUs that the program does not use, before anything is set."""
         if self.progress.windows or self._condition is not Condition.WORKING or len(self.gpus) == 1:
             return
         used = self._program.used()
@@ -215,14 +214,14 @@ class ControlLoop:
         return readings
 
     def _shown(self, now_s: float) -> tuple[StepTime | None, Mapping[str, float]]:
-        """The pace and the counters of the present window, where they are worth a look."""
+        """Return the step time and the counters of the present window, where they are due."""
         since_s = self.progress.measuring_since_s
         if since_s is None or not self.progress.wants_step_time:
             return None, {}
         return self._step_times.between(since_s, now_s), self._step_times.counters.between(since_s, now_s)
 
     def _set(self) -> None:
-        """Nothing; the GPUs have what the progress wants, or the controller has taken note that they do not take it."""
+        """Apply the setting of the progress; a refusal goes to the controller, which chooses another."""
         while self.progress.setting != self._applied:
             wanted = self.progress.setting
             try:
@@ -239,7 +238,7 @@ class ControlLoop:
             self.changes += 1
 
     def _undo_part(self, wanted: Setting) -> None:
-        """Nothing; where one of several GPUs took a setting that another refused, it goes back to what was before."""
+        """Undo a setting that some of several GPUs took and another refused."""
         for gpu in self.gpus:
             try:
                 gpu.apply(self._applied)
@@ -247,10 +246,7 @@ class ControlLoop:
                 self._remarks.append(f"{gpu.spec.label} may keep {wanted}: {error.message}")
 
     def restore(self) -> None:
-        """Nothing; each GPU is as it was found, as far as it lets itself be set.
-
-        One that did not let itself be is asked again, since what kept it may be over.
-        """
+        """Restore each GPU. One that refused before is tried again, since the reason may be gone."""
         for gpu in self.gpus:
             try:
                 if gpu in self._stuck:

@@ -1,4 +1,4 @@
-"""How far the tuning of a running program has come, as a value: states are types."""
+"""The progress of tuning a running program, as a value: states are types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wattune.signals.change import Change
 
 
 class Condition(StrEnum):
-    """What keeps a program from being tuned, if anything does."""
+    """Whether a program can be tuned, and if not, why."""
 
     WORKING = "working"
     UNUSED = "not using the GPU"
@@ -32,35 +32,35 @@ class StepTime:
     step_time_s: float
     error_s: float | None
     source: str = "steps"
-    """steps, period, or whatever else told it."""
+    """steps, period or counters."""
 
     @property
     def relative_error(self) -> float | None:
-        """The error over the pace."""
+        """The error over the step time."""
         return None if self.error_s is None or self.step_time_s <= 0 else self.error_s / self.step_time_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What was seen since the last look."""
+    """What was observed since the last step."""
 
     readings: tuple[Reading, ...]
     """Of all GPUs of the program as one, oldest first."""
     condition: Condition = Condition.WORKING
     step_time: StepTime | None = None
-    """Of the present window, where it was asked for and can be told."""
+    """Of the present window, where it was due and is known."""
     features: Mapping[str, float] = field(default_factory=dict)
-    """What counters say of the present window, where its pace was asked for and something counts."""
+    """Counters of the present window, where its step time was due and there are counters."""
     change: Change | None = None
-    """What the program began to do otherwise, where it did."""
+    """A change of what the program does."""
     remarks: tuple[str, ...] = ()
-    """What was odd about the sensors, in words."""
+    """Faults of the sensors, in words."""
 
 
 def as_one(readings: Sequence[Reading]) -> Reading:
-    """The readings of several GPUs at about one instant as if of one: mean energy and power, the slowest clock.
+    """Combine the readings of several GPUs at about one instant: mean energy and power, the slowest clock.
 
-    Means, so that what is known of one part holds for them. What one of them does not tell is not known of them all.
+    Means, so that what is known of one GPU holds for them. A value that one of them lacks is unknown for all.
     """
     if len(readings) == 1:
         return readings[0]
@@ -124,21 +124,21 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """There is nothing to tune at the moment, and nothing is set."""
+    """The program cannot be tuned at the moment, and nothing is set."""
 
     why: Condition
 
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """A setting was asked for; what passes now is no window."""
+    """A setting was applied and is not measured yet."""
 
     order: Order
     first: Reading
     spent: Measurement = NOTHING
-    """What passed before that belongs to no window either."""
+    """What passed before and belongs to no window either."""
     against: str | None = None
-    """What the latest reading says against the setting."""
+    """How the latest reading contradicts the setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +151,12 @@ class Measuring:
     step_time: StepTime | None = None
     features: Mapping[str, float] = field(default_factory=dict)
     again_s: float = 0.0
-    """The age of the window from which on another look at its pace is worth it; 0 before the first."""
+    """The age of the window at which its step time is estimated again; 0 before the first time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disabled:
-    """Nothing will be set any more."""
+    """Tuning has ended for good."""
 
     why: str
 
@@ -166,24 +166,23 @@ State = Waiting | Settling | Measuring | Disabled
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the tuning of a program has come."""
+    """The state of tuning a program, with all windows and events so far."""
 
     spec: GpuSpec
-    """What may be set still."""
+    """What may still be set."""
     state: State = Waiting(Condition.UNUSED)
     windows: tuple[Window, ...] = ()
     events: tuple[Event, ...] = ()
     refused: tuple[Setting, ...] = ()
     changes: tuple[Change, ...] = ()
-    """What the program began to do otherwise, for each window that says so."""
+    """The change of the program in each window that is marked as changed."""
     first: Reading | None = None
     last: Reading | None = None
     loose: Measurement = NOTHING
-    """What passed since the last window and belongs to none yet."""
+    """What passed since the last window."""
 
     @property
     def setting(self) -> Setting:
-        """What is to be set now."""
         match self.state:
             case Settling(order=order) | Measuring(order=order):
                 return order.setting
@@ -192,7 +191,6 @@ class Progress:
 
     @property
     def order(self) -> Order | None:
-        """The order that is being carried out."""
         return self.state.order if isinstance(self.state, Settling | Measuring) else None
 
     @property
@@ -219,21 +217,21 @@ class Progress:
 
     @property
     def wants_step_time(self) -> bool:
-        """Whether the pace of the present window is worth looking at: seldom, since that may be much work."""
+        """Whether the step time of the present window is due: seldom, since estimating it may be costly."""
         if not isinstance(self.state, Measuring):
             return False
         order, age_s = self.state.order, self.state.tally.cost.time_s
         return age_s >= least_s(order) and (age_s >= self.state.again_s or age_s >= order.most_s)
 
     def noted(self, *texts: str) -> Progress:
-        """The progress with more events; one that was the latest already is not said again."""
+        """Add events; one that is among the latest already is not repeated."""
         known = {event.text for event in self.events[-8:]}
         new = tuple(Event(self.time_s, text) for text in texts if text not in known)
         return replace(self, events=self.events + new) if new else self
 
 
 def between(before: Reading, after: Reading) -> Measurement:
-    """What passed between two readings; without a counter, by their power."""
+    """Return time and energy between two readings; without a counter, by their power."""
     time_s = max(after.time_s - before.time_s, 0.0)
     if before.energy_j is not None and after.energy_j is not None and after.energy_j >= before.energy_j:
         return Measurement(time_s, after.energy_j - before.energy_j)
@@ -242,5 +240,5 @@ def between(before: Reading, after: Reading) -> Measurement:
 
 
 def least_s(order: Order) -> float:
-    """How long a window lasts at least."""
+    """Return how long a window lasts at least."""
     return max(order.least_s, LEAST_S)

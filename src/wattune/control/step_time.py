@@ -1,8 +1,8 @@
-"""The pace of a program between two instants: from the steps that it tells of, or from what repeats in its power.
+"""The step time of a program between two instants: from the steps that it reports, or from the period of its power.
 
-Whatever the unit of work is, it has to be the same one at every setting. A program reports its steps; in its power
-several things may repeat, one inside the other. So once one of them was seen at the baseline, the same one is looked
-for at other settings: physics says within which bounds it has to be.
+The unit of work has to be the same at every setting. A program reports its steps; its power may have several periods,
+one inside the other. So once one of them was chosen at the baseline, the same one is searched for at other settings,
+within bounds that physics sets.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from wattune.control.window_totals import mean_error
 STALL = 3.0
 """Times the usual duration of a step: jitter stays well below, evaluations and checkpoints lie well above."""
 _MOST = 0.2
-"""Share of stretches: where more of them are long, they are how the program works and no stalls."""
+"""Share of intervals: where more of them are long, they belong to the program's work and are no stalls."""
 
 
 def without_stalls(times_s: Sequence[float], counts: Sequence[float]) -> tuple[tuple[float, ...], float]:
-    """The times as they would be had each stretch with a stall taken its usual time, and how long the stalls took.
+    """Return the times without stalls, each replaced by its usual time, and how long the stalls took.
 
     `counts` is how many steps were over by each time.
     """
@@ -48,25 +48,25 @@ def _pairs(times_s: Sequence[float], counts: Sequence[float]) -> zip[tuple[tuple
 
 
 def _usual_s(spans: Sequence[tuple[float, float]]) -> float | None:
-    """The usual time of one step; None where there are too few to say."""
+    """Return the usual time of one step; None of too few."""
     each_s = [span_s / steps for span_s, steps in spans if steps > 0]
     usual_s = median(each_s) if len(each_s) >= 4 else 0.0
     return usual_s if usual_s > 0 else None
 
 
 LEAST_MARKS = 5
-"""Marks between which a pace is told: less say nothing of its scatter."""
+"""Fewest marks for a step time: less show nothing of its scatter."""
 GROUPS = 12
-"""Stretches whose scatter makes the error; more of them would be too short to be independent."""
+"""Intervals whose scatter gives the error; more of them would be too short to be independent."""
 LEAST_ERROR = 5e-4
-"""No pace is better known than to this share: clocks wander, and what was done is stamped a little late."""
+"""Smallest relative error of a step time: clocks drift, and steps are stamped a little late."""
 KEPT = 200_000
-"""Marks that are remembered: an hour of fifty a second."""
+"""Marks that are kept: an hour of fifty a second."""
 
 FASTER, SLOWER = 0.93, 1.08
 """A lower clock makes nothing faster, and nothing slower than in proportion: bounds with room for errors."""
 UNKNOWN = 1.6
-"""The same where the clock is not told: less than what lies between a step and two."""
+"""The same where the clock is unknown: less than the ratio of two steps to one."""
 
 
 class StepMarks:
@@ -78,7 +78,6 @@ class StepMarks:
         self._lock = Lock()
 
     def add(self, time_s: float, count: int = 1) -> None:
-        """Nothing; so many more steps were done by then."""
         with self._lock:
             self._times_s.append(time_s)
             self._counts.append((self._counts[-1] if self._counts else 0) + count)
@@ -91,7 +90,7 @@ class StepMarks:
         return self._counts[-1] if self._counts else 0
 
     def between(self, start_s: float, end_s: float) -> StepTime | None:
-        """The pace of the steps between two instants; None where there were too few."""
+        """Return the step time between two instants; None where there were too few steps."""
         with self._lock:
             low, high = bisect_left(self._times_s, start_s), bisect_right(self._times_s, end_s)
             times_s, counts = self._times_s[low:high], self._counts[low:high]
@@ -99,7 +98,7 @@ class StepMarks:
 
 
 def counted_step_time(times_s: Sequence[float], counts: Sequence[float]) -> StepTime | None:
-    """The pace of steps whose numbers and times are known, with what its stretches scatter by."""
+    """Return the step time from numbers and times of steps, with an error from the scatter of its intervals."""
     if len(times_s) < LEAST_MARKS or counts[-1] == counts[0]:
         return None
     step_time_s = (times_s[-1] - times_s[0]) / (counts[-1] - counts[0])
@@ -116,14 +115,14 @@ def counted_step_time(times_s: Sequence[float], counts: Sequence[float]) -> Step
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """What repeats in the power of a program, as it was at the clocks that held then."""
+    """The period of a program's power at known clocks."""
 
     period_s: float
     sm_mhz: float | None = None
     mem_mhz: float | None = None
 
     def bounds_s(self, *, sm_mhz: float | None, mem_mhz: float | None) -> tuple[float, float]:
-        """Between which it has to lie at other clocks."""
+        """Return the bounds of the period at other clocks."""
         ratios = (_ratio(self.sm_mhz, sm_mhz), _ratio(self.mem_mhz, mem_mhz))
         if ratios[0] is None:
             return self.period_s / UNKNOWN, self.period_s * UNKNOWN
@@ -137,7 +136,7 @@ class WorkUnit:
 def same_unit(
     unit: WorkUnit, found: Sequence[tuple[float, float | None]], *, sm_mhz: float | None, mem_mhz: float | None = None
 ) -> StepTime | None:
-    """Which of the periods found, each with its error, is the unit at these clocks; None where none can be."""
+    """Return which of the periods found, each with its error, is the unit at these clocks; None where none can be."""
     low_s, high_s = unit.bounds_s(sm_mhz=sm_mhz, mem_mhz=mem_mhz)
     within = [(period_s, error_s) for period_s, error_s in found if low_s <= period_s <= high_s]
     if not within:
@@ -148,5 +147,5 @@ def same_unit(
 
 
 def _ratio(first: float | None, second: float | None) -> float | None:
-    """One clock over another; None where one of them is not known."""
+    """Return one clock over another; None where one is unknown."""
     return None if not first or not second else first / second

@@ -1,8 +1,8 @@
-"""What a program shows of its pace and of its changes, put together from all that tells something of it.
+"""Step time and changes of a program, from all that shows its progress.
 
-Steps that the program reports win; without them it is what repeats in its power; where nothing does, what the counters
-of its GPUs count. Where none of these is seen there is no pace, and a policy has to make do with utilisation. Units
-differ from one to the other, so a program stays with the one that told its first pace.
+Steps that the program reports come first, then the period of its power, then the counters of its GPUs. Where none of
+these is available there is no step time, and a policy has only utilisation. Their units differ, so a program stays
+with the source of its first step time.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ FindPeriod = Callable[[PowerSamples], PeriodAnswer]
 
 
 def period_finder(sensor: Sensors) -> FindPeriod:
-    """What finds periods in samples of a part with these sensors."""
+    """Return a function that finds periods in samples of these sensors."""
     return lambda samples: find_period(samples, sensor=sensor)
 
 
 def periods_of(answer: PeriodAnswer) -> Sequence[tuple[float, float | None]]:
-    """The periods of an answer, each with its error: that of the step first, then all others."""
+    """Return the periods of an answer, each with its error: that of the step first, then all others."""
     if answer.verdict is not Verdict.PERIODIC or answer.period_s is None:
         return ()
     others = [(cycle.period_s, cycle.error_s) for cycle in answer.cycles if cycle.period_s != answer.period_s]
@@ -41,11 +41,11 @@ def periods_of(answer: PeriodAnswer) -> Sequence[tuple[float, float | None]]:
 
 
 KEPT = 3000
-"""Readings that are remembered: five minutes of ten a second, which is what sensors of today tell."""
+"""Readings that are kept: five minutes of ten a second, the rate of present sensors."""
 SETTLED_S = 3.0
-"""After a new setting nothing is watched for so long."""
-LOOK_S = 1.0
-"""Over how long power and utilisation are averaged for one look, where no period is known."""
+"""After a new setting changes are not searched for this long."""
+SAMPLE_S = 1.0
+"""Length of one sample of power and utilisation, where no period is known."""
 
 
 class ProgressEstimator:
@@ -54,20 +54,20 @@ class ProgressEstimator:
     def __init__(self, marks: StepMarks, find_period: FindPeriod) -> None:
         self.marks = marks
         self.counters = CounterWatch()
-        """What counts, where something does."""
+        """Empty where there are no counters."""
         self.answer: PeriodAnswer | None = None
-        """What repeats, as it was last looked for."""
+        """The last search for a period."""
         self.trace = PowerTrace()
-        """Power since the beginning, for people to look at."""
+        """Power since the beginning, for charts."""
         self._find = find_period
         self._readings: deque[Reading] = deque(maxlen=KEPT)
         self._unit: WorkUnit | None = None
         self._source: str | None = None
-        self._told_s: float | None = None
+        self._source_since_s: float | None = None
         self._watches: dict[Setting, ChangeDetector] = {}
         self._setting: Setting = DRIVER_DEFAULT
         self._since_s: float | None = None
-        self._look: Tally | None = None
+        self._sample: Tally | None = None
         self._cutter: CycleCutter | None = None
 
     @property
@@ -77,19 +77,19 @@ class ProgressEstimator:
 
     @property
     def unit(self) -> str:
-        """What the pace is of: a step, a period, or a unit of counted work."""
+        """What a step time is the time of: a step, a period, or a unit of counted work."""
         return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
 
     def see(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:
-        """What the program began to do otherwise, where these readings make that certain."""
+        """Add readings, and return the change of the program where they make one certain."""
         if setting != self._setting:
             self._begin(setting)
         self._readings.extend(readings)
         self.trace = self.trace.add(readings)
         settled = [reading for reading in readings if self._is_settled(reading)]
-        for look in self._looks(settled):
+        for sample in self._samples(settled):
             watch = self._watches.get(setting, ChangeDetector()).add(
-                replace(look, temperature_c=settled[-1].temperature_c)
+                replace(sample, temperature_c=settled[-1].temperature_c)
             )
             self._watches[setting] = watch
             if watch.change is not None:
@@ -99,26 +99,26 @@ class ProgressEstimator:
         return None
 
     def forget(self) -> None:
-        """Nothing; all that was learned is of a program that is no more."""
+        """Discard what was learned, since the program has changed."""
         self._watches, self._unit, self._cutter = {}, None, None
-        self._source = self._told_s = None
+        self._source = self._source_since_s = None
         self.counters.forget()
 
     def between(self, start_s: float, end_s: float) -> StepTime | None:
-        """The pace between two instants of the GPU's time: of steps, else of what repeats, else of what is counted."""
+        """Return the step time between two instants of the GPU's time, from the best source there is."""
         if self.marks.total:
             return self.marks.between(start_s, end_s)
-        # Within the window that told it first, a better source may still take over.
-        source = None if self._told_s == start_s else self._source
+        # Within its first window, a better source may still take over.
+        source = None if self._source_since_s == start_s else self._source
         step_time = None if source == COUNTERS else self._repeating(start_s, end_s)
         if step_time is None and source in (None, COUNTERS):
             step_time = self.counters.step_time(start_s, end_s)
         if step_time is not None and source is None:
-            self._source, self._told_s = step_time.source, start_s
+            self._source, self._source_since_s = step_time.source, start_s
         return step_time
 
     def _repeating(self, start_s: float, end_s: float) -> StepTime | None:
-        """The pace of what repeats between two instants; None where nothing does that could be seen."""
+        """Return the period of the power between two instants; None where there is none to be seen."""
         inside = [reading for reading in self._readings if start_s <= reading.time_s <= end_s]
         self.answer = self._find(PowerSamples.of(inside))
         found = periods_of(self.answer)
@@ -129,12 +129,12 @@ class ProgressEstimator:
             self._unit = WorkUnit(found[0][0], sm_mhz, mem_mhz)
         step_time = same_unit(self._unit, found, sm_mhz=sm_mhz, mem_mhz=mem_mhz)
         if step_time is not None and self._cutter is None:
-            self._cutter, self._look = CycleCutter(step_time.step_time_s), None
+            self._cutter, self._sample = CycleCutter(step_time.step_time_s), None
         return step_time
 
     def _begin(self, setting: Setting) -> None:
-        """Nothing; from now on the watch of another setting is in charge."""
-        self._setting, self._since_s, self._look, self._cutter = setting, None, None, None
+        """Switch to the change detector of another setting."""
+        self._setting, self._since_s, self._sample, self._cutter = setting, None, None, None
         known = self._watches.get(setting)
         if known is not None:
             self._watches[setting] = known.resumed()
@@ -144,32 +144,32 @@ class ProgressEstimator:
             self._since_s = reading.time_s
         return reading.time_s - self._since_s >= SETTLED_S
 
-    def _looks(self, readings: Sequence[Reading]) -> Sequence[ProgramSample]:
-        """What these readings complete: looks along the period where that is known, else by time."""
+    def _samples(self, readings: Sequence[Reading]) -> Sequence[ProgramSample]:
+        """Return the samples that these readings complete: one per period where that is known, else by time."""
         if self._cutter is not None:
             if not readings:
                 return ()
-            self._cutter, looks = self._cutter.add(PowerSamples.of(readings))
-            return looks
-        return [look for reading in readings if (look := self._ticked(reading)) is not None]
+            self._cutter, samples = self._cutter.add(PowerSamples.of(readings))
+            return samples
+        return [sample for reading in readings if (sample := self._ticked(reading)) is not None]
 
     def _ticked(self, reading: Reading) -> ProgramSample | None:
-        if self._look is None:
-            self._look = Tally(reading)
+        if self._sample is None:
+            self._sample = Tally(reading)
             return None
-        self._look = self._look.add(reading, self._setting)
-        cost = self._look.cost
-        if cost.time_s < LOOK_S:
+        self._sample = self._sample.add(reading, self._setting)
+        cost = self._sample.cost
+        if cost.time_s < SAMPLE_S:
             return None
-        step_time = self.marks.between(self._look.first.time_s, reading.time_s) if self.marks.total else None
-        look = ProgramSample(
+        step_time = self.marks.between(self._sample.first.time_s, reading.time_s) if self.marks.total else None
+        sample = ProgramSample(
             time_s=reading.time_s,
             period_s=None if step_time is None else step_time.step_time_s,
             power_w=cost.power_w,
-            util=self._look.sm_util,
+            util=self._sample.sm_util,
         )
-        self._look = Tally(reading)
-        return look
+        self._sample = Tally(reading)
+        return sample
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
