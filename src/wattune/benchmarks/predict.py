@@ -1,4 +1,4 @@
-"""`wattune bench predict`: how well time and energy at other clocks are told from counters at one.
+"""`wattune bench predict`: how well time and energy at other clocks are predicted from counters at one.
 
 The boosted models of GPOEO are judged on networks and mixtures that they have not seen, and on the seventy-one jobs of
 `bench run`, beside two that need no trees. Errors are means of |predicted/true − 1| over workloads and clocks.

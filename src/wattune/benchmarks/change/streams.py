@@ -23,8 +23,8 @@ class Warmth:
     share: float = 0.05
     over_s: float = 60.0
     """Time constant: 20 to 60 s are on record for air."""
-    told: bool = True
-    """Whether the part tells its temperature, in whole degrees."""
+    reported: bool = True
+    """Whether the GPU reports its temperature, in whole degrees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,13 @@ KINDS = (
     Kind("alike", 0.015, alike=0.3),
     Kind("heavy tails", 0.02, heavy=True),
     Kind("stalls", 0.01, stalls=0.01),
-    Kind("warming up", 0.01, warmth=Warmth(told=False)),
-    Kind("warming up, short periods", 0.015, warmth=Warmth(told=False), period_s=0.25),
+    Kind("warming up", 0.01, warmth=Warmth(reported=False)),
+    Kind("warming up, short periods", 0.015, warmth=Warmth(reported=False), period_s=0.25),
     Kind("warming up fast", 0.015, warmth=Warmth(0.06, 30.0)),
     Kind("warming up fast, long periods", 0.015, warmth=Warmth(0.06, 30.0), period_s=3.0),
-    Kind("warming up fast, no temperature", 0.015, warmth=Warmth(0.06, 30.0, told=False), slowdown_limit_given=False),
+    Kind(
+        "warming up fast, no temperature", 0.015, warmth=Warmth(0.06, 30.0, reported=False), slowdown_limit_given=False
+    ),
     Kind("alike with heavy tails", 0.018, alike=0.3, heavy=True, slowdown_limit_given=False),
     Kind("very alike", 0.015, alike=0.6, slowdown_limit_given=False),
     Kind("many stalls", 0.01, stalls=0.03, slowdown_limit_given=False),
@@ -96,16 +98,16 @@ def stream(kind: Kind, count: int, rng: np.random.Generator) -> Stream:
     temperature_c = None
     if kind.warmth is not None:
         power_w, temperature_c = _warmed(kind.warmth, time_s, power_w, rng)
-    # A driver tells utilisation in whole percents.
+    # A driver reports utilisation in whole percents.
     util = np.clip(np.round(UTIL + 0.01 * rng.standard_normal(count), 2), 0, 1)
     return Stream(time_s, period_s, power_w, util, temperature_c)
 
 
 def _warmed(warmth: Warmth, time_s: Floats, power_w: Floats, rng: np.random.Generator) -> tuple[Floats, Floats | None]:
-    """The power of a part that warms up, and its temperature where that is told."""
+    """The power of a GPU that warms up, and its temperature where that is reported."""
     warmer = -warmth.share * np.exp(-time_s / warmth.over_s) + _SWAY / 2 * np.sin(2 * np.pi * time_s / _SWAY_S)
     temperature_c = np.round(65.0 + warmer / rng.uniform(*_PER_KELVIN))
-    return power_w * (1 + warmer), temperature_c if warmth.told else None
+    return power_w * (1 + warmer), temperature_c if warmth.reported else None
 
 
 def _noise(kind: Kind, count: int, rng: np.random.Generator) -> Floats:

@@ -45,5 +45,5 @@ def _header(file: Path) -> list[str]:
         with file.open(encoding="utf-8", newline="") as stream:
             return [cell.strip() for cell in next(csv.reader(stream), [])]
     except (OSError, UnicodeDecodeError, csv.Error):
-        # What is not a table of ours is left alone; a file that is ours is read again, with errors that are told.
+        # Files of other kinds are skipped; a file of this kind is read again by its reader, which reports errors.
         return []

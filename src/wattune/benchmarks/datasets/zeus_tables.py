@@ -44,7 +44,7 @@ def read_train_table(file: Path) -> tuple[RecordedTraining, ...]:
     """The recorded trainings, by workload and batch size."""
     found: dict[tuple[str, int, str], dict[float, int | None]] = {}
     for row in parse_csv(text_of(file), file=str(file), required=TRAIN_COLUMNS):
-        # A run is told from others by its learning rate too, where the table has one.
+        # Runs differ by their learning rate too, where the table has one.
         run = f"{row.cells.get('learning_rate', '').strip()} {row.text('run')}".strip()
         training = found.setdefault((_workload(row), _batch_size(row), run), {})
         training[row.positive("target_metric")] = _epoch(row)

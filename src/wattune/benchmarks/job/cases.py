@@ -118,7 +118,7 @@ def _before(case: JobCase, seed: int) -> JobMemory:
     """What is known of the job from the other GPU."""
     assert case.before is not None
     searcher, limits = POLICIES[case.policy](case.before, seed)
-    # Other luck than on the GPU that is looked at, since these would be other trainings.
+    # Other random numbers than on the GPU that is judged, since these would be other trainings.
     return play(case.before, searcher, limits, recurrences=case.before.horizon, seed=seed + 1_000_000).memory
 
 

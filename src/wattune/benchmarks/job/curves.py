@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 BAND = (10.0, 90.0)
 """The percentiles of the seeds between which a band lies."""
 _MOST_POINTS = 240
-"""More than this cannot be told apart on a screen; longer curves show every second, third … recurrence."""
+"""More than this cannot be distinguished on a screen; longer curves show every second, third … recurrence."""
 _FLOOR_PERCENT = 0.1
 """Regret below this share is drawn as this on an axis that goes by factors."""
 

@@ -86,7 +86,7 @@ def play(
     load: float | None = None,
     start: JobMemory | None = None,
 ) -> Playback:
-    """What becomes of a job under a policy.
+    """Play a job under a policy.
 
     `drift` changes the job after half of the recurrences. `load` submits them at random moments, so many in the mean
     per length of the oracle's run, whether or not earlier ones are over; without it one follows on the other. `start`
@@ -153,7 +153,7 @@ class _Replay:
         self._seed = seed
 
     def one_by_one(self) -> None:
-        """Nothing; every recurrence is played to its end before the next, until one is given up."""
+        """Play every recurrence to its end before the next, until one is given up."""
         for number, spent in enumerate(self._spent):
             while (attempt := self._submit(number)) is not None:
                 memory = self._memory()
@@ -167,7 +167,7 @@ class _Replay:
                 return
 
     def overlapping(self, load: float) -> None:
-        """Nothing; recurrences are submitted at random moments and run side by side."""
+        """Submit recurrences at random moments and play them side by side."""
         gap_s = self._workload.oracle[1].time_s / load
         arrivals_s = np.random.default_rng([self._seed, 2]).exponential(gap_s, len(self._spent)).cumsum()
         queue: list[tuple[float, int, int, ReplayedRun | None]] = []
@@ -251,7 +251,7 @@ class _Replay:
         return cost.time_s
 
     def _close_epoch(self, attempt: ReplayedRun, memory: JobMemory) -> None:
-        """Nothing; the epoch is reported, and the run ends where it should."""
+        """Report the epoch, and end the run where it should end."""
         attempt.report()
         if attempt.reached:
             self._spent[attempt.run.recurrence - self._first].reached = True

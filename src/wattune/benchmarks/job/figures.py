@@ -16,7 +16,7 @@ from wattune.physics.gpu_parts import Floats
 Outcomes = Sequence[tuple[JobCase, ReplayResult]]
 
 FIRST = (5, 10, 20)
-"""Numbers of recurrences after which a policy is looked at."""
+"""Numbers of recurrences after which a policy is judged."""
 
 SETTLED = 5
 """Recurrences after a change within which a policy has to be near the new oracle."""
@@ -75,7 +75,7 @@ def mean_row(case: JobCase, played: ReplayResult, outcomes: Outcomes) -> Row:
 
 
 def name_of(case: JobCase) -> dict[str, Any]:
-    """What tells a case from the others of its section."""
+    """Return what distinguishes a case from the others of its section."""
     return {
         "workload": case.workload.name,
         "gpu": case.workload.gpu.name,

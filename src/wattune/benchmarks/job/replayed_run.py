@@ -173,7 +173,7 @@ class ZeusProfiling:
         return self._known.best
 
     def begin_epoch(self) -> None:
-        """Nothing depends on where an epoch begins."""
+        """Do nothing: an even share of the first epoch is all that counts."""
 
     def measure(self, work: float) -> float:
         """Spend the share of the epoch that a limit has, at most `work`."""
@@ -185,7 +185,7 @@ class ZeusProfiling:
         return part
 
     def end_epoch(self) -> None:
-        """The profile was known before."""
+        """Do nothing: the profile was known before."""
 
 
 LimitProfiling = ShippedProfiling | ZeusProfiling
@@ -234,7 +234,7 @@ class ReplayedRun:
         return part
 
     def report(self) -> None:
-        """Nothing; the epoch that has passed is on record."""
+        """Record the epoch that has passed."""
         self.run = replace(
             self.run,
             metrics=self._metrics[: self.run.epochs + 1],
@@ -244,7 +244,7 @@ class ReplayedRun:
         )
 
     def end(self, outcome: Outcome, *, ended: int) -> None:
-        """Nothing; the run is over."""
+        """End the run."""
         self.run = replace(
             self.run,
             outcome=outcome,

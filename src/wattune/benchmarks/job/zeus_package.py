@@ -35,7 +35,7 @@ def simulate(workload: TraceWorkload, *, eta: float, recurrences: int, seed: int
 
     job = workload.job
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        # It tells of batch sizes that it calls off, and divides by variances of nothing.
+        # It warns of batch sizes that it calls off, and divides by variances of nothing.
         warnings.simplefilter("ignore")
         simulator = Simulator(
             *_frames(workload),

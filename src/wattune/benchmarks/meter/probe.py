@@ -25,7 +25,7 @@ from wattune.devices.sampler import Sampler
 from wattune.emulator.node import Node
 
 Window = Callable[[Callable[[], None]], tuple[float, float | None]]
-"""Runs some work in a window of the tool and gives joules and, where the tool tells one, their error."""
+"""Runs some work in a window of the tool and gives joules and, where the tool reports one, their error."""
 
 
 def main(arguments: list[str]) -> None:

@@ -158,7 +158,7 @@ _FIRST_DRAW = 10
 _NOTES = (
     "A period is right within 5 % of a level that the sensor can follow: a step, a micro-step (alone or with its share "
     "of the update) or a cycle of steps. A level is one where it takes two refreshes and two polls at least.",
-    "Where a level is slow enough for the sensor but stands out to no test, not even to one that is told of it, both "
+    "Where a level is slow enough for the sensor but stands out to no test, not even to one that knows it, both "
     "not observable and that level are right.",
     "Peers answer on every trace; where they find no peak, and where GPOEO calls its answer unstable, they are silent. "
     "GPOEO's released code says neither aperiodic nor not observable.",
@@ -181,7 +181,7 @@ def bench_period(data: Path | None, *, seeds: int = 1, on_kind: OnKind | None = 
     ours = [own for own in judged if own.detector == OURS]
     notes = [*_NOTES, *_compared(judged)]
     if data is None:
-        notes.append("No folder of measurements was given, so no real trace was looked at: use --data DIR.")
+        notes.append("No folder of measurements was given, so no real trace was analysed: use --data DIR.")
     return Bench(
         bench="period",
         simulated=True,

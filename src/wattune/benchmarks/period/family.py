@@ -1,4 +1,4 @@
-"""Traces of the seventy-one simulated training jobs on GPUs of the catalogue, with waits drawn anew for each step."""
+"""Traces of the seventy-one simulated training jobs on GPUs of the catalogue, with waits drawn again for each step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _POLLS_S = (0.01, 0.02, 0.05)
 _MICRO = ("micro-step", "critic step")
 # Cycles that must fit into the trace for a level to be one that has to be seen, and that may be.
 _LEAST_CYCLES, _FEWEST_CYCLES = 4.0, 3.0
-# A level could be seen where its lines stand out this clearly to a test that is told the period.
+# A level could be seen where its lines stand out this clearly to a test that knows the period.
 _CLEAR = 1e-6
 
 
@@ -70,8 +70,8 @@ def _is_clear(samples: PowerSamples, period_s: float) -> bool:
 
 
 @dataclass(slots=True)
-class _Playing:
-    """A job as it is played: rows of a table in their order, each wait drawn anew."""
+class _FamilyPlayback:
+    """A job as it is played: rows of a table in their order, each wait drawn again."""
 
     rows: Floats
     """(4, rows): duration, power, busy and memory busy of one pass of everything."""
@@ -92,7 +92,7 @@ class _Playing:
 
     def _one(self, part: Phase | Wait) -> float:
         total_s = 0.0
-        for _ in range(1 if isinstance(part, Wait) else _rows(part)):
+        for _ in range(1 if isinstance(part, Wait) else table_rows(part)):
             drawn = part.drawn(self.random).host_stall_s if isinstance(part, Wait) else None
             length_s = float(self.rows[0, self.next_row]) if drawn is None else drawn
             self.pieces.append((length_s, self.next_row))
@@ -101,8 +101,8 @@ class _Playing:
         return total_s
 
 
-def _rows(phase: Phase) -> int:
-    """How many rows of a table a phase takes: one for its work, one for its wait."""
+def table_rows(phase: Phase) -> int:
+    """Count the rows that a phase has in a load table: one for its work, one for its wait."""
     return int(bool(phase.flops or phase.dram_bytes or phase.launches)) + int(bool(phase.host_stall_s))
 
 
@@ -112,7 +112,7 @@ def _load(member: FamilyMember, model: GpuModel) -> Load:
     point = loaded_point(model, DRIVER_DEFAULT, tuple(table.limited_power_w for table in tables))
     table = tables[point.row]
     column = (values[:, point.column] for values in (table.duration_s, table.power_w))
-    playing = _Playing(np.array([*column, table.sm_util, table.mem_util[:, point.column]]), Random(member.seed))
+    playing = _FamilyPlayback(np.array([*column, table.sm_util, table.mem_util[:, point.column]]), Random(member.seed))
     played_s = 0.0
     while played_s < _SECONDS + 1:
         playing.next_row = 0
@@ -124,7 +124,7 @@ def _load(member: FamilyMember, model: GpuModel) -> Load:
     )
 
 
-def _periods_s(member: FamilyMember, playing: _Playing) -> dict[str, float]:
+def _periods_s(member: FamilyMember, playing: _FamilyPlayback) -> dict[str, float]:
     """The mean length of each level. A round of steps with nothing between them and the next is none."""
     names = [name for name in (*_MICRO, "step") if len(playing.passes.get(name, ())) > 1]
     if "evaluated batch" in playing.passes:

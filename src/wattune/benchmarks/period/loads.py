@@ -22,7 +22,7 @@ _UPDATE = 0.08
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Load:
-    """What a GPU draws and how busy it is, stretch by stretch, and the periods that this has."""
+    """What a GPU draws and how busy it is, interval by interval, and the periods that this has."""
 
     duration_s: Floats
     power_w: Floats
@@ -124,7 +124,7 @@ def steady(seconds: float) -> Load:
 
 
 def _profile(random: Generator, length_s: float) -> Floats:
-    """Two to six stretches of one pass: duration, power, busy, memory busy; half the time one of them is a wait."""
+    """Two to six intervals of one pass: duration, power, busy, memory busy; half the time one of them is a wait."""
     count = int(random.integers(2, 7))
     duration_s = random.dirichlet(np.full(count, 2.0)) * length_s
     power_w, busy, mem_busy = random.uniform(*_LEVELS_W, count), np.ones(count), random.uniform(0.1, 0.9, count)
@@ -135,7 +135,7 @@ def _profile(random: Generator, length_s: float) -> Floats:
 
 
 def _drawn(part: Floats, plan: LoadPlan, random: Generator) -> Floats:
-    """One pass, of which one stretch (the wait, where there is one) varies in length."""
+    """One pass, of which one interval (the wait, where there is one) varies in length."""
     drawn = part.copy()
     place = int(np.argmin(part[2]))
     off_s = plan.jitter * plan.step_s / sqrt(plan.parts) * random.standard_normal()
@@ -154,7 +154,7 @@ _POLL_JITTER = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensing:
-    """How a load is looked at."""
+    """How a load is sampled."""
 
     refresh_s: float
     window_s: float
@@ -201,7 +201,7 @@ def polled(load: Load, sensing: Sensing, seconds: float, *, random: Generator) -
     polls_s = polls_s[random.random(len(polls_s)) >= sensing.missing]
     power = np.searchsorted(refreshes_s, polls_s, side="right") - 1
     look = np.searchsorted(looks_s, polls_s, side="right") - 1
-    # The driver tells power to 10 mW and utilisation to a percent.
+    # The driver reports power to 10 mW and utilisation to a percent.
     return PowerSamples(polls_s, np.round(shown_w[power], 2), np.round(busy[look], 2), np.round(mem_busy[look], 2))
 
 

@@ -33,7 +33,7 @@ _POLLS_S = ((0.0105, 0.0146), (0.0105, 0.0196), (0.0196, 0.0196))
 
 @dataclass(slots=True)
 class _Playing:
-    """A program as it is played: stretches of duration, power, busy and memory busy."""
+    """A program as it is played: intervals of duration, power, busy and memory busy."""
 
     random: Generator
     pieces: list[Floats] = field(default_factory=list)

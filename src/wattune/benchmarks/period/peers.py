@@ -163,7 +163,7 @@ _Totals = tuple[list[float], list[float]]
 
 
 def _totals(block: Floats) -> _Totals:
-    """Running sums of values and squares: plain lists, since blocks are short and looked at often."""
+    """Running sums of values and squares: plain lists, since blocks are short and read often."""
     return [0.0, *np.cumsum(block).tolist()], [0.0, *np.cumsum(block**2).tolist()]
 
 

@@ -40,7 +40,7 @@ class Stress:
     """Requested clocks at which the power limit held the GPU back."""
 
 
-# Means of steady stretches of published runs; the last clock of each is held back by the power limit.
+# Means of steady intervals of published runs; the last clock of each is held back by the power limit.
 _STRESS = (
     Stress("a100", "DGEMM", {510: 128, 810: 168, 1005: 197.5, 1110: 249, 1200: 300, 1305: 370, 1410: 399}, (1410,)),
     Stress("a40", "SGEMM", {900: 203, 1200: 238, 1740: 299}, (1740,)),

@@ -27,7 +27,7 @@ Found = tuple[float, list[dict[str, Any]]]
 
 
 def main(solver: str) -> None:
-    """Nothing; the answer to the task on standard input is on standard output."""
+    """Solve the task on standard input and print the answer."""
     task = json.load(sys.stdin)
     profile = parse_stage_profile(task["profile"], file=task["name"])
     graph = profile.shape(task["schedule"], task["microbatches"]).graph

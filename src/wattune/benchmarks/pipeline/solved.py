@@ -1,4 +1,4 @@
-"""What a solver found for one pipeline: run in a process of its own, then timed anew from the profile."""
+"""What a solver found for one pipeline: run in a process of its own, then timed again from the profile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """One run of a solver: how long it took, how much memory, and each plan as promised and as timed anew."""
+    """One run of a solver: how long it took, how much memory, and each plan as predicted and as timed again."""
 
     shape: PipelineShape
     solve_s: float
@@ -38,13 +38,13 @@ class Solved:
 
     @property
     def late(self) -> int:
-        """How many plans really take longer than promised."""
+        """How many plans really take longer than predicted."""
         pairs = zip(self.predicted, self.trials, strict=True)
         return sum(trial.cost.time_s > predicted.time_s * (1 + LATE) for predicted, trial in pairs)
 
     @property
     def gaps_percent(self) -> tuple[float, ...]:
-        """How far the energy of each plan, timed anew, lies above its bound."""
+        """How far the energy of each plan, timed again, lies above its bound."""
         pairs = zip(self.trials, self.bounds_j, strict=True)
         return tuple(100 * (trial.cost.energy_j / bound_j - 1) for trial, bound_j in pairs)
 

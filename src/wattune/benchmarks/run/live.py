@@ -1,7 +1,7 @@
-"""`wattune bench run --live`: what the live tuner takes of a core while it tunes, on the emulated library in real time.
+"""`wattune bench run --live`: CPU time of the control loop while it tunes, on the emulated library in real time.
 
-The loop that tunes is a thread; its CPU time is that of the thread, everything included: reading the GPUs through NVML,
-looking for periods, deciding, setting clocks. The first minute is the dearest, since that is when it searches.
+The loop runs in a thread; its CPU time is that of the thread and includes reading the GPUs through NVML, finding
+periods, deciding and setting clocks. The first minute costs most, since that is when it searches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_PERCENT = 1.0
 def bench_live(
     gpu: str, *, seconds: float, slowdown: float, cache_dir: Path, on_step: Callable[[str], None] | None = None
 ) -> Bench:
-    """A row for one GPU and for eight that are tuned as one, so many seconds each."""
+    """Tune one GPU, and eight as one, for so many seconds each."""
     library, rows = build_library(cache_dir), []
     for count in GPU_COUNTS:
         if on_step is not None:

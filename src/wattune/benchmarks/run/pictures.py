@@ -10,7 +10,7 @@ from wattune.render.chart import Axis, Chart, Mark, Point, ReferenceLine, Series
 from wattune.render.page import LargeChart, Page, Prose, Table, render_page
 from wattune.render.svg import standalone
 
-_LOOKS = {
+_STYLES = {
     "default": (Tone.GREY, Shape.CROSS),
     "gpoeo": (Tone.ORANGE, Shape.SQUARE),
     "odpp": (Tone.GOLD, Shape.TRIANGLE),
@@ -21,7 +21,7 @@ _LOOKS = {
     "oracle": (Tone.GREEN, Shape.TRIANGLE),
 }
 _MOST_SLOW = 25.0
-"""Runs that are slower still stand at the edge, so that the promise stays legible."""
+"""Runs that are slower are drawn at the edge, so that the slowdown limit stays legible."""
 
 
 def run_picture(bench: Bench, *, suffix: str, made: str) -> str:
@@ -39,12 +39,12 @@ def run_chart(bench: Bench) -> Chart:
         x=Axis(title="slowdown", unit="%"),
         y=Axis(title="energy saved", unit="%"),
         series=tuple(_series(name, bench) for name in names),
-        rules=(ReferenceLine(slowdown_limit, f"promise: {slowdown_limit:g} %", Way.UPRIGHT),),
+        rules=(ReferenceLine(slowdown_limit, f"slowdown limit: {slowdown_limit:g} %", Way.UPRIGHT),),
     )
 
 
 def _series(name: str, bench: Bench) -> Series:
-    tone, shape = _LOOKS.get(name, (Tone.GREY, Shape.CIRCLE))
+    tone, shape = _STYLES.get(name, (Tone.GREY, Shape.CIRCLE))
     points = tuple(
         Point(min(row["slowdown_percent"], _MOST_SLOW), row["saving_percent"], f"{row['workload']}: {row['held']}")
         for row in bench.rows
@@ -60,7 +60,7 @@ def _page(bench: Bench, made: str) -> Page:
     goals = tuple((goal.name, _cell(goal.value), goal.goal, _met(goal.met)) for goal in bench.goals)
     return Page(
         title="Programs tuned while they run",
-        lead="What each rule saved, how much slower it made a run, and whether it kept its promise.",
+        lead="What each policy saved, how much slower it made a run, and whether that was within the limit.",
         simulated=bench.simulated,
         sections=(
             LargeChart(run_chart(bench)),

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import process_time
 
+from wattune.benchmarks.period.family import table_rows
 from wattune.benchmarks.run.outcome import BestSetting, PlayedRun, RunMark, RunRecorder
 from wattune.control.counters import CounterWatch
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import RunPolicy
-from wattune.core.workload import Phase
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.run.session import RunSession
@@ -156,11 +156,6 @@ def _step_rows(loop: Loop) -> Iterator[int]:
                 yield rows
 
     yield from walk(loop)
-
-
-def table_rows(phase: Phase) -> int:
-    """Count the rows that a phase has in a load table: one for its work, one for its wait."""
-    return int(bool(phase.flops or phase.dram_bytes or phase.launches)) + int(bool(phase.host_stall_s))
 
 
 class SimulatedCounters:

@@ -112,6 +112,6 @@ def check_picture(plot: Path | None) -> None:
 
 
 def draw(plot: Path, picture: Callable[[str], str]) -> None:
-    """Write what `picture` makes of a line that tells how the file was made."""
+    """Write a picture, made from a line that says when and by which version it was drawn."""
     write_text(plot, picture(f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."))
     print_line(f"plot written to {plot}")
