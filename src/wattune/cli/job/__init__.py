@@ -123,13 +123,13 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
     """Show which batch size and setting the next run of a job would get on a GPU, and why. This changes nothing."""
     from wattune.api import open_gpus
     from wattune.levels.job.account import job_overview
-    from wattune.levels.job.gpus import part_of
+    from wattune.levels.job.gpus import job_gpu_of
     from wattune.levels.job.view.words import gpu_label
 
     job_store = open_job_store()
     job, memory = job_store.job(name), job_store.job_memory(name)
     with open_gpus(*devices) as gpus:
-        gpu = part_of(gpus)
+        gpu = job_gpu_of(gpus)
     chooser = searcher_named(searcher)
     proposal = chooser.propose(job, memory, gpu)
     setting = job_overview(job, memory, gpu, searcher=chooser).setting

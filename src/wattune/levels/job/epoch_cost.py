@@ -117,15 +117,15 @@ def cost_evidence(
 
     `over` are the runs that have ended, `epochs` the expected epochs of each size: time limits are on whole runs.
     """
-    parts = {gpu.key: gpu}
+    models = {gpu.key: gpu}
     for profile in profiles:
-        parts.setdefault(profile.gpu.key, profile.gpu)
+        models.setdefault(profile.gpu.key, profile.gpu)
     at_default = _at_default(job, profiles, gpu)
     reference = _reference(job, at_default, epochs)
     sites: list[Site] = []
-    for number, part in enumerate(parts.values()):
-        wanted = _RunObjective(job.objective_on(part.max_power_w), epochs, reference if part.key == gpu.key else None)
-        costs = _epoch_costs(wanted, profiles, part, over)
+    for number, model in enumerate(models.values()):
+        wanted = _RunObjective(job.objective_on(model.max_power_w), epochs, reference if model.key == gpu.key else None)
+        costs = _epoch_costs(wanted, profiles, model, over)
         sites += [Site(log2(size), value, _COST_SD**2 / count**2, number) for size, (value, count) in costs.items()]
     here = _RunObjective(job.objective_on(gpu.max_power_w), epochs, reference)
     return CostEvidence(
@@ -162,16 +162,16 @@ def paid_per_epoch(run: JobRun) -> Measurement | None:
 
 
 def _epoch_costs(
-    wanted: _RunObjective, profiles: Sequence[Profile], part: JobGpu, over: Sequence[JobRun]
+    wanted: _RunObjective, profiles: Sequence[Profile], model: JobGpu, over: Sequence[JobRun]
 ) -> dict[int, tuple[float, int]]:
     """Return the logarithm of an epoch's value and its number of observations, by size: from runs, else from
     profiles."""
     found = {
         profile.batch_size: (log(value), 1)
-        for profile in _profiles(profiles, part)
+        for profile in _profiles(profiles, model)
         if (value := wanted.objective.value(wanted.held(profile))) > 0
     }
-    key, objective = part.key, wanted.objective
+    key, objective = model.key, wanted.objective
     values = [
         (run.batch_size, log(value), _COST_SD)
         for run in over
@@ -184,8 +184,8 @@ def _epoch_costs(
     return found | {size: (fmean(some), 1 + len(some)) for size, some in paid_by_size.items()}
 
 
-def _profiles(profiles: Sequence[Profile], part: JobGpu) -> list[Profile]:
-    return [profile for profile in profiles if profile.gpu.key == part.key and profile.trials]
+def _profiles(profiles: Sequence[Profile], model: JobGpu) -> list[Profile]:
+    return [profile for profile in profiles if profile.gpu.key == model.key and profile.trials]
 
 
 def _at_default(job: Job, profiles: Sequence[Profile], gpu: JobGpu) -> Profile | None:

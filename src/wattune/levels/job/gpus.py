@@ -14,7 +14,7 @@ from wattune.devices.gpu import Gpu
 from wattune.levels.job.options import JobKnob
 
 
-def part_of(gpus: Sequence[Gpu], ranks: Ranks | None = None) -> JobGpu:
+def job_gpu_of(gpus: Sequence[Gpu], ranks: Ranks | None = None) -> JobGpu:
     """Describe all GPUs of all processes of a job; they must be of one model."""
     if not gpus:
         raise InputError("a job needs a GPU", hint="name one, such as nvml:0 or sim:a100")

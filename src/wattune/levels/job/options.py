@@ -22,7 +22,7 @@ class JobKnob(Enum):
     SM_CLOCK = "sm-clock"
     POWER_LIMIT = "power-limit"
     NONE = "none"
-    """Nothing: the GPUs are only measured."""
+    """Set nothing, only measure."""
 
 
 def knob_named(name: str) -> JobKnob:

@@ -13,7 +13,7 @@ from wattune.core.objective import Deadline, Objective
 from wattune.core.setting import Setting
 from wattune.response.setting_search import HORIZON, SimilarProfile
 
-OTHER_PART = 2.0
+OTHER_MODEL = 2.0
 """Distance in octaves that another GPU model counts for: a V100 and an A40 differ about as much in public tables."""
 
 NEAR = 3
@@ -81,10 +81,10 @@ def _similar(profile: Profile, gpu: JobGpu, batch_size: int) -> SimilarProfile:
     theirs = profile.gpu
     # What an iteration asks of a GPU depends on its own share of the batch.
     octaves = abs(log2((profile.batch_size / theirs.count) / (batch_size / gpu.count)))
-    apart = OTHER_PART if (theirs.name, theirs.simulated) != (gpu.name, gpu.simulated) else 0.0
+    other = OTHER_MODEL if (theirs.name, theirs.simulated) != (gpu.name, gpu.simulated) else 0.0
     return SimilarProfile(
         trials=profile.trials,
-        octaves=octaves + apart,
+        octaves=octaves + other,
         max_power_w=theirs.max_power_w / theirs.count,
         gpus=theirs.count,
     )

@@ -27,7 +27,7 @@ from wattune.response.setting_search import SettingSearch
 USUAL_SCATTER = 0.01
 """Prior of the relative standard deviation of seconds of training, with the weight of two intervals."""
 
-_BELIEVED = 2
+_PRIOR_INTERVALS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +316,6 @@ def _scatter(rates: list[float], *, counter: float = 0.0) -> float:
     mean = sum(rates) / len(rates)
     if mean <= 0:
         return 1.0
-    seen = max(sum((rate / mean - 1.0) ** 2 for rate in rates) - counter, 0.0)
-    square = seen + _BELIEVED * USUAL_SCATTER**2
-    return sqrt(square / (len(rates) - 1 + _BELIEVED) / len(rates))
+    squares = max(sum((rate / mean - 1.0) ** 2 for rate in rates) - counter, 0.0)
+    total = squares + _PRIOR_INTERVALS * USUAL_SCATTER**2
+    return sqrt(total / (len(rates) - 1 + _PRIOR_INTERVALS) / len(rates))

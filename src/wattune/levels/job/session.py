@@ -25,7 +25,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
-from wattune.levels.job.gpus import found_limit_w, job_settings, part_of
+from wattune.levels.job.gpus import found_limit_w, job_gpu_of, job_settings
 from wattune.levels.job.options import JobKnob
 from wattune.levels.job.profile import (
     epoch_trials,
@@ -96,7 +96,7 @@ class JobSession:
 
     def start(self, *, replaces: str | None = None) -> JobRun:
         """Submit and start the run that the policy chose. `replaces` is the id of the run that it replaces."""
-        gpu = part_of(self.gpus, self.ranks)
+        gpu = job_gpu_of(self.gpus, self.ranks)
         limit_w = found_limit_w(self.gpus, self.ranks)
         memory = JobMemory()
         run = None
@@ -356,16 +356,18 @@ def _shared(run: JobRun | None, gpu: JobGpu, ranks: Ranks) -> JobRun:
     mine = (
         "" if run is None else json.dumps([run.id, run.order, run.recurrence, run.batch_size, run.exploring, run.why])
     )
-    told = json.loads(ranks.broadcast(mine))
+    received = json.loads(ranks.broadcast(mine))
     if run is not None:
         return run
-    if isinstance(told, str):
-        raise InputError(f"rank 0 could not begin the run: {told}", hint="see the log of rank 0")
+    if isinstance(received, str):
+        raise InputError(f"rank 0 could not begin the run: {received}", hint="see the log of rank 0")
     names = ("id", "order", "recurrence", "batch_size", "exploring", "why")
-    return JobRun(gpu=gpu, **dict(zip(names, told, strict=True)))
+    return JobRun(gpu=gpu, **dict(zip(names, received, strict=True)))
 
 
 def _shared_verdict(verdict: RunVerdict | None, ranks: Ranks) -> RunVerdict | None:
     """Share the verdict of rank 0 with every rank."""
-    told = json.loads(ranks.broadcast(json.dumps(None if verdict is None else [verdict.outcome.value, verdict.why])))
-    return None if told is None else RunVerdict(Outcome(told[0]), told[1])
+    received = json.loads(
+        ranks.broadcast(json.dumps(None if verdict is None else [verdict.outcome.value, verdict.why]))
+    )
+    return None if received is None else RunVerdict(Outcome(received[0]), received[1])

@@ -11,7 +11,7 @@ from wattune.core.job import JobMemory, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.levels.job.gpus import part_of
+from wattune.levels.job.gpus import job_gpu_of
 from wattune.levels.job.options import JobKnob
 from wattune.levels.job.profile import profiling_objective
 from wattune.levels.job.session import is_out_of_memory
@@ -182,9 +182,9 @@ def test_several_gpus_are_set_alike_and_cost_what_they_cost_together(jobs):
 
 def test_gpus_of_different_kinds_are_refused():
     with pytest.raises(InputError, match="of one kind"):
-        part_of((gpu_of(), gpu_of("v100")))
+        job_gpu_of((gpu_of(), gpu_of("v100")))
     with pytest.raises(InputError, match="needs a GPU"):
-        part_of(())
+        job_gpu_of(())
 
 
 class Capped(type(gpu_of())):
@@ -410,7 +410,7 @@ def test_nothing_can_be_done_before_the_start(jobs):
 
 def test_a_deadline_is_shared_by_the_epochs_to_be_expected(jobs):
     job = replace(JOB, objective="deadline:120s")
-    gpu = part_of((gpu_of(),))
+    gpu = job_gpu_of((gpu_of(),))
     assert profiling_objective(job, gpu, JobMemory(), 64) == Deadline(10.0)
     run = finished(jobs, jobs.session(job=job))
     assert run.epochs == 3

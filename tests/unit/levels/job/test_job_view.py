@@ -113,9 +113,9 @@ def test_a_recurrence_that_failed_has_a_series_of_its_own() -> None:
     assert [series.name for series in chart.series] == ["size 512", "target not reached"]
 
 
-def test_other_parts_are_left_out_and_counted() -> None:
+def test_runs_on_other_gpus_are_left_out_and_counted() -> None:
     runs = (*memory().runs, run(20, 128, gpu=OTHER))
-    assert "1 run on other parts not shown" in (history_chart(view(memory=JobMemory(runs))).subtitle or "")
+    assert "1 run on other GPUs not shown" in (history_chart(view(memory=JobMemory(runs))).subtitle or "")
     assert "A40 (simulated)" in (epochs_chart(view(memory=JobMemory(runs))).subtitle or "")
 
 

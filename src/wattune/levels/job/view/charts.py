@@ -82,9 +82,9 @@ def epochs_chart(view: JobView) -> Chart:
 
 
 def _subtitle(view: JobView) -> str:
-    parts = {run.gpu.key: gpu_label(run.gpu) for run in view.memory.runs} or {view.gpu.key: gpu_label(view.gpu)}
+    gpus = {run.gpu.key: gpu_label(run.gpu) for run in view.memory.runs} or {view.gpu.key: gpu_label(view.gpu)}
     learned = "expected, and its band" if view.predicted else "mean of the runs, from least to most"
-    return f"{counted(len(view.memory.runs), 'run')} on {', '.join(parts.values())}; line: {learned}"
+    return f"{counted(len(view.memory.runs), 'run')} on {', '.join(gpus.values())}; line: {learned}"
 
 
 def _expected(view: JobView, bands: tuple[EpochsBand, ...]) -> tuple[Series, ...]:

@@ -61,7 +61,7 @@ def history_chart(view: JobView) -> Chart:
     values = [own.value for own in done] + ([] if default is None else [default])
     unit = unit_for(values, base)
     other = len(view.memory.runs) - len(view.here)
-    elsewhere = f"; {counted(other, 'run')} on other parts not shown" if other else ""
+    elsewhere = f"; {counted(other, 'run')} on other GPUs not shown" if other else ""
     series = _by_size(view, done, unit.factor, default)
     return Chart(
         title=f"{what[0].upper()}{what[1:]} of each recurrence: {view.job.name}",

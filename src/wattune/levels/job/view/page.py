@@ -122,7 +122,7 @@ def _runs(view: JobView) -> Table:
     newest = sorted(view.memory.runs, key=lambda run: run.order, reverse=True)
     older = len(newest) - _MOST_RUNS
     title = "Every run, newest first" if older <= 0 else f"The newest {_MOST_RUNS} of {len(newest)} runs"
-    head = ("run", "ended", "part", "why", "recurrence", "batch size", "epochs", "setting", "time", "energy")
+    head = ("run", "ended", "GPU", "why", "recurrence", "batch size", "epochs", "setting", "time", "energy")
     return Table(title, head, tuple(_run_cells(run) for run in newest[:_MOST_RUNS]), words=4)
 
 
