@@ -1,8 +1,8 @@
-"""A running program seen in windows: what is asked of the next one, and what one showed.
+"""Windows of a running program, orders for the next one, and the protocol of policies.
 
-A *window* is a stretch of a program's run at one setting. A policy looks at the windows so far and gives the *order*
-for the next: a setting, what it is for, and how long to look. The *pace* is the time that the program takes for one
-unit of its work: a step that it reports, or a period that was seen in its power.
+A *window* is an interval of a program's run at one setting. A policy gets the windows so far and returns the *order*
+for the next: a setting, its purpose, and how long to measure. The *step time* is the time that the program takes for
+one unit of its work: a step that it reports, or a period of its power.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Purpose(StrEnum):
     """What a window is for."""
 
     BASELINE = "baseline"
-    """What everything is compared with: the setting that was found, normally the driver's own choice."""
+    """Everything is compared with it: normally the driver's own choice."""
     REFERENCE = "reference"
-    """A look at counters at a fixed clock, as models that were trained there want it."""
+    """Counters at a fixed clock, for models that were trained there."""
     TRIAL = "trial"
     HOLD = "hold"
 
@@ -35,56 +35,55 @@ class Order:
     setting: Setting
     purpose: Purpose
     least_s: float
-    """How long to look at least, once the setting has settled."""
+    """Shortest length, once the setting has settled."""
     most_s: float
-    """How long to look at most."""
+    """Longest length."""
     precision: float | None = None
-    """The relative 95 % half-width of the pace at which the window may end before `most_s`."""
+    """Relative 95 % half-width of the step time at which the window may end before `most_s`."""
     settle_s: float | None = None
-    """How long to wait before looking; None leaves it to what the part needs."""
+    """How long to wait before measuring; None for what the GPU needs."""
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What a stretch showed."""
+    """What was measured in an interval at one setting."""
 
     setting: Setting
     purpose: Purpose
     start_s: float
     """Since the tuning began, settling over."""
     cost: Measurement
-    """Time and energy of the stretch itself."""
+    """Time and energy of the window itself."""
     settling: Measurement
-    """What passed between the order and the stretch."""
+    """Time and energy between the order and the window."""
     step_time_s: float | None = None
-    """None where the program showed no progress that could be measured."""
+    """None where no progress of the program could be measured."""
     step_time_error_s: float | None = None
     """Half-width of the 95 % interval."""
     counted: bool = False
-    """Whether the units of the pace were counted, so that no multiple of one can have been taken for it."""
+    """Whether units of work were counted, so that no multiple of one can have been taken for it."""
     held: bool = True
-    """Whether the clocks that were read back were those asked for, or lower for a reason that the GPU names."""
+    """Whether the clocks that were read back were those requested, or lower for a reason that the GPU reports."""
     sm_mhz: float | None = None
-    """Mean core clock that was read; under a power limit lower than what was asked for."""
+    """Mean core clock that was read; under a power limit lower than the requested one."""
     sm_util: float | None = None
     mem_util: float | None = None
     sm_util_error: float | None = None
-    """Half-width of the 95 % interval, by how much it varied meanwhile; None where that is not known."""
+    """Half-width of the 95 % interval, from its variation; None where that is unknown."""
     mem_util_error: float | None = None
     features: Mapping[str, float] = field(default_factory=dict)
-    """Counters, where something reads them: tensor, fp32, dram, sm; each 0 to 1."""
+    """Counters, where there are any: tensor, fp32, dram, sm; each 0 to 1."""
     changed: bool = False
     """Whether the program began to do something else in it."""
 
     @property
     def power_w(self) -> float:
-        """Mean power of the stretch."""
         return self.cost.power_w
 
     @property
     def unit(self) -> Measurement | None:
-        """What one unit of work takes, or None without a pace."""
+        """Time and energy of one unit of work, or None without a step time."""
         if self.step_time_s is None:
             return None
         energy_j = self.power_w * self.step_time_s
@@ -110,11 +109,11 @@ def since_change(windows: Sequence[Window]) -> tuple[Window, ...]:
 
 
 class RunPolicy(Protocol):
-    """Decides from the windows so far what the next one should be: pure, so that ranks decide alike."""
+    """Chooses the next window from those so far; pure, so that all ranks decide alike."""
 
     @property
     def name(self) -> str:
-        """What tables call it: wattune, gpoeo, odpp."""
+        """wattune, gpoeo, odpp …"""
         ...
 
     @property
