@@ -1,4 +1,4 @@
-"""Hooks into `torch.distributed.pipelining`: a plan is played, or made, while a schedule trains.
+"""Hooks into `torch.distributed.pipelining` that play or make a plan while a schedule trains.
 
     with open_gpu(f"nvml:{local_rank}") as gpu, played(schedule, plan, gpu):  # or tuned(schedule, gpu, slowdown=0.0)
         for batch in batches:
@@ -52,15 +52,12 @@ class CudaStamp:
         self.event = event
 
     def passed(self) -> bool:
-        """Whether the GPU has got there."""
         return bool(self.event.query())
 
     def wait(self) -> None:
-        """Nothing; the GPU has got there when this returns."""
         self.event.synchronize()
 
     def seconds_to(self, later: Stamp) -> float:
-        """Seconds from one event to the other, by the GPU's clock."""
         if not isinstance(later, CudaStamp):
             raise TypeError("stamps of two clocks cannot be subtracted")
         return float(self.event.elapsed_time(later.event)) / 1000
@@ -73,26 +70,25 @@ class CudaStamps:
         self._device = device
 
     def stamp(self) -> CudaStamp:
-        """A stamp behind all work that was given to the current stream."""
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return CudaStamp(event)
 
 
 METHODS = {"forward_one_chunk": FORWARD, "backward_one_chunk": BACKWARD, "backward_weight_one_chunk": WEIGHT}
-"""What a stage calls its instructions; each takes the microbatch first."""
+"""Methods of a stage and their instructions; each takes the microbatch first."""
 
 INSTRUCTIONS = {"F": FORWARD, "B": BACKWARD, "I": BACKWARD, "W": WEIGHT}
-"""What the text form of a schedule calls them."""
+"""Letters of the text form of a schedule and their instructions."""
 
 
 def graph_of(schedule: Any) -> WorkGraph:
-    """The work of one iteration of a schedule, to be planned with `plan_pipeline`."""
+    """Return the work of one iteration of a schedule, to be planned with `plan_pipeline`."""
     return work_graph(order_of(schedule))
 
 
 def order_of(schedule: Any) -> Order:
-    """What each rank runs, in the order in which this schedule really runs it."""
+    """Return the instructions of each rank in the order in which this schedule runs them."""
     microbatches = schedule._n_microbatches
     if isinstance(schedule, pipelining.Schedule1F1B):
         # Its own listing of the order numbers the forwards of the last stage from 1 (torch 2.13).
@@ -109,7 +105,7 @@ def order_of(schedule: Any) -> Order:
 
 
 def _gpipe(stages: int, microbatches: int) -> Order:
-    """All forwards, then all backwards, the first microbatch first."""
+    """Return all forwards, then all backwards, by microbatch."""
     return tuple(
         tuple(
             Piece(instruction, stage, microbatch)
@@ -250,7 +246,7 @@ def _with_iteration(schedule: Any, listener: InstructionListener) -> Callable[..
 
 @contextmanager
 def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """A block in which an object has a method of its own."""
+    """Give an object a method of its own within the block."""
     own = vars(owner).get(name)
     setattr(owner, name, function)
     try:
@@ -263,17 +259,17 @@ def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[N
 
 
 def stages_of(schedule: Any) -> tuple[Any, ...]:
-    """The stages that this process runs."""
+    """Return the stages that this process runs."""
     single = getattr(schedule, "_stage", None)
     return (single,) if single is not None else tuple(schedule._stages)
 
 
 def rank_of(schedule: Any) -> int:
-    """The rank of this process in its pipeline."""
+    """Return the rank of this process in its pipeline."""
     return int(stages_of(schedule)[0].group_rank)
 
 
 def stamps_for(schedule: Any) -> Stamps:
-    """What tells where the work of this process is: events of its GPU, or the clock of the host."""
+    """Return the stamps for the work of this process: events of its GPU, or the clock of the host."""
     device = stages_of(schedule)[0].device
     return CudaStamps(device) if device.type == "cuda" else HostStamps()

@@ -1,16 +1,16 @@
-"""Planning a pipeline while it trains: profile, plan, hold, and answer stragglers, one iteration after another.
+"""Plan a pipeline while it trains: profile, plan, hold, and react to stragglers.
 
-Every rank reads its own iteration, all ranks exchange the readings, and each takes the same pure step from the same
-readings; so all agree and nobody serves. What a rank then sets follows from the progress alone.
+Every rank measures an iteration, all ranks exchange the readings, and each takes the same pure step from the same
+readings, so no server is needed. What a rank sets follows from the progress alone.
 
     progress = policy.start()
-    for each iteration:  run policy.steps(progress, …), exchange readings, progress = policy.step(progress, readings)
+    for each decision:  run policy.steps(progress, …), exchange readings, progress = policy.step(progress, readings)
 
-Notation: a rank's slowdown is how long its instructions really took over how long they were planned to take. The best
-time of a pipeline is what it takes with its slowdowns and everything at its fastest; the deadline is the longest of all
-best times and of the time that the owner allows. Being done before the deadline gains nothing (Perseus's T_opt,
-SOSP'24), so every pipeline plays what spends least within it. Slowdowns are medians of three: what is believed and the
-last two iterations; so one odd iteration moves nothing and the second moves it.
+Notation: the slowdown of a rank is the measured over the planned time of its instructions. The best time of a pipeline
+is its time with its slowdowns and every instruction at its fastest; the deadline is the longest of all best times and
+of the time that the slowdown limit allows. Finishing before the deadline gains nothing (Perseus's T_opt, SOSP'24), so
+every pipeline plays the plan of least energy within it. The slowdown in use is the median of three: the present one and
+the last two measured; so one outlier changes nothing and a second one does.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ Plans = Frontier[Plan]
 
 @dataclass(frozen=True, slots=True)
 class RankReading:
-    """What one rank saw of one iteration."""
+    """The measurement of one iteration by one rank."""
 
     pipeline: int
-    """Which of several equal pipelines, where data parallelism makes them."""
+    """Index among equal pipelines (data parallelism)."""
     rank: int
     busy_s: float
-    """Time of its instructions, waiting left out."""
+    """Time of its instructions, without waiting."""
     trials: tuple[tuple[str, Trial[Setting]], ...] = ()
-    """While profiling: each kind of its instructions at the setting that holds, once enough was seen."""
+    """While profiling: each kind of its instructions at the present setting, once measured well enough."""
     waiting_w: float | None = None
-    """While profiling: what its GPU draws while it waits."""
+    """While profiling: power of its GPU while it waits."""
 
 
 Readings = Sequence[RankReading]
@@ -69,15 +69,15 @@ class PlanHeld:
 
     plans: Plans
     profile: Mapping[str, Sequence[Trial[StageChoice]]]
-    """What the plans were made from: every kind of instruction at every clock, by its curve."""
+    """Every kind of instruction at every clock, by its fitted curve; the plans are made from it."""
     waiting_w: float
-    """What a GPU draws while it waits."""
+    """Power of a GPU while it waits."""
     held: tuple[Plan, ...]
-    """For each pipeline what it plays, its durations as planned for ranks that are not slowed down."""
+    """The plan of each pipeline, with durations for ranks that are not slowed down."""
     slowdowns: tuple[tuple[float, ...], ...]
-    """For each pipeline and rank what is believed."""
+    """The slowdown in use for each pipeline and rank."""
     last: tuple[tuple[float, ...], ...]
-    """And what the last iteration said."""
+    """The slowdown that was measured last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ LOWEST_SHARE = 0.6
 """Of the highest clock: about where published searches end, 900 of 1410 MHz on an A100 (Kareus, OSDI'26)."""
 
 STRAGGLING = 0.05
-"""Share by which a slowdown must change to be believed: the least for which Perseus reports savings."""
+"""Share by which a slowdown must change to be used: the least for which Perseus reports savings."""
 
 
 _FIELDS = 5
@@ -102,7 +102,7 @@ _FIELDS = 5
 
 
 def profiling_settings(spec: GpuSpec, points: int) -> tuple[Setting, ...]:
-    """A few clocks to profile at, highest first."""
+    """Return a few clocks to profile at, highest first."""
     if points < 2:
         raise InputError(f"a curve needs two clocks or more, not {points}", hint="4 or 5 are a good number")
     clocks_mhz = [mhz for mhz in spec.sm_clocks_mhz if mhz >= LOWEST_SHARE * spec.sm_clocks_mhz[-1]]
@@ -133,7 +133,6 @@ class OnlinePlanning:
         object.__setattr__(self, "kinds_by_rank", tuple(map(tuple, kinds)))
 
     def start(self) -> PlanProfiling:
-        """Nothing is known yet."""
         return PlanProfiling()
 
     def step(self, progress: Progress, readings: Readings) -> Progress:

@@ -233,6 +233,12 @@ class Tuning:
         return figures_of(self.windows, gpus=len(self._session.gpus), slowdown_limit=slowdown_limit)
 
     @property
+    def disabled(self) -> str | None:
+        """Why tuning has ended and the GPUs are restored; None while it goes on."""
+        state = self._session.progress.state
+        return state.why if isinstance(state, Disabled) else None
+
+    @property
     def events(self) -> tuple[str, ...]:
         """What happened, in words."""
         return tuple(event.text for event in self._session.progress.events)
