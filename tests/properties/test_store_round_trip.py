@@ -103,13 +103,16 @@ def store() -> Iterator[Store]:
         yield open_store(str(Path(folder) / "history.db"))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(full=full_runs)
 def test_json_round_trip(full: FullRun) -> None:
     line = json.dumps(full_run_to_json(full), allow_nan=False)
     assert full_run_from_json(json.loads(line)) == full
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(full=full_runs)
 def test_store_round_trip(store: Store, full: FullRun) -> None:
     store.add_run(full)
