@@ -35,7 +35,7 @@ def test_tuned_on_a_simulated_gpu_saves_energy_and_keeps_the_promise():
 
 def test_tuned_says_what_it_needs():
     gpu = OddGpu()
-    with pytest.raises(InputError, match="slower"), tuned(gpu):
+    with pytest.raises(InputError, match="slowdown limit"), tuned(gpu):
         pass
     with pytest.raises(InputError, match="no GPU"), tuned(slowdown=0.05):
         pass
