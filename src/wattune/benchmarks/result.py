@@ -20,6 +20,11 @@ class Goal:
     note: str | None = None
     """What a reader must know to compare the figure fairly."""
 
+    @property
+    def document(self) -> dict[str, Any]:
+        note = {} if self.note is None else {"note": self.note}
+        return {"name": self.name, "value": self.value, "goal": self.goal, "met": self.met, **note}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
@@ -40,7 +45,7 @@ class Bench:
             "bench": self.bench,
             "simulated": self.simulated,
             "rows": [dict(row) for row in self.rows],
-            "summary": {"goals": list(self.goals), "notes": list(self.notes), **self.figures},
+            "summary": {"goals": [goal.document for goal in self.goals], "notes": list(self.notes), **self.figures},
         }
 
 

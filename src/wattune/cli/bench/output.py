@@ -81,7 +81,7 @@ def _widest(head: str) -> int:
 def cell(value: object, digits: str = ".4g") -> str:
     """Format a value for people."""
     if value is None:
-        return "–"
+        return "not measured"
     return format(value, digits) if isinstance(value, float) else str(value)
 
 
@@ -97,7 +97,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         yield lambda step, done, of: bar.update(task, description=step, completed=done, total=of)
 
 
-def print_line(line: str) -> None:
+def print_progress(line: str) -> None:
     """Print what is being done to standard error."""
     stderr_console().print(line, markup=False, soft_wrap=True)
 
@@ -114,4 +114,4 @@ def check_picture(plot: Path | None) -> None:
 def draw(plot: Path, picture: Callable[[str], str]) -> None:
     """Write a picture, made from a line that says when and by which version it was drawn."""
     write_text(plot, picture(f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."))
-    print_line(f"plot written to {plot}")
+    print_progress(f"plot written to {plot}")
