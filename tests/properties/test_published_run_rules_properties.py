@@ -13,7 +13,7 @@ from wattune.levels.run.gpoeo.models import FEATURES
 from wattune.levels.run.gpoeo.policy import GpoeoPolicy
 from wattune.levels.run.mf_gpoeo.policy import MfGpoeoPolicy
 from wattune.levels.run.odpp.policy import OdppPolicy
-from wattune.levels.run.zeus_limit import ZeusCost, ZeusLimitPolicy
+from wattune.levels.run.zeus_limit import ZeusLimitPolicy
 from wattune.physics.catalog import load_model
 
 RULES = (
@@ -22,7 +22,6 @@ RULES = (
     OdppPolicy(None),
     MfGpoeoPolicy(),
     ZeusLimitPolicy(),
-    ZeusLimitPolicy(ZeusCost()),
 )
 
 

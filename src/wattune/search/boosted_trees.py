@@ -1,6 +1,6 @@
-"""Gradient-boosted regression trees: a thin face of LightGBM, which comes with the `boost` extra.
+"""Gradient-boosted regression trees: a thin wrapper of LightGBM, which the `boost` extra installs.
 
-Growth is the same every time: one thread, row-wise histograms, a fixed seed.
+Training is deterministic: one thread, row-wise histograms, a fixed seed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MISSING_HINT = "pip install 'wattune[boost]'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """How trees are grown: common values for tables of some thousand rows and few columns."""
+    """Parameters of training: common values for tables of some thousand rows and few columns."""
 
     trees: int = 300
     leaves: int = 31
@@ -39,22 +39,21 @@ DEFAULT_GROWTH = Growth()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoostedTrees:
-    """Trees that were grown; called with rows of inputs they give one number each."""
+    """Trained trees; called with rows of inputs they predict one number each."""
 
     booster: lightgbm.Booster
 
     def __call__(self, inputs: Floats) -> Floats:
-        """(rows,): what the trees expect."""
         return np.asarray(self.booster.predict(inputs, num_threads=1), dtype=np.float64)
 
 
 def installed() -> bool:
-    """Whether LightGBM is here."""
+    """Return whether LightGBM is installed."""
     return importlib.util.find_spec("lightgbm") is not None
 
 
 def grow(inputs: Floats, targets: Floats, *, growth: Growth = DEFAULT_GROWTH) -> BoostedTrees:
-    """Trees grown on (rows, columns) of inputs and (rows,) of targets; `NotSupported` without LightGBM."""
+    """Train trees on (rows, columns) of inputs and (rows,) of targets; `NotSupported` without LightGBM."""
     if not installed():
         raise NotSupported(MISSING, hint=MISSING_HINT)
     import lightgbm

@@ -127,9 +127,9 @@ def _mf_gpoeo(objective: Objective, _: object) -> RunPolicy:
 
 
 def _zeus(objective: Objective, _: object) -> RunPolicy:
-    from wattune.levels.run.zeus_limit import MaxSlowdown, ZeusLimitPolicy
+    from wattune.levels.run.zeus_limit import ZeusLimitPolicy
 
-    return ZeusLimitPolicy(MaxSlowdown(1.0 + _slowdown("zeus", objective)))
+    return ZeusLimitPolicy(_slowdown("zeus", objective))
 
 
 def _default(_: Objective, __: object) -> RunPolicy:

@@ -1,7 +1,7 @@
-"""A rule for a running program, written down as it goes: give an order, look at the window, give the next order.
+"""Policies written as generators: yield an order, receive its window, yield the next order.
 
-Such a procedure is a generator. A policy has no memory but the windows that it is shown, so it goes through its
-procedure from the start each time; what the procedure does between two windows should therefore be quick.
+A policy has no state besides the windows, so it replays its procedure from the start at every step; what a procedure
+computes between two windows should therefore be quick.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from wattune.core.window import Order, Purpose, Window
 _Result = TypeVar("_Result")
 
 Procedure = Generator[Order, Window, _Result]
-"""Gives orders, takes the windows that came of them, and comes back with something."""
+"""Yields orders, receives their windows, and returns a result."""
 
 _IDLE_HOLD_S = 60.0
 
 
 def next_order(procedure: Procedure[None], seen: tuple[Window, ...]) -> Order:
-    """The order that follows the windows seen; a procedure that is over holds its last setting."""
+    """Return the order after these windows; a procedure that has ended holds its last setting."""
     order = next(procedure)
     try:
         for window in seen:
@@ -34,22 +34,22 @@ def next_order(procedure: Procedure[None], seen: tuple[Window, ...]) -> Order:
 
 
 def holding(setting: Setting, *, seconds: float = _IDLE_HOLD_S, why: str = "") -> Order:
-    """An order to hold a setting for so long."""
+    """Return an order to hold a setting."""
     return Order(setting=setting, purpose=Purpose.HOLD, least_s=seconds, most_s=seconds, why=why)
 
 
 def forever(setting: Setting, *, why: str) -> Procedure[None]:
-    """The procedure that holds one setting, whatever it sees."""
+    """Hold one setting whatever the windows show."""
     while True:
         yield holding(setting, why=why)
 
 
 def work_rate(window: Window, spec: GpuSpec) -> float | None:
-    """Work per second in a unit of its own, or None without counters.
+    """Return the work per second in an arbitrary unit, or None without counters.
 
     The use of an arithmetic unit times the clock is operations per second, the use of the memory times its clock is
-    bytes per second. A program that does the same over and over keeps the proportion of both, so that their sum is as
-    good as instructions per second, which is what GPOEO counts.
+    bytes per second. A program that repeats itself keeps the proportion of both, so their sum serves as well as the
+    instructions per second that GPOEO counts.
     """
     counters, sm_mhz = window.features, window.sm_mhz or window.setting.sm_mhz
     if not counters or sm_mhz is None:
@@ -83,11 +83,11 @@ _QUIET = 3
 _LONGEST_SLEEP = 32
 """In periods."""
 _LEAST_SLEEP_S = 20.0
-"""Theirs may be shorter where a period is; that makes more windows, and no difference to what is noticed."""
+"""The original may sleep for less; that makes more windows and detects nothing more."""
 
 
 def watched(setting: Setting, *, bound: float, period_s: float, length_s: float, floor_w: float) -> Procedure[float]:
-    """Holds a setting until its power above a floor shifts by more than a bound; the shift over the mean."""
+    """Hold a setting until its power above a floor shifts by more than a bound; return the shift over the mean."""
     low_w = high_w = None
     quiet = 0
     while True:

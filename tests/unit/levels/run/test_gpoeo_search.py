@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from plain_program import PlainProgram
-from wattune.levels.run.gpoeo.search import UNSEEN, CoreSearch, GpoeoPoint, GpoeoRule, cubic, ladder_of, search_memory
+from wattune.levels.run.gpoeo.search import (
+    UNMEASURED,
+    CoreSearch,
+    GpoeoPoint,
+    GpoeoRule,
+    cubic,
+    ladder_of,
+    search_memory,
+)
 from wattune.physics.catalog import load_model
 
 SPEC = load_model("3080ti").spec()
@@ -38,7 +46,7 @@ def test_of_two_allowed_gears_the_reward_decides():
 def test_a_gear_that_is_too_slow_is_worse_than_any_that_is_not():
     assert RULE.better(GpoeoPoint(1.04, 500.0), GpoeoPoint(1.05, 1.0))
     assert RULE.better(GpoeoPoint(1.06, 500.0), GpoeoPoint(1.07, 1.0))
-    assert not RULE.better(UNSEEN, GpoeoPoint(2.0, 1.0))
+    assert not RULE.better(UNMEASURED, GpoeoPoint(2.0, 1.0))
 
 
 def test_the_highest_gear_is_best_where_none_is_allowed():

@@ -1,6 +1,6 @@
 """The controller of MF-GPOEO."""
 
-from wattune.levels.run.mf_gpoeo.controller import Control, at_rest
+from wattune.levels.run.mf_gpoeo.controller import Control, stopping_point
 
 LIMIT = 0.049
 
@@ -38,7 +38,7 @@ def test_within_the_dead_band_the_gear_stays():
 
 def test_it_does_not_rest_before_the_third_step():
     state = control().after(0.02, 0.9).after(LIMIT * 0.995, 0.8)
-    assert at_rest(state, 30.0, low_memory=False) is None
+    assert stopping_point(state, 30.0, low_memory=False) is None
 
 
 def test_after_five_steps_it_rests_at_the_cheapest_gear_within_the_limit():
@@ -46,20 +46,20 @@ def test_after_five_steps_it_rests_at_the_cheapest_gear_within_the_limit():
     for index, objective in ((0.0, 1.0), (0.01, 0.9), (0.09, 0.7), (0.03, 0.85), (0.045, 0.8)):
         state = state.after(index, objective)
     points = [step.point for step in state.steps]
-    assert at_rest(state, 30.0, low_memory=False) == points[4]
+    assert stopping_point(state, 30.0, low_memory=False) == points[4]
 
 
 def test_where_no_gear_is_within_the_limit_it_rests_at_the_highest():
     state = control(point=60)
     for _ in range(5):
         state = state.after(0.2, 1.0)
-    assert at_rest(state, 30.0, low_memory=False) == max(step.point for step in state.steps)
+    assert stopping_point(state, 30.0, low_memory=False) == max(step.point for step in state.steps)
 
 
 def test_a_low_clock_that_still_does_not_answer_is_low_enough():
     state = control(point=70)
     for _ in range(3):
         state = state.after(0.001, 0.7)
-    rest = at_rest(state, 20.0, low_memory=False)
+    rest = stopping_point(state, 20.0, low_memory=False)
     assert rest is not None
     assert rest < 70

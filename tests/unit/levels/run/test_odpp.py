@@ -11,7 +11,7 @@ from wattune.levels.run.odpp.policy import (
     OdppPolicy,
     between_mhz,
     correction_inputs,
-    learned,
+    pretrained,
     sampled_mhz,
     searched_mhz,
 )
@@ -38,7 +38,7 @@ def test_few_clocks_are_measured_once_each():
 
 @pytest.fixture(scope="module")
 def corrections():
-    """Networks that learned from programs of the same kind."""
+    """Networks trained on programs of the same kind."""
     clocks = searched_mhz(SPEC)
     random = np.random.default_rng(3)
     rows = []
@@ -47,7 +47,7 @@ def corrections():
         rows.append(_taught(program, clocks))
     inputs = [np.concatenate([row[kind] for row in rows]) for kind in (0, 1)]
     targets = [np.concatenate([row[kind] for row in rows]) for kind in (2, 3)]
-    return Corrections(learned(inputs[0], targets[0]), learned(inputs[1], targets[1]))
+    return Corrections(pretrained(inputs[0], targets[0]), pretrained(inputs[1], targets[1]))
 
 
 def _taught(program, clocks):

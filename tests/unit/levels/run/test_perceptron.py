@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from wattune.levels.run.odpp.policy import fresh
+from wattune.levels.run.odpp.policy import untrained
 
 INPUTS = np.random.default_rng(0).uniform(-1, 1, (300, 2))
 TARGETS = np.abs(INPUTS[:, 0]) + 0.5 * INPUTS[:, 1]
 
 
 def test_it_learns_a_kinked_plane():
-    network = fresh(INPUTS, hidden=(16, 16))
+    network = untrained(INPUTS, hidden=(16, 16))
     before = np.mean((network(INPUTS) - TARGETS) ** 2)
     after = np.mean((network.trained(INPUTS, TARGETS, epochs=60, batch=24)(INPUTS) - TARGETS) ** 2)
     assert after < 0.05 * before
@@ -18,19 +18,19 @@ def test_it_learns_a_kinked_plane():
 
 
 def test_training_leaves_the_old_network_as_it_was():
-    network = fresh(INPUTS, hidden=(8,))
+    network = untrained(INPUTS, hidden=(8,))
     before = network(INPUTS)
     network.trained(INPUTS, TARGETS, epochs=2, batch=24)
     assert np.array_equal(network(INPUTS), before)
 
 
 def test_the_same_training_gives_the_same_network():
-    first, second = (fresh(INPUTS, hidden=(8,)).trained(INPUTS, TARGETS, epochs=3, batch=24) for _ in range(2))
+    first, second = (untrained(INPUTS, hidden=(8,)).trained(INPUTS, TARGETS, epochs=3, batch=24) for _ in range(2))
     assert np.array_equal(first(INPUTS), second(INPUTS))
 
 
 def test_its_gradients_are_those_of_the_squared_error():
-    network = fresh(INPUTS, hidden=(5, 4), seed=2)
+    network = untrained(INPUTS, hidden=(5, 4), seed=2)
     inputs, targets = INPUTS[:20], TARGETS[:20]
     gradients = network._gradients(inputs, targets)
     weight = network.weights[1]
@@ -45,4 +45,4 @@ def test_its_gradients_are_those_of_the_squared_error():
 
 def test_a_column_without_spread_does_no_harm():
     inputs = np.column_stack([INPUTS, np.ones(len(INPUTS))])
-    assert np.all(np.isfinite(fresh(inputs, hidden=(4,))(inputs)))
+    assert np.all(np.isfinite(untrained(inputs, hidden=(4,))(inputs)))

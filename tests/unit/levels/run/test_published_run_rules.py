@@ -9,7 +9,7 @@ from wattune.core.window import Purpose
 from wattune.levels.run.gpoeo.policy import GpoeoPolicy
 from wattune.levels.run.mf_gpoeo.policy import MfGpoeoPolicy
 from wattune.levels.run.odpp.policy import OdppPolicy
-from wattune.levels.run.zeus_limit import ZeusCost, ZeusLimitPolicy
+from wattune.levels.run.zeus_limit import ZeusLimitPolicy
 from wattune.physics.catalog import catalog_names, load_model
 
 SPEC = load_model("3080ti").spec()
@@ -18,9 +18,7 @@ RULES = (
     OdppPolicy(None),
     MfGpoeoPolicy(),
     ZeusLimitPolicy(),
-    ZeusLimitPolicy(ZeusCost(), "zeus-cost"),
 )
-PROMISING = RULES[:4]
 
 
 def names(rules):
@@ -31,7 +29,7 @@ def slowdown(program, setting):
     return program.step_s(setting) / program.step_s() - 1
 
 
-@names(PROMISING)
+@names(RULES)
 def test_a_rule_saves_and_keeps_its_promise_without_noise(rule):
     program = PlainProgram(SPEC)
     held = played(rule, program)[-1].setting

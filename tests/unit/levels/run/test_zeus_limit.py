@@ -4,7 +4,7 @@ import pytest
 
 from plain_program import PlainProgram, played
 from wattune.core.measurement import Measurement
-from wattune.levels.run.zeus_limit import MaxSlowdown, ZeusCost, ZeusLimitPolicy, power_limits_w
+from wattune.levels.run.zeus_limit import ZeusLimitPolicy, lowest_limit_w, power_limits_w
 from wattune.physics.catalog import load_model
 
 SPEC = load_model("3080ti").spec()
@@ -28,27 +28,17 @@ def test_every_limit_is_profiled_once_and_then_one_is_held():
     assert program.step_s(windows[-1].setting) <= 1.05 * program.step_s(windows[0].setting)
 
 
-def test_only_the_limits_that_are_given_are_profiled():
-    windows = played(ZeusLimitPolicy(limits_w=(200.0, 350.0)), PlainProgram(SPEC))
-    assert [window.setting.power_limit_w for window in windows[:3]] == [350.0, 350.0, 200.0]
-
-
 def test_the_lowest_limit_within_the_slowdown_is_selected():
-    assert MaxSlowdown(1.05).select(LIMITS_W, COSTS) == 250.0
-    assert MaxSlowdown(1.0).select(LIMITS_W, COSTS) == 300.0
+    assert lowest_limit_w(LIMITS_W, COSTS, slowdown=0.05) == 250.0
+    assert lowest_limit_w(LIMITS_W, COSTS, slowdown=0.0) == 300.0
 
 
-def test_the_cost_weighs_energy_against_time():
-    assert ZeusCost(1.0).select(LIMITS_W, COSTS) == 200.0
-    assert ZeusCost(0.0).select(LIMITS_W, COSTS) == 300.0
-
-
-@pytest.mark.parametrize("ours", [MaxSlowdown(1.05), MaxSlowdown(1.0), ZeusCost(0.5), ZeusCost(0.9)])
-def test_the_selection_is_that_of_the_package(ours):
+@pytest.mark.parametrize("slowdown", [0.05, 0.0])
+def test_the_selection_is_that_of_the_package(slowdown):
     zeus = pytest.importorskip("zeus.optimizer.power_limit")
-    theirs = zeus.MaxSlowdownConstraint(ours.factor) if isinstance(ours, MaxSlowdown) else zeus.ZeusCost(ours.eta)
+    theirs = zeus.MaxSlowdownConstraint(1.0 + slowdown)
     measured = [
         zeus.PowerLimitMeasurement(power_limit=int(limit_w), energy=cost.energy_j, time=cost.time_s)
         for limit_w, cost in zip(LIMITS_W, COSTS, strict=True)
     ]
-    assert ours.select(LIMITS_W, COSTS) == theirs.select(measured)
+    assert lowest_limit_w(LIMITS_W, COSTS, slowdown=slowdown) == theirs.select(measured)

@@ -1,1 +1,1 @@
-"""GPOEO (Wang et al. 2022), the published rule."""
+"""The policy of GPOEO (Wang et al. 2022)."""

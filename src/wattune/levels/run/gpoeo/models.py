@@ -1,17 +1,18 @@
-"""What GPOEO expects of a clock: eight boosted models from counters at one reference clock.
+"""The models of GPOEO: eight boosted models that predict time and energy at a clock from counters at one clock.
 
-Source: Wang et al., "GPOEO", IEEE TPDS 2022, and the program that its authors released: energy and time at a clock over
-those at the reference, one model each for three bands of the core clock and for the memory clock. The released program
-asks the models of the low core clocks about the memory clock; here the memory has its own, as the paper has it.
+Source: Wang et al., "GPOEO", IEEE TPDS 2022, and the program that its authors released. The models predict energy and
+time at a clock relative to the reference clock, one pair for each of three bands of the core clock and one for the
+memory clock. The released program uses the models of the low core clocks for the memory clock; here the memory clock
+has its own models, as in the paper.
 
-Inputs: the clock over that of the reference, then the counters in the order of `FEATURES`. Their counters come from
-seventeen events of one GPU; ours are the four that any profiler of today can tell. The trees behind are LightGBM's.
+Inputs: the clock relative to the reference, then the counters in the order of `FEATURES`. The original reads seventeen
+events of one GPU; these four are available from any current profiler. The trees are LightGBM's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
@@ -30,15 +31,15 @@ BANDS = (0.0, 1020 / 1800, 1425 / 1800, np.inf)
 BAND_NAMES = ("low core clocks", "middle core clocks", "high core clocks", "memory clocks")
 # The reference memory clock is the second highest, 9251 MHz, where that is about as fast as the highest.
 _NEAR = 0.95
-# Every so manieth workload is kept back to see how far off models are that have not seen it.
-_KEPT_BACK = 4
+# Every fourth workload is held out to measure the error of models that were not trained on it.
+_HELD_OUT = 4
 
 Model = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predicted:
-    """Time and energy over those at the reference, and the standard deviations of both; one value per setting."""
+    """Time and energy relative to the reference, with their standard deviations; one value per setting."""
 
     time: Floats
     energy: Floats
@@ -47,23 +48,23 @@ class Predicted:
 
 
 class ClockPredictor(Protocol):
-    """Expects time and energy of settings from counters at a reference."""
+    """Predicts time and energy of settings from counters at a reference."""
 
     @property
     def reference(self) -> Setting:
-        """Where the counters must be read."""
+        """Return the setting at which counters must be read."""
         ...
 
     def __hash__(self) -> int: ...
 
     def predict(self, features: Mapping[str, float], settings: Sequence[Setting]) -> Predicted:
-        """What each setting takes and spends over the reference."""
+        """Predict time and energy of each setting relative to the reference."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PredictionTable:
-    """Workloads at the clocks of one GPU; times and energies are over those at the reference."""
+    """Workloads at the clocks of one GPU; times and energies are relative to the reference."""
 
     reference: Setting
     names: tuple[str, ...]
@@ -80,16 +81,14 @@ class PredictionTable:
     mem_energy: Floats
 
     def only(self, places: Sequence[int]) -> PredictionTable:
-        """The same for some of the workloads."""
+        """Return the table of some of the workloads."""
         rows = list(places)
-        return PredictionTable(
-            reference=self.reference,
+        return replace(
+            self,
             names=tuple(self.names[row] for row in rows),
             features=self.features[rows],
-            sm_mhz=self.sm_mhz,
             time=self.time[rows],
             energy=self.energy[rows],
-            mem_mhz=self.mem_mhz,
             mem_time=self.mem_time[rows],
             mem_energy=self.mem_energy[rows],
         )
@@ -97,7 +96,7 @@ class PredictionTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pair:
-    """The two models of a band, of logarithms, and how far off they were on workloads kept back."""
+    """The two models of a band, of logarithms, and their errors on workloads that were held out."""
 
     time: Model
     energy: Model
@@ -111,14 +110,14 @@ class GpoeoModels:
 
     reference: Setting
     top: Setting
-    """What the driver's own choice counts as."""
+    """The clocks that the driver default counts as."""
     core: tuple[_Pair, ...]
     memory: _Pair | None
 
     def predict(self, features: Mapping[str, float], settings: Sequence[Setting]) -> Predicted:
-        """Time and energy over the reference; what core and memory clock do is multiplied."""
+        """Predict time and energy relative to the reference; the effects of core and memory clock multiply."""
         if any(setting.power_limit_w is not None for setting in settings):
-            raise ValueError("the models know clocks, not power limits")
+            raise ValueError("the models predict clocks, not power limits")
         counters = np.array([features[name] for name in FEATURES])
         columns = [self._core(counters, settings)]
         if self.memory is not None:
@@ -134,20 +133,20 @@ class GpoeoModels:
         for pair, (low, high) in zip(self.core, pairwise(BANDS), strict=True):
             inside = (relative >= low) & (relative < high)
             if inside.any():
-                found[:, inside] = _asked(pair, counters, relative[inside])
+                found[:, inside] = _predicted(pair, counters, relative[inside])
         return found
 
     def _memory(self, pair: _Pair, counters: Floats, settings: Sequence[Setting]) -> Floats:
         clocks = np.array([setting.mem_mhz or self.top.mem_mhz for setting in settings], dtype=np.float64)
         reference = float(self.reference.mem_mhz or 1)
-        found = _asked(pair, counters, clocks / reference)
+        found = _predicted(pair, counters, clocks / reference)
         here = clocks == reference
         found[:2, here], found[2:, here] = 1.0, 0.0
         return found
 
 
 def reference_setting(spec: GpuSpec) -> Setting:
-    """The clocks at which counters are read: 1800 and 9251 MHz on the RTX 3080 Ti, alike elsewhere."""
+    """Return the clocks at which counters are read: 1800 and 9251 MHz on the RTX 3080 Ti, similar shares elsewhere."""
     clocks = spec.sm_clocks_mhz
     sm_mhz = min(clocks, key=lambda mhz: abs(mhz - _REFERENCE_SHARE * clocks[-1]))
     mem_mhz = spec.mem_clocks_mhz
@@ -157,7 +156,7 @@ def reference_setting(spec: GpuSpec) -> Setting:
 
 
 def train(table: PredictionTable, *, growth: Growth = DEFAULT_GROWTH) -> GpoeoModels:
-    """The models of a table; how far off they are is found by models that did not see every fourth workload."""
+    """Train the models of a table, and measure their errors by models trained without every fourth workload."""
     core = tuple(
         _pair(table.features, relative, table.time[:, inside], energy=table.energy[:, inside], growth=growth)
         for inside, relative in band_columns(table)
@@ -171,9 +170,9 @@ def train(table: PredictionTable, *, growth: Growth = DEFAULT_GROWTH) -> GpoeoMo
 
 
 def band_columns(table: PredictionTable) -> list[tuple[NDArray[np.intp], Floats]]:
-    """For each band that has clocks, from low to high: which columns are its own, and their relative clocks."""
+    """Return the columns of each band, from low to high, with their relative clocks."""
     relative = np.array(table.sm_mhz) / float(table.reference.sm_mhz or 1)
-    # A clock table that leaves a band empty gives it its nearest clock, so that there are always three.
+    # A band without clocks gets the nearest clock, so that there are always three bands.
     found = []
     for low, high in pairwise(BANDS):
         inside = np.flatnonzero((relative >= low) & (relative < high))
@@ -185,28 +184,28 @@ def band_columns(table: PredictionTable) -> list[tuple[NDArray[np.intp], Floats]
 
 def _pair(features: Floats, relative: Floats, time: Floats, *, energy: Floats, growth: Growth) -> _Pair:
     models, spreads = [], []
-    back = np.arange(len(features)) % _KEPT_BACK == _KEPT_BACK - 1
+    held_out = np.arange(len(features)) % _HELD_OUT == _HELD_OUT - 1
     for target in (time, energy):
-        blind = _grown(features[~back], relative, target[~back], growth=growth)
-        off = np.exp(blind(_inputs(features[back], relative))) / target[back].ravel() - 1.0
-        spreads.append(float(np.sqrt(np.mean(off**2))) if back.any() else 1.0)
-        models.append(_grown(features, relative, target, growth=growth))
+        partial = _fitted(features[~held_out], relative, target[~held_out], growth=growth)
+        error = np.exp(partial(_inputs(features[held_out], relative))) / target[held_out].ravel() - 1.0
+        spreads.append(float(np.sqrt(np.mean(error**2))) if held_out.any() else 1.0)
+        models.append(_fitted(features, relative, target, growth=growth))
     return _Pair(models[0], models[1], spreads[0], spreads[1])
 
 
-def _grown(features: Floats, relative: Floats, target: Floats, *, growth: Growth) -> Model:
-    """The logarithm is learned, so that an error of some per cent weighs the same at all clocks."""
+def _fitted(features: Floats, relative: Floats, target: Floats, *, growth: Growth) -> Model:
+    """Fit the logarithm, so that a relative error weighs the same at all clocks."""
     return grow(_inputs(features, relative), np.log(target.ravel()), growth=growth)
 
 
 def _inputs(features: Floats, relative: Floats) -> Floats:
-    """(workloads × clocks, 1 + features)"""
+    """Return (workloads × clocks, 1 + features)."""
     workloads, clocks = len(features), len(relative)
     return np.column_stack([np.tile(relative, workloads), np.repeat(features, clocks, axis=0)])
 
 
-def _asked(pair: _Pair, counters: Floats, relative: Floats) -> Floats:
-    """(4, clocks): time, energy and the relative standard deviations of both."""
+def _predicted(pair: _Pair, counters: Floats, relative: Floats) -> Floats:
+    """Return (4, clocks): time, energy and the relative standard deviations of both."""
     inputs = _inputs(counters[np.newaxis, :], relative)
     spreads = (np.full(len(relative), spread) for spread in (pair.time_sd, pair.energy_sd))
     return np.array([np.exp(pair.time(inputs)), np.exp(pair.energy(inputs)), *spreads])

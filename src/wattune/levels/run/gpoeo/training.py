@@ -1,8 +1,8 @@
 """Training data for models that predict clocks from counters: simulated workloads at every clock of a GPU.
 
-The workloads are not those on which run-level policies are judged. Two thirds are mixtures of phases drawn at random:
+The workloads are not those of the benchmarks of run-level policies. Two thirds are random mixtures of phases:
 arithmetic and traffic in any proportion, launches, waits for the host. The rest are networks of the catalogue at
-several batch sizes, with waits drawn as well; graph networks are left out, because most of the judged jobs are such.
+several batch sizes with random waits, without graph networks, because most of the benchmark jobs are such.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from wattune.workloads.training_run import Loop
 MIXTURES = 160
 _BATCHES = (0.25, 0.5, 1.0, 2.0)
 _SEED = 1
-"""Of the waits and the mixtures; the judged jobs are drawn by other means, from seeds of their own."""
+"""Of the waits and the mixtures; the benchmark jobs have other seeds."""
 
 
 @cache
 def trained_models(gpu: str) -> GpoeoModels:
-    """The models of a GPU of the catalogue; made when first asked for, which takes some seconds."""
+    """Train the models of a GPU of the catalogue, once; this takes some seconds."""
     model = load_model(gpu)
     return train(prediction_table(model, programs_of(model, training_workloads())))
 
 
 def training_workloads(*, mixtures: int = MIXTURES, seed: int = _SEED) -> tuple[Workload, ...]:
-    """Networks and mixtures, one after the other in turn, so that any stretch of them has both."""
+    """Return networks and mixtures, interleaved so that any interval has both."""
     networks = [
         _waiting(make_workload(name, batch_size=size), Random(f"{seed}/{name}/{size}")) for name, size in _networks()
     ]
@@ -49,12 +49,12 @@ def training_workloads(*, mixtures: int = MIXTURES, seed: int = _SEED) -> tuple[
 
 
 def programs_of(model: GpuModel, workloads: Iterable[Workload]) -> list[SimulatedProgram]:
-    """Workloads as programs on a GPU that do nothing but steps."""
+    """Return programs that only repeat the workload, one for each workload."""
     return [program_of(model, _member(workload)) for workload in workloads]
 
 
 def prediction_table(model: GpuModel, programs: Sequence[SimulatedProgram]) -> PredictionTable:
-    """What steps take and spend at every clock over what they do at the reference, and their counters there."""
+    """Tabulate time and energy of steps at every clock relative to the reference, with the counters there."""
     reference = reference_setting(model.spec())
     sm_mhz = reference.sm_mhz or 0
     row = 0 if reference.mem_mhz is None else model.mem_clocks_mhz.index(reference.mem_mhz)
@@ -88,36 +88,35 @@ def prediction_table(model: GpuModel, programs: Sequence[SimulatedProgram]) -> P
 
 
 def settled(program: SimulatedProgram, row: int) -> tuple[Floats, Floats, Floats]:
-    """Time and energy of a step at every core clock that is asked for, warm, and the column that then holds."""
-    model, part = program.model, program.parts[0]
+    """Return time and energy of a step at every requested core clock on a warm GPU, and the column that is reached."""
+    model, phase = program.model, program.phases[0]
     sm_mhz = np.array(model.clocks[row].sm_mhz, dtype=np.float64)
-    warm_c = model.settled_c(sm_mhz, part.power_w[row])
-    held = _held(model, part, row, model.leak_w(sm_mhz, warm_c))
-    power_w = part.power_w[row] + model.leak_w(sm_mhz, warm_c)
-    return part.time_s[row][held], (part.time_s[row] * power_w)[held], held
+    warm_c = model.settled_c(sm_mhz, phase.power_w[row])
+    held = _held(model, phase, row, model.leak_w(sm_mhz, warm_c))
+    power_w = phase.power_w[row] + model.leak_w(sm_mhz, warm_c)
+    return phase.time_s[row][held], (phase.time_s[row] * power_w)[held], held
 
 
-def _held(model: GpuModel, part: ProgramPhase, row: int, leak_w: Floats) -> Floats:
-    """For every clock that is asked for, the place of the highest that the power limit leaves."""
-    allowed = part.limited_w[row] + leak_w <= min(model.default_limit_w, model.thermal.most_w)
+def _held(model: GpuModel, phase: ProgramPhase, row: int, leak_w: Floats) -> Floats:
+    """Return for every requested clock the index of the highest one within the power limit."""
+    allowed = phase.limited_w[row] + leak_w <= min(model.default_limit_w, model.thermal.most_w)
     return np.maximum.accumulate(np.where(allowed, np.arange(len(allowed)), 0))
 
 
 def _member(workload: Workload) -> FamilyMember:
-    """The workload as a program that does nothing but steps."""
     loop = Loop(workload.name, (Loop("step", workload.phases),))
     return FamilyMember(name=workload.name, batch_size=1, pipe=Pipe.FP32, loop=loop, seed=0)
 
 
 def _networks() -> list[tuple[str, int]]:
-    """Names and batch sizes: a quarter to twice the usual one, where it can be divided."""
+    """Return names and batch sizes, from a quarter to twice the usual one."""
     names = [name for name in workload_names() if name not in graph_kinds()]
     sizes = {name: {max(round(network_named(name).batch_size * share), 1) for share in _BATCHES} for name in names}
     return [(name, size) for name in names for size in sorted(sizes[name])]
 
 
 def _waiting(workload: Workload, random: Random) -> Workload:
-    """The network as some program runs it: host time per kernel, and a wait for data in every other one."""
+    """Add host time to every kernel, and in half of the programs a wait for data."""
     dispatch_s = random.choice((0.0, 5e-6, 10e-6, 20e-6)) * random.lognormvariate(0.0, 0.3)
     phases = [replace(phase, host_stall_s=phase.launches * dispatch_s) for phase in workload.phases]
     if random.random() < 0.5:
@@ -126,13 +125,13 @@ def _waiting(workload: Workload, random: Random) -> Workload:
 
 
 def _mixture(name: str, random: Random) -> Workload:
-    """A few phases of any intensity on units of any kind; some programs hardly wait for their host, some mostly do."""
+    """Draw a few phases of any intensity and pipe; some programs hardly wait for the host, some mostly do."""
     pipes = random.choice(((Pipe.FP32,), (Pipe.TF32, Pipe.FP32), (Pipe.FP16, Pipe.FP32)))
     dispatch_s = random.choice((0.0, 5e-6, 10e-6, 20e-6))
     phases = []
     for place in range(random.randint(2, 8)):
         launches = random.randint(1, 60)
-        # Around the ridge of most parts, some 40 operations per byte, and two orders of magnitude to either side.
+        # Around the ridge of most GPUs, some 40 operations per byte, and two orders of magnitude to either side.
         dram_bytes = random.lognormvariate(18.0, 1.2)
         phases.append(
             Phase(

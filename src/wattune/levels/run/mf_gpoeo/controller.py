@@ -1,9 +1,10 @@
-"""The controller of MF-GPOEO: where the gear goes after each window, and when it comes to rest.
+"""The controller of MF-GPOEO: which core clock follows each window, and when the controller stops.
 
-Source: the program that the authors of MF-GPOEO released, its gains and conditions as it ships for the RTX 3080 Ti.
+Source: the program that the authors of MF-GPOEO released, with its gains and conditions for the RTX 3080 Ti.
 
-Notation: e, the limit less the index; n, the number of gears; J, the power over that of the base times 1 + index.
-    gear ← round(gear·(1 − (Kp·e + Ki·Σe − Kd·Δe)))
+Notation: p, the index of a core clock (a point), ascending; index, the slowdown; e, the limit less the index; J, the
+power relative to the base times 1 + index.
+    p ← round(p·(1 − (Kp·e + Ki·Σe − Kd·Δe)))
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ _FIRST, _NEAR = 0.7, 0.75
 _FLAT, _FALLING = 1.5, 1.75
 _NEAR_ERROR = 0.04
 _OVER = ((0.003, 4.0), (0.006, 2.5), (0.025, 1.75))
-"""Above the limit by less than so much: so many times Kp."""
+"""(excess, factor): above the limit by less than the excess, Kp is multiplied by the factor."""
 _FASTER = ((0.1, 2.0, 2.2), (0.4, 3.0, 2.5))
-"""Below it by less than so much while the index is so many limits off zero: so many times Kp."""
+"""(distance, limits, factor): less than the distance below the limit, with an index above so many limits."""
 _DEAD = 0.01
 _MOST_STEPS, _LONG_STEPS, _LONG_S = 5, 4, 75.0
 _ALIKE, _STEADY = 3, 8
-"""Gears within which the latest ones count as alike, and as steady."""
+"""Ranges of points within which the latest ones count as alike, and as steady."""
 _LOW = 0.6
 _OVERSHOOT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class ControlStep:
-    """A gear that was looked at, the index and the objective J that it showed, and whether its clock was reached."""
+    """A measured point: its index, its objective J, and whether its clock was reached."""
 
     point: int
     index: float
@@ -40,7 +41,7 @@ class ControlStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """The steps so far, and the gear that is next."""
+    """The steps so far, and the next point."""
 
     limit: float
     points: int
@@ -50,10 +51,10 @@ class Control:
     """Sum of the errors since their sign last changed."""
     gain: float = _KP
     raised: bool = False
-    """Whether the gain was raised in the step before, and goes on from there."""
+    """Whether the last step raised the gain; the next one then continues from it."""
 
     def after(self, index: float, objective: float, *, reached: bool = True) -> Control:
-        """The control once its gear has shown an index."""
+        """Return the control after the measurement of its point."""
         error = self.limit - index
         before = self.limit - self.steps[-1].index if self.steps else None
         turned = before is not None and error * before < 0
@@ -72,7 +73,7 @@ class Control:
         )
 
     def _gain(self, index: float, reached: bool) -> tuple[float, bool]:
-        """Kp for this step: raised while the index hardly answers, lowered near the limit."""
+        """Return Kp for this step: raised while the index hardly reacts, lowered near the limit."""
         if not self.steps:
             return _FIRST * _KP, False
         before, start = self.steps[-1], self.gain if self.raised else _KP
@@ -85,7 +86,7 @@ class Control:
         return _KP * self._factor(index), False
 
     def _flat(self, index: float, before: ControlStep) -> bool:
-        """Whether a gear less costs less than three times what it may on average."""
+        """Return whether one point less slows down by less than three times the average allowance."""
         if self.point == before.point:
             return False
         return (index - before.index) / (self.point - before.point) > -3 * self.limit / (self.points - 1)
@@ -111,12 +112,12 @@ class Control:
 
 
 def _damping(error: float, difference: float, limit: float) -> float:
-    """What the D term takes off a correction that follows a jump."""
+    """Return the D term, which damps the correction after a jump."""
     return _KD * difference if error * difference > 0 and abs(difference) > 0.5 * limit else 0.0
 
 
-def at_rest(control: Control, seconds: float, *, low_memory: bool) -> int | None:
-    """The gear to rest at, or None while the control should go on."""
+def stopping_point(control: Control, seconds: float, *, low_memory: bool) -> int | None:
+    """Return the point to stop at, or None while the control should go on."""
     steps = control.steps
     if len(steps) < _ALIKE:
         return None
@@ -133,18 +134,18 @@ def at_rest(control: Control, seconds: float, *, low_memory: bool) -> int | None
 
 
 def _best(recent: tuple[ControlStep, ...], limit: float) -> int:
-    """The gear of the least objective within the limit; a lower gear must also have been slower to be believed."""
+    """Return the point with the least objective within the limit; a lower point counts only if it was also slower."""
     best, least = recent[-1], inf
     for step in reversed(recent):
         value = step.objective + (1.0 if step.index > limit else 0.0)
-        believed = step.point >= best.point or step.index > best.index
-        if least == inf or (value < least and believed):
+        plausible = step.point >= best.point or step.index > best.index
+        if least == inf or (value < least and plausible):
             best, least = step, value
     return best.point if best.index <= limit else max(step.point for step in recent)
 
 
 def _steady(control: Control, *, low_memory: bool) -> int | None:
-    """The weighted mean of the latest gears, where they are near each other and near the limit."""
+    """Return the weighted mean of the latest points, where they are near each other and near the limit."""
     length, bound = _patience(control, low_memory=low_memory)
     errors = [(step.index - control.limit) / control.limit for step in control.steps]
     latest = list(zip(control.steps, errors, strict=True))[-length - 1 :]
@@ -152,17 +153,17 @@ def _steady(control: Control, *, low_memory: bool) -> int | None:
         # One of them may be an outlier: the one without which the rest is nearest to the limit and below it.
         latest.remove(max(latest, key=lambda pair: abs(pair[1])))
     mean = sum(error for _, error in latest) / len(latest)
-    apart = sum(abs(error) for _, error in latest) / len(latest)
+    distance = sum(abs(error) for _, error in latest) / len(latest)
     points = [step.point for step, _ in latest]
     steady = max(points) - min(points) <= _STEADY
-    if apart > bound or mean > 0 or errors[-1] > _OVERSHOOT or not steady:
+    if distance > bound or mean > 0 or errors[-1] > _OVERSHOOT or not steady:
         return None
     weights = [sqrt(1.0 / max(abs(error), 1e-6)) / (4.0 if error > 0 else 1.0) for _, error in latest]
     return round(sum(weight * point for weight, point in zip(weights, points, strict=True)) / sum(weights))
 
 
 def _patience(control: Control, *, low_memory: bool) -> tuple[int, float]:
-    """How many of the latest steps must be near the limit, and how near."""
+    """Return how many of the latest steps must be near the limit, and how near."""
     if low_memory or control.point < 0.5 * control.points:
         return 2, 0.55
     if control.point < 0.73 * control.points:

@@ -1,11 +1,11 @@
-"""MF-GPOEO's rule: a controller that steers the core clock to a slowdown, without period, model or search.
+"""The policy of MF-GPOEO: a controller moves the core clock to a slowdown, without period, model or search.
 
-Source: the program that the authors of MF-GPOEO released. Kernels and the gaps between them, recorded in a window, are
-compared with those in windows at the default; the ratio of their times is the index, the slowdown of the moment. A PID
-controller moves the core gear until the index is near its limit. Here the index comes from the counters of a window,
-and from its pace where nothing reads counters: both tell what the records of kernels tell.
+Source: the program that the authors of MF-GPOEO released. It records kernels and the gaps between them in a window and
+compares them with windows at the default; the ratio of their times gives the index, the present slowdown. A PID
+controller moves the core clock until the index is near its limit. Here the index comes from the counters of a window,
+or from its step time where there are no counters; both measure the same as records of kernels.
 
-The original goes on from where it was when the program changes; here it begins anew.
+When the program changes, the original continues from its last state; here it starts again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import ClassVar
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.mf_gpoeo.controller import Control, at_rest
+from wattune.levels.run.mf_gpoeo.controller import Control, stopping_point
 from wattune.levels.run.procedure import Procedure, forever, holding, next_order, work_rate
 
 _SETTLE_S = 1.0
@@ -26,12 +26,12 @@ _STEP_S, _LONGEST_S = 4.0, 20.0
 _UNEVEN, _UNEVEN_POINTS = 0.045, 0.024
 _BASE_WINDOWS, _BASE_AGREES = 5, 0.04
 _KEPT = ((0.02, 0.8), (0.05, 0.4), (0.08, 0.3))
-"""A base that is measured again and is off by less than so much: the old one keeps so much weight, otherwise 0.2."""
+"""(difference, weight): weight of the old base where a new measurement differs by less than this; else 0.2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The default as it is known, and how long windows must be."""
+    """The measured default, and the length of windows."""
 
     spec: GpuSpec
     length_s: float
@@ -42,16 +42,16 @@ class Base:
     mem_util: float | None
 
     def index(self, window: Window) -> float | None:
-        """The slowdown of a window; None where it does not show."""
+        """Return the slowdown of a window; None where it is unknown."""
         unit_s = _unit_s(window, self.spec)
         return None if unit_s is None else unit_s / self.unit_s - 1.0
 
     def objective(self, window: Window, index: float) -> float:
-        """The power over that of the base, times 1 + index: energy per work."""
+        """Return the power relative to the base, times 1 + index: energy per work."""
         return window.power_w / self.power_w * (1.0 + index) if self.power_w > 0 else 1.0 + index
 
     def refreshed(self, window: Window) -> Base:
-        """The base moved towards a new window at the default."""
+        """Move the base towards a new window at the default."""
         index = self.index(window)
         if index is None:
             return self
@@ -64,15 +64,15 @@ class Base:
 
 
 def measured_base(spec: GpuSpec) -> Procedure[Base | None]:
-    """The length that windows need, and the default in such windows; None where nothing shows how fast it is."""
+    """Find the length of windows and measure the default; None where nothing shows how fast the program is."""
     length_s = yield from _steady_length_s()
-    yield look(DRIVER_DEFAULT, length_s, why="warms up")
+    yield _order(DRIVER_DEFAULT, length_s, why="warm-up")
     base: Base | None = None
     for _ in range(_BASE_WINDOWS):
-        window = yield look(DRIVER_DEFAULT, length_s, why="the base")
+        window = yield _order(DRIVER_DEFAULT, length_s, why="the base")
         unit_s = _unit_s(window, spec)
         if unit_s is None:
-            # Without counters a pace may want the longest window.
+            # Without counters a step time may need the longest window.
             length_s = _LONGEST_S
         elif base is None:
             util = window.sm_util, window.mem_util
@@ -85,8 +85,7 @@ def measured_base(spec: GpuSpec) -> Procedure[Base | None]:
     return base
 
 
-def look(setting: Setting, seconds: float, *, why: str, settle_s: float = _SETTLE_S) -> Order:
-    """An order for a window in which counters are read."""
+def _order(setting: Setting, seconds: float, *, why: str, settle_s: float = _SETTLE_S) -> Order:
     return Order(
         setting=setting,
         purpose=Purpose.REFERENCE,
@@ -103,15 +102,15 @@ def _unit_s(window: Window, spec: GpuSpec) -> float | None:
 
 
 def _steady_length_s() -> Procedure[float]:
-    """How long a window must be for the utilisation of two in a row to agree."""
+    """Find the window length at which the utilisation of two windows in a row agrees."""
     length_s = _STEP_S
-    before = yield look(DRIVER_DEFAULT, length_s, why="how long windows must be")
+    before = yield _order(DRIVER_DEFAULT, length_s, why="find the window length")
     while length_s < _LONGEST_S:
-        after = yield look(DRIVER_DEFAULT, length_s, why="how long windows must be")
+        after = yield _order(DRIVER_DEFAULT, length_s, why="find the window length")
         if before.sm_util is None or after.sm_util is None:
             return length_s
-        apart = abs(after.sm_util - before.sm_util)
-        if apart <= max(_UNEVEN * max(before.sm_util, after.sm_util), _UNEVEN_POINTS):
+        difference = abs(after.sm_util - before.sm_util)
+        if difference <= max(_UNEVEN * max(before.sm_util, after.sm_util), _UNEVEN_POINTS):
             return length_s
         before, length_s = after, length_s + _STEP_S
     return length_s
@@ -121,7 +120,7 @@ _REFRESH_STEPS = 5
 _FREE_MEMORY, _MEMORY_SETTLE_S, _MEMORY_TRIES = 0.20, 3.0, 2
 _BUSY = 0.95
 _STARTS = ((0.60, 0.65), (0.90, 0.70))
-"""With a lower memory clock that took so many limits, the controller begins at so many of the gears."""
+"""(limits, share): with a lower memory clock that used less than this share of the limit, the first point."""
 _START, _LATER_START = 0.95, 0.90
 _MARGIN = 0.001
 _PHASE, _PHASE_WINDOWS, _LONGEST_SLEEP = 0.10, 5, 8
@@ -129,7 +128,7 @@ _PHASE, _PHASE_WINDOWS, _LONGEST_SLEEP = 0.10, 5, 8
 
 @dataclass(frozen=True, slots=True)
 class MfGpoeoPolicy:
-    """MF-GPOEO at a promise of a slowdown."""
+    """MF-GPOEO at a slowdown limit."""
 
     slowdown: float = 0.05
 
@@ -139,7 +138,6 @@ class MfGpoeoPolicy:
     needs_counters: ClassVar[bool] = False
 
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
-        """What the controller does next."""
         if not spec.sm_clocks_mhz:
             return next_order(forever(DRIVER_DEFAULT, why="the core clock cannot be set"), seen)
         return next_order(self._tune(spec), seen)
@@ -158,15 +156,15 @@ class MfGpoeoPolicy:
 
 
 def _memory(base: Base, spec: GpuSpec, limit: float) -> Procedure[tuple[int | None, float]]:
-    """The memory clock and the index that it showed: lower ones are tried where a program hardly uses its memory."""
+    """Choose the memory clock, lower where a program hardly uses its memory, and return it with its index."""
     if base.mem_util is None or base.mem_util > _FREE_MEMORY or not spec.can_lock_mem:
         return None, 0.0
     sm_mhz = spec.sm_clocks_mhz[_share(_START, len(spec.sm_clocks_mhz))]
     found: tuple[int | None, float] = (None, 0.0)
     least = inf
     for mem_mhz in _lower(spec, sm_mhz)[:_MEMORY_TRIES]:
-        order = look(Setting(sm_mhz, mem_mhz), base.length_s, why="a lower memory clock", settle_s=_MEMORY_SETTLE_S)
-        window = yield order
+        setting = Setting(sm_mhz, mem_mhz)
+        window = yield _order(setting, base.length_s, why="a lower memory clock", settle_s=_MEMORY_SETTLE_S)
         index = base.index(window)
         if index is None or index > limit:
             break
@@ -178,7 +176,7 @@ def _memory(base: Base, spec: GpuSpec, limit: float) -> Procedure[tuple[int | No
 
 
 def _lower(spec: GpuSpec, sm_mhz: int) -> tuple[int, ...]:
-    """Memory clocks clearly below the highest that allow this core clock, the highest first."""
+    """Return the memory clocks clearly below the highest that allow this core clock, highest first."""
     top_mhz = spec.mem_clocks_mhz[0] if spec.mem_clocks_mhz else 0
     return tuple(
         table.mem_mhz
@@ -197,7 +195,7 @@ def _share(share: float, points: int) -> int:
 
 
 def _start(base: Base, clocks: tuple[int, ...], *, limit: float, mem_mhz: int | None, index: float) -> int:
-    """The first gear: near the top, lower where a low memory clock says that the core hardly matters."""
+    """Return the first point: near the top, lower where a low memory clock showed that the core hardly matters."""
     share = _START
     if mem_mhz is not None and (base.sm_util is None or base.sm_util < _BUSY):
         share = next((share for limits, share in _STARTS if index < limits * limit), _LATER_START)
@@ -209,7 +207,7 @@ def _start(base: Base, clocks: tuple[int, ...], *, limit: float, mem_mhz: int | 
 
 
 def _controlled(base: Base, spec: GpuSpec, *, limit: float, mem_mhz: int | None, index: float) -> Procedure[int]:
-    """The gear at which the controller comes to rest."""
+    """Run the controller until it stops, and return its last point."""
     clocks = _clocks(spec, mem_mhz)
     first = _start(base, clocks, limit=limit, mem_mhz=mem_mhz, index=index)
     if limit <= 0 or len(clocks) < 2:
@@ -217,39 +215,39 @@ def _controlled(base: Base, spec: GpuSpec, *, limit: float, mem_mhz: int | None,
     control = Control(limit=limit, points=len(clocks), point=first)
     seconds = 0.0
     while True:
-        window = yield look(Setting(clocks[control.point], mem_mhz), base.length_s, why="the controller's gear")
+        window = yield _order(Setting(clocks[control.point], mem_mhz), base.length_s, why="the controller's clock")
         seconds += window.cost.time_s + window.settling.time_s
         slower = base.index(window)
         if slower is None:
             return first
         reached = window.sm_mhz is None or clocks[control.point] - window.sm_mhz <= 0.5
         control = control.after(slower, base.objective(window, slower), reached=reached)
-        rest = at_rest(control, seconds, low_memory=mem_mhz is not None)
-        if rest is not None:
-            return rest
+        stop = stopping_point(control, seconds, low_memory=mem_mhz is not None)
+        if stop is not None:
+            return stop
         if len(control.steps) % _REFRESH_STEPS == 0:
-            base = base.refreshed((yield look(DRIVER_DEFAULT, base.length_s, why="the base, once more")))
+            base = base.refreshed((yield _order(DRIVER_DEFAULT, base.length_s, why="the base, again")))
 
 
 def _watched(setting: Setting, length_s: float, spec: GpuSpec) -> Procedure[None]:
-    """Holds a setting until the program does something else."""
+    """Hold a setting until the program changes."""
     first: tuple[float, ...] | None = None
     shifts: list[bool] = []
     sleep = 1.0
     while True:
-        window = yield holding(setting, seconds=length_s * sleep, why="at rest; the phase is watched")
+        window = yield holding(setting, seconds=length_s * sleep, why="found; the phase is watched")
         signature = _signature(window, spec)
         if first is None:
             first = signature
             continue
-        shifts = [*shifts, _apart(first, signature) > _PHASE][-_PHASE_WINDOWS:]
+        shifts = [*shifts, _distance(first, signature) > _PHASE][-_PHASE_WINDOWS:]
         if len(shifts) == _PHASE_WINDOWS and sum(shifts) > _PHASE_WINDOWS / 2:
             return
         sleep = 1.0 if shifts[-1] else min(2 * sleep, _LONGEST_SLEEP)
 
 
 def _signature(window: Window, spec: GpuSpec) -> tuple[float, ...]:
-    """Power, clocks and utilisation, each over what it can be at most."""
+    """Return power, clocks and utilisation, each relative to its maximum."""
     limit_w = spec.power_limits.default_w if spec.power_limits else max(window.power_w, 1.0)
     core = (window.sm_mhz or 0.0) / spec.sm_clocks_mhz[-1]
     top_mhz = spec.mem_clocks_mhz[0] if spec.mem_clocks_mhz else 1
@@ -257,7 +255,7 @@ def _signature(window: Window, spec: GpuSpec) -> tuple[float, ...]:
     return (window.power_w / limit_w, core, memory, window.sm_util or 0.0, window.mem_util or 0.0)
 
 
-def _apart(first: tuple[float, ...], second: tuple[float, ...]) -> float:
-    """Sum of the differences over the sum of both."""
+def _distance(first: tuple[float, ...], second: tuple[float, ...]) -> float:
+    """Return the sum of the differences over the sum of both."""
     both = sum(first) + sum(second)
     return sum(abs(a - b) for a, b in zip(first, second, strict=True)) / both if both > 0 else 0.0

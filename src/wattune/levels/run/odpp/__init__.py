@@ -1,1 +1,1 @@
-"""ODPP, the published rule."""
+"""The policy of ODPP (Zou et al. 2020)."""

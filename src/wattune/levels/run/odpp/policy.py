@@ -1,13 +1,13 @@
-"""ODPP's rule: seven core clocks are measured, a curve through them is corrected by a small network, the best is held.
+"""The policy of ODPP: measure seven core clocks, correct a curve through them by a small network, hold the best clock.
 
 Source: Zou et al., "Indicator-directed dynamic power management", CCGrid 2020, as the authors of GPOEO (IEEE TPDS 2022)
-wrote it anew for their comparison. Four clocks from 450 to 1920 MHz give a piecewise linear curve each for time and
-energy; a network that was trained on other programs corrects both, after it has learned from the three clocks half-way
-between. E·T² is minimised within nine tenths of the promised slowdown against the highest of the four clocks, which is
-the only baseline; the memory clock stays. A shift of the power by 15 % begins everything anew.
+reimplemented it for their comparison. Four clocks from 450 to 1920 MHz give piecewise linear curves of time and energy.
+Networks trained on other programs correct both, after training on the three clocks half-way between. The policy
+minimises E·T² within 0.9 of the slowdown limit; the baseline is the highest of the four clocks, and the memory clock
+stays. A shift of the power by 15 % starts everything again.
 
-Their comparison takes seconds for ratios; here both are over the baseline, as the rule means it. A program without a
-period of at most a minute is left alone: there is nothing to measure by.
+The reimplementation confuses seconds with ratios; here time and energy are relative to the baseline, as published. A
+program without a period of at most a minute is not tuned, because nothing shows its step time.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from wattune.levels.run.procedure import Procedure, forever, next_order, watched
 Floats = NDArray[np.float64]
 
 _RATE, _FIRST_DECAY, _SECOND_DECAY, _TINY = 1e-3, 0.9, 0.999, 1e-7
-"""Adam as Kingma and Ba 2015 have it."""
+"""Adam (Kingma and Ba 2015)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Perceptron:
-    """Weights and biases of each layer; rectified in between, linear at the end, one output."""
+    """A small neural network: ReLU layers, a linear layer at the end, one output."""
 
     weights: tuple[Floats, ...]
     biases: tuple[Floats, ...]
@@ -43,11 +43,10 @@ class Perceptron:
     scale: Floats
 
     def __call__(self, inputs: Floats) -> Floats:
-        """(rows,): the outputs."""
         return np.asarray(self._forward(inputs)[-1][:, 0])
 
     def trained(self, inputs: Floats, targets: Floats, *, epochs: int, batch: int, seed: int = 0) -> Perceptron:
-        """The network after so many passes over the rows."""
+        """Return the network after training with Adam on these rows."""
         weights, biases = [one.copy() for one in self.weights], [one.copy() for one in self.biases]
         network = replace(self, weights=tuple(weights), biases=tuple(biases))
         moments = [(np.zeros_like(one), np.zeros_like(one)) for one in (*weights, *biases)]
@@ -70,7 +69,7 @@ class Perceptron:
         return layers
 
     def _gradients(self, inputs: Floats, targets: Floats) -> list[Floats]:
-        """Of all weights, then of all biases."""
+        """Return the gradients of all weights, then of all biases."""
         layers = self._forward(inputs)
         slope = 2.0 * (layers[-1] - targets[:, np.newaxis]) / len(targets)
         weights: list[Floats] = []
@@ -83,8 +82,8 @@ class Perceptron:
         return [*weights, *biases]
 
 
-def fresh(inputs: Floats, *, hidden: tuple[int, ...], seed: int = 0) -> Perceptron:
-    """A network for such inputs that has not learned anything yet: weights after Glorot and Bengio 2010."""
+def untrained(inputs: Floats, *, hidden: tuple[int, ...], seed: int = 0) -> Perceptron:
+    """Return an untrained network for such inputs, with weights after Glorot and Bengio 2010."""
     random = np.random.default_rng(seed)
     sizes = (inputs.shape[1], *hidden, 1)
     pairs = list(pairwise(sizes))
@@ -108,8 +107,8 @@ _FIRST_S, _PERIODS, _LONGEST_S = 25.0, 3.0, 180.0
 _MARGIN = 0.9
 _SHIFT = 0.15
 _HIDDEN = (46, 92, 92)
-_BATCH, _LEARNING_EPOCHS, _RELEARNING_EPOCHS = 24, 20, 20
-"""Rows small enough for matrix products on one thread: several wait for each other where cores are busy."""
+_BATCH, _PRETRAINING_EPOCHS, _TRAINING_EPOCHS = 24, 20, 20
+"""Batches small enough for matrix products on one thread: threads wait for each other on busy machines."""
 FLOOR_W = 32.0
 """Energy counts above this: 32 W on the RTX 3080 Ti in the program that was released."""
 
@@ -124,7 +123,7 @@ class Corrections:
 
 @dataclass(frozen=True, slots=True)
 class OdppCase:
-    """What is known of a program at its baseline: power in W, and how busy cores and memory are, 0 to 1."""
+    """A program at its baseline: power in W, and utilisation of cores and memory, 0 to 1."""
 
     power_w: float
     sm_util: float
@@ -144,7 +143,6 @@ class OdppPolicy:
     needs_counters: ClassVar[bool] = False
 
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
-        """The next clock to measure, or the one that was found."""
         if len(searched_mhz(spec)) < 2:
             return next_order(forever(DRIVER_DEFAULT, why="there are no core clocks to choose from"), seen)
         return next_order(self._tune(spec), seen)
@@ -168,13 +166,13 @@ class OdppPolicy:
         base = found[max(found)]
         case = OdppCase(base.power_w, base.sm_util or 0.0, base.mem_util or 0.0)
         seen = tuple(sorted((mhz, *_relative(window, base)) for mhz, window in found.items()))
-        expected = _expected(self.corrections, clocks, seen, case)
-        points = [GpoeoPoint(time, energy) for time, energy in expected]
+        predicted = _predicted(self.corrections, clocks, seen, case)
+        points = [GpoeoPoint(time, energy) for time, energy in predicted]
         return clocks[GpoeoRule(GpoeoPoint(1.0, 1.0), _MARGIN * self.slowdown).best(points)]
 
 
 def searched_mhz(spec: GpuSpec) -> tuple[int, ...]:
-    """The core clocks that are considered: 450 to 1920 MHz on the RTX 3080 Ti, alike elsewhere."""
+    """Return the core clocks to consider: 450 to 1920 MHz on the RTX 3080 Ti, the same shares elsewhere."""
     clocks = spec.sm_clocks_mhz
     if not clocks:
         return ()
@@ -182,13 +180,13 @@ def searched_mhz(spec: GpuSpec) -> tuple[int, ...]:
 
 
 def sampled_mhz(clocks: Sequence[int]) -> tuple[int, ...]:
-    """The clocks through which the curve goes, ascending."""
+    """Return the clocks through which the curve goes, ascending."""
     wanted = np.linspace(clocks[0], clocks[-1], _SAMPLES)
     return tuple(sorted({_nearest(clocks, float(mhz)) for mhz in wanted}))
 
 
 def between_mhz(clocks: Sequence[int]) -> tuple[int, ...]:
-    """The clocks half-way between, from which the networks learn; without those that are among the others."""
+    """Return the clocks half-way between those of the curve, for training; without duplicates."""
     samples = sampled_mhz(clocks)
     wanted = [(low + high) / 2 for low, high in pairwise(samples)]
     return tuple(sorted({_nearest(clocks, mhz) for mhz in wanted} - set(samples)))
@@ -198,25 +196,25 @@ def _nearest(clocks: Sequence[int], wanted_mhz: float) -> int:
     return min(clocks, key=lambda mhz: abs(mhz - wanted_mhz))
 
 
-def learned(inputs: Floats, targets: Floats) -> Perceptron:
-    """A network that has learned from other programs: rows of `correction_inputs`, and what they should give."""
-    return fresh(inputs, hidden=_HIDDEN).trained(inputs, targets, epochs=_LEARNING_EPOCHS, batch=_BATCH)
+def pretrained(inputs: Floats, targets: Floats) -> Perceptron:
+    """Train a network on other programs: rows of `correction_inputs` and their targets."""
+    return untrained(inputs, hidden=_HIDDEN).trained(inputs, targets, epochs=_PRETRAINING_EPOCHS, batch=_BATCH)
 
 
 def correction_inputs(curve: Floats, relative: Floats, case: OdppCase) -> Floats:
-    """(clocks, 5): the curve, the clock over that of the baseline, and the program at its baseline."""
+    """Return (clocks, 5): the curve, the clock relative to the baseline, and the program at its baseline."""
     same = np.ones_like(curve)
     return np.column_stack([curve, relative, case.power_w * same, case.sm_util * same, case.mem_util * same])
 
 
 @lru_cache(maxsize=256)
-def _expected(
+def _predicted(
     corrections: Corrections | None,
     clocks: tuple[int, ...],
     seen: tuple[tuple[int, float, float], ...],
     case: OdppCase,
 ) -> tuple[tuple[float, float], ...]:
-    """Time and energy over the baseline at every clock; a policy asks for the same again with every step."""
+    """Predict time and energy relative to the baseline at every clock; cached, since policies replay their windows."""
     rows = np.array(seen)
     if corrections is None:
         curves = [np.interp(clocks, rows[:, 0], rows[:, kind]) for kind in (1, 2)]
@@ -230,23 +228,23 @@ def _expected(
         if len(others):
             there = np.interp(others[:, 0], known[:, 0], known[:, kind])
             inputs = correction_inputs(there, others[:, 0] / clocks[-1], case)
-            network = network.trained(inputs, others[:, kind], epochs=_RELEARNING_EPOCHS, batch=_BATCH)
+            network = network.trained(inputs, others[:, kind], epochs=_TRAINING_EPOCHS, batch=_BATCH)
         found.append(network(correction_inputs(curve, relative, case)).tolist())
     return tuple(zip(*found, strict=True))
 
 
 def _relative(window: Window, base: Window) -> tuple[float, float]:
-    """Time and energy above the floor over those of the baseline."""
+    """Return time and energy above the floor, relative to the baseline."""
     time = (window.step_time_s or 0.0) / (base.step_time_s or 1.0)
     return time, time * max(window.power_w - FLOOR_W, 0.0) / max(base.power_w - FLOOR_W, 1.0)
 
 
 def _measured(sm_mhz: int) -> Procedure[Window]:
-    """A clock, looked at until three periods show."""
-    window = yield _look(sm_mhz, _FIRST_S, settle_s=_SETTLE_S)
+    """Measure a clock for three periods."""
+    window = yield _order(sm_mhz, _FIRST_S, settle_s=_SETTLE_S)
     wanted_s = _LONGEST_S if window.step_time_s is None else min(_PERIODS * window.step_time_s, _LONGEST_S)
     if wanted_s > _FIRST_S:
-        more = yield _look(sm_mhz, max(wanted_s - _FIRST_S, _FIRST_S), settle_s=0.0)
+        more = yield _order(sm_mhz, max(wanted_s - _FIRST_S, _FIRST_S), settle_s=0.0)
         window = more if more.step_time_s is not None else window
     return window
 
@@ -255,7 +253,7 @@ def _length_s(period_s: float) -> float:
     return max(min(_PERIODS * period_s, _LONGEST_S), _FIRST_S)
 
 
-def _look(sm_mhz: int, seconds: float, *, settle_s: float) -> Order:
+def _order(sm_mhz: int, seconds: float, *, settle_s: float) -> Order:
     return Order(
         setting=Setting(sm_mhz),
         purpose=Purpose.TRIAL,

@@ -1,4 +1,4 @@
-"""What ODPP's networks learn from before they see a program: the simulated workloads of `gpoeo_training`."""
+"""Pretraining of ODPP's networks on the simulated workloads of `gpoeo.training`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wattune.levels.run.odpp.policy import (
     Corrections,
     OdppCase,
     correction_inputs,
-    learned,
+    pretrained,
     sampled_mhz,
     searched_mhz,
 )
@@ -21,26 +21,26 @@ from wattune.physics.catalog import load_model
 from wattune.physics.gpu_parts import Floats
 
 _EVERY = 3
-"""Neighbouring clocks teach nearly the same."""
+"""Neighbouring clocks are nearly equal."""
 
 
 @cache
 def trained_corrections(gpu: str) -> Corrections:
-    """The networks of a GPU of the catalogue; made when first asked for, which takes some seconds."""
+    """Train the networks of a GPU of the catalogue, once; this takes some seconds."""
     rows = [_rows(program) for program in programs_of(load_model(gpu), training_workloads())]
     time_inputs, energy_inputs = (np.concatenate([row[place] for row in rows]) for place in (0, 1))
     time, energy = (np.concatenate([row[place] for row in rows]) for place in (2, 3))
-    return Corrections(learned(time_inputs, time), learned(energy_inputs, energy))
+    return Corrections(pretrained(time_inputs, time), pretrained(energy_inputs, energy))
 
 
 def _rows(program: SimulatedProgram) -> tuple[Floats, Floats, Floats, Floats]:
-    """Inputs of the two networks, and what they should give."""
+    """Return the inputs of the two networks and their targets."""
     clocks = searched_mhz(program.model.spec())
     places = [program.model.clocks[0].sm_mhz.index(mhz) for mhz in clocks]
     time_s, energy_j, held = settled(program, 0)
-    base, part = places[-1], program.parts[0]
+    base, phase = places[-1], program.phases[0]
     column = int(held[base])
-    case = OdppCase(float(energy_j[base] / time_s[base]), float(part.busy[0][column]), float(part.traffic[0][column]))
+    case = OdppCase(float(energy_j[base] / time_s[base]), float(phase.busy[0][column]), float(phase.traffic[0][column]))
     above_j = energy_j - FLOOR_W * time_s
     targets = [(values / values[base])[places] for values in (time_s, above_j)]
     relative = np.array(clocks) / clocks[-1]
