@@ -176,8 +176,8 @@ def test_the_table_of_errors_is_the_tree_of_errors():
 
 
 def catalogue():
-    """The part of the page of devices that follows from the catalogues; run this file to write it anew."""
-    lines = ["## Simulated GPUs", "", "| device | part | power limit |", "|---|---|---|"]
+    """The lists on the page of devices, made from the catalogues; run this file to write them again."""
+    lines = ["## Simulated GPUs", "", "| device | GPU model | power limit |", "|---|---|---|"]
     for name in catalog_names():
         limits = load_model(name).spec(0).power_limits
         limit = f"{limits.min_w:g} to {limits.max_w:g} W" if limits else "the driver's"

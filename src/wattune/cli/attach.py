@@ -96,7 +96,7 @@ def _name(pid: int) -> str:
             raise psutil.NoSuchProcess(pid)
         return shlex.join(process.cmdline()) or process.name()
     except psutil.NoSuchProcess:
-        raise InputError(f"there is no process {pid}", hint="look for it with `ps`, or by `nvidia-smi`") from None
+        raise InputError(f"there is no process {pid}", hint="find its process id with `ps` or `nvidia-smi`") from None
     except psutil.AccessDenied:
         return f"process {pid}"
 

@@ -299,7 +299,7 @@ def failing(tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((*NEW,), "no option says where the metric comes from"),
+        ((*NEW,), "no option gives the source of the metric"),
         ((*NEW, "--metric-pattern", "accuracy"), "has no group for the metric"),
         ((*NEW, "--metric-pattern", "(["), "is no regular expression"),
         ((*NEW, *PATTERN, "--step-pattern", "("), "is no regular expression"),
@@ -309,7 +309,7 @@ def failing(tmp_path, monkeypatch, capfd):
         ((*NEW, *PATTERN, "--batch-sizes", "x"), "'x' is no list of batch sizes"),
         ((*NEW, *PATTERN, "--target", "nan"), "the target nan is no number"),
         ((*NEW, *PATTERN, "--objective", "best"), "'best' is no objective"),
-        ((*NEW, *PATTERN, "--lr", "0.1"), "no option says how the learning rate scales"),
+        ((*NEW, *PATTERN, "--lr", "0.1"), "no option gives the scaling of the learning rate"),
         ((*NEW, *PATTERN, "--lr", "0.1", "--lr-rule", "linear"), "is no learning rate at a batch size"),
         ((*NEW, *PATTERN, "--device", "sim:none"), "none"),
         ((*NEW, *PATTERN, "--workload", "none"), "there is no workload"),

@@ -12,15 +12,17 @@ from wattune.core.errors import InputError
 from wattune.core.objective import parse_share
 
 _data_option = click.option(
-    "--data", type=click.Path(path_type=Path), help="Folder of public measurements; WATTUNE_DATA otherwise."
+    "--data", type=click.Path(path_type=Path), help="Folder of public measurements.  [default: WATTUNE_DATA]"
 )
 _plot_option = click.option(
-    "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw it: FILE.html, or FILE.svg."
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Write charts: FILE.html, or FILE.svg."
 )
 _processes_option = click.option(
-    "--processes", type=click.IntRange(min=1), default=2, show_default=True, help="Processes that play."
+    "--processes", type=click.IntRange(min=1), default=2, show_default=True, help="Number of processes."
 )
-_workload_option = click.option("--workload", "workloads", multiple=True, help="Part of a name; may be repeated.")
+_workload_option = click.option(
+    "--workload", "workloads", multiple=True, help="Only workloads whose name contains this; may be repeated."
+)
 
 
 @click.group()
@@ -73,7 +75,7 @@ def physics(data: Path | None, as_json: bool) -> None:
 
 @command.command(short_help="Pipeline frontiers beside lowtime's, their bounds and the published savings.")
 @_data_option
-@click.option("--quick", is_flag=True, help="The peer on 12 microbatches only, for a first impression.")
+@click.option("--quick", is_flag=True, help="lowtime on 12 microbatches of one profile only, for a first impression.")
 @json_option
 def pipeline(data: Path | None, quick: bool, as_json: bool) -> None:
     """Solve time, distance from the bound, and energy of pipeline plans against lowtime's and the published ones."""
@@ -86,13 +88,18 @@ def pipeline(data: Path | None, quick: bool, as_json: bool) -> None:
 
 @command.command(short_help="Batch size and power limit of recurring jobs beside Zeus's choices.")
 @_data_option
-@click.option("--gpu", "gpus", multiple=True, help="GPU of which there is a table; may be repeated; all otherwise.")
-@click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="How often all is played.")
+@click.option("--gpu", "gpus", multiple=True, help="Only the table of this GPU; may be repeated.")
+@click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Number of seeds.")
 @click.option(
     "--eta", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="Weight of energy in the cost."
 )
 @_workload_option
-@click.option("--section", "sections", multiple=True, help="Play this part of it only; may be repeated.")
+@click.option(
+    "--section",
+    "sections",
+    multiple=True,
+    help="Only this section: horizon, eta, drift, overlap, transfer; may be repeated.",
+)
 @_processes_option
 @_plot_option
 @json_option
@@ -136,17 +143,29 @@ def job(
 
 
 @command.command(short_help="Programs tuned while they run, beside GPOEO, ODPP, MF-GPOEO, Zeus and the oracle.")
-@click.option("--simulated", is_flag=True, help="Play the 71 simulated programs; so without --table and --live.")
+@click.option(
+    "--simulated", is_flag=True, help="Play the 71 simulated programs; the default without --table and --live."
+)
 @click.option("--table", type=click.Path(path_type=Path), help="Sweep CSV that stands for the GPU.")
-@click.option("--live", metavar="SECONDS", type=click.FloatRange(min=1), help="CPU time of the control loop.")
+@click.option(
+    "--live", metavar="SECONDS", type=click.FloatRange(min=1), help="Measure the CPU time of the control loop instead."
+)
 @click.option("--gpu", default="rtx-3080-ti", show_default=True, help="GPU of the catalogue.")
-@click.option("--seeds", type=click.IntRange(min=1), help="How often all is played; 1, with a table 20.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds; 1, with a table 20.")
 @click.option("--slowdown", default="5%", show_default=True, help="Slowdown limit of a run.")
-@click.option("--hours", type=click.FloatRange(min=0.05), default=0.15, show_default=True, help="Length of a run.")
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0.05),
+    default=0.15,
+    show_default=True,
+    help="Hours of a run at the driver's own clocks.",
+)
 @click.option("--noise", default="1%", show_default=True, help="With a table: noise of means over ten seconds.")
 @_workload_option
-@click.option("--policy", "policies", multiple=True, help="Play this policy only; may be repeated.")
-@click.option("--reports-steps", is_flag=True, help="Programs report their steps; without, power shows them.")
+@click.option("--policy", "policies", multiple=True, help="Only this policy; may be repeated.")
+@click.option(
+    "--reports-steps", is_flag=True, help="Programs report their steps; without it, step times are measured from power."
+)
 @_processes_option
 @_plot_option
 @json_option
@@ -215,18 +234,18 @@ def run(
 
 
 @command.command(short_help="How soon a change of a program is found, beside the published rules.")
-@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="How often all is played.")
+@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Number of seeds.")
 @json_option
 def change(seeds: int, as_json: bool) -> None:
-    """Delays and false alarms of change detection beside GPOEO's and MF-GPOEO's, on made-up programs."""
+    """Delays and false alarms of change detection beside GPOEO's and MF-GPOEO's, on generated programs."""
     from wattune.benchmarks.change.bench import bench_change
 
     show(bench_change(seeds=seeds, on_step=lambda kind: print_progress(f"playing noise: {kind}")), as_json=as_json)
 
 
-@command.command(short_help="What counters at one clock tell of all others, beside simpler predictions.")
+@command.command(short_help="How well counters at one clock predict all others, beside simpler predictions.")
 @click.option("--gpu", default="rtx-3080-ti", show_default=True, help="GPU of the catalogue.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the 71 jobs.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the 71 jobs.")
 @json_option
 def predict(gpu: str, seed: int, as_json: bool) -> None:
     """Errors of time and energy predicted from counters, on workloads that the models have not seen."""
@@ -237,7 +256,7 @@ def predict(gpu: str, seed: int, as_json: bool) -> None:
 
 @command.command(short_help="Periods of power traces whose truth is known, beside GPOEO's detector.")
 @_data_option
-@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="How often all is drawn.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Number of seeds.")
 @json_option
 def period(data: Path | None, seeds: int, as_json: bool) -> None:
     """Periods found in simulated traces of every kind and in real ones, beside GPOEO's detector and simpler ones."""

@@ -36,7 +36,12 @@ ATTEMPTS = 10
 @click.option("--batch-sizes", metavar="N,N,…", help="Batch sizes to choose from, over all GPUs: 16,32,64.")
 @click.option("--default", "default", type=click.IntRange(min=1), help="The batch size that is used today.")
 @click.option("--target", type=float, help="The metric to reach.")
-@click.option("--lower-is-better/--higher-is-better", "lower", default=None, help="Which way the metric goes.")
+@click.option(
+    "--lower-is-better/--higher-is-better",
+    "lower",
+    default=None,
+    help="Whether the metric falls or rises.  [default: higher is better]",
+)
 @click.option(
     "--max-epochs",
     type=click.IntRange(min=1),
@@ -55,7 +60,7 @@ ATTEMPTS = 10
 )
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
 @click.option("--device", "devices", multiple=True, help="GPU of the job: auto, nvml:0, sim:a100 … (repeatable).")
-@click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU runs meanwhile.")
+@click.option("--workload", default="resnet50", show_default=True, help="The workload that simulated GPUs play.")
 @click.option(
     "--knob",
     type=click.Choice([knob.value for knob in JobKnob]),
@@ -71,7 +76,7 @@ ATTEMPTS = 10
     help="Policy that chooses batch sizes.",
 )
 @click.option("--lr", metavar="RATE@BATCH", help="A learning rate and the batch size it was tuned for: 0.1@256.")
-@click.option("--lr-rule", type=click.Choice(RULES), help="How it scales with the batch size.")
+@click.option("--lr-rule", type=click.Choice(RULES), help="How the learning rate scales with the batch size.")
 @click.option(
     "--attempts",
     type=click.IntRange(min=1),
@@ -170,7 +175,7 @@ def _watch(file: str | None, pattern: str | None, port: int | None, steps: str |
     given = [option for option in (file, pattern, port) if option is not None]
     if not given:
         raise InputError(
-            "no option says where the metric comes from",
+            "no option gives the source of the metric",
             hint="add --metric-pattern 'accuracy: ([0-9.]+)', --metric-file FILE or --metric-http",
         )
     if len(given) > 1:
@@ -192,7 +197,7 @@ def _rate(lr: str | None, rule: str | None) -> ScaledRate | None:
         return None
     if rule is None:
         raise InputError(
-            "no option says how the learning rate scales with the batch size",
+            "no option gives the scaling of the learning rate with the batch size",
             hint="add --lr-rule linear (usual for SGD) or --lr-rule sqrt (usual for Adam)",
         )
     return ScaledRate.parse(lr, rule)

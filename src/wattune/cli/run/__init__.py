@@ -27,10 +27,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _OPTIONS = (
     click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]"),
     click.option("--objective", metavar="FORM", help="What to save instead: edp, cost:0.5, power:250 …"),
-    click.option("--workload", default="resnet50", show_default=True, help="What a simulated GPU plays meanwhile."),
-    click.option(
-        "--knobs", metavar="NAMES", help="What may be set, of sm-clock,mem-clock,power-limit.  [default: all]"
-    ),
+    click.option("--workload", default="resnet50", show_default=True, help="The workload that simulated GPUs play."),
+    click.option("--knobs", metavar="NAMES", help="What may be set: sm-clock,mem-clock,power-limit.  [default: all]"),
     click.option(
         "--policy",
         type=click.Choice(list(POLICIES)),
@@ -38,9 +36,9 @@ _OPTIONS = (
         show_default=True,
         help="Policy that chooses settings.",
     ),
-    click.option("--report", "report_file", type=_FILE, help="Write a report here."),
-    click.option("--screen/--no-screen", default=None, help="Show live what is done, on standard error."),
-    click.option("--no-store", is_flag=True, help="Do not store this run in the history, nor use what is there."),
+    click.option("--report", "report_file", type=_FILE, help="Write a report: FILE.html, or FILE.svg."),
+    click.option("--screen/--no-screen", default=None, help="Show the live screen on standard error."),
+    click.option("--no-store", is_flag=True, help="Do not store this run in the history, and do not use earlier runs."),
     json_option,
 )
 
@@ -159,10 +157,10 @@ def _run(
 
     counted = StepCount()
 
-    def hear(told: AnyReport) -> Answer:
+    def hear(report: AnyReport) -> Answer:
         nonlocal counted
-        if isinstance(told, StepReport):
-            counted, count = counted.stepped(told)
+        if isinstance(report, StepReport):
+            counted, count = counted.stepped(report)
             session.step(count)
         return Answer()
 

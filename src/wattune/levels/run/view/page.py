@@ -108,11 +108,9 @@ def _setting_tables(report: RunReport) -> Iterator[Table]:
     """Make a table of settings for each phase of the program."""
     found = phase_summaries(report.windows)
     for place, phase in enumerate(found):
-        title = (
-            "Settings that it was at"
-            if len(found) == 1
-            else f"Settings that it was at, part {place + 1} of {len(found)}"
-        )
+        title = "Settings that were measured"
+        if len(found) > 1:
+            title = f"{title}, phase {place + 1} of {len(found)}"
         head = tuple(cell.format(unit=report.unit) for cell in SETTING_HEAD)
         rows = tuple(_cells(report, phase, point) for point in phase.points)
         strong = frozenset(row for row, point in enumerate(phase.points) if Purpose.HOLD in point.purposes)
