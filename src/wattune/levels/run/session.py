@@ -37,7 +37,7 @@ from wattune.levels.run.figures import RunFigures, figures_of
 from wattune.levels.run.policies import policy_named, slowdown_limit_of
 from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 
-_MISSED = "this GPU tells none from outside (NVML's GPM, on Hopper and newer)"
+_MISSED = "this GPU shows none from outside (NVML's GPM, on Hopper and newer)"
 
 
 class RunSession:
