@@ -223,7 +223,7 @@ def _found(rows: Sequence[Row]) -> float | None:
 
 
 def _least(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the least shift, at noise at which it is promised."""
+    """Return the rows of the least shift, for the kinds of noise that goals count."""
     return [row for row in rows if row["promised"] and abs(row["shift_percent"]) == LEAST]
 
 
@@ -249,7 +249,7 @@ def _known(rows: Sequence[Row], column: str) -> list[float]:
 
 
 def _kind(kind: Kind) -> dict[str, object]:
-    return {"noise": kind.name, "noise_percent": 100 * kind.noise, "promised": kind.slowdown_limit_given}
+    return {"noise": kind.name, "noise_percent": 100 * kind.noise, "promised": kind.judged}
 
 
 def _number(kind: Kind) -> int:

@@ -41,10 +41,10 @@ class Kind:
     stalls: float = 0.0
     """Share of periods that take half as long again, at two thirds of the power."""
     warmth: Warmth | None = None
-    """How the part warms up; None where it is warm."""
+    """How the GPU warms up; None where it is warm."""
     period_s: float = 1.0
-    slowdown_limit_given: bool = True
-    """Whether a shift of 5 % can be promised to be found in ten periods."""
+    judged: bool = True
+    """Whether goals count it: a shift of 5 % should be found in ten periods."""
 
 
 KINDS = (
@@ -58,13 +58,11 @@ KINDS = (
     Kind("warming up, short periods", 0.015, warmth=Warmth(reported=False), period_s=0.25),
     Kind("warming up fast", 0.015, warmth=Warmth(0.06, 30.0)),
     Kind("warming up fast, long periods", 0.015, warmth=Warmth(0.06, 30.0), period_s=3.0),
-    Kind(
-        "warming up fast, no temperature", 0.015, warmth=Warmth(0.06, 30.0, reported=False), slowdown_limit_given=False
-    ),
-    Kind("alike with heavy tails", 0.018, alike=0.3, heavy=True, slowdown_limit_given=False),
-    Kind("very alike", 0.015, alike=0.6, slowdown_limit_given=False),
-    Kind("many stalls", 0.01, stalls=0.03, slowdown_limit_given=False),
-    Kind("very noisy", 0.05, slowdown_limit_given=False),
+    Kind("warming up fast, no temperature", 0.015, warmth=Warmth(0.06, 30.0, reported=False), judged=False),
+    Kind("alike with heavy tails", 0.018, alike=0.3, heavy=True, judged=False),
+    Kind("very alike", 0.015, alike=0.6, judged=False),
+    Kind("many stalls", 0.01, stalls=0.03, judged=False),
+    Kind("very noisy", 0.05, judged=False),
 )
 
 

@@ -75,8 +75,8 @@ def test_a_program_that_changed_has_a_table_for_each_phase_and_of_many_events_th
     changed = replace(searched()[-1], changed=True)
     events = tuple(Event(float(place), f"event number {place}") for place in range(130))
     page = html(run_report(windows=(*searched()[:-1], changed, *searched()[:2]), events=events))
-    assert "part 1 of 2" in page
-    assert "part 2 of 2" in page
+    assert "phase 1 of 2" in page
+    assert "phase 2 of 2" in page
     assert "30 earlier events are left out." in page
     assert "event number 29" not in page
     assert "event number 129" in page
