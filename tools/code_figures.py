@@ -46,7 +46,8 @@ CROSSING = """
 import sys, threading
 seen = set()
 def note(frame, event, argument):
-    if event == "call" and frame.f_code.co_name != "<module>":
+    is_function = frame.f_code.co_flags & 1 and frame.f_code.co_name[0] != "<"  # not a module or the body of a class
+    if event == "call" and is_function:
         seen.add(frame.f_code.co_filename)
 threading.setprofile(note)
 sys.setprofile(note)

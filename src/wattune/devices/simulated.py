@@ -64,14 +64,14 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _Playing:
+class _RunningWorkload:
     """A workload runs; the number distinguishes one start from the next."""
 
     workload: Workload
     start: int
 
 
-_Activity = _Resting | _Held | _Playing
+_Activity = _Resting | _Held | _RunningWorkload
 
 
 class SimulatedGpu:
@@ -157,7 +157,7 @@ class SimulatedGpu:
         """Run the workload, iteration after iteration, until something else is asked for."""
         self._table(workload)
         self._starts += 1
-        self._do(_Playing(workload, self._starts))
+        self._do(_RunningWorkload(workload, self._starts))
 
     def pause(self) -> None:
         """Stop the workload; the program keeps the GPU open."""
@@ -198,7 +198,7 @@ class SimulatedGpu:
         """Let time pass without work."""
         if not seconds >= 0:
             raise InputError(f"idle time is not negative, not {seconds} s", hint="wait for 0 s or more")
-        if isinstance(self._activity, _Playing):
+        if isinstance(self._activity, _RunningWorkload):
             self.pause()
         self._time.wait(seconds)
 
@@ -266,7 +266,7 @@ class SimulatedGpu:
             case _Held():
                 point = context_point(model, setting, idle_w)
                 cycle = Cycle.steady(float(idle_w[point.row][point.column]))
-            case _Playing(workload=workload):
+            case _RunningWorkload(workload=workload):
                 tables = self._table(workload)
                 point = loaded_point(model, setting, tuple(table.limited_power_w for table in tables))
                 cycle = Cycle.of(tables[point.row], point.column)

@@ -32,7 +32,7 @@ _POLLS_S = ((0.0105, 0.0146), (0.0105, 0.0196), (0.0196, 0.0196))
 
 
 @dataclass(slots=True)
-class _Playing:
+class _LogPlayer:
     """A program as it is played: intervals of duration, power, busy and memory busy."""
 
     random: Generator
@@ -83,7 +83,7 @@ def _network(random: Generator) -> TraceCase:
     jitter, late = float(random.uniform(0.002, 0.02)), float(random.uniform(0.0, 0.03))
     seconds = max(60.0, float(random.uniform(18, 45)) * step_s)
     epoch_s, check = float(random.uniform(25, 90)), step[:, : layers // 3]
-    playing = _Playing(random)
+    playing = _LogPlayer(random)
     _start(playing, step)
     begun_s = since_s = playing.time_s
     while playing.time_s < begun_s + seconds:
@@ -101,7 +101,7 @@ def _network(random: Generator) -> TraceCase:
     return _seen(playing, {"step": float(np.median(playing.steps_s))}, random)
 
 
-def _start(playing: _Playing, step: Floats) -> None:
+def _start(playing: _LogPlayer, step: Floats) -> None:
     """Loading, and the first steps, which try out algorithms and take longer."""
     playing.wait(float(playing.random.uniform(3, 20)), power_w=30.0)
     for _ in range(int(playing.random.integers(1, 4))):
@@ -114,7 +114,7 @@ def _language_model(random: Generator) -> TraceCase:
     step_s, every = float(random.uniform(0.33, 0.9)), int(random.integers(30, 60))
     saving_s = float(random.uniform(2.0, 12.0))
     step = _profile(random, step_s, layers=int(random.integers(4, 12)), swing=0.15)
-    playing = _Playing(random)
+    playing = _LogPlayer(random)
     playing.wait(float(random.uniform(5, 30)), power_w=20.0)
     begun_s = playing.time_s
     for number in range(1, int(5.5 * every)):
@@ -131,7 +131,7 @@ def _accumulation(random: Generator) -> TraceCase:
     micro_s, many = float(random.uniform(0.5, 1.5)), int(random.choice((8, 16, 32, 48)))
     micro = _profile(random, micro_s, layers=int(random.integers(3, 8)), swing=0.15)
     update = _profile(random, float(random.uniform(0.2, 1.0)), layers=2, swing=0.1)
-    playing = _Playing(random)
+    playing = _LogPlayer(random)
     playing.wait(float(random.uniform(3, 15)), power_w=80.0)
     begun_s = playing.time_s
     while playing.time_s < begun_s + max(90.0, 4.5 * many * micro_s):
@@ -144,7 +144,7 @@ def _accumulation(random: Generator) -> TraceCase:
 
 
 def _seen(
-    playing: _Playing,
+    playing: _LogPlayer,
     periods_s: Mapping[str, float],
     random: Generator,
     *,
