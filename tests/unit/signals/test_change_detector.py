@@ -120,7 +120,7 @@ def test_correlated_noise_is_no_change():
 
 @pytest.mark.parametrize("period_s", [0.25, 1.0])
 def test_a_gpu_that_warms_up_drifts_and_does_not_change(period_s):
-    kind = Kind("warm", 0.01, warmth=Warmth(told=False), period_s=period_s)
+    kind = Kind("warm", 0.01, warmth=Warmth(reported=False), period_s=period_s)
     played = stream(kind, 1_000, np.random.default_rng(5))
     early, _ = play(samples_of(played)[:20])
     late, changes = play(samples_of(played))

@@ -18,7 +18,7 @@ _PER_KELVIN = (0.002, 0.0035)
 
 @dataclass(frozen=True, slots=True)
 class Warmth:
-    """How power drifts in a part that warms up."""
+    """How power drifts in a GPU that warms up."""
 
     share: float = 0.05
     over_s: float = 60.0
