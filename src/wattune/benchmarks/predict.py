@@ -21,7 +21,7 @@ from wattune.benchmarks.result import Bench, Goal, Row, at_most
 from wattune.core.setting import Setting
 from wattune.levels.run.gpoeo.models import BAND_NAMES, FEATURES, GpoeoModels, PredictionTable, band_columns, train
 from wattune.levels.run.gpoeo.training import prediction_table, programs_of, training_workloads
-from wattune.levels.run.simulated_program import program_of
+from wattune.levels.run.simulated_program import SimulatedProgram
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_parts import Floats
 from wattune.search.boosted_trees import MISSING, MISSING_HINT, installed
@@ -54,7 +54,9 @@ def bench_predict(gpu: str, *, seed: int = 0, on_step: Callable[[str], None] | N
     for name, predictor in _predictors(table.only(seen)):
         rows += _rows(name, HELD_OUT, predictor, table.only(unseen))
     tell("trains with all workloads")
-    jobs = prediction_table(model, [program_of(model, member) for member in family(seed=seed)])
+    jobs = prediction_table(
+        model, [SimulatedProgram.of(model, member.step, name=member.name) for member in family(seed=seed)]
+    )
     for name, predictor in _predictors(table):
         rows += _rows(name, JUDGED, predictor, jobs)
     missing = () if installed() else (f"{BOOSTED} is left out: {MISSING}; {MISSING_HINT}",)

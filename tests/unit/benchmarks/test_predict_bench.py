@@ -7,7 +7,7 @@ from wattune.benchmarks import predict
 from wattune.core.setting import Setting
 from wattune.levels.run.gpoeo import training as gpoeo_training
 from wattune.levels.run.gpoeo.training import prediction_table, programs_of, settled, training_workloads
-from wattune.levels.run.simulated_program import counters, program_of
+from wattune.levels.run.simulated_program import SimulatedProgram, counters
 from wattune.physics.catalog import load_model
 from wattune.search import boosted_trees
 from wattune.workloads.family import family
@@ -41,7 +41,7 @@ def test_everything_is_over_the_reference():
 
 
 def test_counters_are_those_that_the_windows_of_the_bench_show():
-    program = program_of(MODEL, family()[0])
+    program = SimulatedProgram.of(MODEL, family()[0].step, name=family()[0].name)
     table = prediction_table(MODEL, [program])
     column = int(settled(program, 1)[2][table.sm_mhz.index(1800)])
     assert table.features[0].tolist() == list(counters(program, 1, column).values())

@@ -23,7 +23,7 @@ from wattune.core.window import RunPolicy
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.run.session import RunSession
-from wattune.levels.run.simulated_program import SimulatedProgram, counters, program_of
+from wattune.levels.run.simulated_program import SimulatedProgram, counters
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
 from wattune.physics.load_table import LoadTable
@@ -89,7 +89,9 @@ def play_program(
     control_s = 0.0
     with session:
         if policy.needs_counters:
-            reader = SimulatedCounters(gpu, program_of(program.model, program.member))
+            reader = SimulatedCounters(
+                gpu, SimulatedProgram.of(program.model, program.member.step, name=program.member.name)
+            )
             session.watch.counters = CounterWatch((reader,), top_mhz=gpu.spec.sm_clocks_mhz[-1])
         while (left_s := _left_s(gpu, program.passes)) > _END_S:
             time.wait(min(session.loop.wait_s, left_s))

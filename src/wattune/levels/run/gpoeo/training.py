@@ -16,14 +16,12 @@ import numpy as np
 
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.levels.run.gpoeo.models import FEATURES, GpoeoModels, PredictionTable, reference_setting, train
-from wattune.levels.run.simulated_program import ProgramPhase, SimulatedProgram, counters, program_of
+from wattune.levels.run.simulated_program import SimulatedProgram, counters
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
 from wattune.workloads.catalog import make_workload, network_named, workload_names
-from wattune.workloads.family import FamilyMember
 from wattune.workloads.graph import graph_kinds
-from wattune.workloads.training_run import Loop
 
 MIXTURES = 160
 _BATCHES = (0.25, 0.5, 1.0, 2.0)
@@ -50,7 +48,7 @@ def training_workloads(*, mixtures: int = MIXTURES, seed: int = _SEED) -> tuple[
 
 def programs_of(model: GpuModel, workloads: Iterable[Workload]) -> list[SimulatedProgram]:
     """Return programs that only repeat the workload, one for each workload."""
-    return [program_of(model, _member(workload)) for workload in workloads]
+    return [SimulatedProgram.of(model, workload, name=workload.name) for workload in workloads]
 
 
 def prediction_table(model: GpuModel, programs: Sequence[SimulatedProgram]) -> PredictionTable:
@@ -89,23 +87,19 @@ def prediction_table(model: GpuModel, programs: Sequence[SimulatedProgram]) -> P
 
 def settled(program: SimulatedProgram, row: int) -> tuple[Floats, Floats, Floats]:
     """Return time and energy of a step at every requested core clock on a warm GPU, and the column that is reached."""
-    model, phase = program.model, program.phases[0]
+    model = program.model
     sm_mhz = np.array(model.clocks[row].sm_mhz, dtype=np.float64)
-    warm_c = model.settled_c(sm_mhz, phase.power_w[row])
-    held = _held(model, phase, row, model.leak_w(sm_mhz, warm_c))
-    power_w = phase.power_w[row] + model.leak_w(sm_mhz, warm_c)
-    return phase.time_s[row][held], (phase.time_s[row] * power_w)[held], held
+    warm_c = model.settled_c(sm_mhz, program.power_w[row])
+    held = _held(program, row, model.leak_w(sm_mhz, warm_c))
+    power_w = program.power_w[row] + model.leak_w(sm_mhz, warm_c)
+    return program.time_s[row][held], (program.time_s[row] * power_w)[held], held
 
 
-def _held(model: GpuModel, phase: ProgramPhase, row: int, leak_w: Floats) -> Floats:
+def _held(program: SimulatedProgram, row: int, leak_w: Floats) -> Floats:
     """Return for every requested clock the index of the highest one within the power limit."""
-    allowed = phase.limited_w[row] + leak_w <= min(model.default_limit_w, model.thermal.most_w)
+    model = program.model
+    allowed = program.limited_w[row] + leak_w <= min(model.default_limit_w, model.thermal.most_w)
     return np.maximum.accumulate(np.where(allowed, np.arange(len(allowed)), 0))
-
-
-def _member(workload: Workload) -> FamilyMember:
-    loop = Loop(workload.name, (Loop("step", workload.phases),))
-    return FamilyMember(name=workload.name, batch_size=1, pipe=Pipe.FP32, loop=loop, seed=0)
 
 
 def _networks() -> list[tuple[str, int]]:

@@ -38,9 +38,10 @@ def _rows(program: SimulatedProgram) -> tuple[Floats, Floats, Floats, Floats]:
     clocks = searched_mhz(program.model.spec())
     places = [program.model.clocks[0].sm_mhz.index(mhz) for mhz in clocks]
     time_s, energy_j, held = settled(program, 0)
-    base, phase = places[-1], program.phases[0]
+    base = places[-1]
     column = int(held[base])
-    case = OdppCase(float(energy_j[base] / time_s[base]), float(phase.busy[0][column]), float(phase.traffic[0][column]))
+    busy, traffic = float(program.busy[0][column]), float(program.traffic[0][column])
+    case = OdppCase(float(energy_j[base] / time_s[base]), busy, traffic)
     above_j = energy_j - FLOOR_W * time_s
     targets = [(values / values[base])[places] for values in (time_s, above_j)]
     relative = np.array(clocks) / clocks[-1]
