@@ -17,8 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from wattune.control.allowed_settings import KNOBS, can_set, limited_to, without
-from wattune.control.recall import Memory, impossible, known_stage
+from wattune.control.recall import Memory, known_phase, unexplained_change
 from wattune.control.state import (
     LEAST_S,
     NOTHING,
@@ -33,9 +32,9 @@ from wattune.control.state import (
     between,
     least_s,
 )
-from wattune.control.window_totals import Tally, complaint
+from wattune.control.window_totals import Tally, disagreement
 from wattune.core.errors import DeviceBusy, DeviceError, DeviceLost, NoPermission, NotSupported
-from wattune.core.gpu_spec import GpuSpec
+from wattune.core.gpu_spec import KNOBS, GpuSpec, can_set, limited_to, without
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -140,10 +139,10 @@ class WindowController:
         if not self.policy.uses_history:
             return windows, None
         if progress.changes:
-            stage, earlier = since_change(windows), known_stage(windows, progress.changes[-1])
+            phase, earlier = since_change(windows), known_phase(windows, progress.changes[-1])
             if earlier is None:
                 return windows, None
-            return earlier.recalled(stage), "what was found before the program changed is used again"
+            return earlier.recalled(phase), "what was found before the program changed is used again"
         if self.memory is None:
             return windows, None
         seen = self.memory.recalled(windows)
@@ -155,7 +154,7 @@ class WindowController:
             return progress
         settle_s = self.settle_s if state.order.settle_s is None else state.order.settle_s
         age_s = readings[-1].time_s - state.first.time_s
-        against = complaint(state.order.setting, readings[-1])
+        against = disagreement(state.order.setting, readings[-1])
         if against is not None and age_s >= PATIENCE * max(settle_s, self.settle_s):
             noted = progress.noted(f"not applied, and not tried again: {against}")
             dropped = _dropped(noted, state.order.setting, without(noted.spec, state.order.setting))
@@ -187,7 +186,7 @@ class WindowController:
         missed = (
             None
             if state.step_time is None or state.step_time.source == PERIOD
-            else impossible(ended.windows, self.spec)
+            else unexplained_change(ended.windows, self.spec)
         )
         if missed is None:
             return self._next(ended)
@@ -196,10 +195,10 @@ class WindowController:
         return self._next(_with_window(changed, state, state.step_time, changed=True))
 
 
-def _measured_soon(order: Order, stage: tuple[Window, ...]) -> Order:
+def _measured_soon(order: Order, phase: tuple[Window, ...]) -> Order:
     """Shorten an order that holds a setting which was never measured."""
-    paced = [window for window in stage if window.step_time_s is not None]
-    if order.purpose is not Purpose.HOLD or not paced or any(window.setting == order.setting for window in paced):
+    timed = [window for window in phase if window.step_time_s is not None]
+    if order.purpose is not Purpose.HOLD or not timed or any(window.setting == order.setting for window in timed):
         return order
     return replace(order, least_s=min(order.least_s, NEW_S), most_s=min(order.most_s, NEW_S))
 

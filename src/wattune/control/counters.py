@@ -68,8 +68,8 @@ class WorkDone:
 
 def busiest_pipe(counters: Mapping[str, float]) -> str | None:
     """Return the pipe whose work stands for the program's: chosen once, since rates of two pipes do not compare."""
-    told = {name: counters[name] for name in PIPES if counters.get(name, 0.0) >= _LEAST_SHARE}
-    return max(told, key=lambda name: told[name]) if told else None
+    found = {name: counters[name] for name in PIPES if counters.get(name, 0.0) >= _LEAST_SHARE}
+    return max(found, key=lambda name: found[name]) if found else None
 
 
 def counter_rate(counters: Mapping[str, float], sm_mhz: float | None, *, pipe: str, top_mhz: float) -> float | None:
@@ -108,21 +108,16 @@ class CounterWatch:
     """The counters of the GPUs of one program, as one."""
 
     def __init__(self, readers: Sequence[CounterReader] = (), *, top_mhz: float = 0.0) -> None:
-        """`top_mhz` is the highest core clock of the part."""
+        """`top_mhz` is the highest core clock of the GPU."""
         self._readers, self._top_mhz = tuple(readers), top_mhz
-        self._seen: deque[CounterSample] = deque(maxlen=_COUNTERS_KEPT)
+        self._samples: deque[CounterSample] = deque(maxlen=_COUNTERS_KEPT)
         self._last_s: float | None = None
         self._clocks = NO_SUM
         self._pipe: str | None = None
         self._work = WorkDone(COUNTERS, COUNTER_ERROR)
 
-    @property
-    def there(self) -> bool:
-        """Whether there are counters to read."""
-        return bool(self._readers)
-
-    def look(self, readings: Sequence[Reading]) -> str | None:
-        """Read the counters if due, and return why they cannot be read any more where that is so.
+    def read(self, readings: Sequence[Reading]) -> str | None:
+        """Read the counters if due; return the reason if they have failed and are no longer read.
 
         `readings` are those of the GPUs since the last call.
         """
@@ -134,20 +129,20 @@ class CounterWatch:
         if self._last_s is not None and now_s - self._last_s < BETWEEN_S:
             return None
         try:
-            told = [reader.read() for reader in self._readers]
+            found = [reader.read() for reader in self._readers]
         except DeviceError as error:
             self._readers = ()
-            return f"counters are not read any more: {error.message}"
+            return f"counters are no longer read: {error.message}"
         since_s, self._last_s = self._last_s, now_s
         sm_mhz, self._clocks = self._clocks.mean, NO_SUM
-        known = [one for one in told if one is not None]
-        if since_s is not None and len(known) == len(told):
+        known = [one for one in found if one is not None]
+        if since_s is not None and len(known) == len(found):
             self._note(CounterSample(since_s, now_s, _means(known)), sm_mhz)
         return None
 
     def between(self, start_s: float, end_s: float) -> Mapping[str, float]:
         """Average the shares of the samples between two instants; empty where there are none."""
-        inside = [one for one in self._seen if start_s <= one.start_s and one.end_s <= end_s]
+        inside = [one for one in self._samples if start_s <= one.start_s and one.end_s <= end_s]
         total_s = sum(one.end_s - one.start_s for one in inside)
         if not total_s:
             return {}
@@ -169,19 +164,19 @@ class CounterWatch:
         """Start again, since the program has changed and may use another pipe."""
         self._pipe, self._work = None, WorkDone(COUNTERS, COUNTER_ERROR)
 
-    def _note(self, counted: CounterSample, sm_mhz: float | None) -> None:
-        self._seen.append(counted)
+    def _note(self, sample: CounterSample, sm_mhz: float | None) -> None:
+        self._samples.append(sample)
         if self._pipe is None:
-            self._pipe = busiest_pipe(counted.shares)
+            self._pipe = busiest_pipe(sample.shares)
         if self._pipe is not None:
-            rate = counter_rate(counted.shares, sm_mhz, pipe=self._pipe, top_mhz=self._top_mhz)
-            self._work = self._work.add(counted.start_s, counted.end_s, rate)
+            rate = counter_rate(sample.shares, sm_mhz, pipe=self._pipe, top_mhz=self._top_mhz)
+            self._work = self._work.add(sample.start_s, sample.end_s, rate)
 
 
-def _means(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Average over GPUs what all of them report."""
-    names = frozenset.intersection(*(frozenset(one) for one in told))
-    return {name: sum(one[name] for one in told) / len(told) for name in names}
+    names = frozenset.intersection(*(frozenset(one) for one in found))
+    return {name: sum(one[name] for one in found) / len(found) for name in names}
 
 
 @contextmanager

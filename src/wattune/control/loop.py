@@ -124,7 +124,7 @@ class ControlLoop:
         try:
             count = self.gpus[0].count()
             moved = count.energy_j != self._counted_j
-            self._polling = self._polling.looked(count.time_s, moved=moved)
+            self._polling = self._polling.polled(count.time_s, moved=moved)
             if always or moved or count.time_s - self._read_s >= STILL_S:
                 self._read()
                 self._counted_j, self._read_s = count.energy_j, count.time_s
@@ -165,7 +165,7 @@ class ControlLoop:
             self._narrow()
         readings = self._taken()
         change = self._step_times.see(readings, setting=self._applied)
-        trouble = self._step_times.counters.look(readings)
+        trouble = self._step_times.counters.read(readings)
         step_time, features = self._shown(now_s)
         remarks, self._remarks = (*self._remarks, *([trouble] if trouble else [])), []
         observation = Observation(

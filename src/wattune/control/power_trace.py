@@ -1,4 +1,4 @@
-"""Power of a run that may last for days, in bounded memory: the last while in full, all of it in equal steps."""
+"""Power of a run of any length in bounded memory: the last minute in full, the whole run in equal steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ RECENT_S = 60.0
 MOST_RECENT = 6000
 """Readings kept at most, should they come faster than a hundred a second."""
 MOST_STEPS = 720
-"""More than a picture as wide as a page can show; then neighbours are joined."""
+"""More than a chart can show; beyond it neighbours are joined."""
 FIRST_STEP_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class PowerStep:
-    """A stretch of a run: when it began, and what its readings said of power."""
+    """An interval of a run: its start, and the power of its readings."""
 
     start_s: float
     sum_w: float
@@ -30,11 +30,9 @@ class PowerStep:
 
     @property
     def mean_w(self) -> float:
-        """Mean of its readings."""
         return self.sum_w / self.count
 
     def joined(self, later: PowerStep) -> PowerStep:
-        """This stretch and a later one as one."""
         return PowerStep(
             self.start_s,
             self.sum_w + later.sum_w,
@@ -46,7 +44,7 @@ class PowerStep:
 
 @dataclass(frozen=True, slots=True)
 class PowerTrace:
-    """What was read of a run; times count from its first reading."""
+    """The readings of a run; times count from the first one."""
 
     first_s: float | None = None
     """The GPU's time of the first reading."""
@@ -56,7 +54,7 @@ class PowerTrace:
     step_s: float = FIRST_STEP_S
 
     def add(self, readings: Iterable[Reading]) -> PowerTrace:
-        """The trace with these readings, which are later than all before; others are left out."""
+        """Add readings that are later than all before; others are ignored."""
         fresh = _later(tuple(readings), self.recent[-1].time_s if self.recent else None)
         if not fresh:
             return self
@@ -67,12 +65,10 @@ class PowerTrace:
 
     @property
     def latest(self) -> Reading | None:
-        """The newest reading."""
         return self.recent[-1] if self.recent else None
 
     @property
     def duration_s(self) -> float:
-        """From the first reading to the last."""
         return self.recent[-1].time_s - self.first_s if self.recent and self.first_s is not None else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What a program is doing, from outside: whether it runs, uses the GPUs, and is alone on them."""
+"""The condition of a program, from outside: whether it runs, uses the GPUs, and is alone on them."""
 
 from __future__ import annotations
 
@@ -15,60 +15,56 @@ class MonitoredProgram(Protocol):
     """A program that is tuned."""
 
     def condition(self) -> Condition:
-        """What it is doing."""
+        """Return what the program is doing."""
         ...
 
     def used(self) -> frozenset[int] | None:
-        """Which of its GPUs it uses, by their places; None where that is not known."""
+        """Return the indices of the GPUs that it uses; None where unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Itself:
-    """The program is the process that we are in, which uses the GPUs that it named."""
+    """The current process, which uses all of its GPUs."""
 
     def condition(self) -> Condition:
-        """Working."""
         return Condition.WORKING
 
     def used(self) -> frozenset[int] | None:
-        """All that it named, whichever they are."""
         return None
 
 
-LOOKS = 30
-"""Looks at a program after which its processes are searched for anew, in any case."""
+SEARCH_EVERY = 30
+"""Checks of a program after which its processes are searched again in any case."""
 
 Users = Callable[[], tuple[frozenset[int], ...] | None]
-"""The processes on each GPU; None where that is not told."""
+"""The processes on each GPU; None where unknown."""
 
 
 class ProcessWatch:
-    """A program by its process number; whatever it started belongs to it."""
+    """A program by its process ID, with all processes that it started."""
 
-    def __init__(self, users: Users, *, played: bool = False, pid: int | None = None) -> None:
-        """`played` GPUs are simulated in this process: the program only lends them its time."""
-        self._users, self._played = users, played
+    def __init__(self, users: Users, *, simulated: bool = False, pid: int | None = None) -> None:
+        """`simulated` GPUs run in this process, so that the program does not appear on them."""
+        self._users, self._simulated = users, simulated
         self.pid = pid
-        """None until the program has begun."""
+        """None until the program has started."""
         self._family: frozenset[int] = frozenset()
         self._others: frozenset[int] = frozenset()
-        self._looks = 0
+        self._checks = 0
 
     def condition(self) -> Condition:
-        """What the program is doing."""
         if self.pid is None:
             return Condition.UNUSED
-        users = None if self._played else self._users()
+        users = None if self._simulated else self._users()
         everyone = frozenset[int]().union(*users or ())
         family = self._family_among(everyone)
         if _all_stopped({self.pid}) or _all_stopped(everyone & family):
             return Condition.STOPPED
-        return Condition.WORKING if self._played else use_of(family, users)
+        return Condition.WORKING if self._simulated else use_of(family, users)
 
     def used(self) -> frozenset[int] | None:
-        """Which of the GPUs it uses; None where that is not told."""
-        users = None if self._played or self.pid is None else self._users()
+        users = None if self._simulated or self.pid is None else self._users()
         if users is None:
             return None
         family = self._family_among(frozenset().union(*users)) | {os.getpid()}
@@ -76,7 +72,6 @@ class ProcessWatch:
 
     @property
     def runs(self) -> bool:
-        """Whether there is such a process still."""
         import psutil
 
         try:
@@ -85,21 +80,20 @@ class ProcessWatch:
             return False
 
     def _family_among(self, everyone: frozenset[int]) -> frozenset[int]:
-        """The numbers of the program's processes, as far as they are on GPUs.
+        """Return the IDs of the program's processes, as far as they are on GPUs.
 
-        To find them all processes of the machine are gone through, which takes long where there are many: so that is
-        done where somebody new is on a GPU, and now and then, since numbers are used again.
+        The search goes through all processes of the machine, which is slow where there are many. So it runs only when a
+        new process is on a GPU, and regularly, since IDs are reused.
         """
         assert self.pid is not None
-        self._looks += 1
-        if everyone - self._family - self._others or self._looks % LOOKS == 1:
+        self._checks += 1
+        if everyone - self._family - self._others or self._checks % SEARCH_EVERY == 1:
             self._family = _descendants(self.pid)
             self._others = everyone - self._family
         return self._family
 
 
 def _descendants(pid: int) -> frozenset[int]:
-    """The numbers of a process and of all that it started."""
     import psutil
 
     try:
@@ -109,7 +103,6 @@ def _descendants(pid: int) -> frozenset[int]:
 
 
 def _all_stopped(pids: Collection[int]) -> bool:
-    """Whether there are such processes and a signal stopped each of them."""
     return bool(pids) and all(map(_is_stopped, pids))
 
 
@@ -123,10 +116,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 def use_of(family: frozenset[int], users: tuple[frozenset[int], ...] | None) -> Condition:
-    """What a family of processes does with its GPUs, by who is on each.
+    """Return how a family of processes uses its GPUs, given the processes on each.
 
-    Numbers that are no process here come from another space of numbers, as in a container: then nothing is known, and
-    whoever started the program on these GPUs is believed.
+    IDs without a process here come from another namespace, as in a container: then use is unknown, and the program is
+    taken to work on its GPUs.
     """
     if users is None:
         return Condition.WORKING
@@ -141,15 +134,15 @@ def use_of(family: frozenset[int], users: tuple[frozenset[int], ...] | None) -> 
 
 
 def users_of(gpus: Sequence[Gpu]) -> Users:
-    """Who is on these GPUs, asked each time; None where one of them is no NVIDIA GPU or does not tell."""
+    """Return a function that lists the processes on these GPUs; None where one of them cannot list them."""
     uuids = tuple(gpu.spec.uuid for gpu in gpus)
 
     def ask() -> tuple[frozenset[int], ...] | None:
         from wattune.devices.nvml.open import process_ids
 
         found = tuple(process_ids(uuid) for uuid in uuids)
-        told = tuple(one for one in found if one is not None)
-        return told if len(told) == len(found) else None
+        known = tuple(one for one in found if one is not None)
+        return known if len(known) == len(found) else None
 
     return ask
 

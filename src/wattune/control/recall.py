@@ -1,7 +1,7 @@
-"""What an earlier run of the same program showed, for a policy that begins: a head start, and no more than that.
+"""Reuse of earlier measurements: of an earlier run of the same program, or of an earlier phase of this run.
 
-Earlier settings are shown to the policy as windows that took no time, relative to the baseline of this run, with error
-bars wide enough for another day and another batch of data. They are used only where the baseline looks as it did then.
+The policy gets earlier settings as windows that took no time, relative to the present baseline, with errors wide enough
+for another day and another batch of data. They are used only where the baseline is as it was then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VOLATILE = re.compile(
     r"(seed|port|rank|host|addr|run|id|name|tag|out|log|dir|save|path|resume|ckpt|checkpoint|wandb|tensorboard)",
     re.IGNORECASE,
 )
-"""Options whose value says nothing of the work: where it writes to, what it is called, its random numbers."""
+"""Options that do not change the work: output paths, names, seeds."""
 _UNIQUE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-.*|[0-9a-f]{16,}|\d{4}-\d\d-\d\d.*|\d{8,}", re.IGNORECASE)
 """Identifiers, hashes, dates and times."""
 _INTERPRETER = re.compile(r"(python|pypy)[0-9.]*(\.exe)?")
@@ -33,16 +33,12 @@ _ANY = "*"
 
 
 def fingerprint(command_line: str) -> str:
-    """The command line as it is for every run of the same program on the same kind of work."""
+    """Reduce a command line to what is equal in every run of the same program on the same kind of work."""
     try:
         words = shlex.split(command_line)
     except ValueError:
         words = command_line.split()
-    kept: list[str] = []
-    for place, word in enumerate(words):
-        before = words[place - 1] if place else ""
-        kept.append(_plain(word, before))
-    return " ".join(kept)
+    return " ".join(_plain(word, before) for before, word in zip(("", *words), words, strict=False))
 
 
 def _plain(word: str, before: str) -> str:
@@ -64,19 +60,19 @@ def _value(word: str) -> str:
 
 
 POWER_DISTANCE, STEP_TIME_DISTANCE = 0.07, 0.15
-"""How far the power and the pace of the baseline may be off those of the earlier run: a warm room makes a few percent
-of power, and another input some percent of pace; another program makes more of one of them."""
+"""Largest relative differences of the baseline from that of the earlier run: a warm room changes the power by a few
+percent and another input the step time; another program changes one of them by more."""
 STEP_TIME_ERROR, POWER_ERROR = 0.015, 0.02
-"""Relative 95 % half-widths of what is remembered: about what two runs of one program differ by."""
+"""Relative 95 % half-widths of earlier measurements: about the difference of two runs of one program."""
 LENGTH_S = 1e-3
-"""Of a remembered window: it cost this run nothing."""
+"""Length of an earlier window: it cost this run nothing."""
 MOST = 4
-"""Settings that are remembered: those of the least energy."""
+"""Number of earlier settings that are used: those of least energy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Units of work as an earlier run saw them: at the baseline, and at other settings."""
+    """Units of work that were measured earlier: at the baseline, and at other settings."""
 
     base: Measurement
     trials: History[Setting]
@@ -84,7 +80,7 @@ class Memory:
     power_distance: float = POWER_DISTANCE
 
     def fits(self, baseline: Window) -> bool:
-        """Whether the program looks as it did then."""
+        """Return whether the baseline is as it was then."""
         unit = baseline.unit
         if unit is None or self.base.time_s <= 0 or self.base.power_w <= 0:
             return False
@@ -92,7 +88,7 @@ class Memory:
         return abs(step_time) <= self.step_time_distance and abs(power) <= self.power_distance
 
     def recalled(self, seen: tuple[Window, ...]) -> tuple[Window, ...]:
-        """The windows of this run, with what is remembered after the first baseline, as long as it holds."""
+        """Insert the earlier measurements after the first baseline, unless the program has changed."""
         if not seen or seen[0].purpose is not Purpose.BASELINE or any(window.changed for window in seen):
             return seen
         if not self.fits(seen[0]):
@@ -120,7 +116,7 @@ class Memory:
 
 
 def remembered(store: Store, command_line: str, *, gpu: str, simulated: bool) -> Memory | None:
-    """What the latest run of this program on this part showed; None where there was none."""
+    """Return the measurements of the latest run of this program on this GPU model; None where there was none."""
     rows = store.trial_records(workload=fingerprint(command_line), gpu=gpu, choice_kind="setting")
     rows = tuple((run, record) for run, record in rows if record.simulated is simulated and run.kind == "run")
     if not rows:
@@ -133,12 +129,12 @@ def remembered(store: Store, command_line: str, *, gpu: str, simulated: bool) ->
 
 
 def trials_of(windows: tuple[Window, ...]) -> tuple[Trial[Setting], ...]:
-    """The mean unit of work at each setting, the longer windows counting more; as the program was last."""
+    """Average the unit of work at each setting over the windows of the last phase, weighted by their lengths."""
     found: dict[Setting, list[Window]] = {}
     for window in since_change(windows):
         if window.unit is not None and window.held:
             found.setdefault(window.setting, []).append(window)
-    return tuple(Trial(setting, _mean(parts)) for setting, parts in found.items())
+    return tuple(Trial(setting, _mean(measured)) for setting, measured in found.items())
 
 
 def _mean(windows: list[Window]) -> Measurement:
@@ -150,19 +146,19 @@ def _mean(windows: list[Window]) -> Measurement:
 
 
 PHASE_STEP_TIME_DISTANCE, PHASE_POWER_DISTANCE = 0.02, 0.04
-"""How far a baseline may be off that of an earlier stage of the same run which it is taken for: two looks at one stage
-differ by about a percent of pace, and a GPU that got warm draws some percent more. Estimated."""
+"""Largest relative differences between baselines of one phase: two windows differ by about a percent of step time, and
+a warm GPU draws some percent more. Estimated."""
 
 ROOM = 1.1
-"""How far beyond what physics allows a pace may be without the program being another: one epoch's data is not the
-next one's, and loaders have bad moments."""
+"""Factor by which a step time may exceed the physical bounds without a change of the program: data differ from epoch to
+epoch, and loaders stall."""
 
 
-def impossible(windows: tuple[Window, ...], spec: GpuSpec) -> Change | None:
-    """The change that must have been, where no clock explains the pace of the last window; None otherwise.
+def unexplained_change(windows: tuple[Window, ...], spec: GpuSpec) -> Change | None:
+    """Return a change of the program if clock changes do not explain the step time of the last window.
 
-    What watches a program learns anew at every setting; a program that changes just then shows in this only. Paces are
-    those of one unit: of steps, or of counted work.
+    Change detection starts again at every setting; a program that changes at the same time shows only here. Step times
+    must be of one unit: of steps, or of counted work.
     """
     *earlier, last = since_change(windows) or (None,)
     first = next((one for one in earlier if one and one.purpose is Purpose.BASELINE and one.step_time_s), None)
@@ -178,32 +174,32 @@ def impossible(windows: tuple[Window, ...], spec: GpuSpec) -> Change | None:
     return Change(time_s=end_s, since_s=last.start_s, samples=1, shifts={PERIOD: shift})
 
 
-def known_stage(windows: tuple[Window, ...], change: Change) -> Memory | None:
-    """What an earlier stage showed that the present one is like; None where there was none, or none can be told yet.
+def known_phase(windows: tuple[Window, ...], change: Change) -> Memory | None:
+    """Return the measurements of an earlier phase that is like the present one; None without such a phase.
 
-    Where nothing but the power changed, the stage before is taken whatever its power was: how long a unit of work takes
-    at which clock is as it was, and power is counted over that of the baseline.
+    Where only the power changed, the last phase is used whatever its power was: step times by clock stay the same,
+    and power is relative to the baseline.
     """
     *earlier, present = phases_of(windows)
     if not earlier or not present or present[0].purpose is not Purpose.BASELINE:
         return None
-    memories = [_memory(stage, power_distance=PHASE_POWER_DISTANCE) for stage in reversed(earlier)]
+    memories = [_memory(phase, power_distance=PHASE_POWER_DISTANCE) for phase in reversed(earlier)]
     if change.what == (POWER,):
         memories.insert(0, _memory(earlier[-1], power_distance=inf))
     return next((memory for memory in memories if memory is not None and memory.fits(present[0])), None)
 
 
-def _memory(stage: tuple[Window, ...], *, power_distance: float) -> Memory | None:
-    """A stage as it is remembered, without the window in which it ended; None where it tells nothing."""
-    trials = trials_of(tuple(window for window in stage if not window.changed))
-    base = next((window.setting for window in stage if window.purpose is Purpose.BASELINE), None)
+def _memory(phase: tuple[Window, ...], *, power_distance: float) -> Memory | None:
+    """Return the measurements of a phase without the window in which it ended; None where there are none."""
+    trials = trials_of(tuple(window for window in phase if not window.changed))
+    base = next((window.setting for window in phase if window.purpose is Purpose.BASELINE), None)
     found: History[Setting] = tuple(trial for trial in trials if trial.choice != base)
     cost = next((trial.cost for trial in trials if trial.choice == base), None)
     return None if cost is None or not found else Memory(cost, found, PHASE_STEP_TIME_DISTANCE, power_distance)
 
 
 def _mhz(window: Window, spec: GpuSpec) -> float | None:
-    """The core clock of a window: as it was read, else as it was asked for; None where a limit decides it unseen."""
+    """Return the core clock of a window, measured or requested; None where it depends on a power limit."""
     if window.sm_mhz is not None or window.setting.sm_mhz is not None:
         return window.sm_mhz or window.setting.sm_mhz
     known = window.setting.power_limit_w is None and spec.sm_clocks_mhz

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wattune.core.errors import NotSupported, SettingRefused
 from wattune.core.setting import Setting
@@ -133,3 +133,51 @@ def nearest(wanted: int, ascending: Iterable[int]) -> tuple[int, ...]:
     values = tuple(ascending)
     place = bisect_left(values, wanted)
     return tuple(sorted({values[max(place - 1, 0)], values[min(place, len(values) - 1)]}))
+
+
+SM_CLOCK, MEM_CLOCK, POWER_LIMIT = "sm_clock", "mem_clock", "power_limit"
+KNOBS = (SM_CLOCK, MEM_CLOCK, POWER_LIMIT)
+
+
+def limited_to(spec: GpuSpec, knobs: frozenset[str]) -> GpuSpec:
+    """Return the spec with only these knobs to set."""
+    clocks = spec.clocks
+    if SM_CLOCK not in knobs:
+        clocks = tuple(replace(table, sm_mhz=table.sm_mhz[-1:]) for table in clocks)
+        if MEM_CLOCK not in knobs or not spec.can_lock_mem:
+            clocks = ()
+    if MEM_CLOCK not in knobs:
+        clocks = clocks[:1]
+    return replace(
+        spec,
+        clocks=clocks,
+        can_lock_mem=spec.can_lock_mem and MEM_CLOCK in knobs,
+        power_limits=spec.power_limits if POWER_LIMIT in knobs else None,
+    )
+
+
+def without(spec: GpuSpec, setting: Setting) -> GpuSpec:
+    """Return the spec without a setting that the GPU refused.
+
+    A core clock is removed from the tables. A setting with a lower memory clock removes that memory clock, since core
+    clocks are also tried alone. Power limits are one range: a refused one removes all.
+    """
+    if setting.mem_mhz is not None and len(spec.clocks) > 1 and setting.mem_mhz != spec.clocks[0].mem_mhz:
+        kept = tuple(table for table in spec.clocks if table.mem_mhz != setting.mem_mhz)
+        return replace(spec, clocks=kept, can_lock_mem=spec.can_lock_mem and len(kept) > 1)
+    if setting.sm_mhz is not None:
+        return replace(spec, clocks=tuple(_without_clock(table, setting.sm_mhz) for table in spec.clocks))
+    if setting.power_limit_w is not None:
+        return replace(spec, power_limits=None)
+    return spec
+
+
+def can_set(spec: GpuSpec) -> bool:
+    """Return whether there is more than one setting to choose from."""
+    clocks = sum(len(table.sm_mhz) for table in spec.clocks)
+    return clocks > 1 or spec.power_limits is not None
+
+
+def _without_clock(table: ClockTable, sm_mhz: int) -> ClockTable:
+    rest = tuple(mhz for mhz in table.sm_mhz if mhz != sm_mhz)
+    return replace(table, sm_mhz=rest or table.sm_mhz)

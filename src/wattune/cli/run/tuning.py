@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.output import print_json, stderr_console, write_text
-from wattune.control.allowed_settings import KNOBS
 from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError
+from wattune.core.gpu_spec import KNOBS
 from wattune.core.objective import LeastEnergy, Objective, parse_objective, parse_share
 from wattune.levels.run.policies import trained_policy
 from wattune.levels.run.report import RunReport, report_of, stored_run
@@ -71,7 +71,7 @@ def watched_program(gpus: Sequence[Gpu], *, pid: int | None = None) -> ProcessWa
     """Watch a program that uses these GPUs, or that only lends its time to GPUs simulated in this process."""
     from wattune.devices.gpu import PlaysWorkloads
 
-    return ProcessWatch(users_of(gpus), played=any(isinstance(gpu, PlaysWorkloads) for gpu in gpus), pid=pid)
+    return ProcessWatch(users_of(gpus), simulated=any(isinstance(gpu, PlaysWorkloads) for gpu in gpus), pid=pid)
 
 
 def new_session(

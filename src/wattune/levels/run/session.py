@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Self
 
 from wattune.control.actuator import Actuator, ActuatorThread
-from wattune.control.allowed_settings import KNOBS, limited_to
 from wattune.control.background import Background
 from wattune.control.controller import WindowController
 from wattune.control.counters import CounterWatch, counters_of
@@ -28,6 +27,7 @@ from wattune.control.recall import Memory
 from wattune.control.state import Disabled, Progress
 from wattune.control.step_time import StepMarks
 from wattune.core.errors import DeviceError, InputError
+from wattune.core.gpu_spec import KNOBS, limited_to
 from wattune.core.objective import Objective
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting

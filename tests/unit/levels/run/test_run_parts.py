@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from run_fakes import window
 
 from wattune.control import process_monitor as run_program
-from wattune.control.allowed_settings import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, can_set, limited_to, without
 from wattune.control.process_monitor import ProcessWatch, use_of
 from wattune.control.recall import fingerprint, trials_of
 from wattune.control.state import Condition, as_one
 from wattune.control.step_time import StepMarks, WorkUnit, counted_step_time, same_unit
-from wattune.control.window_totals import Tally, complaint, is_held
+from wattune.control.window_totals import Tally, disagreement
 from wattune.core.errors import InputError
+from wattune.core.gpu_spec import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, can_set, limited_to, without
 from wattune.core.objective import Deadline, EnergyDelay, LeastEnergy
 from wattune.core.reading import Reading, Throttle
 from wattune.core.setting import Setting
@@ -47,8 +47,7 @@ GEFORCE = load_model("rtx-3080-ti").spec()
     ],
 )
 def test_what_was_asked_for_and_what_holds(setting, reading, held):
-    assert is_held(setting, reading) is held
-    assert (complaint(setting, reading) is None) is held
+    assert (disagreement(setting, reading) is None) is held
 
 
 # what is left to set
@@ -290,7 +289,7 @@ def test_processes_are_searched_for_when_somebody_new_comes(monkeypatch):
     for _ in range(5):
         assert watch.condition() is Condition.SHARED
     assert len(searched) == 2
-    for _ in range(2 * run_program.LOOKS):
+    for _ in range(2 * run_program.SEARCH_EVERY):
         watch.condition()
     assert len(searched) == 4
 

@@ -15,13 +15,13 @@ from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT
 
 
-def looks(refresh_s, *, told_s=None, seconds=60.0, late_s=0.001, phase_s=0.013):
+def looks(refresh_s, *, known_s=None, seconds=60.0, late_s=0.001, phase_s=0.013):
     """How many looks a second are made at a counter with such a refresh, and how late its moves are seen at most."""
-    polling, now_s, moves, count, latest_s = Polling(told_s), 0.0, 0, 0, 0.0
+    polling, now_s, moves, count, latest_s = Polling(known_s), 0.0, 0, 0, 0.0
     while now_s < seconds:
         now_s += polling.wait_s + late_s
         reached = math.floor((now_s + phase_s) / refresh_s)
-        polling = polling.looked(now_s, moved=reached != moves)
+        polling = polling.polled(now_s, moved=reached != moves)
         if reached != moves and now_s > 2.0:
             latest_s = max(latest_s, (now_s + phase_s) % refresh_s)
         moves, count = reached, count + 1
@@ -31,14 +31,14 @@ def looks(refresh_s, *, told_s=None, seconds=60.0, late_s=0.001, phase_s=0.013):
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("refresh_s", [0.1, 0.05, 0.2, 1.0])
 def test_a_counter_is_looked_at_little_more_often_than_it_moves(refresh_s, told):
-    a_second, latest_s = looks(refresh_s, told_s=refresh_s if told else None)
+    a_second, latest_s = looks(refresh_s, known_s=refresh_s if told else None)
     assert a_second < max(2.1 / refresh_s, 5.0)
     assert latest_s < POLL_S + 0.002
 
 
 def test_a_counter_that_never_moves_is_polled():
-    assert Polling(0.1).looked(1.0, moved=False).wait_s == POLL_S
-    assert Polling().looked(1.0, moved=True).wait_s == POLL_S
+    assert Polling(0.1).polled(1.0, moved=False).wait_s == POLL_S
+    assert Polling().polled(1.0, moved=True).wait_s == POLL_S
 
 
 # means

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from run_fakes import OddGpu, window
 
-from wattune.control.recall import impossible, known_stage
+from wattune.control.recall import known_phase, unexplained_change
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, phases_of, since_change
@@ -40,7 +40,7 @@ def test_a_change_ends_a_stage():
 def test_a_stage_that_was_there_before_is_known_by_its_baseline():
     other = (base(0.5, 200.0), replace(window(990, Purpose.HOLD, step_time_s=0.51, power_w=150.0), changed=True))
     windows = (BASE, TRIAL, HELD, ENDED, *other, base(1.01, 306.0))
-    found = known_stage(windows, change(PERIOD, POWER))
+    found = known_phase(windows, change(PERIOD, POWER))
     assert {trial.choice for trial in found.trials} == {Setting(1200), Setting(1275)}
     seen = found.recalled(since_change(windows))
     assert [one.setting for one in seen] == [DRIVER_DEFAULT, Setting(1200), Setting(1275)]
@@ -51,17 +51,17 @@ def test_a_stage_that_was_there_before_is_known_by_its_baseline():
 @pytest.mark.parametrize(("step_time_s", "power_w"), [(1.3, 300.0), (1.0, 360.0), (None, 300.0)])
 def test_a_stage_that_is_new_begins_afresh(step_time_s, power_w):
     windows = (BASE, TRIAL, HELD, ENDED, base(step_time_s, power_w))
-    assert known_stage(windows, change(PERIOD, POWER)) is None
-    assert known_stage((BASE, HELD, ENDED), change(PERIOD)) is None
+    assert known_phase(windows, change(PERIOD, POWER)) is None
+    assert known_phase((BASE, HELD, ENDED), change(PERIOD)) is None
 
 
 def test_where_only_the_power_changed_the_paces_hold():
     windows = (BASE, TRIAL, HELD, ENDED, base(1.0, 360.0))
-    found = known_stage(windows, change(POWER))
+    found = known_phase(windows, change(POWER))
     seen = found.recalled(since_change(windows))
     assert seen[1].step_time_s == pytest.approx(1.06)
     assert seen[1].power_w == pytest.approx(240.0 * 360.0 / 300.0)
-    assert known_stage((*windows[:-1], base(1.2, 360.0)), change(POWER)) is None
+    assert known_phase((*windows[:-1], base(1.2, 360.0)), change(POWER)) is None
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_where_only_the_power_changed_the_paces_hold():
 )
 def test_a_pace_that_no_clock_explains_is_another_programs(step_time_s, sm_mhz, changed):
     spec = load_model("a100").spec()
-    found = impossible((BASE, window(sm_mhz, Purpose.HOLD, step_time_s=step_time_s)), spec)
+    found = unexplained_change((BASE, window(sm_mhz, Purpose.HOLD, step_time_s=step_time_s)), spec)
     assert (found is not None) is changed
     if found is not None:
         assert found.what == (PERIOD,)
-    assert impossible((window(sm_mhz, Purpose.HOLD, step_time_s=step_time_s),), spec) is None
-    assert impossible((), spec) is None
+    assert unexplained_change((window(sm_mhz, Purpose.HOLD, step_time_s=step_time_s),), spec) is None
+    assert unexplained_change((), spec) is None
 
 
 def steps_of(gpu, session, workload, steps):
