@@ -136,7 +136,7 @@ class OnlinePlanning:
         return PlanProfiling()
 
     def step(self, progress: Progress, readings: Readings) -> Progress:
-        """What is known after one more iteration, given what every rank of every pipeline saw of it."""
+        """Return the progress after one more iteration, given the readings of all ranks of all pipelines."""
         match progress:
             case PlanProfiling():
                 return self._profiled(progress, readings)
@@ -146,7 +146,7 @@ class OnlinePlanning:
                 return progress
 
     def steps(self, progress: Progress, *, pipeline: int, rank: int) -> tuple[Step, ...]:
-        """What a rank is to do in the next iteration."""
+        """Return the steps of a rank in the next iteration."""
         match progress:
             case PlanProfiling():
                 setting = self.settings[progress.place]
@@ -163,7 +163,7 @@ class OnlinePlanning:
                 return True
             case PlanHeld():
                 pairs = zip(chain(*progress.slowdowns), chain(*progress.last), strict=True)
-                return any(abs(last - believed) > self.straggling * believed for believed, last in pairs)
+                return any(abs(last - used) > self.straggling * used for used, last in pairs)
             case PlanDisabled():
                 return False
 
@@ -171,7 +171,7 @@ class OnlinePlanning:
 
     @property
     def numbers(self) -> int:
-        """How many numbers the readings of all ranks are."""
+        """Return how many numbers encode the readings of all ranks."""
         return self.pipelines * sum(_FIELDS + 2 * len(kinds) for kinds in self.kinds_by_rank)
 
     def encoded(self, reading: RankReading) -> tuple[float, ...]:
@@ -208,7 +208,7 @@ class OnlinePlanning:
         return readings
 
     def expected(self, progress: PlanHeld, pipeline: int) -> Measurement:
-        """What an iteration of a pipeline should take and spend now, its stragglers included."""
+        """Predict time and energy of an iteration of a pipeline, stragglers included."""
         plan, slowdowns = progress.held[pipeline], progress.slowdowns[pipeline]
         factors = [slowdowns[operation.rank] for operation in self.graph.operations]
         durations_s = tuple(factor * time_s for factor, time_s in zip(factors, plan.durations_s, strict=True))
@@ -228,21 +228,21 @@ class OnlinePlanning:
         return after if after.place < len(self.settings) else self._planned(after)
 
     def _planned(self, progress: PlanProfiling) -> PlanHeld:
-        """The frontier of the curves that fit the trials, and the owner's point of it for every pipeline."""
+        """Fit curves to the trials, plan the frontier, and choose a plan for every pipeline."""
         kinds = dict.fromkeys(kind for kind, _ in progress.trials)
         measured = {kind: self._means(progress, kind) for kind in kinds}
         curves = fit_curves(measured, highest_mhz=self.spec.sm_clocks_mhz[-1])
         clocks_mhz = [setting.sm_mhz for setting in self.settings if setting.sm_mhz is not None]
         between = [mhz for mhz in self.spec.sm_clocks_mhz if min(clocks_mhz) <= mhz <= max(clocks_mhz)]
         profile = {kind: curve.options(between) for kind, curve in curves.items()}
-        # Where nobody ever waited, what is drawn whatever the clock is the nearest thing to it.
+        # Without a measurement of waiting, static power is the best estimate.
         waiting_w = fmean(progress.waiting_w or [curve.static_w for curve in curves.values()])
         found = plan_pipeline(self.graph, profile, blocking_power_w=waiting_w)
         even = tuple((1.0,) * len(self.graph.by_rank) for _ in range(self.pipelines))
         return self._decided(PlanHeld(found, profile, waiting_w, (), even, even))
 
     def _means(self, progress: PlanProfiling, kind: str) -> tuple[Trial[Setting], ...]:
-        """One trial per setting: the mean over the pipelines."""
+        """Average the trials of each setting over the pipelines."""
         by_setting: dict[Setting, list[Measurement]] = {}
         for found, trial in progress.trials:
             if found == kind:
@@ -256,12 +256,12 @@ class OnlinePlanning:
 
     def _held(self, progress: PlanHeld, readings: Readings) -> PlanHeld:
         now = self._slowdowns(progress, readings)
-        believed = tuple(
-            tuple(self._believed(*three) for three in zip(*of_pipeline, strict=True))
+        used = tuple(
+            tuple(self._slowdown_in_use(*three) for three in zip(*of_pipeline, strict=True))
             for of_pipeline in zip(progress.slowdowns, progress.last, now, strict=True)
         )
-        after = replace(progress, slowdowns=believed, last=now)
-        return after if believed == progress.slowdowns else self._decided(after)
+        after = replace(progress, slowdowns=used, last=now)
+        return after if used == progress.slowdowns else self._decided(after)
 
     def _slowdowns(self, progress: PlanHeld, readings: Readings) -> tuple[tuple[float, ...], ...]:
         found = [list(of_pipeline) for of_pipeline in progress.last]
@@ -272,7 +272,7 @@ class OnlinePlanning:
         return tuple(tuple(of_pipeline) for of_pipeline in found)
 
     def _decided(self, progress: PlanHeld) -> PlanHeld:
-        """What every pipeline plays with what is believed now."""
+        """Choose the plan of every pipeline for the slowdowns in use."""
         best_s = [best_time_s(self.graph, progress.profile, of_ranks) for of_ranks in progress.slowdowns]
         deadline_s = max(*best_s, progress.plans.fastest.cost.time_s * (1 + self.slowdown))
         return replace(
@@ -292,9 +292,9 @@ class OnlinePlanning:
             self.graph, plan, progress.profile, spec=self.spec, blocking_power_w=progress.waiting_w
         ).choice
 
-    def _believed(self, believed: float, last: float, now: float) -> float:
-        """The slowdown to believe after two iterations."""
-        middle = median((believed, last, now))
+    def _slowdown_in_use(self, used: float, last: float, now: float) -> float:
+        """Return the slowdown to use: the median of the present one and the last two measured."""
+        middle = median((used, last, now))
         if abs(middle - 1.0) <= self.straggling:
             return 1.0
-        return believed if abs(middle - believed) <= self.straggling * believed else middle
+        return used if abs(middle - used) <= self.straggling * used else middle

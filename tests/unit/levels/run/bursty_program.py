@@ -57,7 +57,7 @@ def default_bursts(*, work_s, pause_s, bursts):
 
 
 def tuned_bursts(*, work_s, pause_s, bursts, steps=False, slowdown=0.05):
-    """The same under the live loop with our policy, which is told steps or has to look for itself."""
+    """The same under the live loop with our policy, with reported steps or without."""
     time, gpu, applied = _made()
     watch = ProgressEstimator(StepMarks(), period_finder(gpu.spec.sensors))
     controller = WindowController(CurvePolicy(objective=LeastEnergy(slowdown)), gpu.spec)

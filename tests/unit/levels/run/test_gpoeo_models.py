@@ -57,7 +57,7 @@ def test_the_reference_is_that_of_the_released_program():
     assert reference_setting(load_model("a100").spec()) == Setting(1230)
 
 
-def test_a_program_that_was_not_seen_is_predicted_to_a_few_per_cent(models):
+def test_a_new_program_is_predicted_within_a_few_percent(models):
     program = PlainProgram(SPEC, 0.15, 0.5, 0.35)
     settings = [Setting(mhz, 9251) for mhz in SPEC.sm_clocks_mhz if mhz > 900]
     found = models.predict(program.counters(models.reference), settings)
@@ -67,7 +67,7 @@ def test_a_program_that_was_not_seen_is_predicted_to_a_few_per_cent(models):
     assert np.all((found.energy_sd > 0) & (found.energy_sd < 0.2))
 
 
-def test_the_drivers_choice_counts_as_the_highest_clocks(models):
+def test_the_driver_default_counts_as_the_highest_clocks(models):
     features = PlainProgram(SPEC).counters(models.reference)
     both = models.predict(features, [DRIVER_DEFAULT, Setting(SPEC.sm_clocks_mhz[-1], 9501)])
     assert both.time[0] == both.time[1]
@@ -84,7 +84,7 @@ def test_power_limits_are_not_predicted(models):
         models.predict(PlainProgram(SPEC).counters(models.reference), [Setting(power_limit_w=200.0)])
 
 
-def test_a_part_without_memory_clocks_has_six_models():
+def test_a_gpu_without_memory_clocks_has_six_models():
     pytest.importorskip("lightgbm")
     spec = load_model("a100").spec()
     found = train(table_of(spec, some_programs(spec, 12)), growth=Growth(trees=5))
@@ -92,12 +92,12 @@ def test_a_part_without_memory_clocks_has_six_models():
     assert len(found.core) == 3
 
 
-def test_bands_without_clocks_borrow_the_nearest_one():
+def test_bands_without_clocks_use_the_nearest_clock():
     spec = GpuSpec(name="Few", uuid="GPU-few", clocks=(ClockTable(None, (1200, 1410)),), power_limits=None)
     assert [inside.tolist() for inside, _ in band_columns(table_of(spec, some_programs(spec, 2)))] == [[0], [0], [0, 1]]
 
 
-def test_without_the_library_a_line_says_what_to_install(monkeypatch):
+def test_without_the_library_the_error_names_what_to_install(monkeypatch):
     monkeypatch.setattr(boosted_trees, "installed", lambda: False)
     with pytest.raises(NotSupported) as refused:
         boosted_trees.grow(np.zeros((4, 1)), np.zeros(4))

@@ -1,4 +1,4 @@
-"""GPOEO's comparison, its search over gears, and the cubic at its end."""
+"""GPOEO's comparison, its search over clocks, and the cubic at its end."""
 
 import numpy as np
 import pytest
@@ -36,20 +36,20 @@ def measuring(program, asked):
     return measure
 
 
-def test_of_two_allowed_gears_the_reward_decides():
+def test_of_two_allowed_settings_the_better_reward_wins():
     slow_and_cheap, fast_and_costly = GpoeoPoint(1.04, 80.0), GpoeoPoint(1.0, 100.0)
     assert RULE.better(slow_and_cheap, fast_and_costly)
     assert not RULE.better(slow_and_cheap, fast_and_costly, factor=0.85)
     assert not RULE.better(GpoeoPoint(1.04, 95.0), fast_and_costly)  # 95·1.04² is more than 100
 
 
-def test_a_gear_that_is_too_slow_is_worse_than_any_that_is_not():
+def test_a_setting_that_is_too_slow_is_worse_than_any_allowed_one():
     assert RULE.better(GpoeoPoint(1.04, 500.0), GpoeoPoint(1.05, 1.0))
     assert RULE.better(GpoeoPoint(1.06, 500.0), GpoeoPoint(1.07, 1.0))
     assert not RULE.better(UNMEASURED, GpoeoPoint(2.0, 1.0))
 
 
-def test_the_highest_gear_is_best_where_none_is_allowed():
+def test_the_highest_clock_is_best_where_none_is_allowed():
     assert RULE.best([GpoeoPoint(1.2, 1.0), GpoeoPoint(1.1, 1.0), GpoeoPoint(1.3, 1.0)]) == 2
 
 
@@ -66,7 +66,7 @@ def test_a_ladder_at_a_memory_clock_has_the_clocks_of_that_table():
 
 
 @pytest.mark.parametrize("start", [0, 40, 80, len(LADDER.sm_mhz) - 1])
-def test_the_search_ends_near_the_best_gear_wherever_it_begins(start):
+def test_the_search_ends_near_the_best_clock_from_any_start(start):
     program, asked = PlainProgram(SPEC), []
     rule = GpoeoRule(GpoeoPoint(program.step_s(), program.energy_j()), 0.045)
     search = CoreSearch(measuring(program, asked), rule, LADDER, mem_mhz=9501, wide=False)
@@ -88,21 +88,21 @@ def test_the_memory_search_tries_the_neighbours_and_keeps_the_best():
     assert chosen in (9251, 9501)
 
 
-def test_a_memory_clock_that_is_too_slow_sends_the_search_upward():
+def test_a_memory_clock_that_is_too_slow_makes_the_search_go_up():
     program, asked = PlainProgram(SPEC), []
     rule = GpoeoRule(GpoeoPoint(program.step_s(), program.energy_j()), 0.045)
     finished(search_memory(measuring(program, asked), rule, LADDER, point=LADDER.top, predicted=5001))
     assert [setting.mem_mhz for setting in asked] == [5001, 9501, 9251]
 
 
-def test_a_cubic_through_four_points_and_more_is_numpys():
+def test_a_cubic_through_four_or_more_points_equals_numpys():
     points, values = [3, 20, 41, 77, 90], [5.0, 4.1, 3.9, 4.4, 5.2]
     at = range(3, 91)
     assert cubic(points, values, at) == pytest.approx(np.polyval(np.polyfit(points, values, 3), at))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_cubic_through_fewer_points_still_goes_through_them(count):
+def test_a_cubic_through_fewer_points_still_passes_through_them(count):
     points, values = [10, 40, 80][:count], [2.0, 1.5, 1.8][:count]
     found = cubic(points, values, range(10, 81))
     assert [found[point - 10] for point in points] == pytest.approx(values)

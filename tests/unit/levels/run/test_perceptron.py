@@ -9,7 +9,7 @@ INPUTS = np.random.default_rng(0).uniform(-1, 1, (300, 2))
 TARGETS = np.abs(INPUTS[:, 0]) + 0.5 * INPUTS[:, 1]
 
 
-def test_it_learns_a_kinked_plane():
+def test_the_network_learns_a_kinked_plane():
     network = untrained(INPUTS, hidden=(16, 16))
     before = np.mean((network(INPUTS) - TARGETS) ** 2)
     after = np.mean((network.trained(INPUTS, TARGETS, epochs=60, batch=24)(INPUTS) - TARGETS) ** 2)
@@ -17,7 +17,7 @@ def test_it_learns_a_kinked_plane():
     assert after < 0.01
 
 
-def test_training_leaves_the_old_network_as_it_was():
+def test_training_does_not_change_the_old_network():
     network = untrained(INPUTS, hidden=(8,))
     before = network(INPUTS)
     network.trained(INPUTS, TARGETS, epochs=2, batch=24)
@@ -29,7 +29,7 @@ def test_the_same_training_gives_the_same_network():
     assert np.array_equal(first(INPUTS), second(INPUTS))
 
 
-def test_its_gradients_are_those_of_the_squared_error():
+def test_gradients_are_those_of_the_squared_error():
     network = untrained(INPUTS, hidden=(5, 4), seed=2)
     inputs, targets = INPUTS[:20], TARGETS[:20]
     gradients = network._gradients(inputs, targets)
@@ -43,6 +43,6 @@ def test_its_gradients_are_those_of_the_squared_error():
     assert gradients[1][2, 1] == pytest.approx((above - below) / (2 * step), rel=1e-4, abs=1e-8)
 
 
-def test_a_column_without_spread_does_no_harm():
+def test_a_constant_column_gives_finite_outputs():
     inputs = np.column_stack([INPUTS, np.ones(len(INPUTS))])
     assert np.all(np.isfinite(untrained(inputs, hidden=(4,))(inputs)))

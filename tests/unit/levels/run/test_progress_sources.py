@@ -1,4 +1,4 @@
-"""Steps without their stalls, and work that is counted: what each is worth as a pace."""
+"""Step times from steps without their stalls, and from counted work."""
 
 import numpy as np
 import pytest
@@ -27,11 +27,11 @@ def test_a_program_whose_steps_are_often_long_has_no_stalls():
 
 
 @pytest.mark.parametrize("times_s", [[], [1.0], [1.0, 2.0, 9.0], [1.0] * 20])
-def test_too_few_steps_or_no_time_between_them_are_left_alone(times_s):
+def test_too_few_steps_or_no_time_between_them_are_unchanged(times_s):
     assert without_stalls(times_s, list(range(len(times_s)))) == (tuple(times_s), 0.0)
 
 
-def test_the_marks_of_a_program_are_without_stalls_too():
+def test_the_marks_of_a_program_are_also_without_stalls():
     marks, now_s = StepMarks(), 0.0
     for step in range(60):
         now_s += 0.2 if step != 40 else 6.2
@@ -51,7 +51,7 @@ def counted(rates, *, start_s=0.0):
     return done
 
 
-def test_counted_work_tells_a_pace_with_an_error():
+def test_counted_work_gives_a_step_time_with_an_error():
     rng = np.random.default_rng(0)
     steady = counted([0.5] * 20).between(0.0, 20.0)
     assert steady.step_time_s == pytest.approx(2.0)
@@ -61,26 +61,26 @@ def test_counted_work_tells_a_pace_with_an_error():
     assert wild.error_s > steady.error_s
 
 
-def test_nothing_counted_tells_no_pace():
+def test_without_counted_work_there_is_no_step_time():
     assert counted([]).between(0.0, 20.0) is None
     assert counted([0.0] * 20).between(0.0, 20.0) is None
     assert counted([None] * 20).between(0.0, 20.0) is None
     assert counted([0.5] * 3).between(0.0, 20.0) is None
 
 
-def test_a_gap_starts_the_count_anew():
+def test_a_gap_restarts_the_count():
     later = counted([0.5] * 10).add(100.0, 101.0, 0.5)
     assert later.times_s == (100.0, 101.0)
     assert later.add(99.0, 100.5, 0.5) == later
 
 
-def test_few_stretches_are_kept_however_long_it_runs():
+def test_a_bounded_number_of_intervals_is_kept():
     done = counted([0.5] * 3_000)
     assert len(done.times_s) == 600
     assert done.done[-1] == pytest.approx(1_500.0)
 
 
-def test_counters_tell_operations_whatever_the_clock():
+def test_counters_give_operations_at_any_clock():
     assert busiest_pipe({"tensor": 0.4, "fp32": 0.1, "sm": 0.9}) == "tensor"
     assert busiest_pipe({"sm": 0.9, "dram": 0.9, "tensor": 0.001}) is None
     fast, slow = (

@@ -30,7 +30,7 @@ def slowdown(program, setting):
 
 
 @names(RULES)
-def test_a_rule_saves_and_keeps_its_promise_without_noise(rule):
+def test_a_policy_saves_within_its_slowdown_limit_without_noise(rule):
     program = PlainProgram(SPEC)
     held = played(rule, program)[-1].setting
     saving = 1 - program.energy_j(held) / program.energy_j()
@@ -41,20 +41,20 @@ def test_a_rule_saves_and_keeps_its_promise_without_noise(rule):
 
 @names(RULES)
 @pytest.mark.parametrize("gpu", catalog_names())
-def test_a_rule_asks_every_part_of_the_catalogue_only_for_what_it_has(rule, gpu):
+def test_a_policy_orders_only_settings_that_the_gpu_has(rule, gpu):
     program = PlainProgram(load_model(gpu).spec())
     windows = played(rule, program, until=lambda windows: sum(w.purpose is Purpose.HOLD for w in windows) == 2)
     assert windows[-1].setting == windows[-2].setting
 
 
 @names(RULES)
-def test_a_rule_leaves_a_program_alone_of_which_nothing_shows(rule):
+def test_a_policy_does_not_tune_a_program_without_step_time_and_counters(rule):
     program = PlainProgram(SPEC, has_step_time=False, has_counters=False)
     assert played(rule, program)[-1].setting == DRIVER_DEFAULT
 
 
 @names([GpoeoPolicy(None), MfGpoeoPolicy(), ZeusLimitPolicy()])
-def test_counters_take_the_place_of_a_pace(rule):
+def test_counters_replace_a_step_time(rule):
     program = PlainProgram(SPEC, has_step_time=False)
     held = played(rule, program)[-1].setting
     assert held != DRIVER_DEFAULT
@@ -62,20 +62,20 @@ def test_counters_take_the_place_of_a_pace(rule):
 
 
 @names(RULES)
-def test_a_part_of_which_nothing_can_be_set_is_left_alone(rule):
+def test_a_gpu_without_settings_is_not_tuned(rule):
     spec = GpuSpec(name="Fixed", uuid="GPU-fixed", clocks=(), power_limits=None)
     order = rule.step((), spec)
     assert (order.setting, order.purpose) == (DRIVER_DEFAULT, Purpose.HOLD)
 
 
 @names(RULES[:3])
-def test_a_part_with_limits_alone_is_left_alone_by_rules_of_clocks(rule):
+def test_clock_policies_do_not_tune_a_gpu_with_power_limits_only(rule):
     spec = GpuSpec(name="Limits", uuid="GPU-limits", clocks=(), power_limits=PowerLimits(100, 250, 250))
     assert rule.step((), spec).setting == DRIVER_DEFAULT
 
 
 @names([GpoeoPolicy(None), OdppPolicy(None), MfGpoeoPolicy()])
-def test_a_program_that_changes_is_searched_anew(rule):
+def test_a_program_that_changes_is_searched_again(rule):
     program = PlainProgram(SPEC)
     windows = played(rule, program)
     program.factor, program.host_s = 0.5, 3.0
@@ -107,7 +107,7 @@ def test_gpoeo_spends_minutes_on_its_search():
     )
 
 
-def test_gpoeo_looks_at_the_default_once():
+def test_gpoeo_measures_the_default_once():
     program = PlainProgram(SPEC)
     windows = played(GpoeoPolicy(None), program)
     assert sum(window.purpose is Purpose.BASELINE for window in windows) == 1

@@ -7,7 +7,7 @@ from bursty_program import default_bursts, locked_low_bursts, tuned_bursts
 @pytest.mark.parametrize(
     ("work_s", "pause_s", "bursts"), [(3.0, 4.0, 50), (10.0, 2.0, 30), (30.0, 15.0, 8), (60.0, 30.0, 4)]
 )
-def test_pauses_are_neither_changes_nor_slow(work_s, pause_s, bursts):
+def test_pauses_are_neither_changes_nor_slowdowns(work_s, pause_s, bursts):
     plain = default_bursts(work_s=work_s, pause_s=pause_s, bursts=bursts)
     tuned = tuned_bursts(work_s=work_s, pause_s=pause_s, bursts=bursts)
     assert tuned.time_s <= 1.05 * plain.time_s

@@ -27,8 +27,8 @@ class FixedCounters:
         return dict(self.shares)
 
 
-def looked(watch, seconds, *, sm_mhz=1000, start_s=0.0):
-    """What the watch complained of in so many seconds of looks, two a second."""
+def failures(watch, seconds, *, sm_mhz=1000, start_s=0.0):
+    """Return the failures that the watch reports in so many seconds, with two readings a second."""
     found = []
     for place in range(2 * seconds + 1):
         found.append(watch.read([Reading(time_s=start_s + 0.5 * place, sm_mhz=sm_mhz)]))
@@ -38,34 +38,34 @@ def looked(watch, seconds, *, sm_mhz=1000, start_s=0.0):
 def test_the_mean_of_all_gpus_over_a_window():
     readers = FixedCounters(tensor=0.2, sm=1.0, fp64=0.0), FixedCounters(tensor=0.4, sm=0.5)
     watch = CounterWatch(readers, top_mhz=2000)
-    assert looked(watch, 20) == []
+    assert failures(watch, 20) == []
     assert watch.between(5.0, 15.0) == pytest.approx({"tensor": 0.3, "sm": 0.75})
     assert watch.between(30.0, 40.0) == {}
     assert watch.step_time(5.0, 15.0).step_time_s == pytest.approx(1 / (0.3 * 1000 / 2000))
 
 
-def test_counters_that_fail_are_told_once_and_left_alone():
+def test_counters_that_fail_are_reported_once_and_not_read_again():
     reader = FixedCounters(tensor=0.2)
     watch = CounterWatch((reader,), top_mhz=2000)
-    looked(watch, 10)
+    failures(watch, 10)
     reader.error = DeviceError("no more")
-    (complaint,) = looked(watch, 10, start_s=11.0)
-    assert "no more" in complaint
-    assert looked(watch, 10, start_s=22.0) == []
+    (failure,) = failures(watch, 10, start_s=11.0)
+    assert "no more" in failure
+    assert failures(watch, 10, start_s=22.0) == []
     assert watch.between(0.0, 10.0) == {"tensor": pytest.approx(0.2)}
 
 
-def test_without_readers_nothing_is_told():
+def test_without_readers_there_are_no_counters():
     watch = CounterWatch()
-    assert looked(watch, 10) == []
+    assert failures(watch, 10) == []
     assert watch.between(0.0, 10.0) == {}
     assert watch.step_time(0.0, 10.0) is None
 
 
-def test_gpus_that_are_left_alone_are_not_counted():
+def test_gpus_that_are_not_tuned_are_not_counted():
     watch = CounterWatch((FixedCounters(tensor=0.2), FixedCounters(tensor=0.0)), top_mhz=2000)
     watch.keep([0])
-    looked(watch, 10)
+    failures(watch, 10)
     assert watch.between(0.0, 10.0) == {"tensor": pytest.approx(0.2)}
 
 
@@ -99,7 +99,7 @@ def test_a_session_puts_counters_into_its_windows(monkeypatch):
     assert [dict(one.features) for one in windows[:2]] == [pytest.approx({"tensor": 0.3, "dram": 0.1})] * 2
 
 
-def test_where_a_policy_misses_its_counters_that_is_said(monkeypatch):
+def test_missing_counters_of_a_policy_are_reported(monkeypatch):
     readers_for(monkeypatch, iter((None,)))
     with RunSession((OddGpu(),), objective=LeastEnergy(0.05), policy="gpoeo") as session:
         assert "gpoeo has no counters" in session.progress.events[0].text

@@ -57,7 +57,7 @@ def tuned(emulated_node, tmp_path):
         yield lambda gpu="a100", **what: Tuned(stack, emulated_node(gpu), tmp_path / "state", gpu=gpu, **what)
 
 
-def test_a_program_is_tuned_and_the_gpu_given_back(tuned):
+def test_a_program_is_tuned_and_the_gpu_restored(tuned):
     run = tuned()
     run.wait(20)
     assert run.node.setting(0).sm_mhz == 1005
@@ -154,7 +154,7 @@ class Asked:
         return self.models.predict(features, settings)
 
 
-def test_gpoeo_predicts_from_counters_where_the_part_has_them(tuned):
+def test_gpoeo_predicts_from_counters_where_the_gpu_has_them(tuned):
     models = Asked(PlainProgram(load_model("h100").spec()))
     run = tuned("h100", policy=GpoeoPolicy(models, slowdown=0.05), workload="bert-base")
     run.wait(90)
@@ -166,12 +166,12 @@ def test_gpoeo_predicts_from_counters_where_the_part_has_them(tuned):
     run.end()
 
 
-def test_gpoeo_says_that_it_has_no_counters_where_the_part_has_none(tuned):
+def test_gpoeo_reports_missing_counters(tuned):
     run = tuned(policy="gpoeo")
     assert "gpoeo has no counters to go by" in run.said
 
 
-def test_work_that_is_counted_is_the_pace_where_nothing_repeats(tuned):
+def test_counted_work_gives_the_step_time_where_nothing_repeats(tuned):
     run = tuned("h100", policy=Script((Setting(1500), Setting(1200)), seconds=8.0), workload="bert-base")
     run.wait(50)
     base, slow, *_ = (window for window in run.session.progress.windows if window.step_time_s is not None)
@@ -180,7 +180,7 @@ def test_work_that_is_counted_is_the_pace_where_nothing_repeats(tuned):
     assert slow.features["tensor"] > 0.1
 
 
-def test_a_part_that_the_catalogue_lacks_has_nothing_to_learn_from():
+def test_a_gpu_outside_the_catalogue_has_no_training_data():
     spec = replace(load_model("h100").spec(), name="Unheard Of 9000")
     for name in ("gpoeo", "odpp"):
         policy, (note,) = trained_policy(name, LeastEnergy(0.05), spec, on_learning=pytest.fail)

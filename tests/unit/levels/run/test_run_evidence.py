@@ -60,7 +60,7 @@ def test_a_counted_step_time_is_never_folded():
     )
 
 
-def test_a_limit_may_slow_a_program_down_by_much():
+def test_a_power_limit_may_slow_a_program_down_by_much():
     limits = replace(CLOCKS, clocks=())
     first = window(Setting(power_limit_w=400.0), 1.0, purpose=Purpose.BASELINE)
     slow = replace(window(Setting(power_limit_w=100.0), 2.4), counted=True)

@@ -29,7 +29,7 @@ def texts(loop):
     return " | ".join(event.text for event in loop.progress.events)
 
 
-def test_a_program_is_looked_at_and_then_held():
+def test_a_program_is_measured_and_then_held():
     gpu = OddGpu()
     loop, marks = make_loop(gpu)
     ticked(loop, gpu, 20, step_s=0.1, marks=marks)
@@ -48,7 +48,7 @@ def test_a_program_is_looked_at_and_then_held():
     assert gpu.real.setting == DRIVER_DEFAULT
 
 
-def test_windows_and_what_lies_between_them_are_all_that_passed():
+def test_windows_and_gaps_add_up_to_the_whole_run():
     gpu = OddGpu()
     loop, _ = make_loop(gpu)
     ticked(loop, gpu, 20)
@@ -60,7 +60,7 @@ def test_windows_and_what_lies_between_them_are_all_that_passed():
     assert joules == pytest.approx(spent.energy_j, rel=0.06)
 
 
-def test_a_refused_clock_is_dropped_and_said():
+def test_a_refused_clock_is_dropped_and_reported():
     gpu = OddGpu()
     gpu.on_apply = lambda setting: SettingRefused("not that one") if setting == LOW else None
     loop, _ = make_loop(gpu)
@@ -71,7 +71,7 @@ def test_a_refused_clock_is_dropped_and_said():
     assert gpu.real.setting == LOWER
 
 
-def test_a_clock_that_is_silently_not_applied_is_dropped_and_said():
+def test_a_clock_that_is_silently_not_applied_is_dropped_and_reported():
     gpu = OddGpu()
     gpu.ignores = True
     loop, _ = make_loop(gpu)
@@ -93,7 +93,7 @@ def test_a_lost_permission_ends_the_tuning_and_restores(error):
     assert gpu.applied[-1] == "restored"
 
 
-def test_what_a_part_cannot_set_at_all_leaves_the_rest():
+def test_settings_that_are_not_supported_leave_the_others():
     gpu = OddGpu()
     gpu.on_apply = lambda setting: NotSupported("no core clocks") if setting.sm_mhz else None
     loop, _ = make_loop(gpu)
@@ -115,7 +115,7 @@ def test_nothing_is_set_while_the_program_does_not_use_the_gpu():
     assert loop.progress.windows
 
 
-def test_a_gpu_that_rests_is_not_tuned():
+def test_an_idle_gpu_is_not_tuned():
     gpu = OddGpu(workload=None)
     loop, _ = make_loop(gpu)
     ticked(loop, gpu, 10)
@@ -124,7 +124,7 @@ def test_a_gpu_that_rests_is_not_tuned():
 
 
 @pytest.mark.parametrize("why", [Condition.STOPPED, Condition.SHARED])
-def test_an_interruption_gives_the_clocks_back_and_the_order_is_repeated(why):
+def test_an_interruption_restores_the_clocks_and_repeats_the_order(why):
     gpu = OddGpu()
     program = Moody()
     loop, _ = make_loop(gpu, program=program)
@@ -138,7 +138,7 @@ def test_an_interruption_gives_the_clocks_back_and_the_order_is_repeated(why):
     program.now = Condition.WORKING
     ticked(loop, gpu, 5)
     trial = next(one for one in loop.progress.windows if one.setting == LOW)
-    assert 1.5 < trial.settling.time_s < 5.0  # the lost look is charged to the next, the pause is not
+    assert 1.5 < trial.settling.time_s < 5.0  # the lost window is charged to the next, the pause is not
 
 
 def test_an_idle_program_gets_the_drivers_clocks_back():
@@ -152,7 +152,7 @@ def test_an_idle_program_gets_the_drivers_clocks_back():
     assert "the program is idle" in texts(loop)
 
 
-def test_readings_that_fail_for_a_moment_are_said_and_survived():
+def test_readings_that_fail_for_a_moment_are_reported_and_survived():
     gpu = OddGpu()
     loop, _ = make_loop(gpu)
     ticked(loop, gpu, 3)
@@ -202,7 +202,7 @@ def test_sensors_that_jump_do_not_reach_the_windows():
     assert gpu.real.setting == LOWER
 
 
-def test_a_power_sensor_that_freezes_is_said_and_the_counter_goes_on():
+def test_a_frozen_power_sensor_is_reported_and_the_counter_goes_on():
     gpu = OddGpu()
     loop, _ = make_loop(gpu)
     ticked(loop, gpu, 3)
@@ -213,7 +213,7 @@ def test_a_power_sensor_that_freezes_is_said_and_the_counter_goes_on():
     assert loop.progress.windows[-1].power_w == pytest.approx(gpu.real.read().power_w, rel=0.2)
 
 
-def test_a_gpu_that_could_not_be_restored_is_asked_again():
+def test_a_gpu_that_could_not_be_restored_is_tried_again():
     gpu = OddGpu()
     loop, _ = make_loop(gpu)
     ticked(loop, gpu, 6)
@@ -253,7 +253,7 @@ def test_where_one_of_several_gpus_refuses_none_keeps_the_setting():
     assert first.real.setting == second.real.setting == DRIVER_DEFAULT
 
 
-def test_gpus_that_the_program_does_not_use_are_left_alone():
+def test_gpus_that_the_program_does_not_use_are_not_tuned():
     time = VirtualTime()
     first, second = OddGpu(time=time), OddGpu(index=1, time=time, workload=None)
     loop, _ = make_loop(first, second, program=Moody(used=frozenset({0})))
@@ -263,7 +263,7 @@ def test_gpus_that_the_program_does_not_use_are_left_alone():
     assert first.real.setting == LOWER
 
 
-def test_a_program_that_ends_during_the_search_keeps_what_was_seen():
+def test_a_program_that_ends_during_the_search_keeps_its_windows():
     gpu = OddGpu()
     loop, _ = make_loop(gpu)
     ticked(loop, gpu, 6.3)
@@ -272,7 +272,7 @@ def test_a_program_that_ends_during_the_search_keeps_what_was_seen():
     assert gpu.real.setting == DRIVER_DEFAULT
 
 
-def test_a_gpu_that_cannot_be_restored_is_said():
+def test_a_gpu_that_cannot_be_restored_is_reported():
     gpu = OddGpu()
     loop, _ = make_loop(gpu)
     ticked(loop, gpu, 6)

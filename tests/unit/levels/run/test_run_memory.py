@@ -20,7 +20,7 @@ from wattune.store.sql_store import open_store
 MEMORY = Memory(Measurement(1.0, 100.0), (Trial(Setting(1200), Measurement(1.03, 85.0)),))
 
 
-def test_an_earlier_setting_is_shown_relative_to_the_baseline_of_today():
+def test_an_earlier_setting_is_relative_to_the_present_baseline():
     base = window(None, Purpose.BASELINE, step_time_s=1.1, power_w=104.0)
     first, recalled, *rest = MEMORY.recalled((base,))
     assert first is base
@@ -47,7 +47,7 @@ def test_another_program_is_not_taken_for_the_earlier_one(seen):
     assert MEMORY.recalled(seen) == seen
 
 
-def test_our_policy_searches_less_with_a_memory():
+def test_the_policy_searches_less_with_earlier_measurements():
     spec = OddGpu().spec
     policy = CurvePolicy(objective=LeastEnergy(0.05), confidence=0.99)
     base = window(None, Purpose.BASELINE, power_w=300.0, sm_util=1.0, mem_util=0.5)
@@ -60,7 +60,7 @@ def test_our_policy_searches_less_with_a_memory():
     assert policy.step(memory.recalled((base,)), spec).purpose is Purpose.HOLD
 
 
-def test_the_latest_run_in_the_store_is_remembered(tmp_path):
+def test_the_latest_run_in_the_store_is_used(tmp_path):
     store = open_store(f"sqlite:///{tmp_path / 'h.db'}")
     gpu = OddGpu()
     session = RunSession([gpu], objective=LeastEnergy(0.05), policy=Script((Setting(1200), Setting(1005))))

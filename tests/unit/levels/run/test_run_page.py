@@ -12,7 +12,7 @@ from wattune.control.state import Event, Progress
 from wattune.core.window import Purpose
 from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.view.charts import close_chart, period_marks, plane_chart, power_chart, spells
+from wattune.levels.run.view.charts import close_chart, period_marks, plane_chart, power_chart, setting_intervals
 from wattune.levels.run.view.page import run_file, run_page
 from wattune.render.page import render_page
 from wattune.render.svg import draw
@@ -25,7 +25,7 @@ def html(view):
     return run_file(view, made="made today", suffix=".html").replace("\u00a0", " ")
 
 
-def test_the_page_has_the_figures_the_pictures_the_settings_and_the_events():
+def test_the_page_has_figures_charts_settings_and_events():
     page = html(run_report(ended=True))
     for words in (
         '<div class="badge">simulated</div>',
@@ -52,7 +52,7 @@ def test_a_real_gpu_is_never_called_simulated():
     assert "simulated" not in html(run_report(spec=REAL)).partition("<body>")[2].lower()
 
 
-def test_everything_that_comes_from_outside_is_escaped():
+def test_external_text_is_escaped():
     view = run_report(program="<script>x</script>", spec=replace(GPU, name="<b>&"), events=(Event(1.0, "<i>text</i>"),))
     page = html(view)
     assert "<script>x" not in page
@@ -61,7 +61,7 @@ def test_everything_that_comes_from_outside_is_escaped():
     assert "<b>&" not in page
 
 
-def test_a_run_of_which_nothing_is_known_has_a_page_too():
+def test_a_run_without_measurements_has_a_page():
     page = html(EMPTY)
     assert "Nothing was tuned" in page
     assert "Nothing out of the ordinary" in page
@@ -82,9 +82,9 @@ def test_a_program_that_changed_has_a_table_for_each_phase_and_of_many_events_th
     assert "event number 129" in page
 
 
-def test_neighbouring_windows_of_one_kind_are_one_spell():
+def test_neighbouring_windows_of_one_kind_are_one_interval():
     more = replace(searched()[-1], start_s=85.0)
-    found = spells((*searched(), more))
+    found = setting_intervals((*searched(), more))
     assert [spell.purpose for spell in found][-2:] == [Purpose.TRIAL, Purpose.HOLD]
     assert found[-1].end_s == 85.0 + 40.0
 
@@ -100,7 +100,7 @@ def test_periods_begin_at_the_troughs_of_the_power_or_are_counted_from_the_end()
     assert period_marks(run_report(period=None), start_s=0.0, end_s=9.0) == ()
 
 
-def test_pictures_are_well_formed():
+def test_charts_are_well_formed():
     for chart in (power_chart(run_report()), close_chart(run_report()), plane_chart(run_report()), power_chart(EMPTY)):
         ElementTree.fromstring(draw(chart))
     ElementTree.fromstring(run_file(run_report(), made="", suffix=".svg"))

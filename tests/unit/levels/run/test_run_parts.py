@@ -1,4 +1,4 @@
-"""The pure parts of tuning a running program: reading back, what is left to set, pace, figures, fingerprints."""
+"""The pure functions of run tuning: readings against settings, allowed settings, step times, figures, fingerprints."""
 
 import os
 import random
@@ -46,31 +46,31 @@ GEFORCE = load_model("rtx-3080-ti").spec()
         (Setting(), Reading(time_s=0, sm_mhz=300, power_limit_w=100.0), True),
     ],
 )
-def test_what_was_asked_for_and_what_holds(setting, reading, held):
+def test_readings_agree_or_disagree_with_a_setting(setting, reading, held):
     assert (disagreement(setting, reading) is None) is held
 
 
 # what is left to set
 
 
-def test_a_refused_clock_is_no_candidate_any_more():
+def test_a_refused_clock_is_no_longer_a_candidate():
     left = without(A100, Setting(1200))
     assert 1200 not in left.sm_clocks_mhz
     assert len(left.sm_clocks_mhz) == len(A100.sm_clocks_mhz) - 1
 
 
-def test_a_refused_memory_clock_takes_its_table_with_it():
+def test_a_refused_memory_clock_removes_its_table():
     low = GEFORCE.mem_clocks_mhz[1]
     left = without(GEFORCE, Setting(GEFORCE.clocks[1].sm_mhz[-1], low))
     assert low not in left.mem_clocks_mhz
     assert left.sm_clocks_mhz == GEFORCE.sm_clocks_mhz
 
 
-def test_a_refused_limit_ends_limits():
+def test_a_refused_power_limit_removes_all_limits():
     assert without(A100, Setting(power_limit_w=200.0)).power_limits is None
 
 
-def test_knobs_limit_what_may_be_set():
+def test_knobs_limit_the_settings():
     clocks = limited_to(GEFORCE, frozenset({SM_CLOCK}))
     assert clocks.power_limits is None
     assert not clocks.can_lock_mem
@@ -85,10 +85,10 @@ def test_knobs_limit_what_may_be_set():
     assert not can_set(limited_to(GEFORCE, frozenset()))
 
 
-# pace
+# step times
 
 
-def test_the_pace_of_steps_and_its_error():
+def test_the_step_time_and_its_error():
     generator = random.Random(3)
     misses = 0
     for _ in range(200):
@@ -102,7 +102,7 @@ def test_the_pace_of_steps_and_its_error():
 
 
 @given(st.lists(st.floats(0.001, 10.0), min_size=8, max_size=60), st.floats(0.1, 10.0))
-def test_the_pace_scales_with_time(spans, factor):
+def test_the_step_time_scales_with_time(spans, factor):
     times = [sum(spans[:place]) for place in range(len(spans) + 1)]
     counts = list(range(len(times)))
     step_time = counted_step_time(times, counts)
@@ -111,7 +111,7 @@ def test_the_pace_scales_with_time(spans, factor):
     assert step_time.step_time_s == pytest.approx(sum(spans) / len(spans))
 
 
-def test_too_few_steps_tell_no_pace():
+def test_too_few_steps_give_no_step_time():
     assert counted_step_time([0.0, 1.0], [0, 1]) is None
     assert counted_step_time([0.0] * 8, list(range(8))) is None
     assert StepMarks().between(0.0, 10.0) is None
@@ -185,7 +185,7 @@ def test_a_change_of_the_program_begins_a_new_baseline():
     assert figures.saving.value == pytest.approx(0.1)
 
 
-def test_without_a_pace_nothing_is_claimed():
+def test_without_a_step_time_there_are_no_figures():
     figures = figures_of((window(None, Purpose.BASELINE, step_time_s=None, error_s=None),), gpus=1, slowdown_limit=0.05)
     assert figures.held_saving is None
     assert figures.confidence is None
@@ -193,7 +193,7 @@ def test_without_a_pace_nothing_is_claimed():
     assert figures_of((), gpus=1, slowdown_limit=None).saving is None
 
 
-def test_trials_for_the_history_are_of_the_program_as_it_was_last():
+def test_trials_for_the_history_are_of_the_last_phase():
     windows = (
         window(900, Purpose.TRIAL, changed=True),
         window(1200, Purpose.TRIAL, step_time_s=1.0, time_s=10.0),
@@ -241,7 +241,7 @@ def test_every_policy_gives_an_order():
         assert order.most_s >= order.least_s > 0
 
 
-def test_published_rules_want_a_slowdown():
+def test_published_policies_need_a_slowdown_limit():
     with pytest.raises(InputError, match="slowdown"):
         policy_named("gpoeo", EnergyDelay(1.0))
     with pytest.raises(InputError, match="no policy"):
@@ -259,7 +259,7 @@ def test_a_deadline_is_refused_since_the_length_of_the_work_is_unknown(name):
 # what a program does
 
 
-def test_who_uses_the_gpu():
+def test_use_of_the_gpu_by_processes():
     mine, other = os.getpid(), 1
     assert use_of(frozenset({mine}), None) is Condition.WORKING
     assert use_of(frozenset({mine}), (frozenset(),)) is Condition.UNUSED
@@ -270,7 +270,7 @@ def test_who_uses_the_gpu():
     assert use_of(frozenset({mine}), (frozenset({4_190_000}),)) is Condition.WORKING  # no number of this machine
 
 
-def test_a_process_that_is_not_there():
+def test_a_process_that_does_not_exist():
     watch = ProcessWatch(lambda: None)
     assert watch.condition() is Condition.UNUSED
     assert not watch.runs
@@ -278,7 +278,7 @@ def test_a_process_that_is_not_there():
     assert not ProcessWatch(lambda: None, pid=4_190_000).runs
 
 
-def test_processes_are_searched_for_when_somebody_new_comes(monkeypatch):
+def test_processes_are_searched_when_a_new_one_uses_the_gpu(monkeypatch):
     searched, users = [], [frozenset({os.getpid()})]
     monkeypatch.setattr(run_program, "_descendants", lambda pid: searched.append(pid) or frozenset({pid}))
     watch = ProcessWatch(lambda: tuple(users), pid=os.getpid())
@@ -294,7 +294,7 @@ def test_processes_are_searched_for_when_somebody_new_comes(monkeypatch):
     assert len(searched) == 4
 
 
-def test_a_program_is_stopped_where_all_that_compute_are(monkeypatch):
+def test_a_program_is_stopped_when_all_its_processes_on_the_gpu_are(monkeypatch):
     mine, worker = os.getpid(), os.getppid()
     monkeypatch.setattr(run_program, "_descendants", lambda pid: frozenset({pid, worker}))
     stopped = {worker}
@@ -309,7 +309,7 @@ def test_a_program_is_stopped_where_all_that_compute_are(monkeypatch):
 # pauses
 
 
-def test_a_pause_is_no_part_of_a_window():
+def test_a_pause_does_not_count_in_a_window():
     tally = Tally(Reading(time_s=0.0, energy_j=0.0, power_w=300.0, sm_util=1.0))
     joules = 0.0
     for place in range(1, 301):

@@ -1,4 +1,4 @@
-"""Our policy for running programs: few trials, then hold, and the promise before everything."""
+"""Our policy for running programs: few trials, then hold, within the slowdown limit."""
 
 from dataclasses import replace
 from math import exp, log
@@ -79,7 +79,7 @@ def best_within(slowdown):
     return min(allowed, key=lambda mhz: time_of(mhz) * power_of(mhz))
 
 
-def test_begins_with_a_baseline_and_asks_for_precision():
+def test_the_policy_starts_with_a_baseline_of_given_precision():
     order = CurvePolicy(objective=LeastEnergy(0.05)).step((), A100)
     assert order.purpose is Purpose.BASELINE
     assert order.setting == DRIVER_DEFAULT
@@ -114,7 +114,7 @@ def test_the_whole_run_meets_the_slowdown_limit(slowdown):
     assert max(beyond) <= 0.001
 
 
-def test_every_order_is_one_that_the_part_takes():
+def test_every_order_is_a_setting_that_the_gpu_has():
     model = load_model("3080ti")
     program = FamilyProgram.of(model, family()[11], seconds=300.0)
     outcome = play_program(program, CurvePolicy(objective=LeastEnergy(0.05)), slowdown=0.05, seed=0)
@@ -134,14 +134,14 @@ def test_a_program_that_is_slower_than_expected_is_rolled_back():
     assert (order.setting.sm_mhz or TOP_MHZ) > held.sm_mhz
 
 
-def test_a_change_begins_anew_with_a_baseline():
+def test_a_change_starts_again_with_a_baseline():
     policy = CurvePolicy(objective=LeastEnergy(0.05))
     found, _ = played(policy, windows=6)
     order = policy.step((*found[:-1], replace(found[-1], changed=True)), A100)
     assert order.purpose is Purpose.BASELINE
 
 
-def test_half_of_a_unit_does_not_fool_it():
+def test_half_of_a_unit_does_not_mislead_the_policy():
     policy = CurvePolicy(objective=LeastEnergy(0.05))
     windows = (seen(DRIVER_DEFAULT, Purpose.BASELINE), seen(Setting(1200)), seen(Setting(1200)))
     halved = (
@@ -151,7 +151,7 @@ def test_half_of_a_unit_does_not_fool_it():
     assert policy.step(halved, A100).setting == policy.step(windows, A100).setting
 
 
-def test_without_any_progress_it_goes_no_lower_than_physics_allows():
+def test_without_step_times_the_clock_stays_within_the_physical_bound():
     policy = CurvePolicy(objective=LeastEnergy(0.05))
 
     def blind(setting, purpose):
@@ -166,7 +166,7 @@ def test_without_any_progress_it_goes_no_lower_than_physics_allows():
     assert min(held) >= TOP_MHZ / 1.06
 
 
-def test_a_part_that_takes_nothing_is_left_alone():
+def test_a_gpu_without_any_setting_is_not_tuned():
     fixed = replace(A100, clocks=(), power_limits=None)
     windows = (seen(DRIVER_DEFAULT, Purpose.BASELINE),)
     order = CurvePolicy(objective=LeastEnergy(0.05)).step(windows, fixed)
@@ -202,7 +202,7 @@ def test_idle_states_of_the_memory_are_for_idle_memories():
     assert {setting.mem_mhz for setting in candidates_of(spec, traffic=0.001)} == {None, 9251, 5001, 810, 405}
 
 
-def test_the_bank_is_monotone_and_within_physics():
+def test_the_ensemble_is_monotone_and_within_physical_bounds():
     points = tuple(ClockPoint(x, 1.0, np.inf) for x in np.linspace(0.2, 1.0, 17).round(3))
     fields = fields_at(points)
     assert (np.diff(fields.log_time, axis=1) <= 1e-12).all()
@@ -211,7 +211,7 @@ def test_the_bank_is_monotone_and_within_physics():
     assert (fields.log_time[:, 8] - fields.log_time[:, -1] <= 1.2 * log(1.0 / points[8].x) + 1e-9).all()
 
 
-def test_evidence_shrinks_doubt_and_moves_the_mean():
+def test_measurements_shrink_the_error_and_move_the_mean():
     scale = EvidenceScale.of(A100)
     settings = tuple(Setting(mhz) for mhz in (900, 1110, 1200, 1410))
     points = tuple(scale.point(setting, setting.sm_mhz) for setting in settings)
@@ -224,7 +224,7 @@ def test_evidence_shrinks_doubt_and_moves_the_mean():
     assert exp(after[0][2]) == pytest.approx(time_of(1200) / time_of(1410), rel=0.01)
 
 
-def test_errors_by_length_are_learned():
+def test_errors_by_window_length_are_estimated():
     alike = tuple(seen(Setting(1200), length_s=length_s, error=0.01) for length_s in (4.0, 20.0, 80.0, 240.0))
     assert error_by_length(alike)(80.0) == pytest.approx(0.01, rel=0.15)
     falling = tuple(seen(Setting(1200), length_s=s, error=0.01 / (s / 4) ** 0.5) for s in (4.0, 20.0, 80.0, 240.0))

@@ -1,4 +1,4 @@
-"""When a counter is looked at, how far means may be off, and what the thread that looks costs."""
+"""When a counter is polled, the errors of means, and the overhead of the polling thread."""
 
 import math
 import random
@@ -15,8 +15,8 @@ from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT
 
 
-def looks(refresh_s, *, known_s=None, seconds=60.0, late_s=0.001, phase_s=0.013):
-    """How many looks a second are made at a counter with such a refresh, and how late its moves are seen at most."""
+def polls(refresh_s, *, known_s=None, seconds=60.0, late_s=0.001, phase_s=0.013):
+    """Return the polls per second of a counter with such a refresh, and the longest delay of an update."""
     polling, now_s, moves, count, latest_s = Polling(known_s), 0.0, 0, 0, 0.0
     while now_s < seconds:
         now_s += polling.wait_s + late_s
@@ -28,15 +28,15 @@ def looks(refresh_s, *, known_s=None, seconds=60.0, late_s=0.001, phase_s=0.013)
     return count / seconds, latest_s
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("refresh_s", [0.1, 0.05, 0.2, 1.0])
-def test_a_counter_is_looked_at_little_more_often_than_it_moves(refresh_s, told):
-    a_second, latest_s = looks(refresh_s, known_s=refresh_s if told else None)
+def test_a_counter_is_polled_little_more_often_than_it_updates(refresh_s, known):
+    a_second, latest_s = polls(refresh_s, known_s=refresh_s if known else None)
     assert a_second < max(2.1 / refresh_s, 5.0)
     assert latest_s < POLL_S + 0.002
 
 
-def test_a_counter_that_never_moves_is_polled():
+def test_a_counter_that_never_updates_is_polled():
     assert Polling(0.1).polled(1.0, moved=False).wait_s == POLL_S
     assert Polling().polled(1.0, moved=True).wait_s == POLL_S
 
@@ -44,7 +44,7 @@ def test_a_counter_that_never_moves_is_polled():
 # means
 
 
-def test_the_error_of_a_mean_holds_the_truth():
+def test_the_error_of_a_mean_covers_the_true_value():
     generator, misses = random.Random(1), 0
     for _ in range(300):
         values = [generator.gauss(5.0, 1.0) for _ in range(10)]
@@ -62,7 +62,7 @@ def test_blocks_keep_the_mean_and_stay_few(pairs):
     assert len(blocks.sums) <= BLOCKS
 
 
-def test_what_varies_slowly_makes_a_window_unsure():
+def test_slow_variation_increases_the_error_of_a_window():
     tally_of = {}
     for name, slow_s in (("fast", 0.4), ("slow", 12.0)):
         tally = Tally(Reading(time_s=0.0, energy_j=0.0))
@@ -87,7 +87,7 @@ class Dear:
         """Nothing."""
 
 
-def test_where_ticks_are_dear_there_are_fewer():
+def test_expensive_ticks_are_made_less_often():
     background = Background(Dear())
     assert background.wait_s == 0.02
     cpu_s = wall_s = 0.0
@@ -98,12 +98,12 @@ def test_where_ticks_are_dear_there_are_fewer():
     assert background.cpu_share < 0.01
 
 
-def test_one_dear_tick_is_no_reason_to_look_less_often():
+def test_one_expensive_tick_does_not_reduce_polling():
     background = Background(Dear())
     for place in range(1, 400):
         background._count(0.0001 * place + (0.5 if place > 200 else 0.0), 0.02 * place)
     assert background.wait_s == pytest.approx(0.02, rel=0.05)
 
 
-def test_a_gpu_is_read_when_its_counter_moves():
+def test_a_gpu_is_read_when_its_counter_updates():
     assert OddGpu().spec.sensors.counter_period_s == pytest.approx(0.1, rel=0.5)

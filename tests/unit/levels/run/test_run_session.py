@@ -18,7 +18,7 @@ from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 
 
-def test_tuned_on_a_simulated_gpu_saves_energy_and_keeps_the_promise():
+def test_tuned_on_a_simulated_gpu_saves_energy_within_the_slowdown_limit():
     gpu = SimulatedGpu(load_model("a100"))
     workload = make_workload("resnet50")
     with tuned(gpu, slowdown=0.05) as tuning:
@@ -33,7 +33,7 @@ def test_tuned_on_a_simulated_gpu_saves_energy_and_keeps_the_promise():
     assert [one.purpose for one in tuning.windows].count(Purpose.TRIAL) <= 5
 
 
-def test_tuned_says_what_it_needs():
+def test_tuned_reports_missing_arguments():
     gpu = OddGpu()
     with pytest.raises(InputError, match="slowdown limit"), tuned(gpu):
         pass
@@ -45,7 +45,7 @@ def test_tuned_says_what_it_needs():
         pass
 
 
-def test_an_error_in_the_program_comes_out_and_the_gpu_is_restored():
+def test_an_error_in_the_program_is_raised_and_the_gpu_is_restored():
     gpu = OddGpu()
 
     def train():
@@ -126,7 +126,7 @@ def test_ranks_are_set_alike_at_the_same_steps():
     assert [gpu.real.setting for gpu in gpus] == [DRIVER_DEFAULT] * 3
 
 
-def test_what_one_rank_refuses_none_keeps():
+def test_a_setting_refused_by_one_rank_is_kept_by_none():
     gpus = [OddGpu(time=VirtualTime(), index=place) for place in range(2)]
     gpus[1].on_apply = lambda setting: SettingRefused("not here") if setting == Setting(1200) else None
     sessions, seen = run_ranks(gpus, Script((Setting(1200), Setting(1005))))

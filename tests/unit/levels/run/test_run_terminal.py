@@ -63,14 +63,14 @@ def test_nothing_is_drawn_over_the_edge_of_a_wide_script_or_a_control_character(
     assert clipped("abc", 0) == ""
 
 
-def test_before_anything_was_seen_the_screen_says_so():
+def test_before_the_first_reading_the_screen_shows_no_values():
     shown = text(EMPTY)
     assert "waiting for the program to use the GPU" in shown
     assert "not known yet" in shown
     assert "simulated" not in shown
 
 
-def test_the_bar_is_light_where_it_is_not_sure_and_marked_at_the_limit():
+def test_the_bar_is_light_over_the_error_and_marked_at_the_limit():
     signs = plain([slowdown_line(run_report(), width=80)])
     bar = signs.removeprefix("slowdown ").split(" ")[0]
     assert bar.index("│") == len(bar) // 2
@@ -102,12 +102,12 @@ def test_of_too_many_settings_the_baseline_and_the_latest_are_shown():
     assert table_lines((), width=80, most=5) == ()
 
 
-def test_settings_of_an_earlier_phase_of_the_program_are_gone():
+def test_settings_of_an_earlier_phase_are_not_shown():
     changed = replace(searched()[-1], changed=True)
     assert setting_rows(run_report(windows=(*searched()[:-1], changed), state=IDLE)) == ()
 
 
-def test_without_a_screen_each_new_thing_is_one_line():
+def test_without_a_screen_each_event_is_one_line():
     before = run_report(windows=searched()[:4], events=run_report().progress.events[:1])
     assert news(before, run_report()) == (
         "61.0 s: the GPU could not be read: it is busy",

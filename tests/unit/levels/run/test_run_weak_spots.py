@@ -59,8 +59,8 @@ def power_of(sm_mhz):
     return 60.0 + 0.11 * sm_mhz * volt**2
 
 
-def looked(setting, purpose=Purpose.TRIAL, *, error=0.002, **more):
-    """A window of that program; `error` is the standard error of its pace, relative."""
+def measured(setting, purpose=Purpose.TRIAL, *, error=0.002, **more):
+    """A window of that program; `error` is the relative standard error of its step time."""
     sm_mhz = setting.sm_mhz or TOP_MHZ
     step_time_s = time_of(sm_mhz)
     seen = window(
@@ -73,7 +73,7 @@ def played(policy, *, windows, spec=A100, error=0.002):
     found = []
     for _ in range(windows):
         order = policy.step(tuple(found), spec)
-        found.append(looked(order.setting, order.purpose, error=error))
+        found.append(measured(order.setting, order.purpose, error=error))
     return found
 
 
@@ -101,7 +101,7 @@ def test_1_periods_are_fractions_of_samples_and_have_an_error_bar(step_s):
         assert off_s < 3 * answer.error_s < 0.1 * step_s
 
 
-def test_2_periods_inside_each_other_are_told_apart():
+def test_2_nested_periods_are_distinguished():
     answer = find_period(trace(LoadPlan(step_s=0.43, steps=50, checkpoint_s=3.0), QUICK, 150.0, seed=1))
     periods_s = {cycle.kind: cycle.period_s for cycle in answer.cycles}
     assert periods_s[CycleKind.STEP] == pytest.approx(0.43, rel=0.02)
@@ -109,7 +109,7 @@ def test_2_periods_inside_each_other_are_told_apart():
 
 
 @pytest.mark.parametrize("step_s", [0.21, 24.0])
-def test_2_nothing_ends_at_0_4_and_at_15_seconds(step_s):
+def test_2_periods_below_0_4_and_above_15_seconds_are_found(step_s):
     answer = find_period(trace(LoadPlan(step_s=step_s), QUICK, max(40.0, 8 * step_s), seed=2))
     assert answer.period_s == pytest.approx(step_s, rel=0.02)
 
@@ -130,7 +130,7 @@ def test_3_the_strongest_harmonic_is_not_taken_for_the_step(step_s):
     assert find_period(PowerSamples(time_s, power_w)).period_s == pytest.approx(step_s, rel=0.01)
 
 
-def test_4_what_is_faster_than_the_sensor_is_not_guessed():
+def test_4_periods_faster_than_the_sensor_are_not_guessed():
     """A square wave of 104 ms on a sensor that refreshes every 101 ms seems to be one of 3 s."""
     time_s = np.arange(0.0, 60.0, 0.101)
     power_w = np.where(time_s / 0.104 % 1.0 < 0.5, 300.0, 100.0)
@@ -139,45 +139,45 @@ def test_4_what_is_faster_than_the_sensor_is_not_guessed():
     assert gpoeo_period_s(samples) is not None
 
 
-def test_5_a_doubtful_look_decides_less_than_a_sure_one():
-    base = looked(DRIVER_DEFAULT, Purpose.BASELINE)
+def test_5_an_uncertain_window_weighs_less_than_a_certain_one():
+    base = measured(DRIVER_DEFAULT, Purpose.BASELINE)
     trial = Setting(1290)
-    sure = POLICY.step((base, *[looked(trial, error=0.001)] * 3), A100)
-    doubtful = POLICY.step((replace(base, step_time_error_s=0.15), *[looked(trial, error=0.08)] * 3), A100)
+    sure = POLICY.step((base, *[measured(trial, error=0.001)] * 3), A100)
+    doubtful = POLICY.step((replace(base, step_time_error_s=0.15), *[measured(trial, error=0.08)] * 3), A100)
     assert time_of(sure.setting.sm_mhz or TOP_MHZ) <= 1.05
     assert doubtful.purpose is not Purpose.HOLD or (doubtful.setting.sm_mhz or TOP_MHZ) > (sure.setting.sm_mhz or 0)
 
 
-def test_6_the_baseline_is_looked_at_again():
-    """In half of the programs at least; where the promise is nowhere near, no look is spent on it."""
+def test_6_the_baseline_is_measured_again():
+    """In half of the programs at least; no window is spent on it far from the slowdown limit."""
     again = [
         sum(one.purpose is Purpose.BASELINE for one in outcome_of(place)[0].windows) > 1 for place in (4, 13, 31, 66)
     ]
     assert sum(again) >= 2
 
 
-def test_7_the_promise_is_kept():
+def test_7_the_slowdown_limit_is_met():
     for place in (2, 20, 38, 57):
         outcome, best = outcome_of(place)
         assert outcome.end.cost.time_s <= 1.05 * best.default.time_s
 
 
-def test_7_what_turns_out_too_slow_is_rolled_back():
+def test_7_a_setting_that_is_too_slow_is_rolled_back():
     windows = played(POLICY, windows=8)
     held = held_mhz(windows)
-    slow = replace(looked(Setting(held), Purpose.HOLD), step_time_s=1.25 * time_of(held))
+    slow = replace(measured(Setting(held), Purpose.HOLD), step_time_s=1.25 * time_of(held))
     slow = replace(slow, cost=replace(slow.cost, time_s=600.0, energy_j=600.0 * power_of(held)), start_s=900.0)
     assert (POLICY.step((*windows, slow), A100).setting.sm_mhz or TOP_MHZ) > held
 
 
-def test_8_settling_takes_less_than_a_minute_or_two_and_few_gears():
+def test_8_the_search_takes_a_minute_or_two_and_few_settings():
     for place in (4, 31):
         outcome, _ = outcome_of(place)
         assert outcome.search.cost.time_s < 120.0  # GPOEO: three to five minutes
         assert outcome.evaluations <= 6
 
 
-def test_8_what_the_search_spent_is_charged():
+def test_8_the_energy_of_the_search_is_counted():
     windows = (
         window(None, Purpose.BASELINE, power_w=100.0),
         window(500, Purpose.TRIAL, step_time_s=2.0, power_w=80.0, start_s=10.0),
@@ -189,7 +189,7 @@ def test_8_what_the_search_spent_is_charged():
     assert figures.saving.value < figures.held_saving.value
 
 
-def test_8_the_next_run_begins_with_what_was_found():
+def test_8_the_next_run_starts_with_earlier_measurements():
     first = played(POLICY, windows=8)
     trials = tuple(Trial(one.setting, one.unit) for one in first if one.purpose is not Purpose.BASELINE)
     memory = Memory(first[0].unit, trials)
@@ -197,7 +197,7 @@ def test_8_the_next_run_begins_with_what_was_found():
     found = [first[0]]
     while found[-1].purpose is not Purpose.HOLD:
         order = POLICY.step(memory.recalled(tuple(found)), A100)
-        found.append(looked(order.setting, order.purpose))
+        found.append(measured(order.setting, order.purpose))
     assert len(found) - 1 <= cold
     assert held_mhz(found) < TOP_MHZ
 
@@ -209,10 +209,10 @@ def steady(count, *, start_s=0.0, period_s=1.0, power_w=lambda _: 300.0):
     ]
 
 
-def changes_of(looks):
+def changes_of(samples):
     watch, found = ChangeDetector(), []
-    for look in looks:
-        watch = watch.add(look)
+    for sample in samples:
+        watch = watch.add(sample)
         if watch.change is not None:
             found.append(watch.change)
     return found
@@ -224,19 +224,19 @@ def test_9_a_change_of_the_iteration_time_at_equal_power_is_noticed():
 
 
 def test_9_slow_drift_is_forgotten_and_no_change():
-    """By a quarter in an hour, where a spread of 18 % since settling makes GPOEO begin anew."""
+    """By a quarter in an hour, where a spread of 18 % since settling makes GPOEO start again."""
     assert changes_of(steady(3600, power_w=lambda time_s: 300.0 * (1.0 + 0.25 * time_s / 3600.0))) == []
 
 
 @pytest.mark.parametrize("gpu", ["v100", "h100-sxm"])
-def test_10_a_part_needs_no_models_of_its_own(gpu):
+def test_10_a_gpu_needs_no_models_of_its_own(gpu):
     outcome, best = outcome_of(11, gpu=gpu)
     assert outcome.end.cost.energy_j < best.default.energy_j
     assert outcome.end.cost.time_s <= 1.05 * best.default.time_s
     assert all(not one.features for one in played(POLICY, windows=4))
 
 
-def test_11_no_counters_are_needed_and_nothing_lives_in_the_program():
+def test_11_no_counters_and_no_code_in_the_program_are_needed():
     windows = played(POLICY, windows=10)
     assert all(one.sm_util is None and one.mem_util is None and not one.features for one in windows)
     assert 1.0 < time_of(held_mhz(windows)) <= 1.055
@@ -244,12 +244,12 @@ def test_11_no_counters_are_needed_and_nothing_lives_in_the_program():
 
 
 @pytest.mark.parametrize(("sm_util", "most"), [(0.97, 0.0), (None, 0.01)])
-def test_12_time_falls_with_the_clock_whatever_a_few_looks_say(sm_util, most):
-    """Where utilisation is told; without it, a gear may stand out by less than the error of a look at it."""
+def test_12_time_falls_with_the_clock_despite_noisy_windows(sm_util, most):
+    """With utilisation; without it, a setting may deviate by less than the error of a window."""
     luck = {810: 0.0, 960: 0.012, 1110: -0.012, 1260: 0.012}
-    windows = [looked(DRIVER_DEFAULT, Purpose.BASELINE, error=0.01, sm_util=sm_util)]
+    windows = [measured(DRIVER_DEFAULT, Purpose.BASELINE, error=0.01, sm_util=sm_util)]
     for sm_mhz, off in luck.items():
-        seen = looked(Setting(sm_mhz), error=0.01, sm_util=sm_util)
+        seen = measured(Setting(sm_mhz), error=0.01, sm_util=sm_util)
         windows.append(replace(seen, step_time_s=seen.step_time_s * (1.0 + off)))
     scale = EvidenceScale.of(A100)
     points = tuple(scale.point(Setting(mhz), float(mhz)) for mhz in sorted(A100.sm_clocks_mhz) if mhz >= 810)
@@ -258,11 +258,11 @@ def test_12_time_falls_with_the_clock_whatever_a_few_looks_say(sm_util, most):
     assert np.diff(slower).max() <= most
 
 
-def test_12_a_cubic_through_few_gears_would_rise():
+def test_12_a_cubic_through_few_clocks_would_rise():
     assert np.diff(cubic([0, 10, 20, 30], [1.30, 1.16, 1.15, 1.0], range(31))).max() > 0.0
 
 
-def test_13_every_part_has_its_own_clocks_and_limits():
+def test_13_every_gpu_has_its_own_clocks_and_limits():
     for name in catalog_names():
         spec = load_model(name).spec()
         for setting in candidates_of(spec):
@@ -271,14 +271,14 @@ def test_13_every_part_has_its_own_clocks_and_limits():
         assert order.setting == DRIVER_DEFAULT
 
 
-def test_13_several_gpus_are_one_program_and_the_slowest_rules():
+def test_13_several_gpus_are_one_program_and_the_slowest_counts():
     first, second = OddGpu(), OddGpu(index=1)
     readings = [replace(gpu.real.read(), sm_mhz=mhz) for gpu, mhz in ((first, 1410), (second, 1200))]
     assert as_one(readings).sm_mhz == 1200
     assert any(setting.power_limit_w for setting in candidates_of(replace(A100, clocks=())))
 
 
-def test_14_clocks_are_given_back_whatever_happens():
+def test_14_clocks_are_always_restored():
     gpu = OddGpu()
     watch = ProgressEstimator(StepMarks(), period_finder(gpu.spec.sensors))
     loop = ControlLoop(WindowController(Script((Setting(1005),)), gpu.spec), (gpu,), program=Moody(), step_times=watch)
@@ -288,15 +288,15 @@ def test_14_clocks_are_given_back_whatever_happens():
     assert gpu.real.setting == DRIVER_DEFAULT
 
 
-def test_14_a_bursty_program_does_not_pay_for_its_pauses():
+def test_14_pauses_of_a_bursty_program_cost_nothing():
     spans = {"work_s": 4.0, "pause_s": 3.0, "bursts": 20}
     plain, theirs, ours = default_bursts(**spans), locked_low_bursts(**spans), tuned_bursts(**spans)
     assert theirs.time_s > 1.15 * plain.time_s
     assert ours.time_s <= 1.05 * plain.time_s
 
 
-def test_15_savings_are_of_all_the_energy_that_was_spent():
-    """60 W of 100 W are the part's own: a fifth less above them would be a twelfth in all."""
+def test_15_savings_are_relative_to_all_the_energy():
+    """60 W of 100 W are the GPU's own: a fifth less above them would be a twelfth in all."""
     windows = (
         window(None, Purpose.BASELINE, power_w=100.0),
         window(1200, Purpose.HOLD, step_time_s=1.0, power_w=92.0, start_s=10.0, time_s=1000.0),
@@ -305,7 +305,7 @@ def test_15_savings_are_of_all_the_energy_that_was_spent():
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 17, 127, 1009])
-def test_16_any_number_of_samples_has_an_answer(count):
+def test_16_any_number_of_samples_gives_an_answer(count):
     samples = PowerSamples(0.1 * np.arange(count), 200.0 + 50.0 * np.sin(np.arange(count)))
     assert find_period(samples).verdict in Verdict
 

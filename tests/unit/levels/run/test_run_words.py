@@ -30,7 +30,7 @@ def order(setting, purpose):
     return Order(setting=setting, purpose=purpose, least_s=1.0, most_s=2.0)
 
 
-def test_the_closing_lines_say_what_was_saved_kept_spent_and_seen():
+def test_the_closing_lines_report_saving_slowdown_search_and_period():
     assert closing_lines(run_report()) == (
         "simulated: 15.3 ± 0.6 % less energy and 3.1 ± 0.4 % more time than at the driver default, search included "
         "(1545 MHz was held)",
@@ -57,7 +57,7 @@ def test_the_slowdown_limit_is_judged_by_how_sure_it_is(confidence, words):
     assert slowdown_words(run_report(figures=replace(FIGURES, confidence=confidence))).startswith(words)
 
 
-def test_what_is_unknown_is_said_to_be_so():
+def test_unknown_values_are_called_unknown():
     nothing = {"windows": (), "figures": RunFigures(), "ended": True}
     assert "did not use the GPU" in headline(run_report(**nothing))
     assert "is unknown" in slowdown_words(run_report(**nothing))
@@ -76,7 +76,7 @@ def test_what_is_unknown_is_said_to_be_so():
     assert search_words(run_report(**nothing)) == even_words(run_report(**nothing)) == ""
 
 
-def test_break_even_may_lie_ahead_or_nowhere():
+def test_break_even_may_be_in_the_future_or_never():
     later = run_report(last=Reading(time_s=1010.0, energy_j=1.0))
     assert even_words(later) == "break-even: expected after 15.2 s, 5.20 s more than it ran"
     assert even_words(run_report(figures=replace(FIGURES, break_even_s=0.0))) == "break-even: from the first trial on"
@@ -88,14 +88,14 @@ def test_break_even_may_lie_ahead_or_nowhere():
     )
 
 
-def test_more_energy_and_less_time_are_called_that():
+def test_more_energy_and_less_time_are_reported():
     worse = run_report(
         figures=replace(FIGURES, saving=EstimateWithError(-0.01, None), slowdown=EstimateWithError(-0.004, 0.0003))
     )
     assert "1.00 % more energy and 0.40 ± 0.03 % less time" in headline(worse)
 
 
-def test_errors_keep_their_meaning():
+def test_small_errors_keep_their_digits():
     assert estimate_words(EstimateWithError(-0.0312, 0.006)) == "−3.1 ± 0.6 %"
     assert estimate_words(EstimateWithError(0.0312, 0.0002)) == "+3.12 ± 0.02 %"
     assert estimate_words(EstimateWithError(0.0, 0.0)) == "0.0 %"
@@ -156,7 +156,7 @@ def test_the_state_in_one_line(changes, words):
     assert state_words(run_report(**changes)) == words
 
 
-def test_what_is_held_is_known_from_the_order_or_the_windows():
+def test_the_held_setting_comes_from_the_order_or_the_windows():
     waiting = Waiting(Condition.IDLE)
     assert run_report(state=waiting).held == Setting(1545)
     assert run_report(state=waiting, windows=()).held is None

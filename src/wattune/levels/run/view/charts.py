@@ -1,4 +1,4 @@
-"""Charts of a run that was tuned: its power with the gears, a close look at its periods, and the gears it was at."""
+"""Charts of a tuned run: its power with the settings, its last periods, and the settings by time and energy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wattune.render.quantity import Unit, long_unit, unit_for
 
 Floats = NDArray[np.float64]
 _CLEAR = 0.005
-"""Share of the mean power by which it has to swing for its troughs to mean anything."""
+"""Least amplitude, as a share of the mean power, for troughs to be meaningful."""
 
 
 def period_marks(report: RunReport, *, start_s: float, end_s: float) -> tuple[float, ...]:
@@ -37,7 +37,7 @@ def period_marks(report: RunReport, *, start_s: float, end_s: float) -> tuple[fl
 
 
 def trough_s(time_s: Floats, power_w: Floats, period_s: float) -> float | None:
-    """An instant at which power, folded at the period, is lowest; None where it hardly swings or is hardly seen."""
+    """Return an instant of lowest power within the period; None where the swing or the samples are too few."""
     known = np.isfinite(power_w)
     time_s, power_w = time_s[known], power_w[known]
     if len(time_s) < 4 or period_s <= 0:
@@ -45,7 +45,7 @@ def trough_s(time_s: Floats, power_w: Floats, period_s: float) -> float | None:
     first = np.sum((power_w - power_w.mean()) * np.exp(-2j * np.pi * (time_s - time_s[0]) / period_s)) / len(time_s)
     if abs(first) <= _CLEAR * abs(float(power_w.mean())):
         return None
-    # The first harmonic is lowest half a turn away from where it is highest.
+    # The minimum of the first harmonic is half a period after its maximum.
     turns = (-float(np.angle(first)) / (2 * np.pi) + 0.5) % 1.0
     return float(time_s[0]) + turns * period_s
 
@@ -57,12 +57,12 @@ TONES = {
     Purpose.HOLD: Tone.GREEN,
 }
 CLOSE_PERIODS = 12
-"""How many periods the close look shows."""
+"""Number of periods in the close-up."""
 _LEAST = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class SettingInterval:
     """Neighbouring windows at one setting and for one purpose."""
 
     setting: Setting
@@ -71,39 +71,38 @@ class Spell:
     end_s: float
 
 
-def spells(windows: Sequence[Window]) -> tuple[Spell, ...]:
-    """The windows, neighbours of one kind joined."""
-    found: list[Spell] = []
+def setting_intervals(windows: Sequence[Window]) -> tuple[SettingInterval, ...]:
+    """Join neighbouring windows of one setting and purpose."""
+    found: list[SettingInterval] = []
     for window in windows:
         end_s = window.start_s + window.cost.time_s
         last = found[-1] if found else None
         if last is not None and (last.setting, last.purpose) == (window.setting, window.purpose):
-            found[-1] = Spell(last.setting, last.purpose, last.start_s, end_s)
+            found[-1] = SettingInterval(last.setting, last.purpose, last.start_s, end_s)
         else:
-            found.append(Spell(window.setting, window.purpose, window.start_s, end_s))
+            found.append(SettingInterval(window.setting, window.purpose, window.start_s, end_s))
     return tuple(found)
 
 
 def power_chart(report: RunReport) -> Chart:
-    """Power over the whole run: mean and range, with what was set as bands."""
+    """Draw the power over the whole run, mean and range, with the settings as bands."""
     unit = long_unit((report.trace.duration_s, *(window.start_s + window.cost.time_s for window in report.windows)))
     steps = report.trace.steps
     half_s = report.trace.step_s / 2
     points = tuple(Point((step.start_s + half_s) * unit.factor, step.mean_w) for step in steps)
     spread = tuple(Spread((step.start_s + half_s) * unit.factor, step.low_w, step.high_w) for step in steps)
-    series = [Series(name="power, and its range", points=points, spread=spread)]
     return Chart(
         title="Power, and what was set",
-        subtitle=_told(report, "grey: the baseline; gold: trials; green: held"),
+        subtitle=_subtitle(report, "grey: the baseline; gold: trials; green: held"),
         x=Axis(title="time", unit=unit.symbol, low=0.0),
         y=Axis(title="power", unit="W", low=0.0),
-        series=tuple(series),
+        series=(Series(name="power, and its range", points=points, spread=spread),),
         bands=tuple(_bands(report, unit)),
     )
 
 
 def close_chart(report: RunReport) -> Chart | None:
-    """The last periods of the run, each beginning marked; None where there are none to mark."""
+    """Draw the last periods of the run with their starts marked; None without periods."""
     trace, period = report.trace, report.period
     if not trace.recent or trace.first_s is None or period is None or not period.period_s:
         return None
@@ -117,7 +116,7 @@ def close_chart(report: RunReport) -> Chart | None:
     points = tuple(Point((reading.time_s - start_s) * unit.factor, reading.power_w) for reading in shown)
     return Chart(
         title=f"The last {len(marks_s) - 1} periods",
-        subtitle=_told(report, "each dashed line is one period after the last"),
+        subtitle=_subtitle(report, "each dashed line is one period after the last"),
         x=Axis(title="time", unit=unit.symbol, low=0.0),
         y=Axis(title="power", unit="W", low=0.0),
         series=(Series(name="power", points=points),),
@@ -126,7 +125,7 @@ def close_chart(report: RunReport) -> Chart | None:
 
 
 def plane_chart(report: RunReport) -> Chart | None:
-    """The gears of the last chapter by time and energy per unit, with error bars and frontier; None without a pace."""
+    """Draw the settings of the last phase by time and energy per unit, with frontier; None without step times."""
     found = [phase for phase in phase_summaries(report.windows) if any(point.unit for point in phase.points)]
     if not found:
         return None
@@ -145,7 +144,7 @@ def plane_chart(report: RunReport) -> Chart | None:
     ]
     return Chart(
         title=f"Time and energy per {report.unit}",
-        subtitle=_told(report, "left is faster, down is cheaper"),
+        subtitle=_subtitle(report, "left is faster, down is cheaper"),
         x=Axis(title=f"time per {report.unit}", unit=seconds.symbol, least=_LEAST),
         y=Axis(title=f"energy per {report.unit}", unit=joules.symbol, least=_LEAST),
         series=tuple(one for one in series if one.points),
@@ -154,42 +153,40 @@ def plane_chart(report: RunReport) -> Chart | None:
     )
 
 
-def _told(report: RunReport, words: str) -> str:
+def _subtitle(report: RunReport, words: str) -> str:
     return f"simulated; {words}" if report.simulated else words
 
 
 def _bands(report: RunReport, unit: Unit) -> Iterator[Band]:
-    for spell in spells(report.windows):
-        text = "baseline" if spell.purpose is Purpose.BASELINE else str(spell.setting)
-        yield Band(spell.start_s * unit.factor, spell.end_s * unit.factor, text, TONES[spell.purpose])
+    for interval in setting_intervals(report.windows):
+        text = "baseline" if interval.purpose is Purpose.BASELINE else str(interval.setting)
+        yield Band(interval.start_s * unit.factor, interval.end_s * unit.factor, text, TONES[interval.purpose])
 
 
 def _point(report: RunReport, phase: PhaseSummary, trial: Trial[SettingSummary], units: tuple[Unit, Unit]) -> Point:
     seconds, joules = units
     point, cost = trial.choice, trial.cost
-    said = (
+    lines = (
         str(point.setting),
         f"{estimate_words(phase.slowdown(point))} time, {estimate_words(phase.saving(point))} energy saved",
         verdict(phase, point, slowdown_limit=report.slowdown_limit),
     )
-    return Point(cost.time_s * seconds.factor, cost.energy_j * joules.factor, "\n".join(filter(None, said)))
+    return Point(cost.time_s * seconds.factor, cost.energy_j * joules.factor, "\n".join(filter(None, lines)))
 
 
 def _bars(trials: Sequence[Trial[SettingSummary]], seconds: Unit, joules: Unit) -> Iterator[Point]:
-    """Both bars of each gear as strokes with gaps between them."""
+    """Yield both error bars of each setting as strokes with gaps between them."""
     for trial in trials:
         x, y = trial.cost.time_s * seconds.factor, trial.cost.energy_j * joules.factor
-        wide, high = (
-            (trial.cost.time_error_s or 0.0) * seconds.factor,
-            (trial.cost.energy_error_j or 0.0) * joules.factor,
-        )
+        wide = (trial.cost.time_error_s or 0.0) * seconds.factor
+        high = (trial.cost.energy_error_j or 0.0) * joules.factor
         for bar in ((x - wide, y, x + wide, y) if wide else None, (x, y - high, x, y + high) if high else None):
             if bar is not None:
                 yield from (Point(bar[0], bar[1]), Point(bar[2], bar[3]), Point(bar[2], None))
 
 
 def _notes(report: RunReport, phase: PhaseSummary, seconds: Unit, joules: Unit) -> Iterator[Note]:
-    """A remark at the baseline and at what was held."""
+    """Annotate the baseline and the held setting."""
     for point in phase.points:
         unit, is_base, is_held = point.unit, point is phase.baseline, point.setting == report.held
         if unit is None or not (is_base or is_held):

@@ -133,12 +133,12 @@ def _cells(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> tup
 
 
 def _slowdown_limit(report: RunReport) -> tuple[str, ...]:
-    said = [slowdown_words(report) or f"the slowdown was not limited; the objective was {report.objective}"]
+    lines = [slowdown_words(report) or f"the slowdown was not limited; the objective was {report.objective}"]
     slower = report.figures.slowdown
     if slower is not None:
-        said.append(f"on the whole the run took {_time(slower)} than its work takes at the {base_name(report)}")
-    said += [search_words(report), even_words(report)]
-    return tuple(_sentence(words) for words in said if words)
+        lines.append(f"on the whole the run took {_time(slower)} than its work takes at the {base_name(report)}")
+    lines += [search_words(report), even_words(report)]
+    return tuple(_sentence(words) for words in lines if words)
 
 
 def _time(slower: EstimateWithError) -> str:
@@ -155,7 +155,7 @@ def _events(report: RunReport) -> Prose:
 
 
 def _how(report: RunReport) -> tuple[str, ...]:
-    said = [
+    lines = [
         f"The program was not changed; {report.policy} chose the settings, by the objective {report.objective}. The "
         f"{base_name(report)} was measured first, and everything is compared with it; then other settings were tried, "
         "and the best was held.",
@@ -163,19 +163,19 @@ def _how(report: RunReport) -> tuple[str, ...]:
         "width of a 95 % interval.",
     ]
     if report.gpus > 1:
-        said.append(
+        lines.append(
             f"{counted(report.gpus, 'GPU')} were tuned as one: power and energy of a setting are the mean of them."
         )
     if report.period is not None:
-        said.append(_sentence(period_words(report.period)))
+        lines.append(_sentence(period_words(report.period)))
     if report.cpu_share is not None:
-        said.append(f"Tuning took {100 * report.cpu_share:.2g} % of one core.")
+        lines.append(f"Tuning took {100 * report.cpu_share:.2g} % of one core.")
     if report.simulated:
-        said.append(
+        lines.append(
             "The GPU is simulated: time and energy come from wattune's model of the GPU and not from hardware. They "
             "show how settings compare; a real GPU may differ."
         )
-    return tuple(said)
+    return tuple(lines)
 
 
 def _sentence(words: str) -> str:

@@ -25,16 +25,16 @@ from wattune.render.quantity import quantity, unit_for, with_error
 from wattune.render.terminal_graph import Spot, area_graph, scatter
 
 _LONGEST_S, _SHORTEST_S, _PERIODS = 60.0, 4.0, 16.0
-"""The graph shows so many periods, within these bounds; a minute where nothing repeats."""
+"""Time span of the graph: so many periods, within these bounds; a minute without a period."""
 _ROOMY = 76
-"""Columns from which on the frontier stands beside the power."""
+"""Least width for the frontier beside the power."""
 _LEAST_GRAPH, _MOST_GRAPH = 3, 9
 _PLANE = 34
 _LEAST_BAR, _MOST_BAR = 10, 36
 
 
 def screen_lines(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
-    """The whole screen, never wider or higher than that."""
+    """Lay out the screen of a run within a width and a height."""
     top = (_title(report, width), _state(report, width), slowdown_line(report, width=width))
     rows = setting_rows(report)
     room = height - len(top) - 1
@@ -55,7 +55,7 @@ def screen_lines(report: RunReport, *, width: int, height: int) -> tuple[Text, .
 
 
 def slowdown_line(report: RunReport, *, width: int) -> Text:
-    """The promise as a bar: full up to the slowdown, light over its error, with a mark at what was promised."""
+    """Draw the slowdown as a bar, light over its error, with a mark at the slowdown limit."""
     slower = report.figures.slowdown
     words = f" {estimate_words(slower)}" if slower is not None else " not known yet"
     if report.slowdown_limit is None or report.slowdown_limit <= 0:
@@ -69,13 +69,13 @@ def slowdown_line(report: RunReport, *, width: int) -> Text:
 
 
 def event_lines(report: RunReport, *, width: int, most: int) -> tuple[Text, ...]:
-    """The latest events, oldest first."""
+    """Format the latest events, oldest first."""
     shown = report.progress.events[-most:] if most > 0 else ()
     return tuple(Text(clipped(f"{event.time_s:7.1f} s  {event.text}", width)) for event in shown)
 
 
 def news(before: RunReport | None, now: RunReport) -> tuple[str, ...]:
-    """What is worth a line since the last look, where there is no screen: events, windows, and what is done next."""
+    """Return lines about new events, windows and states since the last report, for output without a screen."""
     old_events, old_windows = (0, 0) if before is None else (len(before.progress.events), len(before.windows))
     lines = [f"{event.time_s:.1f} s: {clipped(event.text, 400)}" for event in now.progress.events[old_events:]]
     lines += [window_words(now, window) for window in now.windows[old_windows:]]
@@ -86,7 +86,7 @@ def news(before: RunReport | None, now: RunReport) -> tuple[str, ...]:
 
 
 def window_words(report: RunReport, window: Window) -> str:
-    """A window in one line."""
+    """Describe a window in one line."""
     at = f"{window.start_s + window.cost.time_s:.1f} s: {window.purpose.value} at {window.setting}"
     if window.step_time_s is None:
         return f"{at}: {quantity(window.power_w, 'W')}, no step time"
@@ -95,14 +95,14 @@ def window_words(report: RunReport, window: Window) -> str:
 
 
 def _doing(report: RunReport) -> str | None:
-    """What is done, without what changes at every look."""
+    """Describe the present state, without settling; None after the end."""
     if report.ended or isinstance(report.progress.state, Settling):
         return None
     return clipped(state_words(report), 400)
 
 
 def _title(report: RunReport, width: int) -> Text:
-    """The name, which gives way to the word simulated where there is no room for both, and the program."""
+    """Lay out the title and the program; in a narrow terminal only the word simulated remains."""
     mark = "simulated" if report.simulated else ""
     head = f"wattune run{'  ' * report.simulated}"
     if len(head) + len(mark) > width and mark:
@@ -121,7 +121,7 @@ def _state(report: RunReport, width: int) -> Text:
 
 
 def _bar_cells(slowdown_limit: float, slower: EstimateWithError | None, bar: int) -> Iterator[tuple[str, str]]:
-    """A bar from 0 to twice the promise, cut at the promise by a mark."""
+    """Draw a bar from 0 to twice the slowdown limit, with a mark at the limit."""
     value, error = (0.0, 0.0) if slower is None else (slower.value, slower.error or 0.0)
     full, light = (round(bar * min(max(share / (2 * slowdown_limit), 0.0), 1.0)) for share in (value, value + error))
     signs = ["█" if place < full else "▒" if place < light else "·" for place in range(bar)]
@@ -134,7 +134,7 @@ _STYLES = {"█": "green", "▒": "green dim", "·": "dim"}
 
 
 def _pictures(report: RunReport, width: int, rows: int) -> tuple[Text, ...]:
-    """Power over time and, where there is room, the gears by time and energy beside it."""
+    """Draw power over time and, where there is room, the settings by time and energy beside it."""
     plane = _plane(report, width=_PLANE, height=rows) if width >= _ROOMY else ()
     left = width - _PLANE - 2 if plane else width
     power = _power(report, width=left, height=rows)
@@ -175,7 +175,7 @@ def _period(report: RunReport) -> str:
 
 
 def _ticks(report: RunReport, width: int, room: int, shown: tuple[float, float]) -> Text:
-    """A mark below the graph where each period begins; none where they would run into each other."""
+    """Mark the start of each period below the graph; no marks where they would be too close."""
     now_s, span_s = shown
     columns = max(width - room, 1)
     # The graph has two steps to a character, and its newest step at the right edge.
@@ -192,7 +192,7 @@ def _ticks(report: RunReport, width: int, room: int, shown: tuple[float, float])
 
 
 def _plane(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
-    """The gears by time and energy, once there are two to compare."""
+    """Draw the settings by time and energy, once there are two to compare."""
     phase = present_phase(report)
     trials = [Trial(point, point.unit) for point in phase.points if point.unit is not None]
     if len(trials) < 2 or height < 4:
@@ -215,12 +215,12 @@ def _plane(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
 
 
 _LEAST_LINES = 6
-"""Lines from which on a GPU gets a screen of its own below the others'; with less room it gets one line."""
+"""Least height of the screen of one of several GPUs; below that each GPU gets one line."""
 _GAP = "   "
 
 
 def job_lines(reports: Sequence[RunReport], *, width: int, height: int) -> tuple[Text, ...]:
-    """The whole screen of a program, never wider or higher than that."""
+    """Lay out the screen of all GPUs of a program within a width and a height."""
     if len(reports) == 1:
         return _with_each(reports[0], width=width, height=height)
     room = height // len(reports)
@@ -236,7 +236,7 @@ def job_lines(reports: Sequence[RunReport], *, width: int, height: int) -> tuple
 
 
 def job_news(before: Sequence[RunReport] | None, now: Sequence[RunReport]) -> tuple[str, ...]:
-    """What is worth a line since the last look, where there is no screen; with the GPU where there are several."""
+    """Return the `news` of all GPUs, with the index of the GPU where there are several."""
     found: list[str] = []
     for place, report in enumerate(now):
         name = f"GPU {place}: " if len(now) > 1 else ""
@@ -245,7 +245,7 @@ def job_news(before: Sequence[RunReport] | None, now: Sequence[RunReport]) -> tu
 
 
 def each_lines(report: RunReport, *, width: int) -> tuple[Text, ...]:
-    """What each of several GPUs shows now, as many beside each other as there is room for."""
+    """Format the present readings of several GPUs, as many in a row as fit."""
     if len(report.latest) < 2:
         return ()
     words = [_now(place, reading) for place, reading in enumerate(report.latest)]
@@ -256,7 +256,7 @@ def each_lines(report: RunReport, *, width: int) -> tuple[Text, ...]:
 
 
 def _with_each(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
-    """The screen of GPUs that are tuned as one, with a word on each of them below the promise where there is room."""
+    """Lay out the screen of GPUs that are tuned as one, with the readings of each where there is room."""
     each = each_lines(report, width=width)
     if not each or height < _LEAST_LINES + len(each):
         return screen_lines(report, width=width, height=height)
@@ -272,11 +272,11 @@ def _one_line(place: int, report: RunReport, width: int) -> Text:
 
 
 def _now(place: int, reading: Reading) -> str:
-    parts = [f"GPU {place}"]
+    words = [f"GPU {place}"]
     if reading.power_w is not None:
-        parts.append(quantity(reading.power_w, "W"))
+        words.append(quantity(reading.power_w, "W"))
     if reading.sm_mhz is not None:
-        parts.append(f"{reading.sm_mhz} MHz")
+        words.append(f"{reading.sm_mhz} MHz")
     if reading.temperature_c is not None:
-        parts.append(f"{reading.temperature_c:.0f} °C")
-    return "  ".join(parts)
+        words.append(f"{reading.temperature_c:.0f} °C")
+    return "  ".join(words)

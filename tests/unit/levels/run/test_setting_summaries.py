@@ -20,7 +20,7 @@ def test_windows_at_one_setting_are_one_row_in_the_order_of_their_first_window()
     assert phase.point(Setting(1545)).seconds == pytest.approx(9 + 40 + 2)
 
 
-def test_a_pooled_step_time_is_surer_than_its_parts_and_nearest_to_the_surest():
+def test_a_pooled_step_time_is_more_certain_than_each_and_nearest_to_the_most_certain():
     (phase,) = phase_summaries(searched())
     pooled = phase.point(Setting(1545)).step_time
     assert pooled.error < 0.002 * 1.033 * BASE_S

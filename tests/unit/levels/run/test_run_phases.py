@@ -1,4 +1,4 @@
-"""A program that changes: what was found before is used again where it holds, and looked for anew where it does not."""
+"""A program that changes: earlier measurements are reused where they fit, and searched again where they do not."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def base(step_time_s, power_w):
     return replace(BASE, step_time_s=step_time_s, cost=replace(BASE.cost, energy_j=10.0 * power_w))
 
 
-def test_a_change_ends_a_stage():
+def test_a_change_ends_a_phase():
     windows = (BASE, TRIAL, ENDED, BASE, HELD)
     assert phases_of(windows) == ((BASE, TRIAL, ENDED), (BASE, HELD))
     assert since_change(windows) == (BASE, HELD)
@@ -37,7 +37,7 @@ def test_a_change_ends_a_stage():
     assert phases_of(()) == ((),)
 
 
-def test_a_stage_that_was_there_before_is_known_by_its_baseline():
+def test_an_earlier_phase_is_recognised_by_its_baseline():
     other = (base(0.5, 200.0), replace(window(990, Purpose.HOLD, step_time_s=0.51, power_w=150.0), changed=True))
     windows = (BASE, TRIAL, HELD, ENDED, *other, base(1.01, 306.0))
     found = known_phase(windows, change(PERIOD, POWER))
@@ -49,13 +49,13 @@ def test_a_stage_that_was_there_before_is_known_by_its_baseline():
 
 
 @pytest.mark.parametrize(("step_time_s", "power_w"), [(1.3, 300.0), (1.0, 360.0), (None, 300.0)])
-def test_a_stage_that_is_new_begins_afresh(step_time_s, power_w):
+def test_a_new_phase_starts_without_earlier_measurements(step_time_s, power_w):
     windows = (BASE, TRIAL, HELD, ENDED, base(step_time_s, power_w))
     assert known_phase(windows, change(PERIOD, POWER)) is None
     assert known_phase((BASE, HELD, ENDED), change(PERIOD)) is None
 
 
-def test_where_only_the_power_changed_the_paces_hold():
+def test_where_only_the_power_changed_the_step_times_are_reused():
     windows = (BASE, TRIAL, HELD, ENDED, base(1.0, 360.0))
     found = known_phase(windows, change(POWER))
     seen = found.recalled(since_change(windows))
@@ -68,7 +68,7 @@ def test_where_only_the_power_changed_the_paces_hold():
     ("step_time_s", "sm_mhz", "changed"),
     [(1.04, 1275, False), (1.2, 1200, False), (2.0, 1200, True), (0.5, 1200, True), (1.5, 705, False)],
 )
-def test_a_pace_that_no_clock_explains_is_another_programs(step_time_s, sm_mhz, changed):
+def test_a_step_time_unexplained_by_clock_changes_is_a_change(step_time_s, sm_mhz, changed):
     spec = load_model("a100").spec()
     found = unexplained_change((BASE, window(sm_mhz, Purpose.HOLD, step_time_s=step_time_s)), spec)
     assert (found is not None) is changed
@@ -84,7 +84,7 @@ def steps_of(gpu, session, workload, steps):
         session.step()
 
 
-def test_a_program_that_comes_back_to_what_it_did_is_held_without_another_search():
+def test_a_program_that_returns_to_an_earlier_phase_is_not_searched_again():
     """Training, something else, training again: in virtual time, by our own policy."""
     gpu = OddGpu(workload=None)
     first, other = make_workload("resnet50"), make_workload("bert-base", batch_size=8)
