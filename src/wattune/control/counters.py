@@ -25,12 +25,12 @@ COUNTER_ERROR = 0.01
 PIPES = ("tensor", "fp16", "fp32", "fp64", "integer")
 _LEAST_SHARE = 0.01
 _KEPT = 600
-"""Intervals that are kept: ten minutes of one a second."""
+"""Most intervals in memory: ten minutes at one a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkDone:
-    """Work added up over time: at each time how much was done since the beginning."""
+    """Cumulative work over time."""
 
     source: str
     floor: float
@@ -84,7 +84,7 @@ COUNTERS = "counters"
 BETWEEN_S = 1.0
 """Between two readings of counters: a window has several, and they cost more than other readings."""
 _COUNTERS_KEPT = 300
-"""Samples that are kept: the longest window."""
+"""Most samples in memory: enough for the longest window."""
 
 
 class CounterReader(Protocol):

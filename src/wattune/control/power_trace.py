@@ -10,9 +10,9 @@ from math import floor, isfinite
 from wattune.core.reading import Reading
 
 RECENT_S = 60.0
-"""How much of the past is kept reading by reading."""
+"""Age up to which all readings stay in memory."""
 MOST_RECENT = 6000
-"""Readings kept at most, should they come faster than a hundred a second."""
+"""Most readings in memory, for more than a hundred a second."""
 MOST_STEPS = 720
 """More than a chart can show; beyond it neighbours are joined."""
 FIRST_STEP_S = 0.25

@@ -157,7 +157,7 @@ class OnlinePlanning:
                 return ()
 
     def is_uncertain(self, progress: Progress) -> bool:
-        """Whether the next iteration should be measured too: while profiling, or after an unexpected slowdown."""
+        """Return whether the next iteration should be measured: while profiling, or after an unexpected slowdown."""
         match progress:
             case PlanProfiling():
                 return True

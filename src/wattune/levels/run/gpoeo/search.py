@@ -18,7 +18,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.setting import Setting
 from wattune.levels.run.procedure import Procedure
 
-# The released search begins at 450 of 2055 MHz.
+# The released search starts at 450 of 2055 MHz.
 _LOWEST_SHARE = 450 / 2055
 
 

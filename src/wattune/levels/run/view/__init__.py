@@ -1,1 +1,1 @@
-"""What people see of a tuned run: pages, charts, terminal."""
+"""Views of a tuned run: page, charts, terminal."""
