@@ -3,7 +3,7 @@
 session = RunSession(gpus, objective=LeastEnergy(0.05), program=...)
 with session:                       a thread reads, decides and sets
     session.step()                  after each iteration, where the program can report them
-session.report()                    the result; the GPUs are restored
+report_of(session, …)               the result, in `levels.run.report`; the GPUs are restored by then
 
 Whatever goes wrong inside becomes an event: tuning is disabled, the GPUs are restored, and the program goes on.
 """
