@@ -65,7 +65,7 @@ def refused(kind: type[Exception], action: Callable[[], object]) -> bool:
     return False
 
 
-class JobBookMachine(RuleBasedStateMachine):
+class JobStoreMachine(RuleBasedStateMachine):
     def __init__(self, job_store: JobStore) -> None:
         super().__init__()
         self.job_store = job_store
@@ -199,4 +199,4 @@ class JobBookMachine(RuleBasedStateMachine):
 def test_the_store_is_a_replay_of_what_was_told(tmp_path: Path) -> None:
     job_store = open_store(str(tmp_path / "history.db")).jobs
     few = settings(max_examples=25, stateful_step_count=25, deadline=None)
-    run_state_machine_as_test(lambda: JobBookMachine(job_store), settings=few)  # type: ignore[arg-type]
+    run_state_machine_as_test(lambda: JobStoreMachine(job_store), settings=few)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from wattune.signals.sanity import Sanity
 
 DECIDE_S = 0.5
 """Between two decisions: short beside any window."""
-LOOK_S = 1.0
+CHECK_S = 1.0
 """Between two checks of what the program is doing, which cost more than a reading."""
 STILL_S = 1.0
 """The GPU is read after this long even if its counter has not moved."""
@@ -71,7 +71,7 @@ class ControlLoop:
         self._program, self._step_times = program, step_times
         self._fresh: list[Reading] = []
         self._counted_j: float | None = None
-        self._read_s = self._decided_s = self._looked_s = float("-inf")
+        self._read_s = self._decided_s = self._checked_s = float("-inf")
         self._condition = Condition.UNUSED
         self._sanities = [Sanity(_highest_w(gpu)) for gpu in self.gpus]
         self._idle = IdleWatch()
@@ -159,8 +159,8 @@ class ControlLoop:
             self.restore()
 
     def _decide(self, now_s: float) -> None:
-        if now_s - self._looked_s >= LOOK_S:
-            self._looked_s = now_s
+        if now_s - self._checked_s >= CHECK_S:
+            self._checked_s = now_s
             self._condition = self._seen(self._program.condition())
             self._narrow()
         readings = self._taken()
