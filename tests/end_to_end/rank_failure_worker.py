@@ -31,9 +31,9 @@ from wattune.devices.simulated import SimulatedGpu
 from wattune.integrations import pipelining
 from wattune.integrations.torch_ranks import TorchRanks
 from wattune.levels.kernel import tuner
-from wattune.levels.kernel.attribution import Attribution
 from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled
 from wattune.levels.kernel.player import HostStamp
+from wattune.levels.kernel.profiling import Attribution
 from wattune.levels.run.policy import CurvePolicy
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattune.core.reading import Reading
-from wattune.signals.idle import LEAST_IDLE_S, Activity, IdleWatch
+from wattune.signals.readings import LEAST_IDLE_S, Activity, IdleWatch
 
 EVERY_S = 0.5
 spans = st.lists(st.tuples(st.integers(2, 60), st.integers(2, 60)), min_size=2, max_size=12)

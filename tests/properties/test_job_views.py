@@ -17,8 +17,7 @@ from wattune.core.setting import Setting
 from wattune.levels.job.account import JobOverview, account
 from wattune.levels.job.view.charts import epochs_chart, job_frontier_chart
 from wattune.levels.job.view.cost_map_svg import draw_map
-from wattune.levels.job.view.history import history_chart, sizes_chart
-from wattune.levels.job.view.page import job_file
+from wattune.levels.job.view.page import history_chart, job_file, sizes_chart
 from wattune.levels.job.view.terminal import epochs_lines, map_lines
 from wattune.levels.job.view.view_model import JobView, job_map
 from wattune.render.svg import standalone

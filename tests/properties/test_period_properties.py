@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.signal import find_peaks
 
-from wattune.signals.autocorrelation import local_maxima
 from wattune.signals.period import Verdict, find_period
+from wattune.signals.period_candidates import local_maxima
 from wattune.signals.period_tracker import PeriodTracker
 from wattune.signals.samples import PowerSamples
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattune.core.reading import Reading
-from wattune.signals.sanity import Sanity
+from wattune.signals.readings import Sanity
 
 EVERY_S = 0.1
 LIMIT_W = 400.0

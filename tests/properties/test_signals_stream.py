@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from wattune.core.reading import Reading
 from wattune.signals.change import ChangeDetector, ProgramSample
-from wattune.signals.idle import IdleWatch
-from wattune.signals.sanity import Sanity
+from wattune.signals.readings import IdleWatch, Sanity
 
 anything = st.none() | st.floats()
 samples = st.lists(st.tuples(anything, anything, anything), max_size=120)

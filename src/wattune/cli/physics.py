@@ -92,7 +92,7 @@ def _write(found: ModelFit, sheet: Sheet, *, sweep: Path, out: Path) -> None:
     """Write the fitted GPU as a catalogue file, after the catalogue's reader has accepted it."""
     from wattune.physics.catalog.parse import parse_model
     from wattune.physics.catalog.sheet import Sheet
-    from wattune.physics.fit.sheet_text import document_text, fitted_document
+    from wattune.physics.fit.model_fit import document_text, fitted_document
 
     source = f"our fit of {len(found.points)} points of {sweep.name}"
     document = fitted_document(sheet.document, found.parameters, key=out.stem, source=source)

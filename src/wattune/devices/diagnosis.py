@@ -9,7 +9,7 @@ from typing import Literal
 
 from wattune.core.errors import WattuneError
 from wattune.devices.journal import Journal
-from wattune.devices.nvml.examine import DriverExam, GpuExam, examine
+from wattune.devices.nvml.describe import DriverExam, GpuExam, examine
 from wattune.devices.rapl import POWERCAP, find_packages
 
 SYS_ADMIN_BIT = 21  # CAP_SYS_ADMIN in linux/capability.h

@@ -1,14 +1,18 @@
-"""A GPU of the emulated library: its physical model, and what else NVML clients read."""
+"""A GPU of the emulated library: its physical model, what else NVML clients read, and its place in a node."""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from wattune.core.gpu_spec import GpuSpec, Switching
+from wattune.core.errors import InputError
+from wattune.core.gpu_spec import ClockTable, GpuSpec, Switching
 from wattune.physics.gpu_model import GpuModel
-from wattune.physics.gpu_parts import Thermal
+from wattune.physics.gpu_parts import Floats, Thermal
+from wattune.physics.load_table import LoadTable
 
 MIB = 1 << 20
 
@@ -118,3 +122,167 @@ def generation_of(architecture: str | None, name: str) -> Generation:
     if key == "ampere" and any(model in name for model in _GA100):
         key = "ampere ga100"
     return GENERATIONS.get(key, GENERATIONS["ampere"])
+
+
+# For a GPU whose slowdown temperature is not known: higher than any GPU reaches.
+_NO_SLOWDOWN_C = 1000.0
+
+
+def describe(library: ctypes.CDLL, handle: int, index: int, gpu: EmulatedGpu) -> None:
+    """Write a GPU into the node."""
+    for name, text in _texts(gpu, index).items():
+        if library.wattuneDescribeText(handle, index, name.encode(), text.encode()):
+            raise InputError(f"the {name} {text!r} of GPU {index} is too long", hint="at most 95 characters fit")
+    for name, number in _numbers(gpu).items():
+        code = library.wattuneDescribeNumber(handle, index, name.encode(), number)
+        assert code == 0, f"the library does not know {name}"
+    if not gpu.spec.clocks:
+        raise InputError(
+            f"{gpu.spec.name} has no clocks to emulate", hint="where they cannot be set: can_lock_sm=False"
+        )
+    for table, idle_w in zip(gpu.spec.clocks, gpu.context_idle_w, strict=True):
+        _describe_clocks(library, handle, index, gpu=gpu, table=table, idle_w=idle_w)
+
+
+def _describe_clocks(
+    library: ctypes.CDLL, handle: int, index: int, *, gpu: EmulatedGpu, table: ClockTable, idle_w: tuple[float, ...]
+) -> None:
+    count = len(table.sm_mhz)
+    sm_mhz, watts = (ctypes.c_uint32 * count)(*table.sm_mhz), (ctypes.c_double * count)(*idle_w)
+    if table.mem_mhz is None or library.wattuneDescribeClocks(handle, index, table.mem_mhz, count, sm_mhz, watts):
+        raise InputError(
+            f"the clocks of {gpu.spec.name} cannot be emulated",
+            hint="up to 8 known memory clocks fit, each with up to 256 core clocks",
+        )
+
+
+def _texts(gpu: EmulatedGpu, index: int) -> dict[str, str]:
+    name = gpu.spec.name if "simulated" in gpu.spec.name else f"{gpu.spec.name} (simulated)"
+    return {
+        "name": name,
+        "uuid": gpu.spec.uuid,
+        "serial": gpu.serial or "",
+        "bus_id": f"00000000:{index + 1:02X}:00.0",
+    }
+
+
+def _numbers(gpu: EmulatedGpu) -> dict[str, float]:
+    return {**_physical(gpu), **_limits(gpu), **_sensors(gpu), **_catalogue(gpu)}
+
+
+def _physical(gpu: EmulatedGpu) -> dict[str, float]:
+    return {
+        "idle_w": gpu.idle_w,
+        "ambient_c": gpu.thermal.ambient_c,
+        "resistance_k_per_w": gpu.thermal.resistance_k_per_w,
+        "tau_s": gpu.thermal.tau_s,
+        "slowdown_c": min(gpu.thermal.slowdown_c, _NO_SLOWDOWN_C),
+        "memory_bytes": gpu.memory_bytes,
+        # Reserved by the driver; the order of magnitude of a data-centre GPU.
+        "reserved_bytes": min(500 * MIB, gpu.memory_bytes // 8),
+    }
+
+
+def _limits(gpu: EmulatedGpu) -> dict[str, float]:
+    limits = gpu.spec.power_limits
+    return {
+        "can_limit_power": limits is not None,
+        "limit_min_w": limits.min_w if limits else float("inf"),
+        "limit_default_w": _default_limit_w(gpu),
+        "limit_max_w": limits.max_w if limits else float("inf"),
+        "can_lock_sm": gpu.can_lock_sm,
+        "can_lock_mem": gpu.can_lock_sm and gpu.spec.can_lock_mem,
+        # A GPU with one memory clock, as with HBM, stays at it and in P0.
+        "keeps_mem_clock": len(gpu.spec.clocks) == 1,
+    }
+
+
+def _default_limit_w(gpu: EmulatedGpu) -> float:
+    """The limit where none is set; a GPU whose limit cannot be set has one too."""
+    if gpu.default_limit_w is not None:
+        return gpu.default_limit_w
+    return gpu.spec.power_limits.default_w if gpu.spec.power_limits else float("inf")
+
+
+def _sensors(gpu: EmulatedGpu) -> dict[str, float]:
+    sensors = gpu.spec.sensors
+    return {
+        "noise_w": gpu.noise_w,
+        "gain": gpu.gain,
+        "offset_w": gpu.offset_w,
+        "has_counter": gpu.has_counter,
+        "counter_start_j": gpu.counter_start_j,
+        "counter_period_s": sensors.counter_period_s or 0.0,
+        "counter_window_s": gpu.counter_window_s or 0.0,
+        "power_period_s": sensors.power_period_s or 0.0,
+        "power_window_s": gpu.instant_window_s,
+        "average_window_s": gpu.average_window_s or 0.0,
+        "sm_wait_s": gpu.switching.sm_s or 0.0,
+        "mem_wait_s": gpu.switching.mem_s or 0.0,
+        "wait_spread": gpu.wait_spread,
+    }
+
+
+def _catalogue(gpu: EmulatedGpu) -> dict[str, float]:
+    return {
+        "cores": gpu.cores,
+        "bus_width_bits": gpu.bus_width_bits,
+        "architecture": gpu.generation.code,
+        "cuda_major": gpu.generation.capability[0],
+        "cuda_minor": gpu.generation.capability[1],
+        "brand": gpu.brand,
+        "pci_device_id": 0x000010DE,  # NVIDIA's vendor number; the device number is left open
+        "has_ecc": gpu.has_ecc,
+        "has_fan": gpu.has_fan,
+    }
+
+
+MOST_PHASES = 64
+"""The size of the node's tables."""
+
+
+def fitted(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, ...]]]) -> list[LoadTable]:
+    """Order the tables by the GPU's memory clocks, and merge neighbouring phases where there are too many."""
+    by_mem = {table.mem_mhz: table for table in tables}
+    found = []
+    for mem_mhz, sm_mhz in clocks:
+        table = by_mem.get(mem_mhz)
+        if table is None or table.sm_mhz != sm_mhz:
+            raise InputError(
+                f"the load has no table for this GPU at a memory clock of {mem_mhz} MHz",
+                hint="tabulate it for this GPU model",
+            )
+        found.append(table)
+    if len({table.duration_s.shape[0] for table in found}) != 1:
+        raise InputError("the tables of the load differ in phases", hint="tabulate them all from one workload")
+    starts = found[0].intervals(MOST_PHASES)
+    return [table.merged(starts) for table in found]
+
+
+def pack(tables: Sequence[LoadTable]) -> tuple[Floats, ...]:
+    """Pack durations, powers, and use of core, memory, tensor and FP32 units of all tables into one array each.
+
+    Units whose use is unknown count as unused.
+    """
+    return (
+        _joined(table.duration_s for table in tables),
+        _joined(table.power_w for table in tables),
+        _joined(table.sm_util for table in tables),
+        _joined(table.mem_util for table in tables),
+        _joined(_or_zeros(table.tensor_util, table) for table in tables),
+        _joined(_or_zeros(table.fp32_util, table) for table in tables),
+    )
+
+
+def limited_w(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, ...]]]) -> Floats:
+    """Return the power that limits act on, table by table in the order of the GPU's memory clocks."""
+    by_mem = {table.mem_mhz: table for table in tables}
+    return _joined(by_mem[mem_mhz].limited_power_w for mem_mhz, _ in clocks)
+
+
+def _or_zeros(util: Floats | None, table: LoadTable) -> Floats:
+    return np.zeros_like(table.duration_s) if util is None else util
+
+
+def _joined(arrays: Iterable[Floats]) -> Floats:
+    return np.ascontiguousarray(np.concatenate([np.ravel(array) for array in arrays]), dtype=np.float64)

@@ -15,8 +15,7 @@ from typing import Literal, Self
 
 from wattune.core.errors import DeviceError, DeviceNotFound, InputError, NotSupported
 from wattune.core.setting import Setting
-from wattune.emulator.describe import describe, fitted, limited_w, pack
-from wattune.emulator.emulated_gpu import EmulatedGpu
+from wattune.emulator.emulated_gpu import EmulatedGpu, describe, fitted, limited_w, pack
 from wattune.emulator.library import SONAME, load_library
 from wattune.physics.load_table import LoadTable
 

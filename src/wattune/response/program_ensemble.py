@@ -1,4 +1,4 @@
-"""Ensemble of programs, each with its time, power and utilisation at every core clock, memory clock and limit.
+"""Ensemble of programs, each with its time, power and utilisation at every setting worth considering.
 
 The ensemble is the prior of the run level. It is drawn once, from ranges two to three times as wide as those that
 published measurements span.
@@ -25,6 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from wattune.core.gpu_spec import GpuSpec
+from wattune.core.setting import Setting
 from wattune.core.voltage import voltage_squared
 from wattune.response.ensemble import CLOCK_GRID, Floats, ParameterSampler, clock_at_power
 
@@ -184,3 +186,58 @@ def _limited_clock(own: _ProgramParameters, y: float, limit: float) -> Floats:
     over = busy_s + own.short_waits * (time - busy_s)
     drawn = _power(own, x, memory_clock, busy_s=busy_s, over=over)
     return clock_at_power((1.0 + own.excess[:, 0]) * limit, np.maximum.accumulate(drawn, axis=1))
+
+
+LEAST_MEMORY = 0.4
+"""Memory clocks below this share of the highest are idle states (405 and 810 of 9501 MHz on an RTX 3080 Ti): useful
+only to programs that leave the memory idle."""
+
+IDLE_TRAFFIC = 0.01
+"""A memory counts as idle up to this share of its bandwidth."""
+
+STEP = 0.007
+"""Least distance of two core clocks, as a share of the highest: finer than any slowdown limit can resolve."""
+COARSE, COARSE_STEP = 0.55, 0.04
+"""Below this share of the highest clock, which only programs use that hardly depend on it, steps are this share of the
+clock."""
+
+LIMIT_STEP = 0.02
+"""Step of power limits, as a share of the default, where no clock can be set."""
+
+
+def candidates_of(spec: GpuSpec, *, traffic: float | None = None) -> tuple[Setting, ...]:
+    """Return core clocks at every useful memory clock, or power limits where clocks cannot be set.
+
+    A lock and a limit reach the same points in steady training, so limits are not varied where clocks can be locked.
+    `traffic` is the share of the memory bandwidth in use at the baseline, where known.
+    """
+    return _candidates(spec, 0.0 if traffic is not None and traffic <= IDLE_TRAFFIC else LEAST_MEMORY)
+
+
+@lru_cache(maxsize=32)
+def _candidates(spec: GpuSpec, least: float) -> tuple[Setting, ...]:
+    if spec.sm_clocks_mhz:
+        return tuple(
+            Setting(sm_mhz, None if row == 0 else table.mem_mhz)
+            for row, table in enumerate(spec.clocks)
+            if row == 0 or (spec.can_lock_mem and (table.mem_mhz or 0) >= least * spec.mem_clocks_mhz[0])
+            for sm_mhz in _thinned(table.sm_mhz)
+        )
+    limits = spec.power_limits
+    if limits is None:
+        return ()
+    count = max(round((limits.default_w - limits.min_w) / (LIMIT_STEP * limits.default_w)), 1)
+    return tuple(
+        Setting(power_limit_w=round(float(watts))) for watts in np.linspace(limits.min_w, limits.default_w, count + 1)
+    )
+
+
+def _thinned(clocks_mhz: tuple[int, ...]) -> tuple[int, ...]:
+    """Drop clocks that are too close to the next higher one; keep the highest and the lowest."""
+    top = clocks_mhz[-1]
+    kept = [top]
+    for mhz in reversed(clocks_mhz[:-1]):
+        step_mhz = STEP * top if mhz >= COARSE * top else COARSE_STEP * mhz
+        if kept[-1] - mhz >= step_mhz - 1e-9 or mhz == clocks_mhz[0]:
+            kept.append(mhz)
+    return tuple(reversed(kept))

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from math import exp
 
 from wattune.core.measurement import SIGMAS_95
-from wattune.signals.change_channel import KEPT, LEARN, Channel
-from wattune.signals.change_threshold import LEAST_SHIFT
+from wattune.signals.change_channel import KEPT, LEARN, LEAST_SHIFT, Channel
 
 PERIOD, POWER, UTIL = "period", "power", "util"
 _QUANTITIES = (PERIOD, POWER, UTIL)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wattune.signals.samples import Flags, Floats
-from wattune.signals.sensor_updates import SensorUpdates
+from wattune.signals.samples import Flags, Floats, SensorUpdates
 
 # Grid points per refresh: two, so that linear interpolation costs a line at the Nyquist limit little.
 _PER_REFRESH = 2

@@ -17,8 +17,7 @@ import numpy as np
 
 from wattune.signals.comb import Comb, comb
 from wattune.signals.grid import Grid
-from wattune.signals.samples import Floats, PowerSamples, Work
-from wattune.signals.sensor_updates import SensorUpdates
+from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, Work
 from wattune.signals.utilisation import LEAST_REFRESHES, UtilisationEvidence, utilisation_evidence
 
 # Variation of power below this share of its mean is sensor noise and heat.

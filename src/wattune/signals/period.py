@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from wattune.core.gpu_spec import Sensors
+from wattune.signals.comb import refined_period
 from wattune.signals.grid import Grid, even_grid, stalls
 from wattune.signals.observability import (
     MORE_POINTS,
@@ -21,9 +22,7 @@ from wattune.signals.observability import (
     is_real_period,
 )
 from wattune.signals.period_candidates import PeriodCandidate, find_periods
-from wattune.signals.phase import refined_period
-from wattune.signals.samples import Flags, PowerSamples, Work, done
-from wattune.signals.sensor_updates import find_updates
+from wattune.signals.samples import Flags, PowerSamples, Work, done, find_updates
 from wattune.signals.utilisation import utilisation_updates
 
 LEAST_SAMPLES = 24

@@ -1,4 +1,7 @@
-"""Samples of power over time, as they come: unevenly spaced, with gaps, repeats and clocks that jump."""
+"""Samples of power over time, as they come: unevenly spaced, with gaps, repeats and held values.
+
+A sensor holds a value until its next refresh; τ is the time between two refreshes.
+"""
 
 from __future__ import annotations
 
@@ -136,3 +139,115 @@ class IncrementalTask(Generic[T]):
             except StopIteration as end:
                 self._whole, self._result = self._steps, end.value
         return self._result if self._whole is not None and steps >= self._whole else None
+
+
+# A sensor whose value repeats in less than this share of polls refreshes with every poll.
+_REPEATS = 0.12
+# Refreshes that their period is fitted to, round by round, and the periods tried in each.
+_ROUNDS = (24, 192, 1536)
+_TRIED = 65
+# The mean resultant length of phases from which refreshes are periodic: that of a spread of a third of a period.
+_PERIODIC = 0.6
+# The quantile of short hold times.
+_SHORT = 0.1
+# Samples this many refreshes apart have a gap between them.
+_GAP = 3.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SensorUpdates:
+    """New values of a sensor, the time of each, and the time between two refreshes."""
+
+    time_s: Floats
+    value: Floats
+    refresh_s: float
+    """The true one where polls are more frequent; else the time between polls."""
+    held: bool
+    """Whether polls were more frequent than refreshes."""
+
+    @property
+    def gaps(self) -> tuple[tuple[float, float], ...]:
+        """Intervals without samples."""
+        late = np.flatnonzero(np.diff(self.time_s) > _GAP * self.refresh_s)
+        return tuple((float(self.time_s[place]), float(self.time_s[place + 1])) for place in late)
+
+
+def find_updates(time_s: Floats, value: Floats, *, refresh_s: float | None = None) -> SensorUpdates:
+    """Find the refreshes among polled values; `refresh_s` is the time between two where it is known."""
+    poll_s = usual_step_s(time_s)
+    changed = np.append(True, np.diff(value) != 0)
+    estimated_s = _refresh_s(time_s, changed, poll_s)
+    held = estimated_s is not None
+    period_s = refresh_s or estimated_s or poll_s
+    if not held and not (refresh_s and refresh_s > 1.5 * poll_s):
+        return SensorUpdates(time_s, value, max(period_s, poll_s), False)
+    kept = _kept(time_s, changed, period_s)
+    # The refresh lies somewhere between the poll that saw it and the one before.
+    return SensorUpdates(time_s[kept] - poll_s / 2, value[kept], max(period_s, poll_s), True)
+
+
+def usual_step_s(time_s: Floats) -> float:
+    """Return the median time between two samples."""
+    return float(np.median(np.diff(time_s)))
+
+
+def _refresh_s(time_s: Floats, changed: np.ndarray[tuple[int], np.dtype[np.bool_]], poll_s: float) -> float | None:
+    """Estimate the refresh time by how long values are held; None where nearly every poll brings a new one."""
+    edges_s = time_s[changed]
+    if len(edges_s) < 8 or len(edges_s) > (1 - _REPEATS) * len(time_s):
+        return None
+    holds_s = np.diff(edges_s)
+    # A value that comes twice in a row is held for two refreshes, and an idle one for many: use the median.
+    usual_s = _mean_near_s(holds_s, float(np.median(holds_s)))
+    period_s = _fitted_period_s(edges_s, usual_s)
+    if period_s is None:
+        # Where most values come several times, as those of utilisation do, the short holds are of one refresh.
+        short_s = _mean_near_s(holds_s, float(np.quantile(holds_s, _SHORT)))
+        period_s = _fitted_period_s(edges_s, short_s) or usual_s
+    return period_s if period_s > 1.2 * poll_s else None
+
+
+def _mean_near_s(holds_s: Floats, about_s: float) -> float:
+    near = holds_s[(holds_s > 0.5 * about_s) & (holds_s < 1.6 * about_s)]
+    return float(np.mean(near)) if len(near) else about_s
+
+
+def _fitted_period_s(edges_s: Floats, guess_s: float) -> float | None:
+    """Fit a period to the refreshes, near a guess; None where they are not periodic.
+
+    Each round uses more refreshes and is more precise.
+    """
+    period_s, slack, found = guess_s, 0.2, False
+    for count in _ROUNDS:
+        some_s = edges_s[:count] - edges_s[0]
+        tried_hz = np.linspace(1 - slack, 1 + slack, _TRIED) / period_s
+        coherence = _coherence(some_s, tried_hz)
+        best = int(np.argmax(coherence))
+        if coherence[best] < _PERIODIC:
+            break
+        period_s, slack, found = float(1 / tried_hz[best]), slack * 4 / _TRIED, True
+        if count >= len(edges_s):
+            break
+    return period_s if found else None
+
+
+def _coherence(time_s: Floats, tried_hz: Floats) -> Floats:
+    """Return how well times fit each of some evenly spaced rates, from 0 to 1."""
+    phase = np.exp(2j * np.pi * tried_hz[0] * time_s)
+    # From each rate to the next every phase turns by the same angle; multiplying is faster than computing it again.
+    turn = np.exp(2j * np.pi * (tried_hz[1] - tried_hz[0]) * time_s)
+    found = np.empty(len(tried_hz))
+    for place in range(len(tried_hz)):
+        found[place] = abs(phase.mean())
+        phase = phase * turn
+    return found
+
+
+def _kept(
+    time_s: Floats, changed: np.ndarray[tuple[int], np.dtype[np.bool_]], period_s: float
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Mark the polls that saw a refresh: where the value changed, and each refresh time later where it stayed equal."""
+    run_start_s = time_s[np.flatnonzero(changed)][np.cumsum(changed) - 1]
+    # A quarter of a refresh of slack, since a change is seen late by up to one poll.
+    number = np.maximum(np.floor((time_s - run_start_s) / period_s - 0.25), 0.0)
+    return np.asarray(changed | np.append(False, (np.diff(number) > 0) & ~changed[1:]))

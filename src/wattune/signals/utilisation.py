@@ -20,8 +20,7 @@ from scipy.fft import fft, fftfreq, ifft, next_fast_len
 
 from wattune.signals.comb import Comb
 from wattune.signals.grid import Grid
-from wattune.signals.samples import Floats, PowerSamples, Work
-from wattune.signals.sensor_updates import SensorUpdates, find_updates
+from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, Work, find_updates
 
 Waves = NDArray[np.complex128]
 

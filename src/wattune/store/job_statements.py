@@ -20,7 +20,7 @@ from wattune.core.measurement import Measurement
 from wattune.store import tables
 from wattune.store.job_records import JobSummary, NoSuchRun, RecordedRun
 from wattune.store.records import storable
-from wattune.store.rows import definition_row, job_of, job_record_of, job_run_row, profile_of, profile_row
+from wattune.store.tables import definition_row, job_of, job_record_of, job_run_row, profile_of, profile_row
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from wattune.store.engine import engine_of, explained, place_of, reading, use_wr
 from wattune.store.migrations import migrate
 from wattune.store.protocol import JobStore, RunExists, Store
 from wattune.store.records import SETTING, FullRun, Run, RunGpu, TraceSummary, TrialRecord, storable
-from wattune.store.rows import gpu_of, gpu_rows, run_of, run_row, trace_of, trace_rows, trial_of, trial_rows
 from wattune.store.sql_job_store import SqlJobStore
+from wattune.store.tables import gpu_of, gpu_rows, run_of, run_row, trace_of, trace_rows, trial_of, trial_rows
 
 _MAX_CANDIDATES = 5
 

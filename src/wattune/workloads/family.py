@@ -29,11 +29,12 @@ from wattune.workloads.operation import (
     merged,
     update_phase,
 )
-from wattune.workloads.recurrent import deepspeech2, ncf
 from wattune.workloads.suite_networks import (
     cyclegan,
+    deepspeech2,
     image_caption,
     image_compression,
+    ncf,
     object_reconstruction,
     ranking,
     shared_cells,

@@ -7,8 +7,7 @@ import pytest
 
 from pipelines import profile_csv
 from wattune.benchmarks.pipeline import bench
-from wattune.benchmarks.pipeline.cases import find_cases, made_up_profile
-from wattune.benchmarks.pipeline.solved import at_equal_time, solve
+from wattune.benchmarks.pipeline.cases import at_equal_time, find_cases, made_up_profile, solve
 from wattune.cli.main import run
 from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement

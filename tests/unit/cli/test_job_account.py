@@ -2,8 +2,7 @@
 
 import pytest
 
-from wattune.cli.job.documents import overview_document, simulated
-from wattune.cli.job.screen import account_lines, end_line, print_job
+from wattune.cli.job.output import account_lines, end_line, overview_document, print_job, simulated
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal

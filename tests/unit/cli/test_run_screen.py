@@ -5,8 +5,7 @@ import io
 from rich.console import Console
 
 from run_views import run_report, searched
-from wattune.cli.run.screen import RunScreen, screen
-from wattune.cli.run.tuning import print_closing
+from wattune.cli.run.tuning import RunScreen, print_closing, screen
 from wattune.control.state import Event
 from wattune.core.reading import Reading
 from wattune.levels.run.figures import RunFigures

@@ -7,7 +7,7 @@ import pytest
 from wattune.core.errors import ConfigError, DeviceNotFound, StoreError
 from wattune.devices.diagnosis import Facts, diagnose, gather
 from wattune.devices.journal import Entry, Journal, boot_id
-from wattune.devices.nvml.examine import DriverExam, GpuExam
+from wattune.devices.nvml.describe import DriverExam, GpuExam
 
 GOOD_GPU = GpuExam(0, "A100", limit_settable="yes", persistent=True)
 GOOD = Facts(

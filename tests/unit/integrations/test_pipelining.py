@@ -30,11 +30,10 @@ from wattune.integrations.pipelining import graph_of, listened, order_of, played
 from wattune.levels.kernel.online import PlanDisabled, PlanProfiling  # noqa: E402
 from wattune.levels.kernel.plan_file import plan_text  # noqa: E402
 from wattune.levels.kernel.planned import Source, choose, plan_profile  # noqa: E402
-from wattune.levels.kernel.player import HostStamps  # noqa: E402
+from wattune.levels.kernel.player import HostStamps, without_short_switches  # noqa: E402
 from wattune.levels.kernel.schedules import one_forward_one_backward  # noqa: E402
 from wattune.levels.kernel.shape import shape_of_order  # noqa: E402
 from wattune.levels.kernel.stage_profile import parse_stage_profile  # noqa: E402
-from wattune.levels.kernel.switches import without_short_switches  # noqa: E402
 
 MICROBATCHES = 4
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from wattune.physics.catalog import load_model
+from wattune.physics.gpu_model import FLOOR_VOLTAGE, KNEE, LEAKAGE, Chip, chip_of
 from wattune.physics.spend import tabulate
-from wattune.physics.spread import FLOOR_VOLTAGE, KNEE, LEAKAGE, Chip, chip_of
 from wattune.workloads.catalog import make_workload
 
 A100 = load_model("a100")

@@ -16,8 +16,7 @@ from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import load_model
 from wattune.physics.operating_point import loaded_point
 from wattune.physics.played import STALLED
-from wattune.physics.player import Controller
-from wattune.physics.stepped import Command, Machine, play, simulated_seconds_per_second
+from wattune.physics.stepped import Command, Controller, Machine, play, simulated_seconds_per_second
 from wattune.workloads.catalog import make_workload
 
 A100 = load_model("a100")

@@ -8,7 +8,7 @@ import pytest
 
 from wattune.benchmarks.change.streams import Kind, Warmth, stream
 from wattune.signals.change import ChangeDetector, ProgramSample
-from wattune.signals.change_threshold import threshold
+from wattune.signals.change_channel import threshold
 
 USUAL = Kind("usual", 0.015)
 NOISY = Kind("noisy", 0.02)

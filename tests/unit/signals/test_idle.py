@@ -3,7 +3,7 @@
 import pytest
 
 from wattune.core.reading import Reading
-from wattune.signals.idle import Activity, IdleWatch
+from wattune.signals.readings import Activity, IdleWatch
 
 
 def play(spans, watch=None, *, every_s=0.1, start_s=0.0, with_util=True):

@@ -8,8 +8,7 @@ from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
 from wattune.signals.observability import SensorEvidence, idles_between_updates, is_followed, is_real_period
 from wattune.signals.period import Verdict, find_period
-from wattune.signals.samples import PowerSamples, done
-from wattune.signals.sensor_updates import find_updates
+from wattune.signals.samples import PowerSamples, done, find_updates
 from wattune.signals.utilisation import utilisation_evidence, utilisation_updates
 
 SLOW = Sensing(refresh_s=0.1, window_s=0.025, noise_w=0.3, poll_s=0.01)

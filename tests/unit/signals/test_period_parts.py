@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 
-from wattune.cli.period_plot import folded_cycle
-from wattune.signals.autocorrelation import autocorrelation, peaks_s
-from wattune.signals.comb import comb
+from wattune.cli.period import folded_cycle
+from wattune.signals.comb import comb, refined_period
 from wattune.signals.grid import even_grid, stalls
-from wattune.signals.period_candidates import adds
-from wattune.signals.phase import refined_period
-from wattune.signals.samples import PowerSamples
-from wattune.signals.sensor_updates import SensorUpdates, find_updates
+from wattune.signals.period_candidates import adds, autocorrelation, peaks_s
+from wattune.signals.samples import PowerSamples, SensorUpdates, find_updates
 
 
 def signal(value_of, *, seconds=60.0, step_s=0.02):

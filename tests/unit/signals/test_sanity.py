@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from wattune.core.reading import Reading
-from wattune.signals.sanity import Sanity
+from wattune.signals.readings import Sanity
 
 GOOD = Reading(
     time_s=0.0, energy_j=1000.0, power_w=200.0, temperature_c=60.0, sm_mhz=1500, sm_util=0.9, power_limit_w=300.0

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wattune.levels.job.view.charts import count_axis, value_axis
-from wattune.levels.job.view.words import amount
+from wattune.levels.job.view.view_model import amount
 from wattune.render.chart import Axis, Chart, Mark, Point, ReferenceLine, Scale, Series, Shape, Spread, Tone
 from wattune.render.quantity import number, unit_for
 

@@ -19,8 +19,7 @@ from wattune.physics.spend import tabulate
 from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
 from wattune.signals.period import Verdict
-from wattune.signals.samples import Floats, PowerSamples
-from wattune.signals.sensor_updates import find_updates
+from wattune.signals.samples import Floats, PowerSamples, find_updates
 from wattune.workloads.family import FamilyMember, family
 from wattune.workloads.training_run import Loop, Wait
 

@@ -11,10 +11,12 @@ from wattune.benchmarks.pipeline.cases import (
     SLOWDOWN,
     STRAGGLER_MICROBATCHES,
     PipelineCase,
+    Solved,
+    at_equal_time,
     find_cases,
     made_up_profile,
+    solve,
 )
-from wattune.benchmarks.pipeline.solved import Solved, at_equal_time, solve
 from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
 from wattune.core.errors import InputError
 from wattune.levels.kernel.planned import PlannedPipeline

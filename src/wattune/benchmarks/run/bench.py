@@ -1,9 +1,16 @@
-"""`wattune bench run --simulated`: the shipped session on simulated programs, with each policy, beside the oracle."""
+"""`wattune bench run --simulated` and `--live`: the shipped session with each policy, and the cost of the loop.
+
+Live: the loop runs in a thread; its CPU time is that of the thread and includes reading the GPUs through NVML, finding
+periods, deciding and setting clocks. The first minute costs most, since that is when it searches.
+"""
 
 from __future__ import annotations
 
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from time import perf_counter, process_time
 from typing import Any
@@ -14,8 +21,16 @@ from wattune.benchmarks.run.outcome import PlayedRun, fixed_run, policy_means, r
 from wattune.benchmarks.run.policies import DEFAULT, ORACLE, OURS, chosen_policies, make_policy
 from wattune.benchmarks.run.program import FamilyProgram, play_program
 from wattune.core.errors import InputError
+from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT
+from wattune.devices.open import Surroundings, open_gpus
+from wattune.emulator.emulated_gpu import EmulatedGpu
+from wattune.emulator.library import build_library
+from wattune.emulator.node import Node, emulated
+from wattune.levels.run.session import RunSession
 from wattune.physics.catalog import load_model
+from wattune.physics.spend import tabulate
+from wattune.workloads.catalog import make_workload
 from wattune.workloads.family import SIZE, family
 
 PUBLISHED_SAVING_PERCENT, PUBLISHED_SLOWDOWN_PERCENT = 16.2, 5.1
@@ -173,3 +188,53 @@ def _notes(asked: RunBench, rows: Sequence[Row], elapsed_s: float, cpu_s: float)
         f"{PUBLISHED_SLOWDOWN_PERCENT} % slowdown.",
         f"{elapsed_s:.0f} s, {cpu_s:.0f} s of CPU.",
     )
+
+
+GPU_COUNTS = (1, 8)
+WORKLOAD = "bert-large"
+MOST_PERCENT = 1.0
+
+
+def bench_live(
+    gpu: str, *, seconds: float, slowdown: float, cache_dir: Path, on_step: Callable[[str], None] | None = None
+) -> Bench:
+    """Tune one GPU, and eight as one, for so many seconds each."""
+    library, rows = build_library(cache_dir), []
+    for count in GPU_COUNTS:
+        if on_step is not None:
+            on_step(f"tunes {count} {'GPU' if count == 1 else 'GPUs'} for {seconds:g} s")
+        rows.append(_row(gpu, count, library, seconds=seconds, slowdown=slowdown))
+    costliest = max(row["control_core_percent"] for row in rows)
+    return Bench(
+        bench="run",
+        simulated=True,
+        rows=tuple(rows),
+        goals=(at_most("control loop, of one core", costliest, MOST_PERCENT, unit=" %"),),
+        notes=("Simulated GPUs behind the emulated NVML library; a real driver's calls take longer.",),
+        figures={"gpu": load_model(gpu).name, "seconds": seconds},
+    )
+
+
+def _row(gpu: str, count: int, library: Path, *, seconds: float, slowdown: float) -> Row:
+    model = load_model(gpu)
+    tables = tabulate(model, make_workload(WORKLOAD))
+    with tempfile.TemporaryDirectory() as folder:
+        gpus = [EmulatedGpu.of(model, index) for index in range(count)]
+        with Node.create(Path(folder) / "node", gpus, library=library, clock="wall") as node, emulated(node):
+            for index in range(count):
+                node.play(index, tables)
+            names = tuple(f"nvml:{index}" for index in range(count))
+            with open_gpus(names, Surroundings(Path(folder), None)) as opened:
+                session = RunSession(opened, objective=LeastEnergy(slowdown))
+                with session:
+                    time.sleep(seconds)
+                share = session.cpu_share or 0.0
+                return {
+                    "policy": session.policy.name,
+                    "workload": WORKLOAD,
+                    "gpus": count,
+                    "time_s": session.progress.time_s,
+                    "windows": len(session.progress.windows),
+                    "changes": session.loop.changes,
+                    "control_core_percent": 100 * share,
+                }

@@ -67,7 +67,7 @@ def meter(quick: bool, as_json: bool) -> None:
 def physics(data: Path | None, as_json: bool) -> None:
     """Errors of fitted physics on public measurements, cross-validated, and of the catalogue on published figures."""
     from wattune.benchmarks.physics.bench import bench_physics
-    from wattune.cli.bench.tables import physics_tables
+    from wattune.cli.bench.output import physics_tables
 
     bench = bench_physics(_data_folder(data), on_file=lambda file: print_progress(f"fitting {file.name}"))
     show(bench, as_json=as_json, tables=physics_tables)
@@ -116,7 +116,7 @@ def job(
 ) -> None:
     """Cost of recurring jobs under wattune, Zeus, grid search, the default and the oracle, replayed from tables."""
     from wattune.benchmarks.job.bench import bench_of, play_job_bench
-    from wattune.cli.bench.tables import job_tables
+    from wattune.cli.bench.output import job_tables
 
     folder = _data_folder(data, "tables of recurring jobs")
     assert folder is not None
@@ -188,13 +188,13 @@ def run(
     """Energy saved and time lost by whole runs under wattune, the published rules and the oracle, search included."""
     from wattune.benchmarks.run.bench import RunBench, bench_run
     from wattune.benchmarks.run.table import TableBench, bench_table
-    from wattune.cli.bench.tables import run_tables
+    from wattune.cli.bench.output import run_tables
 
     if simulated + (table is not None) + (live is not None) > 1:
         raise click.UsageError("give one of --simulated, --table and --live")
     limit = _share("--slowdown", slowdown)
     if live is not None:
-        from wattune.benchmarks.run.live import bench_live
+        from wattune.benchmarks.run.bench import bench_live
         from wattune.config import load_config
 
         cache_dir = load_config().cache_dir
@@ -227,7 +227,7 @@ def run(
             )
             bench = bench_run(family, on_step=on_step)
     if plot is not None:
-        from wattune.benchmarks.run.pictures import run_picture
+        from wattune.benchmarks.run.outcome import run_picture
 
         draw(plot, lambda made: run_picture(bench, suffix=plot.suffix, made=made))
     show(bench, as_json=as_json, tables=run_tables)

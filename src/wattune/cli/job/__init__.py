@@ -56,8 +56,7 @@ def open_job_store() -> JobStore:
 @json_option
 def list_jobs(as_json: bool) -> None:
     """List the jobs that were run, with their energy so far."""
-    from wattune.cli.job.documents import summary_document
-    from wattune.cli.job.screen import job_table
+    from wattune.cli.job.output import job_table, summary_document
 
     summaries = open_job_store().jobs()
     if as_json:
@@ -84,7 +83,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
     For each GPU model: epochs and cost of every batch size, the cost of profiling and of trials, and the savings
     against the default batch size at the GPU's own setting.
     """
-    from wattune.cli.job.documents import overview_document, record_document, simulated
+    from wattune.cli.job.output import overview_document, record_document, simulated
     from wattune.levels.job.account import gpus_of, job_overview
 
     _check_plot(plot)
@@ -105,7 +104,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
         }
         print_json(document)
     else:
-        from wattune.cli.job.screen import print_job
+        from wattune.cli.job.output import print_job
 
         print_job(console(), job, found, records)
         if plot is not None:
@@ -124,7 +123,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
     from wattune.api import open_gpus
     from wattune.levels.job.account import job_overview
     from wattune.levels.job.gpus import job_gpu_of
-    from wattune.levels.job.view.words import gpu_label
+    from wattune.levels.job.view.view_model import gpu_label
 
     job_store = open_job_store()
     job, memory = job_store.job(name), job_store.job_memory(name)
@@ -158,7 +157,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
 @json_option
 def forget(name: str, yes: bool, as_json: bool) -> None:
     """Remove a job, its runs and its profiles from the store for good."""
-    from wattune.cli.job.documents import summary_document
+    from wattune.cli.job.output import summary_document
     from wattune.render.quantity import counted
 
     job_store = open_job_store()

@@ -165,7 +165,7 @@ def run_recurrence(
 def _attempt(
     program: JobProgram, session: Session, patience: Patience, *, replaces: str | None, quiet: bool, say: Say
 ) -> Attempt:
-    from wattune.cli.job.screen import end_line
+    from wattune.cli.job.output import end_line
 
     try:
         run = session.start(replaces=replaces)

@@ -242,7 +242,7 @@ def _sessions(
 
 
 def _document(job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Attempt, ...]) -> dict[str, Any]:
-    from wattune.cli.job.documents import run_document, simulated
+    from wattune.cli.job.output import run_document, simulated
     from wattune.core.job import Outcome
 
     runs = [attempt.run for attempt in done]

@@ -79,12 +79,12 @@ def plan(
     The chosen plan is the one of least energy that is no slower than default settings, or that meets --deadline, or
     that ends within the time of a --straggler.
     """
-    from wattune.cli.pipeline.files import read_profile
     from wattune.cli.pipeline.output import (
         frontier_csv,
         pipeline_document,
         print_frontier,
         print_written,
+        read_profile,
         straggler_document,
     )
     from wattune.levels.kernel.plan_file import plan_text
@@ -183,7 +183,7 @@ def export(plan_file: Path, form: str, out: Path, as_json: bool) -> None:
 
     The fastest plan has the largest number.
     """
-    from wattune.cli.pipeline.files import write_folder
+    from wattune.cli.pipeline.output import write_folder
     from wattune.levels.kernel.plan_file import read_plan
     from wattune.levels.kernel.schedule_exchange import export_files
 
@@ -218,8 +218,13 @@ def import_(
     The files are parsed as literals and never run. Each plan is timed again from the profile; plans that another plan
     beats in both time and energy are left out.
     """
-    from wattune.cli.pipeline.files import read_profile, read_schedules
-    from wattune.cli.pipeline.output import pipeline_document, print_frontier, print_written
+    from wattune.cli.pipeline.output import (
+        pipeline_document,
+        print_frontier,
+        print_written,
+        read_profile,
+        read_schedules,
+    )
     from wattune.levels.kernel.plan_file import plan_text
     from wattune.levels.kernel.planned import choose
     from wattune.levels.kernel.schedule_exchange import import_files
@@ -246,8 +251,7 @@ def import_(
 @json_option
 def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
     """Compare the predicted time and energy of each plan of a file with those by a profile."""
-    from wattune.cli.pipeline.files import read_profile
-    from wattune.cli.pipeline.output import print_verified, verified_row
+    from wattune.cli.pipeline.output import print_verified, read_profile, verified_row
     from wattune.levels.kernel.plan_file import read_plan
     from wattune.levels.kernel.planned import verify
 

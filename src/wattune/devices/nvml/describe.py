@@ -1,14 +1,17 @@
-"""The `GpuSpec` of a GPU, from NVML."""
+"""The `GpuSpec` of a GPU, from NVML, and what this process may do with each GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pynvml
 
+from wattune.core.errors import DeviceError
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, Sensors, Switching
+from wattune.devices.nvml import library
 
 _PASCAL_AND_VOLTA = Sensors(counter_period_s=0.02, power_period_s=0.02, power_window_s=0.01)
 _PART_TIME = Sensors(counter_period_s=0.1, power_period_s=0.1, power_window_s=0.025)
@@ -123,3 +126,75 @@ def _power_limits(handle: Any) -> PowerLimits:
     low_mw, high_mw = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
     default_mw = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
     return PowerLimits(low_mw / 1000, default_mw / 1000, high_mw / 1000)
+
+
+Answer = Literal["yes", "no permission", "not supported", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuExam:
+    """The examination of one GPU; `lost` is the error of one that does not answer."""
+
+    index: int
+    name: str
+    lost: str | None = None
+    limit_settable: Answer = "unknown"
+    mig: bool = False
+    persistent: bool | None = None
+    has_counter: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DriverExam:
+    """The driver's version and its GPUs, or the error of loading it."""
+
+    failure: DeviceError | None = None
+    version: str | None = None
+    emulated: bool = False
+    gpus: tuple[GpuExam, ...] = ()
+
+
+def examine() -> DriverExam:
+    """Examine the driver and every GPU."""
+    try:
+        loaded = library.load()
+    except DeviceError as error:
+        return DriverExam(failure=error)
+    try:
+        with library.translated("cannot list the GPUs"):
+            version = known(lambda: text(pynvml.nvmlSystemGetDriverVersion()))
+            gpus = tuple(_exam(index) for index in range(pynvml.nvmlDeviceGetCount()))
+        return DriverExam(version=version, emulated=loaded.emulated, gpus=gpus)
+    except DeviceError as error:
+        return DriverExam(failure=error)
+    finally:
+        library.close()
+
+
+def _exam(index: int) -> GpuExam:
+    name = f"GPU {index}"
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        name = text(pynvml.nvmlDeviceGetName(handle))
+        persistence = known(lambda: pynvml.nvmlDeviceGetPersistenceMode(handle))
+        return GpuExam(
+            index,
+            name,
+            limit_settable=_limit_settable(handle),
+            mig=mig_enabled(handle),
+            persistent=None if persistence is None else bool(persistence),
+            has_counter=known(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) is not None,
+        )
+    except pynvml.NVMLError as error:
+        return GpuExam(index, name, lost=str(error))
+
+
+def _limit_settable(handle: Any) -> Answer:
+    """Find whether the power limit may be set, by setting it to its present value."""
+    try:
+        pynvml.nvmlDeviceSetPowerManagementLimit(handle, pynvml.nvmlDeviceGetPowerManagementLimit(handle))
+    except pynvml.NVMLError_NoPermission:
+        return "no permission"
+    except pynvml.NVMLError_NotSupported:
+        return "not supported"
+    return "yes"

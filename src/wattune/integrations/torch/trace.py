@@ -12,8 +12,7 @@ from torch.func import functional_call
 
 from wattune.core.errors import InputError
 from wattune.core.workload import Phase, Pipe, Workload
-from wattune.integrations.torch.attention import gpu_kernels
-from wattune.integrations.torch.recorder import Recorder
+from wattune.integrations.torch.recorder import Recorder, gpu_kernels
 from wattune.integrations.torch.rules import tensors
 from wattune.workloads.kernel_fusion import Group, Kernel, fused, unfused_phase
 from wattune.workloads.operation import SGD, Optimizer, merged, optimizer_phase

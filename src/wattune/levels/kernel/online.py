@@ -28,10 +28,10 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, StageChoice, Step
 from wattune.core.setting import Setting
 from wattune.core.workgraph import WorkGraph
-from wattune.levels.kernel.curves import fit_curves
 from wattune.levels.kernel.planner import plan_pipeline
+from wattune.levels.kernel.player import without_short_switches
+from wattune.levels.kernel.profiling import fit_curves
 from wattune.levels.kernel.straggler import answered, best_time_s
-from wattune.levels.kernel.switches import without_short_switches
 
 Plans = Frontier[Plan]
 

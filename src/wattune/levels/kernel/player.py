@@ -1,18 +1,30 @@
-"""The settings of one pipeline rank at each of its instructions: a frozen plan and a cursor."""
+"""The settings of one pipeline rank at each of its instructions: a frozen plan and a cursor.
+
+Remove clock switches that would end before they take effect.
+
+Notation: a run is a sequence of a rank's instructions at one setting; its dwell is the time from its first instruction
+to that of the next run, waiting included; L is the switching time of the clock. A run whose dwell is below L never gets
+its clock, so it joins a neighbour. Both then have the higher of the two settings, so no instruction becomes slower and
+the planned time holds; of the two neighbours it joins the one with which that costs less.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from wattune.control.actuator import Actuator
 from wattune.core.errors import PlanError
+from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.plan import Plan, Step
+from wattune.core.plan import Plan, StageChoice, Step
 from wattune.core.setting import Setting
+from wattune.core.workgraph import WorkGraph
+from wattune.levels.kernel.planned import timed
+from wattune.levels.kernel.relaxation import effective
 from wattune.levels.kernel.schedules import EXTRAS, Piece
 
 
@@ -185,3 +197,123 @@ class PlanListener:
         if self._clocks.disabled is None:
             logging.getLogger("wattune").warning("the plan ends, training goes on: %s", error)
             self._clocks.disable(str(error))
+
+
+UNKNOWN_SWITCHING_S = 0.1
+"""Slowest known change of a core clock; used for a GPU whose own is not known."""
+
+Profile = Mapping[str, Iterable[Trial[StageChoice]]]
+
+
+def without_short_switches(
+    graph: WorkGraph, plan: Plan, profile: Profile, *, spec: GpuSpec, blocking_power_w: float
+) -> Trial[Plan]:
+    """Hold every setting for at least the switching time of the GPU, and time the resulting plan."""
+    latency_s = UNKNOWN_SWITCHING_S if spec.switching.sm_s is None else spec.switching.sm_s
+    options = _Measured.of(graph, profile, blocking_power_w)
+    choices = list(plan.choices)
+    while True:
+        starts_s, end_s = _starts_s(graph, [options.trial(place, choice) for place, choice in enumerate(choices)])
+        joined = False
+        for places in graph.by_rank:
+            runs = _runs(places, choices, starts_s, end_s)
+            joined |= _join_short(runs, choices, options, latency_s)
+        if not joined:
+            break
+    trial = timed(
+        graph,
+        (options.trial(place, choice) for place, choice in enumerate(choices)),
+        blocking_power_w=blocking_power_w,
+    )
+    return Trial(replace(trial.choice, bound_j=plan.bound_j), trial.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    kinds: tuple[str, ...]
+    by_choice: Mapping[tuple[str, StageChoice], Trial[StageChoice]]
+    by_setting: Mapping[tuple[str, Setting], Trial[StageChoice]]
+    """The cheapest for each setting."""
+    blocking_power_w: float
+
+    @classmethod
+    def of(cls, graph: WorkGraph, profile: Profile, blocking_power_w: float) -> _Measured:
+        by_choice, by_setting = {}, {}
+        for kind, trials in profile.items():
+            for trial in sorted(trials, key=lambda trial: -effective(trial, blocking_power_w)):
+                by_choice[kind, trial.choice] = trial
+                by_setting[kind, trial.choice.setting] = trial
+        return cls(tuple(operation.kind for operation in graph.operations), by_choice, by_setting, blocking_power_w)
+
+    def trial(self, place: int, choice: StageChoice) -> Trial[StageChoice]:
+        return self.by_choice[self.kinds[place], choice]
+
+    def at(self, place: int, choice: StageChoice, setting: Setting) -> Trial[StageChoice] | None:
+        """The operation at another setting, with the same knobs if they were measured there."""
+        same = self.by_choice.get((self.kinds[place], StageChoice(setting, choice.knobs)))
+        return same or self.by_setting.get((self.kinds[place], setting))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    places: tuple[int, ...]
+    setting: Setting
+    dwell_s: float
+
+
+def _starts_s(graph: WorkGraph, trials: list[Trial[StageChoice]]) -> tuple[list[float], float]:
+    """When each operation starts, and when the iteration ends."""
+    durations_s = tuple(trial.cost.time_s for trial in trials)
+    ends_s = graph.finish_times_s(durations_s)
+    return [end_s - duration_s for end_s, duration_s in zip(ends_s, durations_s, strict=True)], max(ends_s)
+
+
+def _runs(places: tuple[int, ...], choices: list[StageChoice], starts_s: list[float], end_s: float) -> list[_Run]:
+    first = [
+        place
+        for before, place in zip((None, *places), places, strict=False)
+        if before is None or choices[before].setting != choices[place].setting
+    ]
+    bounds_s = [*(starts_s[place] for place in first), end_s]
+    starts = [*(places.index(place) for place in first), len(places)]
+    return [
+        _Run(places[starts[n] : starts[n + 1]], choices[place].setting, bounds_s[n + 1] - bounds_s[n])
+        for n, place in enumerate(first)
+    ]
+
+
+def _join_short(runs: list[_Run], choices: list[StageChoice], options: _Measured, latency_s: float) -> bool:
+    """Join short runs, changing `choices`; return whether anything was joined."""
+    joined, stuck = False, set[_Run]()
+    while short := [n for n, run in enumerate(runs) if run.dwell_s < latency_s and run not in stuck]:
+        place = min(short, key=lambda n: runs[n].dwell_s)
+        ways = [way for near in (place - 1, place) if (way := _way(runs, near, choices, options)) is not None]
+        if not ways:
+            stuck.add(runs[place])
+            continue
+        _, near, chosen = min(ways, key=lambda way: way[:2])
+        for operation, choice in chosen.items():
+            choices[operation] = choice
+        one, two = runs[near : near + 2]
+        runs[near : near + 2] = [
+            _Run(one.places + two.places, max(one.setting, two.setting), one.dwell_s + two.dwell_s)
+        ]
+        joined = True
+    return joined
+
+
+def _way(
+    runs: list[_Run], near: int, choices: list[StageChoice], options: _Measured
+) -> tuple[float, int, dict[int, StageChoice]] | None:
+    """The cost of joining run `near` and the next, and the choices then; None where that is impossible."""
+    if not 0 <= near < len(runs) - 1:
+        return None
+    setting = max(runs[near].setting, runs[near + 1].setting)
+    cost_j, chosen = 0.0, {}
+    for place in runs[near].places + runs[near + 1].places:
+        before, after = options.trial(place, choices[place]), options.at(place, choices[place], setting)
+        if after is None:
+            return None
+        cost_j += effective(after, options.blocking_power_w) - effective(before, options.blocking_power_w)
+        chosen[place] = after.choice
+    return cost_j, near, chosen

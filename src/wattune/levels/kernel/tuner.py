@@ -18,9 +18,9 @@ from wattune.core.frontier import Trial
 from wattune.core.refresh import UNKNOWN_PERIOD_S
 from wattune.devices.gpu import Gpu
 from wattune.devices.meter import Wait, watch
-from wattune.levels.kernel.attribution import OUTSIDE, PAUSED, WAITING, Attribution, Boundary, attribute
 from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled, PlanProfiling, Progress, RankReading
 from wattune.levels.kernel.player import PlanPlayer, Stamp, Stamps
+from wattune.levels.kernel.profiling import OUTSIDE, PAUSED, WAITING, Attribution, Boundary, attribute
 from wattune.levels.kernel.schedules import Piece
 
 DECISION_S = 2.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wattune.core.objective import Objective
     from wattune.core.window import RunPolicy
     from wattune.levels.run.gpoeo.models import ClockPredictor
-    from wattune.levels.run.odpp.policy import Corrections
+    from wattune.levels.run.odpp import Corrections
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _gpoeo(objective: Objective, models: ClockPredictor | None) -> RunPolicy:
 
 
 def _odpp(objective: Objective, corrections: Corrections | None) -> RunPolicy:
-    from wattune.levels.run.odpp.policy import OdppPolicy
+    from wattune.levels.run.odpp import OdppPolicy
 
     return OdppPolicy(corrections, slowdown=_slowdown("odpp", objective))
 
@@ -145,7 +145,7 @@ def _train_gpoeo(gpu: str) -> object:
 
 
 def _train_odpp(gpu: str) -> object:
-    from wattune.levels.run.odpp.training import trained_corrections
+    from wattune.levels.run.odpp import trained_corrections
 
     return trained_corrections(gpu)
 

@@ -22,9 +22,8 @@ from wattune.core.objective import Objective
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window, since_change
 from wattune.levels.run.constrained_choice import Choice, choose, time_spent
-from wattune.response.candidates import candidates_of
 from wattune.response.evidence import LEAST_STEP_TIME, USUAL_STEP_TIME, Evidence, EvidenceScale, evidence
-from wattune.response.program_ensemble import ClockPoint
+from wattune.response.program_ensemble import ClockPoint, candidates_of
 from wattune.response.program_posterior import posterior_of
 
 CONFIDENCE = 0.98

@@ -17,10 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from wattune.control.actuator import Actuator, ActuatorThread
-from wattune.control.background import Background
 from wattune.control.controller import WindowController
 from wattune.control.counters import CounterWatch, counters_of
-from wattune.control.loop import ControlLoop
+from wattune.control.loop import Background, ControlLoop
 from wattune.control.process_monitor import Itself, MonitoredProgram
 from wattune.control.ranks import RankExchange, Ranks, SharedGpu, error_text, refusal
 from wattune.control.recall import Memory

@@ -66,7 +66,7 @@ BOARD = (
     Prior(log(20.0), 0.20),  # sharpness
     Prior(log(4.3), 0.15),  # roofline
 )
-"""In the order of `limit_model.Board`."""
+"""In the order of `limit_fit.Board`."""
 
 _DRIFTS = (
     BatchDrift(
@@ -78,7 +78,7 @@ _DRIFTS = (
     BatchDrift(mean=-2.1, offset=0.60, slope=0.35, smooth=1.00, own=0.05),  # stall
     BatchDrift(mean=-2.3, offset=0.30, slope=0.20, smooth=0.20, own=0.10),  # dram
 )
-"""In the order of `limit_model.Curves`."""
+"""In the order of `limit_fit.Curves`."""
 
 OWN = len(_DRIFTS)
 _GPU_SHARE = -0.3
@@ -105,7 +105,7 @@ class Family:
     rows: Places
     """Of the curves."""
     mean: Floats
-    """(curves of the family, 6), in the columns of `limit_model.Curves`."""
+    """(curves of the family, 6), in the columns of `limit_fit.Curves`."""
     precision: Floats
     """Of the same, curve after curve."""
 

@@ -1,4 +1,4 @@
-"""Fit of a GPU of the catalogue to a user's own sweep, with the model that simulates it.
+"""Fit of a GPU of the catalogue to a user's own sweep, with the model that simulates it, and its catalogue file.
 
 Workloads whose phases are known (networks that wattune can make) determine rates and powers. For others, arithmetic,
 traffic and waiting are fitted too, as one phase; they still determine how power rises with the clock.
@@ -7,8 +7,9 @@ traffic and waiting are fitted too, as one phase; they still determine how power
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -214,3 +215,79 @@ def _at(model: GpuModel, tables: tuple[LoadTable, ...], point: SweepPoint) -> tu
     limit_w = model.default_limit_w if setting.power_limit_w is None else setting.power_limit_w
     clock = min(requested, float(np.interp(limit_w, np.maximum.accumulate(table.mean_power_w), clocks)))
     return float(np.interp(clock, clocks, table.iteration_s)), float(np.interp(clock, clocks, table.mean_power_w))
+
+
+def fitted_document(
+    document: Mapping[str, Any], parameters: Iterable[FittedParameter], *, key: str, source: str
+) -> dict[str, Any]:
+    """Return a catalogue document with the fitted values, marked measured, under a key of its own."""
+    made = deepcopy(dict(document))
+    made["key"] = key
+    made.pop("aliases", None)
+    for parameter in parameters:
+        place = made
+        *sections, last = parameter.key.split(".")
+        for section in sections:
+            place = place[section]
+        words = f"{source}; ± {parameter.sd:.3g}"
+        place[last] = {"value": float(f"{parameter.value:.6g}"), "mark": "measured", "source": words}
+    return made
+
+
+def document_text(document: Mapping[str, Any]) -> str:
+    """Write TOML in the layout of the catalogue: plain values, then lists of tables, then sections."""
+    lines = [
+        "# mark: measured (by others, or by fit to a measured sweep), published (by the maker), estimated (by us)."
+    ]
+    lines += [f"{name} = {_value(value)}" for name, value in document.items() if not _is_table(value)]
+    for name, value in document.items():
+        if _is_tables(value):
+            lines += [line for table in value for line in ("", f"[[{name}]]", *_entries(table))]
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            lines += _section(name, value)
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, section: Mapping[str, Any]) -> list[str]:
+    plain = {key: value for key, value in section.items() if not _holds_entries(value)}
+    lines = ["", f"[{name}]", *_entries(plain)] if plain else []
+    for key, value in section.items():
+        if _holds_entries(value):
+            lines += _section(f"{name}.{key}", value)
+    return lines
+
+
+def _entries(table: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {_value(value)}" for name, value in table.items()]
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping) or _is_tables(value)
+
+
+def _holds_entries(value: Any) -> bool:
+    """Whether a value is a section, such as unit.fp32, and not one sourced number."""
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(item, Mapping) for item in value.values())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_value(item)}" for name, item in value.items()) + " }"
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    plain = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped)
+    return f'"{plain}"'

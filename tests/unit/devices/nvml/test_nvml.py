@@ -10,7 +10,7 @@ from wattune.core.errors import DeviceLost, DeviceNotFound, NoPermission, NotSup
 from wattune.core.reading import Throttle
 from wattune.core.setting import Setting
 from wattune.devices.meter import measured
-from wattune.devices.nvml.examine import examine
+from wattune.devices.nvml.describe import examine
 from wattune.devices.open import Surroundings, expand, nvml_names, open_gpu, open_gpus, restore_abandoned
 from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.emulator.node import Privilege

@@ -12,10 +12,17 @@ from wattune.core.setting import Setting
 from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.charts import count_axis, epochs_chart
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT
-from wattune.levels.job.view.history import history_chart, recurrences, sizes_chart
+from wattune.levels.job.view.page import history_chart, recurrences, sizes_chart
 from wattune.levels.job.view.terminal import epochs_lines
-from wattune.levels.job.view.view_model import JobView, barred_sizes, job_map, measured_epochs
-from wattune.levels.job.view.words import amount, counted_in, gpu_label
+from wattune.levels.job.view.view_model import (
+    JobView,
+    amount,
+    barred_sizes,
+    counted_in,
+    gpu_label,
+    job_map,
+    measured_epochs,
+)
 from wattune.render.chart import Scale
 from wattune.render.quantity import counted, duration
 from wattune.render.svg import draw

@@ -6,7 +6,7 @@ import pytest
 from counted_gpu import PERIOD_S, PHASE_S, CountedGpu
 
 from wattune.core.refresh import Refresh
-from wattune.levels.kernel.attribution import OUTSIDE, WAITING, Boundary, attribute
+from wattune.levels.kernel.profiling import OUTSIDE, WAITING, Boundary, attribute
 
 WATTS = {"0.forward": 300.0, "0.backward": 350.0, WAITING: 90.0, OUTSIDE: 200.0}
 SECONDS = {"0.forward": 0.05, "0.backward": 0.1, WAITING: 0.02, OUTSIDE: 0.06}

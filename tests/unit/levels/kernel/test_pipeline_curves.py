@@ -10,7 +10,7 @@ from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
-from wattune.levels.kernel.curves import Curve, fit_curves
+from wattune.levels.kernel.profiling import Curve, fit_curves
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 

@@ -11,9 +11,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel import straggler
-from wattune.levels.kernel.curves import Curve
 from wattune.levels.kernel.online import OnlinePlanning, PlanHeld, PlanProfiling, RankReading, profiling_settings
 from wattune.levels.kernel.planner import plan_pipeline
+from wattune.levels.kernel.profiling import Curve
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.physics.catalog import load_model
 

@@ -14,8 +14,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel.planned import timed
+from wattune.levels.kernel.player import without_short_switches
 from wattune.levels.kernel.shape import PipelineShape
-from wattune.levels.kernel.switches import without_short_switches
 
 MHZ = (900, 1005, 1410)
 WAITING_W = 50.0

@@ -8,8 +8,8 @@ from counted_gpu import CountedGpu
 
 from wattune.core.errors import SettingRefused
 from wattune.core.setting import Setting
-from wattune.levels.kernel.curves import Curve
 from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled, PlanHeld, PlanProfiling
+from wattune.levels.kernel.profiling import Curve
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.tuner import OnlineListener
 

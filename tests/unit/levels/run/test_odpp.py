@@ -5,7 +5,7 @@ import pytest
 
 from plain_program import PlainProgram, played
 from wattune.core.gpu_spec import ClockTable, GpuSpec
-from wattune.levels.run.odpp.policy import (
+from wattune.levels.run.odpp import (
     Corrections,
     OdppCase,
     OdppPolicy,

@@ -8,7 +8,7 @@ from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import Purpose
 from wattune.levels.run.gpoeo.policy import GpoeoPolicy
 from wattune.levels.run.mf_gpoeo.policy import MfGpoeoPolicy
-from wattune.levels.run.odpp.policy import OdppPolicy
+from wattune.levels.run.odpp import OdppPolicy
 from wattune.levels.run.zeus_limit import ZeusLimitPolicy
 from wattune.physics.catalog import catalog_names, load_model
 

@@ -14,9 +14,8 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, Window
 from wattune.levels.run.policy import CurvePolicy, error_by_length
 from wattune.physics.catalog import load_model
-from wattune.response.candidates import candidates_of
 from wattune.response.evidence import EvidenceScale, evidence
-from wattune.response.program_ensemble import ClockPoint, fields_at
+from wattune.response.program_ensemble import ClockPoint, candidates_of, fields_at
 from wattune.response.program_posterior import posterior_of
 from wattune.workloads.family import family
 

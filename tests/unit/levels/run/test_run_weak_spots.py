@@ -28,8 +28,8 @@ from wattune.levels.run.gpoeo.search import cubic
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 from wattune.physics.catalog import catalog_names, load_model
-from wattune.response.candidates import candidates_of
 from wattune.response.evidence import EvidenceScale, evidence
+from wattune.response.program_ensemble import candidates_of
 from wattune.response.program_posterior import posterior_of
 from wattune.signals.change import ChangeDetector, ProgramSample
 from wattune.signals.period import CycleKind, Verdict, find_period

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from wattune.physics.fit.limit_fit import fit_limits
-from wattune.physics.fit.limit_model import Board, predict
+from wattune.physics.fit.limit_fit import Board, fit_limits, predict
 from wattune.physics.fit.limit_prior import BOARD, BatchDrift, LimitCurve, epoch_seconds
 
 LIMITS = np.arange(100.0, 301.0, 25.0)

@@ -13,8 +13,15 @@ from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog.parse import parse_model
 from wattune.physics.catalog.sheet import Sheet
-from wattune.physics.fit.model_fit import Parameter, fit_model, parameters_of, spent, with_values
-from wattune.physics.fit.sheet_text import document_text, fitted_document
+from wattune.physics.fit.model_fit import (
+    Parameter,
+    document_text,
+    fit_model,
+    fitted_document,
+    parameters_of,
+    spent,
+    with_values,
+)
 from wattune.physics.fit.sweep_points import SweepPoint, parse_points
 
 A100 = catalog.load_model("a100")

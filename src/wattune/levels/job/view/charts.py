@@ -8,8 +8,7 @@ from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, MapCell, short
-from wattune.levels.job.view.view_model import JobView
-from wattune.levels.job.view.words import ENDS, gpu_label
+from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, ReferenceLine, Scale, Series, Shape, Spread, Tone
 from wattune.render.frontier_view import saving_percent, slowdown_percent
 from wattune.render.quantity import Unit, counted, long_unit, number, percent, unit_for

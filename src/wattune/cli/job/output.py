@@ -1,27 +1,28 @@
-"""Recurring jobs as tables for the terminal."""
+"""Recurring jobs as tables for the terminal and as JSON documents."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from wattune.cli.run_tables import SHOWN_ID, one_line
+from wattune.cli.history import SHOWN_ID, one_line
+from wattune.core.codec import to_json
 from wattune.core.job import Job, JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.job.account import Account, SizeAccount
 from wattune.levels.job.view.terminal import epochs_lines, map_lines
-from wattune.levels.job.view.view_model import job_map
-from wattune.levels.job.view.words import ENDS, gpu_label
+from wattune.levels.job.view.view_model import ENDS, gpu_label, job_map
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
 
 if TYPE_CHECKING:
     from wattune.levels.job.account import JobOverview
     from wattune.store.job_records import JobSummary, RecordedRun
+
 
 _ROOMY, _LEAST_WHY = 110, 30
 """Width from which the reason of a run is shown, and its least width."""
@@ -202,3 +203,69 @@ def _table(*heads: str, numbers: tuple[str, ...]) -> Table:
     for head in numbers:
         table.add_column(head, justify="right", no_wrap=True)
     return table
+
+
+Document = dict[str, Any]
+
+_OVERVIEW_FIELDS = ("runs", "recurrences", "saving_percent", "energy_saving_percent", "break_even")
+_OVERVIEW_COSTS = ("spent", "profiling", "exploring", "default_run", "best_run")
+_SIZE_FIELDS = ("batch_size", "state", "runs", "reached", "failed", "epochs", "energy_j", "time_s")
+_RECORD_FIELDS = ("definition", "comparable", "replaces", "lease_until", "ended_at", "host", "pid")
+_SUMMARY_FIELDS = (
+    "simulated",
+    "definition",
+    "defined_at",
+    "recurrences",
+    "runs",
+    "running",
+    "last_run_at",
+    "energy_j",
+    "time_s",
+    "simulated_energy_j",
+    "simulated_time_s",
+)
+
+
+def summary_document(summary: JobSummary) -> Document:
+    """Describe a job and its totals."""
+    return {**to_json(summary.job), **_picked(summary, _SUMMARY_FIELDS)}
+
+
+def run_document(run: JobRun) -> Document:
+    """Describe one run."""
+    document: Document = to_json(run)
+    del document["ended"]
+    costs = {"cost": cost_document(run.cost), "profiling": cost_document(run.profiling)}
+    return {**document, "epochs": run.epochs, **costs}
+
+
+def record_document(record: RecordedRun) -> Document:
+    """Describe one run and what the store adds to it."""
+    return {**run_document(record.run), **_picked(record, _RECORD_FIELDS)}
+
+
+def cost_document(cost: Measurement | None) -> Document | None:
+    """Return seconds and joules without their errors."""
+    return None if cost is None else {"time_s": cost.time_s, "energy_j": cost.energy_j}
+
+
+def overview_document(overview: JobOverview) -> Document:
+    """Describe a job on one GPU model: its account, the predicted epochs, and what comes next."""
+    account, proposal = overview.account, overview.proposal
+    return {
+        "gpu": to_json(account.gpu),
+        **_picked(account, _OVERVIEW_FIELDS),
+        **{name: cost_document(getattr(account, name)) for name in _OVERVIEW_COSTS},
+        "sizes": [{**_picked(size, _SIZE_FIELDS), "setting": to_json(size.setting)} for size in account.sizes],
+        "law": to_json(overview.view.epochs),
+        "next": None if proposal is None else {**to_json(proposal), "setting": to_json(overview.setting)},
+    }
+
+
+def simulated(runs: Sequence[JobRun]) -> bool:
+    """Whether any figure comes from a simulated GPU."""
+    return any(run.gpu.simulated for run in runs)
+
+
+def _picked(value: object, names: Sequence[str]) -> Document:
+    return {name: to_json(getattr(value, name)) for name in names}

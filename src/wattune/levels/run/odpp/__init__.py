@@ -1,1 +1,0 @@
-"""The policy of ODPP (Zou et al. 2020)."""
