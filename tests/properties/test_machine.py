@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepped_gpu import Command, Machine, play
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import catalog_names, load_model
 from wattune.physics.overlap import Communication, Partition, partition_cost
 from wattune.physics.spend import tabulate
-from wattune.physics.stepped import Command, Machine, play
 
 models = st.sampled_from([load_model(name) for name in catalog_names()])
 phases = st.builds(

@@ -7,7 +7,6 @@ from scipy.signal import find_peaks
 
 from wattune.signals.period import Verdict, find_period
 from wattune.signals.period_candidates import local_maxima
-from wattune.signals.period_tracker import PeriodTracker
 from wattune.signals.samples import PowerSamples
 
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
@@ -62,18 +61,6 @@ def test_the_phase_and_the_unit_of_time_do_not_matter(period_s, share, phase, un
     other = find_period(PowerSamples(unit * time_s, power_w))
     if other.period_s is not None:
         assert abs(other.period_s / (unit * found.period_s) - 1) < 0.01
-
-
-@settings(max_examples=12, deadline=None)
-@given(many=st.integers(1, 400), seed=st.integers(0, 100))
-def test_the_size_of_pieces_does_not_matter_once_settled(many, seed):
-    random = np.random.default_rng(seed)
-    time_s = np.cumsum(random.uniform(0.018, 0.022, 1200))
-    samples = PowerSamples(time_s, 150 + 60 * (time_s % 0.7 < 0.3) + random.standard_normal(len(time_s)))
-    tracker, index = PeriodTracker(), np.arange(len(samples))
-    for first in range(0, len(samples), many):
-        tracker = tracker.add(samples.where((index >= first) & (index < first + many)))
-    assert abs(tracker.settled().answer.period_s / 0.7 - 1) < 0.01
 
 
 @given(value=st.lists(st.integers(-3, 3) | numbers, max_size=60))

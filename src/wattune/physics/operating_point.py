@@ -2,7 +2,7 @@
 
 The firmware lowers the core clock until the power of an iteration meets the limit (`LoadTable.limited_power_w`), and
 until the temperature stays below the slowdown temperature; the memory clock does not move. Where even the lowest clock
-draws more, the lowest clock is used and the limit is exceeded. The controller of `player` settles in the same state.
+draws more, the lowest clock is used and the limit is exceeded.
 """
 
 from __future__ import annotations

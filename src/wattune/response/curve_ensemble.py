@@ -102,8 +102,8 @@ class _CurveParameters:
 def _parameters() -> _CurveParameters:
     """Draw the members.
 
-    Centres are near the fits of public tables of two GPU models (`physics.fit.limit_prior`); widths are two to three
-    times those of the fits, to cover other GPUs and jobs.
+    Centres are near the fits of public tables of two GPU models (`benchmarks/physics/limit_fit.py`); widths are two to
+    three times those of the fits, to cover other GPUs and jobs.
     """
     draw = ParameterSampler(MEMBERS, seed=_SEED)
     return _CurveParameters(

@@ -17,7 +17,7 @@ import numpy as np
 
 from wattune.signals.comb import Comb, comb
 from wattune.signals.grid import Grid
-from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, Work
+from wattune.signals.samples import Floats, PowerSamples, SensorUpdates
 from wattune.signals.utilisation import LEAST_REFRESHES, UtilisationEvidence, utilisation_evidence
 
 # Variation of power below this share of its mean is sensor noise and heat.
@@ -88,7 +88,7 @@ class SensorEvidence:
     utilisations: tuple[SensorUpdates, ...]
 
 
-def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, least_points: float = POINT) -> Work[bool]:
+def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, least_points: float = POINT) -> bool:
     """Decide whether a period found in power is real.
 
     `least_points` is the least swing of utilisation with the period, where it is evidence. Where a shorter period was
@@ -99,7 +99,7 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
         return False
     sharp = _is_sharp(lines)
     swing = (2 * float(lines.on.max()) * grid.variance) ** 0.5 / max(float(power.value.mean()), 1e-9)
-    found = yield from utilisation_evidence(evidence.utilisations, grid, lines)
+    found = utilisation_evidence(evidence.utilisations, grid, lines)
     clear = sharp or swing >= _CLEAR
     real = [one for one in found if _is_real(one) and one.amplitude > least_points]
     if any(clear or _is_deep(one, period_s) for one in real):
@@ -109,7 +109,6 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
     whole = any(period_s > _VISIBLE * one.refresh_s for one in found)
     if whole and idles_between_updates(evidence):
         return False
-    yield
     strongest = _Aliases.of(float(lines.frequency_hz[np.argmax(lines.on)]), power.refresh_s)
     if _is_alias_by_stamps(power, grid, strongest):
         return False

@@ -22,7 +22,7 @@ from wattune.signals.observability import (
     is_real_period,
 )
 from wattune.signals.period_candidates import PeriodCandidate, find_periods
-from wattune.signals.samples import Flags, PowerSamples, Work, done, find_updates
+from wattune.signals.samples import Flags, PowerSamples, find_updates
 from wattune.signals.utilisation import utilisation_updates
 
 LEAST_SAMPLES = 24
@@ -90,30 +90,23 @@ class PeriodAnswer:
 
 def find_period(samples: PowerSamples, *, sensor: Sensors | None = None) -> PeriodAnswer:
     """Find the period of the samples; `sensor` gives the refresh time of power where that is known."""
-    return done(finding(samples, sensor=sensor))
-
-
-def finding(samples: PowerSamples, *, sensor: Sensors | None = None) -> Work[PeriodAnswer]:
-    """Find the period of the samples, in many short steps."""
     samples = samples.in_order()
     if len(samples) < LEAST_SAMPLES or samples.duration_s <= 0:
         return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, reason="too few samples")
-    yield
     power = find_updates(samples.time_s, samples.power_w, refresh_s=sensor.power_period_s if sensor else None)
     if len(power.time_s) < LEAST_SAMPLES:
         return PeriodAnswer(
             verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason="the power sensor hardly ever refreshed"
         )
-    yield
-    evidence = SensorEvidence(samples, power, even_grid(power), (yield from utilisation_updates(samples)))
-    repeats = yield from _repeats(evidence.grid)
+    evidence = SensorEvidence(samples, power, even_grid(power), utilisation_updates(samples))
+    repeats = _repeats(evidence.grid)
     if not (repeats.inner or repeats.outer):
         return _without_period(evidence)
     cycles: list[PeriodCycle] = []
     least_points = POINT
     for part, grid in ((repeats.inner, repeats.steady), (repeats.outer, repeats.grid)):
         for own in part:
-            if (yield from is_real_period(evidence, grid, period_s=own.period_s, least_points=least_points)):
+            if is_real_period(evidence, grid, period_s=own.period_s, least_points=least_points):
                 cycles.append(own)
             elif not cycles:
                 least_points = MORE_POINTS
@@ -147,44 +140,42 @@ class _Repeats:
     outer: tuple[PeriodCycle, ...] = ()
 
 
-def _repeats(grid: Grid) -> Work[_Repeats]:
-    repeats = yield from _steps(grid, _SMOOTH_S)
+def _repeats(grid: Grid) -> _Repeats:
+    repeats = _steps(grid, _SMOOTH_S)
     if repeats.inner:
         # A mean over whole steps shows stalls between steps of any length.
         step_s = repeats.inner[-1].period_s
-        again = yield from _steps(grid, max(round(_SMOOTH_S / step_s), 1) * step_s)
+        again = _steps(grid, max(round(_SMOOTH_S / step_s), 1) * step_s)
         if again.inner and abs(again.inner[-1].period_s / step_s - 1) < _SAME:
             repeats = min(repeats, again, key=lambda one: one.inner[-1].error_s)
-    outer = yield from _outer(grid, repeats.inner[-1].period_s if repeats.inner else None)
+    outer = _outer(grid, repeats.inner[-1].period_s if repeats.inner else None)
     if not repeats.inner and outer and outer[0].period_s <= _LONG_STEP_S:
         return replace(repeats, inner=(replace(outer[0], kind=CycleKind.STEP),))
     return replace(repeats, outer=outer)
 
 
-def _steps(grid: Grid, smooth_s: float) -> Work[_Repeats]:
+def _steps(grid: Grid, smooth_s: float) -> _Repeats:
     """Find apparent steps outside stalls, which a running mean over `smooth_s` shows."""
-    yield
     hidden = stalls(grid, smooth_s=smooth_s)
     steady = (grid.masked(hidden) if hidden.any() else grid).clipped(share=_CLIP)
-    inner = yield from _inner(steady)
+    inner = _inner(steady)
     return _Repeats(grid=grid, steady=steady, hidden=hidden, inner=inner)
 
 
-def _inner(steady: Grid) -> Work[tuple[PeriodCycle, ...]]:
+def _inner(steady: Grid) -> tuple[PeriodCycle, ...]:
     """Find the step, and the micro-step where there is one, the shorter first."""
-    found = yield from find_periods(steady, shortest_s=2 * steady.refresh_s, longest_s=_longest_s(steady))
+    found = find_periods(steady, shortest_s=2 * steady.refresh_s, longest_s=_longest_s(steady))
     kinds = (CycleKind.MICRO_STEP, CycleKind.STEP)[-len(found) :] if found else ()
     return tuple(_cycle(steady, level, kind) for level, kind in zip(found, kinds, strict=True))
 
 
-def _outer(grid: Grid, step_s: float | None) -> Work[tuple[PeriodCycle, ...]]:
+def _outer(grid: Grid, step_s: float | None) -> tuple[PeriodCycle, ...]:
     """Find the cycle of steps in the mean power of intervals as long as a step."""
-    yield
     coarse = grid if step_s is None else grid.averaged(step_s)
     if len(coarse.value) < LEAST_SAMPLES:
         return ()
     shortest_s = 2 * grid.refresh_s if step_s is None else _LEAST_STEPS * step_s
-    found = yield from find_periods(coarse, shortest_s=shortest_s, longest_s=_longest_s(coarse))
+    found = find_periods(coarse, shortest_s=shortest_s, longest_s=_longest_s(coarse))
     return tuple(_cycle(coarse, level, CycleKind.CYCLE) for level in found[:1])
 
 

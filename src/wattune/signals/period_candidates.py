@@ -16,7 +16,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 
 from wattune.signals.comb import CYCLES, MOST_LINES, comb, refined_period
 from wattune.signals.grid import Grid
-from wattune.signals.samples import Floats, Ints, Work
+from wattune.signals.samples import Floats, Ints
 
 # A lag needs at least this share of the points as pairs.
 _LEAST_PAIRS = 0.2
@@ -176,37 +176,34 @@ class PeriodCandidate:
     chance: float
 
 
-def find_periods(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[PeriodCandidate, ...]]:
+def find_periods(grid: Grid, *, shortest_s: float, longest_s: float) -> tuple[PeriodCandidate, ...]:
     """Find the periods between two lags, the shortest first: none, a step, or a micro-step and its step."""
-    found = yield from candidates(grid, shortest_s=shortest_s, longest_s=longest_s)
+    found = candidates(grid, shortest_s=shortest_s, longest_s=longest_s)
     if not found:
         return ()
     best = max(found, key=lambda level: level.explained)
     for level in found:
         if level.period_s >= 0.95 * best.period_s:
             break
-        yield
         if not adds(grid, best.period_s, to_s=level.period_s):
             best = level
             break
-    best = yield from _undivided(grid, best, shortest_s)
-    step = yield from _step_of(grid, best, found)
+    best = _undivided(grid, best, shortest_s)
+    step = _step_of(grid, best, found)
     return (best,) if step is None else (best, step)
 
 
-def _undivided(grid: Grid, level: PeriodCandidate, shortest_s: float) -> Work[PeriodCandidate]:
+def _undivided(grid: Grid, level: PeriodCandidate, shortest_s: float) -> PeriodCandidate:
     """Return the shortest fraction of a period that explains as much as the whole.
 
     A step whose multiple is a multiple of the refresh time has its lines there, and may have none of its own. Its
     strongest line is then one of the fraction's; folds alone cannot resolve fractions of a cycle of few refreshes.
     """
     while True:
-        yield
         # Lines may be strongest where a period fits the refreshes, and folds at that would be out of phase.
         exact_s = refined_period(grid, level.period_s).period_s
         if abs(exact_s / level.period_s - 1) < _NEAR:
             level = replace(level, period_s=exact_s)
-        yield
         parts = _parts(grid, level.period_s, shortest_s)
         if parts == 1:
             return level
@@ -226,13 +223,12 @@ def _parts(grid: Grid, period_s: float, shortest_s: float) -> int:
     return 1
 
 
-def _step_of(grid: Grid, part: PeriodCandidate, found: tuple[PeriodCandidate, ...]) -> Work[PeriodCandidate | None]:
+def _step_of(grid: Grid, part: PeriodCandidate, found: tuple[PeriodCandidate, ...]) -> PeriodCandidate | None:
     """Return the step that a micro-step is a part of; None where there is none."""
     longer: list[tuple[float, PeriodCandidate]] = []
     for level in found:
         if not 1.05 * part.period_s < level.period_s < MOST_PARTS * part.period_s:
             continue
-        yield
         explained = _explained(grid, level, part)
         if explained > _HOLDS * part.explained and adds(grid, level.period_s, to_s=part.period_s):
             longer.append((explained, level))
@@ -240,17 +236,16 @@ def _step_of(grid: Grid, part: PeriodCandidate, found: tuple[PeriodCandidate, ..
         return None
     most = max(explained for explained, _ in longer)
     step = next(level for explained, level in longer if explained > (1 - _ADDS) * most)
-    step = yield from _undivided(grid, step, 0.95 * part.period_s)
+    step = _undivided(grid, step, 0.95 * part.period_s)
     return step if step.period_s > 1.05 * part.period_s else None
 
 
-def candidates(grid: Grid, *, shortest_s: float, longest_s: float) -> Work[tuple[PeriodCandidate, ...]]:
+def candidates(grid: Grid, *, shortest_s: float, longest_s: float) -> tuple[PeriodCandidate, ...]:
     """Find every period that autocorrelation and spectrum agree on, the shortest first."""
     correlation = autocorrelation(grid, longest_s=longest_s)
     trials = max(grid.duration_s / grid.refresh_s / 2, 1.0)
     found: list[PeriodCandidate] = []
     for lag_s in _lags_s(correlation, shortest_s):
-        yield
         period_s = refined_lag_s(correlation, lag_s)
         if period_s < 0.99 * shortest_s or any(abs(level.period_s / period_s - 1) < 0.004 for level in found):
             continue

@@ -5,9 +5,8 @@ A sensor holds a value until its next refresh; τ is the time between two refres
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +55,6 @@ class PowerSamples:
     def since(self, time_s: float) -> PowerSamples:
         return self.where(self.time_s >= time_s)
 
-    def newest(self, most: int) -> PowerSamples:
-        return self if len(self) <= most else self.where(np.arange(len(self)) >= len(self) - most)
-
     def joined(self, later: PowerSamples) -> PowerSamples:
         return PowerSamples(
             np.concatenate((self.time_s, later.time_s)),
@@ -104,41 +100,6 @@ def _joined(first: PowerSamples, later: PowerSamples, name: str) -> Floats | Non
         np.full(len(part), np.nan) if own is None else own for part, own in zip((first, later), parts, strict=True)
     )
     return np.concatenate(tuple(filled))
-
-
-T = TypeVar("T")
-
-Work = Generator[None, None, T]
-
-
-def done(work: Work[T]) -> T:
-    """Do all of the work at once and return its result."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
-class IncrementalTask(Generic[T]):
-    """Work with its progress, so that several values can share it: each asks for its own number of steps."""
-
-    def __init__(self, work: Work[T]) -> None:
-        self._work = work
-        self._steps = 0
-        self._whole: int | None = None
-        self._result: T | None = None
-
-    def after(self, steps: int) -> T | None:
-        """Return the result if so many steps are all of the work, else None."""
-        while self._whole is None and self._steps < steps:
-            self._steps += 1
-            try:
-                next(self._work)
-            except StopIteration as end:
-                self._whole, self._result = self._steps, end.value
-        return self._result if self._whole is not None and steps >= self._whole else None
 
 
 # A sensor whose value repeats in less than this share of polls refreshes with every poll.

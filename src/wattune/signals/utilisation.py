@@ -20,7 +20,7 @@ from scipy.fft import fft, fftfreq, ifft, next_fast_len
 
 from wattune.signals.comb import Comb
 from wattune.signals.grid import Grid
-from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, Work, find_updates
+from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, find_updates
 
 Waves = NDArray[np.complex128]
 
@@ -52,13 +52,12 @@ class UtilisationEvidence:
     refresh_s: float
 
 
-def utilisation_updates(samples: PowerSamples) -> Work[tuple[SensorUpdates, ...]]:
+def utilisation_updates(samples: PowerSamples) -> tuple[SensorUpdates, ...]:
     """Find the updates of each utilisation that is known and moves."""
     found: list[SensorUpdates] = []
     for values in (samples.sm_util, samples.mem_util):
         if values is None:
             continue
-        yield
         known = np.isfinite(values)
         if known.sum() >= LEAST_REFRESHES and float(np.ptp(values[known])) > 0:
             updates = find_updates(samples.time_s[known], values[known])
@@ -69,11 +68,10 @@ def utilisation_updates(samples: PowerSamples) -> Work[tuple[SensorUpdates, ...]
 
 def utilisation_evidence(
     updates: tuple[SensorUpdates, ...], grid: Grid, lines: Comb
-) -> Work[tuple[UtilisationEvidence, ...]]:
+) -> tuple[UtilisationEvidence, ...]:
     """Return the evidence of each utilisation on the period with these harmonics."""
     found: list[UtilisationEvidence] = []
     for own in updates:
-        yield
         # Utilisation is the mean from one refresh to the next, so it has little of the higher harmonics.
         numbers = lines.strong(visible=np.sinc(lines.frequency_hz * own.refresh_s) ** 2)
         base_hz = 1 / lines.period_s

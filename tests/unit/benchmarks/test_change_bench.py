@@ -5,15 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from wattune.benchmarks.change import bench as change
-from wattune.benchmarks.change.bench import DETECTORS
-from wattune.benchmarks.change.streams import KINDS, Kind, stream
+from wattune.benchmarks import change
+from wattune.benchmarks.change import DETECTORS, KINDS, Kind, stream
 from wattune.cli.main import run
 
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr(change, "QUIET_LOOKS", 300)
+    monkeypatch.setattr(change, "QUIET_SAMPLES", 300)
     monkeypatch.setattr(change, "CASES", 2)
     monkeypatch.setattr(change, "KINDS", KINDS[:2])
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.bench import AnswerOutcome, judge, share_percent, stream_cost
+from wattune.benchmarks.period import AnswerOutcome, judge, share_percent
 from wattune.benchmarks.period.cases import KINDS, TraceCase, simulated_cases
-from wattune.benchmarks.period.loads import LoadPlan, Sensing, polled, training
 from wattune.benchmarks.period.logs import log_cases, real_cases
 from wattune.core.errors import InputError
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
@@ -71,14 +70,6 @@ def test_look_alikes_of_logs_are_told_apart_from_noise_and_found():
     some = cases[::8] + cases[3::8]
     judged = [judge(case, find_period(case.samples), detector="d").outcome for case in some]
     assert sum(own in (AnswerOutcome.RIGHT, AnswerOutcome.NEAR) for own in judged) >= len(judged) - 1
-
-
-def test_a_stream_is_charged_per_update():
-    random = np.random.default_rng(0)
-    sensing = Sensing(refresh_s=0.02, window_s=0.01, noise_w=0.3, poll_s=0.02)
-    samples = polled(training(LoadPlan(step_s=0.5), 6.0, random=random), sensing, 6.0, random=random)
-    cost = stream_cost(replace(STEPS, samples=samples))
-    assert 0 < cost.mean_ms <= cost.longest_ms
 
 
 def test_truths_beside_traces_are_read(tmp_path):

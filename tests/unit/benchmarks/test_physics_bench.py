@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wattune.benchmarks.physics.bench import bench_physics
+from wattune.benchmarks.physics import bench_physics, judge_published
 from wattune.benchmarks.physics.curves import judge_clock_sweep, judge_overlap, judge_stages, judge_stress
 from wattune.benchmarks.physics.judgement import Judgement, never_falling, never_rising, relative
 from wattune.benchmarks.physics.limits import judge_table
-from wattune.benchmarks.physics.published import judge_published
 from wattune.cli.main import run
 from wattune.core.setting import Setting
 from wattune.physics.catalog import load_model

@@ -14,11 +14,11 @@ PAGE = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
 BENCHMARKS = ROOT / "src/wattune/benchmarks"
 
 ROWS = {
-    "change": ("change/bench.py",),
+    "change": ("change/__init__.py",),
     "job": ("job/figures.py",),
     "meter": ("meter/bench.py", "meter/probe.py"),
-    "period": ("period/bench.py",),
-    "physics": ("physics/judgement.py", "physics/published.py"),
+    "period": ("period/__init__.py",),
+    "physics": ("physics/judgement.py", "physics/__init__.py"),
     "pipeline": ("pipeline/bench.py",),
     "predict": ("predict.py",),
     "run": ("run/outcome.py", "run/bench.py", "run/table.py", "run/live.py"),

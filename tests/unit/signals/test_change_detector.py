@@ -6,7 +6,7 @@ from math import exp, expm1
 import numpy as np
 import pytest
 
-from wattune.benchmarks.change.streams import Kind, Warmth, stream
+from wattune.benchmarks.change import Kind, Warmth, stream
 from wattune.signals.change import ChangeDetector, ProgramSample
 from wattune.signals.change_channel import threshold
 

@@ -7,7 +7,7 @@ from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, polled, tra
 from wattune.signals.grid import even_grid
 from wattune.signals.period import find_period
 from wattune.signals.period_candidates import candidates, find_periods, folded_shares
-from wattune.signals.samples import SensorUpdates, done, find_updates
+from wattune.signals.samples import SensorUpdates, find_updates
 
 QUICK = Sensing(refresh_s=0.02, window_s=0.01, noise_w=0.3, poll_s=0.01)
 PART_TIME = Sensing(refresh_s=0.1, window_s=0.025, noise_w=0.3, poll_s=0.01)
@@ -27,15 +27,15 @@ def noise(*, seconds=60.0, seed=0):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_noise_has_no_periods(seed):
-    assert done(find_periods(noise(seed=seed), shortest_s=0.04, longest_s=20.0)) == ()
+    assert find_periods(noise(seed=seed), shortest_s=0.04, longest_s=20.0) == ()
 
 
 def test_a_period_and_its_multiples_are_candidates_and_the_period_is_chosen():
     load = training(LoadPlan(step_s=0.7), 60.0, random=np.random.default_rng(3))
     grid = grid_of(load, QUICK, 60.0)
-    found = [period.period_s for period in done(candidates(grid, shortest_s=0.04, longest_s=20.0))]
+    found = [period.period_s for period in candidates(grid, shortest_s=0.04, longest_s=20.0)]
     assert any(own == pytest.approx(1.4, rel=0.01) for own in found)
-    (period,) = done(find_periods(grid, shortest_s=0.04, longest_s=20.0))
+    (period,) = find_periods(grid, shortest_s=0.04, longest_s=20.0)
     assert period.period_s == pytest.approx(load.periods_s["step"], rel=0.005)
     assert period.explained > 0.8
     assert period.chance < 1e-6

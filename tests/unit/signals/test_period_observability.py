@@ -8,7 +8,7 @@ from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
 from wattune.signals.observability import SensorEvidence, idles_between_updates, is_followed, is_real_period
 from wattune.signals.period import Verdict, find_period
-from wattune.signals.samples import PowerSamples, done, find_updates
+from wattune.signals.samples import PowerSamples, find_updates
 from wattune.signals.utilisation import utilisation_evidence, utilisation_updates
 
 SLOW = Sensing(refresh_s=0.1, window_s=0.025, noise_w=0.3, poll_s=0.01)
@@ -24,12 +24,12 @@ def square(step_s, *, seconds=60.0, sensing=SLOW, seed=0, high_w=250.0):
 
 def evidence_of(samples):
     power = find_updates(samples.time_s, samples.power_w)
-    return SensorEvidence(samples, power, even_grid(power), done(utilisation_updates(samples)))
+    return SensorEvidence(samples, power, even_grid(power), utilisation_updates(samples))
 
 
 def seen_at(samples, period_s):
     evidence = evidence_of(samples)
-    return done(utilisation_evidence(evidence.utilisations, evidence.grid, comb(evidence.grid, period_s)))
+    return utilisation_evidence(evidence.utilisations, evidence.grid, comb(evidence.grid, period_s))
 
 
 def test_utilisation_supports_a_real_period():
@@ -49,7 +49,7 @@ def test_utilisation_supports_the_faster_load_where_power_shows_its_alias():
 @pytest.mark.parametrize(("step_s", "shown_s", "real"), [(1.3, 1.3, True), (0.107, 1 / (10 - 1 / 0.107), False)])
 def test_a_real_period_is_accepted_and_an_alias_is_not(step_s, shown_s, real):
     evidence = evidence_of(square(step_s))
-    assert done(is_real_period(evidence, evidence.grid, period_s=shown_s)) is real
+    assert is_real_period(evidence, evidence.grid, period_s=shown_s) is real
 
 
 @pytest.mark.parametrize("step_s", [0.107, 0.093, 0.1853, 0.0521])
@@ -96,7 +96,7 @@ def test_a_smooth_wave_in_power_alone_is_accepted_from_a_fast_sensor():
 def test_missing_or_constant_utilisation_is_no_evidence():
     samples = square(1.3)
     flat = PowerSamples(samples.time_s, samples.power_w, np.ones(len(samples)), np.full(len(samples), np.nan))
-    assert done(utilisation_updates(flat)) == ()
+    assert utilisation_updates(flat) == ()
     assert find_period(flat).period_s == pytest.approx(1.3, rel=0.01)
 
 

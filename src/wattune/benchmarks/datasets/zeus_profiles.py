@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from wattune.benchmarks.datasets.find import ascending, text_of
+from wattune.benchmarks.datasets.zeus_tables import LimitCurve
 from wattune.core.csv_input import Row, parse_csv
-from wattune.physics.fit.limit_prior import LimitCurve
 
 COLUMNS = ("start_time", "window_name", "elapsed_time", "gpu0_energy")
 SOURCE = "ml-energy/zeus, profile data of its tests"

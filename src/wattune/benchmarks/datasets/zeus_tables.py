@@ -11,16 +11,29 @@ from pathlib import Path
 
 from wattune.benchmarks.datasets.find import ascending, text_of
 from wattune.core.csv_input import Row, parse_csv
-from wattune.physics.fit.limit_prior import LimitCurve
+from wattune.physics.gpu_parts import Floats
 
 COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power")
 TRAIN_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "run", "target_metric", "target_epoch")
 SOURCE = "ml-energy/zeus, traces of the NSDI 2023 paper"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LimitCurve:
+    """One workload at one batch size under several power limits, ascending."""
+
+    workload: str
+    batch_size: int
+    limit_w: Floats
+    time_s: Floats
+    """Of an epoch, or of any other fixed amount of work."""
+    power_w: Floats
+    """Mean over that time."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedTraining:
-    """One training that was recorded: after how many epochs it reached each metric."""
+    """One recorded training: the number of epochs after which it reached each metric."""
 
     workload: str
     batch_size: int

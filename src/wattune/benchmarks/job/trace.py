@@ -12,6 +12,7 @@ from wattune.benchmarks.datasets.find import data_files, with_columns
 from wattune.benchmarks.datasets.zeus_tables import (
     COLUMNS,
     TRAIN_COLUMNS,
+    LimitCurve,
     RecordedTraining,
     read_power_table,
     read_train_table,
@@ -21,7 +22,6 @@ from wattune.core.job import Job, JobChoice, JobGpu
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.physics.fit.limit_prior import LimitCurve
 
 PUBLISHED = {
     "cifar100": (0.60, True, 100, 1024),

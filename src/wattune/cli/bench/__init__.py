@@ -66,7 +66,7 @@ def meter(quick: bool, as_json: bool) -> None:
 @json_option
 def physics(data: Path | None, as_json: bool) -> None:
     """Errors of fitted physics on public measurements, cross-validated, and of the catalogue on published figures."""
-    from wattune.benchmarks.physics.bench import bench_physics
+    from wattune.benchmarks.physics import bench_physics
     from wattune.cli.bench.output import physics_tables
 
     bench = bench_physics(_data_folder(data), on_file=lambda file: print_progress(f"fitting {file.name}"))
@@ -238,7 +238,7 @@ def run(
 @json_option
 def change(seeds: int, as_json: bool) -> None:
     """Delays and false alarms of change detection beside GPOEO's and MF-GPOEO's, on generated programs."""
-    from wattune.benchmarks.change.bench import bench_change
+    from wattune.benchmarks.change import bench_change
 
     show(bench_change(seeds=seeds, on_step=lambda kind: print_progress(f"playing noise: {kind}")), as_json=as_json)
 
@@ -262,7 +262,7 @@ def period(data: Path | None, seeds: int, as_json: bool) -> None:
     """Periods found in simulated traces of every kind and in real ones, beside GPOEO's detector and simpler ones."""
     from dataclasses import replace
 
-    from wattune.benchmarks.period.bench import bench_period, by_kind
+    from wattune.benchmarks.period import bench_period, by_kind
 
     bench = bench_period(_data_folder(data), seeds=seeds, on_kind=lambda kind: print_progress(f"analysing: {kind}"))
     show(bench if as_json else replace(bench, rows=by_kind(bench.rows)), as_json=as_json)
