@@ -158,8 +158,8 @@ def _from_neighbours(curves: Sequence[LimitCurve], place: int) -> tuple[Floats, 
         time = _extended(octaves, np.log([other.time_s[spot] for other, spot in known]), asked)
         power = _extended(octaves, np.log([other.power_w[spot] for other, spot in known]), asked)
         found.append((np.exp(time) / curve.time_s[index] - 1.0, np.exp(power) / curve.power_w[index] - 1.0))
-    time, power = np.array(found).reshape(-1, 2).T
-    return time, power
+    errors = np.array(found).reshape(-1, 2)
+    return errors[:, 0], errors[:, 1]
 
 
 def _extended(places: Floats, values: Floats, asked: float) -> float:
