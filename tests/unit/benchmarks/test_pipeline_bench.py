@@ -7,7 +7,7 @@ import pytest
 
 from pipelines import profile_csv
 from wattune.benchmarks.pipeline import bench
-from wattune.benchmarks.pipeline.cases import at_equal_time, find_cases, made_up_profile, solve
+from wattune.benchmarks.pipeline.cases import at_equal_time, find_cases, made_up_profile, peer_times_s, solve
 from wattune.cli.main import run
 from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
@@ -70,7 +70,7 @@ def test_the_made_up_profile_has_its_stages_and_clocks():
 @pytest.fixture(scope="module")
 def solved():
     profile = parse_stage_profile(text(), file="p.csv")
-    found = solve("wattune", text(), profile, microbatches=3, blocking_power_w=BLOCKING_W, points=6, repetitions=2)
+    found = solve("wattune", text(), profile, microbatches=3, blocking_power_w=BLOCKING_W, points=6)
     return found, found.planned(profile, blocking_power_w=BLOCKING_W)
 
 
@@ -98,6 +98,17 @@ def test_equal_time_counts_who_spends_less(solved):
     assert (faster.compared, faster.faster) == (0, 1)
 
 
+def test_times_of_the_peer_are_spaced_evenly_in_energy(solved):
+    found, planned = solved
+    energies_j = {trial.cost.time_s: trial.cost.energy_j for trial in planned.frontier}
+    fastest, cheapest = planned.frontier.fastest.cost, planned.frontier.cheapest.cost
+    assert peer_times_s(found, 2) == pytest.approx((fastest.time_s, cheapest.time_s))
+    middle_j = energies_j[peer_times_s(found, 3)[1]]
+    assert middle_j == max(
+        own_j for own_j in energies_j.values() if own_j <= (fastest.energy_j + cheapest.energy_j) / 2
+    )
+
+
 def test_a_solver_that_gives_up_says_why():
     profile = parse_stage_profile(text(), file="p.csv")
     with pytest.raises(InputError, match=r"nobody gave up on p.csv × 2 microbatches: KeyError: 'nobody'"):
@@ -115,7 +126,6 @@ def small(monkeypatch):
     monkeypatch.setattr(bench, "PUBLISHED_MICROBATCHES", (12, 96))
     monkeypatch.setattr(bench, "PEER_MICROBATCHES", (12,))
     monkeypatch.setattr(bench, "LARGE_QUICK", (3, 4, 5))
-    monkeypatch.setattr(bench, "PEER_POINTS", 20)
 
 
 def test_the_bench_without_its_peer_says_so(folder, small, monkeypatch, capsys):
@@ -151,3 +161,9 @@ def test_the_peer_solves_the_same_pipeline(solved):
     fastest_s = min(trial.cost.time_s for trial in peer.trials)
     assert fastest_s == pytest.approx(planned.frontier.fastest.cost.time_s, rel=0.05)
     assert peer.bounds_j == ()
+    times_s = peer_times_s(peer, 12)
+    own = solve(
+        "wattune", text(), profile, microbatches=3, blocking_power_w=BLOCKING_W, points=2, times_s=times_s
+    ).planned(profile, blocking_power_w=BLOCKING_W)
+    judged = [trial.cost for trial in peer.trials if trial.cost.time_s in times_s]
+    assert at_equal_time(own, judged).saving_percent > 0

@@ -177,8 +177,8 @@ def solve(
     *,
     microbatches: int,
     blocking_power_w: float,
-    points: int | None,
-    repetitions: int = 1,
+    points: int | None = None,
+    times_s: tuple[float, ...] = (),
     patience_s: float = PATIENCE_S,
 ) -> Solved:
     """What a solver finds for 1F1B over the stages of a profile; an error where it gives up."""
@@ -189,7 +189,7 @@ def solve(
         "microbatches": microbatches,
         "blocking_power_w": blocking_power_w,
         "points": points,
-        "repetitions": repetitions,
+        "times_s": times_s,
     }
     shape = profile.shape("1f1b", microbatches)
     return _read(_run(solver, task, patience_s), shape, profile, blocking_power_w)
@@ -225,6 +225,18 @@ def _read(found: dict[str, Any], shape: PipelineShape, profile: StageProfile, bl
     )
     bounds_j = tuple(plan["bound_j"] for plan in found["plans"] if "bound_j" in plan)
     return Solved(shape, found["solve_s"], found["peak_mb"], predicted, trials, bounds_j)
+
+
+def peer_times_s(peer: Solved, count: int) -> tuple[float, ...]:
+    """The times of so many of the peer's plans that none of its others beats, evenly spaced in energy.
+
+    Evenly spaced in time they would be too far apart where the frontier is steep.
+    """
+    costs = [trial.cost for trial in Frontier.of(peer.trials)]
+    energies_j = np.array([cost.energy_j for cost in costs])
+    wanted_j = np.linspace(energies_j[0], energies_j[-1], count)
+    places = np.searchsorted(-energies_j, -wanted_j)
+    return tuple(costs[place].time_s for place in sorted(set(places.tolist())))
 
 
 @dataclass(frozen=True, slots=True)

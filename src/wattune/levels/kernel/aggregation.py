@@ -103,11 +103,10 @@ class _Master:
         groups, first_member, counts = np.unique(group, return_index=True, return_counts=True)
         own = [options[kind[place]] for place in first_member]
         self._group = group
-        self._slowest_s = np.array([one.hull_times_s[-1] for one in own])
+        self._slowest_s = np.array([one.times_s[-1] for one in own])
         self._segments = np.array([len(one.corners) - 1 for one in own], dtype=np.int64)
         self._first = np.concatenate(([0], np.cumsum(self._segments)))
-        lengths_s = np.concatenate([np.diff(one.hull_times_s) for one in own])
-        costs_w = np.concatenate([-np.diff(one.hull_effective_j) / np.diff(one.hull_times_s) for one in own])
+        lengths_s, costs_w = (np.concatenate(parts) for parts in zip(*(one.segments for one in own), strict=True))
         self._model = highspy.Highs()
         self._model.setOptionValue("output_flag", False)
         columns = len(lengths_s)

@@ -43,13 +43,17 @@ def plan_pipeline(
     *,
     blocking_power_w: float,
     points: int | None = None,
+    times_s: Iterable[float] = (),
 ) -> Frontier[Plan]:
-    """Compute the frontier of plans, from the fastest to the time of least energy."""
+    """Compute the frontier of plans, from the fastest to the time of least energy.
+
+    It has a plan for each of `points` evenly spaced iteration times, ends included, and for each of `times_s` between.
+    """
     if not blocking_power_w >= 0:
         raise PlanError(f"blocking power is not negative, not {blocking_power_w} W", hint="measure a GPU that waits")
     options = options_by_kind(graph, profile, blocking_power_w)
     planner = _Planner(graph, options, blocking_power_w)
-    return Frontier.of(plan for relaxed in planner.relaxed(points) for plan in planner.plans(relaxed))
+    return Frontier.of(plan for relaxed in planner.relaxed(points, times_s) for plan in planner.plans(relaxed))
 
 
 def options_by_kind(
@@ -76,12 +80,14 @@ class _Planner:
         self._waiting_w = ranks * blocking_power_w
         self._fastest_s = self._rounding.time_of((0,) * len(self._options))
 
-    def relaxed(self, points: int | None) -> Iterable[Relaxed]:
+    def relaxed(self, points: int | None, times_s: Iterable[float]) -> Iterable[Relaxed]:
         """Solve relaxed plans from the time of least energy down to the shortest."""
         points = points or (POINTS if self._exact else POINTS_OF_LARGE)
         slowest = self._relaxation.cheapest(self._waiting_w)
-        for time_s in np.linspace(slowest.time_s, self._fastest_s, points):
-            yield self._relaxation.at(float(max(time_s, self._fastest_s)))
+        spaced_s = np.linspace(slowest.time_s, self._fastest_s, points).tolist()
+        between_s = [time_s for time_s in times_s if self._fastest_s < time_s < slowest.time_s]
+        for time_s in sorted((*spaced_s, *between_s), reverse=True):
+            yield self._relaxation.at(max(time_s, self._fastest_s))
 
     def plans(self, relaxed: Relaxed) -> Iterable[Trial[Plan]]:
         """Round a relaxed plan; for the shortest time also make the plan that certainly achieves it."""

@@ -59,6 +59,12 @@ class Options(Generic[C]):
         """ê of the hull's corners, falling ever more slowly."""
         return self.effective_j[list(self.corners)]
 
+    @property
+    def segments(self) -> tuple[Floats, Floats]:
+        """Lengths δ of the hull's segments in seconds, and the cost c of saving a second on each."""
+        lengths_s = np.diff(self.hull_times_s)
+        return lengths_s, -np.diff(self.hull_effective_j) / lengths_s
+
 
 def effective(trial: Trial[C], blocking_power_w: float) -> float:
     """Compute ê of one option."""
@@ -107,20 +113,17 @@ class Relaxation:
     """The linear programme of a graph, solved for one time after another, each from the last solution."""
 
     def __init__(self, graph: WorkGraph, options: Mapping[str, Options[Any]]) -> None:
-        self._count = len(graph.operations)
+        # The column of T; columns of starts come before it, those of segments after.
+        self._end = len(graph.operations)
         kinds = [options[operation.kind] for operation in graph.operations]
-        self._slowest_s = np.array([kind.hull_times_s[-1] for kind in kinds])
-        self._slowest_j = float(sum(kind.hull_effective_j[-1] for kind in kinds))
-        segments = np.array([len(kind.corners) - 1 for kind in kinds], dtype=np.int64)
-        self._first = np.concatenate(([0], np.cumsum(segments)))
-        self._lengths_s = np.concatenate([np.diff(kind.hull_times_s) for kind in kinds])
-        self._costs_w = np.concatenate([-np.diff(kind.hull_effective_j) / np.diff(kind.hull_times_s) for kind in kinds])
-        self._model = self._make(graph, segments)
-
-    @property
-    def _end(self) -> int:
-        """The column of T; columns of starts come before it, those of segments after."""
-        return self._count
+        self._slowest_s = np.array([kind.times_s[-1] for kind in kinds])
+        self._slowest_j = float(sum(kind.effective_j[-1] for kind in kinds))
+        segments = {kind: own.segments for kind, own in options.items()}
+        lengths_s, costs_w = zip(*(segments[operation.kind] for operation in graph.operations), strict=True)
+        self._lengths_s, self._costs_w = np.concatenate(lengths_s), np.concatenate(costs_w)
+        counts = np.array([len(own) for own in lengths_s], dtype=np.int64)
+        self._first = np.concatenate(([0], np.cumsum(counts)))
+        self._model = self._make(graph, counts)
 
     def cheapest(self, waiting_w: float) -> Relaxed:
         """Solve for the plan of least energy where each second of the iteration costs `waiting_w`."""

@@ -10,7 +10,7 @@ corners. The best result is swept once more with the remaining slack. All keep f
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,28 +57,30 @@ class Rounding:
         """Round to options (by their places) that end in time and spend little more than the relaxed plan."""
         wanted_s = durations_s.tolist()
         latest_s = self.latest_s(wanted_s, time_s)
-        best = min(self._sweeps(wanted_s, latest_s), key=self.effective_of)
-        return self.reusing_slack(best, time_s)
+        sweeps = (
+            self._sweep(self.times_s, latest_s),
+            self._sweep_corners(latest_s),
+            self._sweep_undecided(wanted_s, latest_s),
+        )
+        return self.reusing_slack(min(sweeps, key=self.effective_of), time_s)
 
     def at_corners(self, durations_s: Floats) -> tuple[int, ...]:
         """The places of the corners at, or next faster than, these durations."""
-        return tuple(
-            own[max(bisect_right(times_s, wanted_s + CORNER_S) - 1, 0)]
-            for own, times_s, wanted_s in zip(self.corners, self.corner_times_s, durations_s.tolist(), strict=True)
-        )
+        faster = self._faster_corners(durations_s.tolist())
+        return tuple(own[corner] for own, corner in zip(self.corners, faster, strict=True))
 
     def between_corners(self, durations_s: Floats) -> Iterator[tuple[int, int, float]]:
         """Each operation that lies between two corners: its place, the faster corner, and its share of the way."""
-        for place, wanted_s in enumerate(durations_s.tolist()):
+        wanted = durations_s.tolist()
+        for place, (wanted_s, corner) in enumerate(zip(wanted, self._faster_corners(wanted), strict=True)):
             times_s = self.corner_times_s[place]
-            corner = max(bisect_right(times_s, wanted_s + CORNER_S) - 1, 0)
             if corner + 1 < len(times_s) and wanted_s - times_s[corner] > CORNER_S < times_s[corner + 1] - wanted_s:
                 yield place, corner, (wanted_s - times_s[corner]) / (times_s[corner + 1] - times_s[corner])
 
     def reusing_slack(self, choice: tuple[int, ...], time_s: float) -> tuple[int, ...]:
         """Slow every operation down as far as the slack allows."""
         latest_s = self.latest_s([self.times_s[place][option] for place, option in enumerate(choice)], time_s)
-        return self._sweep_options(latest_s)
+        return self._sweep(self.times_s, latest_s)
 
     def effective_of(self, choice: tuple[int, ...]) -> float:
         return sum([own[option] for own, option in zip(self.effective_j, choice, strict=True)])
@@ -104,52 +106,39 @@ class Rounding:
                     latest_s[place] = start_s
         return latest_s
 
-    def _sweeps(self, wanted_s: list[float], latest_s: list[float]) -> Iterator[tuple[int, ...]]:
-        yield self._sweep_options(latest_s)
-        yield self._sweep_corners(latest_s)
-        yield self._sweep_undecided(wanted_s, latest_s)
-
-    def _sweep_options(self, latest_s: list[float]) -> tuple[int, ...]:
-        """Every operation at its slowest option that still ends by its latest finish."""
-        ends_s, choice = [0.0] * len(latest_s), [0] * len(latest_s)
-        for place, before in enumerate(self.predecessors):
-            start_s = 0.0
-            for other in before:
-                if ends_s[other] > start_s:
-                    start_s = ends_s[other]
-            times_s = self.times_s[place]
-            option = bisect_right(times_s, latest_s[place] - start_s + CLOSE_S) - 1
-            if option < 0:
-                option = 0
-            choice[place], ends_s[place] = option, start_s + times_s[option]
-        return tuple(choice)
-
     def _sweep_corners(self, latest_s: list[float]) -> tuple[int, ...]:
-        """The same among the corners of the hull, so that slack adds up until it suffices for the next corner."""
-        ends_s, choice = [0.0] * len(latest_s), [0] * len(latest_s)
-        for place, before in enumerate(self.predecessors):
-            start_s = 0.0
-            for other in before:
-                if ends_s[other] > start_s:
-                    start_s = ends_s[other]
-            times_s = self.corner_times_s[place]
-            corner = max(bisect_right(times_s, latest_s[place] - start_s + CLOSE_S) - 1, 0)
-            choice[place], ends_s[place] = self.corners[place][corner], start_s + times_s[corner]
-        return tuple(choice)
+        """Sweep over the corners of the hull, so that slack adds up until it suffices for the next corner."""
+        chosen = self._sweep(self.corner_times_s, latest_s)
+        return tuple([own[corner] for own, corner in zip(self.corners, chosen, strict=True)])
 
     def _sweep_undecided(self, wanted_s: list[float], latest_s: list[float]) -> tuple[int, ...]:
-        """The same for operations between two corners only; those at a corner stay there and leave their slack."""
+        """Sweep over operations between two corners only; those at a corner stay there and leave their slack."""
+        faster = self._faster_corners(wanted_s)
+        allowed_s = [
+            times_s[corner : corner + 1 + (times_s[corner] < own_s - CORNER_S)]
+            for times_s, corner, own_s in zip(self.corner_times_s, faster, wanted_s, strict=True)
+        ]
+        chosen = self._sweep(allowed_s, latest_s)
+        return tuple([own[corner + one] for own, corner, one in zip(self.corners, faster, chosen, strict=True)])
+
+    def _faster_corners(self, wanted_s: list[float]) -> list[int]:
+        """The corner at, or next faster than, each duration."""
+        return [
+            max(bisect_right(times_s, own_s + CORNER_S) - 1, 0)
+            for times_s, own_s in zip(self.corner_times_s, wanted_s, strict=True)
+        ]
+
+    def _sweep(self, allowed_s: Sequence[list[float]], latest_s: list[float]) -> tuple[int, ...]:
+        """For each operation, the place of its slowest allowed time that still ends by its latest finish."""
         ends_s, choice = [0.0] * len(latest_s), [0] * len(latest_s)
         for place, before in enumerate(self.predecessors):
             start_s = 0.0
             for other in before:
                 if ends_s[other] > start_s:
                     start_s = ends_s[other]
-            times_s = self.corner_times_s[place]
-            corner = max(bisect_right(times_s, wanted_s[place] + CORNER_S) - 1, 0)
-            slower = corner + 1
-            undecided = slower < len(times_s) and times_s[corner] < wanted_s[place] - CORNER_S
-            if undecided and times_s[slower] <= latest_s[place] - start_s + CLOSE_S:
-                corner = slower
-            choice[place], ends_s[place] = self.corners[place][corner], start_s + times_s[corner]
+            times_s = allowed_s[place]
+            found = bisect_right(times_s, latest_s[place] - start_s + CLOSE_S) - 1
+            if found < 0:
+                found = 0
+            choice[place], ends_s[place] = found, start_s + times_s[found]
         return tuple(choice)

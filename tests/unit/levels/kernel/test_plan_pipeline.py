@@ -106,6 +106,18 @@ def test_the_frontier_ends_at_the_time_of_least_energy():
         frontier.within(0.5 * default_s)
 
 
+def test_given_times_are_planned_for():
+    graph = work_graph(one_forward_one_backward(4, 8))
+    ends = plan_pipeline(graph, profile_of(4), blocking_power_w=80.0, points=2)
+    fastest_s, slowest_s = ends.fastest.cost.time_s, ends.cheapest.cost.time_s
+    middle_s = (fastest_s + slowest_s) / 2
+    given_s = (0.5 * fastest_s, middle_s, 2 * slowest_s)
+    frontier = plan_pipeline(graph, profile_of(4), blocking_power_w=80.0, points=2, times_s=given_s)
+    assert frontier == plan_pipeline(graph, profile_of(4), blocking_power_w=80.0, points=3)
+    assert len(frontier) == len(ends) + 1
+    assert frontier.within(middle_s).cost.time_s == pytest.approx(middle_s, rel=0.01)
+
+
 def test_a_rounded_plan_never_takes_longer_than_planned():
     graph = work_graph(one_forward_one_backward(4, 8))
     options = {kind: Options.of(trials, blocking_power_w=80.0, kind=kind) for kind, trials in profile_of(4).items()}
