@@ -37,6 +37,8 @@ class Command:
         command = self.line(*arguments)
         if largest_file is not None:
             command = [sys.executable, "-c", _LIMITED, str(largest_file), *command]
+            # Python 3.11 keeps the bytecode file of which only a part could be written, and fails to import it later.
+            variables = {"PYTHONDONTWRITEBYTECODE": "1", **variables}
         return subprocess.run(
             command,
             env={**self.environment, **variables},
