@@ -67,7 +67,7 @@ class _Held:
 class _RunningWorkload:
     """A workload runs; the number distinguishes one start from the next."""
 
-    workload: Workload
+    tables: tuple[LoadTable, ...]
     start: int
 
 
@@ -155,9 +155,10 @@ class SimulatedGpu:
 
     def play(self, workload: Workload) -> None:
         """Run the workload, iteration after iteration, until something else is asked for."""
-        self._table(workload)
+        if workload not in self._tables:
+            self._tables[workload] = tabulate(self._model, workload)
         self._starts += 1
-        self._do(_RunningWorkload(workload, self._starts))
+        self._do(_RunningWorkload(self._tables[workload], self._starts))
 
     def pause(self) -> None:
         """Stop the workload; the program keeps the GPU open."""
@@ -266,17 +267,11 @@ class SimulatedGpu:
             case _Held():
                 point = context_point(model, setting, idle_w)
                 cycle = Cycle.steady(float(idle_w[point.row][point.column]))
-            case _RunningWorkload(workload=workload):
-                tables = self._table(workload)
+            case _RunningWorkload(tables=tables):
                 point = loaded_point(model, setting, tuple(table.limited_power_w for table in tables))
                 cycle = Cycle.of(tables[point.row], point.column)
         stall = Stall(stall_s, float(idle_w[point.row][point.column])) if stall_s else NO_STALL
         self._timeline = self._timeline.changed(time_s, load=activity, point=point, cycle=cycle, stall=stall)
-
-    def _table(self, workload: Workload) -> tuple[LoadTable, ...]:
-        if workload not in self._tables:
-            self._tables[workload] = tabulate(self._model, workload)
-        return self._tables[workload]
 
 
 def _context_idle_w(model: GpuModel) -> tuple[Floats, ...]:

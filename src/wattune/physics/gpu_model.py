@@ -113,8 +113,8 @@ class GpuModel:
 
     def unit(self, pipe: Pipe) -> ArithmeticUnit:
         """Return the unit of a pipe; FP32 where the GPU lacks the pipe, as frameworks choose."""
-        units = {unit.pipe: unit for unit in self.units}
-        return units.get(pipe, units[Pipe.FP32])
+        fallback = next(unit for unit in self.units if unit.pipe is Pipe.FP32)
+        return next((unit for unit in self.units if unit.pipe is pipe), fallback)
 
     def voltage(self, sm_mhz: Floats) -> Floats:
         """(clocks,): v, the core voltage over its floor."""

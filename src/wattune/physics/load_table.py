@@ -6,6 +6,7 @@ The simulated device and the emulated library both read these tables, so that th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -15,7 +16,7 @@ FIRMWARE_AVERAGE_S = 0.06
 """Time constant of the power that the firmware compares with its limit; estimates are 50 to 100 ms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LoadTable:
     """One iteration of a load at one memory clock: a row per phase, a column per core clock."""
 
@@ -47,22 +48,22 @@ class LoadTable:
         if not (np.all(self.duration_s > 0) and np.all(self.power_w > 0)):
             raise ValueError(f"load {self.name!r}: durations and powers are positive")
 
-    @property
+    @cached_property
     def iteration_s(self) -> Floats:
         """(clocks,)"""
         return np.asarray(self.duration_s.sum(axis=0))
 
-    @property
+    @cached_property
     def iteration_j(self) -> Floats:
         """(clocks,)"""
         return np.asarray((self.duration_s * self.power_w).sum(axis=0))
 
-    @property
+    @cached_property
     def mean_power_w(self) -> Floats:
         """(clocks,)"""
         return self.iteration_j / self.iteration_s
 
-    @property
+    @cached_property
     def limited_power_w(self) -> Floats:
         """(clocks,): the mean power that a limit acts on, where a wait counts only as long as the firmware averages.
 
