@@ -13,7 +13,7 @@ import pytest
 
 from wattune.core.job import Job, JobMemory, Outcome, Proposal
 from wattune.core.measurement import Measurement
-from wattune.store.protocol import JobStore
+from wattune.store.sql_job_store import JobStore
 from wattune.store.sql_store import open_store
 from wattune.testing.job_store_contract import A_GPU, A_JOB
 

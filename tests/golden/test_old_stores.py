@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from wattune.store.engine import engine_of
-from wattune.store.migrations import MIGRATIONS, migrate
-from wattune.store.sql_store import SqlStore, open_store
+from wattune.store.schema import MIGRATIONS, migrate
+from wattune.store.sql_store import Store, open_store
 from wattune.testing.job_store_contract import A_GPU, A_JOB, size
 from wattune.testing.store_contract import a_run
 
@@ -61,7 +61,7 @@ def test_a_released_migration_is_unchanged(dump: Path, tmp_path: Path) -> None:
 def test_an_old_store_on_a_server_is_migrated(postgres_url: str) -> None:
     engine = engine_of(postgres_url)
     migrate(engine, MIGRATIONS[:1])
-    SqlStore(engine).add_run(a_run("5f0c"))
+    Store(engine).add_run(a_run("5f0c"))
     store = open_store(postgres_url)
     assert store.run("5f0c") == a_run("5f0c")
     assert store.jobs.jobs() == ()

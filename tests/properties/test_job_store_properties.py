@@ -17,7 +17,7 @@ from wattune.core.errors import InputError, StoreError
 from wattune.core.job import JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.store.job_records import EpochReported, RunOver
-from wattune.store.protocol import JobStore
+from wattune.store.sql_job_store import JobStore
 from wattune.store.sql_store import open_store
 from wattune.testing.job_store_contract import A_GPU, A_JOB, DAWN
 

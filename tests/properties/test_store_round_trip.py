@@ -12,13 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from wattune.cli.export import csv_bytes, flat_table, json_bytes
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store.export import FLATTENERS, csv_bytes, json_bytes
-from wattune.store.protocol import Store
 from wattune.store.records import FullRun, Run, RunGpu, TraceSummary, TrialRecord, full_run_from_json, full_run_to_json
-from wattune.store.sql_store import open_store
+from wattune.store.sql_store import Store, open_store
 
 texts = st.text(st.characters(exclude_categories=()), max_size=12)  # with NUL and lone surrogates
 amounts = st.floats(0, 1e15, allow_nan=False)
@@ -119,9 +118,9 @@ def test_store_round_trip(store: Store, full: FullRun) -> None:
     try:
         assert store.run(full.run.id) == full
         assert store.runs() == (full.run,)
-        for flatten in FLATTENERS.values():
-            json.loads(json_bytes(flatten(store)))
-            csv_bytes(flatten(store)).decode()
+        for what in ("runs", "gpus", "trials", "traces"):
+            json.loads(json_bytes(flat_table(store, what)))
+            csv_bytes(flat_table(store, what)).decode()
     finally:
         store.forget(full.run.id)
 

@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wattune.cli.history import open_history
 from wattune.cli.output import json_option, print_json, remark, write_bytes
-from wattune.core.errors import InputError
+from wattune.core.codec import to_json
+from wattune.core.errors import InputError, StoreError
+from wattune.core.setting import Setting
+from wattune.store.records import Run, TrialRecord, mean_power_w
+
+if TYPE_CHECKING:
+    from wattune.store.sql_store import Store
 
 STDOUT = "-"
+
+Cell = str | float | int | bool | None
+
+_COLUMNS = {
+    "runs": "id kind name started_at time_s energy_j energy_error_j power_w device gpus simulated host version note "
+    "details",
+    "gpus": "run_id started_at uuid gpu simulated time_s energy_j energy_error_j power_w",
+    "trials": "run_id started_at workload gpu simulated choice_kind choice sm_mhz mem_mhz power_limit_w time_s "
+    "energy_j time_error_s energy_error_j power_w",
+    "traces": "run_id started_at gpu simulated samples duration_s mean_power_w min_power_w max_power_w p95_power_w "
+    "mean_sm_mhz mean_mem_mhz refresh_s",
+}
+_BOOLEANS, _NUMBERS, _UNITS = ("simulated",), ("gpus", "samples", "sm_mhz", "mem_mhz"), ("_s", "_j", "_w", "_mhz")
+
+
+@dataclass(frozen=True, slots=True)
+class FlatTable:
+    """Rows of plain values, a cell per column; missing values are None."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
 
 
 @click.command()
@@ -38,7 +71,8 @@ def command(format_: str | None, what: str, out: str, force: bool, as_json: bool
         raise click.UsageError("Parquet goes to a file: give --out FILE.parquet")
     if out != STDOUT:
         _refuse_existing(Path(out), force)
-    content, rows = _content(chosen, what)
+    table = flat_table(open_history(), what)
+    content, rows = FORMATS[chosen](table), len(table.rows)
     if out == STDOUT:
         click.echo(content, nl=False)
         return
@@ -58,15 +92,98 @@ def _chosen_format(format_: str | None, out: str, as_json: bool) -> str:
     return format_ or (suffix if suffix in ("csv", "json", "parquet") else "csv")
 
 
-def _content(format_: str, what: str) -> tuple[bytes, int]:
-    from wattune.store.export import FLATTENERS, FORMATS
-
-    table = FLATTENERS[what](open_history())
-    return FORMATS[format_](table), len(table.rows)
-
-
 def _refuse_existing(path: Path, force: bool) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder", hint=f"name a file in it: {path / 'history.csv'}")
     if path.exists() and not force:
         raise InputError(f"{path} exists already", hint="replace it with --force, or name another file")
+
+
+def flat_table(store: Store, what: str) -> FlatTable:
+    """Return a row per run or GPU, newest first, or per trial or trace summary, oldest first."""
+    columns = tuple(_COLUMNS[what].split())
+    records: list[tuple[Any, dict[str, Any]]]
+    match what:
+        case "runs":
+            records = [(run, _run_cells(run)) for run in store.runs()]
+        case "gpus":
+            records = [(gpu, _of_run(run) | {"gpu": gpu.name}) for run in store.runs() for gpu in run.gpus]
+        case "trials":
+            records = [(trial, _of_run(run) | _trial_cells(trial)) for run, trial in store.trial_records()]
+        case _:
+            records = [(trace, _of_run(run)) for run, trace in store.traces()]
+    rows = (
+        tuple(derived[name] if name in derived else getattr(record, name) for name in columns)
+        for record, derived in records
+    )
+    return FlatTable(columns, tuple(rows))
+
+
+def _run_cells(run: Run) -> dict[str, Any]:
+    return _of_run(run) | {"gpus": len(run.gpus), "details": json.dumps(dict(run.details))}
+
+
+def _trial_cells(trial: TrialRecord) -> dict[str, Any]:
+    cells: dict[str, Any] = to_json(trial.setting or Setting()) | to_json(trial.cost)
+    power_w = mean_power_w(trial.cost.energy_j, trial.cost.time_s)
+    return cells | {"choice": json.dumps(dict(trial.choice)), "power_w": power_w}
+
+
+def _of_run(run: Run) -> dict[str, Any]:
+    return {"run_id": run.id, "started_at": run.started_at.isoformat()}
+
+
+def csv_bytes(table: FlatTable) -> bytes:
+    """Format the table as CSV: a header, empty fields for unknown values, true and false in lower case."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows([_field(cell) for cell in row] for row in table.rows)
+    return text.getvalue().encode()
+
+
+def json_bytes(table: FlatTable) -> bytes:
+    """Format the table as one JSON document: `{"columns": [...], "rows": [{...}, ...]}`."""
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    document = {"columns": list(table.columns), "rows": rows}
+    return json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def parquet_bytes(table: FlatTable) -> bytes:
+    """Format the table as Parquet; every column has its type even if no row has a value."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise StoreError(
+            "Parquet needs the pyarrow package, which is not installed", hint="pip install 'wattune[parquet]'"
+        ) from None
+    types = {str: pyarrow.string(), float: pyarrow.float64(), int: pyarrow.int64(), bool: pyarrow.bool_()}
+    schema = pyarrow.schema([(name, types[_kind(name)]) for name in table.columns])
+    columns = {name: [row[place] for row in table.rows] for place, name in enumerate(table.columns)}
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns, schema=schema), sink)
+    return sink.getvalue()
+
+
+FORMATS: Mapping[str, Callable[[FlatTable], bytes]] = {
+    "csv": csv_bytes,
+    "json": json_bytes,
+    "parquet": parquet_bytes,
+}
+
+
+def _kind(column: str) -> type:
+    if column in _BOOLEANS:
+        return bool
+    if column in _NUMBERS:
+        return int
+    return float if column.endswith(_UNITS) else str
+
+
+def _field(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    return repr(cell) if isinstance(cell, float) else str(cell)

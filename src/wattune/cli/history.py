@@ -20,8 +20,7 @@ from wattune.render.quantity import UNKNOWN, counted, number
 from wattune.store.records import FullRun, Run, mean_power_w
 
 if TYPE_CHECKING:
-    from wattune.store.protocol import Store
-    from wattune.store.records import FullRun, Run
+    from wattune.store.sql_store import Store
 
 
 NOT_MEASURED = "not measured"

@@ -11,6 +11,7 @@ import shlex
 from dataclasses import dataclass
 from math import hypot, inf
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from wattune.control.step_time import WorkUnit
 from wattune.core.frontier import History, Trial
@@ -19,7 +20,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, Window, phases_of, since_change
 from wattune.signals.change import PERIOD, POWER, Change, Shift
-from wattune.store.protocol import Store
+
+if TYPE_CHECKING:
+    from wattune.store.sql_store import Store
 
 _VOLATILE = re.compile(
     r"(seed|port|rank|host|addr|run|id|name|tag|out|log|dir|save|path|resume|ckpt|checkpoint|wandb|tensorboard)",

@@ -23,14 +23,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import hypot
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wattune._version import __version__
 from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.store.job_records import NoSuchRun, RunEnd, RunOver
-from wattune.store.protocol import RunExists, Store, record_end
-from wattune.store.records import FullRun, Run, RunGpu, full_run_from_json, full_run_to_json
+from wattune.store.records import FullRun, Run, RunExists, RunGpu, full_run_from_json, full_run_to_json
+
+if TYPE_CHECKING:
+    from wattune.store.sql_store import Store
 
 FILE_NAME = "unsaved-runs.jsonl"
 
@@ -127,7 +129,7 @@ def _record_of(document: Mapping[str, Any]) -> FullRun | RunEnd:
 def _import_end(store: Store, end: RunEnd, *, meant_for_it: bool) -> bool:
     """Import the end of a run; return whether the store has it, has another end, or has forgotten the run."""
     try:
-        record_end(store.jobs, end)
+        store.jobs.record_end(end)
     except RunOver:
         return True
     except NoSuchRun:

@@ -33,23 +33,6 @@ class EpochReported(StoreError):
     """This epoch was reported before, with another metric."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobTotals:
-    """What a run has spent so far, profiling by itself, and the setting it holds; None where not known.
-
-    Numbers are made plain, and errors that are not finite become None.
-    """
-
-    cost: Measurement | None
-    profiling: Measurement | None
-    setting: Setting | None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "cost", self.cost and _storable_cost(self.cost))
-        object.__setattr__(self, "profiling", self.profiling and _storable_cost(self.profiling))
-        object.__setattr__(self, "setting", self.setting and _storable_setting(self.setting))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
     """One run of a job as the store keeps it."""
@@ -89,19 +72,22 @@ class RecordedRun:
 
     def ended(self, outcome: Outcome, *, now: datetime, submitted: int) -> RecordedRun:
         """Return the record ended; unchanged if it has that outcome already, `RunOver` if it has another."""
-        _check_ending(outcome)
         if self.run.outcome is outcome:
             return self
         self._check_open()
         return self.with_outcome(outcome, at=now, submitted=submitted)
 
-    def with_totals(self, totals: JobTotals) -> RecordedRun:
-        """Return the record with these totals; None leaves each as it was."""
-        run = self.run
-        cost = run.cost if totals.cost is None else totals.cost
-        profiling = run.profiling if totals.profiling is None else totals.profiling
-        setting = run.setting if totals.setting is None else totals.setting
-        return replace(self, run=replace(run, cost=cost, profiling=profiling, setting=setting))
+    def with_totals(
+        self, cost: Measurement | None, profiling: Measurement | None, setting: Setting | None
+    ) -> RecordedRun:
+        """Return the record with these totals, in plain numbers; None leaves each as it was."""
+        run = replace(
+            self.run,
+            cost=_storable_cost(cost) if cost else self.run.cost,
+            profiling=_storable_cost(profiling) if profiling else self.run.profiling,
+            setting=_storable_setting(setting) if setting else self.run.setting,
+        )
+        return replace(self, run=run)
 
     def check_replaceable(self) -> None:
         """Raise StoreError if the run reached its target, so that no other run may replace it."""
@@ -156,11 +142,12 @@ class RunEnd:
     """All that the run reported, in case some of it did not reach the store."""
 
     def __post_init__(self) -> None:
-        _check_ending(self.outcome)
+        if self.outcome is Outcome.RUNNING:
+            raise InputError("running is no ending", hint="end a run with its outcome: reached, missed, stopped, ...")
         object.__setattr__(self, "ended_at", utc_time(self.ended_at))
-        totals = JobTotals(self.cost, self.profiling, self.setting)
-        for name in ("cost", "profiling", "setting"):
-            object.__setattr__(self, name, getattr(totals, name))
+        object.__setattr__(self, "cost", self.cost and _storable_cost(self.cost))
+        object.__setattr__(self, "profiling", self.profiling and _storable_cost(self.profiling))
+        object.__setattr__(self, "setting", self.setting and _storable_setting(self.setting))
         object.__setattr__(self, "metrics", tuple(metric_value(metric) for metric in self.metrics))
 
 
@@ -246,11 +233,6 @@ def check_lease(lease_s: float) -> float:
 
 def _storable_trial(trial: Trial[Setting]) -> Trial[Setting]:
     return Trial(_storable_setting(trial.choice), _storable_cost(trial.cost))
-
-
-def _check_ending(outcome: Outcome) -> None:
-    if outcome is Outcome.RUNNING:
-        raise InputError("running is no ending", hint="end a run with its outcome: reached, missed, stopped, ...")
 
 
 def _metric_text(metric: float | None) -> str:

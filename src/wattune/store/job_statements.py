@@ -1,26 +1,26 @@
-"""SQL statements for recurring jobs: what is read, what is written, and the lock that lets one writer in at a time."""
+"""SQL statements for recurring jobs, and their records as rows."""
 
 from __future__ import annotations
 
-import os
-import socket
-import uuid
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, func, insert, select, update
 
-from wattune.core.errors import InputError, StoreError
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
+from wattune.core.codec import JsonReader, to_json
+from wattune.core.errors import StoreError
+from wattune.core.frontier import Trial
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
-from wattune.store import tables
+from wattune.core.setting import Setting
+from wattune.store import schema
 from wattune.store.job_records import JobSummary, NoSuchRun, RecordedRun
 from wattune.store.records import storable
-from wattune.store.tables import definition_row, job_of, job_record_of, job_run_row, profile_of, profile_row
+from wattune.store.schema import Row, record_of, row_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,17 @@ def current_job(connection: Connection, name: str, *, locked: bool = False) -> C
 
 def find_job(connection: Connection, name: str, *, locked: bool = False) -> CurrentJob | None:
     """Return a job, or None if there is no such job."""
-    query = select(tables.jobs).where(tables.jobs.c.name == storable(name))
+    query = select(schema.jobs).where(schema.jobs.c.name == storable(name))
     # SQLite has no row locks and needs none: it lets one writer in at a time.
     row = connection.execute(query.with_for_update() if locked else query).mappings().first()
     if row is None:
         return None
-    table = tables.definitions.c
-    rows = connection.execute(select(tables.definitions).where(table.job == row["name"])).mappings().all()
+    table = schema.definitions.c
+    rows = connection.execute(select(schema.definitions).where(table.job == row["name"])).mappings().all()
     today = next(each for each in rows if each["number"] == row["definition"])
     alike = {each["number"] for each in rows if _aim(each) == _aim(today)}
     counts = (row["submitted"], row["recurrences"])
-    return CurrentJob(job_of(today), row["definition"], today["defined_at"], *counts, frozenset(alike))
+    return CurrentJob(_job_of(today), row["definition"], today["defined_at"], *counts, frozenset(alike))
 
 
 def _aim(row: RowMapping) -> tuple[float, bool]:
@@ -65,7 +65,7 @@ def _aim(row: RowMapping) -> tuple[float, bool]:
 
 def job_of_run(connection: Connection, run_id: str, *, locked: bool = False) -> CurrentJob:
     """Return the job that a run belongs to."""
-    name = connection.execute(select(tables.job_runs.c.job).where(tables.job_runs.c.id == storable(run_id))).scalar()
+    name = connection.execute(select(schema.job_runs.c.job).where(schema.job_runs.c.id == storable(run_id))).scalar()
     if name is None:
         raise _no_run(run_id)
     return current_job(connection, name, locked=locked)
@@ -80,15 +80,15 @@ def records_of(
     limit: int | None = None,
 ) -> tuple[RecordedRun, ...]:
     """Return the runs of a job as of a time, newest first."""
-    query = select(tables.job_runs).where(tables.job_runs.c.job == current.job.name)
+    query = select(schema.job_runs).where(schema.job_runs.c.job == current.job.name)
     if only is not None:
         query = query.where(only)
-    query = query.order_by(tables.job_runs.c.position.desc()).limit(limit)
+    query = query.order_by(schema.job_runs.c.position.desc()).limit(limit)
     rows = connection.execute(query).mappings().all()
     oldest = rows[-1]["position"] if rows else 0
     metrics = _metrics(connection, current.job.name, oldest=oldest, only=only)
     records = (
-        job_record_of(row, _in_order(metrics[row["id"]]), comparable=row["definition"] in current.comparable)
+        _recorded_run(row, _in_order(metrics[row["id"]]), comparable=row["definition"] in current.comparable)
         for row in rows
     )
     return tuple(record.as_of(now, submitted=current.submitted) for record in records)
@@ -101,7 +101,7 @@ def _in_order(known: Mapping[int, float | None]) -> tuple[float | None, ...]:
 
 def record_of_run(connection: Connection, current: CurrentJob, run_id: str, *, now: datetime) -> RecordedRun:
     """Return one run as of a time."""
-    found = records_of(connection, current, now=now, only=tables.job_runs.c.id == storable(run_id))
+    found = records_of(connection, current, now=now, only=schema.job_runs.c.id == storable(run_id))
     if not found:
         raise _no_run(run_id)
     return found[0]
@@ -109,29 +109,29 @@ def record_of_run(connection: Connection, current: CurrentJob, run_id: str, *, n
 
 def epochs_of_run(connection: Connection, run_id: str) -> dict[int, float | None]:
     """Return the metric of every epoch that was reported."""
-    table = tables.epochs.c
+    table = schema.epochs.c
     rows = connection.execute(select(table.epoch, table.metric).where(table.run_id == run_id))
     return {row.epoch: row.metric for row in rows}
 
 
 def memory_of(connection: Connection, current: CurrentJob, *, now: datetime) -> JobMemory:
     """Return what searchers may know of a job."""
-    records = records_of(connection, current, now=now, only=tables.job_runs.c.definition.in_(current.comparable))
+    records = records_of(connection, current, now=now, only=schema.job_runs.c.definition.in_(current.comparable))
     return JobMemory(tuple(record.run for record in reversed(records)), _newest_profiles(connection, current.job.name))
 
 
 def summaries(connection: Connection, *, now: datetime, name: str | None = None) -> tuple[JobSummary, ...]:
     """Return the summaries of all jobs, or of one, by name."""
-    names = select(tables.jobs.c.name).order_by(tables.jobs.c.name)
+    names = select(schema.jobs.c.name).order_by(schema.jobs.c.name)
     if name is not None:
-        names = names.where(tables.jobs.c.name == name)
+        names = names.where(schema.jobs.c.name == name)
     totals = _totals(connection, now)
     jobs = [current_job(connection, each) for each in connection.execute(names).scalars().all()]
     return tuple(_summary(current, totals) for current in jobs)
 
 
 def _no_job(connection: Connection, name: str) -> StoreError:
-    names = list(connection.execute(select(tables.jobs.c.name)).scalars())
+    names = list(connection.execute(select(schema.jobs.c.name)).scalars())
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else "list the jobs with: wattune job list"
     return StoreError(f"there is no job {name!r} in the store", hint=hint)
@@ -146,8 +146,8 @@ def _no_run(run_id: str) -> NoSuchRun:
 def _metrics(
     connection: Connection, job: str, *, oldest: int, only: ColumnElement[bool] | None
 ) -> defaultdict[str, dict[int, float | None]]:
-    epochs, runs = tables.epochs.c, tables.job_runs.c
-    query = select(epochs.run_id, epochs.epoch, epochs.metric).join(tables.job_runs, runs.id == epochs.run_id)
+    epochs, runs = schema.epochs.c, schema.job_runs.c
+    query = select(epochs.run_id, epochs.epoch, epochs.metric).join(schema.job_runs, runs.id == epochs.run_id)
     query = query.where(runs.job == job, runs.position >= oldest)
     if only is not None:
         query = query.where(only)
@@ -158,16 +158,16 @@ def _metrics(
 
 
 def _newest_profiles(connection: Connection, job: str) -> tuple[Profile, ...]:
-    table = tables.profiles.c
-    query = select(tables.profiles).where(table.job == job).order_by(table.number)
-    profiles = (profile_of(row) for row in connection.execute(query).mappings())
+    table = schema.profiles.c
+    query = select(schema.profiles).where(table.job == job).order_by(table.number)
+    profiles = (_profile_of(row) for row in connection.execute(query).mappings())
     newest = {(profile.gpu.key, profile.batch_size): profile for profile in profiles}
     return tuple(newest[key] for key in sorted(newest))
 
 
 def _totals(connection: Connection, now: datetime) -> dict[tuple[str, bool], RowMapping]:
     """Return, per job and kind of GPU, the counts of runs, the newest, and the sums of time and energy."""
-    table = tables.job_runs.c
+    table = schema.job_runs.c
     running = and_(table.outcome == Outcome.RUNNING.value, table.lease_until >= now)
     columns: tuple[Any, ...] = (
         func.count().label("runs"),
@@ -199,81 +199,6 @@ def _summary(current: CurrentJob, totals: dict[tuple[str, bool], RowMapping]) ->
     )
 
 
-def define(connection: Connection, job: Job, at: datetime) -> None:
-    """Store the definition of a job, under a new number if it changed."""
-    current = find_job(connection, job.name, locked=True)
-    if current is not None and current.job == job:
-        return
-    number = 1 if current is None else current.definition + 1
-    if current is None:
-        fresh = {"name": job.name, "definition": number, "submitted": 0, "recurrences": 0}
-        connection.execute(insert(tables.jobs), fresh)
-    else:
-        connection.execute(update(tables.jobs).where(tables.jobs.c.name == job.name).values(definition=number))
-    connection.execute(insert(tables.definitions), definition_row(job) | {"number": number, "defined_at": at})
-
-
-def give_up_overdue(connection: Connection, current: CurrentJob, at: datetime) -> None:
-    """Mark every run whose lease is over as lost."""
-    table = tables.job_runs.c
-    overdue = (table.job == current.job.name, table.outcome == Outcome.RUNNING.value, table.lease_until < at)
-    lost = {"outcome": Outcome.LOST.value, "ended": current.submitted, "ended_at": table.lease_until}
-    connection.execute(update(tables.job_runs).where(*overdue).values(lost))
-
-
-def replace_run(connection: Connection, current: CurrentJob, run_id: str, at: datetime) -> int:
-    """Mark a run as replaced, lost if it was running, and return its recurrence."""
-    record = record_of_run(connection, current, run_id, now=at)
-    record.check_replaceable()
-    if record.run.outcome is Outcome.RUNNING:
-        record = record.with_outcome(Outcome.LOST, at=at, submitted=current.submitted)
-    rewrite_run(connection, replace(record, replaced=True))
-    return record.run.recurrence
-
-
-def checked(proposal: Proposal, job: Job) -> Proposal:
-    """Return the proposal; InputError if the job has no such batch size."""
-    if proposal.batch_size in job.batch_sizes:
-        return proposal
-    raise InputError(
-        f"{job.name}: batch size {proposal.batch_size} was proposed, which the job does not have",
-        hint=f"propose one of {', '.join(map(str, job.batch_sizes))}",
-    )
-
-
-def new_job_run(current: CurrentJob, proposal: Proposal, *, gpu: JobGpu, recurrence: int, at: datetime) -> JobRun:
-    """Make the next run of a job."""
-    return JobRun(
-        id=str(uuid.uuid4()),
-        order=current.submitted,
-        recurrence=recurrence,
-        batch_size=int(proposal.batch_size),
-        gpu=gpu,
-        exploring=bool(proposal.exploring),
-        why=storable(proposal.why),
-        submitted_at=at,
-    )
-
-
-def insert_run(
-    connection: Connection, current: CurrentJob, run: JobRun, *, replaces: str | None, lease_until: datetime
-) -> None:
-    """Insert a run that this process does, and count it."""
-    record = RecordedRun(
-        job=current.job.name,
-        definition=current.definition,
-        comparable=True,
-        run=run,
-        replaces=replaces,
-        lease_until=lease_until,
-        host=storable(socket.gethostname()),
-        pid=os.getpid(),
-    )
-    connection.execute(insert(tables.job_runs), job_run_row(record))
-    counts = {"submitted": current.submitted + 1, "recurrences": max(current.recurrences, run.recurrence + 1)}
-    connection.execute(update(tables.jobs).where(tables.jobs.c.name == current.job.name).values(counts))
-
-
 def insert_epochs(
     connection: Connection,
     run_id: str,
@@ -285,23 +210,81 @@ def insert_epochs(
     """Insert the metrics of epochs, each with what the run had cost by its end."""
     spent = {
         "reported_at": at,
-        "time_s": None if cost is None else cost.time_s,
-        "energy_j": None if cost is None else cost.energy_j,
+        "time_s": None if cost is None else float(cost.time_s),
+        "energy_j": None if cost is None else float(cost.energy_j),
     }
     rows = [{"run_id": run_id, "epoch": epoch, "metric": metric} | spent for epoch, metric in metrics.items()]
     if rows:
-        connection.execute(insert(tables.epochs), rows)
+        connection.execute(insert(schema.epochs), rows)
 
 
 def rewrite_run(connection: Connection, record: RecordedRun) -> None:
     """Update the row of a run; its epochs have their own rows."""
-    connection.execute(update(tables.job_runs).where(tables.job_runs.c.id == record.run.id).values(job_run_row(record)))
+    connection.execute(update(schema.job_runs).where(schema.job_runs.c.id == record.run.id).values(job_run_row(record)))
 
 
-def insert_profile(connection: Connection, current: CurrentJob, profile: Profile, at: datetime) -> None:
-    """Insert a profile as the newest of the job."""
-    job = current.job.name
-    number = connection.execute(select(func.count()).where(tables.profiles.c.job == job)).scalar_one()
-    connection.execute(
-        insert(tables.profiles), profile_row(profile) | {"job": job, "number": number, "measured_at": at}
+# records as rows
+
+
+def definition_row(job: Job) -> Row:
+    """Return the row of a job's definition, without its number and date."""
+    return row_of(schema.definitions, job, job=job.name, batch_sizes={"sizes": list(job.batch_sizes)})
+
+
+def _job_of(row: RowMapping) -> Job:
+    return record_of(Job, row, name=row["job"], batch_sizes=tuple(row["batch_sizes"]["sizes"]))
+
+
+def job_run_row(record: RecordedRun) -> Row:
+    """Return the row of a job's run, without its epochs."""
+    run = record.run
+    others = {"position": run.order, "outcome": run.outcome.value, "settled": run.setting is not None}
+    profiling = {f"profiling_{name}": value for name, value in _cost_columns(run.profiling).items()}
+    row = row_of(schema.job_runs, record, run, run.setting or Setting(), **others)
+    return row | _gpu_columns(run.gpu) | _cost_columns(run.cost) | profiling
+
+
+def _recorded_run(row: RowMapping, metrics: tuple[float | None, ...], *, comparable: bool) -> RecordedRun:
+    run = record_of(
+        JobRun,
+        row,
+        order=row["position"],
+        gpu=_gpu_of(row),
+        outcome=Outcome(row["outcome"]),
+        metrics=metrics,
+        cost=_cost_of(row, ""),
+        profiling=_cost_of(row, "profiling_"),
+        setting=record_of(Setting, row) if row["settled"] else None,
     )
+    return record_of(RecordedRun, row, run=run, comparable=comparable)
+
+
+def profile_row(profile: Profile) -> Row:
+    """Return the row of a profile, without its job, number and date."""
+    trials = [to_json(trial.choice) | to_json(trial.cost) for trial in profile.trials]
+    return {"batch_size": profile.batch_size, "trials": {"trials": trials}} | _gpu_columns(profile.gpu)
+
+
+def _profile_of(row: RowMapping) -> Profile:
+    reader = JsonReader(unknown_fields="skip")  # the setting and the cost of a trial share one object
+    trials = tuple(
+        Trial(reader.read(Setting, trial), reader.read(Measurement, trial)) for trial in row["trials"]["trials"]
+    )
+    return Profile(gpu=_gpu_of(row), batch_size=row["batch_size"], trials=trials)
+
+
+def _gpu_columns(gpu: JobGpu) -> Row:
+    return {"gpu": gpu.name, "simulated": gpu.simulated, "gpus": gpu.count, "max_power_w": gpu.max_power_w}
+
+
+def _gpu_of(row: RowMapping) -> JobGpu:
+    return record_of(JobGpu, row, name=row["gpu"], count=row["gpus"])
+
+
+def _cost_columns(cost: Measurement | None) -> Row:
+    return {field.name: getattr(cost, field.name, None) for field in fields(Measurement)}
+
+
+def _cost_of(row: RowMapping, prefix: str) -> Measurement | None:
+    numbers = [row[prefix + field.name] for field in fields(Measurement)]
+    return None if numbers[0] is None or numbers[1] is None else Measurement(*numbers)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from wattune.core.codec import JsonReader, to_json
+from wattune.core.errors import StoreError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading, Trace
@@ -25,6 +26,11 @@ from wattune.core.setting import Setting
 
 SETTING = "setting"
 """The kind of a choice that is only a `Setting`."""
+
+
+class RunExists(StoreError):
+    """A run with this id is in the store already."""
+
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 

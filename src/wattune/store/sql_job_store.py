@@ -6,22 +6,27 @@ because BEGIN IMMEDIATE lets one writer in at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, Engine, delete
+from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, metric_value
+from wattune.core.errors import InputError
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store import job_statements as statements
-from wattune.store import tables
+from wattune.store import schema
 from wattune.store.engine import explained, lock_store, place_of, reading, writing
 from wattune.store.job_records import (
     JobSummary,
-    JobTotals,
     RecordedRun,
+    RunEnd,
     check_lease,
     place_of_epoch,
     storable_gpu,
@@ -29,45 +34,68 @@ from wattune.store.job_records import (
     storable_profile,
     utc_time,
 )
-from wattune.store.protocol import Decide
+from wattune.store.records import storable
+
+Decide = Callable[[Job, JobMemory], Proposal]
+"""Chooses the batch size of a run from what is known. Nobody else can submit to the same job during the call."""
 
 
-class SqlJobStore:
+class JobStore:
     """The history of recurring jobs in a database of the newest schema."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def define_job(self, job: Job, *, now: datetime | None = None) -> Job:
+        """Store a job, new or redefined, and return it; its history is kept.
+
+        After a change of target or direction, older runs leave the memory; `job_runs` still returns them.
+        """
         job = storable_job(job)
         with self._writing() as connection:
             lock_store(connection)  # a job that does not exist yet has no row to lock
-            statements.define(connection, job, utc_time(now))
+            current = statements.find_job(connection, job.name, locked=True)
+            if current is not None and current.job == job:
+                return job
+            number = 1 if current is None else current.definition + 1
+            if current is None:
+                fresh = {"name": job.name, "definition": number, "submitted": 0, "recurrences": 0}
+                connection.execute(insert(schema.jobs), fresh)
+            else:
+                connection.execute(update(schema.jobs).where(schema.jobs.c.name == job.name).values(definition=number))
+            row = statements.definition_row(job) | {"number": number, "defined_at": utc_time(now)}
+            connection.execute(insert(schema.definitions), row)
         return job
 
     def job(self, name: str) -> Job:
+        """Return the newest definition of a job; StoreError with the nearest name if there is none."""
         with self._reading() as connection:
             return statements.current_job(connection, name).job
 
     def jobs(self, *, now: datetime | None = None) -> tuple[JobSummary, ...]:
+        """Return the summary of every job, by name."""
         with self._reading() as connection:
             return statements.summaries(connection, now=utc_time(now))
 
     def job_memory(self, name: str, *, now: datetime | None = None) -> JobMemory:
+        """Return what searchers may know: comparable runs, oldest first, and the newest profile of each size and GPU.
+
+        A run whose lease is over counts as lost, even before that is written to the store.
+        """
         with self._reading() as connection:
             return statements.memory_of(connection, statements.current_job(connection, name), now=utc_time(now))
 
     def job_runs(self, name: str, *, limit: int | None = None, now: datetime | None = None) -> tuple[RecordedRun, ...]:
+        """Return the full records of the runs, newest first, those of other targets included."""
         with self._reading() as connection:
-            return statements.records_of(
-                connection, statements.current_job(connection, name), now=utc_time(now), limit=limit
-            )
+            current = statements.current_job(connection, name)
+            return statements.records_of(connection, current, now=utc_time(now), limit=limit)
 
     def job_run(self, run_id: str, *, now: datetime | None = None) -> RecordedRun:
+        """Return one run, by its whole id."""
         with self._reading() as connection:
-            return statements.record_of_run(
-                connection, statements.job_of_run(connection, run_id), run_id, now=utc_time(now)
-            )
+            current = statements.job_of_run(connection, run_id)
+            return statements.record_of_run(connection, current, run_id, now=utc_time(now))
 
     def submit(
         self,
@@ -79,19 +107,44 @@ class SqlJobStore:
         now: datetime | None = None,
         replaces: str | None = None,
     ) -> JobRun:
+        """Store and return a run of this process with the batch size that `decide` returns.
+
+        It belongs to a new recurrence or, if it replaces a run that did not reach the target, to the same as that one.
+        A replaced run that was still running is lost. If `decide` fails, no run is stored.
+        """
         at, gpu = utc_time(now), storable_gpu(gpu)
         lease_until = at + timedelta(seconds=check_lease(lease_s))
         with self._writing() as connection:
             current = statements.current_job(connection, name, locked=True)
-            statements.give_up_overdue(connection, current, at)
+            _give_up_overdue(connection, current, at)
             recurrence = current.recurrences
             if replaces is not None:
-                recurrence = statements.replace_run(connection, current, replaces, at)
-            proposal = statements.checked(
-                decide(current.job, statements.memory_of(connection, current, now=at)), current.job
+                recurrence = _replace_run(connection, current, replaces, at)
+            proposal = decide(current.job, statements.memory_of(connection, current, now=at))
+            _check_size(proposal.batch_size, current.job)
+            run = JobRun(
+                id=str(uuid.uuid4()),
+                order=current.submitted,
+                recurrence=recurrence,
+                batch_size=int(proposal.batch_size),
+                gpu=gpu,
+                exploring=bool(proposal.exploring),
+                why=storable(proposal.why),
+                submitted_at=at,
             )
-            run = statements.new_job_run(current, proposal, gpu=gpu, recurrence=recurrence, at=at)
-            statements.insert_run(connection, current, run, replaces=replaces, lease_until=lease_until)
+            record = RecordedRun(
+                job=current.job.name,
+                definition=current.definition,
+                comparable=True,
+                run=run,
+                replaces=replaces,
+                lease_until=lease_until,
+                host=storable(socket.gethostname()),
+                pid=os.getpid(),
+            )
+            connection.execute(insert(schema.job_runs), statements.job_run_row(record))
+            counts = {"submitted": current.submitted + 1, "recurrences": max(current.recurrences, recurrence + 1)}
+            connection.execute(update(schema.jobs).where(schema.jobs.c.name == current.job.name).values(counts))
         return run
 
     def report(
@@ -106,20 +159,28 @@ class SqlJobStore:
         epoch: int | None = None,
         now: datetime | None = None,
     ) -> JobRun:
-        at, number, totals = utc_time(now), metric_value(metric), JobTotals(cost, profiling, setting)
+        """Store the metric of an epoch, renew the lease and return the run.
+
+        `cost` and `profiling` are totals so far; None leaves them as they were. `epoch` counts from 0; by default it is
+        the next one. A repeated report changes nothing, another metric for the same epoch raises `EpochReported`, and
+        skipped epochs are None and may be reported late. A lost run is running again, unless it was replaced. A run
+        that is over raises `RunOver`.
+        """
+        at, number = utc_time(now), metric_value(metric)
         check_lease(lease_s)
         with self._one_run(run_id, at) as (connection, current, found):
             record = found.renewed(at, lease_s=lease_s)
             known = statements.epochs_of_run(connection, run_id)
             place = place_of_epoch(known, epoch, metric=number, max_epochs=current.job.max_epochs)
             if place is not None:
-                statements.insert_epochs(connection, run_id, {place: number}, at=at, cost=totals.cost)
+                statements.insert_epochs(connection, run_id, {place: number}, at=at, cost=cost)
             if place is not None and place >= found.run.epochs:  # a late report knows less of the totals
-                record = record.with_totals(totals)
+                record = record.with_totals(cost, profiling, setting)
             statements.rewrite_run(connection, record)
             return statements.record_of_run(connection, current, run_id, now=at).run
 
     def renew(self, run_id: str, lease_s: float, *, now: datetime | None = None) -> JobRun:
+        """Renew the lease of a run and return the run; `RunOver` if it has ended or was replaced."""
         at = utc_time(now)
         check_lease(lease_s)
         with self._one_run(run_id, at) as (connection, _, found):
@@ -138,31 +199,49 @@ class SqlJobStore:
         metrics: Sequence[float | None] = (),
         now: datetime | None = None,
     ) -> JobRun:
-        at, totals = utc_time(now), JobTotals(cost, profiling, setting)
-        reported = {epoch: metric_value(metric) for epoch, metric in enumerate(metrics)}
-        with self._one_run(run_id, at) as (connection, current, found):
-            record = found.ended(outcome, now=at, submitted=current.submitted)
+        """End a run and return it. The same end again changes nothing; another outcome raises `RunOver`.
+
+        `metrics` may hold all that the run reported; epochs that are not in the store yet are taken from there.
+        """
+        return self.record_end(
+            RunEnd(
+                run_id=run_id,
+                outcome=outcome,
+                ended_at=utc_time(now),
+                cost=cost,
+                profiling=profiling,
+                setting=setting,
+                metrics=tuple(metrics),
+            )
+        )
+
+    def record_end(self, end: RunEnd) -> JobRun:
+        """End a run as `end_run` does."""
+        with self._one_run(end.run_id, end.ended_at) as (connection, current, found):
+            record = found.ended(end.outcome, now=end.ended_at, submitted=current.submitted)
             if record is found:
                 return found.run
-            known = statements.epochs_of_run(connection, run_id)
-            statements.insert_epochs(
-                connection, run_id, {epoch: reported[epoch] for epoch in reported if epoch not in known}, at=at
-            )
-            statements.rewrite_run(connection, record.with_totals(totals))
-            return statements.record_of_run(connection, current, run_id, now=at).run
+            known = statements.epochs_of_run(connection, end.run_id)
+            missing = {epoch: metric for epoch, metric in enumerate(end.metrics) if epoch not in known}
+            statements.insert_epochs(connection, end.run_id, missing, at=end.ended_at)
+            statements.rewrite_run(connection, record.with_totals(end.cost, end.profiling, end.setting))
+            return statements.record_of_run(connection, current, end.run_id, now=end.ended_at).run
 
     def keep_profile(self, name: str, profile: Profile, *, now: datetime | None = None) -> None:
+        """Store a profile as the newest of its batch size and GPU; older ones stay on record."""
         profile = storable_profile(profile)
         with self._writing() as connection:
-            statements.insert_profile(
-                connection, statements.current_job(connection, name, locked=True), profile, utc_time(now)
-            )
+            job = statements.current_job(connection, name, locked=True).job.name
+            number = connection.execute(select(func.count()).where(schema.profiles.c.job == job)).scalar_one()
+            row = statements.profile_row(profile) | {"job": job, "number": number, "measured_at": utc_time(now)}
+            connection.execute(insert(schema.profiles), row)
 
     def forget_job(self, name: str, *, now: datetime | None = None) -> JobSummary:
+        """Delete a job with all its runs and profiles, and return its summary."""
         with self._writing() as connection:
             job = statements.current_job(connection, name, locked=True).job.name
             summary = statements.summaries(connection, now=utc_time(now), name=job)[0]
-            connection.execute(delete(tables.jobs).where(tables.jobs.c.name == job))
+            connection.execute(delete(schema.jobs).where(schema.jobs.c.name == job))
             return summary
 
     @contextmanager
@@ -181,3 +260,29 @@ class SqlJobStore:
         with self._writing() as connection:
             current = statements.job_of_run(connection, run_id, locked=True)
             yield connection, current, statements.record_of_run(connection, current, run_id, now=at)
+
+
+def _give_up_overdue(connection: Connection, current: statements.CurrentJob, at: datetime) -> None:
+    """Mark every run whose lease is over as lost."""
+    table = schema.job_runs.c
+    overdue = (table.job == current.job.name, table.outcome == Outcome.RUNNING.value, table.lease_until < at)
+    lost = {"outcome": Outcome.LOST.value, "ended": current.submitted, "ended_at": table.lease_until}
+    connection.execute(update(schema.job_runs).where(*overdue).values(lost))
+
+
+def _replace_run(connection: Connection, current: statements.CurrentJob, run_id: str, at: datetime) -> int:
+    """Mark a run as replaced, lost if it was running, and return its recurrence."""
+    record = statements.record_of_run(connection, current, run_id, now=at)
+    record.check_replaceable()
+    if record.run.outcome is Outcome.RUNNING:
+        record = record.with_outcome(Outcome.LOST, at=at, submitted=current.submitted)
+    statements.rewrite_run(connection, replace(record, replaced=True))
+    return record.run.recurrence
+
+
+def _check_size(batch_size: int, job: Job) -> None:
+    if batch_size not in job.batch_sizes:
+        raise InputError(
+            f"{job.name}: batch size {batch_size} was proposed, which the job does not have",
+            hint=f"propose one of {', '.join(map(str, job.batch_sizes))}",
+        )

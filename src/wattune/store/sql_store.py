@@ -6,38 +6,40 @@ from collections import defaultdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, delete, func, insert, select
+from sqlalchemy import Connection, Engine, RowMapping, Select, Table, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from wattune.core.errors import StoreError
 from wattune.core.frontier import History
+from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store import tables
+from wattune.store import schema
 from wattune.store.engine import engine_of, explained, place_of, reading, use_write_ahead_log, writing
-from wattune.store.migrations import migrate
-from wattune.store.protocol import JobStore, RunExists, Store
-from wattune.store.records import SETTING, FullRun, Run, RunGpu, TraceSummary, TrialRecord, storable
-from wattune.store.sql_job_store import SqlJobStore
-from wattune.store.tables import gpu_of, gpu_rows, run_of, run_row, trace_of, trace_rows, trial_of, trial_rows
+from wattune.store.records import SETTING, FullRun, Run, RunExists, RunGpu, TraceSummary, TrialRecord, storable
+from wattune.store.schema import Row, migrate, record_of, row_of
+from wattune.store.sql_job_store import JobStore
 
 _MAX_CANDIDATES = 5
 
 
-class SqlStore:
-    """A store in a database of the newest schema; `open_store` opens it."""
+class Store:
+    """The history of everything that was measured, in a database of the newest schema; `open_store` opens it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @property
     def place(self) -> str:
+        """The store's place, for people: a path, or a URL without its password."""
         return place_of(self._engine.url)
 
     @property
     def jobs(self) -> JobStore:
-        return SqlJobStore(self._engine)
+        """The history of recurring jobs."""
+        return JobStore(self._engine)
 
     def add_run(self, full: FullRun) -> None:
+        """Store a run and all that belongs to it, in one transaction."""
         with explained(self.place):
             try:
                 with writing(self._engine) as connection:
@@ -51,14 +53,15 @@ class SqlStore:
                 raise
 
     def run(self, prefix: str) -> FullRun:
+        """Return the only run whose id begins with `prefix`."""
         with explained(self.place), reading(self._engine) as connection:
-            run = _runs(connection, select(tables.runs).where(tables.runs.c.id == _only_id(connection, prefix)))[0]
-            trials = select(tables.trials).where(tables.trials.c.run_id == run.id).order_by(tables.trials.c.position)
-            traces = select(tables.traces).where(tables.traces.c.run_id == run.id).order_by(tables.traces.c.position)
+            run = _only_run(connection, prefix)
+            trials = _oldest_first(schema.trials).where(schema.trials.c.run_id == run.id)
+            traces = _oldest_first(schema.traces).where(schema.traces.c.run_id == run.id)
             return FullRun(
                 run,
-                tuple(trial_of(row) for row in connection.execute(trials).mappings()),
-                tuple(trace_of(row) for row in connection.execute(traces).mappings()),
+                tuple(_trial_of(row) for row in connection.execute(trials).mappings()),
+                tuple(record_of(TraceSummary, row) for row in connection.execute(traces).mappings()),
             )
 
     def runs(
@@ -69,95 +72,109 @@ class SqlStore:
         since: datetime | None = None,
         name: str | None = None,
     ) -> tuple[Run, ...]:
-        query = select(tables.runs).order_by(tables.runs.c.started_at.desc(), tables.runs.c.id).limit(limit)
+        """Return the runs, newest first; `name` matches a part of a run's name, in upper or lower case."""
+        query = select(schema.runs).order_by(schema.runs.c.started_at.desc(), schema.runs.c.id).limit(limit)
         if kind is not None:
-            query = query.where(tables.runs.c.kind == storable(kind))
+            query = query.where(schema.runs.c.kind == storable(kind))
         if since is not None:
-            query = query.where(tables.runs.c.started_at >= since)
+            query = query.where(schema.runs.c.started_at >= since)
         if name is not None:
-            query = query.where(tables.runs.c.name.icontains(storable(name), autoescape=True))
+            query = query.where(schema.runs.c.name.icontains(storable(name), autoescape=True))
         with explained(self.place), reading(self._engine) as connection:
             return _runs(connection, query)
 
     def trials(self, *, workload: str, gpu: str, simulated: bool) -> History[Setting]:
-        table = tables.trials.c
-        query = _oldest_first(tables.trials).where(
+        """Return every setting that was tried for a workload on a GPU, oldest first; simulated and real never mix."""
+        table = schema.trials.c
+        query = _oldest_first(schema.trials).where(
             table.workload == storable(workload),
             table.gpu == storable(gpu),
             table.simulated == simulated,
             table.choice_kind == SETTING,
         )
         with explained(self.place), reading(self._engine) as connection:
-            return tuple(trial_of(row).trial for row in connection.execute(query).mappings())
+            return tuple(_trial_of(row).trial for row in connection.execute(query).mappings())
 
     def trial_records(
         self, *, workload: str | None = None, gpu: str | None = None, choice_kind: str | None = None
     ) -> tuple[tuple[Run, TrialRecord], ...]:
-        query = _oldest_first(tables.trials)
+        """Return the trials with the run that each belongs to, oldest first."""
+        query = _oldest_first(schema.trials)
         wanted = {"workload": workload, "gpu": gpu, "choice_kind": choice_kind}
         for name, value in wanted.items():
             if value is not None:
-                query = query.where(tables.trials.c[name] == storable(value))
+                query = query.where(schema.trials.c[name] == storable(value))
         with explained(self.place), reading(self._engine) as connection:
             runs = _runs_by_id(connection)
-            return tuple((runs[row["run_id"]], trial_of(row)) for row in connection.execute(query).mappings())
+            return tuple((runs[row["run_id"]], _trial_of(row)) for row in connection.execute(query).mappings())
 
     def traces(self) -> tuple[tuple[Run, TraceSummary], ...]:
+        """Return the trace summaries with the run that each belongs to, oldest first."""
         with explained(self.place), reading(self._engine) as connection:
             runs = _runs_by_id(connection)
-            rows = connection.execute(_oldest_first(tables.traces)).mappings()
-            return tuple((runs[row["run_id"]], trace_of(row)) for row in rows)
+            rows = connection.execute(_oldest_first(schema.traces)).mappings()
+            return tuple((runs[row["run_id"]], record_of(TraceSummary, row)) for row in rows)
 
     def forget(self, prefix: str) -> Run:
+        """Delete a run with all that belongs to it, and return it."""
         with explained(self.place), writing(self._engine) as connection:
-            query = select(tables.runs).where(tables.runs.c.id == _only_id(connection, prefix))
-            run = _runs(connection, query)[0]
-            connection.execute(delete(tables.runs).where(tables.runs.c.id == run.id))
+            run = _only_run(connection, prefix)
+            connection.execute(delete(schema.runs).where(schema.runs.c.id == run.id))
             return run
 
     def _has(self, run_id: str) -> bool:
         with reading(self._engine) as connection:
-            return connection.execute(select(tables.runs.c.id).where(tables.runs.c.id == run_id)).first() is not None
+            return connection.execute(select(schema.runs.c.id).where(schema.runs.c.id == run_id)).first() is not None
 
 
 def _insert(connection: Connection, full: FullRun) -> None:
-    connection.execute(insert(tables.runs), run_row(full.run))
-    parts = (
-        (tables.run_gpus, gpu_rows(full.run)),
-        (tables.trials, trial_rows(full)),
-        (tables.traces, trace_rows(full)),
+    connection.execute(insert(schema.runs), row_of(schema.runs, full.run))
+    parts: tuple[tuple[Table, list[Row]], ...] = (
+        (schema.run_gpus, [row_of(schema.run_gpus, gpu) for gpu in full.run.gpus]),
+        (
+            schema.trials,
+            [row_of(schema.trials, trial, trial.setting or Setting(), trial.cost) for trial in full.trials],
+        ),
+        (schema.traces, [row_of(schema.traces, trace) for trace in full.traces]),
     )
     for table, rows in parts:
         if rows:
-            connection.execute(insert(table), rows)
+            numbered = [row | {"run_id": full.run.id, "position": position} for position, row in enumerate(rows)]
+            connection.execute(insert(table), numbered)
+
+
+def _trial_of(row: RowMapping) -> TrialRecord:
+    setting = record_of(Setting, row)
+    known = setting if row["choice_kind"] == SETTING or setting != Setting() else None
+    return record_of(TrialRecord, row, setting=known, cost=record_of(Measurement, row))
 
 
 def _runs(connection: Connection, query: Select[Any]) -> tuple[Run, ...]:
     """Return the runs of a query over the table of runs, each with its GPUs."""
-    chosen = query.with_only_columns(tables.runs.c.id).subquery()
-    gpu_query = select(tables.run_gpus).where(tables.run_gpus.c.run_id.in_(select(chosen.c.id)))
+    chosen = query.with_only_columns(schema.runs.c.id).subquery()
+    gpu_query = select(schema.run_gpus).where(schema.run_gpus.c.run_id.in_(select(chosen.c.id)))
     gpus: defaultdict[str, list[RunGpu]] = defaultdict(list)
-    for row in connection.execute(gpu_query.order_by(tables.run_gpus.c.position)).mappings():
-        gpus[row["run_id"]].append(gpu_of(row))
-    return tuple(run_of(row, tuple(gpus[row["id"]])) for row in connection.execute(query).mappings())
+    for row in connection.execute(gpu_query.order_by(schema.run_gpus.c.position)).mappings():
+        gpus[row["run_id"]].append(record_of(RunGpu, row))
+    return tuple(record_of(Run, row, gpus=tuple(gpus[row["id"]])) for row in connection.execute(query).mappings())
 
 
 def _runs_by_id(connection: Connection) -> dict[str, Run]:
-    return {run.id: run for run in _runs(connection, select(tables.runs))}
+    return {run.id: run for run in _runs(connection, select(schema.runs))}
 
 
 def _oldest_first(table: Any) -> Select[Any]:
-    joined = select(table).join(tables.runs, tables.runs.c.id == table.c.run_id)
-    return joined.order_by(tables.runs.c.started_at, tables.runs.c.id, table.c.position)
+    joined = select(table).join(schema.runs, schema.runs.c.id == table.c.run_id)
+    return joined.order_by(schema.runs.c.started_at, schema.runs.c.id, table.c.position)
 
 
-def _only_id(connection: Connection, prefix: str) -> str:
-    """Return the only id that begins with `prefix`; an error names the candidates."""
-    begins = func.substr(tables.runs.c.id, 1, len(prefix)) == storable(prefix)
-    query = select(tables.runs.c.id).where(begins).order_by(tables.runs.c.id).limit(_MAX_CANDIDATES + 1)
+def _only_run(connection: Connection, prefix: str) -> Run:
+    """Return the only run whose id begins with `prefix`; an error names the candidates."""
+    begins = func.substr(schema.runs.c.id, 1, len(prefix)) == storable(prefix)
+    query = select(schema.runs.c.id).where(begins).order_by(schema.runs.c.id).limit(_MAX_CANDIDATES + 1)
     found: list[str] = list(connection.execute(query).scalars())
     if len(found) == 1:
-        return found[0]
+        return _runs(connection, select(schema.runs).where(schema.runs.c.id == found[0]))[0]
     if not found:
         raise StoreError(f"there is no run whose id begins with {prefix!r}", hint="list the runs with: wattune history")
     more = ", ..." if len(found) > _MAX_CANDIDATES else ""
@@ -177,4 +194,4 @@ def open_store(url: str) -> Store:
         if engine.dialect.name == "sqlite":
             use_write_ahead_log(engine)
         migrate(engine)
-    return SqlStore(engine)
+    return Store(engine)

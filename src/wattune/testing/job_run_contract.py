@@ -15,8 +15,8 @@ from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store.job_records import EpochReported, NoSuchRun, RunOver
-from wattune.store.protocol import Decide, JobStore, Store
-from wattune.store.sql_store import open_store
+from wattune.store.sql_job_store import Decide, JobStore
+from wattune.store.sql_store import Store, open_store
 
 DAWN = datetime(2025, 3, 1, 6, tzinfo=UTC)
 LEASE_S = 600.0

@@ -11,7 +11,7 @@ from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Job, JobMemory, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.store.job_records import NoSuchRun
-from wattune.store.protocol import JobStore
+from wattune.store.sql_job_store import JobStore
 from wattune.testing.job_run_contract import (
     A_GPU,
     A_JOB,

@@ -18,8 +18,7 @@ from wattune.core.errors import StoreError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store.protocol import RunExists
-from wattune.store.records import FullRun, Run, RunGpu, TraceSummary, TrialRecord
+from wattune.store.records import FullRun, Run, RunExists, RunGpu, TraceSummary, TrialRecord
 from wattune.testing.job_store_contract import JobStoreContract
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)

@@ -9,9 +9,8 @@ import pytest
 from wattune.cli.main import run
 from wattune.core.errors import StoreError
 from wattune.store.fallback import FILE_NAME, keep_run
-from wattune.store.protocol import Store
 from wattune.store.records import FullRun, Run, RunGpu
-from wattune.store.sql_store import open_store
+from wattune.store.sql_store import Store, open_store
 from wattune.testing.store_contract import a_run
 
 

@@ -17,8 +17,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store.fallback import FILE_NAME, Recovered, recover, write_end, write_run
 from wattune.store.job_records import RunEnd
-from wattune.store.protocol import Store, record_end
-from wattune.store.sql_store import open_store
+from wattune.store.sql_store import Store, open_store
 from wattune.testing.job_store_contract import A_JOB, DAWN, LEASE_S, minutes, submitted
 from wattune.testing.store_contract import a_run
 
@@ -63,7 +62,7 @@ def away(tmp_path: Path, store: Store) -> Callable[[], None]:
 
 def test_the_end_of_a_run_is_stored(store: Store) -> None:
     run = submitted(store.jobs)
-    record_end(store.jobs, replace(END, run_id=run.id))
+    store.jobs.record_end(replace(END, run_id=run.id))
     record = store.jobs.job_run(run.id)
     assert (record.run.outcome, record.run.cost, record.run.setting) == (END.outcome, END.cost, END.setting)
     assert (record.run.metrics, record.ended_at) == (END.metrics, END.ended_at)
@@ -75,7 +74,7 @@ def test_an_end_in_the_fallback_file_is_imported_later(store: Store, state: Path
     away()
     end = replace(END, run_id=run.id)
     with pytest.raises(StoreError):
-        record_end(store.jobs, end)
+        store.jobs.record_end(end)
     assert write_end(end, store.place, [state]) == state / FILE_NAME
     away()
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=1, left=0)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from wattune.core.job import JobMemory, Outcome
-from wattune.store import tables
+from wattune.store import schema
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "store.md"
 
 
 def test_the_page_names_every_column_of_every_table() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    for table in tables.metadata.tables.values():
+    for table in schema.metadata.tables.values():
         row = next(line for line in text.splitlines() if line.startswith(f"| `{table.name}`"))
         assert f"`{', '.join(column.name for column in table.columns)}`" in row
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from wattune.core.errors import StoreError
 from wattune.store.engine import engine_of, parse, place_of, store_error
-from wattune.store.sql_store import SqlStore, open_store
+from wattune.store.sql_store import Store, open_store
 from wattune.testing.store_contract import a_run
 
 
@@ -68,7 +68,7 @@ def test_a_full_disk_leaves_earlier_runs_readable(tmp_path: Path) -> None:
         connection.execute(f"PRAGMA max_page_count={pages}").close()
 
     event.listen(engine, "connect", cap)
-    store = SqlStore(engine)
+    store = Store(engine)
 
     def fill() -> None:
         for number in range(100):

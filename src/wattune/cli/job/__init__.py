@@ -17,7 +17,7 @@ from wattune.levels.job.policies import SEARCHERS, searcher_named
 
 if TYPE_CHECKING:
     from wattune.levels.job.account import JobOverview
-    from wattune.store.protocol import JobStore
+    from wattune.store.sql_job_store import JobStore
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -18,8 +18,7 @@ from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, P
 from wattune.levels.job.policies import JobSearcher
 from wattune.store.fallback import fallback_folders, recover, write_end
 from wattune.store.job_records import NoSuchRun, RunEnd, RunOver
-from wattune.store.protocol import Store, record_end
-from wattune.store.sql_store import open_store
+from wattune.store.sql_store import Store, open_store
 
 LEASE_S = 900.0
 """A run without a sign of life for a quarter of an hour is lost; a thread renews the lease long before."""
@@ -127,7 +126,7 @@ class JobStoreAccess:
             metrics=run.metrics,
         )
         try:
-            record_end(store.jobs, end)
+            store.jobs.record_end(end)
         except (RunOver, NoSuchRun) as error:
             self._warn(error.message)
         except StoreError as error:

@@ -6,9 +6,8 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 
 from wattune.core.errors import StoreError
-from wattune.store import tables
 from wattune.store.engine import engine_of, reading
-from wattune.store.migrations import MIGRATIONS, Migration, migrate
+from wattune.store.schema import MIGRATIONS, Migration, metadata, migrate
 from wattune.store.sql_store import open_store
 from wattune.testing.store_contract import a_run
 
@@ -45,7 +44,7 @@ def test_migrations_create_the_tables_that_queries_use(store_url: str) -> None:
     engine = engine_of(store_url)
     migrate(engine)
     found = inspect(engine)
-    for table in tables.metadata.tables.values():
+    for table in metadata.tables.values():
         columns = {column["name"]: column for column in found.get_columns(table.name)}
         assert list(columns) == [column.name for column in table.columns]
         assert [columns[column.name]["nullable"] for column in table.columns] == [
