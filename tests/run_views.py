@@ -6,7 +6,8 @@ from dataclasses import replace
 from math import pi, sin
 
 from wattune.control.power_trace import PowerTrace
-from wattune.control.state import Event, Measuring, Progress, Settling
+from wattune.control.state import Event, OpenWindow, Progress
+from wattune.control.window_state import Measuring, Settling
 from wattune.control.window_totals import Tally
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
@@ -91,7 +92,7 @@ GPU = replace(load_model("rtx-3080-ti").spec(), name="NVIDIA GeForce RTX 3080 Ti
 
 def measuring(order):
     """The state in which a window of this order is under way."""
-    return Measuring(order, Tally(Reading(time_s=0.0)), Measurement(0.0, 0.0))
+    return Measuring(order, OpenWindow(Tally(Reading(time_s=0.0))))
 
 
 def settling(order):

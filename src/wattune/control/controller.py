@@ -9,8 +9,7 @@ is up; the window goes to the policy, which orders the next. What the GPUs refus
 the policy may choose.
 
 A level uses it by writing a `RunPolicy`: trials are orders with a `precision`, holding is an order without one, and a
-search that has ended orders the same setting again. `control.loop` connects it to GPUs. Levels whose windows are not
-intervals of time (epochs of a job, iterations of a pipeline) have state machines of their own.
+search that has ended orders the same setting again. `control.loop` connects it to GPUs.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from wattune.control.state import (
     NOTHING,
     Condition,
     Disabled,
-    Measuring,
     Observation,
+    OpenWindow,
     Progress,
-    Settling,
     StepTime,
     Waiting,
     between,
-    least_s,
+    until_of,
 )
+from wattune.control.window_state import Measuring, Settling
 from wattune.control.window_totals import Tally, disagreement
 from wattune.core.errors import DeviceBusy, DeviceError, DeviceLost, NoPermission, NotSupported
 from wattune.core.gpu_spec import KNOBS, GpuSpec, can_set, limited_to, without
@@ -39,7 +38,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, RunPolicy, Window, since_change
-from wattune.signals.change import PERIOD
+from wattune.signals.change import PERIOD, Change
 
 SETTLE_S = 1.0
 """From a new clock to the window, where the order leaves it open: clocks settle within 0.1 s, power and data loaders a
@@ -84,8 +83,8 @@ class WindowController:
                 return self._next(progress) if observation.readings else progress
             case Settling():
                 return self._settled(progress, state, observation.readings)
-            case Measuring():
-                return self._measured(progress, state, observation)
+            case Measuring(choice=order, window=window):
+                return self._measured(progress, order, window, observation)
 
     def failed(self, progress: Progress, error: DeviceError) -> Progress:
         """Return the progress after the present setting was refused."""
@@ -101,14 +100,15 @@ class WindowController:
     def disabled(self, progress: Progress, why: str) -> Progress:
         """Return the progress with tuning disabled for good."""
         noted = progress.noted(f"tuning ended, the GPU is as it was found: {why}")
-        return replace(noted, state=Disabled(why), loose=_loose(progress))
+        return replace(noted, state=Disabled(why))
 
     def closed(self, progress: Progress, step_time: StepTime | None) -> Progress:
         """Return the progress at the end of the program: an unfinished window counts as far as it went."""
-        state = progress.state
-        if not isinstance(state, Measuring) or state.tally.cost.time_s < LEAST_S:
-            return progress
-        return _with_window(progress, state, step_time or state.step_time, changed=False)
+        match progress.state:
+            case Measuring(choice=order, window=window) if window.age_s >= LEAST_S:
+                return _with_window(progress, order, replace(window, step_time=step_time or window.step_time))
+            case _:
+                return progress
 
     def _interrupted(self, progress: Progress, why: Condition) -> Progress:
         """Wait until the program works again; an unfinished window is lost."""
@@ -116,7 +116,7 @@ class WindowController:
             return progress
         expected = why is Condition.UNUSED and not progress.windows
         noted = progress if expected else progress.noted(f"the program is {why}")
-        return replace(noted, state=Waiting(why), loose=_loose(progress))
+        return replace(noted, state=Waiting(why), unmeasured=_unmeasured(progress))
 
     def _next(self, progress: Progress) -> Progress:
         """Begin the next order of the policy."""
@@ -128,10 +128,9 @@ class WindowController:
         if order.setting in progress.refused:
             return self.disabled(progress, f"{self.policy.name} insists on {order.setting}, which was refused")
         assert progress.last is not None
-        loose = progress.loose
-        if progress.windows and progress.windows[-1].setting == order.setting and not loose.time_s:
-            return replace(progress, state=Measuring(order, Tally(progress.last), NOTHING))
-        return replace(progress, state=Settling(order, progress.last, loose), loose=NOTHING)
+        if progress.windows and progress.windows[-1].setting == order.setting and not progress.unmeasured.time_s:
+            return replace(progress, state=Measuring(order, OpenWindow(Tally(progress.last))))
+        return replace(progress, state=Settling(order, progress.last))
 
     def _recalled(self, progress: Progress) -> tuple[tuple[Window, ...], str | None]:
         """Return the windows for the policy, with earlier ones that it may use, and a remark about those."""
@@ -149,50 +148,50 @@ class WindowController:
         more = len(seen) > len(windows)
         return seen, "the program looks as it did in an earlier run, whose settings are remembered" if more else None
 
-    def _settled(self, progress: Progress, state: Settling, readings: tuple[Reading, ...]) -> Progress:
+    def _settled(self, progress: Progress, state: Settling[Order, Reading], readings: tuple[Reading, ...]) -> Progress:
         if not readings:
             return progress
-        settle_s = self.settle_s if state.order.settle_s is None else state.order.settle_s
-        age_s = readings[-1].time_s - state.first.time_s
-        against = disagreement(state.order.setting, readings[-1])
+        setting = state.choice.setting
+        settle_s = self.settle_s if state.choice.settle_s is None else state.choice.settle_s
+        age_s = readings[-1].time_s - state.since.time_s
+        against = disagreement(setting, readings[-1])
+        if against is None and age_s >= settle_s:
+            begun = Measuring(state.choice, OpenWindow(Tally(readings[-1])))
+            return replace(progress, state=begun, unmeasured=_unmeasured(progress))
         if against is not None and age_s >= PATIENCE * max(settle_s, self.settle_s):
             noted = progress.noted(f"not applied, and not tried again: {against}")
-            dropped = _dropped(noted, state.order.setting, without(noted.spec, state.order.setting))
-            return self._next(dropped)
-        if against is not None or age_s < settle_s:
-            return replace(progress, state=replace(state, against=against))
-        settling = state.spent + between(state.first, readings[-1])
-        return replace(progress, state=Measuring(state.order, Tally(readings[-1]), settling))
+            return self._next(_dropped(noted, setting, without(noted.spec, setting)))
+        return progress
 
-    def _measured(self, progress: Progress, state: Measuring, observation: Observation) -> Progress:
-        tally = state.tally
+    def _measured(self, progress: Progress, order: Order, window: OpenWindow, observation: Observation) -> Progress:
+        tally = window.tally
         for reading in observation.readings:
-            tally = tally.add(reading, state.order.setting)
-        state = replace(state, tally=tally)
+            tally = tally.add(reading, order.setting)
+        window = replace(window, tally=tally)
         if observation.step_time is not None or progress.wants_step_time:
-            state = replace(
-                state,
-                step_time=observation.step_time or state.step_time,
-                features=observation.features or state.features,
-                again_s=_again_s(state.order, observation.step_time, tally),
+            window = replace(
+                window,
+                step_time=observation.step_time or window.step_time,
+                features=observation.features or window.features,
+                again_s=_again_s(order, observation.step_time, window.age_s),
             )
         if observation.change is not None:
-            noted = progress.noted(f"the program does something else: {observation.change.words}")
-            changed = replace(noted, changes=(*noted.changes, observation.change))
-            return self._next(_with_window(changed, state, state.step_time, changed=True))
-        if not _is_enough(state):
-            return replace(progress, state=state)
-        ended = _with_window(progress, state, state.step_time, changed=False)
-        missed = (
-            None
-            if state.step_time is None or state.step_time.source == PERIOD
-            else unexplained_change(ended.windows, self.spec)
-        )
-        if missed is None:
-            return self._next(ended)
-        noted = progress.noted(f"the program does something else, unexplained by clock changes: {missed.words}")
-        changed = replace(noted, changes=(*noted.changes, missed))
-        return self._next(_with_window(changed, state, state.step_time, changed=True))
+            return self._changed(progress, order, window, observation.change, "")
+        error = None if window.step_time is None else window.step_time.relative_error
+        if not window.again_s or not until_of(order).is_over(time_s=window.age_s, error=error):
+            return replace(progress, state=Measuring(order, window))
+        ended = _with_window(progress, order, window)
+        if window.step_time is not None and window.step_time.source != PERIOD:
+            missed = unexplained_change(ended.windows, self.spec)
+            if missed is not None:
+                return self._changed(progress, order, window, missed, ", unexplained by clock changes")
+        return self._next(ended)
+
+    def _changed(self, progress: Progress, order: Order, window: OpenWindow, change: Change, how: str) -> Progress:
+        """End the window in which the program began to do something else, and begin the next order."""
+        noted = progress.noted(f"the program does something else{how}: {change.words}")
+        changed = replace(noted, changes=(*noted.changes, change))
+        return self._next(_with_window(changed, order, window, changed=True))
 
 
 def _measured_soon(order: Order, phase: tuple[Window, ...]) -> Order:
@@ -203,37 +202,24 @@ def _measured_soon(order: Order, phase: tuple[Window, ...]) -> Order:
     return replace(order, least_s=min(order.least_s, NEW_S), most_s=min(order.most_s, NEW_S))
 
 
-def _again_s(order: Order, step_time: StepTime | None, tally: Tally) -> float:
+def _again_s(order: Order, step_time: StepTime | None, age_s: float) -> float:
     """Return the age at which the step time will be precise enough: its error falls with the age to the 1.5."""
-    age_s, (least, most) = tally.cost.time_s, GROWTH
+    least, most = GROWTH
     error = None if step_time is None else step_time.relative_error
     if error is None or order.precision is None:
         return most * age_s
     return age_s * min(max(float((error / order.precision) ** (2 / 3)), least), most)
 
 
-def _is_enough(state: Measuring) -> bool:
-    order, age_s = state.order, state.tally.cost.time_s
-    shortest_s = least_s(order)
-    if age_s < shortest_s or not state.again_s:
-        return False
-    if age_s >= max(order.most_s, shortest_s):
-        return True
-    if order.precision is None:
-        return True
-    error = None if state.step_time is None else state.step_time.relative_error
-    return error is not None and error <= order.precision
-
-
-def _with_window(progress: Progress, state: Measuring, step_time: StepTime | None, *, changed: bool) -> Progress:
-    tally, order = state.tally, state.order
+def _with_window(progress: Progress, order: Order, measured: OpenWindow, *, changed: bool = False) -> Progress:
+    tally, step_time = measured.tally, measured.step_time
     assert progress.first is not None
     window = Window(
         setting=order.setting,
         purpose=order.purpose,
         start_s=tally.first.time_s - progress.first.time_s,
         cost=tally.cost,
-        settling=state.settling,
+        settling=progress.unmeasured,
         step_time_s=None if step_time is None else step_time.step_time_s,
         step_time_error_s=None if step_time is None else step_time.error_s,
         counted=step_time is not None and step_time.source != PERIOD,
@@ -243,23 +229,24 @@ def _with_window(progress: Progress, state: Measuring, step_time: StepTime | Non
         mem_util=tally.mem_util,
         sm_util_error=tally.sm_utils.error,
         mem_util_error=tally.mem_utils.error,
-        features=state.features,
+        features=measured.features,
         changed=changed,
     )
-    return replace(progress, windows=(*progress.windows, window), loose=NOTHING)
+    return replace(progress, windows=(*progress.windows, window), unmeasured=NOTHING)
 
 
 def _dropped(progress: Progress, setting: Setting, spec: GpuSpec) -> Progress:
     """Remove a setting, and charge what it took to the next window."""
-    return replace(progress, spec=spec, refused=(*progress.refused, setting), loose=_loose(progress))
+    return replace(progress, spec=spec, refused=(*progress.refused, setting), unmeasured=_unmeasured(progress))
 
 
-def _loose(progress: Progress) -> Measurement:
+def _unmeasured(progress: Progress) -> Measurement:
     """Return what has passed since the last window."""
     match progress.state:
-        case Settling(first=first, spent=spent) if progress.last is not None:
-            return spent + between(first, progress.last)
-        case Measuring(tally=tally, settling=settling):
-            return settling + Measurement(tally.cost.time_s, tally.cost.energy_j)
+        case Settling(since=first) if progress.last is not None:
+            return progress.unmeasured + between(first, progress.last)
+        case Measuring(window=window):
+            cost = window.tally.cost
+            return progress.unmeasured + Measurement(cost.time_s, cost.energy_j)
         case _:
-            return progress.loose
+            return progress.unmeasured

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from wattune.control.window_state import Measuring, Settling, Until
 from wattune.control.window_totals import Tally
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
@@ -130,28 +131,18 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
-    """A setting was applied and is not measured yet."""
+class OpenWindow:
+    """What a window has measured so far."""
 
-    order: Order
-    first: Reading
-    spent: Measurement = NOTHING
-    """What passed before and belongs to no window either."""
-    against: str | None = None
-    """How the latest reading contradicts the setting."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measuring:
-    """A window is under way."""
-
-    order: Order
     tally: Tally
-    settling: Measurement
     step_time: StepTime | None = None
     features: Mapping[str, float] = field(default_factory=dict)
     again_s: float = 0.0
     """The age of the window at which its step time is estimated again; 0 before the first time."""
+
+    @property
+    def age_s(self) -> float:
+        return self.tally.cost.time_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +152,7 @@ class Disabled:
     why: str
 
 
-State = Waiting | Settling | Measuring | Disabled
+State = Waiting | Settling[Order, Reading] | Measuring[Order, OpenWindow] | Disabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,20 +169,20 @@ class Progress:
     """The change of the program in each window that is marked as changed."""
     first: Reading | None = None
     last: Reading | None = None
-    loose: Measurement = NOTHING
-    """What passed since the last window."""
+    unmeasured: Measurement = NOTHING
+    """What passed between the last window and the present state."""
 
     @property
     def setting(self) -> Setting:
         match self.state:
-            case Settling(order=order) | Measuring(order=order):
+            case Settling(choice=order) | Measuring(choice=order):
                 return order.setting
             case _:
                 return DRIVER_DEFAULT
 
     @property
     def order(self) -> Order | None:
-        return self.state.order if isinstance(self.state, Settling | Measuring) else None
+        return self.state.choice if isinstance(self.state, Settling | Measuring) else None
 
     @property
     def held(self) -> Setting | None:
@@ -213,15 +204,15 @@ class Progress:
     @property
     def measuring_since_s(self) -> float | None:
         """The GPU's time at which the present window began; None where there is none."""
-        return self.state.tally.first.time_s if isinstance(self.state, Measuring) else None
+        return self.state.window.tally.first.time_s if isinstance(self.state, Measuring) else None
 
     @property
     def wants_step_time(self) -> bool:
         """Whether the step time of the present window is due: seldom, since estimating it may be costly."""
         if not isinstance(self.state, Measuring):
             return False
-        order, age_s = self.state.order, self.state.tally.cost.time_s
-        return age_s >= least_s(order) and (age_s >= self.state.again_s or age_s >= order.most_s)
+        until, age_s = until_of(self.state.choice), self.state.window.age_s
+        return age_s >= until.least_s and age_s >= min(self.state.window.again_s, until.most_s)
 
     def noted(self, *texts: str) -> Progress:
         """Add events; one that is among the latest already is not repeated."""
@@ -239,6 +230,7 @@ def between(before: Reading, after: Reading) -> Measurement:
     return Measurement(time_s, time_s * sum(watts) / len(watts) if watts else 0.0)
 
 
-def least_s(order: Order) -> float:
-    """Return how long a window lasts at least."""
-    return max(order.least_s, LEAST_S)
+def until_of(order: Order) -> Until:
+    """Return when the window of an order is over."""
+    least_s = max(order.least_s, LEAST_S)
+    return Until(least_s=least_s, most_s=max(order.most_s, least_s), precision=order.precision)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from wattune.control.power_trace import PowerTrace
 from wattune.control.recall import fingerprint, trials_of
-from wattune.control.state import Disabled, Measuring, Progress, Settling, Waiting
+from wattune.control.state import Disabled, Progress, Waiting
+from wattune.control.window_state import Measuring, Settling
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting

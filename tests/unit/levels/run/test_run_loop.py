@@ -7,8 +7,9 @@ from run_fakes import Moody, OddGpu, Script, ticked
 
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
-from wattune.control.state import Condition, Disabled, Measuring, Waiting
+from wattune.control.state import Condition, Disabled, Waiting
 from wattune.control.step_time import StepMarks
+from wattune.control.window_state import Measuring
 from wattune.core.errors import DeviceError, DeviceLost, NoPermission, NotSupported, SettingRefused
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from wattune.control.state import Settling
+from wattune.control.window_state import Settling
 from wattune.core.window import Purpose, since_change
 from wattune.levels.run.report import RunReport
 from wattune.levels.run.setting_summary import PhaseSummary, SettingSummary, phase_summaries

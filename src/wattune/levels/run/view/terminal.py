@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from wattune.control.state import Settling
+from wattune.control.window_state import Settling
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.reading import Reading
 from wattune.core.window import Window

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import floor
 from typing import TYPE_CHECKING
 
-from wattune.control.state import Condition, Disabled, Settling, Waiting
+from wattune.control.state import Condition, Disabled, Waiting
+from wattune.control.window_state import Settling
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import Order, Purpose, since_change
 from wattune.levels.run.report import RunReport
@@ -132,10 +133,10 @@ def state_words(report: RunReport) -> str:
             return "waiting for the program to use the GPU"
         case Waiting(why=why):
             return f"waiting: the program is {why}"
-        case Settling(order=order):
+        case Settling(choice=order):
             return f"{_order_words(report, order)}, settling"
         case measuring:
-            return _order_words(report, measuring.order)
+            return _order_words(report, measuring.choice)
 
 
 def _order_words(report: RunReport, order: Order) -> str:
