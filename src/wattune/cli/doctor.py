@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
 import click
 
 from wattune.cli.output import console, json_option, print_json
 from wattune.config import Config, load_config
 from wattune.core.errors import WattuneError
+from wattune.devices.journal import Journal
+from wattune.devices.rapl import POWERCAP, find_packages
+
+if TYPE_CHECKING:
+    from wattune.devices.nvml.describe import DriverExam, GpuExam
 
 MARKS = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/]"}
 
@@ -19,8 +29,6 @@ def command(as_json: bool) -> None:
     No setting is changed. The exit code is 0 even if there are problems, since without a GPU wattune uses a simulated
     one.
     """
-    from wattune.devices.diagnosis import diagnose, gather
-
     config = load_config()
     facts = gather(state_dir=config.state_dir, visible=config.visible_gpus, store_failure=_store_failure(config))
     findings = diagnose(facts)
@@ -44,3 +52,163 @@ def _store_failure(config: Config) -> WattuneError | None:
     except WattuneError as error:
         return error
     return None
+
+
+SYS_ADMIN_BIT = 21  # CAP_SYS_ADMIN in linux/capability.h
+
+Level = Literal["ok", "note", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check, and the command to run if it failed."""
+
+    topic: str
+    level: Level
+    line: str
+    fix: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was found on the machine."""
+
+    driver: DriverExam
+    visible: str | None
+    in_container: bool
+    has_sys_admin: bool
+    rapl_present: bool
+    rapl_readable: bool
+    compiler: str | None
+    abandoned: tuple[str, ...] | WattuneError
+    """The devices that a dead process left set, or the error of reading the journal."""
+    store_failure: WattuneError | None
+
+
+def gather(*, state_dir: Path, visible: str | None, store_failure: WattuneError | None) -> Facts:
+    """Examine this machine without changing anything."""
+    from wattune.devices.nvml.describe import examine
+
+    return Facts(
+        driver=examine(),
+        visible=visible,
+        in_container=Path("/.dockerenv").exists() or Path("/run/.containerenv").exists(),
+        has_sys_admin=_has_capability(Path("/proc/self/status"), SYS_ADMIN_BIT),
+        rapl_present=any(POWERCAP.glob("intel-rapl:*")),
+        rapl_readable=bool(find_packages()),
+        compiler=shutil.which("cc") or shutil.which("gcc") or shutil.which("clang"),
+        abandoned=_abandoned(state_dir),
+        store_failure=store_failure,
+    )
+
+
+def diagnose(facts: Facts) -> tuple[Finding, ...]:
+    """Return one finding per topic, and those of each GPU."""
+    findings = [_driver(facts)]
+    findings += [finding for gpu in facts.driver.gpus for finding in _gpu(gpu, facts)]
+    if facts.visible is not None and facts.driver.gpus and not facts.visible.strip():
+        findings.append(
+            Finding(
+                "visible GPUs",
+                "problem",
+                "CUDA_VISIBLE_DEVICES is empty: every GPU is hidden",
+                "unset CUDA_VISIBLE_DEVICES",
+            )
+        )
+    findings += [_rapl(facts), _compiler(facts), _journal(facts), _store(facts)]
+    return tuple(findings)
+
+
+def _driver(facts: Facts) -> Finding:
+    driver = facts.driver
+    if driver.failure is not None:
+        return Finding("driver", "problem", driver.failure.message, driver.failure.hint)
+    if not driver.gpus:
+        return Finding("driver", "problem", "the driver is loaded but finds no GPU", "lspci | grep -i nvidia")
+    kind = "emulated NVML (simulated GPUs)" if driver.emulated else "NVIDIA driver"
+    return Finding("driver", "ok", f"{kind} {driver.version or 'of unknown version'}, {len(driver.gpus)} GPU(s)")
+
+
+def _gpu(gpu: GpuExam, facts: Facts) -> list[Finding]:
+    topic = f"GPU {gpu.index}"
+    if gpu.lost is not None:
+        return [Finding(topic, "problem", f"{gpu.name} does not answer: {gpu.lost}", "sudo nvidia-smi --gpu-reset")]
+    findings = [_control(topic, gpu, facts)]
+    if gpu.mig:
+        line = f"{gpu.name} is sliced by MIG: clocks and energy are those of the whole GPU"
+        findings.append(Finding(topic, "note", line, f"sudo nvidia-smi -i {gpu.index} -mig 0"))
+    if gpu.persistent is False:
+        line = f"{gpu.name} is not in persistence mode: settings are lost when its last user exits"
+        findings.append(Finding(topic, "note", line, f"sudo nvidia-smi -i {gpu.index} -pm 1"))
+    if not gpu.has_counter:
+        line = f"{gpu.name} has no energy counter: wattune adds up power samples, which is coarser"
+        findings.append(Finding(topic, "note", line, "measure spans of 10 s or more"))
+    return findings
+
+
+def _control(topic: str, gpu: GpuExam, facts: Facts) -> Finding:
+    if gpu.limit_settable == "no permission":
+        if facts.in_container and not facts.has_sys_admin:
+            line = f"{gpu.name} can be measured but not set: this container lacks SYS_ADMIN"
+            return Finding(topic, "problem", line, "docker run --cap-add SYS_ADMIN ...")
+        line = f"{gpu.name} can be measured but not set: no permission"
+        return Finding(topic, "problem", line, "sudo wattune ...")
+    if gpu.limit_settable == "not supported":
+        line = f"{gpu.name} refuses power limits, as laptop GPUs do; its clocks may still be locked"
+        return Finding(topic, "note", line, "wattune sweep --knob sm-clock")
+    return Finding(topic, "ok", f"{gpu.name} can be measured and set")
+
+
+def _rapl(facts: Facts) -> Finding:
+    if facts.rapl_readable:
+        return Finding("CPU energy", "ok", "CPU package energy is readable (RAPL)")
+    if facts.rapl_present:
+        fix = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
+        return Finding("CPU energy", "note", "only root may read the CPU package energy", fix)
+    line = "this machine has no CPU energy counter (RAPL), as most virtual machines; it is reported as not measured"
+    return Finding("CPU energy", "note", line, "sudo modprobe intel_rapl_msr")
+
+
+def _compiler(facts: Facts) -> Finding:
+    if facts.compiler:
+        return Finding("emulator", "ok", f"the emulated NVML library can be built with {facts.compiler}")
+    return Finding(
+        "emulator", "note", "no C compiler: `wattune simulate` cannot build its library", "sudo apt install gcc"
+    )
+
+
+def _journal(facts: Facts) -> Finding:
+    if isinstance(facts.abandoned, WattuneError):
+        return Finding("journal", "problem", facts.abandoned.message, facts.abandoned.hint)
+    if facts.abandoned:
+        names = ", ".join(facts.abandoned)
+        return Finding("journal", "problem", f"a process died and left settings on {names}", "wattune restore")
+    return Finding("journal", "ok", "no GPU was left with settings of a dead process")
+
+
+def _store(facts: Facts) -> Finding:
+    if facts.store_failure is not None:
+        return Finding("store", "problem", facts.store_failure.message, facts.store_failure.hint)
+    return Finding("store", "ok", "the history can be written")
+
+
+def _abandoned(state_dir: Path) -> tuple[str, ...] | WattuneError:
+    journal = Journal(state_dir)
+    left = []
+    try:
+        for entry in journal.entries():
+            with journal.abandoned(entry.uuid) as found:
+                if found is not None:
+                    left.append(entry.device)
+    except WattuneError as error:
+        return error
+    return tuple(left)
+
+
+def _has_capability(status: Path, bit: int) -> bool:
+    try:
+        lines = status.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return False
+    masks = [line.split()[1] for line in lines if line.startswith("CapEff:")]
+    return bool(masks) and bool(int(masks[0], 16) >> bit & 1)

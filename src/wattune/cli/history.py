@@ -17,7 +17,7 @@ from wattune.cli.output import console, json_option, print_json, print_line, rem
 from wattune.config import load_config
 from wattune.core.errors import StoreError
 from wattune.render.quantity import UNKNOWN, counted, number
-from wattune.store.records import FullRun, Run, mean_power_w
+from wattune.store.records import FullRun, Run, full_run_to_json, labelled, mean_power_w, run_to_json
 
 if TYPE_CHECKING:
     from wattune.store.sql_store import Store
@@ -103,10 +103,9 @@ def trace_table(full: FullRun) -> Table:
     """Return a line per power trace of the run."""
     table = _table("GPU", numbers=("samples", "seconds", "mean W", "min W", "max W", "95 % W", "core MHz", "refresh s"))
     for trace in full.traces:
-        label = f"{trace.gpu} (simulated)" if trace.simulated else trace.gpu
         powers_w = (trace.mean_power_w, trace.min_power_w, trace.max_power_w, trace.p95_power_w)
         figures = (trace.duration_s, *powers_w, trace.mean_sm_mhz, trace.refresh_s)
-        table.add_row(_cell(label), str(trace.samples), *map(_number, figures))
+        table.add_row(_cell(labelled(trace.gpu, trace.simulated)), str(trace.samples), *map(_number, figures))
     return table
 
 
@@ -118,9 +117,7 @@ def _table(*texts: str, numbers: tuple[str, ...]) -> Table:
 
 
 def _device(run: Run) -> str:
-    """Return the run's GPUs, marked where the run is simulated."""
-    device = run.device or "none"
-    return device if not run.simulated or "simulated" in device else f"{device} (simulated)"
+    return labelled(run.device or "none", run.simulated)
 
 
 def _when(run: Run) -> str:
@@ -238,8 +235,6 @@ def _recover_all(as_json: bool) -> None:
 
 
 def _forget(prefix: str, as_json: bool) -> None:
-    from wattune.store.records import run_to_json
-
     run = open_history().forget(prefix)
     if as_json:
         print_json({"forgotten": run_to_json(run)})
@@ -248,8 +243,6 @@ def _forget(prefix: str, as_json: bool) -> None:
 
 
 def _list(runs: tuple[Run, ...], as_json: bool) -> None:
-    from wattune.store.records import run_to_json
-
     if as_json:
         print_json({"runs": [run_to_json(run) for run in runs]})
         return
@@ -261,8 +254,6 @@ def _list(runs: tuple[Run, ...], as_json: bool) -> None:
 
 
 def _show(full: FullRun, as_json: bool) -> None:
-    from wattune.store.records import full_run_to_json
-
     if as_json:
         print_json(full_run_to_json(full))
         return

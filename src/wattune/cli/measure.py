@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import run_child
-from wattune.cli.output import check_writable, json_option, print_error, print_json, stderr_console, write_text
+from wattune.cli.output import check_writable, json_option, print_error, print_json, stderr_console, try_to_write
 from wattune.config import Config, load_config
-from wattune.core.errors import DeviceError, InputError, StoreError
+from wattune.core.errors import DeviceError, StoreError
+from wattune.core.measurement import Measurement
+from wattune.core.reading import Trace
 
 if TYPE_CHECKING:
-    from wattune.core.measurement import Measurement
-    from wattune.core.reading import Trace
     from wattune.devices.gpu import Gpu
 
 
@@ -48,14 +48,10 @@ class MeasuredCommand:
 
     @property
     def total(self) -> Measurement:
-        """All GPUs together."""
-        from wattune.core.measurement import Measurement
-
         return Measurement.together(self.parts)
 
     @property
     def simulated(self) -> bool:
-        """Whether any figure comes from a simulated GPU."""
         return any(gpu.spec.simulated for gpu in self.gpus)
 
 
@@ -104,7 +100,7 @@ def command(
         print_json(document(command_line, outcome))
     else:
         _show(outcome)
-    if trace_file is not None and not _write_traces(trace_file, outcome):
+    if trace_file is not None and not _write_traces(trace_file, outcome.traces):
         return outcome.exit_code or 1
     return outcome.exit_code
 
@@ -137,8 +133,6 @@ def _measure(
 
 def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurement, ...]:
     """Return the cost of each GPU between its first and last reading, where a GPU was lost during the command."""
-    from wattune.core.measurement import Measurement
-
     ends = [(trace.readings[0], trace.readings[-1]) for trace in traces if trace.readings]
     if len(ends) < len(traces) or any(reading.energy_j is None for pair in ends for reading in pair):
         raise error
@@ -147,7 +141,7 @@ def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurem
 
 
 def document(command_line: tuple[str, ...], outcome: MeasuredCommand) -> dict[str, Any]:
-    """The outcome as a JSON document."""
+    """Return the outcome as a JSON document."""
     return {
         "simulated": outcome.simulated,
         "command": list(command_line),
@@ -194,34 +188,17 @@ def _show(outcome: MeasuredCommand) -> None:
     screen.print(f"CPU packages: {cpu}", markup=False)
 
 
-def _write_traces(file: Path, outcome: MeasuredCommand) -> bool:
-    """Write the traces and return whether that worked; a failure is only printed, since the command has run."""
-    several = len(outcome.traces) > 1
-    try:
-        for index, trace in enumerate(outcome.traces):
-            place = file.with_stem(f"{file.stem}-{index}") if several else file
-            write_text(place, trace_csv(trace))
-    except InputError as error:
-        print_error(error)
-        return False
-    return True
+def _write_traces(file: Path, traces: tuple[Trace, ...]) -> bool:
+    """Write each trace to a file of its own, and return whether all were written."""
+    files = [file] if len(traces) == 1 else [file.with_stem(f"{file.stem}-{index}") for index in range(len(traces))]
+    return all(try_to_write(place, trace_csv(trace)) for place, trace in zip(files, traces, strict=True))
 
 
 def _keep(config: Config, name: str, outcome: MeasuredCommand) -> None:
     from wattune.store.fallback import keep_run, new_run
     from wattune.store.records import FullRun, RunGpu, summarise
 
-    gpus = [
-        RunGpu(
-            uuid=gpu.spec.uuid,
-            name=gpu.spec.name,
-            simulated=gpu.spec.simulated,
-            time_s=part.time_s,
-            energy_j=part.energy_j,
-            energy_error_j=part.energy_error_j,
-        )
-        for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)
-    ]
+    gpus = [RunGpu.of(gpu.spec, part) for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)]
     details = {"exit_code": outcome.exit_code, "cpu_energy_j": outcome.cpu_j}
     run = new_run("measure", name, started_at=outcome.started_at, gpus=gpus, details=details)
     traces = tuple(

@@ -95,6 +95,16 @@ def write_text(file: Path, text: str) -> None:
     write_bytes(file, text.encode())
 
 
+def try_to_write(file: Path, text: str) -> bool:
+    """Write a text file after the work is done: print a failure, and return whether the file was written."""
+    try:
+        write_text(file, text)
+    except InputError as error:
+        print_error(error)
+        return False
+    return True
+
+
 def write_bytes(file: Path, content: bytes) -> None:
     """Write a file beside the target and rename it; on failure the target is as before."""
     partial = None

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import run_child
-from wattune.cli.output import check_writable, json_option, print_error, print_json, stderr_console, write_text
+from wattune.cli.output import check_writable, json_option, print_json, stderr_console, try_to_write
 from wattune.config import load_config
-from wattune.core.errors import InputError
+from wattune.core.codec import to_json
 
 if TYPE_CHECKING:
     from wattune.core.workload import Workload
@@ -89,7 +89,7 @@ def command(
     check_writable(truth_file)
     outcome = _simulate(scenario, command_line, quiet=as_json)
     found = document(command_line, outcome)
-    written = truth_file is not None and _write(truth_file, found)
+    written = truth_file is not None and try_to_write(truth_file, json.dumps(found, indent=2) + "\n")
     if as_json:
         print_json(found)
     elif not written:
@@ -104,7 +104,7 @@ def _workload(name: str) -> Workload | None:
 
 
 def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool) -> SimulatedCommand:
-    from wattune.emulator.launch import NodeMark, assign_load, environment_for, open_scenario, truths
+    from wattune.emulator.launch import assign_load, environment_for, open_scenario, truths
     from wattune.emulator.library import build_library
 
     library = build_library(load_config().cache_dir)
@@ -113,46 +113,26 @@ def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool)
         open_scenario(scenario, Path(folder), library=library) as node,
     ):
         environment = environment_for(node, Path(folder), before=os.environ)
-        before = NodeMark.of(node)
+        before = truths(node, scenario.gpus)
         exit_code = run_child(
             command_line,
             environment=environment,
             stdout_to_stderr=quiet,
             on_start=lambda pid: assign_load(node, scenario, pid),
         )
-        spent = truths(scenario.gpus, before, NodeMark.of(node))
+        spent = tuple(end.since(start) for start, end in zip(before, truths(node, scenario.gpus), strict=True))
         return SimulatedCommand(exit_code, spent, node.getter_calls(), node.setter_calls())
 
 
 def document(command_line: tuple[str, ...], outcome: SimulatedCommand) -> dict[str, Any]:
-    """The outcome as a JSON document."""
+    """Return the outcome as a JSON document."""
     return {
         "simulated": True,
         "command": list(command_line),
         "exit_code": outcome.exit_code,
-        "gpus": [
-            {
-                "index": truth.index,
-                "name": truth.name,
-                "time_s": truth.time_s,
-                "energy_j": truth.energy_j,
-                "power_w": truth.power_w,
-                "iterations": truth.iterations,
-            }
-            for truth in outcome.truths
-        ],
+        "gpus": [to_json(truth) | {"power_w": truth.power_w} for truth in outcome.truths],
         "nvml_calls": {"getters": outcome.getter_calls, "setters": outcome.setter_calls},
     }
-
-
-def _write(file: Path, found: dict[str, Any]) -> bool:
-    """Write the file and return whether that worked; a failure is only printed, since the command has run."""
-    try:
-        write_text(file, json.dumps(found, indent=2) + "\n")
-    except InputError as error:
-        print_error(error)
-        return False
-    return True
 
 
 def _show(outcome: SimulatedCommand) -> None:

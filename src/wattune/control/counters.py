@@ -182,7 +182,7 @@ def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 @contextmanager
 def counters_of(gpus: Sequence[Gpu]) -> Iterator[tuple[CounterReader, ...]]:
     """Open the counters of these GPUs until the end of the block; none where one of them has no counters."""
-    from wattune.devices.nvml.gpm import opened_counters
+    from wattune.devices.nvml.open import opened_counters
 
     with ExitStack() as stack:
         readers: list[CounterReader] = []

@@ -94,6 +94,15 @@ class Truth:
         """Mean power; None where no time passed."""
         return self.energy_j / self.time_s if self.time_s > 0 else None
 
+    def since(self, before: Truth) -> Truth:
+        """Return the truth of the time since an earlier one."""
+        return replace(
+            self,
+            time_s=self.time_s - before.time_s,
+            energy_j=self.energy_j - before.energy_j,
+            iterations=self.iterations - before.iterations,
+        )
+
 
 def open_scenario(scenario: Scenario, folder: Path, *, library: Path) -> Node:
     """Create the node of a scenario; its workload plays and belongs to no process yet."""
@@ -158,33 +167,10 @@ def _write_nvidia_smi(folder: Path) -> None:
     script.chmod(0o755)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeMark:
-    """Time, energies and iterations of a node at one instant."""
-
-    time_s: float
-    energy_j: tuple[float, ...]
-    iterations: tuple[float, ...]
-
-    @classmethod
-    def of(cls, node: Node) -> NodeMark:
-        gpus = range(node.count)
-        return cls(
-            node.now_s(),
-            tuple(node.truth_j(index) for index in gpus),
-            tuple(node.iterations(index) for index in gpus),
-        )
-
-
-def truths(names: tuple[str, ...], before: NodeMark, after: NodeMark) -> tuple[Truth, ...]:
-    """Compute the energy of each GPU between two marks."""
+def truths(node: Node, names: tuple[str, ...]) -> tuple[Truth, ...]:
+    """Return the true energy of each GPU since the node was made."""
+    time_s = node.now_s()
     return tuple(
-        Truth(
-            index,
-            f"{load_model(name).name} (simulated)",
-            after.time_s - before.time_s,
-            after.energy_j[index] - before.energy_j[index],
-            after.iterations[index] - before.iterations[index],
-        )
+        Truth(index, f"{load_model(name).name} (simulated)", time_s, node.truth_j(index), node.iterations(index))
         for index, name in enumerate(names)
     )

@@ -1,4 +1,4 @@
-"""A history of trials for people: what each saves against the reference, and the few that get a name.
+"""A history of trials for people: what each saves against the reference, the few that get a name, a report page.
 
 Notation: (T0, E0) time and energy of the reference, as a rule the driver's default; a trial's slowdown is T/T0 − 1 and
 its saving 1 − E/E0, both in percent.
@@ -6,8 +6,8 @@ its saving 1 − E/E0, both in percent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Generic
 
 from wattune.core.errors import Infeasible
@@ -15,8 +15,9 @@ from wattune.core.frontier import C, Frontier, History, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, Series, Tone
-from wattune.render.quantity import Unit, percent, quantity, unit_for
+from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone
+from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
+from wattune.render.quantity import Unit, percent, quantity, unit_for, with_error
 
 _LEAST = 0.02
 """The least width of an axis as a share of its middle: smaller differences do not matter."""
@@ -35,6 +36,11 @@ class FrontierRow(Generic[C]):
     @property
     def title(self) -> str:
         return ", ".join(self.names)
+
+    @property
+    def change_percent(self) -> float | None:
+        """The change of energy against the reference: negative where it is saved."""
+        return None if self.saving_percent is None else -self.saving_percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +184,134 @@ def _note(row: FrontierRow[C], seconds: Unit, joules: Unit) -> Note:
     if row.saving_percent:
         detail = f"{percent(-row.saving_percent)} energy, {percent(row.slowdown_percent)} time"
     return Note(cost.time_s * seconds.factor, cost.energy_j * joules.factor, text, detail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReport:
+    """A sweep and how it was measured."""
+
+    workload: str
+    gpu: str
+    """The GPU model; the page adds "simulated" where that applies."""
+    simulated: bool
+    history: History[Setting]
+    per: str
+    """The unit of a trial's time and energy: an iteration, or a run."""
+    slowdown: float
+    """The slowdown limit that the page highlights, 0.05 for 5 %."""
+    how: tuple[str, ...]
+    """Paragraphs on how it was measured."""
+    made: str
+    """When and by which version."""
+
+    @property
+    def within(self) -> str:
+        return f"within {100 * self.slowdown:g} % more time"
+
+
+def sweep_page(report: SweepReport) -> Page:
+    """Build the page of a sweep: results, charts against the knob, every trial, and how it was measured."""
+    view, per = view_settings(report.history, slowdown=report.slowdown), report.per
+    subtitle = f"{'simulated; ' if report.simulated else ''}left is faster, down is cheaper"
+    chart = frontier_chart(view, title="Time-energy frontier", subtitle=subtitle, per=per)
+    if view.reference_name == "driver default":
+        chart = replace(chart, bands=(allowed_band(view, slowdown=report.slowdown),))
+    sections: list[Section] = [Figures(_figures(view, report)), LargeChart(chart)]
+    turned = [knob for knob in _KNOBS if len({getattr(row.trial.choice, knob[2]) for row in view.rows} - {None}) > 1]
+    if len(turned) == 1:
+        sections.append(SmallCharts(_knob_charts(view, *turned[0], per=per)))
+    sections += [_trial_table(view, per=per), Prose("How it was measured", report.how)]
+    return Page(
+        title=f"{report.workload} on {report.gpu}",
+        lead=_lead(view, report),
+        simulated=report.simulated,
+        sections=tuple(sections),
+        foot=report.made,
+    )
+
+
+_KNOBS = (("core clock", "MHz", "sm_mhz"), ("power limit", "W", "power_limit_w"), ("memory clock", "MHz", "mem_mhz"))
+
+
+def _knob_charts(view: FrontierView[Setting], knob: str, unit: str, name: str, *, per: str) -> tuple[Chart, ...]:
+    """Draw energy, time and power against the knob, with the reference as a dashed line."""
+    placed = [(getattr(row.trial.choice, name), row) for row in view.rows]
+    rows = sorted(((at, row) for at, row in placed if at is not None), key=lambda pair: pair[0])
+
+    def against(title: str, what: str, base: str, tone: Tone, value: Callable[[Measurement], float]) -> Chart:
+        fitting = unit_for((value(row.trial.cost) for row in view.rows), base)
+        points = tuple(Point(at, value(row.trial.cost) * fitting.factor, tip(row)) for at, row in rows)
+        return Chart(
+            title=f"{title} against {knob}",
+            x=Axis(title=knob, unit=unit),
+            y=Axis(title=what, unit=fitting.symbol, low=0.0),
+            series=(Series(name=what, points=points, mark=Mark.LINE_AND_POINTS, tone=tone),),
+            rules=(ReferenceLine(value(view.reference.cost) * fitting.factor, view.reference_name),),
+        )
+
+    return (
+        against("Energy", f"energy per {per}", "J", Tone.GREEN, lambda cost: cost.energy_j),
+        against("Time", f"time per {per}", "s", Tone.BLUE, lambda cost: cost.time_s),
+        against("Power", "mean power", "W", Tone.ORANGE, lambda cost: cost.power_w),
+    )
+
+
+def _trial_table(view: FrontierView[Setting], *, per: str) -> Table:
+    """List every trial in the order of measuring, Δ against the reference, the named ones in bold."""
+    head = ("setting", "", "time", "energy", "mean power", "Δ time", "Δ energy", "frontier")
+    strong = frozenset(index for index, row in enumerate(view.rows) if row.names)
+    return Table(f"Every trial, per {per}", head, tuple(map(_cells, view.rows)), words=2, strong=strong)
+
+
+def _cells(row: FrontierRow[Setting]) -> tuple[str, ...]:
+    cost, setting = row.trial.cost, str(row.trial.choice)
+    return (
+        setting,
+        "" if row.title == setting else row.title,
+        with_error(cost.time_s, cost.time_error_s, "s"),
+        with_error(cost.energy_j, cost.energy_error_j, "J"),
+        quantity(cost.power_w, "W"),
+        percent(row.slowdown_percent),
+        percent(row.change_percent),
+        "yes" if row.on_frontier else "no",
+    )
+
+
+def _figures(view: FrontierView[Setting], report: SweepReport) -> tuple[Figure, ...]:
+    reference = view.reference.cost
+    base = Figure(
+        quantity(reference.energy_j, "J"),
+        f"per {report.per} at the {view.reference_name}",
+        f"{quantity(reference.time_s, 's')} at {quantity(reference.power_w, 'W')}",
+    )
+    named = ((_pick(view, "within"), report.within), (_pick(view, "cheapest"), "at the cheapest"))
+    picks = [
+        Figure(
+            percent(row.change_percent),
+            f"energy {label}",
+            f"{percent(row.slowdown_percent)} time, {row.trial.choice}",
+        )
+        for row, label in named
+        if row
+    ]
+    count = f"{sum(row.on_frontier for row in view.rows)} of {len(view.rows)}"
+    return (base, *picks, Figure(count, "trials on the frontier", "no other is both faster and cheaper"))
+
+
+def _pick(view: FrontierView[Setting], name: str) -> FrontierRow[Setting] | None:
+    return next((row for row in view.picks if any(own.startswith(name) for own in row.names)), None)
+
+
+def _lead(view: FrontierView[Setting], report: SweepReport) -> str:
+    within = _pick(view, "within")
+    if within is None or not within.saving_percent or within.saving_percent < 0.05:
+        return f"No setting saved energy {report.within} than the {view.reference_name}."
+    article = "an" if report.per[0] in "aeiou" else "a"
+    slowdown = within.slowdown_percent
+    more_time = "the same time"
+    if slowdown is not None and abs(slowdown) >= 0.05:
+        more_time = f"{abs(slowdown):.1f} % {'more' if slowdown > 0 else 'less'} time"
+    return (
+        f"Set to {within.trial.choice}, {article} {report.per} takes {within.saving_percent:.1f} % less energy and "
+        f"{more_time} than at the {view.reference_name}."
+    )

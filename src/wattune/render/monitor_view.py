@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 from statistics import fmean
 from typing import Any
 
+from wattune.core.codec import to_json
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Reading
 from wattune.render.chart import tick_step
@@ -136,22 +137,14 @@ def _throttle(reading: Reading) -> str:
 
 
 def _document(index: int, watched: Watched) -> dict[str, Any]:
-    now = watched.latest
+    spec, now = watched.spec, watched.latest
+    shown = dict.fromkeys(field.name for field in fields(Reading)) if now is None else to_json(now)
     return {
         "index": index,
-        "name": watched.spec.name,
-        "uuid": watched.spec.uuid,
-        "simulated": watched.spec.simulated,
-        "time_s": now and now.time_s,
-        "power_w": now and now.power_w,
-        "power_limit_w": now and now.power_limit_w,
-        "sm_mhz": now and now.sm_mhz,
-        "mem_mhz": now and now.mem_mhz,
-        "sm_util": now and now.sm_util,
-        "mem_util": now and now.mem_util,
-        "temperature_c": now and now.temperature_c,
-        "throttle": None if now is None or now.throttle is None else list(now.throttle.words),
+        "name": spec.name,
+        "uuid": spec.uuid,
+        "simulated": spec.simulated,
+        **shown,
         "energy_j": watched.energy_j,
-        "memory_used_bytes": now and now.memory_used_bytes,
         "trouble": watched.trouble,
     }

@@ -12,14 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from math import isfinite
+from statistics import fmean, median, quantiles
 from typing import Any
-
-import numpy as np
 
 from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import StoreError
 from wattune.core.frontier import Trial
+from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading, Trace
 from wattune.core.setting import Setting
@@ -45,6 +46,18 @@ class RunGpu:
     time_s: float
     energy_j: float | None = None
     energy_error_j: float | None = None
+
+    @classmethod
+    def of(cls, spec: GpuSpec, cost: Measurement) -> RunGpu:
+        """Make the record of what a GPU spent."""
+        return cls(
+            uuid=spec.uuid,
+            name=spec.name,
+            simulated=spec.simulated,
+            time_s=cost.time_s,
+            energy_j=cost.energy_j,
+            energy_error_j=cost.energy_error_j,
+        )
 
     def __post_init__(self) -> None:
         _make_storable(self, "uuid", "name")
@@ -236,7 +249,7 @@ def summarise(trace: Trace, *, uuid: str, simulated: bool) -> TraceSummary:
         mean_power_w=_mean(trace, lambda reading: reading.power_w),
         min_power_w=min(powers_w, default=None),
         max_power_w=max(powers_w, default=None),
-        p95_power_w=float(np.percentile(powers_w, 95)) if powers_w else None,
+        p95_power_w=_p95(powers_w),
         mean_sm_mhz=_mean(trace, lambda reading: reading.sm_mhz),
         mean_mem_mhz=_mean(trace, lambda reading: reading.mem_mhz),
         refresh_s=_refresh_s(trace),
@@ -247,17 +260,22 @@ def _mean(trace: Trace, quantity: Callable[[Reading], float | None]) -> float | 
     known = [(reading.time_s, value) for reading in trace.readings if (value := quantity(reading)) is not None]
     if not known:
         return None
-    times_s, values = np.array(known, dtype=float).T
-    span_s = times_s[-1] - times_s[0]
+    span_s = known[-1][0] - known[0][0]
     if span_s <= 0:
-        return float(values.mean())
-    return float(np.sum((values[1:] + values[:-1]) / 2 * np.diff(times_s)) / span_s)
+        return fmean(value for _, value in known)
+    return (
+        sum((after + before) / 2 * (end_s - start_s) for (start_s, before), (end_s, after) in pairwise(known)) / span_s
+    )
+
+
+def _p95(values: list[float]) -> float | None:
+    return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0] if values else None
 
 
 def _refresh_s(trace: Trace) -> float | None:
     """Return the median time between two readings; None with fewer than two."""
-    gaps_s = np.diff([reading.time_s for reading in trace.readings])
-    return float(np.median(gaps_s)) if len(gaps_s) else None
+    gaps_s = [after.time_s - before.time_s for before, after in pairwise(trace.readings)]
+    return median(gaps_s) if gaps_s else None
 
 
 _READER = JsonReader(unknown_fields="skip")

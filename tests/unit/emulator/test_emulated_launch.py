@@ -4,7 +4,7 @@ import pynvml
 import pytest
 
 from wattune.core.errors import DeviceNotFound, InputError
-from wattune.emulator.launch import Fault, NodeMark, Scenario, assign_load, environment_for, open_scenario, truths
+from wattune.emulator.launch import Fault, Scenario, assign_load, environment_for, open_scenario, truths
 from wattune.workloads.catalog import make_workload
 
 
@@ -52,9 +52,10 @@ def test_truth_between_two_marks(emulated_library, tmp_path):
     scenario = Scenario(gpus=("a100", "v100"), workload=make_workload("resnet50"), virtual_time=True)
     with open_scenario(scenario, tmp_path, library=emulated_library) as node:
         node.advance(1)
-        before = NodeMark.of(node)
+        before = truths(node, scenario.gpus)
         node.advance(10)
-        a100, v100 = truths(scenario.gpus, before, NodeMark.of(node))
+        after = truths(node, scenario.gpus)
+    a100, v100 = (end.since(start) for start, end in zip(before, after, strict=True))
     assert (a100.time_s, v100.time_s) == (10, 10)
     assert a100.energy_j > v100.energy_j > 0
     assert a100.power_w == pytest.approx(a100.energy_j / 10)
@@ -63,8 +64,8 @@ def test_truth_between_two_marks(emulated_library, tmp_path):
 
 def test_where_no_time_passed_there_is_no_mean_power(emulated_library, tmp_path):
     with open_scenario(Scenario(gpus=("v100",), virtual_time=True), tmp_path, library=emulated_library) as node:
-        mark = NodeMark.of(node)
-        assert truths(("v100",), mark, mark)[0].power_w is None
+        (mark,) = truths(node, ("v100",))
+        assert mark.since(mark).power_w is None
 
 
 def test_the_environment_of_the_command(emulated_library, tmp_path):

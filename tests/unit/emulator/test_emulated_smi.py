@@ -7,8 +7,7 @@ import pytest
 
 from emulated import plain_gpu, plain_load
 from wattune.emulator.node import Privilege
-from wattune.emulator.smi.__main__ import main
-from wattune.emulator.smi.fields import ALIASES, GPU_FIELDS
+from wattune.emulator.smi import ALIASES, GPU_FIELDS, main
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from view_samples import sweep_history
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
+from wattune.render.frontier_view import SweepReport, sweep_page
 from wattune.render.page import Page, Prose, Table, render_page
 from wattune.render.quantity import with_error
-from wattune.render.report import SweepReport, sweep_page
 
 REPORT = SweepReport(
     workload="net <50>",

@@ -21,10 +21,17 @@ from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.render.frontier_view import FrontierRow, FrontierView, chart_rows, units, view_settings
+from wattune.render.frontier_view import (
+    FrontierRow,
+    FrontierView,
+    SweepReport,
+    chart_rows,
+    sweep_page,
+    units,
+    view_settings,
+)
 from wattune.render.page import render_page
 from wattune.render.quantity import percent, quantity
-from wattune.render.report import SweepReport, sweep_page
 from wattune.render.terminal_graph import Spot, scatter
 from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
@@ -112,14 +119,14 @@ _HEAD = ("", "setting", "time", "energy", "power", "Δ time", "Δ energy", "")
 
 
 def _cells(row: FrontierRow[Setting]) -> tuple[str, ...]:
-    cost, choice, saving = row.trial.cost, str(row.trial.choice), row.saving_percent
+    cost, choice = row.trial.cost, str(row.trial.choice)
     return (
         choice,
         quantity(cost.time_s, "s"),
         quantity(cost.energy_j, "J"),
         quantity(cost.power_w, "W"),
         percent(row.slowdown_percent),
-        percent(None if saving is None else -saving),
+        percent(row.change_percent),
         ", ".join(name for name in row.names if name != choice),
     )
 
@@ -197,12 +204,11 @@ def keep_partial(swept: Swept, config: Config) -> None:
 
 def keep_sweep(swept: Swept, config: Config) -> None:
     """Write the sweep and its trials to the store."""
-    spec, total = swept.spec, swept.total
-    part = RunGpu(
-        uuid=spec.uuid, name=spec.name, simulated=spec.simulated, time_s=total.time_s, energy_j=total.energy_j
-    )
+    spec = swept.spec
     details = {"device": swept.device, "knob": swept.knob, "per": swept.per, "iterations": swept.iterations}
-    run = new_run("sweep", swept.workload, started_at=swept.started_at, gpus=(part,), details=details)
+    run = new_run(
+        "sweep", swept.workload, started_at=swept.started_at, gpus=(RunGpu.of(spec, swept.total),), details=details
+    )
     trials = tuple(
         TrialRecord.of(trial, workload=swept.workload, gpu=spec.name, simulated=spec.simulated)
         for trial in swept.history

@@ -1,15 +1,16 @@
-"""Finding and opening NVIDIA GPUs."""
+"""Finding and opening NVIDIA GPUs and their utilisation counters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pynvml
 
-from wattune.core.errors import DeviceNotFound
+from wattune.core.errors import DeviceNotFound, NotSupported
 from wattune.devices.nvml import library
-from wattune.devices.nvml.describe import describe, mig_enabled, text
+from wattune.devices.nvml.describe import describe, known, mig_enabled, text
 from wattune.devices.nvml.gpu import NvmlGpu
 
 
@@ -106,3 +107,107 @@ def _index(entry: str, uuids: Sequence[str]) -> int | None:
         return None
     matches = [index for index, uuid in enumerate(uuids) if uuid.lower().startswith(entry.lower())]
     return matches[0] if len(matches) == 1 else None
+
+
+METRICS = {
+    "sm": pynvml.NVML_GPM_METRIC_SM_UTIL,
+    "occupancy": pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,
+    "tensor": pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
+    "dram": pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
+    "fp64": pynvml.NVML_GPM_METRIC_FP64_UTIL,
+    "fp32": pynvml.NVML_GPM_METRIC_FP32_UTIL,
+    "fp16": pynvml.NVML_GPM_METRIC_FP16_UTIL,
+    "integer": pynvml.NVML_GPM_METRIC_INTEGER_UTIL,
+}
+
+LEAST_S = 0.1
+"""Least time between NVML's two samples (an estimate: the reference mentions a minimum without a figure)."""
+
+
+class GpmReader:
+    """Reads the counters of one GPU over the time since the previous read: NVML's GPM metrics, on Hopper and newer.
+
+    NVML computes shares over the time between two samples. The program is not changed, and no privilege is needed
+    unless the administrator restricts counters. DCGM offers the same for older data-centre GPUs but needs a running
+    service, so it is not used.
+    """
+
+    def __init__(self, handle: Any, clock: Callable[[], float]) -> None:
+        self._handle = handle
+        self._clock = clock
+        self._free: list[Any] = []
+        self._before = self._allocated()
+        self._since_s = clock()
+        try:
+            self._after = self._allocated()
+            pynvml.nvmlGpmSampleGet(handle, self._before)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self) -> Mapping[str, float] | None:
+        """Return shares from 0 to 1 by name since the last read; None if that was too short ago."""
+        now_s = self._clock()
+        if now_s - self._since_s < LEAST_S:
+            return None
+        with library.translated("cannot read the counters"):
+            pynvml.nvmlGpmSampleGet(self._handle, self._after)
+            request = pynvml.nvmlGpmMetricsGet(_request_for(self._before, self._after))
+        self._before, self._after, self._since_s = self._after, self._before, now_s
+        return dict(_shares(request))
+
+    def close(self) -> None:
+        """Free what NVML allocated for this reader."""
+        while self._free:
+            sample = self._free.pop()
+            known(lambda sample=sample: pynvml.nvmlGpmSampleFree(sample))  # type: ignore[misc]
+
+    def _allocated(self) -> Any:
+        sample = pynvml.nvmlGpmSampleAlloc()
+        self._free.append(sample)
+        return sample
+
+
+@contextmanager
+def opened_counters(uuid: str) -> Iterator[GpmReader | None]:
+    """Open a reader of the counters of the GPU with this UUID; yield None if the GPU has none."""
+    loaded = library.load()
+    try:
+        reader = _reader(uuid, loaded.clock)
+        try:
+            yield reader
+        finally:
+            if reader is not None:
+                reader.close()
+    finally:
+        library.close()
+
+
+def _reader(uuid: str, clock: Callable[[], float]) -> GpmReader | None:
+    try:
+        with library.translated("cannot open the counters"):
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+            support = known(lambda: pynvml.nvmlGpmQueryDeviceSupport(handle))
+            if support is None or not support.isSupportedDevice:
+                return None
+            return known(lambda: GpmReader(handle, clock))
+    except NotSupported:
+        return None
+
+
+def _request_for(before: Any, after: Any) -> Any:
+    request = pynvml.c_nvmlGpmMetricsGet_t()
+    request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+    request.numMetrics = len(METRICS)
+    request.sample1, request.sample2 = before, after
+    for place, metric in enumerate(METRICS.values()):
+        request.metrics[place].metricId = metric
+    return request
+
+
+def _shares(request: Any) -> Iterator[tuple[str, float]]:
+    """Yield the metrics as shares; those that are unsupported or out of range are left out."""
+    for place, name in enumerate(METRICS):
+        metric = request.metrics[place]
+        if metric.nvmlReturn == pynvml.NVML_SUCCESS and 0 <= metric.value <= 100:
+            yield name, metric.value / 100

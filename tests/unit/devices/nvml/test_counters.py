@@ -7,7 +7,7 @@ import pytest
 
 from emulated import plain_gpu
 from wattune.core.errors import DeviceLost, DeviceNotFound
-from wattune.devices.nvml import gpm
+from wattune.devices.nvml import open as nvml_open
 from wattune.devices.open import Surroundings, open_gpu
 from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.physics.catalog import load_model
@@ -20,12 +20,12 @@ class FakeGpm:
 
     def __init__(self, monkeypatch, *, supported=True):
         self.now_s = 0.0
-        self.values = dict.fromkeys(gpm.METRICS.values(), 50.0)
+        self.values = dict.fromkeys(nvml_open.METRICS.values(), 50.0)
         self.lacking = set()
         self.allocated = self.freed = 0
         self.error = None
-        monkeypatch.setattr(gpm.library, "load", lambda: SimpleNamespace(clock=lambda: self.now_s))
-        monkeypatch.setattr(gpm.library, "close", lambda: None)
+        monkeypatch.setattr(nvml_open.library, "load", lambda: SimpleNamespace(clock=lambda: self.now_s))
+        monkeypatch.setattr(nvml_open.library, "close", lambda: None)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
         support = SimpleNamespace(isSupportedDevice=supported)
         monkeypatch.setattr(pynvml, "nvmlGpmQueryDeviceSupport", lambda _: support)
@@ -58,10 +58,10 @@ class FakeGpm:
 def test_counters_are_shares_by_name(monkeypatch):
     fake = FakeGpm(monkeypatch)
     fake.values[pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL] = 37.5
-    with gpm.opened_counters("GPU-1") as reader:
+    with nvml_open.opened_counters("GPU-1") as reader:
         fake.now_s = 1.0
         found = reader.read()
-    assert set(found) == set(gpm.METRICS)
+    assert set(found) == set(nvml_open.METRICS)
     assert found["tensor"] == 0.375
     assert found["dram"] == 0.5
     assert fake.allocated == fake.freed == 2
@@ -69,7 +69,7 @@ def test_counters_are_shares_by_name(monkeypatch):
 
 def test_two_samples_are_a_tenth_of_a_second_apart(monkeypatch):
     fake = FakeGpm(monkeypatch)
-    with gpm.opened_counters("GPU-1") as reader:
+    with nvml_open.opened_counters("GPU-1") as reader:
         fake.now_s = 0.05
         assert reader.read() is None
         fake.now_s = 0.15
@@ -82,14 +82,14 @@ def test_metrics_that_the_part_lacks_or_that_make_no_sense_are_left_out(monkeypa
     fake.lacking.add(pynvml.NVML_GPM_METRIC_FP64_UTIL)
     fake.values[pynvml.NVML_GPM_METRIC_FP16_UTIL] = float("nan")
     fake.values[pynvml.NVML_GPM_METRIC_INTEGER_UTIL] = 250.0
-    with gpm.opened_counters("GPU-1") as reader:
+    with nvml_open.opened_counters("GPU-1") as reader:
         fake.now_s = 1.0
-        assert set(reader.read()) == set(gpm.METRICS) - {"fp64", "fp16", "integer"}
+        assert set(reader.read()) == set(nvml_open.METRICS) - {"fp64", "fp16", "integer"}
 
 
 def test_a_part_without_counters_has_no_reader(monkeypatch):
     FakeGpm(monkeypatch, supported=False)
-    with gpm.opened_counters("GPU-1") as reader:
+    with nvml_open.opened_counters("GPU-1") as reader:
         assert reader is None
 
 
@@ -97,14 +97,14 @@ def test_a_part_without_counters_has_no_reader(monkeypatch):
 def test_counters_that_may_not_be_read_are_none(monkeypatch, error):
     fake = FakeGpm(monkeypatch)
     fake.error = error
-    with gpm.opened_counters("GPU-1") as reader:
+    with nvml_open.opened_counters("GPU-1") as reader:
         assert reader is None
     assert fake.allocated == fake.freed == 2
 
 
 def test_a_gpu_that_is_lost_midway_is_an_error_of_ours(monkeypatch):
     fake = FakeGpm(monkeypatch)
-    with gpm.opened_counters("GPU-1") as reader:
+    with nvml_open.opened_counters("GPU-1") as reader:
         fake.now_s, fake.error = 1.0, pynvml.NVML_ERROR_GPU_IS_LOST
         with pytest.raises(DeviceLost, match="cannot read the counters"):
             reader.read()
@@ -114,9 +114,9 @@ def test_a_gpu_that_is_lost_midway_is_an_error_of_ours(monkeypatch):
 def test_an_emulated_part_before_hopper_has_none(emulated_node):
     gpu = plain_gpu()
     emulated_node(gpu)
-    with gpm.opened_counters(gpu.spec.uuid) as reader:
+    with nvml_open.opened_counters(gpu.spec.uuid) as reader:
         assert reader is None
-    with pytest.raises(DeviceNotFound), gpm.opened_counters("GPU-unknown"):
+    with pytest.raises(DeviceNotFound), nvml_open.opened_counters("GPU-unknown"):
         pass
 
 
@@ -125,7 +125,7 @@ def test_an_emulated_hopper_tells_what_its_load_does(emulated_node):
     node = emulated_node("h100")
     tables = tabulate(model, workload)
     node.play(0, tables)
-    with gpm.opened_counters(EmulatedGpu.of(model, 0).spec.uuid) as reader:
+    with nvml_open.opened_counters(EmulatedGpu.of(model, 0).spec.uuid) as reader:
         assert reader.read() is None
         node.advance(20.0)
         found = reader.read()

@@ -10,7 +10,7 @@ from wattune.core.errors import DeviceError, DeviceNotFound
 from wattune.core.objective import LeastEnergy
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
-from wattune.devices.nvml import gpm
+from wattune.devices.nvml import open as nvml_open
 from wattune.levels.run.session import RunSession
 
 
@@ -77,7 +77,7 @@ def readers_for(monkeypatch, readers):
             raise reader
         yield reader
 
-    monkeypatch.setattr(gpm, "opened_counters", opened)
+    monkeypatch.setattr(nvml_open, "opened_counters", opened)
 
 
 def test_all_gpus_have_counters_or_none_is_read(monkeypatch):

@@ -1,11 +1,11 @@
-"""Each thing that may be wrong with a machine gets a line and the command that mends it."""
+"""Each thing that may be wrong with a machine gets a line and the command that fixes it."""
 
 from dataclasses import replace
 
 import pytest
 
+from wattune.cli.doctor import Facts, diagnose, gather
 from wattune.core.errors import ConfigError, DeviceNotFound, StoreError
-from wattune.devices.diagnosis import Facts, diagnose, gather
 from wattune.devices.journal import Entry, Journal, boot_id
 from wattune.devices.nvml.describe import DriverExam, GpuExam
 
