@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from wattune.core.workload import Workload
     from wattune.physics.catalog.sheet import Sheet
-    from wattune.physics.fit.model_fit import ModelFit
-    from wattune.physics.fit.sweep_points import SweepPoint
+    from wattune.physics.fit.model_fit import ModelFit, SweepPoint
 
 _HINT = "give a sweep CSV, as `wattune sweep --csv` writes"
 _LINE_POINTS = 160
@@ -46,8 +45,7 @@ def fit(sweep: Path, gpu: str, workload: str | None, out: Path | None, as_json: 
     writes them. Workloads that wattune knows by name determine speed and power of the GPU, others its power only.
     """
     from wattune.physics.catalog.parse import parse_model
-    from wattune.physics.fit.model_fit import fit_model
-    from wattune.physics.fit.sweep_points import parse_points
+    from wattune.physics.fit.model_fit import fit_model, parse_points
 
     sheet = _sheet(gpu)
     model = parse_model(sheet)
@@ -91,13 +89,10 @@ def _known(points: Sequence[SweepPoint]) -> dict[str, Workload]:
 def _write(found: ModelFit, sheet: Sheet, *, sweep: Path, out: Path) -> None:
     """Write the fitted GPU as a catalogue file, after the catalogue's reader has accepted it."""
     from wattune.physics.catalog.parse import parse_model
-    from wattune.physics.catalog.sheet import Sheet
-    from wattune.physics.fit.model_fit import document_text, fitted_document
 
-    source = f"our fit of {len(found.points)} points of {sweep.name}"
-    document = fitted_document(sheet.document, found.parameters, key=out.stem, source=source)
-    parse_model(Sheet(str(out), document))
-    write_text(out, document_text(document))
+    fitted = sheet.replaced(found.sourced(f"our fit of {len(found.points)} points of {sweep.name}"), file=out)
+    parse_model(fitted)
+    write_text(out, fitted.toml)
 
 
 def _percent(predicted: Any, measured: Any) -> float | None:
@@ -190,8 +185,7 @@ def _line(found: ModelFit, asked: Sequence[float], *, by_clock: bool) -> list[tu
     import numpy as np
 
     from wattune.core.setting import Setting
-    from wattune.physics.fit.model_fit import spent
-    from wattune.physics.fit.sweep_points import SweepPoint
+    from wattune.physics.fit.model_fit import SweepPoint, spent
 
     values = np.unique(np.linspace(min(asked), max(asked), _LINE_POINTS).round())
     settings = [Setting(sm_mhz=int(value)) if by_clock else Setting(power_limit_w=float(value)) for value in values]

@@ -7,12 +7,6 @@ Notation
 
 `v` is an effective ratio that includes regulator losses; it is not a quotient of volts. The form P0 + a·f·V(f)² with
 such a voltage fits an A4000 to 0.8 % and an A100 to 0.2 % (docs/explanation/physics.md).
-
-Variation between chips of one GPU model.
-
-The knee of the voltage curve lies up to 3 % beside its place, the floor voltage up to 2 % and the leakage up to 15 %
-(docs/explanation/physics.md). Each is drawn from a normal distribution whose second standard deviation is that far out,
-and cut off there.
 """
 
 from __future__ import annotations
@@ -123,11 +117,11 @@ class GpuModel:
         return np.asarray(1.0 + (self.core.voltage_ratio - 1.0) * above)
 
     def memory_idle_w(self, mem_mhz: int | None) -> float:
-        """Power of idle memory: its clock and interface scale with the memory clock."""
+        """Return the power of idle memory: its clock and interface scale with the memory clock."""
         return self.memory.idle_w * (mem_mhz or self.default_mem_mhz) / self.default_mem_mhz
 
     def core_w(self, sm_mhz: Floats, w_per_ghz: Floats | float) -> Floats:
-        """Power that switches with the core clock, for so many watts per GHz at floor voltage."""
+        """Return the power that switches with the core clock, for so many watts per GHz at floor voltage."""
         return np.asarray(self.voltage(sm_mhz) ** 2 * sm_mhz / 1000.0 * w_per_ghz)
 
     def leak_w(self, sm_mhz: Floats, temperature_c: float | Floats) -> Floats:
@@ -136,12 +130,11 @@ class GpuModel:
 
     def settled_c(self, sm_mhz: Floats, other_w: Floats) -> Floats:
         """(clocks,): the temperature at which the GPU settles under `other_w` plus its leakage."""
-        thermal = self.thermal
-        temperature_c = thermal.ambient_c + thermal.resistance_k_per_w * other_w
+        temperature_c = self.thermal.steady_c(other_w)
         for _ in range(_SETTLING_PASSES):
-            power_w = other_w + self.leak_w(sm_mhz, np.minimum(temperature_c, thermal.slowdown_c))
-            temperature_c = thermal.ambient_c + thermal.resistance_k_per_w * power_w
-        return np.asarray(temperature_c)
+            leak_w = self.leak_w(sm_mhz, np.minimum(temperature_c, self.thermal.slowdown_c))
+            temperature_c = self.thermal.steady_c(other_w + leak_w)
+        return temperature_c
 
     def awake_w(self, sm_mhz: Floats, mem_mhz: int | None) -> Floats:
         """(clocks,): power without leakage of a GPU that holds a context and runs no kernel."""
@@ -155,46 +148,31 @@ class GpuModel:
         return np.asarray(awake_w + self.leak_w(sm_mhz, self.settled_c(sm_mhz, awake_w)))
 
 
-KNEE = 0.03
-FLOOR_VOLTAGE = 0.02
-LEAKAGE = 0.15
-
-
-@dataclass(frozen=True, slots=True)
-class Chip:
-    """Deviation of a chip from its GPU model, each as a share."""
-
-    knee: float = 0.0
-    floor_voltage: float = 0.0
-    leakage: float = 0.0
-
-    @classmethod
-    def drawn(cls, seed: int) -> Chip:
-        """Draw the chip of a seed."""
-        draws = np.clip(np.random.default_rng(seed).standard_normal(3) / 2.0, -1.0, 1.0)
-        knee, floor_voltage, leakage = draws * (KNEE, FLOOR_VOLTAGE, LEAKAGE)
-        return cls(float(knee), float(floor_voltage), float(leakage))
-
-    def of(self, model: GpuModel) -> GpuModel:
-        """Return the GPU with this chip: dynamic core power scales with the square of the floor voltage."""
-        squared = (1.0 + self.floor_voltage) ** 2
-        core = model.core
-        return replace(
-            model,
-            core=replace(
-                core,
-                voltage_knee_mhz=core.voltage_knee_mhz * (1.0 + self.knee),
-                # The highest voltage is the board's and does not change, so its ratio to the floor does.
-                voltage_ratio=max(core.voltage_ratio / (1.0 + self.floor_voltage), 1.0),
-                leak_w=core.leak_w * squared * (1.0 + self.leakage),
-                idle_clock_w_per_ghz=core.idle_clock_w_per_ghz * squared,
-                busy_clock_w_per_ghz=core.busy_clock_w_per_ghz * squared,
-            ),
-            units=tuple(replace(unit, w_per_ghz=unit.w_per_ghz * squared) for unit in model.units),
-            memory=replace(model.memory, l2_j_per_byte=model.memory.l2_j_per_byte * squared),
-        )
+CHIP_SPREAD = (0.03, 0.02, 0.15)
+"""Largest deviation of a chip's voltage knee, floor voltage and leakage (docs/explanation/physics.md), as shares."""
 
 
 def chip_of(model: GpuModel, seed: int) -> GpuModel:
-    """Return this GPU model with the chip that belongs to a seed."""
-    return Chip.drawn(seed).of(model)
+    """Return this GPU model with the chip that belongs to a seed.
+
+    Deviations are normal, and cut off at two standard deviations. Dynamic core power scales with the square of the
+    floor voltage.
+    """
+    draws = np.clip(np.random.default_rng(seed).standard_normal(3) / 2.0, -1.0, 1.0)
+    knee, floor_voltage, leakage = (1.0 + draws * CHIP_SPREAD).tolist()
+    squared = floor_voltage**2
+    core = replace(
+        model.core,
+        voltage_knee_mhz=model.core.voltage_knee_mhz * knee,
+        # The highest voltage is the board's and does not change, so its ratio to the floor does.
+        voltage_ratio=max(model.core.voltage_ratio / floor_voltage, 1.0),
+        leak_w=model.core.leak_w * squared * leakage,
+        idle_clock_w_per_ghz=model.core.idle_clock_w_per_ghz * squared,
+        busy_clock_w_per_ghz=model.core.busy_clock_w_per_ghz * squared,
+    )
+    return replace(
+        model,
+        core=core,
+        units=tuple(replace(unit, w_per_ghz=unit.w_per_ghz * squared) for unit in model.units),
+        memory=replace(model.memory, l2_j_per_byte=model.memory.l2_j_per_byte * squared),
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from wattune.core.workload import Pipe
 
 Floats = NDArray[np.float64]
+Power = TypeVar("Power", float, Floats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Thermal:
         """The power at which the GPU settles at its slowdown temperature."""
         return (self.slowdown_c - self.ambient_c) / self.resistance_k_per_w
 
-    def steady_c(self, power_w: float) -> float:
+    def steady_c(self, power_w: Power) -> Power:
+        """Return the temperature that a constant power leads to."""
         return self.ambient_c + self.resistance_k_per_w * power_w
 
 

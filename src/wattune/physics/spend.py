@@ -8,7 +8,7 @@ to load an iteration than the GPU to run it, such a row is added at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,98 +45,55 @@ def cache_bytes(phase: Phase) -> float:
 _NO_WAIT_S = 1e-9
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PhaseRows:
-    """Phases and the waits after them at every core clock; power without leakage."""
-
-    duration_s: Floats
-    power_w: Floats
-    mem_util: Floats
-    sm_util: Floats
-    tensor_util: Floats
-    fp32_util: Floats
-
-
 def tabulate(model: GpuModel, workload: Workload, *, temperature_c: float | None = None) -> tuple[LoadTable, ...]:
     """Make one table per memory clock, the highest first, at a temperature or where the GPU settles at each clock."""
+    parts = [part for phase in workload.phases for part in _parts(phase)]
+    if not parts:
+        raise InputError(f"workload {workload.name!r} has no work", hint="give a phase some work or a stall")
+    if workload.loading_s:
+        parts.append(Phase(name="loading"))
     clocks = zip(model.mem_clocks_mhz, model.clocks, strict=True)
-    return tuple(_tabulate(model, workload, mem_mhz, table.sm_mhz, temperature_c) for mem_mhz, table in clocks)
+    return tuple(_tabulate(model, workload, parts, mem_mhz, table.sm_mhz, temperature_c) for mem_mhz, table in clocks)
+
+
+def _parts(phase: Phase) -> list[Phase]:
+    """Split a phase into its work and its wait for the host, as far as it has them."""
+    work = [replace(phase, host_stall_s=0.0)] if phase.flops or phase.dram_bytes or phase.launches else []
+    return [*work, Phase(name=phase.name, host_stall_s=phase.host_stall_s)] if phase.host_stall_s else work
 
 
 def _tabulate(
-    model: GpuModel, workload: Workload, mem_mhz: int, clocks_mhz: tuple[int, ...], temperature_c: float | None
+    model: GpuModel,
+    workload: Workload,
+    parts: list[Phase],
+    mem_mhz: int,
+    clocks_mhz: tuple[int, ...],
+    temperature_c: float | None,
 ) -> LoadTable:
     sm_mhz = np.array(clocks_mhz, dtype=np.float64)
-    rows = _rows(model, workload, sm_mhz, mem_mhz)
-    mean_w = (rows.duration_s * rows.power_w).sum(axis=0) / rows.duration_s.sum(axis=0)
+    waits_s = column(part.host_stall_s for part in parts) * np.ones_like(sm_mhz)
+    work = phase_times(model, parts, sm_mhz, mem_mhz=mem_mhz)
+    if workload.loading_s:
+        left_s = workload.loading_s - (work.duration_s + waits_s).sum(axis=0)
+        waits_s[-1] = np.maximum(left_s, _NO_WAIT_S)
+    times = PhaseTimes(work.duration_s + waits_s, work.compute_s)
+    busy = waits_s[:, 0] == 0
+    added_w = np.where(busy[:, np.newaxis], kernel_w(model, parts, sm_mhz, times=times), 0.0)
+    power_w = model.awake_w(sm_mhz, mem_mhz) + added_w
+    mean_w = (times.duration_s * power_w).sum(axis=0) / times.duration_s.sum(axis=0)
     warm_c = model.settled_c(sm_mhz, mean_w) if temperature_c is None else temperature_c
+    full_bytes_per_s = model.memory.bandwidth_bytes_per_s * mem_mhz / model.default_mem_mhz
+    bytes_per_s = column(part.dram_bytes for part in parts) / times.duration_s
+    used = times.compute_s / times.duration_s
+    plain = column(float(model.unit(part.pipe).pipe is Pipe.FP32) for part in parts)
     return LoadTable(
         name=workload.name,
         mem_mhz=mem_mhz,
         sm_mhz=clocks_mhz,
-        duration_s=rows.duration_s,
-        power_w=rows.power_w + model.leak_w(sm_mhz, warm_c),
-        sm_util=rows.sm_util,
-        mem_util=rows.mem_util,
-        tensor_util=rows.tensor_util,
-        fp32_util=rows.fp32_util,
+        duration_s=times.duration_s,
+        power_w=power_w + model.leak_w(sm_mhz, warm_c),
+        sm_util=busy.astype(np.float64),
+        mem_util=np.minimum(bytes_per_s / full_bytes_per_s, 1.0),
+        tensor_util=used * (1.0 - plain),
+        fp32_util=used * plain,
     )
-
-
-def _rows(model: GpuModel, workload: Workload, sm_mhz: Floats, mem_mhz: int) -> _PhaseRows:
-    """A row for every phase that runs something, followed by one for its wait; the wait for the host's loading last."""
-    working = [phase for phase in workload.phases if phase.flops or phase.dram_bytes or phase.launches]
-    waiting = [phase for phase in workload.phases if phase.host_stall_s]
-    if not working and not waiting:
-        raise InputError(f"workload {workload.name!r} has no work", hint="give a phase some work or a stall")
-    stalls_s = column(phase.host_stall_s for phase in waiting) * np.ones_like(sm_mhz)
-    if working:
-        work = _work(model, working, sm_mhz, mem_mhz)
-        rows = _joined(work, _waits(model, stalls_s, sm_mhz, mem_mhz), _order(workload, working, waiting))
-    else:
-        rows = _waits(model, stalls_s, sm_mhz, mem_mhz)
-    if workload.loading_s:
-        left_s = np.maximum(workload.loading_s - rows.duration_s.sum(axis=0), _NO_WAIT_S)
-        last = _waits(model, left_s[np.newaxis, :], sm_mhz, mem_mhz)
-        rows = _joined(rows, last, list(range(len(rows.sm_util) + 1)))
-    return rows
-
-
-def _work(model: GpuModel, phases: Sequence[Phase], sm_mhz: Floats, mem_mhz: int) -> _PhaseRows:
-    times = phase_times(model, phases, sm_mhz, mem_mhz=mem_mhz)
-    power_w = model.awake_w(sm_mhz, mem_mhz) + kernel_w(model, phases, sm_mhz, times=times)
-    full_bytes_per_s = model.memory.bandwidth_bytes_per_s * mem_mhz / model.default_mem_mhz
-    bytes_per_s = column(phase.dram_bytes for phase in phases) / times.duration_s
-    used = times.compute_s / times.duration_s
-    plain = column(float(model.unit(phase.pipe).pipe is Pipe.FP32) for phase in phases)
-    return _PhaseRows(
-        times.duration_s,
-        power_w,
-        np.minimum(bytes_per_s / full_bytes_per_s, 1.0),
-        np.ones(len(phases)),
-        used * (1.0 - plain),
-        used * plain,
-    )
-
-
-def _waits(model: GpuModel, duration_s: Floats, sm_mhz: Floats, mem_mhz: int) -> _PhaseRows:
-    power_w = np.broadcast_to(model.awake_w(sm_mhz, mem_mhz), duration_s.shape)
-    nothing = np.zeros_like(duration_s)
-    return _PhaseRows(duration_s, power_w, nothing, np.zeros(len(duration_s)), nothing, nothing)
-
-
-def _order(workload: Workload, working: Sequence[Phase], waiting: Sequence[Phase]) -> list[int]:
-    """The index of each row of the table in the rows of all work followed by those of all waits."""
-    order: list[int] = []
-    work, wait = iter(range(len(working))), iter(range(len(working), len(working) + len(waiting)))
-    for phase in workload.phases:
-        if phase.flops or phase.dram_bytes or phase.launches:
-            order.append(next(work))
-        if phase.host_stall_s:
-            order.append(next(wait))
-    return order
-
-
-def _joined(first: _PhaseRows, second: _PhaseRows, order: list[int]) -> _PhaseRows:
-    pairs = ((getattr(first, field.name), getattr(second, field.name)) for field in fields(_PhaseRows))
-    return _PhaseRows(*(np.concatenate(pair)[order] for pair in pairs))

@@ -152,7 +152,7 @@ class Timeline:
     @classmethod
     def begin(cls, thermal: Thermal, point: OperatingPoint, power_w: float) -> Timeline:
         """Make the timeline of a GPU at time 0 that has been idle until its temperature settled."""
-        temperature_c = thermal.ambient_c + thermal.resistance_k_per_w * power_w
+        temperature_c = thermal.steady_c(power_w)
         first = TimelineSegment(
             start_s=0.0,
             at_start=NOTHING,
@@ -184,7 +184,7 @@ class Timeline:
         if lasted_s <= 0:
             return segment.temperature_c
         power_w = segment.spent(time_s).energy_j / lasted_s
-        steady_c = self.thermal.ambient_c + self.thermal.resistance_k_per_w * power_w
+        steady_c = self.thermal.steady_c(power_w)
         return steady_c + (segment.temperature_c - steady_c) * exp(-lasted_s / self.thermal.tau_s)
 
     def iterations(self, time_s: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 from wattune.core.gpu_spec import ClockTable, PowerLimits, Sensors, Switching
 from wattune.core.workload import Pipe
@@ -19,24 +19,6 @@ from wattune.physics.gpu_parts import (
     SwitchingPhysics,
     Thermal,
 )
-
-T = TypeVar("T")
-
-
-def optional(sheet: Sheet, key: str, default: T) -> float | T:
-    """Return a number above 0, or the default where the key is missing."""
-    return sheet.number(key) if sheet.has(key) else default
-
-
-def optional_from(sheet: Sheet, key: str, default: float, *, most: float = inf) -> float:
-    """Return a number from 0 to `most`, or the default where the key is missing."""
-    if not sheet.has(key):
-        return default
-    value = sheet.number_from(key, 0.0)
-    if value > most:
-        raise sheet.wrong(key, f"is at most {most:g}, not {value:g}")
-    return value
-
 
 _SPAN = ("lowest", "highest", "count")
 
@@ -56,24 +38,24 @@ def parse_model(sheet: Sheet) -> GpuModel:
         default_limit_w=sheet.number("board.power_limit_default_w"),
         can_lock_mem=sheet.flag("board.can_lock_mem"),
         sensors=Sensors(
-            optional(sheet, "sensors.counter_period_s", None),
+            sheet.number_or("sensors.counter_period_s", None),
             sheet.number("sensors.power_period_s"),
             sheet.number("sensors.power_window_s"),
         ),
-        switching=Switching(optional(sheet, "switching.sm_s", None), optional(sheet, "switching.mem_s", None)),
+        switching=Switching(sheet.number_or("switching.sm_s", None), sheet.number_or("switching.mem_s", None)),
         idle_w=sheet.number("board.idle_w"),
         memory_bytes=sheet.whole("board.memory_bytes"),
         sms=sheet.whole("board.sms"),
         cores=sheet.whole("board.cores"),
         thermal=_thermal(sheet),
-        noise_w=sheet.number_from("sensors.noise_w", 0.0),
+        noise_w=sheet.number("sensors.noise_w", least=0.0),
         gain=sheet.number("sensors.gain"),
         units=_units(sheet),
         memory=_memory(sheet),
         core=_core(sheet, clocks[0].sm_mhz[-1]),
         launch_s=sheet.number("time.launch_us") * 1e-6,
-        smoothness=sheet.number_from("time.smoothness", 1.0),
-        offset_w=_offset_w(sheet),
+        smoothness=sheet.number("time.smoothness", least=1.0),
+        offset_w=sheet.number_or("sensors.offset_w", 0.0, least=-100.0, most=100.0),
         has_counter=sheet.has("sensors.counter_period_s"),
         change=_change(sheet),
         link=_link(sheet),
@@ -124,23 +106,21 @@ def _thermal(sheet: Sheet) -> Thermal:
         sheet.number("thermal.ambient_c", above=-100, most=100),
         sheet.number("thermal.resistance_k_per_w"),
         sheet.number("thermal.tau_s"),
-        optional(sheet, "thermal.slowdown_c", inf),
+        sheet.number_or("thermal.slowdown_c", inf),
     )
 
 
 def _units(sheet: Sheet) -> tuple[ArithmeticUnit, ...]:
     pipes = [pipe for pipe in Pipe if pipe is Pipe.FP32 or sheet.has(f"unit.{pipe.value}")]
-    return tuple(_unit(sheet, pipe) for pipe in pipes)
-
-
-def _unit(sheet: Sheet, pipe: Pipe) -> ArithmeticUnit:
-    section = f"unit.{pipe.value}"
-    return ArithmeticUnit(
-        pipe,
-        peak_flops=sheet.number(f"{section}.tflops") * 1e12,
-        reference_mhz=sheet.number(f"{section}.reference_mhz"),
-        efficiency=sheet.number(f"{section}.efficiency", most=1.0),
-        w_per_ghz=sheet.number(f"{section}.w_per_ghz"),
+    return tuple(
+        ArithmeticUnit(
+            pipe,
+            peak_flops=sheet.number(f"unit.{pipe.value}.tflops") * 1e12,
+            reference_mhz=sheet.number(f"unit.{pipe.value}.reference_mhz"),
+            efficiency=sheet.number(f"unit.{pipe.value}.efficiency", most=1.0),
+            w_per_ghz=sheet.number(f"unit.{pipe.value}.w_per_ghz"),
+        )
+        for pipe in pipes
     )
 
 
@@ -152,7 +132,7 @@ def _memory(sheet: Sheet) -> MemoryPhysics:
         knee_exponent=sheet.number("memory.knee_exponent", most=2.0),
         idle_w=sheet.number("memory.idle_w"),
         j_per_byte=sheet.number("memory.pj_per_byte") * 1e-12,
-        l2_j_per_byte=optional_from(sheet, "memory.l2_pj_per_byte", 0.0) * 1e-12,
+        l2_j_per_byte=sheet.number_or("memory.l2_pj_per_byte", 0.0, least=0.0) * 1e-12,
     )
 
 
@@ -164,24 +144,19 @@ def _core(sheet: Sheet, max_mhz: int) -> CorePhysics:
         )
     return CorePhysics(
         voltage_knee_mhz=knee_mhz,
-        voltage_ratio=sheet.number_from("core.voltage_ratio", 1.0),
+        voltage_ratio=sheet.number("core.voltage_ratio", least=1.0),
         board_w=sheet.number("core.board_w"),
         leak_w=sheet.number("core.leak_w"),
         idle_clock_w_per_ghz=sheet.number("core.idle_clock_w_per_ghz"),
         busy_clock_w_per_ghz=sheet.number("core.busy_clock_w_per_ghz"),
-        leak_per_k=optional_from(sheet, "core.leak_per_k", 0.0, most=0.05),
-        leak_at_c=optional(sheet, "core.leak_at_c", 60.0),
+        leak_per_k=sheet.number_or("core.leak_per_k", 0.0, least=0.0, most=0.05),
+        leak_at_c=sheet.number_or("core.leak_at_c", 60.0),
     )
 
 
-def _offset_w(sheet: Sheet) -> float:
-    key = "sensors.offset_w"
-    return sheet.number(key, above=-100.0, most=100.0) if sheet.has(key) else 0.0
-
-
 def _change(sheet: Sheet) -> SwitchingPhysics:
-    spread = optional_from(sheet, "switching.spread", _WAIT_SPREAD, most=3.0)
-    sm_stall_s, mem_stall_s = (optional_from(sheet, f"switching.{knob}_stall_s", 0.0) for knob in ("sm", "mem"))
+    spread = sheet.number_or("switching.spread", _WAIT_SPREAD, least=0.0, most=3.0)
+    sm_stall_s, mem_stall_s = (sheet.number_or(f"switching.{knob}_stall_s", 0.0, least=0.0) for knob in ("sm", "mem"))
     return SwitchingPhysics(ClockChange(sm_stall_s, spread), ClockChange(mem_stall_s, spread))
 
 

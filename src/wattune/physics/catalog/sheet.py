@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import reduce
 from math import inf, isfinite
+from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from wattune.core.errors import InputError
+
+T = TypeVar("T")
 
 MARKS = ("measured", "published", "estimated")
 
@@ -71,20 +77,20 @@ class Sheet:
             raise self.wrong(key, f"is true or false, not {value!r}")
         return value
 
-    def number(self, key: str, *, above: float = 0.0, most: float = inf) -> float:
-        """Return a sourced number, larger than `above` and no larger than `most`."""
-        value = self._finite(key)
-        if not above < value <= most:
+    def number(self, key: str, *, above: float = 0.0, least: float | None = None, most: float = inf) -> float:
+        """Return a sourced number above `above`, or from `least` on where that is given, and at most `most`."""
+        value = self.sourced(key).value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            raise self.wrong(key, f"is a number, not {value!r}")
+        if not (value > above if least is None else value >= least) or value > most:
+            bound = f"more than {above:g}" if least is None else f"at least {least:g}"
             limit = "" if most == inf else f" and at most {most:g}"
-            raise self.wrong(key, f"is more than {above:g}{limit}, not {value:g}")
-        return value
+            raise self.wrong(key, f"is {bound}{limit}, not {value:g}")
+        return float(value)
 
-    def number_from(self, key: str, least: float) -> float:
-        """Return a sourced number, no smaller than `least`."""
-        value = self._finite(key)
-        if value < least:
-            raise self.wrong(key, f"is at least {least:g}, not {value:g}")
-        return value
+    def number_or(self, key: str, default: T, *, least: float | None = None, most: float = inf) -> float | T:
+        """Return a sourced number, or the default where the key is missing."""
+        return self.number(key, least=least, most=most) if self.has(key) else default
 
     def whole(self, key: str) -> int:
         value = self.number(key)
@@ -111,12 +117,6 @@ class Sheet:
         """Return every sourced value, in the order of the file."""
         return tuple(self.sourced(key) for key in _leaves(self.document, ""))
 
-    def _finite(self, key: str) -> float:
-        value = self.sourced(key).value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise self.wrong(key, f"is a number, not {value!r}")
-        return float(value)
-
     def _find(self, key: str) -> Any:
         place: Any = self.document
         for part in key.split("."):
@@ -124,6 +124,25 @@ class Sheet:
                 return None
             place = place[part]
         return place
+
+    def replaced(self, values: Iterable[Sourced], *, file: Path) -> Sheet:
+        """Return the sheet of another file, named after that file, with some values replaced."""
+        made = deepcopy(dict(self.document)) | {"key": file.stem}
+        made.pop("aliases", None)
+        for value in values:
+            *sections, last = value.key.split(".")
+            place = reduce(getitem, sections, made)
+            place[last] = {"value": value.value, "mark": value.mark, "source": value.source}
+        return Sheet(str(file), made)
+
+    @property
+    def toml(self) -> str:
+        """The file in the layout of the catalogue: plain values, then lists of tables, then sections."""
+        lines = [_MARKS_COMMENT, *_entries(self.document)]
+        for name, value in self.document.items():
+            for table in value if _is_tables(value) else ():
+                lines += ["", f"[[{name}]]", *(f"{key} = {_inline(item)}" for key, item in table.items())]
+        return "\n".join([*lines, *_sections(self.document, "")]) + "\n"
 
 
 def _leaves(table: Mapping[str, Any], prefix: str) -> list[str]:
@@ -133,3 +152,39 @@ def _leaves(table: Mapping[str, Any], prefix: str) -> list[str]:
             key = f"{prefix}{name}"
             found += [key] if "value" in value else _leaves(value, f"{key}.")
     return found
+
+
+_MARKS_COMMENT = (
+    "# mark: measured (by others, or by fit to a measured sweep), published (by the maker), estimated (by us)."
+)
+
+
+def _sections(table: Mapping[str, Any], prefix: str) -> list[str]:
+    lines: list[str] = []
+    for name, section in table.items():
+        if _is_section(section):
+            entries = _entries(section)
+            lines += ["", f"[{prefix}{name}]", *entries] if entries else []
+            lines += _sections(section, f"{prefix}{name}.")
+    return lines
+
+
+def _entries(table: Mapping[str, Any]) -> list[str]:
+    plain = {name: value for name, value in table.items() if not _is_section(value) and not _is_tables(value)}
+    return [f"{name} = {_inline(value)}" for name, value in plain.items()]
+
+
+def _is_section(value: Any) -> bool:
+    """Return whether a value is a section, such as unit.fp32, and not one sourced number."""
+    return isinstance(value, Mapping) and "mark" not in value
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_inline(item)}" for name, item in value.items()) + " }"
+    # Texts, numbers and lists of them are written as in JSON, but that JSON allows the DEL character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

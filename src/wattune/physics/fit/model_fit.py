@@ -1,4 +1,7 @@
-"""Fit of a GPU of the catalogue to a user's own sweep, with the model that simulates it, and its catalogue file.
+"""Fit of a GPU of the catalogue to a user's own sweep, with the model that simulates it.
+
+The sweep has the columns that `wattune sweep --csv` writes: workload, sm_mhz, mem_mhz, power_limit_w, time_s, energy_j;
+an empty setting is the driver's default. Errors name file, line and column.
 
 Workloads whose phases are known (networks that wattune can make) determine rates and powers. For others, arithmetic,
 traffic and waiting are fitted too, as one phase; they still determine how power rises with the clock.
@@ -7,19 +10,92 @@ traffic and waiting are fitted too, as one phase; they still determine how power
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from wattune.core.csv_input import Row, parse_csv
+from wattune.core.errors import InputError
+from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
+from wattune.physics.catalog.sheet import Sourced
 from wattune.physics.fit.prior import Estimate, Prior, logistic, logit, most_likely
-from wattune.physics.fit.sweep_points import SweepPoint
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
 from wattune.physics.load_table import LoadTable
 from wattune.physics.spend import tabulate
+
+COLUMNS = ("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j")
+FEWEST = 5
+"""Fewest settings of a workload: four determine the power curve, a fifth checks the fit."""
+
+_TOO_MUCH = 3.0
+"""Mean power beyond this many times the highest limit means that the unit is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """One row of a sweep."""
+
+    workload: str
+    setting: Setting
+    time_s: float
+    energy_j: float
+
+    @property
+    def power_w(self) -> float:
+        return self.energy_j / self.time_s
+
+
+def parse_points(text: str, *, file: str, model: GpuModel, workload: str | None = None) -> tuple[SweepPoint, ...]:
+    """Read the rows of one workload or of all; each needs at least `FEWEST` settings."""
+    rows = parse_csv(text, file=file, required=COLUMNS)
+    points = [_point(row, model) for row in rows if workload in (None, row.text("workload"))]
+    if not points:
+        known = ", ".join(dict.fromkeys(row.text("workload") for row in rows))
+        raise InputError(f"{file} has no workload {workload!r}", hint=f"it has {known}")
+    _enough(points, file)
+    return tuple(points)
+
+
+def _enough(points: Iterable[SweepPoint], file: str) -> None:
+    settings: dict[str, set[Setting]] = {}
+    for point in points:
+        settings.setdefault(point.workload, set()).add(point.setting)
+    for name, distinct in settings.items():
+        if len(distinct) < FEWEST:
+            raise InputError(
+                f"{file}: {name!r} has {len(distinct)} settings in sm_mhz and power_limit_w, a fit needs {FEWEST}",
+                hint=f"measure more, for example with `wattune sweep --points {FEWEST * 2} --csv FILE`",
+            )
+
+
+def _point(row: Row, model: GpuModel) -> SweepPoint:
+    setting = Setting(row.whole_or_none("sm_mhz"), row.whole_or_none("mem_mhz"), row.positive_or_none("power_limit_w"))
+    _check_clocks(row, setting, model)
+    point = SweepPoint(row.text("workload"), setting, row.positive("time_s"), row.positive("energy_j"))
+    most_w = model.power_limits.max_w if model.power_limits else model.default_limit_w
+    if point.power_w > _TOO_MUCH * most_w:
+        raise row.wrong(
+            "energy_j", f"{point.power_w:.0f} W is far beyond the {most_w:g} W of {model.name}: is it in J?"
+        )
+    return point
+
+
+def _check_clocks(row: Row, setting: Setting, model: GpuModel) -> None:
+    if setting.mem_mhz is not None and setting.mem_mhz not in model.mem_clocks_mhz:
+        known = ", ".join(str(mhz) for mhz in model.mem_clocks_mhz)
+        raise row.wrong("mem_mhz", f"{model.name} has no memory clock of {setting.mem_mhz} MHz, but {known}")
+    table = model.clocks[0 if setting.mem_mhz is None else model.mem_clocks_mhz.index(setting.mem_mhz)]
+    if setting.sm_mhz is not None and not table.sm_mhz[0] <= setting.sm_mhz <= table.sm_mhz[-1]:
+        span = f"{table.sm_mhz[0]} to {table.sm_mhz[-1]} MHz"
+        raise row.wrong("sm_mhz", f"{setting.sm_mhz} MHz lies outside of the {span} of {model.name}")
+    limits = model.power_limits
+    if setting.power_limit_w is not None and limits and not limits.min_w <= setting.power_limit_w <= limits.max_w:
+        span = f"{limits.min_w:g} to {limits.max_w:g} W"
+        raise row.wrong("power_limit_w", f"{setting.power_limit_w:g} W lies outside of the {span} of {model.name}")
+
 
 _JUST_BELOW = 0.999
 """A share of exactly 1 has no logit."""
@@ -123,6 +199,13 @@ class ModelFit:
     """By the catalogue; None where the phases of a workload are not known."""
     before_power_w: Floats | None
 
+    def sourced(self, source: str) -> tuple[Sourced, ...]:
+        """Return the fitted values for a catalogue file, with their source."""
+        return tuple(
+            Sourced(one.key, float(f"{one.value:.6g}"), "measured", f"{source}; ± {one.sd:.3g}")
+            for one in self.parameters
+        )
+
 
 def fit_model(model: GpuModel, points: Sequence[SweepPoint], known: Mapping[str, Workload]) -> ModelFit:
     """Fit a GPU to a sweep, given the phases of the workloads that are known."""
@@ -215,79 +298,3 @@ def _at(model: GpuModel, tables: tuple[LoadTable, ...], point: SweepPoint) -> tu
     limit_w = model.default_limit_w if setting.power_limit_w is None else setting.power_limit_w
     clock = min(requested, float(np.interp(limit_w, np.maximum.accumulate(table.mean_power_w), clocks)))
     return float(np.interp(clock, clocks, table.iteration_s)), float(np.interp(clock, clocks, table.mean_power_w))
-
-
-def fitted_document(
-    document: Mapping[str, Any], parameters: Iterable[FittedParameter], *, key: str, source: str
-) -> dict[str, Any]:
-    """Return a catalogue document with the fitted values, marked measured, under a key of its own."""
-    made = deepcopy(dict(document))
-    made["key"] = key
-    made.pop("aliases", None)
-    for parameter in parameters:
-        place = made
-        *sections, last = parameter.key.split(".")
-        for section in sections:
-            place = place[section]
-        words = f"{source}; ± {parameter.sd:.3g}"
-        place[last] = {"value": float(f"{parameter.value:.6g}"), "mark": "measured", "source": words}
-    return made
-
-
-def document_text(document: Mapping[str, Any]) -> str:
-    """Write TOML in the layout of the catalogue: plain values, then lists of tables, then sections."""
-    lines = [
-        "# mark: measured (by others, or by fit to a measured sweep), published (by the maker), estimated (by us)."
-    ]
-    lines += [f"{name} = {_value(value)}" for name, value in document.items() if not _is_table(value)]
-    for name, value in document.items():
-        if _is_tables(value):
-            lines += [line for table in value for line in ("", f"[[{name}]]", *_entries(table))]
-    for name, value in document.items():
-        if isinstance(value, Mapping):
-            lines += _section(name, value)
-    return "\n".join(lines) + "\n"
-
-
-def _section(name: str, section: Mapping[str, Any]) -> list[str]:
-    plain = {key: value for key, value in section.items() if not _holds_entries(value)}
-    lines = ["", f"[{name}]", *_entries(plain)] if plain else []
-    for key, value in section.items():
-        if _holds_entries(value):
-            lines += _section(f"{name}.{key}", value)
-    return lines
-
-
-def _entries(table: Mapping[str, Any]) -> list[str]:
-    return [f"{name} = {_value(value)}" for name, value in table.items()]
-
-
-def _is_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping) or _is_tables(value)
-
-
-def _holds_entries(value: Any) -> bool:
-    """Whether a value is a section, such as unit.fp32, and not one sourced number."""
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(item, Mapping) for item in value.values())
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list):
-        return f"[{', '.join(_value(item) for item in value)}]"
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{name} = {_value(item)}" for name, item in value.items()) + " }"
-    return _text(str(value))
-
-
-def _text(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    plain = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped)
-    return f'"{plain}"'

@@ -15,14 +15,13 @@ from wattune.physics.catalog.parse import parse_model
 from wattune.physics.catalog.sheet import Sheet
 from wattune.physics.fit.model_fit import (
     Parameter,
-    document_text,
+    SweepPoint,
     fit_model,
-    fitted_document,
     parameters_of,
+    parse_points,
     spent,
     with_values,
 )
-from wattune.physics.fit.sweep_points import SweepPoint, parse_points
 
 A100 = catalog.load_model("a100")
 NET = Workload(
@@ -141,16 +140,16 @@ def test_a_workload_that_is_not_there_is_named_with_those_that_are():
 
 @pytest.mark.parametrize("name", catalog.catalog_names())
 def test_every_catalogue_file_survives_being_written(name):
-    document = Sheet.read(Path(catalog.__file__).parent / f"{name}.toml").document
-    assert tomllib.loads(document_text(document)) == document
+    sheet = Sheet.read(Path(catalog.__file__).parent / f"{name}.toml")
+    assert tomllib.loads(sheet.toml) == sheet.document
 
 
 def test_a_fitted_file_is_one_that_the_catalogue_accepts(tmp_path):
     fit = fit_model(A100, sweep(other_a100(), CLOCKS), {"net": NET})
-    document = Sheet.read(Path(catalog.__file__).parent / "a100.toml").document
-    source = 'fit of "my sweep".csv'
+    sheet = Sheet.read(Path(catalog.__file__).parent / "a100.toml")
+    source = 'fit of "my\x7f \tsweep".csv'
     file = tmp_path / "mine.toml"
-    file.write_text(document_text(fitted_document(document, fit.parameters, key="mine", source=source)))
+    file.write_text(sheet.replaced(fit.sourced(source), file=file).toml)
     model = catalog.read_model(file)
     assert model.key == "mine"
     assert model.core.voltage_knee_mhz == pytest.approx(fit.model.core.voltage_knee_mhz, rel=1e-5)
