@@ -5,7 +5,7 @@ The simulated device and the emulated library both read these tables, so that th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -93,25 +93,17 @@ class LoadTable:
         """Merge the phases of each interval, given by its first phase, into one."""
         if len(starts) == self.duration_s.shape[0]:
             return self
-        middle_s = self.duration_s[:, -1]
         duration_s = np.add.reduceat(self.duration_s, starts, axis=0)
-        energy_j = np.add.reduceat(self.duration_s * self.power_w, starts, axis=0)
 
-        def mean(util: Floats | None) -> Floats | None:
-            used_s = None if util is None else np.add.reduceat(self.duration_s * util, starts, axis=0)
-            return None if used_s is None else np.asarray(used_s / duration_s)
+        def mean(values: Floats) -> Floats:
+            return np.asarray(np.add.reduceat(self.duration_s * values, starts, axis=0) / duration_s)
 
-        mem_util = mean(self.mem_util)
-        assert mem_util is not None
-        busy_s = np.add.reduceat(middle_s * self.sm_util, starts)
-        return LoadTable(
-            name=self.name,
-            mem_mhz=self.mem_mhz,
-            sm_mhz=self.sm_mhz,
+        return replace(
+            self,
             duration_s=duration_s,
-            power_w=energy_j / duration_s,
-            sm_util=busy_s / duration_s[:, -1],
-            mem_util=mem_util,
-            tensor_util=mean(self.tensor_util),
-            fp32_util=mean(self.fp32_util),
+            power_w=mean(self.power_w),
+            sm_util=mean(self.sm_util[:, np.newaxis])[:, -1],
+            mem_util=mean(self.mem_util),
+            tensor_util=None if self.tensor_util is None else mean(self.tensor_util),
+            fp32_util=None if self.fp32_util is None else mean(self.fp32_util),
         )

@@ -8,7 +8,7 @@ draws more, the lowest clock is used and the limit is exceeded.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
@@ -35,14 +35,14 @@ def loaded_point(model: GpuModel, setting: Setting, power_w: tuple[Floats, ...])
     """Return the point of a GPU whose load draws `power_w`: per memory clock, over core clocks."""
     requested = requested_point(model, setting)
     limit_w, heat_w = power_limit_w(model, setting), model.thermal.most_w
-    column, throttle = requested.column, requested.throttle
+    column = requested.column
     while column > 0 and power_w[requested.row][column] > min(limit_w, heat_w):
         column -= 1
-    if column < requested.column:
-        throttle |= Throttle.POWER_CAP if limit_w <= heat_w else Throttle.THERMAL
-    return OperatingPoint(
-        requested.row, column, model.clocks[requested.row].sm_mhz[column], requested.mem_mhz, throttle
-    )
+    if column == requested.column:
+        return requested
+    why = Throttle.POWER_CAP if limit_w <= heat_w else Throttle.THERMAL
+    sm_mhz = model.clocks[requested.row].sm_mhz[column]
+    return replace(requested, column=column, sm_mhz=sm_mhz, throttle=requested.throttle | why)
 
 
 def requested_point(model: GpuModel, setting: Setting) -> OperatingPoint:
@@ -57,7 +57,7 @@ def requested_point(model: GpuModel, setting: Setting) -> OperatingPoint:
 def context_point(model: GpuModel, setting: Setting, idle_power_w: tuple[Floats, ...]) -> OperatingPoint:
     """Return the point of an idle GPU that holds a context: the clock at which it would work."""
     point = loaded_point(model, setting, idle_power_w)
-    return OperatingPoint(point.row, point.column, point.sm_mhz, point.mem_mhz, point.throttle | Throttle.IDLE)
+    return replace(point, throttle=point.throttle | Throttle.IDLE)
 
 
 def resting_point(model: GpuModel, setting: Setting) -> OperatingPoint:
@@ -74,9 +74,7 @@ def power_limit_w(model: GpuModel, setting: Setting) -> float:
 
 
 def _row(model: GpuModel, setting: Setting, *, unset: int) -> int:
-    if setting.mem_mhz is None:
-        return unset
-    return model.mem_clocks_mhz.index(setting.mem_mhz)
+    return unset if setting.mem_mhz is None else model.mem_clocks_mhz.index(setting.mem_mhz)
 
 
 def _column(clocks_mhz: tuple[int, ...], setting: Setting) -> int:

@@ -7,19 +7,10 @@ width 1× (Ma et al. 2018, table 5: little arithmetic, many small kernels), and 
 
 from __future__ import annotations
 
-from wattune.workloads.image_layers import (
-    Image,
-    Pair,
-    add,
-    conv,
-    conv_norm_relu,
-    copied,
-    mean,
-    norm,
-    pool,
-    relu,
-)
-from wattune.workloads.operation import NetworkOp, dense, first_layer
+from dataclasses import replace
+
+from wattune.workloads.image_layers import Image, ImageLayers, Pair
+from wattune.workloads.operation import NetworkOp
 
 IMAGE = 224
 CLASSES = 1000
@@ -38,51 +29,40 @@ _VGG_STAGES = {
 
 def resnet(name: str, *, image: Image | None = None) -> tuple[NetworkOp, ...]:
     """Make the operations of a ResNet for one image."""
-    blocks = _RESNET_BLOCKS[name]
-    bottleneck = name != "resnet18"
-    stem, image = conv("stem/conv", image or Image.square(3, IMAGE), 64, kernel=7, stride=2)
-    operations = [first_layer(stem), norm("stem/norm", image), relu("stem/relu", image)]
-    shrink, image = pool("stem/pool", image, kernel=3)
-    operations.append(shrink)
-    for stage, count in enumerate(blocks):
-        width = 64 * 2**stage
+    net = ImageLayers(image or Image.square(3, IMAGE))
+    net.conv_norm_relu("stem", 64, kernel=7, stride=2).pool("stem/pool", kernel=3)
+    for stage, count in enumerate(_RESNET_BLOCKS[name]):
         for block in range(count):
-            stride = 2 if stage > 0 and block == 0 else 1
-            made, image = _block(f"stage{stage + 1}/block{block + 1}", image, width, stride, bottleneck)
-            operations += made
-    return (*operations, mean("head/mean", image), dense("head/linear", image.channels, CLASSES))
+            where, stride = f"stage{stage + 1}/block{block + 1}", 2 if stage > 0 and block == 0 else 1
+            _residual_block(net, where, 64 * 2**stage, stride, bottleneck=name != "resnet18")
+    return net.mean("head/mean").dense("head/linear", CLASSES).complete()
 
 
-def _block(name: str, image: Image, width: int, stride: int, bottleneck: bool) -> tuple[list[NetworkOp], Image]:
-    """A residual block: its convolutions with norm and activation, the shortcut, and the sum."""
-    outgoing = 4 * width if bottleneck else width
+def _residual_block(net: ImageLayers, name: str, width: int, stride: int, *, bottleneck: bool) -> None:
+    """Append convolutions with norm and activation, the shortcut, and the sum."""
+    incoming, outgoing = net.image, 4 * width if bottleneck else width
     plan = [(width, 1, 1), (width, 3, stride), (outgoing, 1, 1)] if bottleneck else [(width, 3, stride), (width, 3, 1)]
-    operations, inside = [], image
-    for index, (channels, kernel, step) in enumerate(plan):
-        layer, inside = conv(f"{name}/conv{index + 1}", inside, channels, kernel=kernel, stride=step)
-        operations += [layer, norm(f"{name}/norm{index + 1}", inside)]
-        if index < len(plan) - 1:
-            operations.append(relu(f"{name}/relu{index + 1}", inside))
-    if image.channels != outgoing or stride != 1:
-        shortcut, _ = conv(f"{name}/shortcut", image, outgoing, kernel=1, stride=stride)
-        operations += [shortcut, norm(f"{name}/shortcut-norm", inside)]
-    return [*operations, add(f"{name}/add", inside), relu(f"{name}/relu", inside)], inside
+    for index, (channels, kernel, step) in enumerate(plan, 1):
+        net.conv(f"{name}/conv{index}", channels, kernel=kernel, stride=step).norm(f"{name}/norm{index}")
+        if index < len(plan):
+            net.relu(f"{name}/relu{index}")
+    if incoming.channels != outgoing or stride != 1:
+        shortcut = net.beside(incoming).conv(f"{name}/shortcut", outgoing, kernel=1, stride=stride)
+        shortcut.norm(f"{name}/shortcut-norm")
+    net.add(f"{name}/add").relu(f"{name}/relu")
 
 
 def vgg(name: str) -> tuple[NetworkOp, ...]:
     """Make the operations of a VGG for one image; its convolutions have biases and no norms."""
-    operations: list[NetworkOp] = []
-    image = Image.square(3, IMAGE)
-    for stage, (channels, count) in enumerate(_VGG_STAGES[name]):
-        for index in range(count):
-            where = f"stage{stage + 1}/conv{index + 1}"
-            layer, image = conv(where, image, channels, kernel=3, bias=True)
-            operations += [layer, relu(f"{where}-relu", image)]
-        shrink, image = pool(f"stage{stage + 1}/pool", image, kernel=2)
-        operations.append(shrink)
-    for index, (inputs, outputs) in enumerate(((image.elements, 4096), (4096, 4096), (4096, CLASSES))):
-        operations.append(dense(f"head/linear{index + 1}", inputs, outputs))
-    return (first_layer(operations[0]), *operations[1:])
+    net = ImageLayers(Image.square(3, IMAGE))
+    for stage, (channels, count) in enumerate(_VGG_STAGES[name], 1):
+        for index in range(1, count + 1):
+            where = f"stage{stage}/conv{index}"
+            net.conv(where, channels, kernel=3, bias=True).relu(f"{where}-relu")
+        net.pool(f"stage{stage}/pool", kernel=2)
+    for index, outputs in enumerate((4096, 4096, CLASSES), 1):
+        net.dense(f"head/linear{index}", outputs)
+    return net.complete()
 
 
 _STEM, _LAST = 24, 1024
@@ -91,53 +71,36 @@ _STAGES = ((116, 4), (232, 8), (464, 4))
 
 def shufflenet2() -> tuple[NetworkOp, ...]:
     """Make the operations of ShuffleNetV2 1× for one image."""
-    operations, image = conv_norm_relu("stem", Image.square(3, IMAGE), _STEM, kernel=3, stride=2)
-    shrink, image = pool("stem/pool", image, kernel=3)
-    operations.append(shrink)
-    for stage, (channels, blocks) in enumerate(_STAGES):
-        made, image = _halving(f"stage{stage + 2}/block1", image, channels // 2)
-        operations += made
-        for block in range(1, blocks):
-            operations += _keeping(f"stage{stage + 2}/block{block + 1}", image)
-    last, image = conv_norm_relu("last", image, _LAST, kernel=1)
-    return (
-        first_layer(operations[0]),
-        *operations[1:],
-        *last,
-        mean("head/mean", image),
-        dense("head/linear", _LAST, CLASSES),
-    )
+    net = ImageLayers(Image.square(3, IMAGE))
+    net.conv_norm_relu("stem", _STEM, kernel=3, stride=2).pool("stem/pool", kernel=3)
+    for stage, (channels, blocks) in enumerate(_STAGES, 2):
+        _halving(net, f"stage{stage}/block1", channels // 2)
+        for block in range(2, blocks + 1):
+            # A block on half of the channels; the other half is passed through, and all are shuffled.
+            half = replace(net.image, channels=channels // 2)
+            _right(net.beside(half), f"stage{stage}/block{block}", channels // 2, stride=1)
+            net.copied(f"stage{stage}/block{block}/shuffle")
+    return net.conv_norm_relu("last", _LAST, kernel=1).mean("head/mean").dense("head/linear", CLASSES).complete()
 
 
-def _keeping(name: str, image: Image) -> list[NetworkOp]:
-    """A block on half of the channels; the other half is passed through, and all are shuffled."""
-    half = Image(image.channels // 2, image.height, image.width)
-    operations, _ = _right(name, half, half.channels, stride=1)
-    return [*operations, copied(f"{name}/shuffle", image)]
+def _halving(net: ImageLayers, name: str, channels: int) -> None:
+    """Append a block that halves the side: two branches that together make twice the channels."""
+    incoming = net.image
+    _depthwise(net, f"{name}/left", stride=2).conv_norm_relu(f"{name}/left", channels, kernel=1)
+    _right(net.beside(incoming), name, channels, stride=2)
+    net.copied(f"{name}/shuffle", 2 * channels)
 
 
-def _halving(name: str, image: Image, channels: int) -> tuple[list[NetworkOp], Image]:
-    """A block that halves the side: two branches that together make twice the channels."""
-    operations, outgoing = _depthwise(f"{name}/left", image, stride=2)
-    made, outgoing = conv_norm_relu(f"{name}/left", outgoing, channels, kernel=1)
-    operations += made
-    made, outgoing = _right(name, image, channels, stride=2)
-    operations += made
-    whole = Image(2 * channels, outgoing.height, outgoing.width)
-    return [*operations, copied(f"{name}/shuffle", whole)], whole
+def _right(net: ImageLayers, name: str, channels: int, *, stride: int) -> None:
+    """Append 1×1, then 3×3 on each channel separately, then 1×1."""
+    net.conv_norm_relu(f"{name}/first", channels, kernel=1)
+    _depthwise(net, f"{name}/middle", stride=stride).conv_norm_relu(f"{name}/second", channels, kernel=1)
 
 
-def _right(name: str, image: Image, channels: int, *, stride: int) -> tuple[list[NetworkOp], Image]:
-    """1×1, then 3×3 on each channel separately, then 1×1."""
-    first, image = conv_norm_relu(f"{name}/first", image, channels, kernel=1)
-    middle, image = _depthwise(f"{name}/middle", image, stride=stride)
-    second, image = conv_norm_relu(f"{name}/second", image, channels, kernel=1)
-    return [*first, *middle, *second], image
-
-
-def _depthwise(name: str, image: Image, *, stride: int) -> tuple[list[NetworkOp], Image]:
-    layer, outgoing = conv(f"{name}/depthwise", image, image.channels, kernel=3, stride=stride, groups=image.channels)
-    return [layer, norm(f"{name}/depthwise-norm", outgoing)], outgoing
+def _depthwise(net: ImageLayers, name: str, *, stride: int) -> ImageLayers:
+    channels = net.image.channels
+    net.conv(f"{name}/depthwise", channels, kernel=3, stride=stride, groups=channels)
+    return net.norm(f"{name}/depthwise-norm")
 
 
 INCEPTION_IMAGE = 299
@@ -149,88 +112,47 @@ _Branch = tuple[_Step, ...]
 
 def inception3() -> tuple[NetworkOp, ...]:
     """Make the operations of Inception-v3 for one image."""
-    operations, image = _stem()
+    net = ImageLayers(Image.square(3, INCEPTION_IMAGE))
+    net.conv_norm_relu("stem1", 32, kernel=3, stride=2, padding=0)
+    net.conv_norm_relu("stem2", 32, kernel=3, padding=0)
+    net.conv_norm_relu("stem3", 64, kernel=3)
+    net.pool("stem4", kernel=3, padding=0)
+    net.conv_norm_relu("stem5", 80, kernel=1)
+    net.conv_norm_relu("stem6", 192, kernel=3, padding=0)
+    net.pool("stem7", kernel=3, padding=0)
     for name, branches, pooled in _BLOCKS:
-        made, image = _inception_block(name, image, branches, pooled)
-        operations += made
+        _inception_block(net, name, branches, pooled)
         if name == "block6e":
-            operations += _auxiliary(image)
-    return (
-        first_layer(operations[0]),
-        *operations[1:],
-        mean("head/mean", image),
-        dense("head/linear", image.channels, CLASSES),
-    )
+            # The second classifier, on the 17×17 images.
+            second = net.beside(net.image).pool("auxiliary/pool", kernel=5, stride=3, padding=0)
+            second.conv_norm_relu("auxiliary/first", 128, kernel=1)
+            second.conv_norm_relu("auxiliary/second", 768, kernel=5, padding=0).dense("auxiliary/linear", CLASSES)
+    return net.mean("head/mean").dense("head/linear", CLASSES).complete()
 
 
-def _stem() -> tuple[list[NetworkOp], Image]:
-    image = Image.square(3, INCEPTION_IMAGE)
-    operations: list[NetworkOp] = []
-    plan: tuple[tuple[int, int, int, Pair | None], ...] = (
-        (32, 3, 2, 0),
-        (32, 3, 1, 0),
-        (64, 3, 1, None),
-        (0, 3, 2, 0),
-        (80, 1, 1, None),
-        (192, 3, 1, 0),
-        (0, 3, 2, 0),
-    )
-    for index, (channels, kernel, stride, padding) in enumerate(plan):
-        name = f"stem{index + 1}"
-        if channels:
-            made, image = conv_norm_relu(name, image, channels, kernel=kernel, stride=stride, padding=padding)
-            operations += made
-        else:
-            shrink, image = pool(name, image, kernel=kernel, stride=stride, padding=padding)
-            operations.append(shrink)
-    return operations, image
-
-
-def _inception_block(
-    name: str, image: Image, branches: tuple[_Branch, ...], pooled: int
-) -> tuple[list[NetworkOp], Image]:
-    """Parallel branches, one of them pooling to `pooled` channels (0: it halves the side), and their concatenation."""
-    operations: list[NetworkOp] = []
-    channels = 0
-    outgoing = image
-    for index, branch in enumerate(branches):
-        made, outgoing = _branch(f"{name}/branch{index + 1}", image, branch)
-        operations += made
-        channels += outgoing.channels
-    smaller = outgoing.height < image.height
-    shrink, inside = pool(f"{name}/pool", image, kernel=3, stride=2 if smaller else 1, padding=0 if smaller else None)
-    operations.append(shrink)
+def _inception_block(net: ImageLayers, name: str, branches: tuple[_Branch, ...], pooled: int) -> None:
+    """Append branches, one of them pooling to `pooled` channels (0: it halves the side), and their concatenation."""
+    incoming, channels = net.image, 0
+    for index, branch in enumerate(branches, 1):
+        net.image = incoming
+        _branch(net, f"{name}/branch{index}", branch)
+        channels += net.image.channels
+    stride, padding = (2, 0) if net.image.height < incoming.height else (1, None)
+    net.image = incoming
+    net.pool(f"{name}/pool", kernel=3, stride=stride, padding=padding)
     if pooled:
-        made, inside = conv_norm_relu(f"{name}/pooled", inside, pooled, kernel=1)
-        operations += made
-    whole = Image(channels + inside.channels, outgoing.height, outgoing.width)
-    return [*operations, copied(f"{name}/join", whole)], whole
+        net.conv_norm_relu(f"{name}/pooled", pooled, kernel=1)
+    net.copied(f"{name}/join", channels + net.image.channels)
 
 
-def _branch(name: str, image: Image, branch: _Branch) -> tuple[list[NetworkOp], Image]:
-    """A sequence of convolutions; a 1×3 and a 3×1 at its end run in parallel."""
-    operations: list[NetworkOp] = []
-    outgoing = image
-    for index, (channels, kernel, stride) in enumerate(branch):
+def _branch(net: ImageLayers, name: str, branch: _Branch) -> None:
+    """Append a sequence of convolutions; a 1×3 and a 3×1 at its end run in parallel."""
+    for index, (channels, kernel, stride) in enumerate(branch, 1):
         padding = 0 if stride == 2 else None
-        made, image = conv_norm_relu(
-            f"{name}/{index + 1}", image, channels, kernel=kernel, stride=stride, padding=padding
-        )
-        operations += made
-        outgoing = image
+        net.conv_norm_relu(f"{name}/{index}", channels, kernel=kernel, stride=stride, padding=padding)
         if kernel == (1, 3):
-            made, beside = conv_norm_relu(f"{name}/{index + 1}b", image, channels, kernel=(3, 1))
-            operations += made
-            outgoing = Image(image.channels + beside.channels, image.height, image.width)
-    return operations, outgoing
-
-
-def _auxiliary(image: Image) -> list[NetworkOp]:
-    """The second classifier, on the 17×17 images."""
-    shrink, inside = pool("auxiliary/pool", image, kernel=5, stride=3, padding=0)
-    first, inside = conv_norm_relu("auxiliary/first", inside, 128, kernel=1)
-    second, inside = conv_norm_relu("auxiliary/second", inside, 768, kernel=5, padding=0)
-    return [shrink, *first, *second, dense("auxiliary/linear", inside.channels, CLASSES)]
+            net.beside(net.image).conv_norm_relu(f"{name}/{index}b", channels, kernel=(3, 1))
+            net.image = replace(net.image, channels=2 * channels)
 
 
 def _wide(pooled: int) -> tuple[tuple[_Branch, ...], int]:

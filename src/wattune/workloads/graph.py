@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from wattune.workloads.operation import NetworkOp, elementwise
+from wattune.workloads.operation import NetworkOp, dense, elementwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +64,33 @@ def graph_kinds() -> tuple[str, ...]:
 
 def _embedding(kind: str, data: GraphData, width: int) -> list[NetworkOp]:
     if data.from_table:
-        nodes = _dense("embedding", data.nodes, 0, width, parameters=data.features * width)
+        rows, table = data.nodes, data.features * width
+        nodes = NetworkOp(name="embedding", reads=rows, writes=rows * width, parameters=table)
     else:
-        nodes = _dense("embedding", data.nodes, data.features, width)
+        nodes = dense("embedding", data.features, width, rows=data.nodes)
     if kind != "gatedgcn":
         return [nodes]
-    return [nodes, _dense("embedding/edges", data.edges, 1, width)]
+    return [nodes, dense("embedding/edges", 1, width, rows=data.edges)]
 
 
 def _readout(kind: str, data: GraphData, width: int, layers: int) -> list[NetworkOp]:
     """The mean over nodes and three dense layers that halve; GIN has one dense layer for the output of each layer."""
     mean = NetworkOp(name="readout/mean", flops=data.nodes * width, reads=data.nodes * width, writes=width)
     if kind == "gin":
-        heads = [_dense(f"readout/layer{layer}", 1, width, data.classes) for layer in range(layers + 1)]
+        heads = [dense(f"readout/layer{layer}", width, data.classes) for layer in range(layers + 1)]
         return [mean, *heads]
     widths = (width, width // 2, width // 4, data.classes)
-    return [mean, *(_dense(f"readout/dense{index + 1}", 1, *pair) for index, pair in enumerate(pairwise(widths)))]
+    return [mean, *(dense(f"readout/dense{index + 1}", *pair) for index, pair in enumerate(pairwise(widths)))]
 
 
 def _mlp(name: str, data: GraphData, width: int) -> list[NetworkOp]:
-    return [_dense(f"{name}/dense", data.nodes, width, width), elementwise(f"{name}/relu", data.nodes * width)]
+    return [dense(f"{name}/dense", width, width, rows=data.nodes), elementwise(f"{name}/relu", data.nodes * width)]
 
 
 def _gcn(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     return [
         _gather(f"{name}/gather", data, width),
-        _dense(f"{name}/dense", data.nodes, width, width),
+        dense(f"{name}/dense", width, width, rows=data.nodes),
         *_finish(name, data.nodes, width),
     ]
 
@@ -97,10 +98,10 @@ def _gcn(name: str, data: GraphData, width: int) -> list[NetworkOp]:
 def _sage(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     """The largest of the neighbours' projections, beside the node's own."""
     return [
-        _dense(f"{name}/pool", data.nodes, width, width),
+        dense(f"{name}/pool", width, width, rows=data.nodes),
         elementwise(f"{name}/pool-relu", data.nodes * width),
         _gather(f"{name}/gather", data, width),
-        _dense(f"{name}/dense", data.nodes, 2 * width, width),
+        dense(f"{name}/dense", 2 * width, width, rows=data.nodes),
         elementwise(f"{name}/length", data.nodes * width, launches=3),
         *_finish(name, data.nodes, width),
     ]
@@ -112,10 +113,10 @@ def _gin(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     return [
         _gather(f"{name}/gather", data, width),
         elementwise(f"{name}/self", nodes, parameters=1),
-        _dense(f"{name}/dense1", data.nodes, width, width),
+        dense(f"{name}/dense1", width, width, rows=data.nodes),
         _norm(f"{name}/dense1-norm", data.nodes, width),
         elementwise(f"{name}/relu1", nodes),
-        _dense(f"{name}/dense2", data.nodes, width, width),
+        dense(f"{name}/dense2", width, width, rows=data.nodes),
         *_finish(name, data.nodes, width),
     ]
 
@@ -124,7 +125,7 @@ def _gat(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     """Attention over edges: scores from both ends, a softmax at each node, and a weighted sum, per head."""
     edges = data.edges * _HEADS
     return [
-        _dense(f"{name}/dense", data.nodes, width, width, parameters=width * width, launches=_HEADS),
+        dense(f"{name}/dense", width, width, rows=data.nodes, parameters=width * width, launches=_HEADS),
         _edges(f"{name}/scores", data.edges * 2 * width, edges, flops=2.0, parameters=2 * width, launches=3 * _HEADS),
         _edges(f"{name}/softmax", 2 * edges, edges, flops=4.0, launches=4 * _HEADS),
         _edges(f"{name}/weigh", data.edges * width + edges, data.nodes * width, flops=2.0, launches=2 * _HEADS),
@@ -138,7 +139,7 @@ def _monet(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     coordinates = _PSEUDO * _PSEUDO + _PSEUDO + 2 * _KERNELS * _PSEUDO
     weights = data.edges * _KERNELS
     return [
-        _dense(f"{name}/dense", data.nodes, width, wide, parameters=width * wide),
+        dense(f"{name}/dense", width, wide, rows=data.nodes, parameters=width * wide),
         _edges(f"{name}/gauss", data.edges * _PSEUDO, weights, flops=8.0, parameters=coordinates, launches=8),
         _edges(f"{name}/weigh", data.edges * wide + weights, data.nodes * wide, flops=2.0, launches=2),
         elementwise(f"{name}/sum", data.nodes * wide, parameters=width),
@@ -149,10 +150,10 @@ def _monet(name: str, data: GraphData, width: int) -> list[NetworkOp]:
 def _gated(name: str, data: GraphData, width: int) -> list[NetworkOp]:
     """Four projections of nodes and one of edges; each edge has a gate, which is a value of its own."""
     edges, nodes = data.edges * width, data.nodes * width
-    projections = [_dense(f"{name}/dense{index + 1}", data.nodes, width, width) for index in range(4)]
+    projections = [dense(f"{name}/dense{index + 1}", width, width, rows=data.nodes) for index in range(4)]
     return [
         *projections,
-        _dense(f"{name}/edge-dense", data.edges, width, width),
+        dense(f"{name}/edge-dense", width, width, rows=data.edges),
         _edges(f"{name}/gate", 3 * edges, edges, flops=2.0, launches=2),
         _edges(f"{name}/sigmoid", edges, edges, flops=4.0),
         _edges(f"{name}/weigh", 2 * edges, nodes, flops=2.0, launches=2),
@@ -170,21 +171,6 @@ def _finish(name: str, rows: float, width: int, *, launches: float = 1) -> list[
         elementwise(f"{name}/relu", rows * width, launches=launches),
         elementwise(f"{name}/add", rows * width),
     ]
-
-
-def _dense(
-    name: str, rows: float, inputs: int, outputs: int, *, parameters: int | None = None, launches: float = 1
-) -> NetworkOp:
-    """A dense layer with bias on a number of rows; a look-up where it has no inputs."""
-    return NetworkOp(
-        name=name,
-        flops=2.0 * rows * inputs * outputs,
-        reads=rows * max(inputs, 1),
-        writes=rows * outputs,
-        parameters=(inputs + 1) * outputs if parameters is None else parameters,
-        multiplies=inputs > 0,
-        launches=launches,
-    )
 
 
 def _gather(name: str, data: GraphData, width: int) -> NetworkOp:

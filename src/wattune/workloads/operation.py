@@ -87,12 +87,15 @@ class NetworkOp:
         return self.parameters if self.weights_read is None else self.weights_read
 
 
-def first_layer(operation: NetworkOp) -> NetworkOp:
-    """Make an operation the first of a network: the gradient of the data is not computed."""
-    return replace(operation, backward_passes=1.0)
-
-
-def dense(name: str, inputs: int, outputs: int, *, rows: float = 1, parameters: float | None = None) -> NetworkOp:
+def dense(
+    name: str,
+    inputs: int,
+    outputs: int,
+    *,
+    rows: float = 1,
+    parameters: float | None = None,
+    launches: float = 1.0,
+) -> NetworkOp:
     """Make a dense layer, with bias unless `parameters` is given, on a number of rows."""
     return NetworkOp(
         name=name,
@@ -101,6 +104,7 @@ def dense(name: str, inputs: int, outputs: int, *, rows: float = 1, parameters: 
         writes=rows * outputs,
         parameters=inputs * outputs + outputs if parameters is None else parameters,
         multiplies=True,
+        launches=launches,
     )
 
 

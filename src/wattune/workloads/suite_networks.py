@@ -24,8 +24,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from wattune.workloads.convolutional import resnet
-from wattune.workloads.image_layers import Image, add, conv, norm, relu
-from wattune.workloads.operation import NetworkOp, dense, elementwise, first_layer
+from wattune.workloads.image_layers import Image, ImageLayers
+from wattune.workloads.operation import NetworkOp, dense, elementwise
 
 _GATES = 4
 
@@ -126,25 +126,19 @@ _LETTERS = 29
 
 def deepspeech2() -> tuple[NetworkOp, ...]:
     """Make the operations of DeepSpeech2 for one utterance of ten seconds."""
-    image = Image(1, _FREQUENCIES, _WINDOWS)
-    operations: list[NetworkOp] = []
-    for index, (kernel, stride) in enumerate((((41, 11), (2, 2)), ((21, 11), (2, 1)))):
-        layer, image = conv(f"conv{index + 1}", image, 32, kernel=kernel, stride=stride, bias=True)
-        operations += [layer, norm(f"conv{index + 1}/norm", image), relu(f"conv{index + 1}/relu", image)]
-    steps, inputs = image.width, image.channels * image.height
-    for layer_index in range(_LAYERS):
-        operations += _recurrent(f"lstm{layer_index + 1}", inputs, steps)
+    net = ImageLayers(Image(1, _FREQUENCIES, _WINDOWS))
+    for name, kernel, stride in (("conv1", (41, 11), (2, 2)), ("conv2", (21, 11), (2, 1))):
+        net.conv(name, 32, kernel=kernel, stride=stride, bias=True).norm(f"{name}/norm").relu(f"{name}/relu")
+    steps, inputs = net.image.width, net.image.channels * net.image.height
+    net.image = Image(_WIDTH, 1, steps)
+    for layer in range(_LAYERS):
+        name = f"lstm{layer + 1}"
+        net.operations += lstm_layer(name, inputs=inputs, width=_WIDTH, steps=steps, directions=2, bias_rows=2)
+        net.add(f"{name}/sum").norm(f"{name}/norm")
         inputs = _WIDTH
     letters = dense("head/letters", _WIDTH, _LETTERS, rows=steps, parameters=_WIDTH * _LETTERS)
     loss = elementwise("head/loss", steps * _LETTERS, flops=20.0, backward_passes=1.0, launches=2)
-    return (first_layer(operations[0]), *operations[1:], letters, loss)
-
-
-def _recurrent(name: str, inputs: int, steps: int) -> list[NetworkOp]:
-    """A layer in both directions, the sum of the two, and a norm over units."""
-    operations = lstm_layer(name, inputs=inputs, width=_WIDTH, steps=steps, directions=2, bias_rows=2)
-    image = Image(_WIDTH, 1, steps)
-    return [*operations, add(f"{name}/sum", image), norm(f"{name}/norm", image)]
+    return (*net.complete(), letters, loss)
 
 
 _Plan = tuple[tuple[int, int, int], ...]
@@ -153,27 +147,26 @@ _Plan = tuple[tuple[int, int, int], ...]
 
 def wgan_critic() -> tuple[NetworkOp, ...]:
     """Make the critic of a WGAN for one image of 64×64."""
-    operations, image = _stack("critic", Image.square(3, 64), ((64, 4, 2), (128, 4, 2), (256, 4, 2), (512, 4, 2)))
-    return (first_layer(operations[0]), *operations[1:], dense("critic/score", image.elements, 1))
+    net = ImageLayers(Image.square(3, 64))
+    return (
+        _stack(net, "critic", ((64, 4, 2), (128, 4, 2), (256, 4, 2), (512, 4, 2))).dense("critic/score", 1).complete()
+    )
 
 
 def wgan_generator() -> tuple[NetworkOp, ...]:
     """Make the generator of a WGAN for one image of 64×64."""
-    operations = [dense("generator/seed", 100, 512 * 16)]
-    made, _ = _rising("generator", Image.square(512, 4), (256, 128, 64, 3))
-    return (*operations, *made)
+    seed = dense("generator/seed", 100, 512 * 16)
+    return (seed, *_rising(ImageLayers(Image.square(512, 4)), "generator", (256, 128, 64, 3)).operations)
 
 
 def cyclegan() -> tuple[NetworkOp, ...]:
     """Make one direction of a CycleGAN for 256×256: down, nine residual blocks, up, and a discriminator."""
-    operations, image = _stack("down", Image.square(3, 256), ((64, 7, 1), (128, 3, 2), (256, 3, 2)))
-    for block in range(9):
-        made, image = _stack(f"block{block + 1}", image, ((256, 3, 1), (256, 3, 1)))
-        operations += [*made, add(f"block{block + 1}/add", image)]
-    made, image = _rising("up", image, (128, 64))
-    judged, _ = _stack("judge", Image.square(3, 256), ((64, 4, 2), (128, 4, 2), (256, 4, 2), (512, 4, 1)))
-    last, _ = conv("up/last", image, 3, kernel=7)
-    return (first_layer(operations[0]), *operations[1:], *made, last, *judged)
+    net = _stack(ImageLayers(Image.square(3, 256)), "down", ((64, 7, 1), (128, 3, 2), (256, 3, 2)))
+    for block in range(1, 10):
+        _stack(net, f"block{block}", ((256, 3, 1), (256, 3, 1))).add(f"block{block}/add")
+    _rising(net, "up", (128, 64)).conv("up/last", 3, kernel=7)
+    _stack(net.beside(Image.square(3, 256)), "judge", ((64, 4, 2), (128, 4, 2), (256, 4, 2), (512, 4, 1)))
+    return net.complete()
 
 
 def image_caption() -> tuple[NetworkOp, ...]:
@@ -194,11 +187,11 @@ def image_compression() -> tuple[NetworkOp, ...]:
 
 def object_reconstruction() -> tuple[NetworkOp, ...]:
     """Make a solid of 32×32×32 from one picture of 64×64: convolutions, dense layers, convolutions in space."""
-    operations, image = _stack("encoder", Image.square(3, 64), ((64, 5, 2), (128, 5, 2), (256, 5, 2)))
-    middle = [dense("dense1", image.elements, 512), dense("dense2", 512, 512), dense("dense3", 512, 512 * 27)]
+    net = _stack(ImageLayers(Image.square(3, 64)), "encoder", ((64, 5, 2), (128, 5, 2), (256, 5, 2)))
+    net.dense("dense1", 512).dense("dense2", 512).dense("dense3", 512 * 27)
     # Rows of the solid represent its third dimension.
-    solid, _ = _rising("decoder", Image(256, 24, 24), (96, 32))
-    return (first_layer(operations[0]), *operations[1:], *middle, *solid)
+    _rising(net.beside(Image(256, 24, 24)), "decoder", (96, 32))
+    return net.complete()
 
 
 def summarization() -> tuple[NetworkOp, ...]:
@@ -213,10 +206,10 @@ def summarization() -> tuple[NetworkOp, ...]:
 
 def spatial_transformer() -> tuple[NetworkOp, ...]:
     """Make two small networks: one turns a digit of 28×28 upright, one reads it."""
-    turned, _ = _stack("turn", Image.square(1, 28), ((8, 7, 2), (10, 5, 2)))
-    read, image = _stack("read", Image.square(1, 28), ((10, 5, 2), (20, 5, 2)))
-    layers = [dense("turn/dense", 90, 32), dense("turn/angles", 32, 6), dense("read/dense", image.elements, 50)]
-    return (*turned, *layers, *read, dense("read/digit", 50, 10))
+    turn = _stack(ImageLayers(Image.square(1, 28)), "turn", ((8, 7, 2), (10, 5, 2)))
+    read = _stack(ImageLayers(Image.square(1, 28)), "read", ((10, 5, 2), (20, 5, 2)))
+    layers = [dense("turn/dense", 90, 32), dense("turn/angles", 32, 6), dense("read/dense", read.image.elements, 50)]
+    return (*turn.operations, *layers, *read.operations, dense("read/digit", 50, 10))
 
 
 def ranking() -> tuple[NetworkOp, ...]:
@@ -230,36 +223,31 @@ def shared_cells() -> tuple[NetworkOp, ...]:
     return lstm_language_model(layers=1, width=1000, vocabulary=10_000, steps=35)
 
 
-def _stack(name: str, image: Image, plan: _Plan) -> tuple[list[NetworkOp], Image]:
-    """Convolutions, each with norm and activation."""
-    operations: list[NetworkOp] = []
-    for index, (channels, kernel, stride) in enumerate(plan):
-        layer, image = conv(f"{name}/conv{index + 1}", image, channels, kernel=kernel, stride=stride)
-        operations += [layer, norm(f"{name}/norm{index + 1}", image), relu(f"{name}/relu{index + 1}", image)]
-    return operations, image
+def _stack(net: ImageLayers, name: str, plan: _Plan) -> ImageLayers:
+    """Append convolutions, each with norm and activation."""
+    for index, (channels, kernel, stride) in enumerate(plan, 1):
+        net.conv_norm_relu(name, channels, kernel=kernel, stride=stride, number=index)
+    return net
 
 
-def _rising(name: str, image: Image, channels: tuple[int, ...]) -> tuple[list[NetworkOp], Image]:
-    """Convolutions that double the side: each is the backward pass of one that halves it."""
-    operations: list[NetworkOp] = []
-    for index, wide in enumerate(channels):
-        larger = Image(wide, 2 * image.height, 2 * image.width)
-        halving, _ = conv(f"{name}/rise{index + 1}", larger, image.channels, kernel=4, stride=2, padding=1)
-        operations += [halving, norm(f"{name}/norm{index + 1}", larger), relu(f"{name}/relu{index + 1}", larger)]
-        image = larger
-    return operations, image
+def _rising(net: ImageLayers, name: str, channels: tuple[int, ...]) -> ImageLayers:
+    """Append convolutions that double the side: each is the backward pass of one that halves it."""
+    for index, wide in enumerate(channels, 1):
+        larger = Image(wide, 2 * net.image.height, 2 * net.image.width)
+        halving = net.beside(larger)
+        halving.conv(f"{name}/rise{index}", net.image.channels, kernel=4, stride=2, padding=1)
+        net.image = larger
+        net.norm(f"{name}/norm{index}").relu(f"{name}/relu{index}")
+    return net
 
 
 def _recurrent_images(image: Image, *, kernel: int, layers: int, steps: int) -> tuple[NetworkOp, ...]:
-    """Convolutional LSTMs: at each step a convolution of input and state to four gates, and the cell."""
-    operations: list[NetworkOp] = []
-    both = Image(2 * image.channels, image.height, image.width)
-    for layer in range(layers):
-        gates, wide = conv(f"cell{layer + 1}/gates", both, 4 * image.channels, kernel=kernel)
-        cell = relu(f"cell{layer + 1}/cell", wide)
-        for operation in (gates, cell):
-            operations.append(_repeated(operation, steps))
-    return tuple(operations)
+    """Make convolutional LSTMs: at each step a convolution of input and state to four gates, and the cell."""
+    net = ImageLayers(image)
+    for layer in range(1, layers + 1):
+        both = net.beside(replace(image, channels=2 * image.channels))
+        both.conv(f"cell{layer}/gates", 4 * image.channels, kernel=kernel).relu(f"cell{layer}/cell")
+    return tuple(_repeated(operation, steps) for operation in net.operations)
 
 
 def _repeated(operation: NetworkOp, steps: int) -> NetworkOp:

@@ -150,25 +150,6 @@ class PowerCurve:
     def power_w(self, sm_mhz: Floats) -> Floats:
         return _power(self.estimate.values, sm_mhz / self.highest_mhz) * self.largest_w
 
-    @property
-    def constant_w(self) -> float:
-        """P0."""
-        return float(np.exp(self.estimate.values[0])) * self.largest_w
-
-    @property
-    def w_per_ghz(self) -> float:
-        """Dynamic power per GHz at floor voltage."""
-        return float(np.exp(self.estimate.values[1])) * self.largest_w / self.highest_mhz * 1000.0
-
-    @property
-    def knee_mhz(self) -> float:
-        return float(logistic(self.estimate.values[2])) * self.highest_mhz
-
-    @property
-    def ratio(self) -> float:
-        """v at the highest clock."""
-        return 1.0 + float(np.exp(self.estimate.values[3]))
-
 
 def fit_power(sm_mhz: Floats, power_w: Floats) -> PowerCurve:
     """Fit a power curve to these points."""

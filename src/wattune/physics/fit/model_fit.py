@@ -24,6 +24,7 @@ from wattune.physics.fit.prior import Estimate, Prior, logistic, logit, most_lik
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
 from wattune.physics.load_table import LoadTable
+from wattune.physics.operating_point import power_limit_w
 from wattune.physics.spend import tabulate
 
 COLUMNS = ("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j")
@@ -295,6 +296,6 @@ def _at(model: GpuModel, tables: tuple[LoadTable, ...], point: SweepPoint) -> tu
     table = tables[0 if setting.mem_mhz is None else model.mem_clocks_mhz.index(setting.mem_mhz)]
     clocks = np.array(table.sm_mhz, dtype=np.float64)
     requested = clocks[-1] if setting.sm_mhz is None else float(setting.sm_mhz)
-    limit_w = model.default_limit_w if setting.power_limit_w is None else setting.power_limit_w
+    limit_w = power_limit_w(model, setting)
     clock = min(requested, float(np.interp(limit_w, np.maximum.accumulate(table.mean_power_w), clocks)))
     return float(np.interp(clock, clocks, table.iteration_s)), float(np.interp(clock, clocks, table.mean_power_w))

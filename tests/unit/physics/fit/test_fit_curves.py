@@ -60,10 +60,11 @@ def test_more_data_makes_surer():
 
 def test_a_power_curve_finds_what_made_it():
     curve = fit_power(CLOCKS, a4000_like(CLOCKS))
-    assert curve.knee_mhz == pytest.approx(0.77 * 1755, rel=0.02)
-    assert curve.ratio == pytest.approx(1.29, rel=0.03)
-    assert curve.constant_w == pytest.approx(29.0, rel=0.05)
-    assert curve.w_per_ghz == pytest.approx(37.9, rel=0.03)
+    log_constant, log_slope, logit_knee, log_rise = curve.estimate.values
+    assert logistic(logit_knee) == pytest.approx(0.77, rel=0.02)
+    assert 1 + np.exp(log_rise) == pytest.approx(1.29, rel=0.03)
+    assert np.exp(log_constant) * curve.largest_w == pytest.approx(29.0, rel=0.05)
+    assert np.exp(log_slope) * curve.largest_w / 1.755 == pytest.approx(37.9, rel=0.03)
     between = np.linspace(450.0, 1700.0, 40)
     assert curve.power_w(between) == pytest.approx(a4000_like(between), rel=0.01)
 
