@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from math import log
 
 from wattune.core.frontier import History
-from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
 from wattune.core.window import Window
-from wattune.response.ensemble import weighted_mean
-from wattune.response.program_ensemble import LEAST_WAITING, ClockPoint
+from wattune.response.ensemble import LEAST_WAITING
+from wattune.response.points import ClockPoint, PointScale
+from wattune.response.statistics import weighted_mean
 
 LEAST_STEP_TIME, USUAL_STEP_TIME = 0.0007, 0.01
 """Standard error of a step time: the least of any window, and that of a window without an error of its own."""
@@ -33,35 +33,8 @@ _FOLD = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class EvidenceScale:
-    """The highest values of a GPU, to which points are relative; None where the GPU does not report one."""
-
-    sm_mhz: float | None
-    mem_mhz: float | None
-    limit_w: float | None
-
-    @classmethod
-    def of(cls, spec: GpuSpec) -> EvidenceScale:
-        clocks = spec.sm_clocks_mhz
-        mem = spec.mem_clocks_mhz
-        limits = spec.power_limits
-        return cls(clocks[-1] if clocks else None, mem[0] if mem else None, limits.default_w if limits else None)
-
-    def point(self, setting: Setting, sm_mhz: float | None = None) -> ClockPoint:
-        """Convert a setting; where the effective clock was read it is used, and no limit applies."""
-        y = 1.0 if setting.mem_mhz is None or self.mem_mhz is None else round(setting.mem_mhz / self.mem_mhz, 4)
-        if sm_mhz is not None and self.sm_mhz is not None:
-            return ClockPoint(round(min(sm_mhz / self.sm_mhz, 1.0), 3), y, float("inf"))
-        x = None if setting.sm_mhz is None or self.sm_mhz is None else round(min(setting.sm_mhz / self.sm_mhz, 1.0), 4)
-        limit = 1.0
-        if setting.power_limit_w is not None and self.limit_w is not None:
-            limit = round(setting.power_limit_w / self.limit_w, 4)
-        return ClockPoint(x, y, limit)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowEvidence:
-    """A value and its standard error."""
+class LogEstimate:
+    """Logarithm of a quantity and its standard error."""
 
     value: float
     error: float
@@ -69,19 +42,22 @@ class WindowEvidence:
 
 @dataclass(frozen=True, slots=True)
 class EvidencePoint:
-    """Quantities measured at one point; None where one was not."""
+    """Logarithms of the quantities measured at one point; None where one was not."""
 
-    log_step_time: WindowEvidence | None
-    log_power: WindowEvidence | None
-    """Over the default limit, where the GPU has one; otherwise in watts."""
-    log_waiting: WindowEvidence | None
-    log_traffic: WindowEvidence | None
+    log_time: LogEstimate | None
+    """Of a unit of work: a step, an iteration or an epoch."""
+    log_power: LogEstimate | None
+    """Over the limit that powers are relative to, where the GPU has one; otherwise in watts."""
+    log_waiting: LogEstimate | None = None
+    log_traffic: LogEstimate | None = None
+    windows: int = 1
+    """Number of windows or trials."""
 
 
 Evidence = dict[ClockPoint, EvidencePoint]
 
 
-def evidence(windows: tuple[Window, ...], scale: EvidenceScale) -> Evidence:
+def evidence(windows: tuple[Window, ...], scale: PointScale) -> Evidence:
     """Group the windows by point and average each group."""
     first = next((log(window.step_time_s) for window in windows if window.step_time_s), None)
     groups: dict[ClockPoint, list[Window]] = {}
@@ -105,20 +81,20 @@ def _point(windows: list[Window], first: float | None, watts: float) -> Evidence
         _share(window.mem_util, _LEAST_TRAFFIC, error=window.mem_util_error) for window in windows if window.mem_util
     ]
     return EvidencePoint(
-        _mean(step_times, LEAST_STEP_TIME / 2), _mean(powers, LEAST_POWER), _mean(waiting, SHARE), _mean(traffic, SHARE)
+        _mean(step_times, LEAST_STEP_TIME / 2),
+        _mean(powers, LEAST_POWER),
+        _mean(waiting, SHARE),
+        _mean(traffic, SHARE),
+        windows=len(windows),
     )
 
 
-def _step_time(window: Window, first: float) -> WindowEvidence:
+def _step_time(window: Window, first: float) -> LogEstimate:
     assert window.step_time_s is not None
     factors = (1.0,) if window.counted else _FACTORS
     value = min((log(window.step_time_s * factor) for factor in factors), key=lambda each: _off(each - first))
-    share = (
-        USUAL_STEP_TIME
-        if window.step_time_error_s is None
-        else window.step_time_error_s / SIGMAS_95 / window.step_time_s
-    )
-    return WindowEvidence(value, max(share, LEAST_STEP_TIME))
+    error = _share_of(window.step_time_error_s, window.step_time_s, USUAL_STEP_TIME)
+    return LogEstimate(value, max(error, LEAST_STEP_TIME))
 
 
 def _off(distance: float) -> float:
@@ -126,22 +102,26 @@ def _off(distance: float) -> float:
     return abs(distance - _FOLD / 3)
 
 
-def _power(window: Window, watts: float) -> WindowEvidence:
-    error_j = window.cost.energy_error_j
-    share = USUAL_POWER if error_j is None else error_j / SIGMAS_95 / max(window.cost.energy_j, 1e-12)
-    return WindowEvidence(log(window.power_w / watts), max(share, LEAST_POWER))
+def _power(window: Window, watts: float) -> LogEstimate:
+    error = _share_of(window.cost.energy_error_j, max(window.cost.energy_j, 1e-12), USUAL_POWER)
+    return LogEstimate(log(window.power_w / watts), max(error, LEAST_POWER))
 
 
-def _share(share: float, least: float, *, error: float | None) -> WindowEvidence:
+def _share_of(half_width: float | None, value: float, usual: float) -> float:
+    """Return the relative standard error, or the usual one where the half-width is not known."""
+    return usual if half_width is None else half_width / SIGMAS_95 / value
+
+
+def _share(share: float, least: float, *, error: float | None) -> LogEstimate:
     share = max(share, least)
-    return WindowEvidence(log(share), max(SHARE, (error or 0.0) / SIGMAS_95) / share)
+    return LogEstimate(log(share), max(SHARE, (error or 0.0) / SIGMAS_95) / share)
 
 
-def _mean(values: list[WindowEvidence], least: float) -> WindowEvidence | None:
+def _mean(values: list[LogEstimate], least: float) -> LogEstimate | None:
     if not values:
         return None
     mean, error = weighted_mean([(each.value, each.error) for each in values])
-    return WindowEvidence(mean, max(error, least))
+    return LogEstimate(mean, max(error, least))
 
 
 USUAL_ERROR = 0.01
@@ -151,33 +131,21 @@ LEAST_ERROR = 0.002
 """Least standard error of a trial: clocks, temperature and data differ from one to the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class RepeatedPoint:
-    """Logarithms of the time and the mean power of a unit of work, with their standard errors."""
-
-    log_time: float
-    log_power: float
-    time_error: float
-    power_error: float
-    windows: int = 1
-
-
-def averaged_trials(history: History[Setting]) -> dict[Setting, RepeatedPoint]:
-    """Average the trials of each setting; those without time or energy are left out."""
+def trial_evidence(history: History[Setting], *, watts: float = 1.0) -> dict[Setting, EvidencePoint]:
+    """Average the trials of each setting; those without time or energy are left out. Powers are relative to `watts`."""
     costs: dict[Setting, list[Measurement]] = {}
     for trial in history:
         if trial.cost.time_s > 0 and trial.cost.energy_j > 0:
             costs.setdefault(trial.choice, []).append(trial.cost)
-    return {setting: _repeated(same) for setting, same in costs.items()}
+    return {setting: _trial_point(same, watts) for setting, same in costs.items()}
 
 
-def _repeated(costs: list[Measurement]) -> RepeatedPoint:
-    time = [(log(cost.time_s), _relative_error(cost.time_error_s, cost.time_s)) for cost in costs]
-    # Time and energy of a window scatter together, so power scatters no more than energy does.
-    power = [(log(cost.power_w), _relative_error(cost.energy_error_j, cost.energy_j)) for cost in costs]
-    (log_time, time_error), (log_power, power_error) = weighted_mean(time), weighted_mean(power)
-    return RepeatedPoint(log_time, log_power, time_error, power_error, len(costs))
-
-
-def _relative_error(half_width: float | None, value: float) -> float:
-    return USUAL_ERROR if half_width is None else max(half_width / SIGMAS_95 / value, LEAST_ERROR)
+def _trial_point(costs: list[Measurement], watts: float) -> EvidencePoint:
+    times, powers = [], []
+    for cost in costs:
+        time_error = _share_of(cost.time_error_s, cost.time_s, USUAL_ERROR)
+        times.append(LogEstimate(log(cost.time_s), max(time_error, LEAST_ERROR)))
+        # Time and energy of a window scatter together, so power scatters no more than energy does.
+        power_error = _share_of(cost.energy_error_j, cost.energy_j, USUAL_ERROR)
+        powers.append(LogEstimate(log(cost.power_w / watts), max(power_error, LEAST_ERROR)))
+    return EvidencePoint(_mean(times, 0.0), _mean(powers, 0.0), windows=len(costs))

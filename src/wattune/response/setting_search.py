@@ -1,6 +1,6 @@
 """Search for the power limit or core clock that is best for an objective.
 
-Every measurement weights the curves of `curve_ensemble`, and their predictions decide. The first window is at the
+Every measurement weights the curves of `ensemble`, and their predictions decide. The first window is at the
 highest setting, or at the optimum of a similar profile. Each further one is where the expected gain is largest; the
 search ends when the gain is less than a window costs. So settings that are certainly worse are never measured.
 """
@@ -8,7 +8,7 @@ search ends when the gain is less than a window costs. So settings that are cert
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log, sqrt
 
@@ -18,10 +18,12 @@ from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.response.curve_ensemble import ensemble_of
-from wattune.response.curve_posterior import CurvePosterior, curve_posterior, likelihood, spread_likelihood
-from wattune.response.ensemble import Floats, likelihood_weights
-from wattune.response.evidence import averaged_trials
+from wattune.response.ensemble import Ensemble, jobs_at
+from wattune.response.evidence import trial_evidence
+from wattune.response.likelihood import likelihood, observed_at, spread_likelihood
+from wattune.response.points import PointScale
+from wattune.response.posterior import CurvePosterior, curve_posterior
+from wattune.response.statistics import Floats, likelihood_weights
 
 SWITCH_COST = 0.2
 """Cost of a switch and its warm-up, in windows: a gain that saves less while the setting is held is not worth it."""
@@ -90,7 +92,7 @@ class SettingSearch:
         """Return the setting to measure next, perhaps again; None where the best is known."""
         if not candidates:
             return None
-        if not averaged_trials(history):
+        if not trial_evidence(history):
             return self._first(candidates)
         posterior = self._posterior(candidates, history)
         allowed = _among(candidates, posterior.settings)
@@ -109,7 +111,7 @@ class SettingSearch:
 
     def best(self, candidates: Sequence[Setting], history: History[Setting]) -> Setting | None:
         """Return the measured setting of least expected value; None before anything was measured."""
-        if not averaged_trials(history):
+        if not trial_evidence(history):
             return None
         posterior = self._posterior(candidates, history)
         return posterior.settings[posterior.incumbent(_among(candidates, posterior.settings))]
@@ -119,12 +121,12 @@ class SettingSearch:
 
         These scatter less than the windows, so the best of them is not best by chance.
         """
-        measured = averaged_trials(history)
+        measured = trial_evidence(history)
         return tuple(trial for trial in self.curve(candidates, history) if trial.choice in measured)
 
     def curve(self, candidates: Sequence[Setting], history: History[Setting]) -> History[Setting]:
         """Return the expected cost of each setting, measured or not, with its error; ascending."""
-        return self._posterior(candidates, history).costs() if averaged_trials(history) else ()
+        return self._posterior(candidates, history).costs() if trial_evidence(history) else ()
 
     def _first(self, candidates: Sequence[Setting]) -> Setting:
         if not self.similar or self._needs_reference():
@@ -141,37 +143,33 @@ class SettingSearch:
     def _posterior(self, candidates: Sequence[Setting], history: History[Setting]) -> CurvePosterior:
         return _posterior(self, tuple(candidates), tuple(history))
 
-    def likelihood_of_similar(self, similar: SimilarProfile, top_w: float | None) -> Floats:
-        """Return the log-likelihood of each curve, given a similar profile: (curves,)."""
-        similar_w = similar.max_power_w or top_w
-        all_w = None if similar_w is None else similar_w * (similar.gpus or self.gpus)
-        return _likelihood_of_similar(similar, similar_w, all_w, self.max_mhz, self.limit_w)
-
-    def top_w(self, settings: Sequence[Setting]) -> float | None:
-        """Return the highest limit of one GPU; None where neither it nor any limit is known."""
-        limits_w = [setting.power_limit_w for setting in settings if setting.power_limit_w is not None]
-        return self.max_power_w or max(limits_w, default=None)
-
 
 @lru_cache(maxsize=4)
 def _posterior(search: SettingSearch, candidates: tuple[Setting, ...], history: History[Setting]) -> CurvePosterior:
     """Return the posterior after the history; cached, since `propose` and `best` are called one after the other."""
-    points = averaged_trials(history)
-    settings = tuple(sorted({*candidates, *points}))
-    top_w = search.top_w(settings)
-    ensemble = ensemble_of(settings, max_power_w=top_w, max_mhz=search.max_mhz, limit_w=search.limit_w)
-    all_w = None if top_w is None else top_w * search.gpus
-    log_likelihood, level = likelihood(ensemble, settings, points, top_w=all_w)
+    settings = tuple(sorted({*candidates, *trial_evidence(history)}))
+    limits_w = [setting.power_limit_w for setting in settings if setting.power_limit_w is not None]
+    top_w = search.max_power_w or max(limits_w, default=None)
+    watts = 1.0 if top_w is None else top_w * search.gpus
+    points = trial_evidence(history, watts=watts)
+    ensemble = _ensemble_at(settings, top_w=top_w, limit_w=search.limit_w, max_mhz=search.max_mhz)
+    observed = observed_at(points, {setting: place for place, setting in enumerate(settings)})
+    log_likelihood, level = likelihood(ensemble, observed, free_power=top_w is None)
     for similar in search.similar:
-        log_likelihood = log_likelihood + search.likelihood_of_similar(similar, top_w)
+        similar_w = similar.max_power_w or top_w
+        gpus = similar.gpus or search.gpus
+        log_likelihood = log_likelihood + _likelihood_of_similar(
+            similar, similar_w, gpus, search.limit_w, search.max_mhz
+        )
     alive = log_likelihood - log_likelihood.max() > log(_NEGLIGIBLE)
     return curve_posterior(
         ensemble.subset(alive),
         settings,
-        points,
+        observed,
+        windows=np.array([points[setting].windows if setting in points else 0.0 for setting in settings]),
         weights=likelihood_weights(log_likelihood[alive]),
         level=level[alive],
-        top_w=all_w,
+        watts=watts,
         objective=search.objective,
         reference=search.reference,
     )
@@ -179,16 +177,37 @@ def _posterior(search: SettingSearch, candidates: tuple[Setting, ...], history: 
 
 @lru_cache(maxsize=16)
 def _likelihood_of_similar(
-    similar: SimilarProfile, similar_w: float | None, all_w: float | None, max_mhz: int | None, limit_w: float | None
+    similar: SimilarProfile, top_w: float | None, gpus: int, limit_w: float | None, max_mhz: int | None
 ) -> Floats:
-    points = averaged_trials(similar.trials)
+    """Return the log-likelihood of each curve, given a similar profile: (curves,)."""
+    points = trial_evidence(similar.trials, watts=1.0 if top_w is None else top_w * gpus)
     settings = tuple(sorted(points))
-    ensemble = ensemble_of(settings, max_power_w=similar_w, max_mhz=max_mhz, limit_w=limit_w)
+    ensemble = _ensemble_at(settings, top_w=top_w, limit_w=limit_w, max_mhz=max_mhz)
+    observed = observed_at(points, {setting: place for place, setting in enumerate(settings)})
     distance = sqrt(max(similar.octaves, LEAST_OCTAVES))
-    shape_sd, level_sd = distance * SIMILAR_SHAPE, distance * SIMILAR_POWER
-    loose, _ = likelihood(ensemble, settings, points, top_w=all_w, shape_sd=shape_sd, level_sd=level_sd)
-    exact, _ = likelihood(ensemble, settings, points, top_w=all_w)
+    loose, _ = likelihood(
+        ensemble,
+        observed,
+        free_power=top_w is None,
+        shape_sd=distance * SIMILAR_SHAPE,
+        level_sd=distance * SIMILAR_POWER,
+    )
+    exact, _ = likelihood(ensemble, observed, free_power=top_w is None)
     return loose + spread_likelihood(ensemble, exact)
+
+
+def _ensemble_at(
+    settings: tuple[Setting, ...], *, top_w: float | None, limit_w: float | None, max_mhz: int | None
+) -> Ensemble:
+    """Evaluate the ensemble at these settings; one without a limit has the one that was found."""
+    clocks_mhz = [setting.sm_mhz for setting in settings if setting.sm_mhz is not None]
+    scale = PointScale(sm_mhz=max_mhz or max(clocks_mhz, default=None), mem_mhz=None, limit_w=top_w)
+    return jobs_at(
+        tuple(
+            scale.point(setting if setting.power_limit_w is not None else replace(setting, power_limit_w=limit_w))
+            for setting in settings
+        )
+    )
 
 
 def _unmeasured_neighbour(posterior: CurvePosterior, b: int, allowed: Floats) -> Setting | None:

@@ -20,8 +20,9 @@ from wattune.levels.job.gpus import job_settings
 from wattune.levels.job.options import JobKnob
 from wattune.physics.catalog import load_model
 from wattune.response.cost_values import values
-from wattune.response.curve_ensemble import ensemble_of
-from wattune.response.evidence import USUAL_ERROR, averaged_trials
+from wattune.response.ensemble import jobs_at
+from wattune.response.evidence import USUAL_ERROR, trial_evidence
+from wattune.response.points import PointScale
 from wattune.response.setting_search import SettingSearch, SimilarProfile
 from wattune.workloads.catalog import make_workload
 
@@ -203,17 +204,18 @@ def test_an_objective_of_somebody_else_is_asked_one_by_one():
     assert values(Cubed(), np.array([[1.0, 2.0]]), np.array([[1.0, 1.0]])).tolist() == [[1.0, 8.0]]
 
 
-def test_every_curve_of_the_bank_is_monotone():
+def test_every_curve_of_the_ensemble_is_monotone():
+    scale = PointScale(sm_mhz=1400, mem_mhz=None, limit_w=300.0)
     for settings in (LIMITS, tuple(Setting(sm_mhz=mhz) for mhz in range(300, 1500, 100))):
-        ensemble = ensemble_of(settings, max_power_w=None, max_mhz=None)
+        ensemble = jobs_at(tuple(scale.point(setting) for setting in settings))
         assert (np.diff(ensemble.log_time, axis=1) <= 1e-9).all()
         assert (np.diff(ensemble.log_power, axis=1) >= -1e-9).all()
 
 
 def test_windows_at_one_setting_are_taken_together_by_their_errors():
     sure, unsure = Measurement(1.0, 100.0, 0.01, 1.0), Measurement(2.0, 200.0, 1.0, 100.0)
-    point = averaged_trials((Trial(LIMITS[0], sure), Trial(LIMITS[0], unsure)))[LIMITS[0]]
+    point = trial_evidence((Trial(LIMITS[0], sure), Trial(LIMITS[0], unsure)))[LIMITS[0]]
     assert point.windows == 2
-    assert np.exp(point.log_time) == pytest.approx(1.0, rel=0.02)
-    unknown = averaged_trials((Trial(LIMITS[0], Measurement(1.0, 100.0)),))[LIMITS[0]]
-    assert unknown.time_error == USUAL_ERROR
+    assert np.exp(point.log_time.value) == pytest.approx(1.0, rel=0.02)
+    unknown = trial_evidence((Trial(LIMITS[0], Measurement(1.0, 100.0)),))[LIMITS[0]]
+    assert unknown.log_time.error == USUAL_ERROR

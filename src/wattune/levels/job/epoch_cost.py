@@ -24,7 +24,7 @@ from wattune.core.objective import Objective
 from wattune.core.setting import Setting
 from wattune.levels.job.level_shift import shifts
 from wattune.levels.job.smooth_curve import Site, SizePosterior, SizeResidual, posterior_of
-from wattune.response.ensemble import Floats
+from wattune.response.statistics import Floats
 
 _FIXED = (0.0, 0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
 _CROWDED = (0.0, 0.15, 0.4, 0.7)

@@ -15,7 +15,7 @@ from wattune.core.job import Job, JobRun, Outcome
 from wattune.levels.job.learning_curve import speed, speed_on_the_way
 from wattune.levels.job.level_shift import shifts
 from wattune.levels.job.smooth_curve import Site, SizePosterior, SizeResidual, posterior_of
-from wattune.response.ensemble import Floats
+from wattune.response.statistics import Floats
 
 _EPOCHS_SD = 0.12
 """Scatter of the logarithm of epochs from one training to the next, until it was measured."""

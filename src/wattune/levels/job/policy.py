@@ -17,7 +17,7 @@ from wattune.levels.job.learning_curve import speed
 from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.posterior import JobPosterior, job_posterior, unusable
 from wattune.levels.job.trial_choice import horizon, trial
-from wattune.response.ensemble import normal_nodes
+from wattune.response.statistics import normal_nodes
 
 _PATIENCE = 3.0
 """A run of a known size is hopeless at so many times the most epochs that the size has needed."""

@@ -16,7 +16,7 @@ from wattune.core.objective import Objective
 from wattune.levels.job.epoch_cost import CostEvidence, cost_evidence, cost_posterior
 from wattune.levels.job.epochs import EpochEvidence, epoch_evidence, epochs_posterior, in_order_of_ending
 from wattune.levels.job.smooth_curve import SizePosterior
-from wattune.response.ensemble import Floats
+from wattune.response.statistics import Floats
 
 _CRASHES = 2
 """Crashes in a row that make a size suspect."""

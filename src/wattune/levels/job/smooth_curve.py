@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wattune.response.ensemble import Floats, likelihood_weights
+from wattune.response.statistics import Floats, likelihood_weights
 
 _LEVEL_SD = 4.0
 """Standard deviation of the unknown level of a quantity: e⁴ to either side."""

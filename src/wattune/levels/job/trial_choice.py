@@ -14,7 +14,7 @@ from wattune.core.job import JobMemory, JobRun, Outcome, Proposal
 from wattune.core.objective import Objective
 from wattune.levels.job.posterior import Flags, JobPosterior
 from wattune.levels.job.smooth_curve import SizePosterior
-from wattune.response.ensemble import Floats, normal_nodes
+from wattune.response.statistics import Floats, normal_nodes
 
 SHARE = 0.035
 """How much more than the default the owner may ever spend; 5 % is the limit, and trials may cost more than expected."""

@@ -19,10 +19,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective, PowerBudget
 from wattune.core.window import Window
 from wattune.response.cost_values import values
-from wattune.response.ensemble import Floats
-from wattune.response.evidence import EvidenceScale
-from wattune.response.program_ensemble import ClockPoint
-from wattune.response.program_posterior import ProgramPosterior
+from wattune.response.points import ClockPoint, PointScale
+from wattune.response.posterior import ProgramPosterior
+from wattune.response.statistics import Floats
 
 TimeSpent = dict[ClockPoint, float]
 """Seconds at each point; the time in which a point settled counts with it."""
@@ -39,7 +38,7 @@ _STEEPEST = 1.05
 """A core clock that is lower by some share makes a program slower by at most about that share, at one memory clock."""
 
 
-def time_spent(windows: tuple[Window, ...], scale: EvidenceScale) -> TimeSpent:
+def time_spent(windows: tuple[Window, ...], scale: PointScale) -> TimeSpent:
     """Add up the seconds of these windows at each point."""
     seconds: TimeSpent = {}
     for window in windows:

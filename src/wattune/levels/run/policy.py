@@ -1,6 +1,6 @@
 """wattune's policy for a running program: few trials, then hold, and never exceed the slowdown limit.
 
-A baseline, then trials where the posterior of `response.program_posterior` expects the optimum, each as short as its
+A baseline, then trials where the posterior of `response.posterior` expects the optimum, each as short as its
 error allows. The setting that is held is the best of those that are sure to keep the whole run, with all that passed
 until now, within the limit. Every window that is held makes the posterior surer, so the safety margin shrinks and the
 setting follows.
@@ -22,9 +22,9 @@ from wattune.core.objective import Objective
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window, since_change
 from wattune.levels.run.constrained_choice import Choice, choose, time_spent
-from wattune.response.evidence import LEAST_STEP_TIME, USUAL_STEP_TIME, Evidence, EvidenceScale, evidence
-from wattune.response.program_ensemble import ClockPoint, candidates_of
-from wattune.response.program_posterior import posterior_of
+from wattune.response.evidence import LEAST_STEP_TIME, USUAL_STEP_TIME, Evidence, evidence
+from wattune.response.points import ClockPoint, PointScale, candidates_of
+from wattune.response.posterior import posterior_of
 
 CONFIDENCE = 0.98
 """Probability at every decision that the limit is met. A wrong decision is corrected at the next window while the run
@@ -77,7 +77,7 @@ class Prediction:
     def error(self, point: ClockPoint) -> float:
         """Return the standard error of the step time at a point by its own windows; infinite where there are none."""
         entry = self.measured.get(point)
-        return inf if entry is None or entry.log_step_time is None else entry.log_step_time.error
+        return inf if entry is None or entry.log_time is None else entry.log_time.error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class CurvePolicy:
         return self._trial(prediction, known) or self._held(prediction, known)
 
     def _prediction(self, known: tuple[Window, ...], spec: GpuSpec) -> Prediction | None:
-        scale = EvidenceScale.of(spec)
+        scale = PointScale.of(spec)
         based = [window for window in known if window.purpose is Purpose.BASELINE]
         settings = self.candidates
         if settings is None:
@@ -176,10 +176,10 @@ class CurvePolicy:
         """Order another baseline window where the safety margin costs more than the window would."""
         choice = prediction.choice
         entry = prediction.measured.get(prediction.base)
-        if choice.optimistic is None or entry is None or entry.log_step_time is None:
+        if choice.optimistic is None or entry is None or entry.log_time is None:
             return None
         horizon_s = max(self.horizon_s, prediction.total_s)
-        error, spread = entry.log_step_time.error, max(float(choice.slower_sd[choice.optimistic]), 1e-9)
+        error, spread = entry.log_time.error, max(float(choice.slower_sd[choice.optimistic]), 1e-9)
         expected = error_by_length(known)
 
         def gain(length_s: float) -> float:

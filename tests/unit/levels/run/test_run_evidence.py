@@ -10,7 +10,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, Window
 from wattune.levels.run.policy import distinct
-from wattune.response.evidence import EvidenceScale, evidence
+from wattune.response.evidence import evidence
+from wattune.response.points import PointScale
 
 CLOCKS = GpuSpec(
     name="A100",
@@ -35,16 +36,16 @@ def window(setting, step_time_s, *, sm_mhz=None, purpose=Purpose.TRIAL):
 
 def test_settings_of_one_operating_point_count_once():
     settings = (Setting(1200, 1215), Setting(1200), Setting(1410, 1215))
-    points = [EvidenceScale.of(CLOCKS).point(setting) for setting in settings]
+    points = [PointScale.of(CLOCKS).point(setting) for setting in settings]
     found, kept = distinct(settings, points)
     assert kept == (Setting(1200), Setting(1410, 1215))
     assert len(set(found)) == 2
 
 
 def step_times(*windows, spec=CLOCKS):
-    scale = EvidenceScale.of(spec)
+    scale = PointScale.of(spec)
     measured = evidence(windows, scale)
-    return [measured[scale.point(each.setting, each.sm_mhz)].log_step_time.value for each in windows]
+    return [measured[scale.point(each.setting, each.sm_mhz)].log_time.value for each in windows]
 
 
 @pytest.mark.parametrize(("step_time_s", "taken_s"), [(2.0, 1.0), (0.55, 1.1), (1.04, 1.04)])

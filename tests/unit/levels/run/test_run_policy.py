@@ -14,9 +14,10 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, Window
 from wattune.levels.run.policy import CurvePolicy, error_by_length
 from wattune.physics.catalog import load_model
-from wattune.response.evidence import EvidenceScale, evidence
-from wattune.response.program_ensemble import ClockPoint, candidates_of, fields_at
-from wattune.response.program_posterior import posterior_of
+from wattune.response.ensemble import programs_at
+from wattune.response.evidence import evidence
+from wattune.response.points import ClockPoint, PointScale, candidates_of
+from wattune.response.posterior import posterior_of
 from wattune.workloads.family import family
 
 A100 = GpuSpec(
@@ -203,7 +204,7 @@ def test_idle_states_of_the_memory_are_for_idle_memories():
 
 def test_the_ensemble_is_monotone_and_within_physical_bounds():
     points = tuple(ClockPoint(x, 1.0, np.inf) for x in np.linspace(0.2, 1.0, 17).round(3))
-    fields = fields_at(points)
+    fields = programs_at(points)
     assert (np.diff(fields.log_time, axis=1) <= 1e-12).all()
     assert (np.diff(fields.log_power, axis=1) >= -1e-9).all()
     # Nothing gets slower by more than the clock, but for the way to the memory, which may lose a little more.
@@ -211,7 +212,7 @@ def test_the_ensemble_is_monotone_and_within_physical_bounds():
 
 
 def test_measurements_shrink_the_error_and_move_the_mean():
-    scale = EvidenceScale.of(A100)
+    scale = PointScale.of(A100)
     settings = tuple(Setting(mhz) for mhz in (900, 1110, 1200, 1410))
     points = tuple(scale.point(setting, setting.sm_mhz) for setting in settings)
     base = scale.point(DRIVER_DEFAULT, 1410.0)

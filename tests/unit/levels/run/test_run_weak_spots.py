@@ -28,9 +28,9 @@ from wattune.levels.run.gpoeo.search import cubic
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 from wattune.physics.catalog import catalog_names, load_model
-from wattune.response.evidence import EvidenceScale, evidence
-from wattune.response.program_ensemble import candidates_of
-from wattune.response.program_posterior import posterior_of
+from wattune.response.evidence import evidence
+from wattune.response.points import PointScale, candidates_of
+from wattune.response.posterior import posterior_of
 from wattune.signals.change import ChangeDetector, ProgramSample
 from wattune.signals.period import CycleKind, Verdict, find_period
 from wattune.signals.samples import PowerSamples
@@ -251,7 +251,7 @@ def test_12_time_falls_with_the_clock_despite_noisy_windows(sm_util, most):
     for sm_mhz, off in luck.items():
         seen = measured(Setting(sm_mhz), error=0.01, sm_util=sm_util)
         windows.append(replace(seen, step_time_s=seen.step_time_s * (1.0 + off)))
-    scale = EvidenceScale.of(A100)
+    scale = PointScale.of(A100)
     points = tuple(scale.point(Setting(mhz), float(mhz)) for mhz in sorted(A100.sm_clocks_mhz) if mhz >= 810)
     base = scale.point(DRIVER_DEFAULT, float(TOP_MHZ))
     slower, _ = posterior_of(points, evidence(tuple(windows), scale), free_power=False).slower(base)

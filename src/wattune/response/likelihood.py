@@ -1,22 +1,29 @@
-"""Residuals between programs and the physics of `program_ensemble`, and errors of the observations.
+"""How far observations may differ from the members of an ensemble: residuals, levels and errors.
 
 Notation
-    r       residual of a quantity at a point: smooth in the clocks, a little at each point by itself, and the same at
-            all points where a level or a gain is not known
+    r       residual of a quantity at a point. Programs: smooth in the clocks, a little at each point by itself, and the
+            same at all points where a level or a gain is not known. Jobs: at each point by itself, by the member's
+            spread
     S       covariance of r and of the errors, among the observations
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
+from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
-from wattune.response.ensemble import Floats
-from wattune.response.evidence import Evidence, EvidencePoint, WindowEvidence
-from wattune.response.program_ensemble import ClockPoint
+from wattune.response.ensemble import Ensemble
+from wattune.response.evidence import EvidencePoint
+from wattune.response.points import ClockPoint
+from wattune.response.statistics import Floats, likelihood_weights
+
+P = TypeVar("P")
 
 TIME, POWER, WAITING, TRAFFIC = range(4)
 """Kinds of quantities; all are logarithms."""
@@ -40,6 +47,14 @@ _REACH_X, _REACH_Y = 0.35, 0.4
 """Correlation lengths of the residuals, in logarithms of the core and memory clock."""
 
 
+_ENOUGH = 50.0
+"""Least effective number of members: with fewer, their covariance is meaningless."""
+_BISECTIONS = 18
+
+_SPREAD_SD = 0.3
+"""Standard deviation of the logarithm of a spread from one profile of a job to the next."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
     """The observations in a row: kind, place of the point, value and standard error."""
@@ -51,6 +66,11 @@ class Observed:
 
     def of(self, kind: int) -> list[int]:
         return [place for place, each in enumerate(self.kind) if each == kind]
+
+    def column(self, kind: int) -> tuple[list[int], Floats, Floats]:
+        """Return the places of the points where this kind was observed, the values and their errors."""
+        rows = self.of(kind)
+        return [self.point[row] for row in rows], self.value[rows], self.error[rows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,27 +94,23 @@ class ResidualModel:
         return FREE if kind == TIME or (kind == POWER and self.free_power) else 0.0
 
 
-def observed_at(measured: Evidence, places: dict[ClockPoint, int]) -> Observed:
+def observed_at(measured: Mapping[P, EvidencePoint], places: Mapping[P, int]) -> Observed:
     """Put the evidence in a row."""
-    rows: list[tuple[int, int, WindowEvidence]] = [
-        (kind, places[point], found)
+    rows = [
+        (kind, places[point], found.value, found.error)
         for point, entry in measured.items()
-        for kind, found in enumerate(_quantities(entry))
+        for kind, found in enumerate((entry.log_time, entry.log_power, entry.log_waiting, entry.log_traffic))
         if found is not None
     ]
-    return Observed(
-        tuple(kind for kind, _, _ in rows),
-        tuple(place for _, place, _ in rows),
-        np.array([found.value for _, _, found in rows]),
-        np.array([found.error for _, _, found in rows]),
-    )
+    kinds, at, values, errors = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return Observed(kinds, at, np.array(values), np.array(errors))
 
 
 def residuals(
     points: tuple[ClockPoint, ...], observed: Observed, off: Floats, *, free_power: bool
-) -> tuple[ResidualModel, Floats]:
-    """Return the likeliest residual model and its S; `off` is y − h: (members, observed)."""
-    best: tuple[float, ResidualModel, Floats] | None = None
+) -> tuple[ResidualModel, Floats, Floats]:
+    """Return the likeliest residual model, its S, and (y−h)ᵀS⁻¹(y−h); `off` is y − h: (members, observed)."""
+    best: tuple[float, ResidualModel, Floats, Floats] | None = None
     for factor, cost in _LIVE if WAITING in observed.kind else _RECORDED:
         single = (SINGLE[0] * factor, SINGLE[1] * factor, *SINGLE[2:])
         residual = ResidualModel(_coordinates(points), single, free_power)
@@ -103,13 +119,26 @@ def residuals(
         squares = (solve_triangular(lower, off.T, lower=True) ** 2).sum(axis=0)
         likely = float(logsumexp(-0.5 * squares)) - float(np.log(np.diag(lower)).sum()) + cost
         if best is None or likely > best[0]:
-            best = (likely, residual, noise)
+            best = (likely, residual, noise, squares)
     assert best is not None
-    return best[1], best[2]
+    return best[1:]
 
 
-def _quantities(entry: EvidencePoint) -> tuple[WindowEvidence | None, ...]:
-    return (entry.log_step_time, entry.log_power, entry.log_waiting, entry.log_traffic)
+def tempered_weights(squares: Floats) -> tuple[Floats, float]:
+    """Return weights exp(−β/2·squares), which sum to 1, and the largest β that leaves enough members alive."""
+    squares = squares - squares.min()
+
+    def weights_at(beta: float) -> Floats:
+        return likelihood_weights(-0.5 * beta * squares)
+
+    def enough(beta: float) -> bool:
+        return bool(1.0 / (weights_at(beta) ** 2).sum() >= _ENOUGH)
+
+    low, high = (1.0, 1.0) if enough(1.0) else (0.0, 1.0)
+    for _ in range(_BISECTIONS if low < high else 0):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if enough(middle) else (low, middle)
+    return weights_at(low), low
 
 
 def _noise(observed: Observed, residual: ResidualModel) -> Floats:
@@ -148,3 +177,50 @@ def _correlation(coordinates: Floats, first: list[int], second: list[int]) -> tu
     distance = ((coordinates[first][:, None, :] - coordinates[second][None, :, :]) ** 2).sum(axis=2)
     same = np.asarray(np.array(first)[:, None] == np.array(second)[None, :], dtype=np.float64)
     return np.exp(-0.5 * distance), same
+
+
+def likelihood(
+    ensemble: Ensemble, observed: Observed, *, free_power: bool, shape_sd: float = 0.0, level_sd: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Return the log-likelihood of observed points of a job for each member, and the logarithm of its time: (members,).
+
+    The time of the unit of work is free, and so is the level of power where the highest limit is not known. Points of
+    a similar profile may lie further off: each by itself by `shape_sd`, and the power of all together by `level_sd`.
+    """
+    if not observed.kind:
+        return np.zeros(len(ensemble.log_time)), np.zeros(len(ensemble.log_time))
+    total, levels = np.zeros(len(ensemble.log_time)), []
+    for kind, field, spread, sd in (
+        (TIME, ensemble.log_time, ensemble.time_spread, inf),
+        (POWER, ensemble.log_power, ensemble.power_spread, inf if free_power else level_sd),
+    ):
+        places, value, error = observed.column(kind)
+        found, level = _with_level(value - field[:, places], spread**2 + error**2 + shape_sd**2, sd)
+        total += found
+        levels.append(level)
+    return total, levels[0]
+
+
+def _with_level(off: Floats, variance: Floats, sd: float) -> tuple[Floats, Floats]:
+    """Return the log-likelihood of residuals around a level of standard deviation `sd`, and the likeliest level."""
+    weight = 1.0 / variance
+    total = weight.sum(axis=1) + (sd**-2 if sd > 0 else inf)
+    level = (weight * off).sum(axis=1) / total
+    square = (weight * off**2).sum(axis=1) - (weight * off).sum(axis=1) * level
+    scale = np.log(total) if sd > 0 else 0.0
+    return -0.5 * (square + np.log(variance).sum(axis=1) + scale), level
+
+
+def spread_likelihood(ensemble: Ensemble, similar: Floats) -> Floats:
+    """Return the log-likelihood of each member's spreads, given how well the members fit a similar profile: (members,).
+
+    How far settings scatter around their curve is a trait of the job and its host rather than of the batch size.
+    """
+    weights = likelihood_weights(similar)
+    total = np.zeros(len(similar))
+    for spread in (ensemble.time_spread, ensemble.power_spread):
+        log_spread = np.log(spread[:, 0])
+        mean = weights @ log_spread
+        variance = weights @ (log_spread - mean) ** 2 + _SPREAD_SD**2
+        total -= 0.5 * (log_spread - mean) ** 2 / variance
+    return total
