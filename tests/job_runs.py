@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from wattune.core.job import Job, Proposal
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.job.options import JobKnob
-from wattune.levels.job.session import JobSession
+from wattune.levels.job.session import RecurringRun
 from wattune.levels.job.store_access import JobStoreAccess
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
@@ -54,7 +54,7 @@ class Jobs:
         return JobStoreAccess(job, searcher or Stubborn(), **(where | changes))
 
     def session(self, *gpus, job=JOB, searcher=None, store_access=None, knob=JobKnob.POWER_LIMIT, ranks=None):
-        return JobSession(
+        return RecurringRun(
             job,
             gpus or (gpu_of(),),
             store_access=store_access or self.store_access(job, searcher),
@@ -65,7 +65,7 @@ class Jobs:
 
 
 def train(session, *, steps, workload=None):
-    """Nothing; an epoch of so many iterations was run on all GPUs of the session."""
+    """Run an epoch of so many iterations on all GPUs of the session."""
     workload = workload or make_workload(f"resnet50:{session.run.batch_size}")
     for _ in range(steps):
         for gpu in session.gpus:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from wattune.devices.meter import measured as measured
     from wattune.devices.sampler import Sampler as Sampler
     from wattune.devices.simulated import SimulatedGpu as SimulatedGpu
-    from wattune.levels.job.handle import RecurringRun as RecurringRun
+    from wattune.levels.job.session import RecurringRun as RecurringRun
     from wattune.levels.run.session import Tuning as Tuning
     from wattune.physics.catalog import load_model as load_model
     from wattune.workloads.catalog import make_workload as make_workload
@@ -88,7 +88,7 @@ _PUBLIC = {
     "wattune.devices.meter": "Span measured",
     "wattune.devices.sampler": "Sampler",
     "wattune.devices.simulated": "SimulatedGpu",
-    "wattune.levels.job.handle": "RecurringRun",
+    "wattune.levels.job.session": "RecurringRun",
     "wattune.levels.run.session": "Tuning",
     "wattune.physics.catalog": "load_model",
     "wattune.workloads.catalog": "make_workload",

@@ -15,7 +15,7 @@ from wattune.devices.gpu import Gpu
 if TYPE_CHECKING:
     from wattune.control.ranks import Ranks
     from wattune.core.objective import Objective
-    from wattune.levels.job.handle import RecurringRun
+    from wattune.levels.job.session import RecurringRun
     from wattune.levels.run.session import Tuning
 
 
@@ -64,10 +64,9 @@ def recurring_job(
     `synchronise` waits until the GPUs have finished their work, as `torch.cuda.synchronize` does.
     """
     from wattune.core.job import Job
-    from wattune.levels.job.handle import RecurringRun
     from wattune.levels.job.options import knob_named
     from wattune.levels.job.policies import searcher_named
-    from wattune.levels.job.session import JobSession, log_warning
+    from wattune.levels.job.session import RecurringRun, log_warning
     from wattune.levels.job.store_access import JobStoreAccess
 
     job = Job(
@@ -89,22 +88,16 @@ def recurring_job(
         job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, warn=log_warning
     )
     with open_gpus(*devices) as gpus:
-        session = JobSession(
-            job,
-            gpus,
-            store_access=store_access,
-            knob=knob_named(knob),
-            ranks=ranks,
-            synchronise=synchronise,
-            warn=log_warning,
+        run = RecurringRun(
+            job, gpus, store_access=store_access, knob=knob_named(knob), ranks=ranks, synchronise=synchronise
         )
-        session.start(replaces=replaces)
+        run.start(replaces=replaces)
         try:
-            yield RecurringRun(session)
+            yield run
         except BaseException as error:
-            session.end(error=error)
+            run.end(error=error)
             raise
-        session.end()
+        run.end()
 
 
 @contextmanager

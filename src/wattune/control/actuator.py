@@ -161,3 +161,15 @@ class ActuatorThread(Actuator):
         with self._changed:
             self._pending.clear()
         super()._failed(error)
+
+
+def passes_by_itself(gpu: Gpu) -> bool:
+    """Whether the time of a GPU passes with the wall's, and not only when work is run on it."""
+    before_s = gpu.count().time_s
+    time.sleep(0.002)
+    return gpu.count().time_s != before_s
+
+
+def actuator_for(gpus: Sequence[Gpu]) -> Actuator:
+    """Return an actuator for GPUs of one process: with a thread, unless their time is virtual."""
+    return ActuatorThread(gpus) if passes_by_itself(gpus[0]) else Actuator(gpus)

@@ -17,15 +17,8 @@ from wattune.core.frontier import Trial
 from wattune.core.job import JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.levels.job.profile import (
-    epoch_trials,
-    expected_epochs,
-    profiling_objective,
-    similar_to,
-    windows_to_come,
-)
-from wattune.levels.job.profiling import Checking, Interval, ProfileHeld, SettingProfiling
-from wattune.response.setting_search import SettingSearch
+from wattune.levels.job.profile import epoch_trials, setting_profiling
+from wattune.levels.job.profiling import Checking, Interval, ProfileHeld
 
 NOISE = 0.01
 """Standard deviation of time and power of one second of training, relative."""
@@ -72,23 +65,10 @@ class ShippedProfiling:
         noise: np.random.Generator,
         keep: Callable[[Profile], None],
     ) -> None:
-        gpu, size = run.gpu, run.batch_size
-        own = memory.profile(gpu, size)
-        self._cells, self._run, self._noise, self._keep = workload.epochs[size], run, noise, keep
+        self._cells, self._run, self._noise, self._keep = workload.epochs[run.batch_size], run, noise, keep
         self._top = max(self._cells)
         self._steps = max(round(self._cells[self._top].time_s / STEP_S), 1)
-        search = SettingSearch(
-            objective=profiling_objective(workload.job, gpu, memory, size),
-            similar=similar_to(memory, gpu, size, knobs=("power_limit",)),
-            max_power_w=gpu.max_power_w,
-            horizon=windows_to_come(memory, gpu, size),
-        )
-        self._policy = SettingProfiling(
-            search=search,
-            candidates=tuple(self._cells),
-            cached=() if own is None else own.trials,
-            epochs=expected_epochs(workload.job, memory, size),
-        )
+        self._policy = setting_profiling(workload.job, memory, run, tuple(self._cells), max_power_w=run.gpu.max_power_w)
         self._progress = self._policy.start()
         self._joined = self._is_kept = False
         self._was_held = False
@@ -96,12 +76,12 @@ class ShippedProfiling:
     @property
     def window(self) -> Setting | None:
         """The limit that is being measured; None where one is checked or held."""
-        return self._policy.setting(self._progress) if self._policy.steps(self._progress) else None
+        return self._progress.setting if self._policy.steps(self._progress) else None
 
     @property
     def held(self) -> Setting:
         """The limit that is held; the highest where nothing is known."""
-        return self._policy.setting(self._progress) or self._top
+        return self._progress.setting or self._top
 
     def begin_epoch(self) -> None:
         """Note whether one limit holds for the whole epoch."""

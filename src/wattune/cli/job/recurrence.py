@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from wattune.cli.job.program import JobProgram
 from wattune.cli.training_child import Ending, run_watched
@@ -16,7 +16,7 @@ from wattune.core.errors import InputError
 from wattune.core.job import JobRun, Outcome
 
 if TYPE_CHECKING:
-    from wattune.levels.job.session import RunVerdict
+    from wattune.levels.job.session import RecurringRun
 
 
 GO_ON = Answer()
@@ -27,27 +27,10 @@ _OUT_OF_MEMORY = re.compile(
 """Messages of PyTorch, CUDA, HIP and XLA for a batch that does not fit."""
 
 
-class LiveRun(Protocol):
-    """A run under tuning."""
-
-    @property
-    def verdict(self) -> RunVerdict | None:
-        """How the run ended and why; None while it goes on."""
-        ...
-
-    def step(self, count: int = 1) -> None:
-        """Count iterations that have ended."""
-        ...
-
-    def report(self, metric: float | None) -> RunVerdict | None:
-        """End an epoch; return how the run ended, or None where it goes on."""
-        ...
-
-
 class ReportListener:
     """Takes the reports of one program, each once, and answers whether it should end."""
 
-    def __init__(self, live: LiveRun, *, linger_s: float | None, warn: Callable[[str], None]) -> None:
+    def __init__(self, live: RecurringRun, *, linger_s: float | None, warn: Callable[[str], None]) -> None:
         """`linger_s` is the time to save the model once the target is reached; None never ends the program then."""
         self._live = live
         self._linger_s = linger_s
@@ -105,21 +88,6 @@ AGAIN = (Outcome.STOPPED, Outcome.MISSED, Outcome.OUT_OF_MEMORY)
 Say = Callable[[str], None]
 
 
-class Session(LiveRun, Protocol):
-    """A run under tuning that is kept in the history."""
-
-    @property
-    def run(self) -> JobRun: ...
-
-    def start(self, *, replaces: str | None = None) -> JobRun:
-        """Start the run that was chosen; it replaces the run of that id, if one is given."""
-        ...
-
-    def end(self, outcome: Outcome | None = None, *, error: BaseException | None = None) -> JobRun:
-        """End the run and restore the GPUs."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """A run that has ended, why, and how its program ended."""
@@ -150,37 +118,37 @@ class Patience:
 
 
 def run_recurrence(
-    program: JobProgram, new_session: Callable[[], Session], patience: Patience, *, quiet: bool, say: Say
+    program: JobProgram, new_run: Callable[[], RecurringRun], patience: Patience, *, quiet: bool, say: Say
 ) -> tuple[Attempt, ...]:
     """Run the program until it reaches the target, an outcome forbids a repetition, or the attempts are used up."""
     attempts: list[Attempt] = []
     while len(attempts) < patience.attempts:
         replaces = attempts[-1].run.id if attempts else None
-        attempts.append(_attempt(program, new_session(), patience, replaces=replaces, quiet=quiet, say=say))
+        attempts.append(_attempt(program, new_run(), patience, replaces=replaces, quiet=quiet, say=say))
         if attempts[-1].run.outcome not in AGAIN or attempts[-1].ending.interrupted:
             break
     return tuple(attempts)
 
 
 def _attempt(
-    program: JobProgram, session: Session, patience: Patience, *, replaces: str | None, quiet: bool, say: Say
+    program: JobProgram, live: RecurringRun, patience: Patience, *, replaces: str | None, quiet: bool, say: Say
 ) -> Attempt:
     from wattune.cli.job.output import end_line
 
     try:
-        run = session.start(replaces=replaces)
+        run = live.start(replaces=replaces)
         program.play(run)
         say(f"run {run.id[:8]}: batch size {run.batch_size}: {run.why}")
         command_line, watch, environment = program.for_run(run)
-        listener = ReportListener(session, linger_s=patience.linger_s, warn=say)
+        listener = ReportListener(live, linger_s=patience.linger_s, warn=say)
         ending = run_watched(
             command_line, watch, listener.take, environment=environment, quiet=quiet, grace_s=patience.grace_s
         )
-        why = "" if session.verdict is None else session.verdict.why
-        run = session.end(listener.outcome(ending))
+        why = "" if live.verdict is None else live.verdict.why
+        run = live.end(listener.outcome(ending))
         say(end_line(run, why))
     except BaseException as error:
         with suppress(InputError):  # it may not have started
-            session.end(error=error)
+            live.end(error=error)
         raise
     return Attempt(run, why, ending)

@@ -16,11 +16,12 @@ from wattune.levels.job.policies import SEARCHERS
 
 if TYPE_CHECKING:
     from wattune.cli.job.program import ScaledRate, Wanted
-    from wattune.cli.job.recurrence import Attempt, Session
+    from wattune.cli.job.recurrence import Attempt
     from wattune.cli.training_child import ReportWatch
     from wattune.config import Config
     from wattune.core.job import Job
     from wattune.devices.gpu import Gpu
+    from wattune.levels.job.session import RecurringRun
 
 LINGER_S = 10.0
 """Enough to save a model of a few gigabytes to disk; little idle power compared with hours of training."""
@@ -161,8 +162,8 @@ def run(
         if not program.check(job):
             _say("the command has no {batch_size}; the program must read WATTUNE_BATCH_SIZE")
         patience = Patience(attempts=attempts, linger_s=None if keep_going else linger_s, grace_s=grace_s)
-        new_session = _sessions(job, gpus, knob=JobKnob(knob), searcher=searcher, config=config)
-        done = run_recurrence(program, new_session, patience, quiet=as_json, say=_say)
+        new_run = _runs(job, gpus, knob=JobKnob(knob), searcher=searcher, config=config)
+        done = run_recurrence(program, new_run, patience, quiet=as_json, say=_say)
     if as_json:
         print_json(_document(job, searcher, changed, done))
     return _print_end(job, done)
@@ -227,18 +228,18 @@ def _known(name: str, config: Config) -> Job | None:
     return next((summary.job for summary in jobs if summary.name == storable(name)), None)
 
 
-def _sessions(
+def _runs(
     job: Job, gpus: tuple[Gpu, ...], *, knob: JobKnob, searcher: str, config: Config
-) -> Callable[[], Session]:
-    """Return a function that makes the session of each attempt."""
+) -> Callable[[], RecurringRun]:
+    """Return a function that makes the run of each attempt."""
     from wattune.levels.job.policies import searcher_named
-    from wattune.levels.job.session import JobSession
+    from wattune.levels.job.session import RecurringRun
     from wattune.levels.job.store_access import JobStoreAccess
 
     store_access = JobStoreAccess(
         job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, warn=_say
     )
-    return lambda: JobSession(job, gpus, store_access=store_access, knob=knob, warn=_say)
+    return lambda: RecurringRun(job, gpus, store_access=store_access, knob=knob, warn=_say)
 
 
 def _document(job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Attempt, ...]) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from math import log2
 from statistics import fmean, median
 
 from wattune.core.frontier import History, Trial
-from wattune.core.job import Job, JobGpu, JobMemory, Outcome, Profile
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, Objective
 from wattune.core.setting import Setting
-from wattune.response.setting_search import HORIZON, SimilarProfile
+from wattune.levels.job.profiling import SettingProfiling, rescaled
+from wattune.response.setting_search import HORIZON, SettingSearch, SimilarProfile
 
 OTHER_MODEL = 2.0
 """Distance in octaves that another GPU model counts for: a V100 and an A40 differ about as much in public tables."""
@@ -22,11 +23,40 @@ NEAR = 3
 WINDOW_S = 5.0
 """How long a setting is held to be measured: some fifty refreshes of a power sensor at 10 Hz."""
 
-EXTRA_WINDOWS = 3
-"""Most windows that a run adds to an existing profile of its batch size."""
-
 _LONGEST_HORIZON = 5000.0
 """Windows: a saving of a twenty-thousandth is not worth another window, however long a job may still run."""
+
+
+def setting_profiling(
+    job: Job,
+    memory: JobMemory,
+    run: JobRun,
+    candidates: tuple[Setting, ...],
+    *,
+    max_power_w: float | None,
+    limit_w: float | None = None,
+    max_mhz: int | None = None,
+) -> SettingProfiling:
+    """Return the policy that finds the setting of a run among the candidates, by what is known of the job.
+
+    `max_power_w` and `max_mhz` are the highest limit and clock of one GPU, `limit_w` is the limit that was found.
+    """
+    own = memory.profile(run.gpu, run.batch_size)
+    search = SettingSearch(
+        objective=profiling_objective(job, run.gpu, memory, run.batch_size),
+        similar=similar_to(memory, run.gpu, run.batch_size, knobs=candidates[-1].knobs if candidates else ()),
+        gpus=run.gpu.count,
+        max_power_w=max_power_w,
+        limit_w=limit_w,
+        max_mhz=max_mhz,
+        horizon=windows_to_come(memory, run.gpu, run.batch_size),
+    )
+    return SettingProfiling(
+        search=search,
+        candidates=candidates,
+        cached=() if own is None else tuple(trial for trial in own.trials if trial.choice in candidates),
+        epochs=expected_epochs(job, memory, run.batch_size),
+    )
 
 
 def windows_to_come(memory: JobMemory, gpu: JobGpu, batch_size: int) -> float:
@@ -109,13 +139,3 @@ def level_distance(trials: Sequence[Trial[Setting]], held: Setting | None, epoch
     """Return the relative difference between the time of an epoch and its profile at the setting that is held."""
     known = next((trial.cost for trial in trials if trial.choice == held), None)
     return 0.0 if known is None or not known.time_s else abs(epoch.time_s / known.time_s - 1.0)
-
-
-def rescaled(cost: Measurement, more_time: float, more_energy: float) -> Measurement:
-    """Scale a cost and its errors."""
-    return Measurement(
-        cost.time_s * more_time,
-        cost.energy_j * more_energy,
-        None if cost.time_error_s is None else cost.time_error_s * more_time,
-        None if cost.energy_error_j is None else cost.energy_error_j * more_energy,
-    )

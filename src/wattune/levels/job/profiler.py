@@ -1,19 +1,21 @@
-"""Profiling, carried out: counters are read and settings applied as the pure steps of `profiling` decide.
+"""Profiling, carried out: counters are read and settings requested as the pure steps of `profiling` decide.
 
 All ranks read their own GPUs; rank 0 decides on the sums. Between two decision points an iteration costs next to
 nothing: counters are read every few iterations, so that the end of an epoch finds a recent count. Decision points are
-counted in iterations and fall on the same one on every rank, whether its counters answer or not. A failure on any rank
-ends the profiling on all of them; the GPUs are restored and training goes on.
+counted in iterations and fall on the same one on every rank, whether its counters answer or not. Training never waits
+for the driver: whether it took a setting is known at the next decision point. A failure on any rank ends the profiling
+on all of them; the GPUs are restored and training goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import isnan, nan
 
-from wattune.control.actuator import Actuator
+from wattune.control.actuator import actuator_for
 from wattune.control.ranks import SETTING_SIZE, Agreement, Numbers, Ranks, error_text, setting_numbers, setting_of
 from wattune.core.errors import DeviceError, NotSupported, SettingRefused
 from wattune.core.measurement import Measurement
@@ -25,19 +27,15 @@ from wattune.levels.job.profiling import Interval, KnownProfile, ProfileHeld, Pr
 READS = 8
 """Reads of the counters between two decision points, so that the end of an epoch loses at most an eighth of one."""
 
-Warn = Callable[[str], None]
-"""Receives what went wrong without stopping the training."""
-
-Contribute = Callable[[], Sequence[float]]
-Decide = Callable[[Numbers, Numbers], None]
+_NOTHING = Measurement(0.0, 0.0)
 
 
 class _Trouble(IntEnum):
-    """What went wrong on some rank; the largest counts."""
+    """What went wrong on some rank since the last decision; the largest counts."""
 
     NONE = 0
     REFUSED = 1
-    """The GPU does not take this setting."""
+    """The GPU does not take the setting."""
     UNUSABLE = 2
     """The GPU cannot be set or read at all."""
 
@@ -62,6 +60,7 @@ class _Order:
 
 
 _ORDER_SIZE = SETTING_SIZE + 2
+_NO_MORE = _Order(None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +80,23 @@ class Profiler:
         gpus: Sequence[Gpu],
         *,
         ranks: Ranks,
-        warn: Warn,
+        warn: Callable[[str], None],
         synchronise: Callable[[], None] | None = None,
     ) -> None:
-        self._policy, self._gpus, self._ranks, self._warn = policy, tuple(gpus), ranks, warn
-        self._agreement, self._actuator = Agreement(ranks), Actuator(gpus)
+        self._policy, self._gpus, self._warn = policy, tuple(gpus), warn
+        self.agreement = Agreement(ranks)
+        self._opened = ExitStack()
+        self._actuator = self._opened.enter_context(actuator_for(gpus))
         self._synchronise = synchronise
         self.progress: Progress = ProfileHeld(KnownProfile(), None)
         """As rank 0 knows it; of no meaning on other ranks or before the first epoch."""
-        self.spent = Measurement(0.0, 0.0)
+        self.spent = _NOTHING
         """On profiling, by all ranks."""
         self.by_epoch = False
         """Whether every epoch is a window, because the program reports no iterations."""
-        self._order = _Order(None, None)
+        self._order = _NO_MORE
+        self._is_confirmed = True
+        """Whether all ranks are known to have taken the setting."""
         self._began: tuple[Count, ...] | None = None
         self._before: _CounterRead | None = None
         self._last: _CounterRead | None = None
@@ -126,14 +129,10 @@ class Profiler:
         """Begin an epoch. The first one sets the first setting."""
         if not self._decided:
             self._decided = True
-            self._agree(lambda: (), self._start, size=0)
+            self._decide(lambda: _NOTHING, lambda _: self._policy.start())
         self._steps = 0
         self._before = self._last = None
         self._began = None if self.is_over else self._counts()
-
-    def _start(self, _sums: Numbers, _maxima: Numbers) -> None:
-        if self._ranks.rank == 0:
-            self.progress = self._policy.start()
 
     def step(self, count: int = 1) -> None:
         """Count iterations and, at a decision point, agree on the next setting."""
@@ -145,7 +144,7 @@ class Profiler:
             self._before = self._last = self._read()
         elif self._steps - self._before.steps >= due:
             self._last = self._read()
-            self._decide_on_interval()
+            self._decide_on_interval(self._before, self._last)
         elif self._is_read_due(due):
             self._last = self._read()
 
@@ -160,13 +159,15 @@ class Profiler:
                     self._policy = self._policy.by_epoch()
                 self._decide_on_epoch()
             elif self._last is not None and self._before is not None and self._last.steps > self._before.steps:
-                self._decide_on_interval()
+                self._decide_on_interval(self._before, self._last)
+        elif not self._is_confirmed:
+            self._decide(lambda: _NOTHING, lambda _: self.progress)
         self._usual_steps = self._steps
         self._joined = False
 
-    def give_up(self) -> None:
+    def close(self) -> None:
         """Restore the GPUs and set nothing any more."""
-        self._actuator.disable("profiling has ended")
+        self._opened.close()
         failure = self._actuator.take_failure()
         if failure is not None:
             self._warn(f"a GPU could not be restored: {error_text(failure)}")
@@ -181,83 +182,68 @@ class Profiler:
         return _CounterRead(self._steps, self._counts())
 
     def _decide_on_epoch(self) -> None:
-        self._decide(1, lambda: (self._began, self._counts()))
+        began = self._began
+        self._decide(lambda: spent_between(began, self._counts()), lambda spent: self._stepped(1, spent))
 
-    def _decide_on_interval(self) -> None:
-        """Decide on the interval that ends with the last read of the counters."""
-        before, last = self._before, self._last
-        if before is None or last is None:
-            return
+    def _decide_on_interval(self, before: _CounterRead, last: _CounterRead) -> None:
+        """Decide on the interval between two reads of the counters; the next one begins where it ends."""
 
-        def measured() -> tuple[tuple[Count, ...] | None, tuple[Count, ...] | None]:
+        def measured() -> Measurement | None:
             if self._synchronise is not None and last.steps == self._steps:
                 self._synchronise()
                 self._last = self._read()
-            return before.counts, (self._last or last).counts
+            return spent_between(before.counts, (self._last or last).counts)
 
-        self._decide(last.steps - before.steps, measured)
+        self._decide(measured, lambda spent: self._stepped(last.steps - before.steps, spent))
         self._before = self._last
         self._joined = True
 
-    def _decide(
-        self, steps: int, counts: Callable[[], tuple[tuple[Count, ...] | None, tuple[Count, ...] | None]]
-    ) -> None:
+    def _stepped(self, steps: int, spent: Measurement) -> Progress:
+        if spent.time_s <= 0 or spent.energy_j <= 0:
+            return self._policy.given_up(self.progress)
+        return self._policy.step(self.progress, Interval(steps, spent.time_s, spent.energy_j, self._joined))
+
+    def _decide(self, measured: Callable[[], Measurement | None], step: Callable[[Measurement], Progress]) -> None:
+        """Request the setting that rank 0 decides on: the next one, or another where a rank refused the last."""
+
         def contribute() -> Numbers:
-            spent = spent_between(*counts())
-            return (0.0, 0.0, _Trouble.UNUSABLE) if spent is None else (spent.time_s, spent.energy_j, _Trouble.NONE)
-
-        def take(sums: Numbers, maxima: Numbers) -> None:
-            time_s, energy_j, trouble = maxima[0], sums[1], maxima[2]
-            if self.is_searching:
-                self.spent += Measurement(time_s, energy_j)
-            if self._ranks.rank > 0:
-                return
-            if trouble >= _Trouble.UNUSABLE or time_s <= 0 or energy_j <= 0:
-                self.progress = self._policy.given_up(self.progress)
-            else:
-                self.progress = self._policy.step(self.progress, Interval(steps, time_s, energy_j, self._joined))
-
-        self._agree(contribute, take, size=3)
-
-    def _agree(self, contribute: Contribute, take: Decide, *, size: int) -> None:
-        """Set all GPUs of the job to what rank 0 decides, or to the next setting that no rank refuses."""
+            trouble, spent = self._trouble(), measured()
+            return (0.0, 0.0, _Trouble.UNUSABLE) if spent is None else (spent.time_s, spent.energy_j, trouble)
 
         def order(sums: Numbers, maxima: Numbers) -> Numbers:
-            take(sums, maxima)
-            return _Order(self._policy.setting(self.progress), self._policy.steps(self.progress)).numbers
+            spent, trouble = Measurement(maxima[0], sums[1]), maxima[2]
+            if self.is_searching:
+                self.spent += spent
+            if self.agreement.ranks.rank == 0:
+                if trouble >= _Trouble.UNUSABLE:
+                    self.progress = self._policy.given_up(self.progress)
+                elif trouble == _Trouble.REFUSED:
+                    self.progress = self._policy.refused(self.progress)
+                else:
+                    self.progress = step(spent)
+            return _Order(self.progress.setting, self._policy.steps(self.progress)).numbers
 
-        answer = self._agreement.decide(contribute, order, sizes=(size, _ORDER_SIZE))
-        if answer is None:
-            self._order = _Order(None, None)
-            self.give_up()
+        answer = self.agreement.decide(contribute, order, sizes=(3, _ORDER_SIZE))
+        before, self._order = self._order, _NO_MORE if answer is None else _Order.of(answer)
+        self._is_confirmed = self._order.setting == before.setting
+        if self._is_confirmed:
             return
-        before, self._order = self._order, _Order.of(answer)
-        if self._order.setting != before.setting:
-            self._agree(lambda: (float(self._applied()),), self._take_refusal, size=1)
-
-    def _take_refusal(self, _sums: Numbers, maxima: Numbers) -> None:
-        """Choose another setting on rank 0 where a rank could not apply this one."""
-        (trouble,) = maxima
-        if self._ranks.rank == 0 and trouble != _Trouble.NONE:
-            unusable = trouble >= _Trouble.UNUSABLE
-            self.progress = (self._policy.given_up if unusable else self._policy.refused)(self.progress)
-
-    def _applied(self) -> _Trouble:
-        """Set the GPUs of this process and return what went wrong."""
-        setting = self._order.setting
-        if setting is None:
-            self._actuator.restore()
+        if self._order.setting is None:
+            self._actuator.disable("no setting is held")
         else:
-            self._actuator.put(setting)
+            self._actuator.put(self._order.setting)
+
+    def _trouble(self) -> _Trouble:
+        """Return what went wrong with the last request on the GPUs of this process."""
         match self._actuator.take_failure():
             case None:
                 return _Trouble.NONE
             case SettingRefused() | NotSupported() as error:
                 self._warn(f"{error.message}; going on without that setting")
-                return _Trouble.NONE if setting is None else _Trouble.REFUSED
+                return _Trouble.REFUSED
             case DeviceError() as error:
                 self._warn(f"{error.message}; going on without setting anything")
-                return _Trouble.NONE if setting is None else _Trouble.UNUSABLE
+                return _Trouble.UNUSABLE
             case error:
                 raise error
 
@@ -271,7 +257,7 @@ class Profiler:
 
 
 def spent_between(before: Sequence[Count] | None, after: Sequence[Count] | None) -> Measurement | None:
-    """What several GPUs spent from one reading of their counters to another; None where a counter was set back."""
+    """Return what several GPUs spent between two readings of their counters; None where a counter was set back."""
     if before is None or after is None:
         return None
     try:

@@ -4,7 +4,7 @@ The caller measures time and energy between the ends of two iterations and passe
 What to set, and when to measure, follows from the progress alone, so that a replay can drive it like a live run:
 
     progress = policy.start()
-    for each interval:  apply policy.setting(progress), wait for policy.steps(progress) iterations, and
+    for each interval:  apply progress.setting, wait for policy.steps(progress) iterations, and
                         progress = policy.step(progress, interval)
 
 Notation: a window is all intervals at one setting after its warm-up; intervals of a second or so show the scatter
@@ -21,13 +21,15 @@ from math import ceil, hypot, sqrt
 from wattune.core.frontier import History, Trial
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
-from wattune.levels.job.profile import EXTRA_WINDOWS, rescaled
 from wattune.response.setting_search import SettingSearch
 
 USUAL_SCATTER = 0.01
 """Prior of the relative standard deviation of seconds of training, with the weight of two intervals."""
 
 _PRIOR_INTERVALS = 2
+
+EXTRA_WINDOWS = 3
+"""Most windows that a run adds to an existing profile of its batch size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class SettingProfiling:
 
     def refused(self, progress: Progress) -> Progress:
         """Return the state after the GPU refused the current setting."""
-        setting, known = self.setting(progress), progress.known
+        setting, known = progress.setting, progress.known
         if setting is None:
             return progress
         # Where the earlier best itself is refused there is nothing to compare with: the search begins afresh.
@@ -177,10 +179,6 @@ class SettingProfiling:
     def given_up(self, progress: Progress) -> ProfileHeld:
         """Return the state where nothing can be set: the GPUs stay as they were found."""
         return ProfileHeld(progress.known, None)
-
-    def setting(self, progress: Progress) -> Setting | None:
-        """Return the setting to apply; None is the one that was found."""
-        return progress.setting
 
     def steps(self, progress: Progress) -> int | None:
         """Return the number of iterations after which the counters are to be read: 0 after the epoch, None never."""
@@ -319,3 +317,13 @@ def _scatter(rates: list[float], *, counter: float = 0.0) -> float:
     squares = max(sum((rate / mean - 1.0) ** 2 for rate in rates) - counter, 0.0)
     total = squares + _PRIOR_INTERVALS * USUAL_SCATTER**2
     return sqrt(total / (len(rates) - 1 + _PRIOR_INTERVALS) / len(rates))
+
+
+def rescaled(cost: Measurement, more_time: float, more_energy: float) -> Measurement:
+    """Scale a cost and its errors."""
+    return Measurement(
+        cost.time_s * more_time,
+        cost.energy_j * more_energy,
+        None if cost.time_error_s is None else cost.time_error_s * more_time,
+        None if cost.energy_error_j is None else cost.energy_error_j * more_energy,
+    )

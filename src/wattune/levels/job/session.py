@@ -1,23 +1,23 @@
-"""One run of a recurring job, live: connects the store, the policy and the GPUs.
+"""One run of a recurring job, live: connects the store, the policy and the GPUs; `with recurring_job(...) as run`.
 
-    session.start()                     choose a batch size and apply the first setting
-    session.step()                      after each iteration, where the program reports them
-    session.report(metric)              after each epoch; the verdict decides whether to go on
-    session.end()                       restore the GPUs and store how the run ended
+    run.start()                     choose a batch size and apply the first setting
+    run.step()                      after each iteration, where the program reports them
+    run.report(metric)              after each epoch; returns whether to go on
+    run.end()                       restore the GPUs and store how the run ended
 
-In a data-parallel job every rank has a session of its own, on its own GPUs, and all make the same calls. Rank 0 decides
-and writes, and broadcasts its decisions.
+In a data-parallel job every rank has a run of its own, on its own GPUs, and all make the same calls. Rank 0 decides and
+writes, and broadcasts its decisions. Where a rank is lost, tuning is disabled and each rank goes by its own metric.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from wattune.control.ranks import Alone, Ranks, error_text
+from wattune.control.ranks import Agreement, Alone, Numbers, Ranks, error_text
 from wattune.core.errors import InputError
 from wattune.core.frontier import History
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, metric_value
@@ -26,24 +26,18 @@ from wattune.core.reading import Count
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
 from wattune.levels.job.gpus import found_limit_w, job_gpu_of, job_settings
-from wattune.levels.job.options import JobKnob
-from wattune.levels.job.profile import (
-    epoch_trials,
-    expected_epochs,
-    level_distance,
-    profiling_objective,
-    similar_to,
-    windows_to_come,
-)
+from wattune.levels.job.options import JobKnob, scaled_rate
+from wattune.levels.job.profile import epoch_trials, level_distance, setting_profiling
 from wattune.levels.job.profiler import Profiler, spent_between
 from wattune.levels.job.profiling import ProfileHeld, SettingProfiling, Windows
 from wattune.levels.job.store_access import JobStoreAccess, LeaseKeeper
-from wattune.response.setting_search import SettingSearch
 
 LEVEL_DISTANCE = 0.05
 """Relative difference between the time of an epoch and its profile at which the profile is updated."""
 
 _NOTHING = Measurement(0.0, 0.0)
+_OUTCOMES = tuple(Outcome)
+B = TypeVar("B")
 _T = TypeVar("_T")
 
 
@@ -60,8 +54,8 @@ class RunVerdict:
     why: str
 
 
-class JobSession:
-    """One run of a job on the GPUs of this process."""
+class RecurringRun:
+    """The batch size to train with, the epochs to train for, and where to report the metric."""
 
     def __init__(
         self,
@@ -72,13 +66,13 @@ class JobSession:
         knob: JobKnob = JobKnob.AUTO,
         ranks: Ranks | None = None,
         synchronise: Callable[[], None] | None = None,
-        warn: Callable[[str], None],
+        warn: Callable[[str], None] = log_warning,
     ) -> None:
         """`warn` is called with problems that do not stop the training; `synchronise` waits for the GPUs' work."""
         self.job, self.gpus = job, tuple(gpus)
-        self.ranks = ranks or Alone()
         self.verdict: RunVerdict | None = None
         """How the run ended; None while it goes on."""
+        self._agreement = Agreement(ranks or Alone())
         self._store_access, self._knob, self._synchronise, self._warn = store_access, knob, synchronise, warn
         self._run: JobRun | None = None
         self._profiler: Profiler | None = None
@@ -92,63 +86,59 @@ class JobSession:
         self._is_held = False
         """Whether the setting of this epoch was known when it began."""
         self._profile_is_final = False
-        _check_shares(job, self.ranks)
+        self._reported: bool | None = None
+        """Whether this epoch was reported; None outside of `epochs()`."""
+        _check_shares(job, self._ranks)
 
-    def start(self, *, replaces: str | None = None) -> JobRun:
-        """Submit and start the run that the policy chose. `replaces` is the id of the run that it replaces."""
-        gpu = job_gpu_of(self.gpus, self.ranks)
-        limit_w = found_limit_w(self.gpus, self.ranks)
-        memory = JobMemory()
-        run = None
-        if self.ranks.rank == 0:
-            try:
-                run, memory = self._store_access.submit(gpu, replaces=replaces)
-            except Exception as error:
-                self.ranks.broadcast(json.dumps(error_text(error)))  # the other ranks wait for the run
-                raise
-        self._run = _shared(run, gpu, self.ranks)
-        try:
-            self._begin(memory, limit_w)
-        except BaseException as error:
-            self.end(error=error)
-            raise
-        return self._run
-
-    def _begin(self, memory: JobMemory, limit_w: float | None) -> None:
-        """Start the measurement, apply the first setting and keep the lease."""
-        run = self.run
-        self._before = tuple(gpu.count() for gpu in self.gpus)
-        self._profiler = Profiler(
-            self._policy(run, memory, limit_w),
-            self.gpus,
-            ranks=self.ranks,
-            warn=self._warn,
-            synchronise=self._synchronise,
-        )
-        self._begin_epoch(self._profiler)
-        if self.ranks.rank == 0:
-            self._lease = LeaseKeeper(lambda: self._store_access.renew(run), lease_s=self._store_access.lease_s)
-            self._lease.start()
+    @property
+    def _ranks(self) -> Ranks:
+        return self._agreement.ranks
 
     @property
     def run(self) -> JobRun:
+        """The run as it is stored."""
         if self._run is None:
             raise InputError("this run has not begun", hint="start it first")
         return self._run
 
     @property
+    def id(self) -> str:
+        """The id of the run in the history."""
+        return self.run.id
+
+    @property
+    def batch_size(self) -> int:
+        """The batch size to train with, over all ranks."""
+        return self.run.batch_size
+
+    @property
     def local_batch_size(self) -> int:
         """The share of each rank."""
-        return self.run.batch_size // self.ranks.size
+        return self.run.batch_size // self._ranks.size
+
+    @property
+    def exploring(self) -> bool:
+        """Whether the run is a trial of its batch size."""
+        return self.run.exploring
+
+    @property
+    def why(self) -> str:
+        """Why the run ended or, while it goes on, why its batch size was chosen."""
+        return self.run.why if self.verdict is None else self.verdict.why
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended; RUNNING while it has not."""
+        return self.run.outcome
 
     @property
     def reached(self) -> bool:
         return self.verdict is not None and self.verdict.outcome is Outcome.REACHED
 
     @property
-    def stopped(self) -> str | None:
-        """Why the run should end before it reached the target, or None."""
-        return None if self.verdict is None or self.reached else self.verdict.why
+    def stopped(self) -> bool:
+        """Whether the policy ended the run, because another batch size is cheaper."""
+        return self.verdict is not None and self.verdict.outcome is Outcome.STOPPED
 
     @property
     def setting(self) -> Setting | None:
@@ -157,33 +147,95 @@ class JobSession:
 
     @property
     def is_profiling(self) -> bool:
+        """Whether the best setting is still being searched."""
         return self._profiler is not None and self._profiler.is_searching
 
-    def warn(self, text: str) -> None:
-        self._warn(text)
+    @property
+    def disabled(self) -> str | None:
+        """Why tuning has ended on all ranks, or None."""
+        profiling = None if self._profiler is None else self._profiler.agreement.disabled
+        return self._agreement.disabled or profiling
+
+    @property
+    def cost(self) -> Measurement | None:
+        """The cost until the last report, on all ranks."""
+        return self.run.cost
+
+    @property
+    def profiling(self) -> Measurement | None:
+        """The part of the cost that was profiling."""
+        return self.run.profiling
+
+    def learning_rate(self, base: float, *, at: int, rule: str) -> float:
+        """Return the learning rate for this batch size, from one that was tuned `at` another: `linear` or `sqrt`."""
+        return scaled_rate(base, at=at, batch_size=self.batch_size, rule=rule)
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the epochs to train, from 0, until the run has reached the target, is stopped or has its last epoch.
+
+        An epoch without a report counts as one whose metric is not known.
+        """
+        while self.verdict is None:
+            self._reported = False
+            yield self.run.epochs
+            if not self._reported and self.verdict is None:
+                self.report(None)
+        self._reported = None
+
+    def steps(self, loader: Iterable[B]) -> Iterator[B]:
+        """Yield the batches of a loader and count each as an iteration when the next is requested."""
+        for batch in loader:
+            yield batch
+            self.step()
 
     def step(self, count: int = 1) -> None:
         """Count iterations that have ended."""
         if self._profiler is not None and self.verdict is None:
             self._profiler.step(count)
 
-    def report(self, metric: float | None) -> RunVerdict | None:
-        """End an epoch with its metric; return how the run ended, or None where it goes on.
+    def report(self, metric: float | None) -> bool:
+        """End an epoch with its metric, and return whether to go on.
 
-        A metric that is no finite number is stored as None. Once the run is over, a report changes nothing.
+        A metric that is no finite number is stored as None. Only the first report of an epoch of `epochs()` counts;
+        without `epochs()` each report ends an epoch. Once the run is over, a report changes nothing.
         """
+        profiler = self._current()
         if self.verdict is not None:
             self._warn(f"a report came after the run had ended ({self.verdict.why}); it is not counted")
-            return self.verdict
-        profiler, number = self._current(), metric_value(metric)
+            return False
+        if self._reported:
+            self._warn("an epoch was reported twice; the first report counts")
+            return True
+        number = metric_value(metric)
+        if self._reported is not None:
+            self._reported = True
         profiler.end_epoch()
-        self._count_epoch(number)
-        self.verdict = _shared_verdict(self._judged() if self.ranks.rank == 0 else None, self.ranks)
+        self.verdict = self._agreed_verdict(number)
         if self.verdict is None:
             self._begin_epoch(profiler)
         else:
             self._close(self.verdict.outcome)
-        return self.verdict
+        return self.verdict is None
+
+    def start(self, *, replaces: str | None = None) -> JobRun:
+        """Submit and start the run that the policy chose. `replaces` is the id of the run that it replaces."""
+        gpu = job_gpu_of(self.gpus, self._ranks)
+        limit_w = found_limit_w(self.gpus, self._ranks)
+        memory = JobMemory()
+        run = None
+        if self._ranks.rank == 0:
+            try:
+                run, memory = self._store_access.submit(gpu, replaces=replaces)
+            except Exception as error:
+                self._ranks.broadcast(json.dumps(error_text(error)))  # the other ranks wait for the run
+                raise
+        self._run = _shared(run, gpu, self._ranks)
+        try:
+            self._begin(memory, limit_w)
+        except BaseException as error:
+            self.end(error=error)
+            raise
+        return self._run
 
     def end(self, outcome: Outcome | None = None, *, error: BaseException | None = None) -> JobRun:
         """End the run and restore the GPUs.
@@ -193,83 +245,114 @@ class JobSession:
         """
         if self.verdict is None and self._run is not None:
             outcome = outcome or _outcome(error, self._run)
-            if self.ranks.size == 1 and self._profiler is not None:  # other ranks may be gone, so none is asked
-                self._run = self._spent(self._run)
+            if self._ranks.size == 1 and self._profiler is not None:  # other ranks may be gone, so none is asked
+                self._run = self._spent(self._own_cost())
             self.verdict = RunVerdict(outcome, _why(outcome, error))
             self._close(outcome)
-        elif self._profiler is not None:
-            self._profiler.give_up()
         return self.run
+
+    def _begin(self, memory: JobMemory, limit_w: float | None) -> None:
+        """Start the measurement, apply the first setting and keep the lease."""
+        run = self.run
+        self._before = tuple(gpu.count() for gpu in self.gpus)
+        policy = self._policy(run, memory, limit_w)
+        self._cached = policy.cached
+        self._profiler = Profiler(policy, self.gpus, ranks=self._ranks, warn=self._warn, synchronise=self._synchronise)
+        self._begin_epoch(self._profiler)
+        if self._ranks.rank == 0:
+            self._lease = LeaseKeeper(lambda: self._store_access.renew(run), lease_s=self._store_access.lease_s)
+            self._lease.start()
 
     def _policy(self, run: JobRun, memory: JobMemory, limit_w: float | None) -> SettingProfiling:
         spec = self.gpus[0].spec
-        candidates = job_settings(spec, self._knob, limit_w=limit_w)
-        knobs = candidates[-1].knobs if candidates else ()
-        own = memory.profile(run.gpu, run.batch_size)
-        self._cached = () if own is None else tuple(trial for trial in own.trials if trial.choice in candidates)
-        limits, clocks = spec.power_limits, spec.sm_clocks_mhz
-        search = SettingSearch(
-            objective=profiling_objective(self.job, run.gpu, memory, run.batch_size),
-            similar=similar_to(memory, run.gpu, run.batch_size, knobs=knobs),
-            gpus=run.gpu.count,
+        limits, clocks, period_s = spec.power_limits, spec.sm_clocks_mhz, spec.sensors.counter_period_s
+        policy = setting_profiling(
+            self.job,
+            memory,
+            run,
+            job_settings(spec, self._knob, limit_w=limit_w),
             max_power_w=None if limits is None else limits.max_w,
             limit_w=limit_w,
             max_mhz=clocks[-1] if clocks else None,
-            horizon=windows_to_come(memory, run.gpu, run.batch_size),
         )
-        period_s = spec.sensors.counter_period_s
-        return SettingProfiling(
-            search=search,
-            candidates=candidates,
-            windows=Windows() if period_s is None else Windows(counter_period_s=period_s),
-            cached=self._cached,
-            epochs=expected_epochs(self.job, memory, run.batch_size),
-        )
+        return policy if period_s is None else replace(policy, windows=Windows(counter_period_s=period_s))
 
     def _begin_epoch(self, profiler: Profiler) -> None:
         profiler.begin_epoch()
         self._is_held = not profiler.is_searching
 
-    def _count_epoch(self, metric: float | None) -> None:
-        """Add an epoch and its cost to the run."""
+    def _agreed_verdict(self, metric: float | None) -> RunVerdict | None:
+        """Add an epoch to the run and return how the run ended, as rank 0 judges; None where it goes on."""
+        mine, epochs = self._own_cost(), self.run.epochs
+        verdict: RunVerdict | None = None
+
+        def judge(sums: Numbers, maxima: Numbers) -> Numbers:
+            nonlocal verdict
+            self._count_epoch(metric, Measurement(maxima[1], sums[0]))
+            if self._ranks.rank == 0:
+                verdict = self._judged()
+            return (-1.0 if verdict is None else _OUTCOMES.index(verdict.outcome),)
+
+        answer = self._agreement.decide(lambda: (mine.energy_j, mine.time_s), judge, sizes=(2, 1))
+        if answer is not None:
+            return None if answer[0] < 0 else RunVerdict(_OUTCOMES[int(answer[0])], self._shared_reason(verdict))
+        if self.run.epochs == epochs:
+            self._count_epoch(metric, mine)
+        return verdict or (self._judged() if self._ranks.rank == 0 else self._by_epochs())
+
+    def _shared_reason(self, verdict: RunVerdict | None) -> str:
+        """Return why rank 0 ended the run; that it did, where rank 0 is lost since."""
+        try:
+            return self._ranks.broadcast("" if verdict is None else verdict.why)
+        except Exception as error:
+            self._agreement.fail(error)
+            return "rank 0 ended it" if verdict is None else verdict.why
+
+    def _count_epoch(self, metric: float | None, cost: Measurement) -> None:
         before = self.run.cost or _NOTHING
-        self._run = replace(self._spent(self.run), metrics=(*self.run.metrics, metric))
-        after = self._run.cost or _NOTHING
+        self._run = replace(self._spent(cost), metrics=(*self.run.metrics, metric))
         self._epoch = None
-        if self._is_held and after.time_s > before.time_s and after.energy_j > before.energy_j:
-            self._epoch = Measurement(after.time_s - before.time_s, after.energy_j - before.energy_j)
+        if self._is_held and cost.time_s > before.time_s and cost.energy_j > before.energy_j:
+            self._epoch = Measurement(cost.time_s - before.time_s, cost.energy_j - before.energy_j)
 
-    def _spent(self, run: JobRun) -> JobRun:
-        """Return the run with the cost of all ranks so far."""
+    def _spent(self, cost: Measurement) -> JobRun:
+        """Return the run with this cost of all ranks so far."""
         profiler = self._current()
-        mine = self._mine = self._counted() or self._mine
-        (energy_j, _), (_, time_s) = self.ranks.sum_and_max((mine.energy_j, mine.time_s))
         setting = None if profiler.is_searching else profiler.setting
-        return replace(run, cost=Measurement(time_s, energy_j), profiling=profiler.spent, setting=setting)
+        return replace(self.run, cost=cost, profiling=profiler.spent, setting=setting)
 
-    def _counted(self) -> Measurement | None:
-        """Return the cost of the GPUs of this process since the start; None where a counter cannot be read."""
+    def _own_cost(self) -> Measurement:
+        """Return the cost of the GPUs of this process since the start, as far as their counters can be read."""
         try:
             spent = spent_between(self._before, tuple(gpu.count() for gpu in self.gpus))
         except Exception as error:  # of a device or its driver
             self._warn(f"{error_text(error)}; the cost since the last report is not known")
-            return None
-        if spent is None:
-            self._warn("an energy counter went backwards; the cost since the last report is not known")
-        return spent
+        else:
+            if spent is None:
+                self._warn("an energy counter went backwards; the cost since the last report is not known")
+            self._mine = spent or self._mine
+        return self._mine
 
     def _judged(self) -> RunVerdict | None:
         """Store the newest epoch and profile, on rank 0, and return how the run ended, or None where it goes on."""
-        run, job = self.run, self.job
+        run = self.run
         if not self._guarded(lambda: self._store_access.report(run), otherwise=True):
             return RunVerdict(Outcome.LOST, "another run took its place")
         self._guarded(self._keep_profile, otherwise=None)
-        if job.reaches(run.metrics[-1]):
-            return RunVerdict(Outcome.REACHED, f"the target {job.target:g} is reached after {_epochs(run.epochs)}")
-        if run.epochs >= job.max_epochs:
-            return RunVerdict(Outcome.MISSED, f"the target {job.target:g} is not reached after {_epochs(run.epochs)}")
-        why = self._guarded(lambda: self._store_access.stop(run), otherwise=None)
-        return None if why is None else RunVerdict(Outcome.STOPPED, why)
+        verdict = self._by_epochs()
+        if verdict is None and (why := self._guarded(lambda: self._store_access.stop(run), otherwise=None)) is not None:
+            return RunVerdict(Outcome.STOPPED, why)
+        return verdict
+
+    def _by_epochs(self) -> RunVerdict | None:
+        """Return whether the newest metric reaches the target, or the last epoch has passed; None where neither."""
+        job, epochs = self.job, self.run.epochs
+        count = "1 epoch" if epochs == 1 else f"{epochs} epochs"
+        if job.reaches(self.run.metrics[-1]):
+            return RunVerdict(Outcome.REACHED, f"the target {job.target:g} is reached after {count}")
+        if epochs >= job.max_epochs:
+            return RunVerdict(Outcome.MISSED, f"the target {job.target:g} is not reached after {count}")
+        return None
 
     def _guarded(self, call: Callable[[], _T], *, otherwise: _T) -> _T:
         """Call a part of the tuning; where it raises, warn and go on: the other ranks and the training wait."""
@@ -304,10 +387,10 @@ class JobSession:
         """Record the outcome and restore the GPUs."""
         self._run = replace(self.run, outcome=outcome)
         if self._profiler is not None:
-            self._profiler.give_up()
+            self._profiler.close()
         if self._lease is not None:
             self._lease.stop()
-        if self.ranks.rank == 0 and outcome is not Outcome.LOST:
+        if self._ranks.rank == 0 and outcome is not Outcome.LOST:
             self._store_access.end(self.run, outcome)
 
     def _current(self) -> Profiler:
@@ -338,10 +421,6 @@ def _why(outcome: Outcome, error: BaseException | None) -> str:
     return f"it ended as {outcome.value.replace('_', ' ')}"
 
 
-def _epochs(count: int) -> str:
-    return "1 epoch" if count == 1 else f"{count} epochs"
-
-
 def _check_shares(job: Job, ranks: Ranks) -> None:
     uneven = [size for size in job.batch_sizes if size % ranks.size]
     if uneven:
@@ -353,21 +432,10 @@ def _check_shares(job: Job, ranks: Ranks) -> None:
 
 def _shared(run: JobRun | None, gpu: JobGpu, ranks: Ranks) -> JobRun:
     """Share the run of rank 0 with every rank."""
-    mine = (
-        "" if run is None else json.dumps([run.id, run.order, run.recurrence, run.batch_size, run.exploring, run.why])
-    )
-    received = json.loads(ranks.broadcast(mine))
+    names = ("id", "order", "recurrence", "batch_size", "exploring", "why")
+    received = json.loads(ranks.broadcast(json.dumps(run and {name: getattr(run, name) for name in names})))
     if run is not None:
         return run
     if isinstance(received, str):
         raise InputError(f"rank 0 could not begin the run: {received}", hint="see the log of rank 0")
-    names = ("id", "order", "recurrence", "batch_size", "exploring", "why")
-    return JobRun(gpu=gpu, **dict(zip(names, received, strict=True)))
-
-
-def _shared_verdict(verdict: RunVerdict | None, ranks: Ranks) -> RunVerdict | None:
-    """Share the verdict of rank 0 with every rank."""
-    received = json.loads(
-        ranks.broadcast(json.dumps(None if verdict is None else [verdict.outcome.value, verdict.why]))
-    )
-    return None if received is None else RunVerdict(Outcome(received[0]), received[1])
+    return JobRun(gpu=gpu, **received)

@@ -10,13 +10,12 @@ Whatever goes wrong inside becomes an event: tuning is disabled, the GPUs are re
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from wattune.control.actuator import Actuator, ActuatorThread
+from wattune.control.actuator import actuator_for, passes_by_itself
 from wattune.control.controller import WindowController
 from wattune.control.counters import CounterWatch, counters_of
 from wattune.control.loop import Background, ControlLoop
@@ -66,16 +65,15 @@ class RunSession:
         self._background: Background | None = None
         self._opened = ExitStack()
         self._failed = False
-        in_real_time = passes_by_itself(gpus[0])
         if ranks is not None and ranks.size > 1:
             self._shared = SharedGpu(spec)
-            self._actuator = ActuatorThread(self._own) if in_real_time else Actuator(self._own)
+            self._actuator = actuator_for(self._own)
             self._exchange = RankExchange(ranks, self._actuator)
         controller = WindowController(self.policy, limited_to(spec, knobs), memory=memory)
         tuned: Sequence[Gpu] = self._own if self._shared is None else (self._shared,)
         self.loop = ControlLoop(controller, tuned, program=program or Itself(), step_times=self.watch)
         self.loop.progress = self.loop.progress.noted(*notes)
-        if self._exchange is None and in_real_time:
+        if self._exchange is None and passes_by_itself(gpus[0]):
             self._background = Background(self.loop)
 
     def __enter__(self) -> Self:
@@ -192,13 +190,6 @@ def check_alike(gpus: tuple[Gpu, ...]) -> None:
             f"GPUs that are tuned as one are of one kind, not {' and '.join(names)}",
             hint="name those of one kind, or tune each by itself: --per-gpu",
         )
-
-
-def passes_by_itself(gpu: Gpu) -> bool:
-    """Whether the time of a GPU passes with the wall's, and not only when work is run on it."""
-    before_s = gpu.count().time_s
-    time.sleep(0.002)
-    return gpu.count().time_s != before_s
 
 
 class Tuning:

@@ -48,7 +48,7 @@ def played(profiling, progress, *, scale=1.0):
     while not isinstance(states[-1], ProfileHeld):
         assert len(states) < 500
         now = states[-1]
-        states.append(profiling.step(now, work(profiling.setting(now), profiling.steps(now), scale=scale)))
+        states.append(profiling.step(now, work(now.setting, profiling.steps(now), scale=scale)))
     return states
 
 
@@ -113,7 +113,7 @@ def test_a_replay_passes_one_interval_per_window():
 def test_a_refused_setting_is_never_proposed_again():
     profiling = policy()
     state = profiling.refused(profiling.start())
-    assert profiling.setting(state) == LIMITS[2]
+    assert state.setting == LIMITS[2]
     held = played(profiling, state)[-1]
     assert LIMITS[3] in held.known.refused
     assert held.setting in LIMITS[:3]
@@ -125,8 +125,8 @@ def test_a_refused_setting_is_never_proposed_again():
 def test_where_everything_is_refused_nothing_is_set():
     profiling, tried = policy(), []
     state = profiling.start()
-    while profiling.setting(state) is not None:
-        tried.append(profiling.setting(state))
+    while state.setting is not None:
+        tried.append(state.setting)
         state = profiling.refused(state)
     assert isinstance(state, ProfileHeld)
     assert sorted(tried) == list(LIMITS)
@@ -201,14 +201,14 @@ def test_an_earlier_profile_that_no_longer_holds_is_measured_anew(epoch):
 
 def test_an_earlier_best_that_is_above_the_cap_of_today_is_not_used():
     profiling = policy(cached=CACHED, candidates=LIMITS[:1])
-    assert profiling.setting(profiling.start()) == LIMITS[0]
+    assert profiling.start().setting == LIMITS[0]
 
 
 def test_by_epoch_every_epoch_is_a_window():
     profiling = policy().by_epoch()
     state, epochs = profiling.start(), 0
     while not isinstance(state, ProfileHeld):
-        state = profiling.step(state, work(profiling.setting(state), 1))
+        state = profiling.step(state, work(state.setting, 1))
         epochs += 1
     assert epochs == len(state.known.windows)
     assert state.setting == LIMITS[1]

@@ -73,7 +73,7 @@ def ranks_of(jobs, *gpus, metrics, steps=150):
             train(session, steps=steps, workload=make_workload(f"resnet50:{session.local_batch_size}"))
             settings.append(gpus[rank].setting)
             # Only rank 0 knows the metric, as where it alone validates.
-            if session.report(metric if rank == 0 else None) is not None:
+            if not session.report(metric if rank == 0 else None):
                 break
         session.end()
         return session, settings

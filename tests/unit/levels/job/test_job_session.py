@@ -28,7 +28,7 @@ def finished(jobs, session, *, steps=100, metrics=(0.3, 0.6, 0.8)):
     session.start()
     for metric in metrics:
         train(session, steps=steps)
-        if session.report(metric) is not None:
+        if not session.report(metric):
             break
     return session.end()
 
@@ -43,8 +43,9 @@ def test_a_run_finds_its_setting_holds_it_and_leaves_the_gpu_as_it_was(jobs, kno
         train(session, steps=50)
     held = session.setting
     assert gpu.setting == held
-    assert session.report(0.5) is None
-    assert session.report(0.8).outcome is Outcome.REACHED
+    assert session.report(0.5)
+    assert not session.report(0.8)
+    assert session.verdict.outcome is Outcome.REACHED
     run = session.end()
     assert gpu.setting == DRIVER_DEFAULT
     assert run.setting == held
@@ -246,7 +247,8 @@ def test_a_gpu_that_falls_silent_does_not_end_the_training(jobs):
     gpu.count = lost
     session.step(50)
     session.step(50)
-    assert session.report(0.9).outcome is Outcome.REACHED
+    assert not session.report(0.9)
+    assert session.verdict.outcome is Outcome.REACHED
     assert session.end().cost == spent
 
 
@@ -254,7 +256,7 @@ def test_a_gpu_that_falls_silent_does_not_end_the_training(jobs):
 def test_a_report_that_is_no_number_is_an_epoch_without_a_metric(jobs, metric):
     session = jobs.session()
     session.start()
-    assert session.report(metric) is None
+    assert session.report(metric)
     run = session.end()
     assert run.metrics == (None,)
     assert jobs.job_store.job_run(run.id).run.metrics == (None,)
@@ -271,7 +273,8 @@ def test_a_report_of_something_else_is_one_line(jobs):
 
 def test_a_report_after_the_end_changes_nothing(jobs):
     run = finished(jobs, session := jobs.session())
-    assert session.report(0.99).outcome is Outcome.REACHED
+    assert not session.report(0.99)
+    assert session.verdict.outcome is Outcome.REACHED
     assert jobs.job_store.job_run(run.id).run.metrics == run.metrics == (0.3, 0.6, 0.8)
     assert any("after the run had ended" in line for line in jobs.warnings)
 
@@ -279,7 +282,8 @@ def test_a_report_after_the_end_changes_nothing(jobs):
 def test_a_run_that_cannot_win_is_stopped_and_another_takes_its_place(jobs):
     session = jobs.session(searcher=Stubborn(patience=2))
     run = finished(jobs, session, metrics=(0.1, 0.2, 0.3))
-    assert (run.outcome, session.stopped, session.reached) == (Outcome.STOPPED, "it cannot win any more", False)
+    assert (run.outcome, session.stopped, session.reached) == (Outcome.STOPPED, True, False)
+    assert session.why == "it cannot win any more"
     second = jobs.session()
     second.start(replaces=run.id)
     assert second.run.recurrence == run.recurrence
@@ -338,8 +342,8 @@ def test_a_run_that_was_replaced_meanwhile_is_told_to_end(jobs):
     run = session.start()
     other = jobs.session()
     other.start(replaces=run.id)
-    verdict = session.report(0.9)
-    assert verdict.outcome is Outcome.LOST
+    assert not session.report(0.9)
+    assert session.verdict.outcome is Outcome.LOST
     session.end()
     other.end()
     assert jobs.job_store.job_run(run.id).run.outcome is Outcome.LOST
