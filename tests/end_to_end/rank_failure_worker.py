@@ -24,12 +24,16 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 from wattune import tuned as tuned_program
 from wattune.core.errors import SettingRefused
+from wattune.core.job import Job
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.integrations import pipelining
 from wattune.integrations.torch_ranks import TorchRanks
+from wattune.levels.job.policies import searcher_named
+from wattune.levels.job.session import RecurringRun
+from wattune.levels.job.store_access import JobStoreAccess
 from wattune.levels.kernel import tuner
 from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled
 from wattune.levels.kernel.player import HostStamp
@@ -41,6 +45,7 @@ from wattune.workloads.catalog import make_workload
 WIDTH = 8
 MICROBATCHES = 4
 STEP_S = 0.1
+EPOCH_STEPS = 20
 TOP_MHZ = 1410
 
 
@@ -48,7 +53,7 @@ TOP_MHZ = 1410
 class Case:
     folder: str
     level: str
-    """run, a data-parallel training, or pipeline."""
+    """run or job, data-parallel trainings, or pipeline."""
     failure: str
     """policy, device, refused, killed or hung."""
     rank: int
@@ -273,6 +278,38 @@ def run_level(case, rank):
     return result | {"plain": plain, "tuned": computed, "applied": len(gpu.applied), "after": str(gpu.real.setting)}
 
 
+def job_level(case, rank):
+    plain = train_data_parallel(case, rank, FailingGpu(), nothing)
+    gpu = FailingGpu()
+    failure = Failure(case, rank, gpu)
+    job = Job(name="nightly", batch_sizes=(64,), default_batch_size=64, target=0.9, max_epochs=100)
+    warnings = []
+    store_access = JobStoreAccess(
+        job,
+        searcher_named("wattune"),
+        store_url=f"sqlite:///{case.folder}/{rank}.db",
+        state_dir=Path(case.folder) / f"state{rank}",
+        warn=warnings.append,
+    )
+    run = RecurringRun(job, [gpu], store_access=store_access, ranks=TorchRanks(), warn=warnings.append)
+    run.start()
+    done, goes_on = 0, []
+
+    def after_step():
+        nonlocal done
+        failure.advance()
+        run.step()
+        done += 1
+        if done % EPOCH_STEPS == 0:
+            goes_on.append(run.report(0.95 if done == case.steps else 0.1))
+
+    computed = train_data_parallel(case, rank, gpu, after_step)
+    result = {"disabled": run.disabled, "in_block": str(gpu.real.setting), "goes_on": goes_on, "why": run.why}
+    run.end()
+    result |= {"plain": plain, "tuned": computed, "applied": len(gpu.applied), "after": str(gpu.real.setting)}
+    return result | {"epochs": run.run.epochs, "warnings": warnings}
+
+
 def pipeline_level(case, rank):
     gpu = FailingGpu()
     plain = train_pipeline(case, rank, schedule_of(rank, gpu), nothing, nothing)
@@ -319,7 +356,8 @@ def main(cases_file, rank):
         world_size=2,
         timeout=timedelta(seconds=timeout_s),
     )
-    results = [run_level(case, rank) if case.level == "run" else pipeline_level(case, rank) for case in cases]
+    levels = {"run": run_level, "job": job_level, "pipeline": pipeline_level}
+    results = [levels[case.level](case, rank) for case in cases]
     (folder / f"{rank}.json").write_text(json.dumps(results))
     if cases[-1].loses_a_rank:
         os._exit(0)  # without waiting for a rank that is gone

@@ -123,6 +123,15 @@ def test_a_rank_that_is_lost_disables_a_tuned_program_and_does_not_stop_it(tmp_p
     assert "cannot be reached" in result["disabled"]
 
 
+@pytest.mark.parametrize("rank", range(2))
+def test_a_rank_that_is_killed_disables_a_recurring_job_and_does_not_stop_its_training(tmp_path, rank):
+    ((result,),) = trained(tmp_path, "job", [("killed", rank, 110)], steps=200, timeout_s=20.0)
+    assert_all_disabled([result], 200)
+    assert "cannot be reached" in result["disabled"]
+    assert result["goes_on"] == [True] * 9 + [False]
+    assert result["why"] == "the target 0.9 is reached after 10 epochs"
+
+
 def test_a_rank_that_is_killed_disables_its_pipeline(tmp_path):
     ((result,),) = trained(tmp_path, "pipeline", [("killed", 1, 2)], steps=80, timeout_s=60.0)
     assert "cannot be reached" in result["disabled"]
