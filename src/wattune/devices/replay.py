@@ -56,13 +56,17 @@ def read_recording(file: Path) -> Recording:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"cannot read {file}: {reason}", hint="give a recording in JSON lines") from None
-    entries = [_Line(f"{file}, line {number}", text) for number, text in enumerate(lines, 1) if text.strip()]
-    if len(entries) < 2:
+    places = [(f"{file}, line {number}", text) for number, text in enumerate(lines, 1) if text.strip()]
+    if len(places) < 2:
         raise InputError(f"{file} holds no readings", hint="a recording is one line of JSON and a line per reading")
-    recording = entries[0].head()
-    readings: list[Reading] = []
-    for entry in entries[1:]:
-        readings.append(entry.reading(readings[-1] if readings else None))
+    documents = [_document(source, text) for source, text in places]
+    recording = _head(*documents[0])
+    readings = [_reading(reader, document) for reader, document in documents[1:]]
+    for (reader, _), before, after in zip(documents[2:], readings, readings[1:], strict=False):
+        if after.time_s < before.time_s:
+            reader.fail("time_s", "goes back in time")
+        if before.energy_j is not None and after.energy_j is not None and after.energy_j < before.energy_j:
+            reader.fail("energy_j", "the counter goes back")
     return replace(recording, readings=tuple(readings))
 
 
@@ -70,47 +74,32 @@ def _known(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value is not None}
 
 
-class _Line:
-    """A line of a recording."""
+def _document(source: str, text: str) -> tuple[JsonReader, dict[str, Any]]:
+    """Return the JSON object of a line, and the reader that names the line in errors."""
+    reader = JsonReader(source=source, hint="record the run again, or correct that line", missing_fields="default")
+    try:
+        document = json.loads(text)
+    except ValueError:
+        reader.fail("", "is not JSON")
+    if not isinstance(document, dict):
+        reader.fail("", "is not a JSON object")
+    return reader, document
 
-    def __init__(self, source: str, text: str) -> None:
-        self._strict = JsonReader(
-            source=source, hint="record the run again, or correct that line", missing_fields="default"
-        )
-        self._text = text
 
-    def head(self) -> Recording:
-        document = self._document()
-        if document.get("recording") != VERSION:
-            self._strict.fail("", f'is not the head of a recording of version {VERSION}: {{"recording": {VERSION}, …}}')
-        sensors = self._strict.read(Sensors, document.pop("sensors", {}), "sensors")
-        document.pop("readings", None)
-        return replace(replace(self._strict, unknown_fields="skip").read(Recording, document), sensors=sensors)
+def _head(reader: JsonReader, document: dict[str, Any]) -> Recording:
+    if document.get("recording") != VERSION:
+        reader.fail("", f'is not the head of a recording of version {VERSION}: {{"recording": {VERSION}, …}}')
+    sensors = reader.read(Sensors, document.pop("sensors", {}), "sensors")
+    document.pop("readings", None)
+    return replace(replace(reader, unknown_fields="skip").read(Recording, document), sensors=sensors)
 
-    def reading(self, before: Reading | None) -> Reading:
-        document = self._document()
-        reading = self._strict.read(Reading, document)
-        for name, value in document.items():
-            if name != "temperature_c" and isinstance(value, int | float) and value < 0:
-                self._strict.fail(name, f"{value!r} is negative")
-        if before is not None:
-            self._check_order(before, reading)
-        return reading
 
-    def _check_order(self, before: Reading, after: Reading) -> None:
-        if after.time_s < before.time_s:
-            self._strict.fail("time_s", "goes back in time")
-        if before.energy_j is not None and after.energy_j is not None and after.energy_j < before.energy_j:
-            self._strict.fail("energy_j", "the counter goes back")
-
-    def _document(self) -> dict[str, Any]:
-        try:
-            document = json.loads(self._text)
-        except ValueError:
-            self._strict.fail("", "is not JSON")
-        if not isinstance(document, dict):
-            self._strict.fail("", "is not a JSON object")
-        return document
+def _reading(reader: JsonReader, document: Mapping[str, Any]) -> Reading:
+    reading = reader.read(Reading, document)
+    for name, value in document.items():
+        if name != "temperature_c" and isinstance(value, int | float) and value < 0:
+            reader.fail(name, f"{value!r} is negative")
+    return reading
 
 
 class ReplayGpu:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -157,61 +158,50 @@ def _describe_clocks(
 
 
 def _texts(gpu: EmulatedGpu, index: int) -> dict[str, str]:
-    name = gpu.spec.name if "simulated" in gpu.spec.name else f"{gpu.spec.name} (simulated)"
     return {
-        "name": name,
+        "name": replace(gpu.spec, simulated=True).label,
         "uuid": gpu.spec.uuid,
         "serial": gpu.serial or "",
         "bus_id": f"00000000:{index + 1:02X}:00.0",
     }
 
 
+_SAME_NAMES = (
+    "idle_w",
+    "memory_bytes",
+    "can_lock_sm",
+    "noise_w",
+    "gain",
+    "offset_w",
+    "has_counter",
+    "counter_start_j",
+    "wait_spread",
+    "cores",
+    "bus_width_bits",
+    "brand",
+    "has_ecc",
+    "has_fan",
+)
+"""Numbers that the library calls as `EmulatedGpu` does."""
+
+
 def _numbers(gpu: EmulatedGpu) -> dict[str, float]:
-    return {**_physical(gpu), **_limits(gpu), **_sensors(gpu), **_catalogue(gpu)}
-
-
-def _physical(gpu: EmulatedGpu) -> dict[str, float]:
-    return {
-        "idle_w": gpu.idle_w,
-        "ambient_c": gpu.thermal.ambient_c,
-        "resistance_k_per_w": gpu.thermal.resistance_k_per_w,
-        "tau_s": gpu.thermal.tau_s,
-        "slowdown_c": min(gpu.thermal.slowdown_c, _NO_SLOWDOWN_C),
-        "memory_bytes": gpu.memory_bytes,
+    thermal, sensors, limits = gpu.thermal, gpu.spec.sensors, gpu.spec.power_limits
+    default_w = gpu.default_limit_w if gpu.default_limit_w is not None else limits.default_w if limits else inf
+    return {name: getattr(gpu, name) for name in _SAME_NAMES} | {
+        "ambient_c": thermal.ambient_c,
+        "resistance_k_per_w": thermal.resistance_k_per_w,
+        "tau_s": thermal.tau_s,
+        "slowdown_c": min(thermal.slowdown_c, _NO_SLOWDOWN_C),
         # Reserved by the driver; the order of magnitude of a data-centre GPU.
         "reserved_bytes": min(500 * MIB, gpu.memory_bytes // 8),
-    }
-
-
-def _limits(gpu: EmulatedGpu) -> dict[str, float]:
-    limits = gpu.spec.power_limits
-    return {
         "can_limit_power": limits is not None,
-        "limit_min_w": limits.min_w if limits else float("inf"),
-        "limit_default_w": _default_limit_w(gpu),
-        "limit_max_w": limits.max_w if limits else float("inf"),
-        "can_lock_sm": gpu.can_lock_sm,
+        "limit_min_w": limits.min_w if limits else inf,
+        "limit_default_w": default_w,
+        "limit_max_w": limits.max_w if limits else inf,
         "can_lock_mem": gpu.can_lock_sm and gpu.spec.can_lock_mem,
         # A GPU with one memory clock, as with HBM, stays at it and in P0.
         "keeps_mem_clock": len(gpu.spec.clocks) == 1,
-    }
-
-
-def _default_limit_w(gpu: EmulatedGpu) -> float:
-    """The limit where none is set; a GPU whose limit cannot be set has one too."""
-    if gpu.default_limit_w is not None:
-        return gpu.default_limit_w
-    return gpu.spec.power_limits.default_w if gpu.spec.power_limits else float("inf")
-
-
-def _sensors(gpu: EmulatedGpu) -> dict[str, float]:
-    sensors = gpu.spec.sensors
-    return {
-        "noise_w": gpu.noise_w,
-        "gain": gpu.gain,
-        "offset_w": gpu.offset_w,
-        "has_counter": gpu.has_counter,
-        "counter_start_j": gpu.counter_start_j,
         "counter_period_s": sensors.counter_period_s or 0.0,
         "counter_window_s": gpu.counter_window_s or 0.0,
         "power_period_s": sensors.power_period_s or 0.0,
@@ -219,21 +209,10 @@ def _sensors(gpu: EmulatedGpu) -> dict[str, float]:
         "average_window_s": gpu.average_window_s or 0.0,
         "sm_wait_s": gpu.switching.sm_s or 0.0,
         "mem_wait_s": gpu.switching.mem_s or 0.0,
-        "wait_spread": gpu.wait_spread,
-    }
-
-
-def _catalogue(gpu: EmulatedGpu) -> dict[str, float]:
-    return {
-        "cores": gpu.cores,
-        "bus_width_bits": gpu.bus_width_bits,
         "architecture": gpu.generation.code,
         "cuda_major": gpu.generation.capability[0],
         "cuda_minor": gpu.generation.capability[1],
-        "brand": gpu.brand,
         "pci_device_id": 0x000010DE,  # NVIDIA's vendor number; the device number is left open
-        "has_ecc": gpu.has_ecc,
-        "has_fan": gpu.has_fan,
     }
 
 
@@ -264,14 +243,8 @@ def pack(tables: Sequence[LoadTable]) -> tuple[Floats, ...]:
 
     Units whose use is unknown count as unused.
     """
-    return (
-        _joined(table.duration_s for table in tables),
-        _joined(table.power_w for table in tables),
-        _joined(table.sm_util for table in tables),
-        _joined(table.mem_util for table in tables),
-        _joined(_or_zeros(table.tensor_util, table) for table in tables),
-        _joined(_or_zeros(table.fp32_util, table) for table in tables),
-    )
+    names = ("duration_s", "power_w", "sm_util", "mem_util", "tensor_util", "fp32_util")
+    return tuple(_joined(_or_zeros(getattr(table, name), table) for table in tables) for name in names)
 
 
 def limited_w(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, ...]]]) -> Floats:

@@ -63,11 +63,6 @@ def tick_labels(values: tuple[float, ...]) -> tuple[str, ...]:
     return tuple(f"{value:,.{places}f}".replace(",", "\u2009").replace("-", "−") for value in values)
 
 
-def log_labels(values: tuple[float, ...]) -> tuple[str, ...]:
-    """Format ticks, each with the places it needs."""
-    return tuple(tick_labels((value,))[0] for value in values)
-
-
 def _clean(value: float, step: float) -> float:
     return round(value, max(2 - floor(log10(step)), 0))
 
@@ -248,19 +243,14 @@ class Chart:
 
     @property
     def x_bounds(self) -> tuple[float, float]:
-        upright = (rule.at for rule in self.rules if rule.way is Way.UPRIGHT)
-        return self.x.bounds((*self._all("x"), *upright))
+        known = [point.x for series in self.series for point in series.points if point.y is not None]
+        known += [spread.x for series in self.series for spread in series.spread]
+        known += [note.x for note in self.notes]
+        return self.x.bounds(known + [rule.at for rule in self.rules if rule.way is Way.UPRIGHT])
 
     @property
     def y_bounds(self) -> tuple[float, float]:
-        across = (rule.at for rule in self.rules if rule.way is Way.ACROSS)
-        return self.y.bounds((*self._all("y"), *across))
-
-    def _all(self, name: str) -> tuple[float, ...]:
-        values = (getattr(point, name) for series in self.series for point in series.points if point.y is not None)
-        spreads = tuple(spread for series in self.series for spread in series.spread)
-        if name == "x":
-            edges = tuple(spread.x for spread in spreads)
-        else:
-            edges = tuple(edge for spread in spreads for edge in (spread.low, spread.high))
-        return (*values, *edges, *(getattr(note, name) for note in self.notes))
+        known = [point.y for series in self.series for point in series.points if point.y is not None]
+        known += [edge for series in self.series for spread in series.spread for edge in (spread.low, spread.high)]
+        known += [note.y for note in self.notes]
+        return self.y.bounds(known + [rule.at for rule in self.rules if rule.way is Way.ACROSS])

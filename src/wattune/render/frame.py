@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import log
 
-from wattune.render.chart import Axis, Chart, Note, Scale, Series, log_labels, log_ticks, tick_labels, ticks
+from wattune.render.chart import Axis, Chart, Note, Scale, Series, log_ticks, tick_labels, ticks
 
 FONT_PX = 12.0
 TITLE_PX = 15.0
@@ -39,12 +39,8 @@ class Box:
         return other.holds(self.left, self.top) and other.holds(self.right, self.bottom)
 
 
-@dataclass(frozen=True, slots=True)
-class Ticks:
-    """Values along an axis and their labels."""
-
-    values: tuple[float, ...]
-    labels: tuple[str, ...]
+Ticks = tuple[tuple[float, str], ...]
+"""Values along an axis and their labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +73,10 @@ def frame(chart: Chart, *, width: float, height: float) -> Frame:
     bottom = height - 2 * LINE_PX - 8
     y_bounds = chart.y_bounds
     y_ticks = _ticks(chart.y, y_bounds, (bottom - top) / 48)
-    left = max((text_width(label) for label in y_ticks.labels), default=0.0) + 12
+    left = max((text_width(label) for _, label in y_ticks), default=0.0) + 12
     x_bounds = chart.x_bounds
     x_ticks = _ticks(chart.x, x_bounds, (width - left) / 84)
-    right = width - max(text_width(x_ticks.labels[-1]) / 2 if x_ticks.labels else 0.0, 10)
+    right = width - max(text_width(x_ticks[-1][1]) / 2 if x_ticks else 0.0, 10)
     plot = Box(left, top, right, bottom)
     return Frame(
         width=width,
@@ -115,14 +111,12 @@ def _header(chart: Chart) -> float:
 
 def _ticks(axis: Axis, bounds: tuple[float, float], about: float) -> Ticks:
     if axis.marks:
-        within = tuple((value, text) for value, text in axis.marks if bounds[0] <= value <= bounds[1])
-        return Ticks(tuple(value for value, _ in within), tuple(text for _, text in within))
+        return tuple((value, text) for value, text in axis.marks if bounds[0] <= value <= bounds[1])
     parts = max(int(about), 2)
     if axis.scale is Scale.LOG:
-        values = log_ticks(*bounds, about=parts)
-        return Ticks(values, log_labels(values))
+        return tuple((value, tick_labels((value,))[0]) for value in log_ticks(*bounds, about=parts))
     values = ticks(*bounds, about=parts)
-    return Ticks(values, tick_labels(values))
+    return tuple(zip(values, tick_labels(values), strict=True))
 
 
 def _with_room(
@@ -131,12 +125,12 @@ def _with_room(
     """Drop ticks whose label would overlap the one before; a label takes `each` pixels along the axis, or its width."""
     kept: list[tuple[float, str]] = []
     end = -1e9
-    for value, text in zip(found.values, found.labels, strict=True):
+    for value, text in found:
         middle, half = _share(value, bounds, scale) * long, (text_width(text) + 6 if each is None else each) / 2
         if middle - half >= end:
             kept.append((value, text))
             end = middle + half
-    return Ticks(tuple(value for value, _ in kept), tuple(text for _, text in kept))
+    return tuple(kept)
 
 
 def _keys(chart: Chart, width: float) -> tuple[tuple[Series, float, float], ...]:

@@ -125,12 +125,12 @@ def _key(series: Series, x: float, y: float) -> str:
 
 def _axes(chart: Chart, place: Frame) -> Iterator[str]:
     plot = place.plot
-    for value, label in zip(place.y_ticks.values, place.y_ticks.labels, strict=True):
+    for value, label in place.y_ticks:
         y = place.y(value)
         yield _line(plot.left, y, plot.right, y, kind="grid")
         yield _text(plot.left - 8, y + 4, label, anchor="end")
     yield _line(plot.left, plot.bottom, plot.right, plot.bottom, kind="axis")
-    for value, label in zip(place.x_ticks.values, place.x_ticks.labels, strict=True):
+    for value, label in place.x_ticks:
         x = place.x(value)
         yield _line(x, plot.bottom, x, plot.bottom + 4, kind="axis")
         yield _text(x, plot.bottom + LINE_PX, label, anchor="middle")
