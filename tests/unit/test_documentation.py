@@ -23,7 +23,7 @@ from wattune.config import OPTIONS
 from wattune.core.errors import WattuneError
 from wattune.core.reading import Reading
 from wattune.physics.catalog import catalog_names, load_model
-from wattune.store import protocol
+from wattune.store.records import RunExists
 from wattune.workloads.catalog import workload_names
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +168,7 @@ def kinds_of(error):
 
 
 def test_the_table_of_errors_is_the_tree_of_errors():
-    assert protocol.RunExists in kinds_of(WattuneError)
+    assert RunExists in kinds_of(WattuneError)
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| .+ \| .+ \|$", page("reference/errors.md"), re.MULTILINE)
     there = {(kind.__name__, kind.__bases__[0].__name__) for kind in kinds_of(WattuneError)}
     assert set(rows) == {(name, parent) for name, parent in there if not name.startswith("_")}

@@ -71,7 +71,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was found on the machine."""
+    """Facts about the machine, from which `diagnose` derives its findings."""
 
     driver: DriverExam
     visible: str | None

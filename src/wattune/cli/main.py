@@ -69,7 +69,6 @@ class LazyGroup(click.Group):
             raise click.UsageError(error.message + _suggestion(args[0]), ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table of commands without importing them."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))

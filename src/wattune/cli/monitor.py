@@ -6,10 +6,9 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import click
@@ -27,54 +26,36 @@ if TYPE_CHECKING:
     from wattune.render.monitor_view import Watched
 
 
-class HeadStart(WallTime):
-    """Wall-clock time plus the seconds that were skipped."""
+@contextmanager
+def _keyboard() -> Iterator[Callable[[float], str]]:
+    """Read keys without Enter while the block lasts.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._ahead_s = 0.0
-
-    def now_s(self) -> float:
-        return super().now_s() + self._ahead_s
-
-    def skip(self, seconds: float) -> None:
-        self._ahead_s += seconds
-
-
-class Keyboard:
-    """`with Keyboard() as keyboard: keyboard.wait(0.5)`: read keys without Enter while the block lasts.
-
-    Where standard input is no terminal, `wait` only waits.
+    Yield a function that returns the keys pressed as soon as there are any, or an empty text after so many seconds.
+    Where standard input is no terminal, it only waits.
     """
+    if sys.stdin is None or not sys.stdin.isatty():
 
-    def __init__(self) -> None:
-        self._fd = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
-        self._before: list[object] | None = None
-
-    def __enter__(self) -> Keyboard:
-        if self._fd is not None:
-            import termios
-            import tty
-
-            self._before = termios.tcgetattr(self._fd)
-            tty.setcbreak(self._fd)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._fd is not None and self._before is not None:
-            import termios
-
-            termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)  # type: ignore[arg-type]
-
-    def wait(self, seconds: float) -> str:
-        """Return the keys pressed, as soon as there are any; an empty text after so many seconds."""
-        if self._fd is None:
-            time.sleep(max(seconds, 0.0))
+        def wait(seconds: float) -> str:
+            time.sleep(seconds)
             return ""
-        ready, _, _ = select.select([self._fd], [], [], max(seconds, 0.0))
-        return os.read(self._fd, 64).decode(errors="ignore") if ready else ""
+
+        yield wait
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def keys(seconds: float) -> str:
+        ready, _, _ = select.select([descriptor], [], [], seconds)
+        return os.read(descriptor, 64).decode(errors="ignore") if ready else ""
+
+    tty.setcbreak(descriptor)
+    try:
+        yield keys
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 SPAN_S = 60.0
@@ -132,10 +113,10 @@ def _at_work(name: str, workload: str) -> Gpu:
     from wattune.physics.catalog import load_model
     from wattune.workloads.catalog import make_workload
 
-    time = HeadStart()
-    gpu = SimulatedGpu(load_model(name.removeprefix("sim:")), time=time)
+    clock = WallTime()
+    gpu = SimulatedGpu(load_model(name.removeprefix("sim:")), time=clock)
     gpu.play(make_workload(workload))
-    time.skip(_HEAD_START_S)
+    clock.ahead_s = _HEAD_START_S
     return gpu
 
 
@@ -158,11 +139,11 @@ def _live(gpus: Sequence[Gpu], watched: tuple[Watched, ...], interval_s: float) 
     if not out.is_terminal:
         raise InputError("the live screen needs a terminal", hint="use --once, or --json for programs")
     try:
-        with Keyboard() as keyboard, Live(console=out, screen=True, auto_refresh=False) as live:
+        with _keyboard() as keys, Live(console=out, screen=True, auto_refresh=False) as live:
             while True:
                 watched = read_all(gpus, watched)
                 live.update(screen(watched, width=out.width, height=out.height), refresh=True)
-                if "q" in keyboard.wait(interval_s).lower():
+                if "q" in keys(interval_s).lower():
                     return
     except KeyboardInterrupt:
         return

@@ -33,7 +33,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportWatch:
-    """Where the metric and the steps of a program are reported; at least one of the first three is given."""
+    """The channels of a program's metric and steps; at least one of the first three is given."""
 
     file: Path | None = None
     pattern: MetricPattern | None = None
@@ -43,7 +43,6 @@ class ReportWatch:
 
     @property
     def reads_output(self) -> bool:
-        """Whether the output of the program is searched."""
         return self.pattern is not None or self.steps is not None
 
     def found(self, line: str) -> tuple[AnyReport, ...]:
@@ -55,13 +54,13 @@ class ReportWatch:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a program ended."""
+    """The end of a program."""
 
     exit_code: int
     interrupted: bool
-    """Whether a signal that was meant to end us was forwarded to it."""
+    """True if a signal that was meant to end wattune was forwarded to it."""
     asked: bool
-    """Whether it was ended by us."""
+    """True if wattune ended it."""
     tail: str
     """The end of its standard error, and of its standard output where that was searched."""
 

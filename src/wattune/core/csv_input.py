@@ -20,7 +20,6 @@ class Row:
     cells: Mapping[str, str]
 
     def wrong(self, column: str, problem: str) -> InputError:
-        """Return an error about one cell."""
         return InputError(f"{self.file}, line {self.line}, column {column}: {problem}", hint="correct that cell")
 
     def text(self, column: str) -> str:

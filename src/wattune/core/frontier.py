@@ -66,7 +66,7 @@ class Frontier(Generic[C]):
         return self._some()[-1]
 
     def within(self, deadline_s: float) -> Trial[C]:
-        """The trial of least energy that takes no longer than `deadline_s`."""
+        """Return the trial of least energy that takes no longer than `deadline_s`."""
         for trial in reversed(self._some()):
             if trial.cost.time_s <= deadline_s:
                 return trial
@@ -76,7 +76,7 @@ class Frontier(Generic[C]):
         )
 
     def hypervolume(self, reference: Measurement) -> float:
-        """The area (J·s) that the frontier dominates, up to the reference point."""
+        """Return the area (J·s) that the frontier dominates, up to the reference point."""
         area, ceiling_j = 0.0, reference.energy_j
         for trial in self.trials:
             width_s = reference.time_s - trial.cost.time_s

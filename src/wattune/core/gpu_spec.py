@@ -1,4 +1,4 @@
-"""What a GPU is and what may be set on it."""
+"""The specification of a GPU: its name, clocks, limits and sensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PowerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Sensors:
-    """How the sensors of a GPU work; None where not known.
+    """Refresh periods and windows of a GPU's sensors; None where not known.
 
     `counter_period_s` is how often the energy counter moves, `power_period_s` how often a new power value appears and
     `power_window_s` over how long that value is averaged.
@@ -45,7 +45,7 @@ class Sensors:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """How long a new clock takes from the call until it holds; None where not known."""
+    """Time from a call until the new clock holds; None where not known."""
 
     sm_s: float | None = None
     mem_s: float | None = None
@@ -74,7 +74,7 @@ class GpuSpec:
 
     @property
     def mem_clocks_mhz(self) -> tuple[int, ...]:
-        """The memory clocks, highest first."""
+        """Highest first."""
         return tuple(table.mem_mhz for table in self.clocks if table.mem_mhz is not None)
 
     @property

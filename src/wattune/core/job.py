@@ -29,7 +29,7 @@ class JobChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What stays the same from one recurrence to the next."""
+    """The definition of a job, the same for all its recurrences."""
 
     name: str
     batch_sizes: tuple[int, ...]
@@ -84,12 +84,11 @@ class JobGpu:
 
     @property
     def key(self) -> tuple[str, bool, int]:
-        """What distinguishes one from another."""
         return (self.name, self.simulated, self.count)
 
 
 class Outcome(StrEnum):
-    """How a run ended, or that it has not."""
+    """The end of a run, or that it is running."""
 
     RUNNING = "running"
     REACHED = "reached"
@@ -156,7 +155,6 @@ class Profile:
     trials: History[Setting]
 
     def best(self, objective: Objective, *, reference: Measurement | None = None) -> Trial[Setting]:
-        """Return the trial that is best by the objective."""
         return objective.choose(self.trials, reference=reference)
 
 

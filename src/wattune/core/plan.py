@@ -13,7 +13,7 @@ from wattune.core.workgraph import WorkGraph
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class StageChoice:
-    """How one operation runs: the setting of its GPU, and knobs of its own by name."""
+    """The setting of the GPU while an operation runs, and knobs of the operation by name."""
 
     setting: Setting
     knobs: tuple[tuple[str, str], ...] = ()

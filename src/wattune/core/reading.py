@@ -1,4 +1,4 @@
-"""What a GPU reports at one time, stamped with the GPU's own clock."""
+"""Readings of a GPU, stamped with the GPU's own clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Throttle(Flag):
-    """Why the clock is lower than what was asked for."""
+    """Reasons why the clock is lower than requested."""
 
     NONE = 0
     IDLE = auto()

@@ -1,4 +1,4 @@
-"""When an energy counter is updated, and what that means for the energy of a span.
+"""The refresh of an energy counter, and the energy of a span between two counts.
 
 An energy counter stands still between two refreshes of its sensor (100 ms on an A100), so the difference of two counts
 is off by up to one refresh of power at each end. Knowing when the counter last moved allows correcting that.
@@ -49,7 +49,7 @@ class Refresh:
             raise ValueError(f"a refresh period is positive, not {self.period_s}")
 
     def is_blind(self, time_s: float) -> bool:
-        """Whether a count taken at this time may lie on either side of an edge."""
+        """Return whether a count taken at this time may lie on either side of an edge."""
         error_s = self.age_error_s(time_s)
         return (time_s - self.edge_s + error_s) % self.period_s < 2 * error_s
 

@@ -18,7 +18,7 @@ from wattune.core.setting import Setting
 
 
 class Purpose(StrEnum):
-    """What a window is for."""
+    """The purpose of a window."""
 
     BASELINE = "baseline"
     """Everything is compared with it: normally the driver's own choice."""
@@ -30,7 +30,7 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What the next window should be."""
+    """A request for the next window."""
 
     setting: Setting
     purpose: Purpose
@@ -47,7 +47,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What was measured in an interval at one setting."""
+    """The measurements of an interval at one setting."""
 
     setting: Setting
     purpose: Purpose
@@ -118,17 +118,17 @@ class RunPolicy(Protocol):
 
     @property
     def tunes(self) -> bool:
-        """Whether it ever sets anything; a policy that does not needs no counters."""
+        """True if it ever sets anything; a policy that does not needs no counters."""
         ...
 
     @property
     def uses_history(self) -> bool:
-        """Whether it is given windows of earlier runs and phases; published policies start afresh each time."""
+        """True if it is given windows of earlier runs and phases; published policies start from nothing each time."""
         ...
 
     @property
     def needs_counters(self) -> bool:
-        """Whether it predicts from hardware counters, so that their absence is worth a note."""
+        """True if it predicts from hardware counters, so that their absence is worth a note."""
         ...
 
     def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:

@@ -50,7 +50,7 @@ class WorkGraph:
         return cls(operations, tuple(() if index == 0 else (index - 1,) for index in range(len(operations))))
 
     def finish_times_s(self, durations_s: tuple[float, ...]) -> tuple[float, ...]:
-        """When each operation ends, if each starts as soon as it may."""
+        """Return the end of each operation, if each starts as soon as it may."""
         ends: list[float] = []
         for before, duration_s in zip(self.predecessors, durations_s, strict=True):
             ends.append(max((ends[other] for other in before), default=0.0) + duration_s)

@@ -18,7 +18,7 @@ class Gpu(Protocol):
 
     @property
     def spec(self) -> GpuSpec:
-        """What the GPU is and what may be set on it."""
+        """Name, clocks, limits and sensors; always the same."""
         ...
 
     refresh: Refresh | None

@@ -24,7 +24,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a GPU had before it was set, and which knobs were set since."""
+    """The state of a GPU before it was set, and the knobs that were set since."""
 
     uuid: str
     device: str

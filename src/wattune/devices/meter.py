@@ -11,7 +11,6 @@ import functools
 import time
 from collections.abc import Callable
 from math import hypot
-from types import TracebackType
 from typing import Generic, ParamSpec, Self, TypeVar
 
 from wattune.core.errors import WattuneError
@@ -104,9 +103,7 @@ class Span:
         self._before = [gpu.count() for gpu in self.gpus]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._after = [gpu.count() for gpu in self.gpus]
 
     def span(self, name: str) -> Span:
@@ -118,7 +115,7 @@ class Span:
 
     @property
     def parts(self) -> tuple[Measurement, ...]:
-        """What each GPU spent, in the order of `gpus`. May wait one refresh after a long span."""
+        """Time and energy of each GPU, in the order of `gpus`. May wait one refresh after a long span."""
         return tuple(
             Measurement(after.time_s - before.time_s, energy_j, None, error_j)
             for before, after, (energy_j, error_j) in zip(*self._counts(), self._spent_j(), strict=True)
@@ -126,7 +123,7 @@ class Span:
 
     @property
     def measurement(self) -> Measurement:
-        """What all GPUs spent together: the longest time, the sum of the energies."""
+        """All GPUs together: the longest time, the sum of the energies."""
         spent = self._spent_j()
         before, after = self._counts()
         if len(spent) == 1:
@@ -246,7 +243,7 @@ def _joules(gpu: Gpu, before: Count, after: Count, wait: Wait) -> tuple[float, f
 
 
 def _is_doubtful(refresh: Refresh, before: Count, after: Count) -> bool:
-    """Whether the age of the counter at the end matters and is not known well.
+    """Return whether the age of the counter at the end matters and is not known well.
 
     A phase that is about to be lost is renewed in any case. That is rare: edges far apart make the period so exact that
     each renewal lasts many times longer than the one before.

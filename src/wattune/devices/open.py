@@ -23,7 +23,7 @@ KINDS = ("auto", "nvml", "sim", "table", "replay")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What opening a GPU needs: the state folder and the visible GPUs."""
+    """The surroundings in which GPUs are opened: state folder, visible GPUs, kind of time."""
 
     state_dir: Path
     visible: str | None = None

@@ -32,13 +32,14 @@ class VirtualTime:
 
 
 class WallTime:
-    """Wall time since the clock was made."""
+    """Wall time since the clock was made, plus `ahead_s` seconds that were skipped."""
 
     def __init__(self) -> None:
         self._start_s = time.monotonic()
+        self.ahead_s = 0.0
 
     def now_s(self) -> float:
-        return time.monotonic() - self._start_s
+        return time.monotonic() - self._start_s + self.ahead_s
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)

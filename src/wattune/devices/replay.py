@@ -128,7 +128,7 @@ class ReplayGpu:
 
     @property
     def left(self) -> int:
-        """How many readings follow."""
+        """The number of readings that follow."""
         return len(self._recording.readings) - self._next
 
     def read(self) -> Reading:

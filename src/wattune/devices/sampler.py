@@ -18,12 +18,9 @@ class Sampler:
     While the energy counter stands still the sensors repeat their old values, which are not read.
     """
 
-    def __init__(
-        self, gpus: tuple[Gpu, ...], *, interval_s: float = DEFAULT_INTERVAL_S, keep: int | None = None
-    ) -> None:
+    def __init__(self, gpus: tuple[Gpu, ...], *, interval_s: float = DEFAULT_INTERVAL_S) -> None:
         self._gpus = gpus
         self._interval_s = interval_s
-        self._keep = keep
         self._readings: list[list[Reading]] = [[] for _ in gpus]
         self._counted_j: list[float | None] = [None for _ in gpus]
         self._failures: list[DeviceError | None] = [None for _ in gpus]
@@ -74,7 +71,4 @@ class Sampler:
         if counted_j == self._counted_j[index]:
             return
         self._counted_j[index] = counted_j
-        readings = self._readings[index]
-        readings.append(gpu.read())
-        if self._keep is not None and len(readings) > self._keep:
-            del readings[0]
+        self._readings[index].append(gpu.read())

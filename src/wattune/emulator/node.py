@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from wattune.core.errors import DeviceError, DeviceNotFound, InputError, NotSupported
@@ -97,9 +96,7 @@ class Node:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     # what plays
@@ -133,7 +130,7 @@ class Node:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether time passes only by `advance`."""
+        """True if time passes only by `advance`."""
         return bool(self._c.wattuneNodeIsVirtual(self._handle))
 
     def now_s(self) -> float:

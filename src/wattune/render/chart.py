@@ -68,7 +68,7 @@ def _clean(value: float, step: float) -> float:
 
 
 class Mark(Enum):
-    """How a series is drawn."""
+    """The form of a series."""
 
     LINE = "line"
     STEPS = "steps"
@@ -78,7 +78,7 @@ class Mark(Enum):
 
 
 class Shape(Enum):
-    """How a point is drawn, so that series differ without colours too."""
+    """The form of a point, so that series differ without colours too."""
 
     CIRCLE = "circle"
     SQUARE = "square"
@@ -88,7 +88,7 @@ class Shape(Enum):
 
 
 class Scale(Enum):
-    """Whether an axis has equal steps or equal factors."""
+    """Equal steps, or equal factors, along an axis."""
 
     LINEAR = "linear"
     LOG = "log"

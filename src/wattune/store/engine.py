@@ -240,24 +240,14 @@ def explained(place: str) -> Iterator[None]:
 def store_error(error: SQLAlchemyError, place: str) -> StoreError:
     """Convert a database error to one about the store at `place`."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    known = _of_sqlite(cause) or _of_postgresql(cause)
+    name, state = getattr(cause, "sqlite_errorname", None) or "", getattr(cause, "sqlstate", None) or ""
+    known = next((words for prefix, words in _SQLITE.items() if name.startswith(prefix)), _POSTGRESQL.get(state))
     if known is not None:
         message, hint = known
         return StoreError(message.format(place=place), hint=hint.format(place=place))
     lines = str(cause).strip().splitlines() or [type(cause).__name__]
-    return StoreError(f"the store {place} cannot be used: {lines[0]}", hint=_hint(place))
-
-
-def _of_sqlite(cause: BaseException) -> tuple[str, str] | None:
-    name = getattr(cause, "sqlite_errorname", None) or ""
-    return next((words for prefix, words in _SQLITE.items() if name.startswith(prefix)), None)
-
-
-def _of_postgresql(cause: BaseException) -> tuple[str, str] | None:
-    return _POSTGRESQL.get(getattr(cause, "sqlstate", None) or "")
-
-
-def _hint(place: str) -> str:
-    if place.startswith("postgresql://"):
-        return "check that the server runs and that the URL in WATTUNE_STORE is right: psql URL"
-    return _ELSEWHERE
+    on_server = place.startswith("postgresql://")
+    hint = (
+        "check that the server runs and that the URL in WATTUNE_STORE is right: psql URL" if on_server else _ELSEWHERE
+    )
+    return StoreError(f"the store {place} cannot be used: {lines[0]}", hint=hint)

@@ -39,7 +39,7 @@ FILE_NAME = "unsaved-runs.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """How many runs and ends of runs were imported, and how many lines stay in the files."""
+    """Numbers of runs and ends of runs that were imported, and of lines that stay in the files."""
 
     taken: int
     left: int
@@ -151,7 +151,7 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def _is_cut_off(file: io.FileIO, size: int) -> bool:
-    """Whether a process died while writing the last line."""
+    """Return whether a process died while writing the last line."""
     return size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
 
 
@@ -168,7 +168,7 @@ def _replace(path: Path, lines: list[bytes]) -> None:
 
 
 def _is_safe(folder: Path) -> bool:
-    """Whether no other user could have made the folder: where everybody may write, it must belong to this user."""
+    """Return whether no other user can have made the folder: where everybody may write, it must belong to this user."""
     shared = folder.parent.stat().st_mode & stat.S_IWOTH
     return not shared or folder.lstat().st_uid == os.getuid()
 

@@ -1,4 +1,4 @@
-"""What the store keeps of recurring jobs: runs with their leases, definitions and hosts, and how a run may change."""
+"""Records of recurring jobs: runs with their leases, definitions and hosts, and the rules by which a run changes."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class JobSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """How a run ended, with all its totals; kept in a file while the store cannot be written."""
+    """The end of a run with all its totals; kept in a file while the store cannot be written."""
 
     run_id: str
     outcome: Outcome

@@ -49,7 +49,6 @@ class RunGpu:
 
     @classmethod
     def of(cls, spec: GpuSpec, cost: Measurement) -> RunGpu:
-        """Make the record of what a GPU spent."""
         return cls(
             uuid=spec.uuid,
             name=spec.name,
@@ -139,7 +138,6 @@ class TrialRecord:
 
     @classmethod
     def of(cls, trial: Trial[Setting], *, workload: str, gpu: str, simulated: bool) -> TrialRecord:
-        """Make the record of a setting that was tried."""
         return cls(
             workload=workload,
             gpu=gpu,

@@ -59,13 +59,6 @@ def test_one_lost_gpu_does_not_end_the_others():
     assert sampler.failures[1] is None
 
 
-def test_a_bounded_sampler_keeps_the_newest():
-    gpu = Scripted(Reading(time_s=float(i), power_w=float(i), energy_j=float(i)) for i in range(30))
-    with Sampler((gpu,), interval_s=0.001, keep=3) as sampler:
-        assert gpu.used_up.wait(PATIENCE_S)
-    assert [reading.power_w for reading in sampler.traces[0].readings] == [27, 28, 29]
-
-
 def test_integrated_power_is_energy():
     now = [0.0]
     integrated = IntegratedPower(lambda: 50.0, lambda: now[0], period_s=0.001)

@@ -63,7 +63,6 @@ class Swept:
 
     @property
     def total(self) -> Measurement:
-        """Time and energy of the whole sweep."""
         time_s = sum(trial.cost.time_s for trial in self.history) * self.iterations
         return Measurement(time_s, sum(trial.cost.energy_j for trial in self.history) * self.iterations)
 

@@ -50,7 +50,7 @@ def switching_of(architecture: str | None) -> Switching:
 
 
 def is_ga100(name: str) -> bool:
-    """Whether the GPU is a GA100, the only Ampere whose power reading is not a one-second average."""
+    """Return whether the GPU is a GA100, the only Ampere whose power reading is not a one-second average."""
     return any(part in name for part in GA100_NAMES)
 
 
@@ -107,7 +107,7 @@ def text(value: str | bytes) -> str:
 
 
 def mig_enabled(handle: Any) -> bool:
-    """Whether MIG is enabled on the GPU."""
+    """Return whether MIG is enabled on the GPU."""
     modes = known(lambda: pynvml.nvmlDeviceGetMigMode(handle))
     return bool(modes and modes[0])
 

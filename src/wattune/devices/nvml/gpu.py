@@ -135,7 +135,7 @@ class NvmlGpu:
 
     @property
     def found(self) -> Mapping[str, float | None]:
-        """What the GPU had when it was opened. A clock lock set by others cannot be read through NVML."""
+        """The state in which the GPU was opened. A clock lock set by others cannot be read through NVML."""
         return self._found
 
     def remember(self) -> None:
