@@ -14,7 +14,7 @@ cov = q (walk). The slope of d over n segments H seconds apart then has the vari
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -23,7 +23,7 @@ from scipy.fft import rfft
 from scipy.special import chdtrc, fdtrc
 
 from wattune.signals.grid import Grid
-from wattune.signals.samples import Flags, Floats
+from wattune.signals.samples import Flags, Floats, Ints
 
 Lines = NDArray[np.complex128]
 
@@ -112,7 +112,7 @@ def comb(grid: Grid, period_s: float, *, length_s: float | None = None, most_lin
 
 def folded_lines(
     grid: Grid, base_hz: float, count: int, *, length_s: float, overlap: bool, least_mask: float = _LEAST_MASK
-) -> tuple[Lines, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+) -> tuple[Lines, Ints]:
     """Return the complex amplitudes of the lines at `base_hz` and its multiples, by segment, and the segment numbers.
 
     Each segment is folded at 1/`base_hz` into bins, whose transform has all the lines at once. Phases count from the
@@ -133,13 +133,13 @@ def folded_lines(
 
 def _folded(
     grid: Grid,
-    bin_: np.ndarray[tuple[int], np.dtype[np.int64]],
+    bin_: Ints,
     bins: int,
     window: Floats,
     start: int,
     count: int,
     least_mask: float,
-) -> tuple[Lines, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+) -> tuple[Lines, Ints]:
     """Return the lines of consecutive segments from `start` on."""
     points = len(window)
     segments = (len(grid.value) - start) // points
@@ -165,13 +165,7 @@ def _share(lines: Lines, grid: Grid) -> Floats:
 def _thinned(grid: Grid, highest_hz: float) -> Grid:
     """Average neighbours, as far as the highest frequency allows."""
     every = int(1 / (_PER_CYCLE * highest_hz * grid.step_s))
-    if every < 2:
-        return grid
-    points = len(grid.value) // every * every
-    mask = grid.mask[:points].reshape(-1, every).sum(axis=1)
-    value = (grid.value * grid.mask)[:points].reshape(-1, every).sum(axis=1) / np.maximum(mask, 1.0)
-    known = (mask > every / 2).astype(np.float64)
-    return replace(grid, step_s=grid.step_s * every, value=value, mask=known)
+    return grid.thinned(every) if every >= 2 else grid
 
 
 # Cycles per segment: few, so that the phase cannot wrap between two, but enough to separate the lines.

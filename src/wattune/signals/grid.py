@@ -66,16 +66,17 @@ class Grid:
 
     def averaged(self, over_s: float) -> Grid:
         """Return the means of intervals of so many seconds, as a coarser grid."""
-        every = max(round(over_s / self.step_s), 1)
+        coarse = self.thinned(max(round(over_s / self.step_s), 1))
+        place = np.flatnonzero(coarse.mask)
+        point_s = (place * coarse.step_s).astype(np.float64)
+        return replace(coarse, refresh_s=coarse.step_s, point_s=point_s, point=coarse.value[place])._levelled()
+
+    def thinned(self, every: int) -> Grid:
+        """Average `every` neighbours; the sensor's own updates stay."""
         points = len(self.value) // every * every
         mask = self.mask[:points].reshape(-1, every).sum(axis=1)
         value = (self.value * self.mask)[:points].reshape(-1, every).sum(axis=1) / np.maximum(mask, 1.0)
-        known = (mask > every / 2).astype(np.float64)
-        step_s = self.step_s * every
-        place = np.flatnonzero(known)
-        return Grid(
-            self.start_s, step_s, value, known, step_s, (place * step_s).astype(np.float64), value[place]
-        )._levelled()
+        return replace(self, step_s=self.step_s * every, value=value, mask=(mask > every / 2).astype(np.float64))
 
     def _levelled(self) -> Grid:
         """Remove the mean of the unmasked values, and set masked ones to 0."""

@@ -66,18 +66,6 @@ _SHAPED = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Aliases:
-    """Frequencies that a sensor shows at the same place; the first is the apparent one."""
-
-    frequency_hz: Floats
-
-    @classmethod
-    def of(cls, line_hz: float, refresh_s: float) -> _Aliases:
-        rates_hz = np.arange(1, _MOST_ALIASES + 1) / refresh_s
-        return cls(np.concatenate(([line_hz], rates_hz - line_hz, rates_hz + line_hz)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class SensorEvidence:
     """The samples, and the updates of each sensor in them."""
 
@@ -109,8 +97,7 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
     whole = any(period_s > _VISIBLE * one.refresh_s for one in found)
     if whole and idles_between_updates(evidence):
         return False
-    strongest = _Aliases.of(float(lines.frequency_hz[np.argmax(lines.on)]), power.refresh_s)
-    if _is_alias_by_stamps(power, grid, strongest):
+    if _is_alias_by_stamps(power, grid, float(lines.frequency_hz[np.argmax(lines.on)])):
         return False
     if swing < _WEAK:
         return False
@@ -203,12 +190,13 @@ def idles_between_updates(evidence: SensorEvidence) -> bool:
     return bool(_NEVER < middle < _ALWAYS and high - low < 0.15 and high_w - low_w > _DEEP * high_w)
 
 
-def _is_alias_by_stamps(power: SensorUpdates, grid: Grid, aliases: _Aliases) -> bool:
+def _is_alias_by_stamps(power: SensorUpdates, grid: Grid, apparent_hz: float) -> bool:
     """Return whether a faster load fits uneven time stamps better than the apparent one.
 
     The opposite proves nothing: a sensor that is refreshed evenly and polled unevenly looks like that too.
     """
-    scores = _fits(power, grid, aliases.frequency_hz)
+    rates_hz = np.arange(1, _MOST_ALIASES + 1) / power.refresh_s
+    scores = _fits(power, grid, np.concatenate(([apparent_hz], rates_hz - apparent_hz, rates_hz + apparent_hz)))
     return bool(scores[1:].max() > _BETTER * scores[0])
 
 

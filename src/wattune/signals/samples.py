@@ -152,7 +152,7 @@ def usual_step_s(time_s: Floats) -> float:
     return float(np.median(np.diff(time_s)))
 
 
-def _refresh_s(time_s: Floats, changed: np.ndarray[tuple[int], np.dtype[np.bool_]], poll_s: float) -> float | None:
+def _refresh_s(time_s: Floats, changed: Flags, poll_s: float) -> float | None:
     """Estimate the refresh time by how long values are held; None where nearly every poll brings a new one."""
     edges_s = time_s[changed]
     if len(edges_s) < 8 or len(edges_s) > (1 - _REPEATS) * len(time_s):
@@ -204,9 +204,7 @@ def _coherence(time_s: Floats, tried_hz: Floats) -> Floats:
     return found
 
 
-def _kept(
-    time_s: Floats, changed: np.ndarray[tuple[int], np.dtype[np.bool_]], period_s: float
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _kept(time_s: Floats, changed: Flags, period_s: float) -> Flags:
     """Mark the polls that saw a refresh: where the value changed, and each refresh time later where it stayed equal."""
     run_start_s = time_s[np.flatnonzero(changed)][np.cumsum(changed) - 1]
     # A quarter of a refresh of slack, since a change is seen late by up to one poll.

@@ -15,7 +15,7 @@ from math import isfinite
 import numpy as np
 
 from wattune.core.errors import InputError
-from wattune.signals.samples import Floats, PowerSamples
+from wattune.signals.samples import Floats, Ints, PowerSamples
 
 FORMS = "time_s,power_w[,sm_util,mem_util] or nvidia-smi's --format=csv with timestamp and power.draw"
 _TIMES = ("time_s", "t_est_s", "t_s", "timestamp_s", "elapsed_s", "time", "t", "timestamp")
@@ -152,12 +152,12 @@ def _stamp_s(cell: str, form: str | None) -> float:
     return (date.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds()
 
 
-def _by_column(rows: Sequence[Sequence[str]], column: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _by_column(rows: Sequence[Sequence[str]], column: int) -> Ints:
     order: dict[str, int] = {}
     return np.array([order.setdefault(row[column], len(order)) for row in rows], dtype=np.int64)
 
 
-def _by_turns(time_s: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _by_turns(time_s: Floats) -> Ints:
     """Return which GPU each row belongs to, by their times: rows of one poll come close together."""
     alone = np.zeros(len(time_s), dtype=np.int64)
     steps_s = np.diff(time_s)

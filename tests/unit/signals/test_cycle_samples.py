@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from wattune.signals.change import ChangeDetector
-from wattune.signals.cycle_samples import CycleCutter
+from wattune.signals.change import ChangeDetector, CycleCutter
 from wattune.signals.samples import PowerSamples
 
 

@@ -19,8 +19,7 @@ from wattune.control.window_totals import RunningSum, Tally, working_mhz
 from wattune.core.gpu_spec import Sensors
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.signals.change import Change, ChangeDetector, ProgramSample
-from wattune.signals.cycle_samples import CycleCutter
+from wattune.signals.change import Change, ChangeDetector, CycleCutter, ProgramSample
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples
 
