@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period import AnswerOutcome, judge, share_percent
-from wattune.benchmarks.period.cases import KINDS, TraceCase, simulated_cases
-from wattune.benchmarks.period.logs import log_cases, real_cases
+from wattune.benchmarks.period import AnswerOutcome, judge, real_cases, share_percent
+from wattune.benchmarks.period.cases import KINDS, TraceCase, log_cases, simulated_cases
 from wattune.core.errors import InputError
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples

@@ -20,7 +20,7 @@ ROWS = {
     "period": ("period/__init__.py",),
     "physics": ("physics/judgement.py", "physics/__init__.py"),
     "pipeline": ("pipeline/bench.py",),
-    "predict": ("predict.py",),
+    "predict": ("predict/__init__.py",),
     "run": ("run/outcome.py", "run/bench.py", "run/table.py", "run/live.py"),
 }
 """The files that make the rows and the summary of each bench."""

@@ -1,1 +1,1 @@
-"""Readers of public measurements, each for one form of file. None of the files is part of wattune."""
+"""Readers of public measurements, each for one form of file; wattune contains none of the files."""

@@ -1,4 +1,4 @@
-"""Clock sweeps of Kernel Tuner: one kernel at several requested clocks, with the clock that held and the power.
+"""Clock sweeps of Kernel Tuner: one kernel at several requested clocks, with the clock in effect and the power.
 
 Source: KernelTuner/kernel_tuner, cache files (JSON) of runs that observe `core_freq` and `nvml_power`.
 """
@@ -23,7 +23,7 @@ _NAMES = (("device_name", "GPU"), ("kernel_name", "kernel"))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClockSweep:
-    """Power by the clock that held, ascending."""
+    """Power by the clock in effect, ascending."""
 
     gpu: str
     kernel: str
@@ -32,7 +32,7 @@ class ClockSweep:
 
 
 def is_clock_sweep(file: Path) -> bool:
-    """Whether a JSON file is such a cache."""
+    """Return whether a JSON file is such a cache."""
     try:
         entries = _entries(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -41,7 +41,7 @@ def is_clock_sweep(file: Path) -> bool:
 
 
 def read_clock_sweeps(file: Path) -> tuple[ClockSweep, ...]:
-    """A sweep for each variant of the kernel, or an error that names the file, the entry and the value."""
+    """Read a sweep for each variant of the kernel; errors name the file, the entry and the value."""
     try:
         document = json.loads(text_of(file))
     except ValueError as error:
@@ -61,7 +61,7 @@ def read_clock_sweeps(file: Path) -> tuple[ClockSweep, ...]:
 
 
 def _variant(document: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
-    """What was tuned beside the clock, as text."""
+    """Return the tuned parameters other than the clock, as text."""
     names = document.get("tune_params_keys", [])
     return ",".join(f"{name}={entry.get(name)}" for name in names if "clock" not in str(name))
 
@@ -75,6 +75,6 @@ def _number(file: Path, key: str, entry: Mapping[str, Any], name: str) -> float:
     value = entry.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
         raise InputError(
-            f"{file}, entry {key}, {name}: {value!r} is not a finite number above 0", hint="mend that value"
+            f"{file}, entry {key}, {name}: {value!r} is not a finite number above 0", hint="fix that value"
         )
     return float(value)

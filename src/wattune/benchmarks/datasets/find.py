@@ -1,4 +1,4 @@
-"""The files of a folder of measurements, by what is in them and not by what they are called."""
+"""The files of a folder of measurements, found by their content and not by their names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wattune.physics.gpu_parts import Floats
 
 
 def data_files(folder: Path) -> tuple[Path, ...]:
-    """CSV and JSON files of a folder and of the folders in it, in alphabetical order."""
+    """List the CSV and JSON files of a folder and of the folders in it, in alphabetical order."""
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}", hint="give the folder that holds the public measurements")
     found = [file for pattern in ("*.csv", "*/*.csv", "*.json", "*/*.json") for file in folder.glob(pattern)]
@@ -21,12 +21,12 @@ def data_files(folder: Path) -> tuple[Path, ...]:
 
 
 def with_columns(files: Sequence[Path], columns: Sequence[str]) -> tuple[Path, ...]:
-    """The CSV files that have all of these columns."""
+    """Select the CSV files that have all of these columns."""
     return tuple(file for file in files if file.suffix == ".csv" and set(columns) <= set(_header(file)))
 
 
 def text_of(file: Path) -> str:
-    """The content of a file, or an error that says why it cannot be read."""
+    """Read a file; the error gives the reason where it cannot be read."""
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -35,7 +35,7 @@ def text_of(file: Path) -> str:
 
 
 def ascending(points: Sequence[tuple[float, ...]]) -> Floats:
-    """(columns, points): the points by their first coordinate, those that share it as their mean."""
+    """(columns, points): sort points by their first coordinate, and average those that share it."""
     places = sorted({point[0] for point in points})
     return np.array([np.mean([point for point in points if point[0] == place], axis=0) for place in places]).T
 

@@ -31,7 +31,7 @@ class OverlapSweep:
 
 
 def read_overlap_sweep(file: Path) -> OverlapSweep:
-    """The sweep in a file."""
+    """Read the sweep in a file."""
     rows = parse_csv(text_of(file), file=str(file), required=COLUMNS)
     settings = OverlapSettings(
         start=np.array([_edge(row, "overlap_start") for row in rows]),
@@ -44,7 +44,7 @@ def read_overlap_sweep(file: Path) -> OverlapSweep:
 
 
 def _edge(row: Row, column: str) -> float:
-    """An operation's place, or -1."""
+    """Read the place of an operation, or -1."""
     text = row.text(column)
     try:
         place = int(text)

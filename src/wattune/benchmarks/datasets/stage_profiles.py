@@ -28,7 +28,7 @@ class StageSweep:
 
 
 def read_stage_profile(file: Path) -> tuple[StageSweep, ...]:
-    """Every operation of the profile."""
+    """Read every operation of the profile."""
     points: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for row in parse_csv(text_of(file), file=str(file), required=COLUMNS):
         sweep = points.setdefault((row.text("stage"), row.text("instruction")), [])

@@ -1,6 +1,6 @@
 """Power-limit sweeps of Zeus's optimizer: one window of 40 steps per limit, with the energy of every GPU.
 
-Source: ml-energy/zeus, profile data of its tests; files are called GPU+NETWORK+gpuN[,M].csv. One short window per limit
+Source: ml-energy/zeus, profile data of its tests; files are named GPU+NETWORK+gpuN[,M].csv. One short window per limit
 is noisy: repeated limits differ by up to 10 %.
 """
 
@@ -21,7 +21,7 @@ _ENERGY = re.compile(r"gpu\d+_energy$")
 
 
 def read_limit_profile(file: Path) -> LimitCurve:
-    """The sweep as a curve: seconds of a window, and mean power of one GPU."""
+    """Read the sweep as a curve: seconds of a window, and mean power of one GPU."""
     points = []
     for row in parse_csv(text_of(file), file=str(file), required=COLUMNS):
         limit = _LIMIT.search(row.text("window_name"))

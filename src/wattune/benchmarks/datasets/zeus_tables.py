@@ -1,5 +1,5 @@
-"""The tables of the Zeus traces: an epoch's time and mean power by workload, batch size and power limit, and how many
-epochs recorded trainings took to each of a row of metrics.
+"""The tables of the Zeus traces: an epoch's time and mean power by workload, batch size and power limit, and the
+number of epochs that recorded trainings took to reach each of several metrics.
 
 Source: ml-energy/zeus, traces of the NSDI 2023 paper, `summary_power_GPU.csv` and `summary_train.csv`.
 """
@@ -39,11 +39,11 @@ class RecordedTraining:
     batch_size: int
     run: str
     epochs: tuple[tuple[float, int | None], ...]
-    """Metrics, ascending, each with the first epoch it was reached after, or None where it never was."""
+    """Metrics, ascending, each with the first epoch that reached it, or None."""
 
 
 def read_power_table(file: Path) -> tuple[LimitCurve, ...]:
-    """A curve for each workload and batch size, limits ascending."""
+    """Read a curve for each workload and batch size, limits ascending."""
     points: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     for row in parse_csv(text_of(file), file=str(file), required=COLUMNS):
         curve = points.setdefault((_workload(row), _batch_size(row)), [])
@@ -54,7 +54,7 @@ def read_power_table(file: Path) -> tuple[LimitCurve, ...]:
 
 
 def read_train_table(file: Path) -> tuple[RecordedTraining, ...]:
-    """The recorded trainings, by workload and batch size."""
+    """Read the recorded trainings, by workload and batch size."""
     found: dict[tuple[str, int, str], dict[float, int | None]] = {}
     for row in parse_csv(text_of(file), file=str(file), required=TRAIN_COLUMNS):
         # Runs differ by their learning rate too, where the table has one.
@@ -68,7 +68,7 @@ def read_train_table(file: Path) -> tuple[RecordedTraining, ...]:
 
 
 def _epoch(row: Row) -> int | None:
-    """The epoch, or None where the cell is empty or says nan: the metric was never reached."""
+    """Return the epoch, or None where the cell is empty or nan: the metric was never reached."""
     if row.cells["target_epoch"].strip().lower() in ("", "nan"):
         return None
     return row.whole_or_none("target_epoch")

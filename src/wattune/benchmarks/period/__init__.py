@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from pathlib import Path
 
-from wattune.benchmarks.period.cases import TraceCase, simulated_cases
+from wattune.benchmarks.datasets.find import data_files, text_of
+from wattune.benchmarks.period.cases import LOG, TraceCase, log_cases, simulated_cases
 from wattune.benchmarks.period.family import family_cases
-from wattune.benchmarks.period.logs import KIND as LOG
-from wattune.benchmarks.period.logs import log_cases, real_cases
 from wattune.benchmarks.period.peers import PEERS
 from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
+from wattune.core.errors import InputError
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
+from wattune.signals.trace_text import busiest, parse_traces
 
 _WITHIN = 0.05
 WITHIN_REAL = 0.10
@@ -174,6 +176,67 @@ def _cases(data: Path | None, seeds: int) -> Iterator[TraceCase]:
         yield from family_cases(seed=seed)
         yield from log_cases(seed=seed)
     yield from real
+
+
+TRUTHS = "truths.csv"
+"""A file beside traces that has their truth: `file,verdict,period_s`, several rows for several levels."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTruth:
+    """The truth of a trace, as far as it is known."""
+
+    verdict: Verdict
+    spans_s: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+# From batch size over printed images per second (pengfei-zou/PowerBound), from the program's own log
+# (grantwilkins/training_profile), and from the edges that the load noted (JimZeyuYang/GPU_Power_Benchmark).
+_KNOWN = {
+    "odpp_titanxp_resnet50_b64_sm1430": KnownTruth(Verdict.PERIODIC, {"step": (0.2847, 0.2847)}),
+    "odpp_titanxp_vgg19_b64_sm670": KnownTruth(Verdict.PERIODIC, {"step": (1.006, 1.006)}),
+    "titanx2_gpt_save50_b": KnownTruth(Verdict.PERIODIC, {"step": (0.205, 0.225), "cycle": (13.4, 13.4)}),
+    "squarewave50_A100": KnownTruth(Verdict.NOT_OBSERVABLE),
+}
+
+
+def real_cases(folder: Path) -> Iterator[TraceCase]:
+    """Read every power trace in a folder, with its truth where that is known."""
+    for file in data_files(folder):
+        if file.suffix != ".csv" or file.name == TRUTHS:
+            continue
+        try:
+            traces = parse_traces(text_of(file), file=file.name)
+        except InputError:
+            continue  # A table of another kind: other benches read it.
+        known = _written(file) or _KNOWN.get(file.stem)
+        yield TraceCase(
+            file=f"{file.parent.name}/{file.name}",
+            kind="real",
+            samples=traces[busiest(traces)],
+            verdict=known.verdict if known else Verdict.PERIODIC,
+            spans_s=known.spans_s if known else {},
+            simulated=False,
+        )
+
+
+def _written(file: Path) -> KnownTruth | None:
+    """Read the truth of a trace from the file beside it."""
+    truths = file.parent / TRUTHS
+    if not truths.is_file():
+        return None
+    rows = [row for row in csv.DictReader(text_of(truths).splitlines()) if row.get("file") == file.name]
+    if not rows:
+        return None
+    try:
+        spans_s = {
+            f"level {number}": (float(row["period_s"]), float(row["period_s"]))
+            for number, row in enumerate(rows)
+            if row.get("period_s")
+        }
+        return KnownTruth(Verdict(rows[0].get("verdict") or Verdict.PERIODIC), spans_s)
+    except ValueError as error:
+        raise InputError(f"{truths}: {error}", hint="its columns are file,verdict,period_s") from None
 
 
 def _judge(case: TraceCase) -> list[Judged]:

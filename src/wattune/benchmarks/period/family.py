@@ -26,14 +26,14 @@ from wattune.workloads.training_run import Loop, Wait
 _SECONDS = 60.0
 _POLLS_S = (0.01, 0.02, 0.05)
 _MICRO = ("micro-step", "critic step")
-# Cycles that must fit into the trace for a level to be one that has to be seen, and that may be.
+# Least cycles in the trace for a level that has to be found, and for one that may be.
 _LEAST_CYCLES, _FEWEST_CYCLES = 4.0, 3.0
-# A level could be seen where its lines stand out this clearly to a test that knows the period.
+# A level is visible where its lines are this significant to a test that knows the period.
 _CLEAR = 1e-6
 
 
 def family_cases(*, seed: int) -> Iterator[TraceCase]:
-    """One trace of each job, on the GPUs of the catalogue in turn."""
+    """Make one trace of each job, on the GPUs of the catalogue in turn."""
     names = catalog_names()
     for number, member in enumerate(family(seed=seed)):
         gpu = names[(number + 5 * seed) % len(names)]
@@ -70,18 +70,18 @@ def _is_clear(samples: PowerSamples, period_s: float) -> bool:
 
 @dataclass(slots=True)
 class _FamilyPlayback:
-    """A job as it is played: rows of a table in their order, each wait drawn again."""
+    """A job under way: rows of a table in their order, each wait drawn again."""
 
     rows: Floats
     """(4, rows): duration, power, busy and memory busy of one pass of everything."""
     random: Random
     next_row: int = 0
     pieces: list[tuple[float, int]] = field(default_factory=list)
-    """Duration and row of what was played."""
+    """Duration and row of each piece that was played."""
     passes: dict[str, list[float]] = field(default_factory=dict)
 
     def play(self, loop: Loop) -> float:
-        """How long all passes of a loop took."""
+        """Play all passes of a loop and return how long they took."""
         total_s = 0.0
         for _ in range(loop.times):
             pass_s = sum(self.play(part) if isinstance(part, Loop) else self._one(part) for part in loop.body)
@@ -106,7 +106,7 @@ def table_rows(phase: Phase) -> int:
 
 
 def _load(member: FamilyMember, model: GpuModel) -> Load:
-    """The job played for as long as the trace, and the mean lengths of what repeats in it."""
+    """Play the job for as long as the trace, with the mean length of each level."""
     tables = tabulate(model, member.run)
     point = loaded_point(model, DRIVER_DEFAULT, tuple(table.limited_power_w for table in tables))
     table = tables[point.row]
@@ -124,7 +124,7 @@ def _load(member: FamilyMember, model: GpuModel) -> Load:
 
 
 def _periods_s(member: FamilyMember, playing: _FamilyPlayback) -> dict[str, float]:
-    """The mean length of each level. A round of steps with nothing between them and the next is none."""
+    """Return the mean length of each level; rounds of steps that nothing separates are none."""
     names = [name for name in (*_MICRO, "step") if len(playing.passes.get(name, ())) > 1]
     if "evaluated batch" in playing.passes:
         names.append("evaluation")

@@ -1,4 +1,4 @@
-"""Loads whose periods are known, as steps of power over time: steps, their parts, what comes between, and none."""
+"""Loads whose periods are known, as intervals of constant power, and the sampling of them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,24 @@ _UPDATE = 0.08
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Load:
-    """What a GPU draws and how busy it is, interval by interval, and the periods that this has."""
+    """Power and utilisation of a GPU, interval by interval, and the periods of the load."""
 
     duration_s: Floats
     power_w: Floats
     busy: Floats
     mem_busy: Floats
     periods_s: Mapping[str, float] = field(default_factory=dict)
-    """By level: pass (a micro-step alone), micro-step (with its share of the update), step, cycle. Nothing where
+    """By level: pass (a micro-step alone), micro-step (with its share of the update), step, cycle; empty where
     nothing repeats."""
 
+    @classmethod
+    def of(cls, pieces: list[Floats], periods_s: Mapping[str, float]) -> Load:
+        """Join pieces that have the rows duration, power, busy and memory busy."""
+        duration_s, power_w, busy, mem_busy = np.concatenate(pieces, axis=1)
+        return cls(duration_s=duration_s, power_w=power_w, busy=busy, mem_busy=mem_busy, periods_s=periods_s)
+
     def after(self, seconds: float) -> Load:
-        """The load after some idle time."""
+        """Return the load after some idle time."""
         return Load(
             duration_s=np.append(seconds, self.duration_s),
             power_w=np.append(60.0, self.power_w),
@@ -51,7 +57,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """How steps follow each other."""
+    """The sequence of steps."""
 
     step_s: float
     jitter: float = 0.003
@@ -64,7 +70,7 @@ class LoadPlan:
 
 
 def training(plan: LoadPlan, seconds: float, *, random: Generator) -> Load:
-    """Steps of the plan for at least so long."""
+    """Make steps of the plan for at least so long."""
     part = _profile(random, plan.step_s * (1 - _UPDATE if plan.parts > 1 else 1) / plan.parts)
     update = np.array([[plan.step_s * _UPDATE], [random.uniform(110, 350)], [1.0], [random.uniform(0.1, 0.9)]])
     pieces, time_s, steps, saved_s, saves = [], 0.0, 0, 0.0, 0
@@ -87,11 +93,11 @@ def training(plan: LoadPlan, seconds: float, *, random: Generator) -> Load:
         periods_s["pass"] = step_s * (1 - _UPDATE) / plan.parts
     if plan.steps and saves:
         periods_s["cycle"] = plan.steps * step_s + saved_s / saves
-    return _load(pieces, periods_s)
+    return Load.of(pieces, periods_s)
 
 
 def chance(seconds: float, *, typical_s: float, random: Generator) -> Load:
-    """Stretches of chance length at chance power: nothing repeats."""
+    """Make intervals of random length at random power: nothing repeats."""
     count = int(4 * seconds / typical_s) + 16
     power_w = random.uniform(100, 330, count)
     return Load(
@@ -103,7 +109,7 @@ def chance(seconds: float, *, typical_s: float, random: Generator) -> Load:
 
 
 def wandering(seconds: float, *, memory_s: float, random: Generator) -> Load:
-    """Power that wanders about its mean, forgetting where it was after `memory_s`: nothing repeats."""
+    """Make power that wanders about its mean, with a memory of `memory_s`: nothing repeats."""
     step_s = 0.005
     count = int(seconds / step_s) + 16
     keep = float(np.exp(-step_s / memory_s))
@@ -117,14 +123,14 @@ def wandering(seconds: float, *, memory_s: float, random: Generator) -> Load:
 
 
 def steady(seconds: float) -> Load:
-    """One power all the time."""
+    """Make a load of constant power."""
     return Load(
         duration_s=np.array([seconds + 10]), power_w=np.array([250.0]), busy=np.ones(1), mem_busy=np.array([0.5])
     )
 
 
 def _profile(random: Generator, length_s: float) -> Floats:
-    """Two to six intervals of one pass: duration, power, busy, memory busy; half the time one of them is a wait."""
+    """Draw two to six intervals of one pass; in half of the cases one of them is a wait."""
     count = int(random.integers(2, 7))
     duration_s = random.dirichlet(np.full(count, 2.0)) * length_s
     power_w, busy, mem_busy = random.uniform(*_LEVELS_W, count), np.ones(count), random.uniform(0.1, 0.9, count)
@@ -135,17 +141,12 @@ def _profile(random: Generator, length_s: float) -> Floats:
 
 
 def _drawn(part: Floats, plan: LoadPlan, random: Generator) -> Floats:
-    """One pass, of which one interval (the wait, where there is one) varies in length."""
+    """Draw one pass, of which one interval (the wait, where there is one) varies in length."""
     drawn = part.copy()
     place = int(np.argmin(part[2]))
     off_s = plan.jitter * plan.step_s / sqrt(plan.parts) * random.standard_normal()
     drawn[0, place] = max(part[0, place] + off_s, 0.05 * part[0, place])
     return drawn
-
-
-def _load(pieces: list[Floats], periods_s: Mapping[str, float]) -> Load:
-    duration_s, power_w, busy, mem_busy = np.concatenate(pieces, axis=1)
-    return Load(duration_s=duration_s, power_w=power_w, busy=busy, mem_busy=mem_busy, periods_s=periods_s)
 
 
 # A poll of a driver comes early or late by some percent of its interval.
@@ -154,20 +155,20 @@ _POLL_JITTER = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensing:
-    """How a load is sampled."""
+    """The sampling of a load."""
 
     refresh_s: float
     window_s: float
     noise_w: float
     poll_s: float
     drift: float = 0.0
-    """By how much power has risen once the part is warm."""
+    """Share by which power has risen once the GPU is warm."""
     missing: float = 0.0
     """The share of polls that are lost."""
 
     @classmethod
     def of(cls, model: GpuModel, *, poll_s: float) -> Sensing:
-        """As the sensors of a part do."""
+        """Sample as the sensors of a GPU model do."""
         refresh_s = model.sensors.power_period_s or 0.02
         return cls(
             refresh_s=refresh_s,
@@ -178,7 +179,7 @@ class Sensing:
 
     @property
     def finest_s(self) -> float:
-        """The shortest period that can be seen so: two refreshes, or two polls where these are rarer."""
+        """The shortest period that can be seen: two refreshes, or two polls where these are rarer."""
         return 2 * max(self.refresh_s, self.poll_s)
 
 
@@ -187,26 +188,26 @@ _WARMING_S = 40.0
 
 
 def polled(load: Load, sensing: Sensing, seconds: float, *, random: Generator) -> PowerSamples:
-    """What polling shows of the load over so many seconds."""
+    """Poll the load over so many seconds."""
     refreshes_s = np.arange(random.uniform(0, sensing.refresh_s), seconds, sensing.refresh_s)
     shown_w = _mean(load, load.power_w, refreshes_s, sensing.window_s)
     shown_w = shown_w * (1 + sensing.drift * (1 - np.exp(-refreshes_s / _WARMING_S)))
     shown_w = shown_w + sensing.noise_w * random.standard_normal(len(refreshes_s))
-    looks_s = np.arange(random.uniform(0, UTILISATION_S), seconds, UTILISATION_S)
-    busy, mem_busy = (_mean(load, values, looks_s, UTILISATION_S) for values in (load.busy, load.mem_busy))
-    first_s = max(refreshes_s[0], looks_s[0])
+    windows_s = np.arange(random.uniform(0, UTILISATION_S), seconds, UTILISATION_S)
+    busy, mem_busy = (_mean(load, values, windows_s, UTILISATION_S) for values in (load.busy, load.mem_busy))
+    first_s = max(refreshes_s[0], windows_s[0])
     steps = sensing.poll_s * np.clip(1 + _POLL_JITTER * random.standard_normal(int(seconds / sensing.poll_s)), 0.5, 3)
     polls_s = np.cumsum(steps)
     polls_s = polls_s[(polls_s > first_s) & (polls_s < seconds)]
     polls_s = polls_s[random.random(len(polls_s)) >= sensing.missing]
     power = np.searchsorted(refreshes_s, polls_s, side="right") - 1
-    look = np.searchsorted(looks_s, polls_s, side="right") - 1
+    window = np.searchsorted(windows_s, polls_s, side="right") - 1
     # The driver reports power to 10 mW and utilisation to a percent.
-    return PowerSamples(polls_s, np.round(shown_w[power], 2), np.round(busy[look], 2), np.round(mem_busy[look], 2))
+    return PowerSamples(polls_s, np.round(shown_w[power], 2), np.round(busy[window], 2), np.round(mem_busy[window], 2))
 
 
 def _mean(load: Load, values: Floats, end_s: Floats, window_s: float) -> Floats:
-    """The mean of a quantity over the windows that end then."""
+    """Return the mean of a quantity over the windows that end at these times."""
     ends_s = np.append(0.0, np.cumsum(load.duration_s))
     totals = np.append(0.0, np.cumsum(load.duration_s * values))
     start_s = np.maximum(end_s - window_s, 0.0)

@@ -1,4 +1,4 @@
-"""Simple detectors that others use, for comparison: each answers always, with a period or that it found none."""
+"""Detectors of others, for comparison: each returns a period, or None where it finds none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from scipy.fft import irfft, rfft, rfftfreq
 from scipy.signal import find_peaks
 
-from wattune.signals.samples import Floats, PowerSamples
+from wattune.signals.samples import Flags, Floats, PowerSamples
 
 _STEP_S = 0.1
 _T_UP_S, _T_LOW_S = 15.0, 0.4
@@ -21,7 +21,7 @@ _AMPLITUDE, _CANDIDATES = 0.6, 6
 
 
 def gpoeo_period_s(samples: PowerSamples) -> float | None:
-    """The period where the detector calls it stable; None where it gives up."""
+    """Return the period that GPOEO's detector calls stable; None where it gives up."""
     signal = _mixture(samples.in_order())
     window_s = _FIRST_S
     while True:
@@ -35,7 +35,7 @@ def gpoeo_period_s(samples: PowerSamples) -> float | None:
 
 
 def _mixture(samples: PowerSamples) -> Floats:
-    """Power and utilisation in percent, added or taken off, whichever spreads more, from the first busy second on."""
+    """Add or subtract power and utilisation in percent, whichever varies more, from the first busy second on."""
     if len(samples) < 2:
         return np.zeros(0)
     time_s = np.arange(samples.time_s[0], samples.time_s[-1], _STEP_S)
@@ -49,7 +49,7 @@ def _mixture(samples: PowerSamples) -> Floats:
 
 
 def _stable(signal: Floats) -> float | list[float]:
-    """A period that suffixes of the window agree on, or the estimates that do not."""
+    """Return a period that suffixes of the window agree on, or the estimates that do not."""
     estimates: list[tuple[float, float]] = []
     rest = signal
     while len(rest) >= 32:
@@ -78,7 +78,7 @@ def _stable(signal: Floats) -> float | list[float]:
 
 
 def _estimate(signal: Floats) -> tuple[float, float] | None:
-    """The best candidate of one window, refined, and its error."""
+    """Return the best candidate of one window, refined, and its error."""
     candidates_s = _candidates_s(signal)
     if not candidates_s:
         return None
@@ -114,7 +114,7 @@ def _peaks_s(amplitude: Floats, frequency_hz: Floats) -> list[float]:
 
 
 def _common_multiples_s(factors_s: list[float]) -> list[float]:
-    """Lengths that are nearly whole multiples of all factors, from the least period on."""
+    """Return lengths that are nearly whole multiples of all factors, from the least period on."""
     found_s: list[float] = []
     largest_s, tried_s = max(factors_s), _T_LOW_S
     while len(found_s) < len(factors_s) and tried_s < 3 * _T_LOW_S:
@@ -129,7 +129,7 @@ def _common_multiples_s(factors_s: list[float]) -> list[float]:
 
 
 def _error(signal: Floats, period_s: float, longest_s: float) -> float | None:
-    """Mean difference of neighbouring blocks of one period in percent; None where the window has fewer than two."""
+    """Return the mean difference of neighbouring blocks of one period in percent; None with fewer than two."""
     samples = int(period_s / _STEP_S)
     blocks = int(len(signal) * _STEP_S / period_s)
     if blocks < 2 or samples < 1:
@@ -145,7 +145,7 @@ def _error(signal: Floats, period_s: float, longest_s: float) -> float | None:
 
 
 def _difference(one: Floats, other: Floats) -> float:
-    """How much the groups of the livelier block differ between the two, by their share of samples, in percent."""
+    """Return the difference of two blocks in percent, over the groups of the livelier one, by their share of samples."""
     first, second = _totals(one), _totals(other)
     size = len(one)
     livelier = first if _variance(first, 0, size) >= _variance(second, 0, size) else second
@@ -163,7 +163,7 @@ _Totals = tuple[list[float], list[float]]
 
 
 def _totals(block: Floats) -> _Totals:
-    """Running sums of values and squares: plain lists, since blocks are short and read often."""
+    """Return running sums of values and squares: plain lists, since blocks are short and read often."""
     return [0.0, *np.cumsum(block).tolist()], [0.0, *np.cumsum(block**2).tolist()]
 
 
@@ -174,7 +174,7 @@ def _variance(totals: _Totals, start: int, stop: int) -> float:
 
 
 def _groups(block: Floats, totals: _Totals) -> list[tuple[int, int]]:
-    """Runs of samples near the densest level, and the gaps between them, merged where they hardly differ."""
+    """Return runs of samples near the densest level, and the gaps between them, merged where they hardly differ."""
     size = len(block)
     inside = _near_densest(block)
     edges = [0, *(np.flatnonzero(inside[1:] != inside[:-1]) + 1).tolist(), size]
@@ -193,8 +193,8 @@ def _groups(block: Floats, totals: _Totals) -> list[tuple[int, int]]:
     return merged
 
 
-def _near_densest(block: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which samples lie within the narrowest band around a quantile that holds a third of them."""
+def _near_densest(block: Floats) -> Flags:
+    """Mark the samples within the narrowest band around a quantile that holds a third of them."""
     ordered = np.sort(block)
     last = len(block) - 1
     centres = ordered[[round(share * last) for share in (0.2, 0.4, 0.6, 0.8)]]
@@ -204,7 +204,7 @@ def _near_densest(block: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def _refined(signal: Floats, period_s: float, longest_s: float) -> tuple[float, float]:
-    """The best of a grid around a period, searched up to three times, and its error."""
+    """Return the best of a grid around a period, searched up to three times, and its error."""
     best_s, best = period_s, _error(signal, period_s, longest_s) or 0.0
     for _ in range(3):
         half_hz = 0.7 * 0.5 / (_STEP_S * len(signal))
@@ -234,7 +234,7 @@ _LEAST = 0.1
 
 
 def autocorrelation_period_s(samples: PowerSamples) -> float | None:
-    """The lag of the first high peak of the autocorrelation of 25 s of power on a 20 ms grid."""
+    """Return the lag of the first high peak of the autocorrelation of 25 s of power on a 20 ms grid."""
     signal = _grid(samples)
     if len(signal) < 16 or not signal.std():
         return None
@@ -250,7 +250,7 @@ def autocorrelation_period_s(samples: PowerSamples) -> float | None:
 
 
 def spectrum_period_s(samples: PowerSamples) -> float | None:
-    """The period of the highest peak of the spectrum of 25 s of power on a 20 ms grid."""
+    """Return the period of the highest peak of the spectrum of 25 s of power on a 20 ms grid."""
     signal = _grid(samples)
     if len(signal) < 16:
         return None
@@ -260,7 +260,7 @@ def spectrum_period_s(samples: PowerSamples) -> float | None:
 
 
 def _grid(samples: PowerSamples) -> Floats:
-    """The middle 25 s of power, mean taken off."""
+    """Return the middle 25 s of power, with the mean removed."""
     known = samples.in_order()
     if len(known) < 2:
         return np.zeros(0)

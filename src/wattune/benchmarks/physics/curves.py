@@ -1,4 +1,4 @@
-"""Power of one busy unit against the clock: by the form alone, and by the simulated GPUs of the catalogue."""
+"""Curves against the clock, and overlap settings, that were not measured, predicted from those that were."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _FEWEST = 6
 
 
 def judge_clock_sweep(file: Path) -> list[Judgement]:
-    """Each clock of a sweep predicted from the others; a sweep of a few clocks is not judged."""
+    """Predict each clock of a sweep from the others; a sweep of a few clocks is not judged."""
     return [
         _left_out(f"{file.stem}: {sweep.gpu}, {sweep.kernel}", sweep.sm_mhz, sweep.power_w, source=CLOCK_SOURCE)
         for sweep in read_clock_sweeps(file)
@@ -70,7 +70,7 @@ def judge_clock_sweep(file: Path) -> list[Judgement]:
 
 
 def judge_stress() -> list[Judgement]:
-    """Published stress points: predicted from each other where there are enough, and by the catalogue."""
+    """Predict published stress points from each other where there are enough, and by the catalogue."""
     found = []
     for stress in _STRESS:
         free = {mhz: power_w for mhz, power_w in stress.power_w.items() if mhz not in stress.capped}
@@ -128,7 +128,7 @@ _ENERGY_NOISE = 0.007
 
 
 def judge_overlap(file: Path) -> list[Judgement]:
-    """Time and energy over several draws of thirty settings, beside a plain Gaussian process on the same draws."""
+    """Judge time and energy over several draws of thirty settings, beside a plain Gaussian process."""
     sweep = read_overlap_sweep(file)
     if len(sweep.settings) <= _SETTINGS:
         return []
@@ -173,7 +173,7 @@ _CLOCKS = 4
 
 
 def judge_stages(file: Path) -> list[Judgement]:
-    """Time and energy of all operations of a profile, in all and by instruction; each is fitted alone."""
+    """Judge time and energy of all operations of a profile, in all and by instruction; each is fitted alone."""
     sweeps = [sweep for sweep in read_stage_profile(file) if len(sweep.sm_mhz) > _CLOCKS]
     highest_mhz = max((float(sweep.sm_mhz.max()) for sweep in sweeps), default=0.0)
     errors = [(sweep.instruction, _errors(sweep, highest_mhz)) for sweep in sweeps]
@@ -188,7 +188,7 @@ def judge_stages(file: Path) -> list[Judgement]:
 
 
 _Parts = tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats | None]]
-"""Of time and of energy: ours, the baseline's, and the floor's."""
+"""Errors of time and of energy: by us, by the baseline and by the floor."""
 
 
 def _errors(sweep: StageSweep, highest_mhz: float) -> _Parts:

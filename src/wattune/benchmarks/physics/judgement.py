@@ -1,4 +1,4 @@
-"""How far a fit is from measurements that it has not seen, beside a baseline that saw the same and beside the noise."""
+"""Errors of a fit on measurements that it has not seen, beside a baseline that saw the same and beside the noise."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ class Judgement:
     baseline: str | None = None
     baseline_errors: Floats | None = None
     floor_errors: Floats | None = None
-    """Of the best curve that never turns, fitted to every point: no curve that makes sense can do much better."""
+    """Of the best monotone curve through all points: no physical form can do much better."""
     goal_percent: float | None = None
 
     @property
     def row(self) -> Row:
-        """The row that the bench prints."""
         return {
             "dataset": self.dataset,
             "quantity": self.quantity,
@@ -45,7 +44,6 @@ class Judgement:
 
     @property
     def goal(self) -> Goal | None:
-        """Whether the mean error is small enough."""
         if self.goal_percent is None:
             return None
         name = f"{self.dataset}: {self.quantity}, {self.judged_on}"
@@ -53,17 +51,17 @@ class Judgement:
 
 
 def relative(predicted: Floats, measured: Floats) -> Floats:
-    """Prediction over measurement, minus 1."""
+    """Return prediction over measurement, minus 1."""
     return np.asarray(predicted / measured - 1.0)
 
 
 def joined(parts: Sequence[Floats]) -> Floats:
-    """All errors in one row."""
+    """Concatenate errors."""
     return np.concatenate(parts) if parts else np.array([])
 
 
 def never_rising(values: Floats) -> Floats:
-    """The nearest row (least squares of logarithms) that never rises: neighbours that do are pooled."""
+    """Return the nearest values (least squares of logarithms) that never rise: neighbours that do are pooled."""
     pools: list[tuple[float, int]] = []
     for value in np.log(values):
         mean, count = float(value), 1
@@ -75,7 +73,7 @@ def never_rising(values: Floats) -> Floats:
 
 
 def never_falling(values: Floats) -> Floats:
-    """The nearest row that never falls."""
+    """Return the nearest values that never fall."""
     return never_rising(values[::-1])[::-1]
 
 

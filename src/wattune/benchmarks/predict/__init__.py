@@ -13,7 +13,6 @@ The two numbers s and q are fitted to the workloads of the training.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,17 +42,17 @@ Predictor = Callable[[PredictionTable], tuple[Floats, Floats, Floats, Floats]]
 
 
 def bench_predict(gpu: str, *, seed: int = 0, on_step: Callable[[str], None] | None = None) -> Bench:
-    """Errors by band of clocks, on held-out workloads and on the jobs of a seed."""
-    tell = on_step or _ignored
+    """Compute errors by band of clocks, on held-out workloads and on the jobs of a seed."""
+    report = on_step or _ignored
     model = load_model(gpu)
-    tell("tabulates the workloads of the training")
+    report("tabulates the workloads of the training")
     table = prediction_table(model, programs_of(model, training_workloads()))
     seen, unseen = split(table)
     rows: list[Row] = []
-    tell("trains without the held-out workloads")
+    report("trains without the held-out workloads")
     for name, predictor in _predictors(table.only(seen)):
         rows += _rows(name, HELD_OUT, predictor, table.only(unseen))
-    tell("trains with all workloads")
+    report("trains with all workloads")
     jobs = prediction_table(
         model, [SimulatedProgram.of(model, member.step, name=member.name) for member in family(seed=seed)]
     )
@@ -71,7 +70,7 @@ def bench_predict(gpu: str, *, seed: int = 0, on_step: Callable[[str], None] | N
 
 
 def split(table: PredictionTable) -> tuple[list[int], list[int]]:
-    """Places of the workloads to train on, and of those that are kept back."""
+    """Return the places of the workloads to train on, and of those that are held out."""
     groups = [name.partition(":")[0] for name in table.names]
     networks = sorted({group for group in groups if not group.startswith("mixture")})
     mixtures = [group for group in groups if group.startswith("mixture")]
@@ -96,7 +95,7 @@ def _boosted(models: GpoeoModels, table: PredictionTable) -> tuple[Floats, Float
     for counters in table.features:
         features = dict(zip(FEATURES, counters.tolist(), strict=True))
         core = models.predict(features, cores)
-        # At the reference the core models say nearly 1, which is not what the memory is judged by.
+        # At the reference the core models give nearly 1, and the memory is judged relative to that.
         beside = models.predict(features, memories) if memories else None
         here = models.predict(features, [reference])
         memory = (beside.time / here.time, beside.energy / here.energy) if beside else (np.empty(0), np.empty(0))
@@ -105,38 +104,26 @@ def _boosted(models: GpoeoModels, table: PredictionTable) -> tuple[Floats, Float
     return time, energy, mem_time, mem_energy
 
 
-@dataclass(frozen=True, slots=True)
-class _Shares:
-    """How much of the power goes with the core clock, and with the memory clock."""
-
-    core: float
-    memory: float
-
-
 def _line(training: PredictionTable) -> Predictor:
     clocks, memories = _relative(training)
-    shares = _Shares(
-        _share(training.energy / training.time, clocks),
-        _share(training.mem_energy / training.mem_time, memories) if len(memories) else 0.0,
-    )
-    return lambda table: _lines(table, shares)
+    core = _share(training.energy / training.time, clocks)
+    memory = _share(training.mem_energy / training.mem_time, memories) if len(memories) else 0.0
+    return lambda table: _lines(table, core, memory)
 
 
 def _share(power: Floats, relative: Floats) -> float:
-    """The s of P = 1 − s + s·f that fits best."""
+    """Fit the s of P = 1 − s + s·f."""
     slope = np.broadcast_to(relative - 1.0, power.shape)
     return float(np.clip((slope * (power - 1.0)).sum() / (slope * slope).sum(), 0.0, 1.0))
 
 
-def _lines(table: PredictionTable, shares: _Shares) -> tuple[Floats, Floats, Floats, Floats]:
+def _lines(table: PredictionTable, core: float, memory: float) -> tuple[Floats, Floats, Floats, Floats]:
     clocks, memories = _relative(table)
     used = {name: table.features[:, place, np.newaxis] for place, name in enumerate(FEATURES)}
     busy = np.minimum(used["tensor"] + used["fp32"], 1.0)
     time = 1.0 - busy + busy / clocks
     mem_time = 1.0 - used["dram"] + used["dram"] / memories
-    core_power = 1.0 - shares.core + shares.core * clocks
-    mem_power = 1.0 - shares.memory + shares.memory * memories
-    return time, time * core_power, mem_time, mem_time * mem_power
+    return time, time * (1.0 - core + core * clocks), mem_time, mem_time * (1.0 - memory + memory * memories)
 
 
 def _mean(training: PredictionTable, table: PredictionTable) -> tuple[Floats, Floats, Floats, Floats]:
@@ -155,8 +142,8 @@ def _rows(name: str, judged_on: str, predictor: Predictor, table: PredictionTabl
     time, energy, mem_time, mem_energy = predictor(table)
     cuts = [(band, inside) for band, (inside, _) in zip(BAND_NAMES, band_columns(table), strict=False)]
     pairs = [
-        (quantity, band, guessed[:, inside], true[:, inside])
-        for quantity, guessed, true in (("time", time, table.time), ("energy", energy, table.energy))
+        (quantity, band, predicted[:, inside], true[:, inside])
+        for quantity, predicted, true in (("time", time, table.time), ("energy", energy, table.energy))
         for band, inside in cuts
     ]
     if table.mem_mhz:
@@ -169,15 +156,15 @@ def _rows(name: str, judged_on: str, predictor: Predictor, table: PredictionTabl
             "band": band,
             "predictor": name,
             "workloads": len(true),
-            "mape_percent": float(np.mean(np.abs(guessed / true - 1.0))) * 100,
-            "worst_percent": float(np.max(np.abs(guessed / true - 1.0))) * 100,
+            "mape_percent": float(np.mean(np.abs(predicted / true - 1.0))) * 100,
+            "worst_percent": float(np.max(np.abs(predicted / true - 1.0))) * 100,
         }
-        for quantity, band, guessed, true in pairs
+        for quantity, band, predicted, true in pairs
     ]
 
 
 def _goals(rows: list[Row]) -> tuple[Goal, ...]:
-    """The boosted models should be worth their trees where a program is likely to end up."""
+    """Compare the boosted models with a line at the clocks that a program is likely to get."""
     goals = []
     for quantity in ("time", "energy"):
         errors = {
