@@ -21,7 +21,7 @@ ROWS = {
     "physics": ("physics/judgement.py", "physics/__init__.py"),
     "pipeline": ("pipeline/bench.py",),
     "predict": ("predict/__init__.py",),
-    "run": ("run/outcome.py", "run/bench.py", "run/table.py", "run/live.py"),
+    "run": ("run/outcome.py", "run/bench.py", "run/table.py"),
 }
 """The files that make the rows and the summary of each bench."""
 

@@ -145,7 +145,7 @@ def _error(signal: Floats, period_s: float, longest_s: float) -> float | None:
 
 
 def _difference(one: Floats, other: Floats) -> float:
-    """Return the difference of two blocks in percent, over the groups of the livelier one, by their share of samples."""
+    """Return the difference of two blocks in percent, over the groups of the livelier one, by their size."""
     first, second = _totals(one), _totals(other)
     size = len(one)
     livelier = first if _variance(first, 0, size) >= _variance(second, 0, size) else second
