@@ -1,4 +1,4 @@
-"""The one place from which training programs set clocks and power limits.
+"""The one place from which running programs set clocks and power limits.
 
 No request blocks the training thread and none raises. When the driver refuses a setting, the GPUs go back to what was
 found, the failure is kept for the caller to report, and training goes on.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from wattune.core.setting import Setting
+from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu
 from wattune.devices.guarded import held_signals
 
@@ -38,6 +38,8 @@ class Actuator:
         """Settings that were dropped because the driver was too slow."""
         self.disabled: str | None = None
         """Why nothing is set any more, or None."""
+        self.stuck: tuple[tuple[Gpu, Exception], ...] = ()
+        """GPUs that could not be restored, and why; the next `restore` tries again, since the reason may be gone."""
         self._failure: Exception | None = None
 
     def __enter__(self) -> Self:
@@ -78,11 +80,16 @@ class Actuator:
 
     def restore(self) -> None:
         """Give the GPUs back what was found; a failure is kept for `take_failure`."""
+        before, stuck = self.stuck, []
         for gpu in self.gpus:
             try:
+                if any(gpu is one for one, _ in before):
+                    gpu.apply(DRIVER_DEFAULT)  # after a restore that failed, a GPU has nothing to restore
                 gpu.restore()
             except Exception as error:  # its journal entry stays, and the next start tries again
+                stuck.append((gpu, error))
                 self._failure = self._failure or error
+        self.stuck = tuple(stuck)
 
 
 class ActuatorThread(Actuator):

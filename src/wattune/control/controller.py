@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from wattune.control.ranks import error_text
 from wattune.control.recall import Memory, known_phase, unexplained_change
 from wattune.control.state import (
     LEAST_S,
@@ -86,12 +87,13 @@ class WindowController:
             case Measuring(choice=order, window=window):
                 return self._measured(progress, order, window, observation)
 
-    def failed(self, progress: Progress, error: DeviceError) -> Progress:
+    def failed(self, progress: Progress, error: Exception) -> Progress:
         """Return the progress after the present setting was refused."""
         setting = progress.setting
-        if isinstance(error, NoPermission | DeviceBusy | DeviceLost) or setting == DRIVER_DEFAULT:
-            return self.disabled(progress, error.message)
-        noted = progress.noted(f"{setting} was refused and is not tried again: {error.message}")
+        lasting = isinstance(error, NoPermission | DeviceBusy | DeviceLost) or not isinstance(error, DeviceError)
+        if lasting or setting == DRIVER_DEFAULT:
+            return self.disabled(progress, error_text(error))
+        noted = progress.noted(f"{setting} was refused and is not tried again: {error_text(error)}")
         if isinstance(error, NotSupported):
             knobs = frozenset(name for name in KNOBS if name not in setting.knobs)
             return self._next(_dropped(noted, setting, limited_to(noted.spec, knobs)))

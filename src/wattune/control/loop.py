@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
 
+from wattune.control.actuator import Actuator
 from wattune.control.controller import WindowController
 from wattune.control.counters import CounterWatch
 from wattune.control.process_monitor import MonitoredProgram
@@ -68,7 +69,8 @@ class ControlLoop:
         program: MonitoredProgram,
         step_times: StepTimeSource,
     ) -> None:
-        self.controller, self.gpus = controller, tuple(gpus)
+        self.controller = controller
+        self._actuator = Actuator(gpus)
         self.progress: Progress = controller.start()
         self._program, self._step_times = program, step_times
         self._fresh: list[Reading] = []
@@ -80,10 +82,14 @@ class ControlLoop:
         self._applied = DRIVER_DEFAULT
         self._failing_since_s: float | None = None
         self._remarks: list[str] = []
-        self._stuck: list[Gpu] = []
+        self._failed = False
         self._polling = Polling(self.gpus[0].spec.sensors.counter_period_s)
         self.changes = 0
         """How often something was set."""
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        return self._actuator.gpus
 
     @property
     def wait_s(self) -> float:
@@ -96,13 +102,9 @@ class ControlLoop:
         return tuple(sanity.last for sanity in self._sanities if sanity.last is not None)
 
     def tick(self) -> None:
-        """Do what is due: read, and twice a second decide and set."""
-        if isinstance(self.progress.state, Disabled) and self._failing_since_s is not None:
-            return
-        now_s = self._sample()
-        if now_s is not None and now_s - self._decided_s >= DECIDE_S:
-            self._decided_s = now_s
-            self._decide(now_s)
+        """Do what is due: read, and twice a second decide and set. An error disables tuning."""
+        if not self._failed:
+            self._guarded(self._tick)
 
     def refused(self, error: DeviceError) -> None:
         """Take note that the present setting was refused, and set the next."""
@@ -111,6 +113,35 @@ class ControlLoop:
 
     def close(self) -> None:
         """Count the last window and restore the GPUs, since the program has ended."""
+        self._guarded(self._close)
+
+    def disable(self, why: str) -> None:
+        """End the tuning for good and restore the GPUs."""
+        if not isinstance(self.progress.state, Disabled):
+            self.progress = self.controller.disabled(self.progress, why)
+        self.restore()
+
+    def restore(self) -> None:
+        """Restore each GPU, also one that could not be restored before."""
+        self._actuator.restore()
+        self._restored()
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
+            self._failed = True
+            self.disable(error_text(error))
+
+    def _tick(self) -> None:
+        if isinstance(self.progress.state, Disabled) and self._failing_since_s is not None:
+            return
+        now_s = self._sample()
+        if now_s is not None and now_s - self._decided_s >= DECIDE_S:
+            self._decided_s = now_s
+            self._decide(now_s)
+
+    def _close(self) -> None:
         self._sample(always=True)
         if self._fresh:
             self.progress = self.controller.step(
@@ -157,8 +188,7 @@ class ControlLoop:
         self.progress = self.progress.noted(f"the GPU could not be read: {error.message}")
         lost = isinstance(error, DeviceLost) or now_s - self._failing_since_s > BLIND_S
         if lost and not isinstance(self.progress.state, Disabled):
-            self.progress = self.controller.disabled(self.progress, "it cannot be read any more")
-            self.restore()
+            self.disable("it cannot be read any more")
 
     def _decide(self, now_s: float) -> None:
         if now_s - self._checked_s >= CHECK_S:
@@ -204,7 +234,7 @@ class ControlLoop:
         kept = tuple(gpu for place, gpu in enumerate(self.gpus) if used is None or place in used)
         if kept and kept != self.gpus and isinstance(self.progress.state, Waiting):
             self._step_times.counters.keep([self.gpus.index(gpu) for gpu in kept])
-            self.gpus = kept
+            self._actuator = Actuator(kept)
             self._sanities = [Sanity(_highest_w(gpu)) for gpu in kept]
             self._fresh, self._idle = [], IdleWatch()
             names = ", ".join(gpu.spec.label for gpu in kept)
@@ -223,44 +253,24 @@ class ControlLoop:
         return self._step_times.between(since_s, now_s), self._step_times.counters.between(since_s, now_s)
 
     def _set(self) -> None:
-        """Apply the setting of the progress; a refusal goes to the controller, which chooses another."""
-        while self.progress.setting != self._applied:
-            wanted = self.progress.setting
-            try:
-                for gpu in self.gpus:
-                    gpu.apply(wanted)
-            except DeviceError as error:
-                self._undo_part(wanted)
-                self.progress = self.controller.failed(self.progress, error)
-                if isinstance(self.progress.state, Disabled):
-                    self.restore()
-                    return
-                continue
-            self._applied = wanted
-            self.changes += 1
+        """Request the setting of the progress; a refusal goes to the controller, which chooses another."""
+        while (wanted := self.progress.setting) != self._applied:
+            self._actuator.put(wanted)
+            refusal = self._actuator.take_failure()
+            if refusal is None:
+                self._applied = wanted
+                self.changes += 1
+            else:
+                self._restored()
+                self.progress = self.controller.failed(self.progress, refusal)
 
-    def _undo_part(self, wanted: Setting) -> None:
-        """Undo a setting that some of several GPUs took and another refused."""
-        for gpu in self.gpus:
-            try:
-                gpu.apply(self._applied)
-            except DeviceError as error:
-                self._remarks.append(f"{gpu.spec.label} may keep {wanted}: {error.message}")
-
-    def restore(self) -> None:
-        """Restore each GPU. One that refused before is tried again, since the reason may be gone."""
-        for gpu in self.gpus:
-            try:
-                if gpu in self._stuck:
-                    gpu.apply(DRIVER_DEFAULT)
-                    self._stuck.remove(gpu)
-                gpu.restore()
-            except DeviceError as error:
-                self._stuck = [*(one for one in self._stuck if one is not gpu), gpu]
-                self.progress = self.progress.noted(
-                    f"{gpu.spec.label} could not be restored, `wattune restore` will try again: {error.message}"
-                )
+    def _restored(self) -> None:
+        """Take note that the GPUs are as they were found, and which of them are not."""
         self._applied = DRIVER_DEFAULT
+        for gpu, error in self._actuator.stuck:
+            self.progress = self.progress.noted(
+                f"{gpu.spec.label} could not be restored, `wattune restore` will try again: {error_text(error)}"
+            )
 
 
 def _highest_w(gpu: Gpu) -> float | None:
@@ -298,7 +308,7 @@ class Background:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        self._guarded(self.loop.close)
+        self.loop.close()
 
     @property
     def cpu_share(self) -> float | None:
@@ -313,20 +323,8 @@ class Background:
     def _run(self) -> None:
         start_s, begun_s = time.monotonic(), time.thread_time()
         while not self._ended.wait(self.wait_s):
-            succeeded = self._guarded(self.loop.tick)
+            self.loop.tick()
             self._count(time.thread_time() - begun_s, time.monotonic() - start_s)
-            if not succeeded:
-                return
-
-    def _guarded(self, call: Callable[[], None]) -> bool:
-        """Call a part of the loop; where it raises, disable tuning and restore the GPUs."""
-        try:
-            call()
-        except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
-            self.loop.progress = self.loop.controller.disabled(self.loop.progress, error_text(error))
-            self.loop.restore()
-            return False
-        return True
 
     def _count(self, cpu_s: float, wall_s: float) -> None:
         self._tick_s += (min(cpu_s - self.cpu_s, COSTLIEST_S) - self._tick_s) / MEMORY

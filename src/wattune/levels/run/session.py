@@ -92,7 +92,7 @@ class RunSession:
             if self._background is not None:
                 self._background.__exit__(kind, error, trace)
             else:
-                self._guarded(self.loop.close)
+                self.loop.close()
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -152,12 +152,9 @@ class RunSession:
 
     def _disable(self, why: str) -> None:
         """Set nothing any more and restore the GPUs."""
-        if not isinstance(self.progress.state, Disabled):
-            self.loop.progress = self.loop.controller.disabled(self.progress, why)
+        self.loop.disable(why)
         if self._exchange is not None:
             self._actuator.disable(why)
-        else:
-            self.loop.restore()
 
     def _count(self) -> None:
         """Read the counters of the GPUs from now on, or note that the policy lacks them."""

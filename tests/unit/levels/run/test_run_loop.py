@@ -94,6 +94,21 @@ def test_a_lost_permission_ends_the_tuning_and_restores(error):
     assert gpu.applied[-1] == "restored"
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_driver_that_breaks_while_setting_ends_the_tuning_and_restores(gpus):
+    time = VirtualTime()
+    own = [OddGpu(index=index, time=time) for index in range(gpus)]
+    own[-1].on_apply = lambda setting: OSError("broken driver") if setting == LOWER else None
+    loop, _ = make_loop(*own)
+    ticked(loop, own[0], 15)
+    assert isinstance(loop.progress.state, Disabled)
+    assert "OSError: broken driver" in texts(loop)
+    assert all(gpu.real.setting == DRIVER_DEFAULT for gpu in own)
+    applied = [list(gpu.applied) for gpu in own]
+    ticked(loop, own[0], 5)
+    assert [gpu.applied for gpu in own] == applied
+
+
 def test_settings_that_are_not_supported_leave_the_others():
     gpu = OddGpu()
     gpu.on_apply = lambda setting: NotSupported("no core clocks") if setting.sm_mhz else None
