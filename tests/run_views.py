@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import pi, sin
 
-from wattune.control.power_trace import PowerTrace
+from wattune.control.progress_estimator import PowerTrace
 from wattune.control.state import Event, OpenWindow, Progress
 from wattune.control.window_state import Measuring, Settling
 from wattune.control.window_totals import Tally
@@ -13,9 +13,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.figures import RunFigures
+from wattune.levels.run.figures import EstimateWithError, RunFigures
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.setting_summary import EstimateWithError
 from wattune.physics.catalog import load_model
 from wattune.signals.period import CycleKind, PeriodAnswer, PeriodCycle, Verdict
 

@@ -124,9 +124,9 @@ class WindowController:
         """Begin the next order of the policy."""
         if not can_set(progress.spec) or len(progress.refused) >= MOST_REFUSED:
             return self.disabled(progress, "nothing that was asked for could be set")
-        seen, remark = self._recalled(progress)
+        windows, remark = self._recalled(progress)
         progress = progress if remark is None else progress.noted(remark)
-        order = _measured_soon(self.policy.step(seen, progress.spec), since_change(progress.windows))
+        order = _measured_soon(self.policy.step(windows, progress.spec), since_change(progress.windows))
         if order.setting in progress.refused:
             return self.disabled(progress, f"{self.policy.name} insists on {order.setting}, which was refused")
         assert progress.last is not None
@@ -146,9 +146,12 @@ class WindowController:
             return earlier.recalled(phase), "what was found before the program changed is used again"
         if self.memory is None:
             return windows, None
-        seen = self.memory.recalled(windows)
-        more = len(seen) > len(windows)
-        return seen, "the program looks as it did in an earlier run, whose settings are remembered" if more else None
+        recalled = self.memory.recalled(windows)
+        more = len(recalled) > len(windows)
+        return (
+            recalled,
+            "the program looks as it did in an earlier run, whose settings are used again" if more else None,
+        )
 
     def _settled(self, progress: Progress, state: Settling[Order, Reading], readings: tuple[Reading, ...]) -> Progress:
         if not readings:

@@ -11,20 +11,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from wattune.control.actuator import Actuator
 from wattune.control.controller import WindowController
-from wattune.control.counters import CounterWatch
 from wattune.control.process_monitor import MonitoredProgram
+from wattune.control.progress_estimator import ProgressEstimator
 from wattune.control.ranks import error_text
 from wattune.control.state import Condition, Disabled, Observation, Progress, StepTime, Waiting, as_one
 from wattune.control.window_totals import Polling
 from wattune.core.errors import DeviceError, DeviceLost
 from wattune.core.reading import Reading
-from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.setting import DRIVER_DEFAULT
 from wattune.devices.gpu import Gpu
-from wattune.signals.change import Change
 from wattune.signals.readings import Activity, IdleWatch, Sanity
 
 DECIDE_S = 0.5
@@ -37,27 +36,6 @@ BLIND_S = 10.0
 """Tuning is disabled after this long without a reading."""
 
 
-class StepTimeSource(Protocol):
-    """Estimates the step time of a program."""
-
-    @property
-    def counters(self) -> CounterWatch:
-        """The counters of its GPUs."""
-        ...
-
-    def see(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:
-        """Add readings, and return the change of the program where they make one certain."""
-        ...
-
-    def forget(self) -> None:
-        """Discard what was learned of the program, since it has changed."""
-        ...
-
-    def between(self, start_s: float, end_s: float) -> StepTime | None:
-        """Return the step time between two instants of the GPU's time."""
-        ...
-
-
 class ControlLoop:
     """One controller on the GPUs of one program."""
 
@@ -67,7 +45,7 @@ class ControlLoop:
         gpus: Sequence[Gpu],
         *,
         program: MonitoredProgram,
-        step_times: StepTimeSource,
+        step_times: ProgressEstimator,
     ) -> None:
         self.controller = controller
         self._actuator = Actuator(gpus)

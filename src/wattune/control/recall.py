@@ -90,14 +90,14 @@ class Memory:
         step_time, power = unit.time_s / self.base.time_s - 1, unit.power_w / self.base.power_w - 1
         return abs(step_time) <= self.step_time_distance and abs(power) <= self.power_distance
 
-    def recalled(self, seen: tuple[Window, ...]) -> tuple[Window, ...]:
+    def recalled(self, windows: tuple[Window, ...]) -> tuple[Window, ...]:
         """Insert the earlier measurements after the first baseline, unless the program has changed."""
-        if not seen or seen[0].purpose is not Purpose.BASELINE or any(window.changed for window in seen):
-            return seen
-        if not self.fits(seen[0]):
-            return seen
+        if not windows or windows[0].purpose is not Purpose.BASELINE or any(window.changed for window in windows):
+            return windows
+        if not self.fits(windows[0]):
+            return windows
         best = sorted(self.trials, key=lambda trial: trial.cost.energy_j)[:MOST]
-        return (seen[0], *(self._window(trial.choice, trial.cost, seen[0]) for trial in best), *seen[1:])
+        return (windows[0], *(self._window(trial.choice, trial.cost, windows[0]) for trial in best), *windows[1:])
 
     def _window(self, setting: Setting, cost: Measurement, baseline: Window) -> Window:
         unit = baseline.unit
@@ -118,7 +118,7 @@ class Memory:
         )
 
 
-def remembered(store: Store, command_line: str, *, gpu: str, simulated: bool) -> Memory | None:
+def load_memory(store: Store, command_line: str, *, gpu: str, simulated: bool) -> Memory | None:
     """Return the measurements of the latest run of this program on this GPU model; None where there was none."""
     rows = store.trial_records(workload=fingerprint(command_line), gpu=gpu, choice_kind="setting")
     rows = tuple((run, record) for run, record in rows if record.simulated is simulated and run.kind == "run")

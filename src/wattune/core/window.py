@@ -41,7 +41,7 @@ class Order:
     precision: float | None = None
     """Relative 95 % half-width of the step time at which the window may end before `most_s`."""
     settle_s: float | None = None
-    """How long to wait before measuring; None for what the GPU needs."""
+    """Time to wait before measuring; None for what the GPU needs."""
     why: str = ""
 
 
@@ -62,9 +62,9 @@ class Window:
     step_time_error_s: float | None = None
     """Half-width of the 95 % interval."""
     counted: bool = False
-    """Whether units of work were counted, so that no multiple of one can have been taken for it."""
+    """True where units of work were counted, so that no multiple of one can have been taken for it."""
     held: bool = True
-    """Whether the clocks that were read back were those requested, or lower for a reason that the GPU reports."""
+    """True where the clocks that were read back were those requested, or lower for a reason that the GPU reports."""
     sm_mhz: float | None = None
     """Mean core clock that was read; under a power limit lower than the requested one."""
     sm_util: float | None = None
@@ -75,11 +75,16 @@ class Window:
     features: Mapping[str, float] = field(default_factory=dict)
     """Counters, where there are any: tensor, fp32, dram, sm; each 0 to 1."""
     changed: bool = False
-    """Whether the program began to do something else in it."""
+    """True where the program began to do something else in it."""
 
     @property
     def power_w(self) -> float:
         return self.cost.power_w
+
+    @property
+    def total(self) -> Measurement:
+        """Time and energy of the window and of the settling before it."""
+        return self.settling + self.cost
 
     @property
     def unit(self) -> Measurement | None:
@@ -131,6 +136,6 @@ class RunPolicy(Protocol):
         """True if it predicts from hardware counters, so that their absence is worth a note."""
         ...
 
-    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
-        """Return the order for the next window; `seen` is empty at first."""
+    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
+        """Return the order for the next window, given those so far; there are none at first."""
         ...

@@ -15,7 +15,7 @@ from time import process_time
 
 from wattune.benchmarks.period.family import table_rows
 from wattune.benchmarks.run.outcome import BestSetting, PlayedRun, RunMark, RunRecorder
-from wattune.control.counters import CounterWatch
+from wattune.control.step_time import CounterWatch
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting

@@ -108,9 +108,9 @@ class GridPolicy:
     uses_history: ClassVar[bool] = False
     needs_counters: ClassVar[bool] = False
 
-    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
+    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
         del spec
-        measured = {window.setting: window.unit for window in seen if window.purpose is not Purpose.HOLD}
+        measured = {window.setting: window.unit for window in windows if window.purpose is not Purpose.HOLD}
         todo = [setting for setting in (self.reference, *self.settings) if setting not in measured]
         if todo:
             purpose = Purpose.BASELINE if todo[0] == self.reference else Purpose.TRIAL

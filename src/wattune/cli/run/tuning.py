@@ -22,9 +22,8 @@ from wattune.core.objective import LeastEnergy, Objective, parse_objective, pars
 from wattune.levels.run.policies import trained_policy
 from wattune.levels.run.report import RunReport, report_of, stored_run
 from wattune.levels.run.session import RunSession
-from wattune.levels.run.view.table import joined, setting_rows, table_lines
 from wattune.levels.run.view.terminal import job_lines, job_news
-from wattune.levels.run.view.words import closing_lines
+from wattune.levels.run.view.words import closing_lines, joined, setting_rows, table_lines
 from wattune.render.quantity import duration, quantity
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from wattune.control.recall import Memory
     from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
-    from wattune.levels.run.setting_summary import EstimateWithError
+    from wattune.levels.run.figures import EstimateWithError
 
 
 REFRESH_S = 0.5
@@ -165,12 +164,12 @@ def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, config: Config 
     """Return what an earlier run of a program measured; None where there was none or the policy does not use it."""
     if config is None or not policy.uses_history:
         return None
-    from wattune.control.recall import remembered
+    from wattune.control.recall import load_memory
     from wattune.store.sql_store import open_store
 
     try:
         store = open_store(config.store_url)
-        return remembered(store, command_line, gpu=gpu.spec.name, simulated=gpu.spec.simulated)
+        return load_memory(store, command_line, gpu=gpu.spec.name, simulated=gpu.spec.simulated)
     except StoreError as error:
         click.echo(f"warning: {error.message}; no earlier run is used\nhint: {error.hint}", err=True)
         return None

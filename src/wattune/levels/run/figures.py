@@ -1,4 +1,4 @@
-"""The result of tuning a program: net saving, slowdown, confidence in the slowdown limit, and the cost of the search.
+"""The result of tuning a program: the whole run against its baseline, and what was measured at each setting.
 
 Notation
     t0, e0   time and energy of a unit of work at the baseline, from all baseline windows of a phase
@@ -18,7 +18,6 @@ from statistics import NormalDist
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
 from wattune.core.window import Purpose, Window, phases_of
-from wattune.levels.run.setting_summary import EstimateWithError
 
 UNSURE = 0.05
 """Relative error of a step time that has none."""
@@ -26,6 +25,35 @@ LEAST_ERROR = 1e-4
 """Least relative error of a step time: clocks and programs drift."""
 POWER_ERROR = 0.002
 """Relative error of the mean power of a baseline; small, since one counter measures everything."""
+_SMALLEST_ERROR = 1e-5
+"""The same in the summary of a setting: computer clocks drift by as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateWithError:
+    """A value and the half-width of its 95 % interval, where that is known."""
+
+    value: float
+    error: float | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The error over the value."""
+        return None if self.error is None or self.value == 0 else self.error / abs(self.value)
+
+    @property
+    def negative(self) -> EstimateWithError:
+        return EstimateWithError(-self.value, self.error)
+
+    def excess(self, reference: EstimateWithError) -> EstimateWithError:
+        """Return by how much it exceeds another value, as a share of that."""
+        ratio, share = self.value / reference.value, _both(self.share, reference.share)
+        return EstimateWithError(ratio - 1, None if share is None else ratio * share)
+
+
+def _both(first: float | None, second: float | None) -> float | None:
+    """Combine two independent errors; unknown where one is."""
+    return None if first is None or second is None else hypot(first, second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,20 +96,20 @@ def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float 
     """Compute the figures of a run from its windows, in order."""
     compared = _comparisons(windows)
     slowdown = _more(compared, _times)
-    held = _last_held(windows)
+    held = next((window.setting for window in reversed(windows) if window.purpose is Purpose.HOLD), None)
     point = [one for one in compared if one.window.setting == held and one.window.purpose is Purpose.HOLD]
     point = [one for one in point if one.phase == compared[-1].phase]
     search_s = _search_s(windows)
     searched = [one for one in compared if one.window.start_s < search_s]
     extra_j = gpus * sum(one.cost.energy_j - one.base.energy_j for one in searched) if searched else None
     return RunFigures(
-        saving=_less(_more(compared, _energies)),
+        saving=_saving(compared),
         slowdown=slowdown,
         confidence=None if slowdown_limit is None or slowdown is None else _confidence(slowdown, slowdown_limit),
-        held_saving=_less(_more(point, _energies)),
+        held_saving=_saving(point),
         held_slowdown=_more(point, _times),
         evaluations=sum(window.purpose in (Purpose.TRIAL, Purpose.REFERENCE) for window in windows),
-        search_s=search_s if isfinite(search_s) else sum(_cost(window).time_s for window in windows),
+        search_s=search_s if isfinite(search_s) else sum(window.total.time_s for window in windows),
         search_extra_j=extra_j,
         break_even_s=_break_even_s(compared),
     )
@@ -119,7 +147,7 @@ def _share(unit: Measurement) -> float:
 
 
 def _compared(window: Window, number: int, *, base: Measurement, phase: Sequence[Window]) -> _Comparison | None:
-    cost = _cost(window)
+    cost = window.total
     if window.purpose is Purpose.BASELINE:
         return _Comparison(window, number, cost, cost, 0.0, 0.0, 0.0)
     unit = window.unit or _pooled([other for other in phase if other.setting == window.setting])
@@ -135,10 +163,6 @@ def _compared(window: Window, number: int, *, base: Measurement, phase: Sequence
         (base.time_error_s or 0.0) / base.time_s,
         (base.energy_error_j or 0.0) / base.energy_j,
     )
-
-
-def _cost(window: Window) -> Measurement:
-    return Measurement(window.cost.time_s + window.settling.time_s, window.cost.energy_j + window.settling.energy_j)
 
 
 _Sides = Callable[[_Comparison], tuple[float, float, float]]
@@ -167,8 +191,9 @@ def _more(compared: Sequence[_Comparison], sides: _Sides) -> EstimateWithError |
     return EstimateWithError(ratio - 1, ratio * hypot(*alone, *common.values()))
 
 
-def _less(more: EstimateWithError | None) -> EstimateWithError | None:
-    return None if more is None else EstimateWithError(-more.value, more.error)
+def _saving(compared: Sequence[_Comparison]) -> EstimateWithError | None:
+    more = _more(compared, _energies)
+    return None if more is None else more.negative
 
 
 def _confidence(slowdown: EstimateWithError, slowdown_limit: float) -> float:
@@ -176,10 +201,6 @@ def _confidence(slowdown: EstimateWithError, slowdown_limit: float) -> float:
     if not slowdown.error:
         return float(room >= 0)
     return NormalDist().cdf(SIGMAS_95 * room / slowdown.error)
-
-
-def _last_held(windows: Sequence[Window]) -> Setting | None:
-    return next((window.setting for window in reversed(windows) if window.purpose is Purpose.HOLD), None)
 
 
 def _search_s(windows: Sequence[Window]) -> float:
@@ -209,3 +230,116 @@ def _break_even_s(compared: Sequence[_Comparison]) -> float | None:
 
 def _start_s(one: _Comparison) -> float:
     return max(one.window.start_s - one.window.settling.time_s, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingSummary:
+    """A setting in one phase of the program: its windows, and their pooled step time and power."""
+
+    setting: Setting
+    windows: tuple[Window, ...]
+    step_time: EstimateWithError | None
+    """Seconds per unit of work."""
+    power: EstimateWithError
+    """Watts."""
+
+    @property
+    def purposes(self) -> frozenset[Purpose]:
+        return frozenset(window.purpose for window in self.windows)
+
+    @property
+    def seconds(self) -> float:
+        """The time that it was set, settling included."""
+        return sum(window.total.time_s for window in self.windows)
+
+    @property
+    def unit(self) -> Measurement | None:
+        """Time and energy of a unit of work; None without a step time."""
+        if self.step_time is None:
+            return None
+        energy_j = self.step_time.value * self.power.value
+        share = _both(self.step_time.share, self.power.share)
+        error_j = None if share is None else energy_j * share
+        return Measurement(self.step_time.value, energy_j, self.step_time.error, error_j)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSummary:
+    """A phase of the program, during which it did one thing: its settings in the order in which they were first set."""
+
+    points: tuple[SettingSummary, ...] = ()
+
+    @property
+    def baseline(self) -> SettingSummary | None:
+        """The setting that all others are compared with; None before it was measured."""
+        return next((point for point in self.points if Purpose.BASELINE in point.purposes), None)
+
+    def point(self, setting: Setting | None) -> SettingSummary | None:
+        """Find the summary of a setting."""
+        return next((point for point in self.points if point.setting == setting), None)
+
+    def slowdown(self, point: SettingSummary) -> EstimateWithError | None:
+        """Return how much longer a unit of work takes than at the baseline, as a share."""
+        base = self.baseline
+        if base is None or base.step_time is None or point.step_time is None:
+            return None
+        return point.step_time.excess(base.step_time) if point is not base else EstimateWithError(0.0, 0.0)
+
+    def saving(self, point: SettingSummary) -> EstimateWithError | None:
+        """Return how much less energy a unit of work takes than at the baseline, as a share."""
+        base, own = self.baseline, point.unit
+        if base is None or base.unit is None or own is None or base.unit.energy_j <= 0:
+            return None
+        if point is base:
+            return EstimateWithError(0.0, 0.0)
+        spent = EstimateWithError(own.energy_j, own.energy_error_j)
+        return spent.excess(EstimateWithError(base.unit.energy_j, base.unit.energy_error_j)).negative
+
+
+def phase_summaries(windows: Sequence[Window]) -> tuple[PhaseSummary, ...]:
+    """Summarize each phase of a run, setting by setting; phases without windows are left out."""
+    return tuple(_phase_summary(phase) for phase in phases_of(windows) if phase)
+
+
+def _phase_summary(windows: tuple[Window, ...]) -> PhaseSummary:
+    by_setting: dict[Setting, list[Window]] = {}
+    for window in windows:
+        by_setting.setdefault(window.setting, []).append(window)
+    return PhaseSummary(
+        tuple(
+            SettingSummary(setting, tuple(own), _pooled_step_time(own), _pooled_power(own))
+            for setting, own in by_setting.items()
+        )
+    )
+
+
+def _pooled_step_time(windows: Sequence[Window]) -> EstimateWithError | None:
+    """Average step times, weighted by their errors; the error grows where they differ more than their errors allow."""
+    known = [(one.step_time_s, one.step_time_error_s, one.cost.time_s) for one in windows if one.step_time_s]
+    if not known:
+        return None
+    values = [step_time_s for step_time_s, _, _ in known]
+    errors = [max(error, _SMALLEST_ERROR * value) for value, error, _ in known if error is not None]
+    if len(errors) < len(known):
+        seconds = sum(time_s for *_, time_s in known)
+        weights = [time_s / seconds if seconds > 0 else 1 / len(known) for *_, time_s in known]
+        return EstimateWithError(_dot(weights, values))
+    weights = [error**-2 for error in errors]
+    mean = _dot(weights, values) / sum(weights)
+    error = sum(weights) ** -0.5
+    if len(known) > 1:
+        chi2 = _dot(weights, [SIGMAS_95**2 * (value - mean) ** 2 for value in values])
+        error *= sqrt(max(chi2 / (len(known) - 1), 1.0))
+    return EstimateWithError(mean, error)
+
+
+def _dot(weights: Sequence[float], values: Sequence[float]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))
+
+
+def _pooled_power(windows: Sequence[Window]) -> EstimateWithError:
+    cost = windows[0].cost
+    for window in windows[1:]:
+        cost += window.cost
+    share = EstimateWithError(cost.energy_j, cost.energy_error_j).share
+    return EstimateWithError(cost.power_w, None if share is None else cost.power_w * share)

@@ -144,10 +144,10 @@ class OdppPolicy:
     uses_history: ClassVar[bool] = False
     needs_counters: ClassVar[bool] = False
 
-    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
+    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
         if len(searched_mhz(spec)) < 2:
-            return next_order(forever(DRIVER_DEFAULT, why="there are no core clocks to choose from"), seen)
-        return next_order(self._tune(spec), seen)
+            return next_order(forever(DRIVER_DEFAULT, why="there are no core clocks to choose from"), windows)
+        return next_order(self._tune(spec), windows)
 
     def _tune(self, spec: GpuSpec) -> Procedure[None]:
         clocks = searched_mhz(spec)
@@ -167,8 +167,8 @@ class OdppPolicy:
     def _chosen(self, clocks: tuple[int, ...], found: dict[int, Window]) -> int:
         base = found[max(found)]
         case = OdppCase(base.power_w, base.sm_util or 0.0, base.mem_util or 0.0)
-        seen = tuple(sorted((mhz, *_relative(window, base)) for mhz, window in found.items()))
-        predicted = _predicted(self.corrections, clocks, seen, case)
+        measured = tuple(sorted((mhz, *_relative(window, base)) for mhz, window in found.items()))
+        predicted = _predicted(self.corrections, clocks, measured, case)
         points = [GpoeoPoint(time, energy) for time, energy in predicted]
         return clocks[GpoeoRule(GpoeoPoint(1.0, 1.0), _MARGIN * self.slowdown).best(points)]
 
@@ -213,11 +213,11 @@ def correction_inputs(curve: Floats, relative: Floats, case: OdppCase) -> Floats
 def _predicted(
     corrections: Corrections | None,
     clocks: tuple[int, ...],
-    seen: tuple[tuple[int, float, float], ...],
+    measured: tuple[tuple[int, float, float], ...],
     case: OdppCase,
 ) -> tuple[tuple[float, float], ...]:
     """Predict time and energy relative to the baseline at every clock; cached, since policies replay their windows."""
-    rows = np.array(seen)
+    rows = np.array(measured)
     if corrections is None:
         curves = [np.interp(clocks, rows[:, 0], rows[:, kind]) for kind in (1, 2)]
         return tuple(zip(*(curve.tolist() for curve in curves), strict=True))

@@ -96,8 +96,8 @@ class CurvePolicy:
     uses_history: ClassVar[bool] = True
     needs_counters: ClassVar[bool] = False
 
-    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
-        known = since_change(seen)
+    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
+        known = since_change(windows)
         if not any(window.purpose is Purpose.BASELINE for window in known):
             return self._baseline_order(_FIRST_S, most_s=_FIRST_MOST_S, why="everything is compared with it")
         prediction = self._prediction(known, spec)

@@ -22,11 +22,11 @@ Procedure = Generator[Order, Window, _Result]
 _IDLE_HOLD_S = 60.0
 
 
-def next_order(procedure: Procedure[None], seen: tuple[Window, ...]) -> Order:
+def next_order(procedure: Procedure[None], windows: tuple[Window, ...]) -> Order:
     """Return the order after these windows; a procedure that has ended holds its last setting."""
     order = next(procedure)
     try:
-        for window in seen:
+        for window in windows:
             order = procedure.send(window)
     except StopIteration:
         return holding(order.setting, why=order.why)
@@ -73,8 +73,8 @@ class DefaultPolicy:
     uses_history: ClassVar[bool] = False
     needs_counters: ClassVar[bool] = False
 
-    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
-        del seen, spec
+    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
+        del windows, spec
         length_s = _DEFAULT_WINDOW_S
         return Order(setting=DRIVER_DEFAULT, purpose=Purpose.BASELINE, least_s=length_s, most_s=length_s, settle_s=0.0)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from wattune.control.power_trace import PowerTrace
+from wattune.control.progress_estimator import PowerTrace
 from wattune.control.recall import fingerprint, trials_of
 from wattune.control.state import Disabled, Progress, Waiting
 from wattune.control.window_state import Measuring, Settling

@@ -17,13 +17,13 @@ from typing import Self
 
 from wattune.control.actuator import actuator_for, passes_by_itself
 from wattune.control.controller import WindowController
-from wattune.control.counters import CounterWatch, counters_of
 from wattune.control.loop import Background, ControlLoop
 from wattune.control.process_monitor import Itself, MonitoredProgram
+from wattune.control.progress_estimator import ProgressEstimator, period_finder
 from wattune.control.ranks import RankExchange, Ranks, SharedGpu, error_text, refusal
 from wattune.control.recall import Memory
 from wattune.control.state import Disabled, Progress
-from wattune.control.step_time import StepMarks
+from wattune.control.step_time import CounterWatch, StepMarks, counters_of
 from wattune.core.errors import DeviceError, InputError
 from wattune.core.gpu_spec import KNOBS, limited_to
 from wattune.core.objective import Objective
@@ -33,7 +33,6 @@ from wattune.core.window import RunPolicy, Window
 from wattune.devices.gpu import Gpu
 from wattune.levels.run.figures import RunFigures, figures_of
 from wattune.levels.run.policies import policy_named, slowdown_limit_of
-from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 
 _MISSED = "this GPU shows none from outside (NVML's GPM, on Hopper and newer)"
 

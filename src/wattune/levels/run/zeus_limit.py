@@ -48,11 +48,11 @@ class ZeusLimitPolicy:
     uses_history: ClassVar[bool] = False
     needs_counters: ClassVar[bool] = False
 
-    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
+    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
         limits_w = power_limits_w(spec)
         if not limits_w:
-            return next_order(forever(DRIVER_DEFAULT, why="the power limit cannot be set"), seen)
-        return next_order(self._tune(limits_w, spec), seen)
+            return next_order(forever(DRIVER_DEFAULT, why="the power limit cannot be set"), windows)
+        return next_order(self._tune(limits_w, spec), windows)
 
     def _tune(self, limits_w: tuple[float, ...], spec: GpuSpec) -> Procedure[None]:
         first = yield _order(limits_w[0], _FIRST_S, settle_s=0.0, counting=False)

@@ -8,13 +8,13 @@ from run_fakes import Moody
 
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
+from wattune.control.progress_estimator import ProgressEstimator, period_finder
 from wattune.control.step_time import StepMarks
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.run.policy import CurvePolicy
-from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 

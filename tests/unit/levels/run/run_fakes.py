@@ -26,10 +26,10 @@ class Script:
     uses_history: bool = False
     needs_counters: bool = False
 
-    def step(self, seen, spec):
+    def step(self, windows, spec):
         allowed = [one for one in self.settings if one.sm_mhz is None or one.sm_mhz in spec.sm_clocks_mhz]
         order = [DRIVER_DEFAULT, *allowed]
-        place = min(len(seen), len(order) - 1)
+        place = min(len(windows), len(order) - 1)
         last = place == len(order) - 1 and place > 0
         purpose = Purpose.BASELINE if place == 0 else Purpose.HOLD if last else Purpose.TRIAL
         return Order(

@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 
-from wattune.control.counters import COUNTER_ERROR, COUNTERS, WorkDone, busiest_pipe, counter_rate
-from wattune.control.step_time import StepMarks, counted_step_time, without_stalls
+from wattune.control.step_time import (
+    COUNTER_ERROR,
+    COUNTERS,
+    StepMarks,
+    WorkDone,
+    busiest_pipe,
+    counted_step_time,
+    counter_rate,
+    without_stalls,
+)
 
 # stalls
 
@@ -45,7 +53,7 @@ def test_the_marks_of_a_program_are_also_without_stalls():
 
 
 def counted(rates, *, start_s=0.0):
-    done = WorkDone(COUNTERS, COUNTER_ERROR)
+    done = WorkDone()
     for place, rate in enumerate(rates):
         done = done.add(start_s + place, start_s + place + 1.0, rate)
     return done

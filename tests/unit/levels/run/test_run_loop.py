@@ -7,6 +7,7 @@ from run_fakes import Moody, OddGpu, Script, ticked
 
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
+from wattune.control.progress_estimator import ProgressEstimator, period_finder
 from wattune.control.state import Condition, Disabled, Waiting
 from wattune.control.step_time import StepMarks
 from wattune.control.window_state import Measuring
@@ -14,7 +15,6 @@ from wattune.core.errors import DeviceError, DeviceLost, NoPermission, NotSuppor
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose
 from wattune.devices.passing_time import VirtualTime
-from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 
 LOW, LOWER = Setting(1200), Setting(1005)
 

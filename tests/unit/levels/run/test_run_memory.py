@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from run_fakes import OddGpu, Script, ticked, window
 
-from wattune.control.recall import Memory, remembered
+from wattune.control.recall import Memory, load_memory
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
@@ -69,8 +69,8 @@ def test_the_latest_run_in_the_store_is_used(tmp_path):
     report = report_of(session, program="python train.py --seed 1", objective="energy:5%", ended=True)
     full = stored_run(session, report, started_at=datetime.now(UTC), exit_code=0)
     store.add_run(full)
-    memory = remembered(store, "python train.py --seed 2", gpu=gpu.spec.name, simulated=True)
+    memory = load_memory(store, "python train.py --seed 2", gpu=gpu.spec.name, simulated=True)
     assert {trial.choice for trial in memory.trials} == {Setting(1200), Setting(1005)}
     assert memory.base.time_s == pytest.approx(0.1, rel=0.05)
-    assert remembered(store, "python train.py --seed 2", gpu=gpu.spec.name, simulated=False) is None
-    assert remembered(store, "python other.py", gpu=gpu.spec.name, simulated=True) is None
+    assert load_memory(store, "python train.py --seed 2", gpu=gpu.spec.name, simulated=False) is None
+    assert load_memory(store, "python other.py", gpu=gpu.spec.name, simulated=True) is None

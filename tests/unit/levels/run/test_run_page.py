@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from run_views import GPU, PERIOD_S, run_report, searched
-from wattune.control.power_trace import PowerTrace
+from wattune.control.progress_estimator import PowerTrace
 from wattune.control.state import Event, Progress
 from wattune.core.window import Purpose
 from wattune.levels.run.figures import RunFigures

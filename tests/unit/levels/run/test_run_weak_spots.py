@@ -16,6 +16,7 @@ from wattune.benchmarks.period.peers import gpoeo_period_s
 from wattune.benchmarks.run.program import FamilyProgram, play_program
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
+from wattune.control.progress_estimator import ProgressEstimator, period_finder
 from wattune.control.recall import Memory
 from wattune.control.state import as_one
 from wattune.control.step_time import StepMarks
@@ -26,7 +27,6 @@ from wattune.core.window import Purpose
 from wattune.levels.run.figures import figures_of
 from wattune.levels.run.gpoeo.search import cubic
 from wattune.levels.run.policy import CurvePolicy
-from wattune.levels.run.progress_estimator import ProgressEstimator, period_finder
 from wattune.physics.catalog import catalog_names, load_model
 from wattune.response.evidence import evidence
 from wattune.response.points import PointScale, candidates_of

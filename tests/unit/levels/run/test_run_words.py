@@ -9,8 +9,7 @@ from wattune.control.state import Condition, Disabled, Waiting
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
-from wattune.levels.run.figures import RunFigures
-from wattune.levels.run.setting_summary import EstimateWithError, phase_summaries
+from wattune.levels.run.figures import EstimateWithError, RunFigures, phase_summaries
 from wattune.levels.run.view.words import (
     closing_lines,
     estimate_words,

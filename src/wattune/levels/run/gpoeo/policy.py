@@ -143,10 +143,10 @@ class GpoeoPolicy:
     uses_history: ClassVar[bool] = False
     needs_counters: ClassVar[bool] = True
 
-    def step(self, seen: tuple[Window, ...], spec: GpuSpec) -> Order:
+    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
         if not spec.sm_clocks_mhz:
-            return next_order(forever(DRIVER_DEFAULT, why="the core clock cannot be set"), seen)
-        return next_order(self._tune(spec), seen)
+            return next_order(forever(DRIVER_DEFAULT, why="the core clock cannot be set"), windows)
+        return next_order(self._tune(spec), windows)
 
     def _tune(self, spec: GpuSpec) -> Procedure[None]:
         ladder = ladder_of(spec)

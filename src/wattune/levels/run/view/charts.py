@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.setting import Setting
 from wattune.core.window import Purpose, Window
+from wattune.levels.run.figures import PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.setting_summary import PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.view.words import estimate_words, verdict
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Spread, Tone, Way
 from wattune.render.quantity import Unit, long_unit, unit_for

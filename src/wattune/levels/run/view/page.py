@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wattune.core.window import Purpose
+from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.setting_summary import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart
 from wattune.levels.run.view.words import (
     LIKELY,
