@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -45,9 +44,7 @@ class Actuator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.restore()
 
     def put(self, setting: Setting, *, reached: Reached | None = None) -> None:
@@ -110,9 +107,7 @@ class ActuatorThread(Actuator):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with held_signals():
             with self._changed:
                 self._closing = True

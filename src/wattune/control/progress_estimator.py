@@ -265,7 +265,7 @@ class ProgressEstimator:
             time_s=reading.time_s,
             period_s=None if step_time is None else step_time.step_time_s,
             power_w=cost.power_w,
-            util=self._sample.sm_util,
+            util=self._sample.sm_utils.mean,
         )
         self._sample = Tally(reading)
         return sample

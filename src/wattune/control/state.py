@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import reduce
+from operator import or_
+from statistics import fmean
 
 from wattune.control.window_state import Measuring, Settling, Until
 from wattune.control.window_totals import Tally
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
-from wattune.core.reading import Reading, Throttle
+from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
 from wattune.signals.change import Change
 
 
 class Condition(StrEnum):
-    """Whether a program can be tuned, and if not, why."""
+    """The condition of a program: it can be tuned while it is working."""
 
     WORKING = "working"
     UNUSED = "not using the GPU"
@@ -28,7 +31,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """How long a unit of work takes, with the half-width of its 95 % interval, and what the unit is."""
+    """The time of a unit of work, with the half-width of its 95 % interval, and the source of the unit."""
 
     step_time_s: float
     error_s: float | None
@@ -43,7 +46,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What was observed since the last step."""
+    """Everything observed since the last step."""
 
     readings: tuple[Reading, ...]
     """Of all GPUs of the program as one, oldest first."""
@@ -65,48 +68,28 @@ def as_one(readings: Sequence[Reading]) -> Reading:
     """
     if len(readings) == 1:
         return readings[0]
+
+    def of_all(name: str, combine: Callable[[list[float]], float]) -> float | None:
+        values = [getattr(reading, name) for reading in readings]
+        return None if None in values else combine(values)
+
+    def least(name: str) -> int | None:
+        value = of_all(name, min)
+        return None if value is None else int(value)
+
+    throttles = [reading.throttle for reading in readings if reading.throttle is not None]
     return Reading(
         time_s=max(reading.time_s for reading in readings),
-        energy_j=_mean([reading.energy_j for reading in readings]),
-        power_w=_mean([reading.power_w for reading in readings]),
-        temperature_c=_most([reading.temperature_c for reading in readings]),
-        sm_mhz=_least([reading.sm_mhz for reading in readings]),
-        mem_mhz=_least([reading.mem_mhz for reading in readings]),
-        throttle=_reasons([reading.throttle for reading in readings]),
-        power_limit_w=_least([reading.power_limit_w for reading in readings]),
-        sm_util=_mean([reading.sm_util for reading in readings]),
-        mem_util=_mean([reading.mem_util for reading in readings]),
+        energy_j=of_all("energy_j", fmean),
+        power_w=of_all("power_w", fmean),
+        temperature_c=of_all("temperature_c", max),
+        sm_mhz=least("sm_mhz"),
+        mem_mhz=least("mem_mhz"),
+        throttle=reduce(or_, throttles) if throttles else None,
+        power_limit_w=least("power_limit_w"),
+        sm_util=of_all("sm_util", fmean),
+        mem_util=of_all("mem_util", fmean),
     )
-
-
-def _known(values: list[float | None]) -> list[float] | None:
-    known = [value for value in values if value is not None]
-    return known if known and len(known) == len(values) else None
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = _known(values)
-    return None if known is None else sum(known) / len(known)
-
-
-def _most(values: list[float | None]) -> float | None:
-    known = _known(values)
-    return None if known is None else max(known)
-
-
-def _least(values: Sequence[float | None]) -> int | None:
-    known = _known(list(values))
-    return None if known is None else int(min(known))
-
-
-def _reasons(values: list[Throttle | None]) -> Throttle | None:
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    together = Throttle.NONE
-    for value in known:
-        together |= value
-    return together
 
 
 LEAST_S = 1.0
@@ -132,7 +115,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class OpenWindow:
-    """What a window has measured so far."""
+    """The measurements of a window so far."""
 
     tally: Tally
     step_time: StepTime | None = None
@@ -160,7 +143,7 @@ class Progress:
     """The state of tuning a program, with all windows and events so far."""
 
     spec: GpuSpec
-    """What may still be set."""
+    """With the settings that may still be chosen."""
     state: State = Waiting(Condition.UNUSED)
     windows: tuple[Window, ...] = ()
     events: tuple[Event, ...] = ()
@@ -170,7 +153,7 @@ class Progress:
     first: Reading | None = None
     last: Reading | None = None
     unmeasured: Measurement = NOTHING
-    """What passed between the last window and the present state."""
+    """Time and energy between the last window and the present state."""
 
     @property
     def setting(self) -> Setting:
@@ -208,7 +191,7 @@ class Progress:
 
     @property
     def wants_step_time(self) -> bool:
-        """Whether the step time of the present window is due: seldom, since estimating it may be costly."""
+        """True where the step time of the present window is due: seldom, since estimating it may be costly."""
         if not isinstance(self.state, Measuring):
             return False
         until, age_s = until_of(self.state.choice), self.state.window.age_s

@@ -1,4 +1,4 @@
-"""Measuring a workload at one setting after the other: the one loop that does so, and the choice of settings."""
+"""Measure a workload at one setting after the other, and choose the settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OnTrial = Callable[[Trial[Setting]], None]
 
 
 class Knob(Enum):
-    """What a sweep changes."""
+    """A knob that a sweep varies."""
 
     SM_CLOCK = "sm-clock"
     MEM_CLOCK = "mem-clock"
@@ -24,8 +24,8 @@ class Knob(Enum):
 
     @property
     def turns(self) -> str:
-        """What a setting that turns it lists among its knobs."""
-        return {Knob.SM_CLOCK: "sm_clock", Knob.MEM_CLOCK: "mem_clock", Knob.POWER_LIMIT: "power_limit"}[self]
+        """Its name in `Setting.knobs`."""
+        return self.value.replace("-", "_")
 
 
 def sweep(
@@ -35,10 +35,10 @@ def sweep(
     *,
     on_trial: OnTrial | None = None,
 ) -> History[Setting]:
-    """A trial per setting, in their order; the GPU is as it was found afterwards, whatever happens in between.
+    """Measure each setting in order and return the trials; the GPU is restored afterwards, whatever happens.
 
-    `measure` does the work once at the setting that now holds and says what it took. `on_trial` hears of each trial as
-    it ends, so that nothing is lost when a later one fails.
+    `measure` does the work once at the setting that is applied. It is a whole run, so there is nothing to settle.
+    `on_trial` is called with each trial as it ends, so that nothing is lost when a later one fails.
     """
     trials: list[Trial[Setting]] = []
     try:
@@ -53,7 +53,7 @@ def sweep(
 
 
 def sweep_settings(spec: GpuSpec, knob: Knob, *, points: int) -> tuple[Setting, ...]:
-    """The driver's default, then at most `points` evenly spaced values of the knob, highest first."""
+    """Return the driver's default, then at most `points` evenly spaced values of the knob, highest first."""
     if points < 1:
         raise InputError(f"a sweep has at least one point, not {points}", hint="leave --points out for 20")
     match knob:
@@ -67,7 +67,7 @@ def sweep_settings(spec: GpuSpec, knob: Knob, *, points: int) -> tuple[Setting, 
 
 
 def recorded_settings(recorded: Iterable[Setting], knob: Knob, *, points: int) -> tuple[Setting, ...]:
-    """The driver's default if it was recorded, then at most `points` recorded settings of the knob, highest first."""
+    """Return the driver's default if recorded, then at most `points` recorded settings of the knob, highest first."""
     known = sorted(set(recorded), reverse=True)
     turning = [setting for setting in known if knob.turns in setting.knobs]
     if not turning:
@@ -80,7 +80,7 @@ def recorded_settings(recorded: Iterable[Setting], knob: Knob, *, points: int) -
 
 
 def evenly(values: Iterable[int], points: int) -> tuple[int, ...]:
-    """At most `points` of the values, from the lowest to the highest in steps as equal as they allow."""
+    """Return at most `points` of the values, from the lowest to the highest in steps as equal as they allow."""
     ascending = sorted(set(values))
     if points == 1:
         return (ascending[-1],)
@@ -101,7 +101,7 @@ def _known(spec: GpuSpec, clocks_mhz: tuple[int, ...], what: str) -> tuple[int, 
 
 
 def _limits_w(spec: GpuSpec, points: int) -> list[float]:
-    """Whole watts from the lowest to the highest limit that may be set."""
+    """Return whole watts from the lowest to the highest limit that may be set."""
     limits = spec.power_limits
     if limits is None:
         raise NotSupported(f"{spec.label} does not let its power limit be set", hint="sweep --knob sm-clock instead")

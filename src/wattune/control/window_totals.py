@@ -191,7 +191,7 @@ class Tally:
     last: Reading | None = None
     readings: int = 0
     agreeing: int = 0
-    sm_mhz_sum: RunningSum = NO_SUM
+    sm_mhz: RunningSum = NO_SUM
     sm_utils: Blocks = NO_BLOCKS
     mem_utils: Blocks = NO_BLOCKS
     power_j: float = 0.0
@@ -213,7 +213,7 @@ class Tally:
             last=reading,
             readings=self.readings + 1,
             agreeing=self.agreeing + (disagreement(setting, reading) is None),
-            sm_mhz_sum=self.sm_mhz_sum.add(working_mhz(reading)),
+            sm_mhz=self.sm_mhz.add(working_mhz(reading)),
             sm_utils=self.sm_utils.add(age_s, reading.sm_util),
             mem_utils=self.mem_utils.add(age_s, reading.mem_util),
             power_j=self.power_j + (passed_s * sum(watts) / len(watts) if watts else 0.0),
@@ -230,18 +230,6 @@ class Tally:
     @property
     def held(self) -> bool:
         return self.readings == 0 or self.agreeing >= MOSTLY * self.readings
-
-    @property
-    def sm_mhz(self) -> float | None:
-        return self.sm_mhz_sum.mean
-
-    @property
-    def sm_util(self) -> float | None:
-        return self.sm_utils.mean
-
-    @property
-    def mem_util(self) -> float | None:
-        return self.mem_utils.mean
 
     def _counted_j(self, last: Reading) -> float:
         """Return the energy by the counter, or by power where the counter is missing, stuck or went back."""

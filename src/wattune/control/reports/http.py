@@ -16,7 +16,6 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
-from types import TracebackType
 from typing import Self
 
 from wattune.control.reports.file import LineForm, read_object
@@ -71,9 +70,7 @@ class MetricServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -189,12 +186,10 @@ class ReportQueue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._is_open = False
-            for _, future in self._waiting:
+            for _report, future in self._waiting:
                 future.set_result(RUN_OVER)
             self._waiting.clear()
             os.close(self.descriptor)

@@ -26,7 +26,7 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.gpoeo.search import GpoeoPoint, GpoeoRule
 from wattune.levels.run.gpoeo.training import programs_of, settled, training_workloads
-from wattune.levels.run.procedure import Procedure, forever, next_order, watched
+from wattune.levels.run.procedure import Procedure, forever, next_order, ordered, watched
 from wattune.levels.run.simulated_program import SimulatedProgram
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_parts import Floats
@@ -256,14 +256,7 @@ def _length_s(period_s: float) -> float:
 
 
 def _order(sm_mhz: int, seconds: float, *, settle_s: float) -> Order:
-    return Order(
-        setting=Setting(sm_mhz),
-        purpose=Purpose.TRIAL,
-        least_s=seconds,
-        most_s=seconds,
-        settle_s=settle_s,
-        why="a clock of the curve",
-    )
+    return ordered(Setting(sm_mhz), Purpose.TRIAL, seconds, settle_s=settle_s, why="a clock of the curve")
 
 
 _EVERY = 3

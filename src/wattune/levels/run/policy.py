@@ -247,7 +247,7 @@ def _ahead_s(passed_s: float) -> float:
 def _hold_s(known: tuple[Window, ...]) -> float:
     """Return how long to hold a setting: longer each time."""
     held = sum(window.purpose is Purpose.HOLD for window in known)
-    passed_s = sum(window.cost.time_s + window.settling.time_s for window in known)
+    passed_s = sum(window.total.time_s for window in known)
     return float(min(_HOLD_S * 1.5**held, _ahead_s(passed_s), _HOLD_MOST_S))
 
 

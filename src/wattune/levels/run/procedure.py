@@ -38,6 +38,11 @@ def holding(setting: Setting, *, seconds: float = _IDLE_HOLD_S, why: str = "") -
     return Order(setting=setting, purpose=Purpose.HOLD, least_s=seconds, most_s=seconds, why=why)
 
 
+def ordered(setting: Setting, purpose: Purpose, seconds: float, *, settle_s: float, why: str) -> Order:
+    """Return an order of a fixed length."""
+    return Order(setting=setting, purpose=purpose, least_s=seconds, most_s=seconds, settle_s=settle_s, why=why)
+
+
 def forever(setting: Setting, *, why: str) -> Procedure[None]:
     """Hold one setting whatever the windows show."""
     while True:

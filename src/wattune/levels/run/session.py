@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from wattune.control.actuator import actuator_for, passes_by_itself
@@ -81,17 +80,13 @@ class RunSession:
         elif self.policy.tunes:
             self._guarded(self._count)
         if self._background is not None:
-            self._background.__enter__()
+            self._opened.enter_context(self._background)
+        else:
+            self._opened.callback(self.loop.close)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._opened:
-            if self._background is not None:
-                self._background.__exit__(kind, error, trace)
-            else:
-                self.loop.close()
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

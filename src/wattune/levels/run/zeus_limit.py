@@ -19,7 +19,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.procedure import Procedure, forever, holding, next_order, work_rate
+from wattune.levels.run.procedure import Procedure, forever, holding, next_order, ordered, work_rate
 
 _STEP_W = 25.0
 _WARM_UP_STEPS, _STEPS = 10, 40
@@ -81,14 +81,8 @@ def power_limits_w(spec: GpuSpec) -> tuple[float, ...]:
 
 
 def _order(limit_w: float, seconds: float, *, settle_s: float, counting: bool) -> Order:
-    return Order(
-        setting=Setting(power_limit_w=limit_w),
-        purpose=Purpose.REFERENCE if counting else Purpose.TRIAL,
-        least_s=seconds,
-        most_s=seconds,
-        settle_s=settle_s,
-        why="profiles a power limit",
-    )
+    purpose = Purpose.REFERENCE if counting else Purpose.TRIAL
+    return ordered(Setting(power_limit_w=limit_w), purpose, seconds, settle_s=settle_s, why="profiles a power limit")
 
 
 def _step(window: Window, spec: GpuSpec) -> Measurement | None:

@@ -320,7 +320,7 @@ def test_a_pause_does_not_count_in_a_window():
         tally = tally.add(reading, Setting(1200))
     assert tally.cost.time_s == pytest.approx(20.0, abs=0.3)
     assert tally.cost.power_w == pytest.approx(300.0, rel=0.02)
-    assert tally.sm_util == pytest.approx(0.8, abs=0.01)
+    assert tally.sm_utils.mean == pytest.approx(0.8, abs=0.01)
 
 
 def test_a_clock_that_is_read_while_nothing_runs_does_not_count():
@@ -328,4 +328,4 @@ def test_a_clock_that_is_read_while_nothing_runs_does_not_count():
     for place, throttle in enumerate((Throttle.IDLE, Throttle.POWER_CAP, Throttle.IDLE | Throttle.LOCKED), 1):
         mhz = 1305 if throttle is Throttle.POWER_CAP else 1410
         tally = tally.add(Reading(time_s=float(place), sm_mhz=mhz, throttle=throttle), Setting())
-    assert tally.sm_mhz == 1305
+    assert tally.sm_mhz.mean == 1305

@@ -31,20 +31,16 @@ BANDS = (0.0, 1020 / 1800, 1425 / 1800, np.inf)
 BAND_NAMES = ("low core clocks", "middle core clocks", "high core clocks", "memory clocks")
 # The reference memory clock is the second highest, 9251 MHz, where that is about as fast as the highest.
 _NEAR = 0.95
-# Every fourth workload is held out to measure the error of models that were not trained on it.
-_HELD_OUT = 4
 
 Model = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predicted:
-    """Time and energy relative to the reference, with their standard deviations; one value per setting."""
+    """Time and energy relative to the reference; one value per setting."""
 
     time: Floats
     energy: Floats
-    time_sd: Floats
-    energy_sd: Floats
 
 
 class ClockPredictor(Protocol):
@@ -52,7 +48,7 @@ class ClockPredictor(Protocol):
 
     @property
     def reference(self) -> Setting:
-        """Return the setting at which counters must be read."""
+        """The setting at which counters must be read."""
         ...
 
     def __hash__(self) -> int: ...
@@ -96,12 +92,10 @@ class PredictionTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pair:
-    """The two models of a band, of logarithms, and their errors on workloads that were held out."""
+    """The two models of a band, of logarithms."""
 
     time: Model
     energy: Model
-    time_sd: float
-    energy_sd: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,13 +117,12 @@ class GpoeoModels:
         if self.memory is not None:
             columns.append(self._memory(self.memory, counters, settings))
         time, energy = (np.prod([column[row] for column in columns], axis=0) for row in (0, 1))
-        time_sd, energy_sd = (np.linalg.norm([column[row] for column in columns], axis=0) for row in (2, 3))
-        return Predicted(time, energy, time * time_sd, energy * energy_sd)
+        return Predicted(time, energy)
 
     def _core(self, counters: Floats, settings: Sequence[Setting]) -> Floats:
         clocks = np.array([setting.sm_mhz or self.top.sm_mhz for setting in settings], dtype=np.float64)
         relative = clocks / float(self.reference.sm_mhz or 1)
-        found = np.ones((4, len(settings)))
+        found = np.ones((2, len(settings)))
         for pair, (low, high) in zip(self.core, pairwise(BANDS), strict=True):
             inside = (relative >= low) & (relative < high)
             if inside.any():
@@ -140,8 +133,7 @@ class GpoeoModels:
         clocks = np.array([setting.mem_mhz or self.top.mem_mhz for setting in settings], dtype=np.float64)
         reference = float(self.reference.mem_mhz or 1)
         found = _predicted(pair, counters, clocks / reference)
-        here = clocks == reference
-        found[:2, here], found[2:, here] = 1.0, 0.0
+        found[:, clocks == reference] = 1.0
         return found
 
 
@@ -156,7 +148,7 @@ def reference_setting(spec: GpuSpec) -> Setting:
 
 
 def train(table: PredictionTable, *, growth: Growth = DEFAULT_GROWTH) -> GpoeoModels:
-    """Train the models of a table, and measure their errors by models trained without every fourth workload."""
+    """Train the models of a table."""
     core = tuple(
         _pair(table.features, relative, table.time[:, inside], energy=table.energy[:, inside], growth=growth)
         for inside, relative in band_columns(table)
@@ -183,14 +175,7 @@ def band_columns(table: PredictionTable) -> list[tuple[NDArray[np.intp], Floats]
 
 
 def _pair(features: Floats, relative: Floats, time: Floats, *, energy: Floats, growth: Growth) -> _Pair:
-    models, spreads = [], []
-    held_out = np.arange(len(features)) % _HELD_OUT == _HELD_OUT - 1
-    for target in (time, energy):
-        partial = _fitted(features[~held_out], relative, target[~held_out], growth=growth)
-        error = np.exp(partial(_inputs(features[held_out], relative))) / target[held_out].ravel() - 1.0
-        spreads.append(float(np.sqrt(np.mean(error**2))) if held_out.any() else 1.0)
-        models.append(_fitted(features, relative, target, growth=growth))
-    return _Pair(models[0], models[1], spreads[0], spreads[1])
+    return _Pair(*(_fitted(features, relative, target, growth=growth) for target in (time, energy)))
 
 
 def _fitted(features: Floats, relative: Floats, target: Floats, *, growth: Growth) -> Model:
@@ -205,7 +190,6 @@ def _inputs(features: Floats, relative: Floats) -> Floats:
 
 
 def _predicted(pair: _Pair, counters: Floats, relative: Floats) -> Floats:
-    """Return (4, clocks): time, energy and the relative standard deviations of both."""
+    """Return (2, clocks): time and energy."""
     inputs = _inputs(counters[np.newaxis, :], relative)
-    spreads = (np.full(len(relative), spread) for spread in (pair.time_sd, pair.energy_sd))
-    return np.array([np.exp(pair.time(inputs)), np.exp(pair.energy(inputs)), *spreads])
+    return np.array([np.exp(pair.time(inputs)), np.exp(pair.energy(inputs))])

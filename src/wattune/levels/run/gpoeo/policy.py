@@ -31,7 +31,7 @@ from wattune.levels.run.gpoeo.search import (
     ladder_of,
     search_memory,
 )
-from wattune.levels.run.procedure import Procedure, forever, next_order, watched, work_rate
+from wattune.levels.run.procedure import Procedure, forever, next_order, ordered, watched, work_rate
 
 _SETTLE_S = 4.0
 _FIRST_S = 25.0
@@ -62,13 +62,13 @@ class GpoeoWindows:
     @classmethod
     def started(cls, spec: GpuSpec, reference: Setting, *, floor_w: float) -> Procedure[GpoeoWindows]:
         """Measure the period and the counters at the reference."""
-        first = yield _order(reference, Purpose.REFERENCE, _FIRST_S, settle_s=2 * _SETTLE_S, why="counters and period")
+        first = yield ordered(reference, Purpose.REFERENCE, _FIRST_S, settle_s=2 * _SETTLE_S, why="counters and period")
         if first.step_time_s is None:
             more_s = _LONGEST_FIRST_S - _FIRST_S
         else:
             missing_s = min(_FIRST_PERIODS * first.step_time_s, _LONGEST_FIRST_S) - _FIRST_S
             more_s = max(missing_s, 0.0) + _COUNTING_PERIODS * min(first.step_time_s, _LONGEST_PERIOD_S)
-        second = yield _order(reference, Purpose.REFERENCE, more_s, settle_s=0.0, why="counters and period")
+        second = yield ordered(reference, Purpose.REFERENCE, more_s, settle_s=0.0, why="counters and period")
         period_s = _mean_step_time_s(first, second)
         periodic = period_s is not None and period_s <= _LONGEST_PERIOD_S
         features = second.features or first.features
@@ -102,15 +102,11 @@ class GpoeoWindows:
 
     def _point(self, setting: Setting, purpose: Purpose, why: str) -> Procedure[GpoeoPoint]:
         """Measure a setting; where no period is found, measure it again for longer."""
-        point = self.point_of((yield _order(setting, purpose, self.length_s, settle_s=_SETTLE_S, why=why)))
+        point = self.point_of((yield ordered(setting, purpose, self.length_s, settle_s=_SETTLE_S, why=why)))
         if point == UNMEASURED and self.periodic:
             again_s = min(2 * self.length_s, _LONGEST_FIRST_S)
-            point = self.point_of((yield _order(setting, purpose, again_s, settle_s=0.0, why=f"{why}, again")))
+            point = self.point_of((yield ordered(setting, purpose, again_s, settle_s=0.0, why=f"{why}, again")))
         return point
-
-
-def _order(setting: Setting, purpose: Purpose, seconds: float, *, settle_s: float, why: str) -> Order:
-    return Order(setting=setting, purpose=purpose, least_s=seconds, most_s=seconds, settle_s=settle_s, why=why)
 
 
 def _mean_step_time_s(*windows: Window) -> float | None:

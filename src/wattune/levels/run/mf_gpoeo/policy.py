@@ -18,7 +18,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.mf_gpoeo.controller import Control, stopping_point
-from wattune.levels.run.procedure import Procedure, forever, holding, next_order, work_rate
+from wattune.levels.run.procedure import Procedure, forever, holding, next_order, ordered, work_rate
 
 _SETTLE_S = 1.0
 _STEP_S, _LONGEST_S = 4.0, 20.0
@@ -86,14 +86,7 @@ def measured_base(spec: GpuSpec) -> Procedure[Base | None]:
 
 
 def _order(setting: Setting, seconds: float, *, why: str, settle_s: float = _SETTLE_S) -> Order:
-    return Order(
-        setting=setting,
-        purpose=Purpose.REFERENCE,
-        least_s=seconds,
-        most_s=seconds,
-        settle_s=settle_s,
-        why=why,
-    )
+    return ordered(setting, Purpose.REFERENCE, seconds, settle_s=settle_s, why=why)
 
 
 def _unit_s(window: Window, spec: GpuSpec) -> float | None:
@@ -216,7 +209,7 @@ def _controlled(base: Base, spec: GpuSpec, *, limit: float, mem_mhz: int | None,
     seconds = 0.0
     while True:
         window = yield _order(Setting(clocks[control.point], mem_mhz), base.length_s, why="the controller's clock")
-        seconds += window.cost.time_s + window.settling.time_s
+        seconds += window.total.time_s
         slower = base.index(window)
         if slower is None:
             return first
