@@ -7,22 +7,21 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import check_writable, json_option
+from wattune.cli.output import json_option
 from wattune.levels.run.policies import POLICIES
 
 if TYPE_CHECKING:
-    from wattune.control.process_monitor import ProcessWatch
     from wattune.control.reports.pattern import StepPattern
     from wattune.levels.run.session import RunSession
 
 GRACE_S = 30.0
-F = TypeVar("F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _OPTIONS = (
     click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]"),
@@ -43,11 +42,32 @@ _OPTIONS = (
 )
 
 
-def tuning_options(function: F) -> F:
-    """Add the options that `run` and `attach` share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningOptions:
+    """The options that `run` and `attach` share, as they were given."""
+
+    max_slowdown: str | None
+    objective: str | None
+    workload: str
+    knobs: str | None
+    policy: str
+    report_file: Path | None
+    screen: bool | None
+    no_store: bool
+    as_json: bool
+
+
+def tuning_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options that `run` and `attach` share, and pass them as one value."""
+
+    @wraps(function)
+    def command(**given: Any) -> int:
+        shared = {field.name: given.pop(field.name) for field in fields(TuningOptions)}
+        return function(TuningOptions(**shared), **given)
+
     for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+        command = option(command)
+    return command
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -57,18 +77,10 @@ def tuning_options(function: F) -> F:
 @tuning_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
-    max_slowdown: str | None,
-    objective: str | None,
+    options: TuningOptions,
     devices: tuple[str, ...],
     per_gpu: bool,
-    workload: str,
     step_pattern: str | None,
-    knobs: str | None,
-    policy: str,
-    report_file: Path | None,
-    screen: bool | None,
-    no_store: bool,
-    as_json: bool,
     command_line: tuple[str, ...],
 ) -> int:
     """Run any program and tune the clocks of its GPU meanwhile, so that it spends less and is hardly slower.
@@ -80,62 +92,25 @@ def command(
     """
     from wattune.api import open_gpus
     from wattune.cli.child import check_command
-    from wattune.cli.run.tuning import (
-        Closing,
-        finish,
-        knobs_named,
-        live_screen,
-        new_session,
-        objective_text,
-        wanted_objective,
-        watched_program,
-    )
-    from wattune.config import load_config
-    from wattune.devices.gpu import play_on_simulated
+    from wattune.cli.run.tuning import TunedProgram
+    from wattune.control.reports.pattern import StepPattern
 
     check_command(command_line)
-    check_writable(report_file)
-    config = None if no_store else load_config()
-    steps = None if step_pattern is None else _step_pattern(step_pattern)
-    allowed = knobs_named(knobs)
+    tuned = TunedProgram(options, shlex.join(command_line))
+    steps = None if step_pattern is None else StepPattern.parse(step_pattern)
     if per_gpu and steps is not None:
         raise click.UsageError("--per-gpu and --step-pattern exclude each other: a step is of all GPUs")
-    name, aim = shlex.join(command_line), objective_text(max_slowdown, objective)
     with open_gpus(*devices, wall_clock=True) as gpus:
-        wanted = wanted_objective(max_slowdown, objective, gpus)
-        programs: list[ProcessWatch] = []
-        sessions: list[RunSession] = []
-        for group in [(gpu,) for gpu in gpus] if per_gpu else [gpus]:
-            programs.append(watched_program(group))
-            session = new_session(
-                group,
-                name=name,
-                objective=wanted,
-                policy=policy,
-                knobs=allowed,
-                program=programs[-1],
-                config=config,
-            )
-            sessions.append(session)
-        play_on_simulated(gpus, workload)
-        wanted_screen = sys.stderr.isatty() and not sys.stdout.isatty() if screen is None else screen
-        started_at = datetime.now(UTC)
-        with ExitStack() as stack, live_screen(*sessions, program=name, objective=aim, wanted=wanted_screen):
+        tuned.open(gpus, per_gpu=per_gpu)
+        with ExitStack() as stack, tuned.screen(default=sys.stderr.isatty() and not sys.stdout.isatty()):
 
             def begin(pid: int) -> None:
-                for program, session in zip(programs, sessions, strict=True):
+                for program, session in tuned.sessions:
                     program.pid = pid
                     stack.enter_context(session)
 
-            exit_code = _run(command_line, steps, sessions[0], quiet=as_json, begin=begin)
-        closings = tuple(Closing(name, started_at, exit_code, session, aim) for session in sessions)
-    return finish(closings, as_json=as_json, report_file=report_file, config=config)
-
-
-def _step_pattern(text: str) -> StepPattern:
-    from wattune.control.reports.pattern import StepPattern
-
-    return StepPattern.parse(text)
+            exit_code = _run(command_line, steps, tuned.sessions[0][1], quiet=options.as_json, begin=begin)
+    return tuned.finish(exit_code)
 
 
 def _run(

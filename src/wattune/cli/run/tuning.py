@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from wattune.cli.output import print_json, stderr_console, write_text
+from wattune.cli.output import check_writable, print_json, stderr_console, write_text
+from wattune.config import load_config
 from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.core.gpu_spec import KNOBS
 from wattune.core.objective import LeastEnergy, Objective, parse_objective, parse_share
+from wattune.devices.gpu import PlaysWorkloads, play_on_simulated
 from wattune.levels.run.policies import trained_policy
 from wattune.levels.run.report import RunReport, report_of, stored_run
 from wattune.levels.run.session import RunSession
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from wattune.cli.run import TuningOptions
     from wattune.config import Config
     from wattune.control.recall import Memory
+    from wattune.core.gpu_spec import GpuSpec
     from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
     from wattune.levels.run.figures import EstimateWithError
@@ -130,31 +132,112 @@ def knobs_named(names: str | None) -> frozenset[str]:
     return frozenset(known[name] for name in asked)
 
 
-def watched_program(gpus: Sequence[Gpu], *, pid: int | None = None) -> ProcessWatch:
-    """Watch a program that uses these GPUs, or that only lends its time to GPUs simulated in this process."""
-    from wattune.devices.gpu import PlaysWorkloads
+class TunedProgram:
+    """A program that is tuned by a command: its sessions, its screen, and its results."""
 
-    return ProcessWatch(users_of(gpus), simulated=any(isinstance(gpu, PlaysWorkloads) for gpu in gpus), pid=pid)
+    def __init__(self, options: TuningOptions, name: str) -> None:
+        """`name` is the command line, or what stands for it."""
+        check_writable(options.report_file)
+        self._options, self._name = options, name
+        self._config = None if options.no_store else load_config()
+        self._knobs = knobs_named(options.knobs)
+        self._objective = objective_text(options.max_slowdown, options.objective)
+        self._started_at = datetime.now(UTC)
+        self.sessions: list[tuple[ProcessWatch, RunSession]] = []
+        """One for all GPUs, or one for each."""
 
+    def open(self, gpus: Sequence[Gpu], *, per_gpu: bool = False, pid: int | None = None) -> None:
+        """Make the sessions on these GPUs, and play the workload on simulated ones."""
+        objective = wanted_objective(self._options.max_slowdown, self._options.objective, gpus)
+        for group in [(gpu,) for gpu in gpus] if per_gpu else [tuple(gpus)]:
+            simulated = any(isinstance(gpu, PlaysWorkloads) for gpu in group)
+            program = ProcessWatch(users_of(group), simulated=simulated, pid=pid)
+            self.sessions.append((program, self._session(group, objective, program)))
+        play_on_simulated(gpus, self._options.workload)
+        self._started_at = datetime.now(UTC)
 
-def new_session(
-    gpus: Sequence[Gpu],
-    *,
-    name: str,
-    objective: Objective,
-    policy: str,
-    knobs: frozenset[str],
-    program: ProcessWatch,
-    config: Config | None,
-) -> RunSession:
-    """Make the session of a program by its command line; without `config`, earlier runs are not used."""
-    chosen, notes = trained_policy(
-        policy, objective, gpus[0].spec, on_learning=lambda line: click.echo(f"wattune: {line}", err=True)
-    )
-    memory = _recalled(name, gpus[0], policy=chosen, config=config)
-    return RunSession(
-        gpus, objective=objective, policy=chosen, knobs=knobs, program=program, memory=memory, notes=notes
-    )
+    def _session(self, gpus: Sequence[Gpu], objective: Objective, program: ProcessWatch) -> RunSession:
+        policy, notes = trained_policy(
+            self._options.policy,
+            objective,
+            gpus[0].spec,
+            on_learning=lambda line: click.echo(f"wattune: {line}", err=True),
+        )
+        memory = _recalled(self._name, gpus[0], policy=policy, config=self._config)
+        return RunSession(
+            gpus, objective=objective, policy=policy, knobs=self._knobs, program=program, memory=memory, notes=notes
+        )
+
+    def reports(self, *, ended: bool = False) -> tuple[RunReport, ...]:
+        return tuple(
+            report_of(session, program=self._name, objective=self._objective, ended=ended)
+            for _, session in self.sessions
+        )
+
+    def screen(self, *, default: bool) -> AbstractContextManager[object]:
+        """Show on standard error what the tuning does, until the block ends, where that is wanted."""
+        wanted = default if self._options.screen is None else self._options.screen
+        return RunScreen(self.reports, stderr_console()) if wanted else nullcontext()
+
+    def finish(self, exit_code: int | None) -> int:
+        """Store, print and write what the tuning achieved, and return the exit code.
+
+        `exit_code` is None for a program that was attached to.
+        """
+        written = True
+        try:
+            reports = self.reports(ended=True)
+            if self._config is not None:
+                self._store(self._config, reports, exit_code)
+            if self._options.as_json:
+                print_json(self._document(reports, exit_code))
+            else:
+                for report in reports:
+                    print_closing(report, stderr_console())
+            written = self._write(reports)
+        except Exception as error:  # the program has run: nothing that fails here may take the place of its exit code
+            click.echo(f"warning: the result of the tuning cannot be shown: {type(error).__name__}: {error}", err=True)
+        return exit_code or (0 if written else 1)
+
+    def _store(self, config: Config, reports: tuple[RunReport, ...], exit_code: int | None) -> None:
+        """Add the runs to the history; a store that fails must not hide the figures or the exit code."""
+        from wattune.store.fallback import keep_run
+
+        for (_, session), report in zip(self.sessions, reports, strict=True):
+            full = stored_run(session, report, started_at=self._started_at, exit_code=exit_code)
+            try:
+                keep_run(full, store_url=config.store_url, state_dir=config.state_dir)
+            except StoreError as error:
+                click.echo(f"warning: {error.message}\nhint: {error.hint}", err=True)
+
+    def _document(self, reports: tuple[RunReport, ...], exit_code: int | None) -> dict[str, Any]:
+        """Return one JSON document, also of GPUs that were tuned separately."""
+        started_at = self._started_at.isoformat()
+        each = [
+            document(report, [gpu.spec for gpu in session.gpus], exit_code=exit_code, started_at=started_at)
+            for (_, session), report in zip(self.sessions, reports, strict=True)
+        ]
+        if len(each) == 1:
+            return each[0]
+        simulated = any(report.simulated for report in reports)
+        return {"simulated": simulated, "command": self._name, "exit_code": exit_code, "each": each}
+
+    def _write(self, reports: tuple[RunReport, ...]) -> bool:
+        """Write the report files and return False where that failed: the program keeps its exit code."""
+        file, written = self._options.report_file, True
+        if file is None:
+            return True
+        from wattune.levels.run.view.page import run_file
+
+        made = self._started_at.astimezone().strftime("%Y-%m-%d %H:%M")
+        for place, report in enumerate(reports):
+            own = file.with_stem(f"{file.stem}-{place}") if len(reports) > 1 else file
+            try:
+                write_text(own, run_file(report, made=made, suffix=own.suffix))
+            except InputError as error:
+                click.echo(f"error: {error.message}\nhint: {error.hint}", err=True)
+                written = False
+        return written
 
 
 def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, config: Config | None) -> Memory | None:
@@ -170,60 +253,6 @@ def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, config: Config 
     except StoreError as error:
         click.echo(f"warning: {error.message}; no earlier run is used\nhint: {error.hint}", err=True)
         return None
-
-
-def live_screen(*sessions: RunSession, program: str, objective: str, wanted: bool) -> AbstractContextManager[object]:
-    """Show on standard error what the tuning does, until the block ends, where that is wanted."""
-    if not wanted:
-        return nullcontext()
-
-    def reports() -> tuple[RunReport, ...]:
-        return tuple(report_of(session, program=program, objective=objective) for session in sessions)
-
-    return RunScreen(reports, stderr_console())
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """A tuned program that has ended."""
-
-    name: str
-    """The command line, or what stands for it."""
-    started_at: datetime
-    exit_code: int | None
-    """None for a program that was attached to."""
-    session: RunSession
-    objective: str
-    """As on a command line: energy:5%."""
-
-    @property
-    def report(self) -> RunReport:
-        return report_of(self.session, program=self.name, objective=self.objective, ended=True)
-
-
-def finish(closings: tuple[Closing, ...], *, as_json: bool, report_file: Path | None, config: Config | None) -> int:
-    """Store, print and write what the tuning achieved, and return the exit code.
-
-    There is a closing for each GPU where GPUs were tuned separately. Without `config` nothing is stored.
-    """
-    code, written = closings[0].exit_code or 0, True
-    try:
-        if config is not None:
-            for closing in closings:
-                _store(closing, config)
-        if as_json:
-            print_json(document(closings[0]) if len(closings) == 1 else _documents(closings))
-        else:
-            for closing in closings:
-                print_closing(closing.report, stderr_console())
-        for place, closing in enumerate(closings if report_file is not None else ()):
-            assert report_file is not None
-            several = len(closings) > 1
-            file = report_file.with_stem(f"{report_file.stem}-{place}") if several else report_file
-            written = _write(file, closing) and written
-    except Exception as error:  # the program has run: nothing that fails here may take the place of its exit code
-        click.echo(f"warning: the result of the tuning cannot be shown: {type(error).__name__}: {error}", err=True)
-    return code if written else code or 1
 
 
 def print_closing(report: RunReport, out: Console) -> None:
@@ -245,29 +274,17 @@ def print_closing(report: RunReport, out: Console) -> None:
         say(f"at {event.time_s:.1f} s: {event.text}")
 
 
-def _documents(closings: tuple[Closing, ...]) -> dict[str, Any]:
-    """Return GPUs that were tuned separately as one JSON document."""
-    documents = [document(closing) for closing in closings]
-    return {
-        "simulated": any(one["simulated"] for one in documents),
-        "command": closings[0].name,
-        "exit_code": closings[0].exit_code,
-        "each": documents,
-    }
-
-
-def document(closing: Closing) -> dict[str, Any]:
-    """Return the closing as a JSON document."""
-    report = closing.report
+def document(report: RunReport, gpus: Sequence[GpuSpec], *, exit_code: int | None, started_at: str) -> dict[str, Any]:
+    """Return the result of a run as a JSON document."""
     figures = report.figures
     return {
         "simulated": report.simulated,
-        "command": closing.name,
-        "exit_code": closing.exit_code,
-        "started_at": closing.started_at.isoformat(),
+        "command": report.program,
+        "exit_code": exit_code,
+        "started_at": started_at,
         "policy": report.policy,
         "objective": report.objective,
-        "gpus": [{"name": gpu.spec.label, "uuid": gpu.spec.uuid} for gpu in closing.session.gpus],
+        "gpus": [{"name": spec.label, "uuid": spec.uuid} for spec in gpus],
         "time_s": report.spent.time_s,
         "energy_j": report.spent.energy_j,
         "held": to_json(report.held),
@@ -314,27 +331,3 @@ def _window(window: Window) -> dict[str, Any]:
         "counters": dict(window.features),
         "changed": window.changed,
     }
-
-
-def _write(file: Path, closing: Closing) -> bool:
-    """Write the report and return whether that worked; if not, print why: the program keeps its exit code."""
-    from wattune.levels.run.view.page import run_file
-
-    made = closing.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
-    try:
-        write_text(file, run_file(closing.report, made=made, suffix=file.suffix))
-    except InputError as error:
-        click.echo(f"error: {error.message}\nhint: {error.hint}", err=True)
-        return False
-    return True
-
-
-def _store(closing: Closing, config: Config) -> None:
-    """Add the run to the history; a store that fails must not hide the figures or the exit code of the program."""
-    from wattune.store.fallback import keep_run
-
-    try:
-        full = stored_run(closing.session, closing.report, started_at=closing.started_at, exit_code=closing.exit_code)
-        keep_run(full, store_url=config.store_url, state_dir=config.state_dir)
-    except StoreError as error:
-        click.echo(f"warning: {error.message}\nhint: {error.hint}", err=True)
