@@ -16,8 +16,7 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.figures import EstimateWithError, RunFigures
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart
-from wattune.levels.run.view.page import run_file
+from wattune.levels.run.view.page import close_chart, plane_chart, power_chart, run_file
 from wattune.levels.run.view.terminal import news, screen_lines
 from wattune.levels.run.view.words import closing_lines
 from wattune.render.svg import draw

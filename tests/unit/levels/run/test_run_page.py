@@ -9,11 +9,9 @@ import pytest
 from run_views import GPU, PERIOD_S, run_report, searched
 from wattune.control.progress_estimator import PowerTrace
 from wattune.control.state import Event, Progress
-from wattune.core.window import Purpose
 from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.view.charts import close_chart, period_marks, plane_chart, power_chart, setting_intervals
-from wattune.levels.run.view.page import run_file, run_page
+from wattune.levels.run.view.page import close_chart, period_marks, plane_chart, power_chart, run_file, run_page
 from wattune.render.page import render_page
 from wattune.render.svg import draw
 
@@ -82,11 +80,11 @@ def test_a_program_that_changed_has_a_table_for_each_phase_and_of_many_events_th
     assert "event number 129" in page
 
 
-def test_neighbouring_windows_of_one_kind_are_one_interval():
+def test_neighbouring_windows_of_one_kind_are_one_band():
     more = replace(searched()[-1], start_s=85.0)
-    found = setting_intervals((*searched(), more))
-    assert [spell.purpose for spell in found][-2:] == [Purpose.TRIAL, Purpose.HOLD]
-    assert found[-1].end_s == 85.0 + 40.0
+    bands = power_chart(run_report(windows=(*searched(), more))).bands
+    assert [band.text for band in bands] == ["baseline", "1440 MHz", "1620 MHz", "1545 MHz", "1545 MHz"]
+    assert bands[-1].end == pytest.approx((85.0 + 40.0) * bands[0].end / (2.0 + 12.0))
 
 
 def test_periods_begin_at_the_troughs_of_the_power_or_are_counted_from_the_end():

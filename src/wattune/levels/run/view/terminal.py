@@ -16,7 +16,7 @@ from wattune.core.reading import Reading
 from wattune.core.window import Window
 from wattune.levels.run.figures import EstimateWithError
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.view.charts import period_marks
+from wattune.levels.run.view.page import period_marks
 from wattune.levels.run.view.words import (
     clipped,
     estimate_words,

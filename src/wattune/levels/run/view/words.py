@@ -172,15 +172,16 @@ def percent_words(estimate: EstimateWithError | None) -> str:
     return f"{_signed(100 * estimate.value, _places(estimate))} ± {100 * estimate.error:.{_places(estimate)}f}"
 
 
-def step_time_words(point: SettingSummary) -> str:
-    """Format the step time of a setting with its error."""
-    return UNKNOWN if point.step_time is None else with_error(point.step_time.value, point.step_time.error, "s")
-
-
-def unit_energy_words(point: SettingSummary) -> str:
-    """Format the energy of a unit of work at a setting with its error."""
-    unit = point.unit
-    return UNKNOWN if unit is None else with_error(unit.energy_j, unit.energy_error_j, "J")
+def measured_cells(phase: PhaseSummary, point: SettingSummary) -> tuple[str, ...]:
+    """Format step time, power and energy of a setting, then its slowdown and saving, each with its error."""
+    step_time, unit, is_base = point.step_time, point.unit, point is phase.baseline
+    return (
+        UNKNOWN if step_time is None else with_error(step_time.value, step_time.error, "s"),
+        quantity(point.power.value, "W"),
+        UNKNOWN if unit is None else with_error(unit.energy_j, unit.energy_error_j, "J"),
+        "" if is_base else percent_words(phase.slowdown(point)),
+        "" if is_base else percent_words(phase.saving(point)),
+    )
 
 
 def sure_words(sure: float) -> str:
@@ -278,19 +279,10 @@ def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[T
 
 def _row(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> SettingRow:
     now = report.order is not None and report.order.setting == point.setting and not report.ended
-    held, is_base = point.setting == report.held, point is phase.baseline
     purpose = next(one for one in _LATEST if one in point.purposes)
-    cells = (
-        f"{'▸' if now else ' '}{point.setting}",
-        purpose.value,
-        step_time_words(point),
-        quantity(point.power.value, "W"),
-        unit_energy_words(point),
-        "" if is_base else percent_words(phase.slowdown(point)),
-        "" if is_base else percent_words(phase.saving(point)),
-        _verdict(report, phase, point),
-    )
-    return SettingRow(cells, "green" if held else "")
+    name = f"{'▸' if now else ' '}{point.setting}"
+    cells = (name, purpose.value, *measured_cells(phase, point), _verdict(report, phase, point))
+    return SettingRow(cells, "green" if point.setting == report.held else "")
 
 
 def _verdict(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> str:
