@@ -129,7 +129,11 @@ class JsonReader:
             return self._flag(kind, value, where)
         if issubclass(kind, Enum):
             choices = [member.value for member in kind]
-            return kind(value) if value in choices else self.fail(where, f"{value!r} is none of {_listed(choices)}")
+            return (
+                kind(value)
+                if value in choices
+                else self.fail(where, f"{value!r} is none of {', '.join(map(str, choices))}")
+            )
         if kind is datetime:
             try:
                 return datetime.fromisoformat(value if isinstance(value, str) else "")
@@ -169,10 +173,6 @@ def _words(flags: Flag) -> tuple[str, ...]:
 
 def _at(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
-
-
-def _listed(values: list[Any]) -> str:
-    return ", ".join(map(str, values))
 
 
 def _is_finite(number: float) -> bool:

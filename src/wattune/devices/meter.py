@@ -38,8 +38,10 @@ def watch(gpu: Gpu, *, wait: Wait = time.sleep) -> Edge | None:
         edge = find_edge(gpu.count, period_s=_period_s(gpu), wait=wait)
         if edge is None:
             return None
-        known = gpu.refresh
-        gpu.refresh = known.observed(edge.time_s, edge.error_s) if known else _first(gpu, edge)
+        period_s = _period_s(gpu)
+        # After the first edge the phase is known, and the period is the nominal one with an error of a fifth.
+        first = Refresh(period_s, edge.time_s, 0.2 * period_s, edge.error_s)
+        gpu.refresh = gpu.refresh.observed(edge.time_s, edge.error_s) if gpu.refresh else first
     return edge
 
 
@@ -61,12 +63,6 @@ def find_edge(count: Callable[[], Count], *, period_s: float, wait: Wait) -> Edg
 
 def _period_s(gpu: Gpu) -> float:
     return gpu.refresh.period_s if gpu.refresh else gpu.spec.sensors.counter_period_s or UNKNOWN_PERIOD_S
-
-
-def _first(gpu: Gpu, edge: Edge) -> Refresh:
-    """Return the refresh after one edge: its phase, and the nominal period with an error of a fifth."""
-    period_s = _period_s(gpu)
-    return Refresh(period_s, edge.time_s, 0.2 * period_s, edge.error_s)
 
 
 P = ParamSpec("P")

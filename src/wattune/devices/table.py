@@ -16,7 +16,7 @@ from statistics import fmean
 
 import numpy as np
 
-from wattune.core.csv_input import Row, parse_csv
+from wattune.core.csv_input import parse_csv
 from wattune.core.errors import InputError, SettingRefused
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
@@ -63,7 +63,12 @@ class SweepTable:
         A knob left to the driver corresponds to rows that leave it to the driver too or, if there are none, to the
         highest clock or limit that was measured: settings are ordered so that this is the largest that matches.
         """
-        return max((known for known in self.settings if _agrees(known, setting)), default=None)
+
+        def agrees(known: Setting) -> bool:
+            pairs = zip(astuple(known), astuple(setting), strict=True)
+            return all(wanted is None or has == wanted for has, wanted in pairs)
+
+        return max(filter(agrees, self.settings), default=None)
 
 
 def read_sweep(file: Path) -> SweepTable:
@@ -80,27 +85,17 @@ def read_sweep(file: Path) -> SweepTable:
 
 def parse_sweep(text: str, *, file: str) -> SweepTable:
     """Parse a table from CSV text."""
-    measured: dict[str, dict[Setting, list[Measurement]]] = {}
+    measured: dict[str, dict[Setting, list[tuple[float, float]]]] = {}
     for row in parse_csv(text, file=file, required=COLUMNS):
-        settings = measured.setdefault(row.text("workload"), {})
-        settings.setdefault(_setting(row), []).append(Measurement(row.positive("time_s"), row.positive("energy_j")))
+        clocks_mhz = row.whole_or_none("sm_mhz"), row.whole_or_none("mem_mhz")
+        setting = Setting(*clocks_mhz, row.positive_or_none("power_limit_w"))
+        repeats = measured.setdefault(row.text("workload"), {}).setdefault(setting, [])
+        repeats.append((row.positive("time_s"), row.positive("energy_j")))
     costs = {
-        workload: {setting: _mean(repeats) for setting, repeats in settings.items()}
-        for workload, settings in measured.items()
+        workload: {setting: Measurement(*map(fmean, zip(*repeats, strict=True))) for setting, repeats in rows.items()}
+        for workload, rows in measured.items()
     }
     return SweepTable(file, costs)
-
-
-def _agrees(known: Setting, asked: Setting) -> bool:
-    return all(wanted is None or has == wanted for has, wanted in zip(astuple(known), astuple(asked), strict=True))
-
-
-def _setting(row: Row) -> Setting:
-    return Setting(row.whole_or_none("sm_mhz"), row.whole_or_none("mem_mhz"), row.positive_or_none("power_limit_w"))
-
-
-def _mean(repeats: list[Measurement]) -> Measurement:
-    return Measurement(fmean(cost.time_s for cost in repeats), fmean(cost.energy_j for cost in repeats))
 
 
 class TableGpu:

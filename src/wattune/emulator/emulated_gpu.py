@@ -244,17 +244,16 @@ def pack(tables: Sequence[LoadTable]) -> tuple[Floats, ...]:
     Units whose use is unknown count as unused.
     """
     names = ("duration_s", "power_w", "sm_util", "mem_util", "tensor_util", "fp32_util")
-    return tuple(_joined(_or_zeros(getattr(table, name), table) for table in tables) for name in names)
+    found = [[(getattr(table, name), table) for table in tables] for name in names]
+    return tuple(
+        _joined(np.zeros_like(table.duration_s) if use is None else use for use, table in own) for own in found
+    )
 
 
 def limited_w(tables: Sequence[LoadTable], clocks: Sequence[tuple[int, tuple[int, ...]]]) -> Floats:
     """Return the power that limits act on, table by table in the order of the GPU's memory clocks."""
     by_mem = {table.mem_mhz: table for table in tables}
     return _joined(by_mem[mem_mhz].limited_power_w for mem_mhz, _ in clocks)
-
-
-def _or_zeros(util: Floats | None, table: LoadTable) -> Floats:
-    return np.zeros_like(table.duration_s) if util is None else util
 
 
 def _joined(arrays: Iterable[Floats]) -> Floats:

@@ -77,18 +77,12 @@ def _compile_into(folder: Path, compiler: str) -> None:
         _run_compiler([compiler, *FLAGS, "-o", str(making / CLOCK), *CLOCK_SOURCES])
         (making / LINK).symlink_to(SONAME)
         making.chmod(0o755)
-        _put_in_place(making, folder)
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
-
-
-def _put_in_place(making: Path, folder: Path) -> None:
-    try:
         making.rename(folder)
     except OSError:
-        # Another process was faster; its folder is equivalent.
-        if not (folder / SONAME).exists():
+        if not (folder / SONAME).exists():  # otherwise another process was faster, and its folder is equivalent
             raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
 
 
 def _run_compiler(command: list[str]) -> None:

@@ -170,16 +170,17 @@ class Node:
 
     def setting(self, index: int) -> Setting:
         """Return the locked clocks and the power limit in force."""
-        clocks = (ctypes.c_uint32 * 6)()
-        limit_w = ctypes.c_double()
-        self._c.wattuneControls(self._handle, self._device(index), clocks, ctypes.byref(limit_w))
-        _, sm_mhz, _, mem_mhz, app_sm_mhz, app_mem_mhz = clocks
-        limited = math.isfinite(limit_w.value)
-        return Setting(sm_mhz or app_sm_mhz or None, mem_mhz or app_mem_mhz or None, limit_w.value if limited else None)
+        return self._controls(index)[0]
 
     def persistence(self, index: int) -> bool:
+        return self._controls(index)[1]
+
+    def _controls(self, index: int) -> tuple[Setting, bool]:
         clocks, limit_w = (ctypes.c_uint32 * 6)(), ctypes.c_double()
-        return bool(self._c.wattuneControls(self._handle, self._device(index), clocks, ctypes.byref(limit_w)))
+        persistent = self._c.wattuneControls(self._handle, self._device(index), clocks, ctypes.byref(limit_w))
+        _, sm_mhz, _, mem_mhz, app_sm_mhz, app_mem_mhz = clocks
+        limit = limit_w.value if math.isfinite(limit_w.value) else None
+        return Setting(sm_mhz or app_sm_mhz or None, mem_mhz or app_mem_mhz or None, limit), bool(persistent)
 
     def lose(self, index: int, *, at_s: float | None = None) -> None:
         """Make every call on the GPU report that it is lost, from now or from a time on."""

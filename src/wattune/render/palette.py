@@ -8,34 +8,22 @@ from __future__ import annotations
 
 from wattune.render.chart import Tone
 
-LIGHT = {
-    "paper": "#ffffff",
-    "panel": "#f6f7f9",
-    "ink": "#16202b",
-    "quiet": "#5a6673",
-    "line": "#dde2e8",
-    Tone.BLUE.value: "#0068a8",
-    Tone.ORANGE.value: "#c85200",
-    Tone.GREEN.value: "#00805d",
-    Tone.PURPLE.value: "#a8508a",
-    Tone.GOLD.value: "#946800",
-    Tone.SKY.value: "#2186c4",
-    Tone.GREY.value: "#77828e",
+_COLOURS = {
+    "paper": ("#ffffff", "#10151b"),
+    "panel": ("#f6f7f9", "#181f27"),
+    "ink": ("#16202b", "#e8edf2"),
+    "quiet": ("#5a6673", "#9aa7b4"),
+    "line": ("#dde2e8", "#2b3540"),
+    Tone.BLUE.value: ("#0068a8", "#4ba3e3"),
+    Tone.ORANGE.value: ("#c85200", "#ff8b3d"),
+    Tone.GREEN.value: ("#00805d", "#2fc797"),
+    Tone.PURPLE.value: ("#a8508a", "#e08cc0"),
+    Tone.GOLD.value: ("#946800", "#e6b422"),
+    Tone.SKY.value: ("#2186c4", "#7cc8f5"),
+    Tone.GREY.value: ("#77828e", "#8693a0"),
 }
-DARK = {
-    "paper": "#10151b",
-    "panel": "#181f27",
-    "ink": "#e8edf2",
-    "quiet": "#9aa7b4",
-    "line": "#2b3540",
-    Tone.BLUE.value: "#4ba3e3",
-    Tone.ORANGE.value: "#ff8b3d",
-    Tone.GREEN.value: "#2fc797",
-    Tone.PURPLE.value: "#e08cc0",
-    Tone.GOLD.value: "#e6b422",
-    Tone.SKY.value: "#7cc8f5",
-    Tone.GREY.value: "#8693a0",
-}
+LIGHT = {name: light for name, (light, _) in _COLOURS.items()}
+DARK = {name: dark for name, (_, dark) in _COLOURS.items()}
 
 
 def variables(selector: str) -> str:

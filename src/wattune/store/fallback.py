@@ -108,7 +108,9 @@ def _import_line(store: Store, line: bytes, meant_for: str | None) -> bool:
         document = json.loads(line)
         if meant_for not in (None, document["store"]):
             return False
-        record = _record_of(document)
+        is_end = "job_end" in document
+        reader = JsonReader(unknown_fields="skip")
+        record = reader.read(RunEnd, document["job_end"]) if is_end else full_run_from_json(document)
     except (ValueError, KeyError, TypeError, AttributeError, InputError):
         return False
     match record:
@@ -118,12 +120,6 @@ def _import_line(store: Store, line: bytes, meant_for: str | None) -> bool:
             return True
         case RunEnd():
             return _import_end(store, record, meant_for_it=document["store"] == store.place)
-
-
-def _record_of(document: Mapping[str, Any]) -> FullRun | RunEnd:
-    if "job_end" in document:
-        return JsonReader(unknown_fields="skip").read(RunEnd, document["job_end"])
-    return full_run_from_json(document)
 
 
 def _import_end(store: Store, end: RunEnd, *, meant_for_it: bool) -> bool:
@@ -141,18 +137,15 @@ def _append(path: Path, line: bytes) -> None:
     with _locked(path) as file:
         size = file.seek(0, os.SEEK_END)
         try:
-            rest = (b"\n" if _is_cut_off(file, size) else b"") + line
+            # A process that died while writing left its last line without an end.
+            cut_off = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+            rest = (b"\n" if cut_off else b"") + line
             while rest:  # a disk that is nearly full takes only a part
                 rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
         except OSError:
             file.truncate(size)
             raise
-
-
-def _is_cut_off(file: io.FileIO, size: int) -> bool:
-    """Return whether a process died while writing the last line."""
-    return size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
 
 
 def _replace(path: Path, lines: list[bytes]) -> None:

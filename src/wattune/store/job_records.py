@@ -211,7 +211,7 @@ def storable_profile(profile: Profile) -> Profile:
             f"a profile of batch size {profile.batch_size} with {len(profile.trials)} trials makes no sense",
             hint="measure at least one setting",
         )
-    trials = tuple(_storable_trial(trial) for trial in profile.trials)
+    trials = tuple(Trial(_storable_setting(trial.choice), _storable_cost(trial.cost)) for trial in profile.trials)
     return Profile(gpu=storable_gpu(profile.gpu), batch_size=int(profile.batch_size), trials=trials)
 
 
@@ -229,10 +229,6 @@ def check_lease(lease_s: float) -> float:
     if not 0 < lease_s <= LONGEST_LEASE_S:
         raise InputError(f"a lease of {lease_s} s makes no sense", hint="give the longest time between two reports")
     return lease_s
-
-
-def _storable_trial(trial: Trial[Setting]) -> Trial[Setting]:
-    return Trial(_storable_setting(trial.choice), _storable_cost(trial.cost))
 
 
 def _metric_text(metric: float | None) -> str:

@@ -39,9 +39,11 @@ class CurrentJob:
 def current_job(connection: Connection, name: str, *, locked: bool = False) -> CurrentJob:
     """Return a job; if it is `locked`, nobody else changes it until the transaction ends."""
     current = find_job(connection, name, locked=locked)
-    if current is None:
-        raise _no_job(connection, name)
-    return current
+    if current is not None:
+        return current
+    near = get_close_matches(name, connection.execute(select(schema.jobs.c.name)).scalars(), n=1)
+    hint = f"did you mean {near[0]}?" if near else "list the jobs with: wattune job list"
+    raise StoreError(f"there is no job {name!r} in the store", hint=hint)
 
 
 def find_job(connection: Connection, name: str, *, locked: bool = False) -> CurrentJob | None:
@@ -54,13 +56,10 @@ def find_job(connection: Connection, name: str, *, locked: bool = False) -> Curr
     table = schema.definitions.c
     rows = connection.execute(select(schema.definitions).where(table.job == row["name"])).mappings().all()
     today = next(each for each in rows if each["number"] == row["definition"])
-    alike = {each["number"] for each in rows if _aim(each) == _aim(today)}
-    counts = (row["submitted"], row["recurrences"])
-    return CurrentJob(_job_of(today), row["definition"], today["defined_at"], *counts, frozenset(alike))
-
-
-def _aim(row: RowMapping) -> tuple[float, bool]:
-    return (row["target"], row["higher_is_better"])
+    aims = ("target", "higher_is_better")
+    alike = frozenset(each["number"] for each in rows if all(each[aim] == today[aim] for aim in aims))
+    job = record_of(Job, today, name=today["job"], batch_sizes=tuple(today["batch_sizes"]["sizes"]))
+    return record_of(CurrentJob, row, job=job, defined_at=today["defined_at"], comparable=alike)
 
 
 def job_of_run(connection: Connection, run_id: str, *, locked: bool = False) -> CurrentJob:
@@ -88,15 +87,9 @@ def records_of(
     oldest = rows[-1]["position"] if rows else 0
     metrics = _metrics(connection, current.job.name, oldest=oldest, only=only)
     records = (
-        _recorded_run(row, _in_order(metrics[row["id"]]), comparable=row["definition"] in current.comparable)
-        for row in rows
+        _recorded_run(row, metrics[row["id"]], comparable=row["definition"] in current.comparable) for row in rows
     )
     return tuple(record.as_of(now, submitted=current.submitted) for record in records)
-
-
-def _in_order(known: Mapping[int, float | None]) -> tuple[float | None, ...]:
-    """Return the metric of each epoch, None for epochs that were not reported."""
-    return tuple(known.get(epoch) for epoch in range(max(known, default=-1) + 1))
 
 
 def record_of_run(connection: Connection, current: CurrentJob, run_id: str, *, now: datetime) -> RecordedRun:
@@ -128,13 +121,6 @@ def summaries(connection: Connection, *, now: datetime, name: str | None = None)
     totals = _totals(connection, now)
     jobs = [current_job(connection, each) for each in connection.execute(names).scalars().all()]
     return tuple(_summary(current, totals) for current in jobs)
-
-
-def _no_job(connection: Connection, name: str) -> StoreError:
-    names = list(connection.execute(select(schema.jobs.c.name)).scalars())
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else "list the jobs with: wattune job list"
-    return StoreError(f"there is no job {name!r} in the store", hint=hint)
 
 
 def _no_run(run_id: str) -> NoSuchRun:
@@ -231,10 +217,6 @@ def definition_row(job: Job) -> Row:
     return row_of(schema.definitions, job, job=job.name, batch_sizes={"sizes": list(job.batch_sizes)})
 
 
-def _job_of(row: RowMapping) -> Job:
-    return record_of(Job, row, name=row["job"], batch_sizes=tuple(row["batch_sizes"]["sizes"]))
-
-
 def job_run_row(record: RecordedRun) -> Row:
     """Return the row of a job's run, without its epochs."""
     run = record.run
@@ -244,14 +226,14 @@ def job_run_row(record: RecordedRun) -> Row:
     return row | _gpu_columns(run.gpu) | _cost_columns(run.cost) | profiling
 
 
-def _recorded_run(row: RowMapping, metrics: tuple[float | None, ...], *, comparable: bool) -> RecordedRun:
+def _recorded_run(row: RowMapping, metrics: Mapping[int, float | None], *, comparable: bool) -> RecordedRun:
     run = record_of(
         JobRun,
         row,
         order=row["position"],
         gpu=_gpu_of(row),
         outcome=Outcome(row["outcome"]),
-        metrics=metrics,
+        metrics=tuple(metrics.get(epoch) for epoch in range(max(metrics, default=-1) + 1)),
         cost=_cost_of(row, ""),
         profiling=_cost_of(row, "profiling_"),
         setting=record_of(Setting, row) if row["settled"] else None,

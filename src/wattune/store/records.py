@@ -239,6 +239,7 @@ def summarise(trace: Trace, *, uuid: str, simulated: bool) -> TraceSummary:
     ones.
     """
     powers_w = [reading.power_w for reading in trace.readings if reading.power_w is not None]
+    gaps_s = [after.time_s - before.time_s for before, after in pairwise(trace.readings)]
     return TraceSummary(
         gpu=uuid,
         simulated=simulated,
@@ -250,7 +251,7 @@ def summarise(trace: Trace, *, uuid: str, simulated: bool) -> TraceSummary:
         p95_power_w=_p95(powers_w),
         mean_sm_mhz=_mean(trace, lambda reading: reading.sm_mhz),
         mean_mem_mhz=_mean(trace, lambda reading: reading.mem_mhz),
-        refresh_s=_refresh_s(trace),
+        refresh_s=median(gaps_s) if gaps_s else None,
     )
 
 
@@ -270,23 +271,16 @@ def _p95(values: list[float]) -> float | None:
     return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0] if values else None
 
 
-def _refresh_s(trace: Trace) -> float | None:
-    """Return the median time between two readings; None with fewer than two."""
-    gaps_s = [after.time_s - before.time_s for before, after in pairwise(trace.readings)]
-    return median(gaps_s) if gaps_s else None
-
-
 _READER = JsonReader(unknown_fields="skip")
 """Fields that a later version adds do no harm."""
 
 
 def full_run_to_json(full: FullRun) -> dict[str, Any]:
     """Convert a run and all that belongs to it to a JSON document."""
-    return {
-        "run": run_to_json(full.run),
-        "trials": [_trial_to_json(trial) for trial in full.trials],
-        "traces": to_json(full.traces),
-    }
+    trials = to_json(full.trials)
+    for trial in trials:
+        trial |= trial.pop("cost")
+    return {"run": run_to_json(full.run), "trials": trials, "traces": to_json(full.traces)}
 
 
 def full_run_from_json(document: Mapping[str, Any]) -> FullRun:
@@ -300,10 +294,4 @@ def run_to_json(run: Run) -> dict[str, Any]:
     document: dict[str, Any] = to_json(run) | {"power_w": run.power_w, "device": run.device}
     for gpu, record in zip(document["gpus"], run.gpus, strict=True):
         gpu["power_w"] = record.power_w
-    return document
-
-
-def _trial_to_json(trial: TrialRecord) -> dict[str, Any]:
-    document: dict[str, Any] = to_json(trial)
-    document.update(document.pop("cost"))
     return document

@@ -45,7 +45,9 @@ class Store:
                 with writing(self._engine) as connection:
                     _insert(connection, full)
             except IntegrityError:
-                if self._has(full.run.id):
+                with reading(self._engine) as connection:
+                    known = connection.execute(select(schema.runs.c.id).where(schema.runs.c.id == full.run.id)).first()
+                if known is not None:
                     raise RunExists(
                         f"a run with the id {full.run.id} is in the store already",
                         hint="give each run an id of its own",
@@ -121,10 +123,6 @@ class Store:
             run = _only_run(connection, prefix)
             connection.execute(delete(schema.runs).where(schema.runs.c.id == run.id))
             return run
-
-    def _has(self, run_id: str) -> bool:
-        with reading(self._engine) as connection:
-            return connection.execute(select(schema.runs.c.id).where(schema.runs.c.id == run_id)).first() is not None
 
 
 def _insert(connection: Connection, full: FullRun) -> None:

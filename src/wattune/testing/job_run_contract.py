@@ -49,6 +49,15 @@ def submitted(job_store: JobStore, *, minute: float = 0, batch_size: int = 32, r
     return job_store.submit(A_JOB.name, A_GPU, size(batch_size), lease_s=LEASE_S, now=now, replaces=replaces)
 
 
+def changes(job_store: JobStore, run_id: str, *, now: datetime | None = None) -> tuple[Callable[[], object], ...]:
+    """Return every way to change a run."""
+    return (
+        lambda: job_store.report(run_id, metric=0.9, lease_s=LEASE_S, now=now),
+        lambda: job_store.renew(run_id, LEASE_S, now=now),
+        lambda: job_store.end_run(run_id, Outcome.REACHED, now=now),
+    )
+
+
 class JobRunContract:
     """The tests of reports, leases and ends."""
 
@@ -57,11 +66,15 @@ class JobRunContract:
         return open_store(url)
 
     @pytest.fixture
-    def job_store(self, store_url: str) -> JobStore:
+    def store(self, store_url: str) -> Store:
+        """Return a new store."""
+        return self.open(store_url)
+
+    @pytest.fixture
+    def job_store(self, store: Store) -> JobStore:
         """Return the job store of a new store in which `A_JOB` is defined."""
-        job_store = self.open(store_url).jobs
-        job_store.define_job(A_JOB, now=DAWN)
-        return job_store
+        store.jobs.define_job(A_JOB, now=DAWN)
+        return store.jobs
 
     # reports
 
@@ -127,12 +140,7 @@ class JobRunContract:
         assert job_store.job_run(run.id, now=DAWN).run == run
 
     def test_an_unknown_run_is_refused(self, job_store: JobStore) -> None:
-        asks: tuple[Callable[[], object], ...] = (
-            lambda: job_store.report("nobody", metric=0.5, lease_s=LEASE_S),
-            lambda: job_store.renew("nobody", LEASE_S),
-            lambda: job_store.end_run("nobody", Outcome.REACHED),
-            lambda: job_store.job_run("nobody"),
-        )
+        asks: tuple[Callable[[], object], ...] = (lambda: job_store.job_run("nobody"), *changes(job_store, "nobody"))
         for ask in asks:
             with pytest.raises(NoSuchRun, match="there is no run 'nobody'") as caught:
                 ask()
@@ -172,14 +180,9 @@ class JobRunContract:
         submitted(job_store, minute=1, replaces=run.id)
         over = job_store.job_run(run.id, now=minutes(1))
         assert (over.run.outcome, over.ended_at) == (Outcome.LOST, minutes(1))
-        asks: tuple[Callable[[], object], ...] = (
-            lambda: job_store.report(run.id, metric=0.5, lease_s=LEASE_S, now=minutes(2)),
-            lambda: job_store.renew(run.id, LEASE_S, now=minutes(2)),
-            lambda: job_store.end_run(run.id, Outcome.REACHED, now=minutes(2)),
-        )
-        for ask in asks:
+        for change in changes(job_store, run.id, now=minutes(2)):
             with pytest.raises(RunOver, match="another run replaced it"):
-                ask()
+                change()
         assert job_store.job_run(run.id, now=minutes(2)) == over
 
     # ends
@@ -190,14 +193,9 @@ class JobRunContract:
         over = job_store.end_run(run.id, Outcome.MISSED, cost=Measurement(50.0, 500.0), now=minutes(1))
         assert (over.outcome, over.ended, over.cost) == (Outcome.MISSED, 2, Measurement(50.0, 500.0))
         assert job_store.end_run(run.id, Outcome.MISSED, cost=Measurement(9.0, 9.0), now=minutes(2)) == over
-        asks: tuple[Callable[[], object], ...] = (
-            lambda: job_store.end_run(run.id, Outcome.REACHED, now=minutes(2)),
-            lambda: job_store.report(run.id, metric=0.9, lease_s=LEASE_S, now=minutes(2)),
-            lambda: job_store.renew(run.id, LEASE_S, now=minutes(2)),
-        )
-        for ask in asks:
+        for change in changes(job_store, run.id, now=minutes(2)):
             with pytest.raises(RunOver, match="it ended as missed") as caught:
-                ask()
+                change()
             assert caught.value.hint
         assert job_store.job_run(run.id).run == over
         assert job_store.job_run(run.id).ended_at == minutes(1)

@@ -235,7 +235,8 @@ class NvmlGpu:
         try:
             count()
         except NotSupported:
-            self._integrated = IntegratedPower(self._watts, self._library.clock, period_s=self._sample_period_s())
+            period_s = self.spec.sensors.power_period_s or 0.05
+            self._integrated = IntegratedPower(self._watts, self._library.clock, period_s=period_s)
             return self._integrated.count
         return count
 
@@ -248,9 +249,6 @@ class NvmlGpu:
                 hint="it cannot be measured through its driver; use an external meter",
             )
         return power_mw / 1000
-
-    def _sample_period_s(self) -> float:
-        return self.spec.sensors.power_period_s or 0.05
 
 
 def _field(handle: Any, field: int) -> int | None:
