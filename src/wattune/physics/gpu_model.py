@@ -71,9 +71,9 @@ class GpuModel:
     offset_w: float = 0.0
     """Added to every power reading."""
     has_counter: bool = True
-    """Whether the GPU has an energy counter; without one, energy is the sum of power readings."""
+    """False without an energy counter: then energy is the sum of power readings."""
     counter_window_s: float | None = None
-    """How much of each period the counter measures; None: all of it."""
+    """Part of each period that the counter measures; None: all of it."""
     change: SwitchingPhysics = FREE_CHANGES
     link: LinkPhysics | None = None
 

@@ -93,7 +93,7 @@ class CorePhysics:
     leak_at_c: float = 60.0
 
     def leak_factor(self, temperature_c: float | Floats) -> Floats:
-        """Leakage relative to that at `leak_at_c`."""
+        """Return leakage relative to that at `leak_at_c`."""
         return np.asarray(np.exp(self.leak_per_k * (np.asarray(temperature_c) - self.leak_at_c)))
 
 
@@ -106,7 +106,7 @@ class LinkPhysics:
     sm_bytes_per_s: float
     """Rate of one SM that copies or reduces, at the highest core clock; proportional to the clock."""
     j_per_byte: float
-    """Of the link itself, both ends."""
+    """Energy of the link itself, both ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class ClockChange:
     """Cost of a change of one clock beyond the wait, whose median is in the GPU's specification."""
 
     stall_s: float
-    """How long no kernel runs when the new clock takes effect."""
+    """Time without kernels when the new clock takes effect."""
     spread: float
     """Standard deviation of the logarithm of the wait."""
 

@@ -78,7 +78,7 @@ def _row(model: GpuModel, setting: Setting, *, unset: int) -> int:
 
 
 def _column(clocks_mhz: tuple[int, ...], setting: Setting) -> int:
-    """The index of the highest clock that the lock allows."""
+    """Return the index of the highest clock that the lock allows."""
     if setting.sm_mhz is None:
         return len(clocks_mhz) - 1
     return max(bisect_right(clocks_mhz, setting.sm_mhz) - 1, 0)

@@ -142,7 +142,7 @@ def _communication_w(
 
 
 def _step_times(model: GpuModel, partition: Partition, sm_mhz: Floats, *, mem_mhz: int, comm_s: Floats) -> _StepTimes:
-    """Every phase alone, and beside communication with the SMs and the bandwidth that remain."""
+    """Compute every phase alone, and beside communication with the SMs and the bandwidth that remain."""
     phases = partition.compute
     share = 1.0 - partition.comm_sms / model.sms
     spare = MEMORY_PASSES * partition.communication.link_bytes / comm_s
@@ -159,7 +159,7 @@ def _step_times(model: GpuModel, partition: Partition, sm_mhz: Floats, *, mem_mh
 def _joined(
     step_times: _StepTimes, comm_s: Floats, comm_w: Floats, launch: float | None
 ) -> tuple[Floats, Floats, Floats]:
-    """Time, energy of all work, and exposed communication, with phases in order and communication from its launch."""
+    """Return time, energy of all work and exposed communication; phases run in order, communication from its launch."""
     before_s = np.full_like(comm_s, np.inf) if launch is None else launch * step_times.alone_s.sum(axis=0)
     left_s, time_s = comm_s.copy(), np.zeros_like(comm_s)
     energy_j = comm_w * comm_s

@@ -91,5 +91,5 @@ def _share(value: float) -> float:
 
 
 def _noise(seed: int, time_s: float) -> float:
-    """A standard normal number, the same for every reading of one refresh."""
+    """Draw a standard normal number, the same for every reading of one refresh."""
     return float(np.random.default_rng((seed, round(time_s * 1e6))).standard_normal())

@@ -47,7 +47,7 @@ class Position(NamedTuple):
     """Iterations done."""
     phase: int
     fraction: float
-    """Of the phase, 0 to 1."""
+    """Share of the phase that is done, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class TimelineSegment:
     whole: float = 0.0
     """Iterations of this load completed before the one in progress at the start."""
     before: EnergyTotals = NOTHING
-    """What the iteration in progress had spent at the start, at this segment's clock."""
+    """Totals of the iteration in progress at the start, at this segment's clock."""
 
     def spent(self, time_s: float) -> EnergyTotals:
         """Return the totals since the start of the segment."""
@@ -179,7 +179,7 @@ class Timeline:
         return segment.at_start.plus(segment.spent(time_s))
 
     def temperature_c(self, time_s: float) -> float:
-        """First-order response to the mean power of the segment so far; T' = (ambient + R·P − T)/τ."""
+        """Return the first-order response to the mean power of the segment so far; T' = (ambient + R·P − T)/τ."""
         segment, lasted_s = self.now, time_s - self.now.start_s
         if lasted_s <= 0:
             return segment.temperature_c
@@ -188,7 +188,7 @@ class Timeline:
         return steady_c + (segment.temperature_c - steady_c) * exp(-lasted_s / self.thermal.tau_s)
 
     def iterations(self, time_s: float) -> float:
-        """Iterations of the current load, with the fraction of the one in progress."""
+        """Return the iterations of the current load, with the fraction of the one in progress."""
         segment = self.now
         return segment.whole + (segment.offset_s + time_s - segment.start_s) / segment.cycle.iteration_s
 
@@ -231,7 +231,7 @@ class Timeline:
         return Timeline(self.thermal, (*self._recent(time_s), *((waiting,) if stall.seconds else ()), new))
 
     def _recent(self, time_s: float) -> tuple[TimelineSegment, ...]:
-        """The segments that a sensor window may reach after `time_s`."""
+        """Return the segments that a sensor window may reach after `time_s`."""
         ends_s = [segment.start_s for segment in self.segments[1:]] + [time_s]
         return tuple(
             segment

@@ -46,7 +46,7 @@ _MOST_PHASES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSample:
-    """What was measured over one period, step or second; None for what was not."""
+    """Measurements over one period, step or second; None where one is missing."""
 
     time_s: float
     period_s: float | None = None
@@ -54,19 +54,19 @@ class ProgramSample:
     util: float | None = None
     """Share of time in which the GPU was busy, 0 to 1."""
     temperature_c: float | None = None
-    """Where it is known, power is compared as it would be at one temperature: a warmer GPU draws more."""
+    """Used to compare power at one temperature, since a warmer GPU draws more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """How far one quantity moved from its usual value."""
+    """The distance of one quantity from its usual value."""
 
     change: float
     """A ratio less one for period and power, a difference of shares for utilisation."""
     error: float
     """Half-width of its 95 % interval."""
     certain: bool
-    """Whether this quantity changed; the others are given to show that they did not."""
+    """False for quantities that are listed only to show that they did not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +74,15 @@ class Change:
     """A program began to behave differently."""
 
     time_s: float
-    """When that was certain."""
+    """Time at which the change was certain."""
     since_s: float
-    """When it began, by the same samples."""
+    """Time at which it began, by the same samples."""
     samples: int
-    """How many samples it took to be certain."""
+    """Number of samples that it took to be certain."""
     shifts: Mapping[str, Shift]
-    """By quantity: period, power, util."""
+    """Shifts by quantity: period, power, util."""
     back_to_s: float | None = None
-    """When an earlier phase with the same values began, where there was one: its results hold again."""
+    """Start of an earlier phase with the same values, whose results hold again; None without one."""
 
     @property
     def what(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class EarlierPhase:
-    """When a phase of a program began, and its usual values."""
+    """The start of a phase of a program, and its usual values."""
 
     start_s: float
     levels: Mapping[str, float]
@@ -114,7 +114,7 @@ class ChangeDetector:
     )
     start_s: float | None = None
     times_s: tuple[float, ...] = ()
-    """Of the latest samples."""
+    """Times of the latest samples."""
     phases: tuple[EarlierPhase, ...] = ()
     """Latest last."""
     change: Change | None = None
@@ -122,7 +122,7 @@ class ChangeDetector:
     reference_c: float | None = None
     """The temperature at which power is compared: that of the first sample that has one."""
     paused: bool = False
-    """Whether nothing ran in the latest sample."""
+    """True where nothing ran in the latest sample."""
 
     @property
     def levels(self) -> Mapping[str, float]:

@@ -49,7 +49,7 @@ _FOUND_IN_TIME = 1.6
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What to count and when to alarm, for one level of noise."""
+    """The parameters of a cumulative sum for one level of noise."""
 
     shift: float
     """δ: the least shift that is detected in ten values on average."""
@@ -237,7 +237,7 @@ class Channel:
 
     least_shift: float
     is_share: bool = False
-    """Whether values are shares, which are compared by difference, since they may be zero."""
+    """True for shares, which are compared by difference, since they may be zero."""
     kept: tuple[float, ...] = ()
     """The latest values, as logarithms unless they are shares."""
     reference: Reference | None = None

@@ -76,7 +76,7 @@ class PeriodAnswer:
 
     verdict: Verdict
     period_s: float | None = None
-    """Of a step; where no step is visible, of the shortest cycle that is."""
+    """Period of a step; where no step is visible, of the shortest cycle that is."""
     error_s: float | None = None
     """Half-width of the 95 % interval; the clock of the samples is assumed to be exact."""
     cycles: tuple[PeriodCycle, ...] = ()

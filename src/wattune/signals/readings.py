@@ -55,11 +55,11 @@ class Sanity:
     counter: Reading | None = None
     """The last reading with an energy counter, cleaned."""
     offset_j: float = 0.0
-    """What the counter had reached before it was reset."""
+    """Value of the counter before it was reset."""
     reported_s: Mapping[str, float] = field(default_factory=dict)
-    """When each sensor last reported."""
+    """Time of the last report of each sensor."""
     wrong: Mapping[str, int] = field(default_factory=dict)
-    """How often each problem occurred."""
+    """Number of occurrences of each problem."""
     news: tuple[str, ...] = ()
     """Problems that first occurred in the latest reading."""
 
@@ -221,7 +221,7 @@ _LEAST_CONTRAST = 1.3
 
 
 class Activity(StrEnum):
-    """What a program does."""
+    """The activity of a program."""
 
     UNKNOWN = "unknown"
     WORKING = "working"
@@ -241,14 +241,14 @@ class IdleWatch:
     longest_s: float = 0.0
     """The longest pause, faded by the time since."""
     pauses: float = 0.0
-    """How many there were, faded in the same way."""
+    """Number of pauses, faded in the same way."""
     worked: bool = False
     low_w: float | None = None
     high_w: float | None = None
 
     @property
     def idle_after_s(self) -> float:
-        """How long a pause has to last to count as idle."""
+        """Least length of a pause that counts as idle."""
         return max(LEAST_IDLE_S, _TIMES * self.longest_s)
 
     @property

@@ -124,7 +124,7 @@ class SensorUpdates:
     refresh_s: float
     """The true one where polls are more frequent; else the time between polls."""
     held: bool
-    """Whether polls were more frequent than refreshes."""
+    """True where polls were more frequent than refreshes."""
 
     @property
     def gaps(self) -> tuple[tuple[float, float], ...]:
@@ -173,12 +173,12 @@ def _mean_near_s(holds_s: Floats, about_s: float) -> float:
     return float(np.mean(near)) if len(near) else about_s
 
 
-def _fitted_period_s(edges_s: Floats, guess_s: float) -> float | None:
-    """Fit a period to the refreshes, near a guess; None where they are not periodic.
+def _fitted_period_s(edges_s: Floats, about_s: float) -> float | None:
+    """Fit a period to the refreshes, near a first estimate; None where they are not periodic.
 
     Each round uses more refreshes and is more precise.
     """
-    period_s, slack, found = guess_s, 0.2, False
+    period_s, slack, found = about_s, 0.2, False
     for count in _ROUNDS:
         some_s = edges_s[:count] - edges_s[0]
         tried_hz = np.linspace(1 - slack, 1 + slack, _TRIED) / period_s

@@ -145,7 +145,7 @@ def _operations(network: Network, part: TransformerPart) -> tuple[NetworkOp, ...
 
 
 def _parsed(name: str) -> tuple[str, int | None, int, int]:
-    """The network, batch size, stage and stages of a name."""
+    """Return the network, batch size, stage and stages of a name."""
     front, colon, size = name.strip().lower().partition(":")
     plain, at, stage = front.partition("@")
     if colon and not _is_count(size):
@@ -164,7 +164,7 @@ def _is_count(text: str) -> bool:
 
 
 def _key(name: str) -> str:
-    """The spelling of a name in this file."""
+    """Return the spelling of a name in this file."""
     plain = {_plain(key): key for key in _BY_NAME}
     if _plain(name) in plain:
         return plain[_plain(name)]

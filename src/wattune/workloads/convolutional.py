@@ -156,12 +156,12 @@ def _branch(net: ImageLayers, name: str, branch: _Branch) -> None:
 
 
 def _wide(pooled: int) -> tuple[tuple[_Branch, ...], int]:
-    """On 35×35: 1×1, 5×5 and twice 3×3."""
+    """Make the block on 35×35: 1×1, 5×5 and twice 3×3."""
     return (((64, 1, 1),), ((48, 1, 1), (64, 5, 1)), ((64, 1, 1), (96, 3, 1), (96, 3, 1))), pooled
 
 
 def _long(width: int) -> tuple[tuple[_Branch, ...], int]:
-    """On 17×17: 1×1, and 7×7 split into rows and columns, once and twice."""
+    """Make the block on 17×17: 1×1, and 7×7 split into rows and columns, once and twice."""
     row, column = (1, 7), (7, 1)
     once: _Branch = ((width, 1, 1), (width, row, 1), (192, column, 1))
     twice: _Branch = ((width, 1, 1), (width, column, 1), (width, row, 1), (width, column, 1), (192, row, 1))
@@ -169,7 +169,7 @@ def _long(width: int) -> tuple[tuple[_Branch, ...], int]:
 
 
 def _broad() -> tuple[tuple[_Branch, ...], int]:
-    """On 8×8: 1×1, and 3×3 split into a row and a column in parallel."""
+    """Make the block on 8×8: 1×1, and 3×3 split into a row and a column in parallel."""
     return (((320, 1, 1),), ((384, 1, 1), (384, (1, 3), 1)), ((448, 1, 1), (384, 3, 1), (384, (1, 3), 1))), 192
 
 

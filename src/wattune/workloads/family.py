@@ -65,7 +65,7 @@ class TrainingTask:
     dispatch_s: float = 0.0
     """Host time per kernel that the GPU waits for."""
     micro_steps: tuple[int, ...] = (1,)
-    """Of which one is drawn."""
+    """Choices per step, of which one is drawn."""
     steps: tuple[int, int] = (20, 60)
     """Fewest and most between evaluations."""
 
@@ -199,7 +199,7 @@ def _loop(task: TrainingTask, schedule: Schedule) -> Loop:
 
 
 def _adversarial(task: TrainingTask, schedule: Schedule) -> Loop:
-    """Several steps of the critic, then one of the generator through the critic."""
+    """Make several steps of the critic, then one of the generator through the critic."""
     critic, generator = wgan_critic(), wgan_generator()
     against = replace(task, operations=wgan_critic)
     making = replace(task, operations=lambda: (*generator, *critic))

@@ -29,7 +29,7 @@ class GraphData:
     classes: int
     batch_size: int
     from_table: bool = False
-    """Whether a node's feature is a row of a table."""
+    """True where a node's feature is a row of a table."""
 
 
 GRAPHS = {
@@ -74,7 +74,7 @@ def _embedding(kind: str, data: GraphData, width: int) -> list[NetworkOp]:
 
 
 def _readout(kind: str, data: GraphData, width: int, layers: int) -> list[NetworkOp]:
-    """The mean over nodes and three dense layers that halve; GIN has one dense layer for the output of each layer."""
+    """Make the mean over nodes and three dense layers that halve; GIN has one dense layer per layer."""
     mean = NetworkOp(name="readout/mean", flops=data.nodes * width, reads=data.nodes * width, writes=width)
     if kind == "gin":
         heads = [dense(f"readout/layer{layer}", width, data.classes) for layer in range(layers + 1)]
@@ -96,7 +96,7 @@ def _gcn(name: str, data: GraphData, width: int) -> list[NetworkOp]:
 
 
 def _sage(name: str, data: GraphData, width: int) -> list[NetworkOp]:
-    """The largest of the neighbours' projections, beside the node's own."""
+    """Make the largest of the neighbours' projections, beside the node's own."""
     return [
         dense(f"{name}/pool", width, width, rows=data.nodes),
         elementwise(f"{name}/pool-relu", data.nodes * width),
@@ -108,7 +108,7 @@ def _sage(name: str, data: GraphData, width: int) -> list[NetworkOp]:
 
 
 def _gin(name: str, data: GraphData, width: int) -> list[NetworkOp]:
-    """A dense network of two layers on the sum of the neighbours; one weight for the node itself."""
+    """Make a dense network of two layers on the sum of the neighbours; one weight for the node itself."""
     nodes = data.nodes * width
     return [
         _gather(f"{name}/gather", data, width),
@@ -122,7 +122,7 @@ def _gin(name: str, data: GraphData, width: int) -> list[NetworkOp]:
 
 
 def _gat(name: str, data: GraphData, width: int) -> list[NetworkOp]:
-    """Attention over edges: scores from both ends, a softmax at each node, and a weighted sum, per head."""
+    """Make attention over edges: scores from both ends, a softmax at each node, and a weighted sum, per head."""
     edges = data.edges * _HEADS
     return [
         dense(f"{name}/dense", width, width, rows=data.nodes, parameters=width * width, launches=_HEADS),
@@ -134,7 +134,7 @@ def _gat(name: str, data: GraphData, width: int) -> list[NetworkOp]:
 
 
 def _monet(name: str, data: GraphData, width: int) -> list[NetworkOp]:
-    """Three Gaussian kernels over pseudo-coordinates of edges weigh three projections of each neighbour."""
+    """Make three projections of each neighbour, weighed by Gaussian kernels over pseudo-coordinates of edges."""
     wide = _KERNELS * width
     coordinates = _PSEUDO * _PSEUDO + _PSEUDO + 2 * _KERNELS * _PSEUDO
     weights = data.edges * _KERNELS
@@ -148,7 +148,7 @@ def _monet(name: str, data: GraphData, width: int) -> list[NetworkOp]:
 
 
 def _gated(name: str, data: GraphData, width: int) -> list[NetworkOp]:
-    """Four projections of nodes and one of edges; each edge has a gate, which is a value of its own."""
+    """Make four projections of nodes and one of edges; each edge has a gate, which is a value of its own."""
     edges, nodes = data.edges * width, data.nodes * width
     projections = [dense(f"{name}/dense{index + 1}", width, width, rows=data.nodes) for index in range(4)]
     return [
@@ -165,7 +165,7 @@ def _gated(name: str, data: GraphData, width: int) -> list[NetworkOp]:
 
 
 def _finish(name: str, rows: float, width: int, *, launches: float = 1) -> list[NetworkOp]:
-    """Batch norm, activation and the residual sum."""
+    """Make batch norm, activation and the residual sum."""
     return [
         _norm(f"{name}/norm", rows, width, launches=launches),
         elementwise(f"{name}/relu", rows * width, launches=launches),
@@ -174,7 +174,7 @@ def _finish(name: str, rows: float, width: int, *, launches: float = 1) -> list[
 
 
 def _gather(name: str, data: GraphData, width: int) -> NetworkOp:
-    """Neighbours' values read along edges and combined at nodes."""
+    """Read the neighbours' values along edges and combine them at nodes."""
     return _edges(name, data.edges * width, data.nodes * width, flops=1.0, launches=2)
 
 
@@ -187,7 +187,6 @@ def _edges(
 
 
 def _norm(name: str, rows: float, width: int, *, launches: float = 1) -> NetworkOp:
-    """Batch norm over rows."""
     return elementwise(
         name,
         rows * width,

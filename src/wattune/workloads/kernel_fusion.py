@@ -16,7 +16,7 @@ from wattune.core.workload import Phase, Pipe
 
 
 class Fusion(Enum):
-    """What a kernel can be fused with."""
+    """The kernels with which a kernel can be fused."""
 
     ALONE = "alone"
     """No other kernel: products of matrices, convolutions, sorting."""
@@ -104,7 +104,7 @@ def fused(kernels: Sequence[Kernel]) -> tuple[Group, ...]:
 
 
 def _continues(chain: Sequence[Kernel], following: Kernel) -> bool:
-    """Whether the next kernel reads a result of the chain, in the same pass, and both can be fused."""
+    """Return whether the next kernel reads a result of the chain, in the same pass, and both can be fused."""
     if following.fusion is not Fusion.JOINS or chain[-1].fusion is Fusion.ALONE:
         return False
     if following.backward != chain[-1].backward:
@@ -114,7 +114,7 @@ def _continues(chain: Sequence[Kernel], following: Kernel) -> bool:
 
 
 def _last_reads(kernels: Sequence[Kernel]) -> dict[int, int]:
-    """The place of the last kernel that reads each storage."""
+    """Return the place of the last kernel that reads each storage."""
     return {use.storage: place for place, kernel in enumerate(kernels) for use in kernel.reads}
 
 
@@ -139,7 +139,7 @@ def _group(kernels: Sequence[Kernel], start: int, end: int, last_read: dict[int,
 
 
 def _sizes(uses: Iterable[Use]) -> dict[int, float]:
-    """Bytes by storage, added up."""
+    """Add up bytes by storage."""
     sizes: dict[int, float] = {}
     for use in uses:
         sizes[use.storage] = sizes.get(use.storage, 0.0) + use.size_bytes

@@ -73,7 +73,7 @@ class NetworkOp:
     gradient_fill: float = 0.0
     """Further elements that the backward pass writes per batch: the dense gradient of a look-up table."""
     multiplies: bool = False
-    """Whether the arithmetic is matrix products, which tensor cores do."""
+    """True where the arithmetic is matrix products, which tensor cores do."""
     backward_passes: float = 2.0
     """Ratio of backward to forward arithmetic and traffic."""
     recomputed: float = 0.0

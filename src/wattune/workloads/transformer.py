@@ -41,13 +41,13 @@ class TransformerShape:
     """Kinds of segment embeddings."""
     causal: bool = True
     gated: bool = False
-    """Whether the feed-forward part has a third, gating matrix, as in SwiGLU."""
+    """True where the feed-forward part has a third, gating matrix, as in SwiGLU."""
     biases: bool = True
-    """Whether dense layers and norms have them."""
+    """True where dense layers and norms have biases."""
     head_norms: bool = False
-    """Whether queries and keys are normed per head."""
+    """True where queries and keys are normed per head."""
     tied: bool = True
-    """Whether the projection to the vocabulary uses the weights of the embedding."""
+    """True where the projection to the vocabulary uses the weights of the embedding."""
     head_dense: int = 0
     """Dense layers of width × width in the head."""
 
@@ -124,7 +124,7 @@ class TransformerPart:
             )
 
     def layers(self, count: int) -> range:
-        """The layers of this stage, from 0; the first stages take the remainder."""
+        """Return the layers of this stage, from 0; the first stages take the remainder."""
         if self.stages > count:
             raise InputError(f"{count} layers do not fill {self.stages} stages", hint=f"use at most {count} stages")
         each, left = divmod(count, self.stages)
@@ -149,7 +149,7 @@ def transformer(shape: TransformerShape, part: TransformerPart = WHOLE) -> tuple
 
 
 def _embedding(shape: TransformerShape, part: TransformerPart) -> list[NetworkOp]:
-    """Rows of look-up tables, whose gradients are dense."""
+    """Make look-ups in tables, whose gradients are dense."""
     tokens = shape.sequence * shape.width
     table = shape.embedding_parameters / part.shards
     look_up = NetworkOp(
@@ -200,7 +200,7 @@ def _inner_half(name: str, shape: TransformerShape, part: TransformerPart) -> li
 
 
 def _head(shape: TransformerShape, part: TransformerPart) -> list[NetworkOp]:
-    """The last norm or dense layers, the projection to the vocabulary, and the loss over it."""
+    """Make the last norm or dense layers, the projection to the vocabulary, and the loss over it."""
     layers = [_linear(f"head/dense{index + 1}", shape, shape.width, shape.width) for index in range(shape.head_dense)]
     first = [] if _norms_first(shape) else [_norm("head/norm", shape)]
     vocabulary = shape.vocabulary // part.shards
@@ -220,12 +220,12 @@ def _head(shape: TransformerShape, part: TransformerPart) -> list[NetworkOp]:
 
 
 def _norms_first(shape: TransformerShape) -> bool:
-    """Whether there is a norm after the embedding (and each sum, as in BERT) or one before the head."""
+    """Return whether there is a norm after the embedding (and each sum, as in BERT) or one before the head."""
     return not shape.causal
 
 
 def _attention(name: str, shape: TransformerShape, query: int, key: int) -> NetworkOp:
-    """Scores and the weighted sum: two products of S×S×width, of which causal attention needs half."""
+    """Make scores and the weighted sum: two products of S×S×width, of which causal attention needs half."""
     return NetworkOp(
         name=name,
         flops=4.0 * shape.sequence**2 * query * (0.5 if shape.causal else 1.0),

@@ -32,7 +32,7 @@ class Warmth:
     over_s: float = 60.0
     """Time constant: 20 to 60 s are on record for air."""
     reported: bool = True
-    """Whether the GPU reports its temperature, in whole degrees."""
+    """True where the GPU reports its temperature, in whole degrees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Kind:
     alike: float = 0.0
     """Correlation of neighbouring periods."""
     heavy: bool = False
-    """Whether tails are those of Student's t with four degrees of freedom."""
+    """True for tails of Student's t with four degrees of freedom."""
     stalls: float = 0.0
     """Share of periods that take half as long again, at two thirds of the power."""
     warmth: Warmth | None = None
     """None where the GPU is warm from the start."""
     period_s: float = 1.0
     judged: bool = True
-    """Whether goals count it: a shift of 5 % should be found in ten periods."""
+    """True where goals count it: a shift of 5 % should be found in ten periods."""
 
 
 KINDS = (

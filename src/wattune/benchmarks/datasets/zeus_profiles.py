@@ -33,6 +33,6 @@ def read_limit_profile(file: Path) -> LimitCurve:
 
 
 def _energy_j(row: Row) -> float:
-    """Mean over the GPUs."""
+    """Return the mean over the GPUs."""
     energies = [row.positive(column) for column in row.cells if _ENERGY.match(column)]
     return sum(energies) / len(energies)

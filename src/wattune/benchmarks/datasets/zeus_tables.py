@@ -26,7 +26,7 @@ class LimitCurve:
     batch_size: int
     limit_w: Floats
     time_s: Floats
-    """Of an epoch, or of any other fixed amount of work."""
+    """Time of an epoch, or of any other fixed amount of work."""
     power_w: Floats
     """Mean over that time."""
 

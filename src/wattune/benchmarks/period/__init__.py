@@ -130,7 +130,7 @@ _NOTES = (
     "Where a level is slow enough for the sensor but stands out to no test, not even to one that knows it, both "
     "not observable and that level are right.",
     "Peers answer on every trace; where they find no peak, and where GPOEO calls its answer unstable, they are silent. "
-    "GPOEO's released code says neither aperiodic nor not observable.",
+    "GPOEO's released code reports neither aperiodic nor not observable.",
     "Real traces: the clocks of the public ones are good to about 3 %, so within 10 % counts.",
 )
 

@@ -28,7 +28,7 @@ class TraceCase:
     samples: PowerSamples
     verdict: Verdict
     periods_s: Mapping[str, float] = field(default_factory=dict)
-    """By level; those that the sensor can follow."""
+    """Periods by level that the sensor can follow."""
     spans_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Bounds of periods that are not known exactly."""
     gpu: str | None = None

@@ -29,7 +29,7 @@ class Load:
     busy: Floats
     mem_busy: Floats
     periods_s: Mapping[str, float] = field(default_factory=dict)
-    """By level: pass (a micro-step alone), micro-step (with its share of the update), step, cycle; empty where
+    """Periods by level: pass (a micro-step alone), micro-step (with its share of the update), step, cycle; empty where
     nothing repeats."""
 
     @classmethod

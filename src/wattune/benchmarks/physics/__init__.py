@@ -35,7 +35,7 @@ OnFile = Callable[[Path], None]
 
 _NOTES = (
     "Fits never see what they are judged on. Three limits, four clocks and thirty settings are chosen as each row "
-    "says, the same for every file.",
+    "states, the same for every file.",
     "Priors and shapes were chosen by errors at points left out of the public V100, A40 and A100 files, so the figures "
     "of these are somewhat optimistic; files of other GPUs are the stricter test.",
     "noise floor: error of the best monotone curve through all points, those judged on included. Where it is near the "

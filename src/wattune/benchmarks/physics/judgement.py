@@ -24,7 +24,7 @@ class Judgement:
     baseline: str | None = None
     baseline_errors: Floats | None = None
     floor_errors: Floats | None = None
-    """Of the best monotone curve through all points: no physical form can do much better."""
+    """Errors of the best monotone curve through all points: no physical form can do much better."""
     goal_percent: float | None = None
 
     @property

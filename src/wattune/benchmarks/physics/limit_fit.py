@@ -61,7 +61,7 @@ class Board(NamedTuple):
     log_beside: float
     """Exponent of the norm that joins GPU and host."""
     log_sharpness: float
-    """How sharp the corner is where a limit begins to act."""
+    """Sharpness of the corner where a limit begins to act."""
     log_roofline: float
     """Exponent of the norm that joins compute and memory."""
 
@@ -144,7 +144,7 @@ class Family:
     mean: Floats
     """(curves of the family, 6), in the columns of `Curves`."""
     precision: Floats
-    """Of the same, curve after curve."""
+    """Inverse covariance of the same, curve after curve."""
 
 
 def _families(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> tuple[Family, ...]:
@@ -200,7 +200,7 @@ def predict(board: Board, curves: Floats, limit: Floats) -> Epochs:
 
 
 def _work(clock: Floats, memory: Floats, roofline: float) -> Floats:
-    """g."""
+    """Compute g."""
     compute, memory = np.broadcast_arrays(1.0 / clock, memory)
     return np.asarray(smooth_maximum(compute, memory, roofline) / (1.0 + memory**roofline) ** (1.0 / roofline))
 
@@ -252,7 +252,7 @@ class LimitFit:
 def fit_limits(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> LimitFit:
     """Fit the `used` points of each curve; a curve without any is predicted from its family."""
     problem = _LimitProblem.of(curves, used)
-    solved = min((_solve(problem, guess) for guess in problem.guesses()), key=problem.cost)
+    solved = min((_solve(problem, start) for start in problem.starts()), key=problem.cost)
     return LimitFit(Board(*solved.board), solved.own, problem.highest_w)
 
 
@@ -319,13 +319,13 @@ class _LimitProblem:
         prior = _families(curves, used)
         return cls(limit / highest_w, np.log(time), np.log(power / highest_w), weight, highest_w, prior)
 
-    def guesses(self) -> tuple[_LimitPoint, _LimitPoint]:
-        """Two starting points: a fit can stay where a limit no longer moves the clock, seldom from both."""
-        first, rng = self.first_guess(), np.random.default_rng(0)
+    def starts(self) -> tuple[_LimitPoint, _LimitPoint]:
+        """Return two starting points: a fit can stay where a limit no longer moves the clock, seldom from both."""
+        first, rng = self.first_start(), np.random.default_rng(0)
         board = first.board + _BOARD_SD * rng.standard_normal(len(BOARD))
         return first, _LimitPoint(board, first.own + _START_DISTANCE * rng.standard_normal(first.own.shape))
 
-    def first_guess(self) -> _LimitPoint:
+    def first_start(self) -> _LimitPoint:
         """Start from the means of the priors, with time and core power of each curve near its fastest used point."""
         own = np.zeros((len(self.limit), OWN))
         for family in self.families:
@@ -344,7 +344,7 @@ class _LimitProblem:
         return np.hstack([time, power])
 
     def cost(self, point: _LimitPoint) -> float:
-        """Half the sum of squares; infinite for invalid parameters."""
+        """Return half the sum of squares; infinite for invalid parameters."""
         with np.errstate(all="ignore"):
             total = float((self.errors(point) ** 2).sum() + (((point.board - _BOARD_MEAN) / _BOARD_SD) ** 2).sum())
         for family in self.families:
@@ -353,7 +353,7 @@ class _LimitProblem:
         return 0.5 * total if np.isfinite(total) else np.inf
 
     def normal(self, point: _LimitPoint) -> _NormalEquations:
-        """The normal equations at a point."""
+        """Make the normal equations at a point."""
         errors = self.errors(point)
         shared = np.stack([self._moved(point, errors, board=place) for place in range(len(BOARD))], axis=-1)
         own = np.stack([self._moved(point, errors, own=place) for place in range(OWN)], axis=-1)
@@ -377,7 +377,7 @@ class _LimitProblem:
 def _family_part(
     family: Family, point: _LimitPoint, shared: Floats, own: Floats, errors: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Curvature with the GPU, own curvature and slope of a family; its curves meet in the prior alone."""
+    """Return curvature with the GPU, own curvature and slope of a family; its curves meet in the prior alone."""
     mine, common = own[family.rows], shared[family.rows]
     curvature = family.precision.copy()
     for place, part in enumerate(mine):
@@ -389,7 +389,7 @@ def _family_part(
 
 
 def _solve(problem: _LimitProblem, point: _LimitPoint) -> _LimitPoint:
-    """The parameters of least cost near `point`."""
+    """Find the parameters of least cost near `point`."""
     cost, damping = problem.cost(point), 1e-2
     for _ in range(_PASSES):
         normal = problem.normal(point)
@@ -409,7 +409,7 @@ def _solve(problem: _LimitProblem, point: _LimitPoint) -> _LimitPoint:
 
 
 def _stepped(problem: _LimitProblem, point: _LimitPoint, board: Floats, own: list[Floats]) -> _LimitPoint:
-    """A parameter moves by a factor of e at most in one pass."""
+    """Add a step; a parameter moves by a factor of e at most in one pass."""
     moved = point.own.copy()
     for family, step in zip(problem.families, own, strict=True):
         moved[family.rows] += np.clip(step, -1.0, 1.0).reshape(-1, OWN)

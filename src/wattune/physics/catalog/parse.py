@@ -92,7 +92,7 @@ def _count(sheet: Sheet, key: str, value: Any) -> int:
 
 
 def _power_limits(sheet: Sheet) -> PowerLimits | None:
-    """The limits that can be set; the file of a GPU whose limit is fixed gives only the default."""
+    """Return the limits that can be set; the file of a GPU whose limit is fixed gives only the default."""
     if not sheet.has("board.power_limit_min_w") and not sheet.has("board.power_limit_max_w"):
         return None
     min_w, default_w, max_w = (sheet.number(f"board.power_limit_{part}_w") for part in ("min", "default", "max"))

@@ -115,7 +115,7 @@ def fit_stage(sm_mhz: Floats, time_s: Floats, energy_j: Floats, *, highest_mhz: 
 
 
 def _predict(stage: _StageParameters, clock: Floats) -> tuple[Floats, Floats]:
-    """Logarithms of time over the fastest and of power over the largest."""
+    """Return the logarithms of time over the fastest and of power over the largest."""
     knee, rise = float(logistic(stage.logit_knee)), float(np.exp(stage.log_rise))
     grid = switching(_CLOCKS, knee=knee, rise=rise, bend=_BEND)
     static, core = np.exp(stage.log_static), np.exp(stage.log_core)

@@ -109,7 +109,7 @@ class Parameter:
     key: str
     base: float
     sd: float
-    """Of the fitted value: a logarithm, or a logit where there is a maximum."""
+    """Standard deviation of the fitted value: a logarithm, or a logit where there is a maximum."""
     offset: float = 0.0
     most: float | None = None
 
@@ -126,7 +126,7 @@ class Parameter:
         return self.offset + float(np.exp(fitted))
 
     def value_sd(self, fitted: float, sd: float) -> float:
-        """The standard deviation of the number, to first order."""
+        """Return the standard deviation of the number, to first order."""
         return abs(self.value(fitted + sd) - self.value(fitted - sd)) / 2.0
 
 
@@ -197,7 +197,7 @@ class ModelFit:
     time_s: Floats
     power_w: Floats
     before_time_s: Floats | None
-    """By the catalogue; None where the phases of a workload are not known."""
+    """Prediction of the catalogue; None where the phases of a workload are not known."""
     before_power_w: Floats | None
 
     def sourced(self, source: str) -> tuple[Sourced, ...]:

@@ -49,8 +49,8 @@ class ResidualProcess:
 def fit_residuals(features: Floats, residuals: Floats, *, noise_sd: float) -> ResidualProcess:
     """Fit the process of largest likelihood; `noise_sd` is the typical difference between repeated measurements."""
     count = features.shape[1]
-    guess = 2.0 * log(max(float(np.std(residuals)), 1e-9))
-    start = np.array([*[_LENGTH] * count, guess, 2.0 * log(noise_sd)])
+    log_variance = 2.0 * log(max(float(np.std(residuals)), 1e-9))
+    start = np.array([*[_LENGTH] * count, log_variance, 2.0 * log(noise_sd)])
     bounds = [(-2.5, 2.5)] * count + [(-25.0, 4.0), (-20.0, 0.0)]
 
     def unlikeliness(values: Floats) -> float:
