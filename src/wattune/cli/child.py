@@ -101,8 +101,7 @@ class Forwarding:
         for number in self._early:
             process.send_signal(number)
 
-    def _forward(self, number: int, frame: FrameType | None) -> None:
-        del frame
+    def _forward(self, number: int, _frame: FrameType | None) -> None:
         self.came = True
         if self._process is None:
             self._early.append(number)

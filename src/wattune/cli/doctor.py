@@ -107,16 +107,12 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     findings = [_driver(facts)]
     findings += [finding for gpu in facts.driver.gpus for finding in _gpu(gpu, facts)]
     if facts.visible is not None and facts.driver.gpus and not facts.visible.strip():
-        findings.append(
-            Finding(
-                "visible GPUs",
-                "problem",
-                "CUDA_VISIBLE_DEVICES is empty: every GPU is hidden",
-                "unset CUDA_VISIBLE_DEVICES",
-            )
-        )
-    findings += [_rapl(facts), _compiler(facts), _journal(facts), _store(facts)]
-    return tuple(findings)
+        line = "CUDA_VISIBLE_DEVICES is empty: every GPU is hidden"
+        findings.append(Finding("visible GPUs", "problem", line, "unset CUDA_VISIBLE_DEVICES"))
+    store, failure = Finding("store", "ok", "the history can be written"), facts.store_failure
+    if failure is not None:
+        store = Finding("store", "problem", failure.message, failure.hint)
+    return (*findings, _rapl(facts), _emulator(facts), _journal(facts), store)
 
 
 def _driver(facts: Facts) -> Finding:
@@ -169,27 +165,20 @@ def _rapl(facts: Facts) -> Finding:
     return Finding("CPU energy", "note", line, "sudo modprobe intel_rapl_msr")
 
 
-def _compiler(facts: Facts) -> Finding:
+def _emulator(facts: Facts) -> Finding:
     if facts.compiler:
         return Finding("emulator", "ok", f"the emulated NVML library can be built with {facts.compiler}")
-    return Finding(
-        "emulator", "note", "no C compiler: `wattune simulate` cannot build its library", "sudo apt install gcc"
-    )
+    line = "no C compiler: `wattune simulate` cannot build its library"
+    return Finding("emulator", "note", line, "sudo apt install gcc")
 
 
 def _journal(facts: Facts) -> Finding:
     if isinstance(facts.abandoned, WattuneError):
         return Finding("journal", "problem", facts.abandoned.message, facts.abandoned.hint)
     if facts.abandoned:
-        names = ", ".join(facts.abandoned)
-        return Finding("journal", "problem", f"a process died and left settings on {names}", "wattune restore")
+        line = f"a process died and left settings on {', '.join(facts.abandoned)}"
+        return Finding("journal", "problem", line, "wattune restore")
     return Finding("journal", "ok", "no GPU was left with settings of a dead process")
-
-
-def _store(facts: Facts) -> Finding:
-    if facts.store_failure is not None:
-        return Finding("store", "problem", facts.store_failure.message, facts.store_failure.hint)
-    return Finding("store", "ok", "the history can be written")
 
 
 def _abandoned(state_dir: Path) -> tuple[str, ...] | WattuneError:

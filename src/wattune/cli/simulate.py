@@ -17,7 +17,6 @@ from wattune.config import load_config
 from wattune.core.codec import to_json
 
 if TYPE_CHECKING:
-    from wattune.core.workload import Workload
     from wattune.emulator.launch import Scenario, Truth
 
 
@@ -76,10 +75,11 @@ def command(
     """
     from wattune.emulator.launch import Fault, Scenario
     from wattune.emulator.node import Privilege
+    from wattune.workloads.catalog import make_workload
 
     scenario = Scenario(
         gpus=tuple(name.strip() for name in gpus.split(",") if name.strip()) * count,
-        workload=_workload(workload),
+        workload=None if workload.strip().lower() == "none" else make_workload(workload),
         virtual_time=virtual_time,
         privilege=Privilege.DENIED if unprivileged else Privilege.GRANTED,
         faults=tuple(Fault.parse(text) for text in faults),
@@ -95,12 +95,6 @@ def command(
     elif not written:
         _show(outcome)
     return outcome.exit_code or int(truth_file is not None and not written)
-
-
-def _workload(name: str) -> Workload | None:
-    from wattune.workloads.catalog import make_workload
-
-    return None if name.strip().lower() == "none" else make_workload(name)
 
 
 def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool) -> SimulatedCommand:

@@ -24,15 +24,12 @@ class Objective(Protocol):
 
     def value(self, cost: Measurement) -> float:
         """Return the value of a cost: the lower, the better."""
-        ...
 
     def limit_s(self, reference: Measurement | None) -> float | None:
         """Return the longest time allowed, or None if time is not limited; the reference is the default run."""
-        ...
 
     def choose(self, history: Iterable[Trial[C]], *, reference: Measurement | None = None) -> Trial[C]:
         """Return the best trial; `Infeasible` if none qualifies."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,23 +119,18 @@ class RunPolicy(Protocol):
     @property
     def name(self) -> str:
         """wattune, gpoeo, odpp …"""
-        ...
 
     @property
     def tunes(self) -> bool:
         """True if it ever sets anything; a policy that does not needs no counters."""
-        ...
 
     @property
     def uses_history(self) -> bool:
         """True if it is given windows of earlier runs and phases; published policies start from nothing each time."""
-        ...
 
     @property
     def needs_counters(self) -> bool:
         """True if it predicts from hardware counters, so that their absence is worth a note."""
-        ...
 
     def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
         """Return the order for the next window, given those so far; there are none at first."""
-        ...

@@ -19,26 +19,21 @@ class Gpu(Protocol):
     @property
     def spec(self) -> GpuSpec:
         """Name, clocks, limits and sensors; always the same."""
-        ...
 
     refresh: Refresh | None
     """When the energy counter moves, where that is known. Code that watches the counter stores here what it learns."""
 
     def read(self) -> Reading:
         """Read everything that the GPU reports now."""
-        ...
 
     def count(self) -> Count:
         """Read the energy counter and nothing else: cheap enough for the inside of a training loop."""
-        ...
 
     def apply(self, setting: Setting) -> None:
         """Set the GPU; each None in the setting gives that knob back to the driver."""
-        ...
 
     def restore(self) -> None:
         """Set the GPU back to how it was found. Calling it twice does no harm."""
-        ...
 
 
 @runtime_checkable
@@ -47,7 +42,6 @@ class RunsWorkloads(Protocol):
 
     def prepare_workload(self, name: str | None) -> tuple[str, Callable[[int], Measurement]]:
         """Return the name of a workload (None: the GPU's default) and a function that measures iterations of it."""
-        ...
 
 
 @runtime_checkable
@@ -56,7 +50,6 @@ class PlaysWorkloads(Protocol):
 
     def play(self, workload: Workload) -> None:
         """Run a workload, iteration after iteration, until something else is asked for."""
-        ...
 
 
 def play_on_simulated(gpus: Iterable[Gpu], workload: str) -> None:

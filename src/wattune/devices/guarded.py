@@ -29,8 +29,7 @@ def held_signals() -> Iterator[None]:
         return
     received: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        del frame
+    def note(number: int, _frame: FrameType | None) -> None:
         received.append(number)
 
     # Handlers that were not set from Python cannot be put back, so they are left alone.
@@ -67,8 +66,7 @@ def leaving_by_exception() -> Iterator[None]:
                 signal.signal(number, signal.SIG_DFL)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    del frame
+def _leave(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 

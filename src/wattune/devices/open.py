@@ -84,10 +84,20 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
     kind, _, rest = name.partition(":")
     match kind if rest else "":
         case "nvml":
-            with _opened_nvml(rest, surroundings) as gpu:
-                yield gpu
+            from wattune.devices.nvml.open import opened_nvml
+
+            with opened_nvml(rest, surroundings.visible) as gpu:
+                guarded = GuardedGpu(gpu, Journal(surroundings.state_dir), f"nvml:{gpu.spec.uuid}")
+                try:
+                    yield guarded
+                finally:
+                    guarded.restore()
         case "sim":
-            yield _simulated(rest, surroundings)
+            from wattune.devices.passing_time import VirtualTime, WallTime
+            from wattune.devices.simulated import SimulatedGpu
+            from wattune.physics.catalog import load_model
+
+            yield SimulatedGpu(load_model(rest), time=WallTime() if surroundings.wall_clock else VirtualTime())
         case "table":
             from wattune.devices.table import TableGpu
 
@@ -97,37 +107,12 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
 
             yield ReplayGpu.load(Path(rest))
         case _:
-            raise _unknown(name)
-
-
-def _unknown(name: str) -> DeviceNotFound:
-    kind, _, rest = name.partition(":")
-    near = difflib.get_close_matches(kind, KINDS, n=1)
-    guess = f"did you mean {near[0]}:{rest}? " if near and rest and near[0] != kind else ""
-    return DeviceNotFound(
-        f"there is no device {name!r}",
-        hint=f"{guess}devices are auto, nvml:0, sim:a100, table:FILE.csv, replay:FILE.jsonl",
-    )
-
-
-@contextmanager
-def _opened_nvml(which: str, surroundings: Surroundings) -> Iterator[Gpu]:
-    from wattune.devices.nvml.open import opened_nvml
-
-    with opened_nvml(which, surroundings.visible) as gpu:
-        guarded = GuardedGpu(gpu, Journal(surroundings.state_dir), f"nvml:{gpu.spec.uuid}")
-        try:
-            yield guarded
-        finally:
-            guarded.restore()
-
-
-def _simulated(which: str, surroundings: Surroundings) -> Gpu:
-    from wattune.devices.passing_time import VirtualTime, WallTime
-    from wattune.devices.simulated import SimulatedGpu
-    from wattune.physics.catalog import load_model
-
-    return SimulatedGpu(load_model(which), time=WallTime() if surroundings.wall_clock else VirtualTime())
+            near = difflib.get_close_matches(kind, KINDS, n=1)
+            guess = f"did you mean {near[0]}:{rest}? " if near and rest and near[0] != kind else ""
+            raise DeviceNotFound(
+                f"there is no device {name!r}",
+                hint=f"{guess}devices are auto, nvml:0, sim:a100, table:FILE.csv, replay:FILE.jsonl",
+            )
 
 
 def restore_abandoned(surroundings: Surroundings) -> tuple[tuple[Entry, DeviceError | None], ...]:

@@ -11,11 +11,9 @@ class PassingTime(Protocol):
 
     def now_s(self) -> float:
         """Seconds since the clock was made."""
-        ...
 
     def wait(self, seconds: float) -> None:
         """Let so many seconds pass."""
-        ...
 
 
 class VirtualTime:

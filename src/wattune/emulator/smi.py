@@ -70,8 +70,7 @@ def _mode(function: Callable[..., Any]) -> Find:
     return lambda handle: {None: None, 0: "Disabled", 1: "Enabled"}[supported(function, handle)]
 
 
-def _timestamp(handle: Any) -> str:
-    del handle
+def _timestamp(_: Any) -> str:
     now = time.time()
     return time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03d}"
 

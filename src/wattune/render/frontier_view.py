@@ -186,48 +186,33 @@ def _note(row: FrontierRow[C], seconds: Unit, joules: Unit) -> Note:
     return Note(cost.time_s * seconds.factor, cost.energy_j * joules.factor, text, detail)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepReport:
-    """A sweep and how it was measured."""
+def sweep_page(
+    history: History[Setting],
+    *,
+    title: str,
+    simulated: bool,
+    per: str,
+    slowdown: float,
+    how: tuple[str, ...],
+    made: str,
+) -> Page:
+    """Build the page of a sweep: results, charts against the knob, every trial, and how it was measured.
 
-    workload: str
-    gpu: str
-    """The GPU model; the page adds "simulated" where that applies."""
-    simulated: bool
-    history: History[Setting]
-    per: str
-    """The unit of a trial's time and energy: an iteration, or a run."""
-    slowdown: float
-    """The slowdown limit that the page highlights, 0.05 for 5 %."""
-    how: tuple[str, ...]
-    """Paragraphs on how it was measured."""
-    made: str
-    """When and by which version."""
-
-    @property
-    def within(self) -> str:
-        return f"within {100 * self.slowdown:g} % more time"
-
-
-def sweep_page(report: SweepReport) -> Page:
-    """Build the page of a sweep: results, charts against the knob, every trial, and how it was measured."""
-    view, per = view_settings(report.history, slowdown=report.slowdown), report.per
-    subtitle = f"{'simulated; ' if report.simulated else ''}left is faster, down is cheaper"
+    `per` is what a trial's cost belongs to, an iteration or a run; `slowdown` the limit that the page highlights, 0.05
+    for 5 %; `how` are paragraphs, and `made` is when and by which version.
+    """
+    view, within = view_settings(history, slowdown=slowdown), f"within {100 * slowdown:g} % more time"
+    subtitle = f"{'simulated; ' if simulated else ''}left is faster, down is cheaper"
     chart = frontier_chart(view, title="Time-energy frontier", subtitle=subtitle, per=per)
     if view.reference_name == "driver default":
-        chart = replace(chart, bands=(allowed_band(view, slowdown=report.slowdown),))
-    sections: list[Section] = [Figures(_figures(view, report)), LargeChart(chart)]
-    turned = [knob for knob in _KNOBS if len({getattr(row.trial.choice, knob[2]) for row in view.rows} - {None}) > 1]
+        chart = replace(chart, bands=(allowed_band(view, slowdown=slowdown),))
+    sections: list[Section] = [Figures(_figures(view, per, within)), LargeChart(chart)]
+    turned = [knob for knob in _KNOBS if len({getattr(trial.choice, knob[2]) for trial in history} - {None}) > 1]
     if len(turned) == 1:
         sections.append(SmallCharts(_knob_charts(view, *turned[0], per=per)))
-    sections += [_trial_table(view, per=per), Prose("How it was measured", report.how)]
-    return Page(
-        title=f"{report.workload} on {report.gpu}",
-        lead=_lead(view, report),
-        simulated=report.simulated,
-        sections=tuple(sections),
-        foot=report.made,
-    )
+    sections += [_trial_table(view, per=per), Prose("How it was measured", how)]
+    lead = _lead(view, per, within)
+    return Page(title=title, lead=lead, simulated=simulated, sections=tuple(sections), foot=made)
 
 
 _KNOBS = (("core clock", "MHz", "sm_mhz"), ("power limit", "W", "power_limit_w"), ("memory clock", "MHz", "mem_mhz"))
@@ -277,14 +262,14 @@ def _cells(row: FrontierRow[Setting]) -> tuple[str, ...]:
     )
 
 
-def _figures(view: FrontierView[Setting], report: SweepReport) -> tuple[Figure, ...]:
+def _figures(view: FrontierView[Setting], per: str, within: str) -> tuple[Figure, ...]:
     reference = view.reference.cost
     base = Figure(
         quantity(reference.energy_j, "J"),
-        f"per {report.per} at the {view.reference_name}",
+        f"per {per} at the {view.reference_name}",
         f"{quantity(reference.time_s, 's')} at {quantity(reference.power_w, 'W')}",
     )
-    named = ((_pick(view, "within"), report.within), (_pick(view, "cheapest"), "at the cheapest"))
+    named = ((_pick(view, "within"), within), (_pick(view, "cheapest"), "at the cheapest"))
     picks = [
         Figure(
             percent(row.change_percent),
@@ -302,16 +287,16 @@ def _pick(view: FrontierView[Setting], name: str) -> FrontierRow[Setting] | None
     return next((row for row in view.picks if any(own.startswith(name) for own in row.names)), None)
 
 
-def _lead(view: FrontierView[Setting], report: SweepReport) -> str:
-    within = _pick(view, "within")
-    if within is None or not within.saving_percent or within.saving_percent < 0.05:
-        return f"No setting saved energy {report.within} than the {view.reference_name}."
-    article = "an" if report.per[0] in "aeiou" else "a"
-    slowdown = within.slowdown_percent
+def _lead(view: FrontierView[Setting], per: str, within: str) -> str:
+    pick = _pick(view, "within")
+    if pick is None or not pick.saving_percent or pick.saving_percent < 0.05:
+        return f"No setting saved energy {within} than the {view.reference_name}."
+    article = "an" if per[0] in "aeiou" else "a"
+    slowdown = pick.slowdown_percent
     more_time = "the same time"
     if slowdown is not None and abs(slowdown) >= 0.05:
         more_time = f"{abs(slowdown):.1f} % {'more' if slowdown > 0 else 'less'} time"
     return (
-        f"Set to {within.trial.choice}, {article} {report.per} takes {within.saving_percent:.1f} % less energy and "
+        f"Set to {pick.trial.choice}, {article} {per} takes {pick.saving_percent:.1f} % less energy and "
         f"{more_time} than at the {view.reference_name}."
     )

@@ -75,8 +75,7 @@ def draw(chart: Chart, *, width: float = 760, height: float = 420) -> str:
     notes = place_notes(chart.notes, place, dots=dots)
     band_words = [_band_words(band, chart, place, dots, taken=[note.box for note in notes]) for band in chart.bands]
     parts = (
-        *_heading(chart),
-        *_legend(place),
+        *_heading(chart, place),
         *(_band(band, place, words) for band, words in zip(chart.bands, band_words, strict=True)),
         *_axes(chart, place),
         *(_rule(rule, place, dots, taken=tuple(note.box for note in notes)) for rule in chart.rules),
@@ -100,13 +99,10 @@ def standalone(chart: Chart, *, width: float = 760, height: float = 420) -> str:
     return f"{sized}\n<style>{STYLE}</style>\n{paper}\n{rest}\n"
 
 
-def _heading(chart: Chart) -> Iterator[str]:
+def _heading(chart: Chart, place: Frame) -> Iterator[str]:
     yield _text(0, TITLE_PX, chart.title, kind="title")
     if chart.subtitle:
         yield _text(0, TITLE_PX + LINE_PX, chart.subtitle)
-
-
-def _legend(place: Frame) -> Iterator[str]:
     for series, x, y in place.keys:
         yield _key(series, x, y)
         yield _text(x + KEY_PX, y + 4, series.name)

@@ -141,16 +141,14 @@ def _prepare_file(path: Path) -> None:
         ) from None
 
 
-def _set_up_sqlite(connection: Any, record: object) -> None:
-    del record
+def _set_up_sqlite(connection: Any, _record: object) -> None:
     # The driver's own transaction handling begins late and commits implicitly; ours is explicit.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys=ON").close()
 
 
-def _connect_with_retries(dialect: Dialect, record: object, words: Any, options: Any) -> DBAPIConnection:
+def _connect_with_retries(dialect: Dialect, _record: object, words: Any, options: Any) -> DBAPIConnection:
     """Connect, and retry while other processes use all connections of the server."""
-    del record
     deadline_s = time.monotonic() + SERVER_FULL_TIMEOUT_S
     while True:
         try:

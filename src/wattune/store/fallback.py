@@ -80,11 +80,8 @@ def _write(document: Mapping[str, Any], folders: Sequence[Path]) -> Path:
 
 def recover(store: Store, folders: Sequence[Path], *, meant_for: str | None) -> Recovered:
     """Import the fallback files into the store: the lines meant for one place, or all if that is None."""
-    total = Recovered(0, 0)
-    for folder in folders:
-        part = _recover_file(store, folder / FILE_NAME, meant_for)
-        total = Recovered(total.taken + part.taken, total.left + part.left)
-    return total
+    parts = [_recover_file(store, folder / FILE_NAME, meant_for) for folder in folders]
+    return Recovered(sum(part.taken for part in parts), sum(part.left for part in parts))
 
 
 def _recover_file(store: Store, path: Path, meant_for: str | None) -> Recovered:
@@ -119,18 +116,13 @@ def _import_line(store: Store, line: bytes, meant_for: str | None) -> bool:
                 store.add_run(record)
             return True
         case RunEnd():
-            return _import_end(store, record, meant_for_it=document["store"] == store.place)
-
-
-def _import_end(store: Store, end: RunEnd, *, meant_for_it: bool) -> bool:
-    """Import the end of a run; return whether the store has it, has another end, or has forgotten the run."""
-    try:
-        store.jobs.record_end(end)
-    except RunOver:
-        return True
-    except NoSuchRun:
-        return meant_for_it
-    return True
+            try:
+                store.jobs.record_end(record)
+            except RunOver:  # the store has this end, or another
+                return True
+            except NoSuchRun:  # this store has forgotten the run, or it is another store's
+                return bool(document["store"] == store.place)
+            return True
 
 
 def _append(path: Path, line: bytes) -> None:

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from itertools import pairwise
 from math import isfinite
@@ -59,8 +59,7 @@ class RunGpu:
         )
 
     def __post_init__(self) -> None:
-        _make_storable(self, "uuid", "name")
-        _check_amounts(self, "time_s", "energy_j", "energy_error_j")
+        _check_fields(self)
 
     @property
     def label(self) -> str:
@@ -100,8 +99,7 @@ class Run:
             raise ValueError("the start of a run has a time zone; use datetime.now(UTC)")
         object.__setattr__(self, "started_at", self.started_at.astimezone(UTC))
         object.__setattr__(self, "details", plain_json(self.details))
-        _make_storable(self, "id", "kind", "name", "host", "version", "note")
-        _check_amounts(self, "time_s", "energy_j", "energy_error_j")
+        _check_fields(self)
 
     @property
     def power_w(self) -> float | None:
@@ -134,7 +132,7 @@ class TrialRecord:
         object.__setattr__(self, "choice", plain_json(self.choice))
         if self.choice_kind != SETTING and self.setting == Setting():
             object.__setattr__(self, "setting", None)
-        _make_storable(self, "workload", "gpu", "choice_kind")
+        _check_fields(self)
 
     @classmethod
     def of(cls, trial: Trial[Setting], *, workload: str, gpu: str, simulated: bool) -> TrialRecord:
@@ -180,9 +178,7 @@ class TraceSummary:
     """How often the sensor gave a new value."""
 
     def __post_init__(self) -> None:
-        _make_storable(self, "gpu")
-        _check_amounts(self, "samples", "duration_s", "mean_power_w", "min_power_w", "max_power_w", "p95_power_w")
-        _check_amounts(self, "mean_sm_mhz", "mean_mem_mhz", "refresh_s")
+        _check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,18 +214,13 @@ def storable(text: str) -> str:
     return _UNSTORABLE.sub("\ufffd", text)
 
 
-def _make_storable(value: object, *names: str) -> None:
-    for name in names:
-        text = getattr(value, name)
-        if text is not None:
-            object.__setattr__(value, name, storable(text))
-
-
-def _check_amounts(value: object, *names: str) -> None:
-    for name in names:
-        amount = getattr(value, name)
-        if amount is not None and not (isfinite(amount) and amount >= 0):
-            raise ValueError(f"{name} is {amount}, but must be finite and not negative; unknown is None")
+def _check_fields(record: Any) -> None:
+    """Make every text storable, and refuse numbers that are negative or not finite."""
+    for name, value in ((own.name, getattr(record, own.name)) for own in fields(record)):
+        if isinstance(value, str):
+            object.__setattr__(record, name, storable(value))
+        elif isinstance(value, int | float) and not (isfinite(value) and value >= 0):
+            raise ValueError(f"{name} is {value}, but must be finite and not negative; unknown is None")
 
 
 def summarise(trace: Trace, *, uuid: str, simulated: bool) -> TraceSummary:

@@ -1,28 +1,30 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from view_samples import sweep_history
-from wattune.core.frontier import Trial
+from wattune.core.frontier import History, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.render.frontier_view import SweepReport, sweep_page
+from wattune.render.frontier_view import sweep_page
 from wattune.render.page import Page, Prose, Table, render_page
 from wattune.render.quantity import with_error
 
-REPORT = SweepReport(
-    workload="net <50>",
-    gpu="Part",
-    simulated=True,
-    history=sweep_history(),
-    per="iteration",
-    slowdown=0.05,
-    how=("Read before & after.",),
-    made="Made by a test.",
-)
+HISTORY = sweep_history()
+
+
+def page(*, history: History[Setting] = HISTORY, simulated: bool = True) -> Page:
+    return sweep_page(
+        history,
+        title="net <50> on Part",
+        simulated=simulated,
+        per="iteration",
+        slowdown=0.05,
+        how=("Read before & after.",),
+        made="Made by a test.",
+    )
 
 
 class Reader(HTMLParser):
@@ -60,7 +62,7 @@ def read(page: str) -> Reader:
 
 
 def test_the_page_is_well_formed_and_needs_nothing_from_outside() -> None:
-    text = render_page(sweep_page(REPORT))
+    text = render_page(page())
     reader = read(text)
     assert reader.addresses == []
     assert not {"script", "link", "img", "iframe"} & set(reader.seen)
@@ -69,20 +71,20 @@ def test_the_page_is_well_formed_and_needs_nothing_from_outside() -> None:
 
 
 def test_the_page_is_marked_simulated_where_it_is() -> None:
-    assert "simulated" in read(render_page(sweep_page(REPORT))).words
-    assert "simulated" not in render_page(sweep_page(replace(REPORT, simulated=False)))
+    assert "simulated" in read(render_page(page())).words
+    assert "simulated" not in render_page(page(simulated=False))
 
 
 def test_the_page_has_figures_charts_and_every_trial() -> None:
-    reader = read(render_page(sweep_page(REPORT)))
+    reader = read(render_page(page()))
     assert reader.seen.count("svg") == 5  # the frontier, wide and narrow, and three against the clock
-    assert reader.seen.count("tr") == 1 + len(REPORT.history)
+    assert reader.seen.count("tr") == 1 + len(HISTORY)
     for word in ("net <50> on Part", "−10.0 %", "1200 MHz", "280.0 ± 1.5 J", "Read before & after."):
         assert any(word in text for text in reader.words), word
 
 
 def test_the_lead_names_the_saving_and_its_price() -> None:
-    lead = sweep_page(REPORT).lead
+    lead = page().lead
     assert lead == (
         "Set to 1200 MHz, an iteration takes 10.0 % less energy and 4.0 % more time than at the driver default."
     )
@@ -90,13 +92,13 @@ def test_the_lead_names_the_saving_and_its_price() -> None:
 
 def test_a_sweep_without_savings_is_described_so() -> None:
     history = (Trial(Setting(), Measurement(1.0, 100.0)), Trial(Setting(sm_mhz=900), Measurement(2.0, 150.0)))
-    lead = sweep_page(replace(REPORT, history=history)).lead
+    lead = page(history=history).lead
     assert lead == "No setting saved energy within 5 % more time than the driver default."
 
 
 def test_a_sweep_over_two_knobs_has_no_chart_against_one() -> None:
-    mixed = (*REPORT.history, *(Trial(Setting(power_limit_w=w), Measurement(1.1, 250.0)) for w in (200.0, 300.0)))
-    reader = read(render_page(sweep_page(replace(REPORT, history=mixed))))
+    mixed = (*HISTORY, *(Trial(Setting(power_limit_w=w), Measurement(1.1, 250.0)) for w in (200.0, 300.0)))
+    reader = read(render_page(page(history=mixed)))
     assert reader.seen.count("svg") == 2
 
 
@@ -114,14 +116,14 @@ def test_a_value_and_its_error_end_at_the_same_place(value: float, error: float 
 
 
 def test_words_are_escaped_and_numbers_stay_with_their_units() -> None:
-    page = Page(
+    escaped = Page(
         title="<b>",
         lead="5 % of 3 J",
         simulated=False,
         sections=(Prose("a & b", ("<i>",)), Table("t", ("x",), (("<td>",),))),
         foot="",
     )
-    text = render_page(page)
+    text = render_page(escaped)
     assert "<b>" not in text
     assert "<i>" not in text
     assert "5\u00a0% of 3\u00a0J" in text

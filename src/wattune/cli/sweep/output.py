@@ -21,15 +21,7 @@ from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.render.frontier_view import (
-    FrontierRow,
-    FrontierView,
-    SweepReport,
-    chart_rows,
-    sweep_page,
-    units,
-    view_settings,
-)
+from wattune.render.frontier_view import FrontierRow, FrontierView, chart_rows, sweep_page, units, view_settings
 from wattune.render.page import render_page
 from wattune.render.quantity import percent, quantity
 from wattune.render.terminal_graph import Spot, scatter
@@ -164,17 +156,16 @@ def sweep_csv(swept: Swept) -> str:
 
 def sweep_report(swept: Swept, *, made_at: datetime) -> str:
     """Return the report page."""
-    report = SweepReport(
-        workload=swept.workload,
-        gpu=swept.spec.name,
+    page = sweep_page(
+        swept.history,
+        title=f"{swept.workload} on {swept.spec.name}",
         simulated=swept.spec.simulated,
-        history=swept.history,
         per=swept.per,
         slowdown=SLOWDOWN,
         how=_how(swept),
         made=f"Made by wattune {__version__} on {made_at:%Y-%m-%d %H:%M} UTC.",
     )
-    return render_page(sweep_page(report))
+    return render_page(page)
 
 
 def _how(swept: Swept) -> tuple[str, ...]:

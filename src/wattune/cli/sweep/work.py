@@ -11,7 +11,7 @@ from wattune.api import open_gpu
 from wattune.cli.child import run_child
 from wattune.cli.output import stderr_console
 from wattune.cli.sweep.output import Swept
-from wattune.control.sweep import Knob, OnTrial, recorded_settings, sweep, sweep_settings
+from wattune.control.sweep import Knob, recorded_settings, sweep, sweep_settings
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
@@ -40,7 +40,10 @@ def make_sweep(
     started_at = datetime.now(UTC)
     trials: list[Trial[Setting]] = []
     with open_gpu(device) as gpu:
-        settings = _settings(gpu, knob, points)
+        if isinstance(gpu, TableGpu):
+            settings = recorded_settings(gpu.settings, knob, points=points)
+        else:
+            settings = sweep_settings(gpu.spec, knob, points=points)
         name, repeats, measure = find_work(gpu, workload, iterations, command_line)
 
         def swept() -> Swept:
@@ -55,32 +58,19 @@ def make_sweep(
                 started_at=started_at,
             )
 
+        def note(trial: Trial[Setting]) -> None:
+            trials.append(trial)
+            if command_line:
+                cost = f"{trial.cost.time_s:.2f} s, {trial.cost.energy_j:.1f} J"
+                stderr_console().print(f"{len(trials)} of {len(settings)}: {trial.choice}: {cost}")
+
         try:
-            sweep(gpu, settings, measure, on_trial=_noting(trials, len(settings), aloud=bool(command_line)))
+            sweep(gpu, settings, measure, on_trial=note)
         except BaseException:
             if trials and on_failure is not None:
                 on_failure(swept())
             raise
         return swept()
-
-
-def _settings(gpu: Gpu, knob: Knob, points: int) -> tuple[Setting, ...]:
-    if isinstance(gpu, TableGpu):
-        return recorded_settings(gpu.settings, knob, points=points)
-    return sweep_settings(gpu.spec, knob, points=points)
-
-
-def _noting(trials: list[Trial[Setting]], count: int, *, aloud: bool) -> OnTrial:
-    """Return a callback that collects each trial and, with `aloud`, prints it."""
-    errors = stderr_console()
-
-    def note(trial: Trial[Setting]) -> None:
-        trials.append(trial)
-        if aloud:
-            cost = trial.cost
-            errors.print(f"{len(trials)} of {count}: {trial.choice}: {cost.time_s:.2f} s, {cost.energy_j:.1f} J")
-
-    return note
 
 
 def find_work(
