@@ -99,7 +99,7 @@ class PerfectModels:
         here = self.reference
         time = np.array([self.program.step_s(setting) for setting in settings]) / self.program.step_s(here)
         energy = np.array([self.program.energy_j(setting) for setting in settings]) / self.program.energy_j(here)
-        return Predicted(time, energy, 0.0 * time, 0.0 * energy)
+        return Predicted(time, energy)
 
 
 def played(policy, program, *, until=lambda windows: windows[-1].purpose is Purpose.HOLD, most=80):

@@ -11,9 +11,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.window import Window
 from wattune.levels.run.gpoeo.models import FEATURES
 from wattune.levels.run.gpoeo.policy import GpoeoPolicy
-from wattune.levels.run.mf_gpoeo.policy import MfGpoeoPolicy
+from wattune.levels.run.mf_gpoeo import MfGpoeoPolicy
 from wattune.levels.run.odpp import OdppPolicy
-from wattune.levels.run.zeus_limit import ZeusLimitPolicy
+from wattune.levels.run.procedure import ZeusLimitPolicy
 from wattune.physics.catalog import load_model
 
 RULES = (

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from wattune.benchmarks.run.bench import FamilyProgram, StepClock, play_program
 from wattune.benchmarks.run.policies import make_policy
-from wattune.benchmarks.run.program import FamilyProgram, StepClock, play_program
 from wattune.cli.main import run
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting

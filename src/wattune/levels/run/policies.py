@@ -121,13 +121,13 @@ def _odpp(objective: Objective, corrections: Corrections | None) -> RunPolicy:
 
 
 def _mf_gpoeo(objective: Objective, _: object) -> RunPolicy:
-    from wattune.levels.run.mf_gpoeo.policy import MfGpoeoPolicy
+    from wattune.levels.run.mf_gpoeo import MfGpoeoPolicy
 
     return MfGpoeoPolicy(slowdown=_slowdown("mf-gpoeo", objective))
 
 
 def _zeus(objective: Objective, _: object) -> RunPolicy:
-    from wattune.levels.run.zeus_limit import ZeusLimitPolicy
+    from wattune.levels.run.procedure import ZeusLimitPolicy
 
     return ZeusLimitPolicy(_slowdown("zeus", objective))
 

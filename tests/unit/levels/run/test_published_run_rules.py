@@ -7,9 +7,9 @@ from wattune.core.gpu_spec import GpuSpec, PowerLimits
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import Purpose
 from wattune.levels.run.gpoeo.policy import GpoeoPolicy
-from wattune.levels.run.mf_gpoeo.policy import MfGpoeoPolicy
+from wattune.levels.run.mf_gpoeo import MfGpoeoPolicy
 from wattune.levels.run.odpp import OdppPolicy
-from wattune.levels.run.zeus_limit import ZeusLimitPolicy
+from wattune.levels.run.procedure import ZeusLimitPolicy
 from wattune.physics.catalog import catalog_names, load_model
 
 SPEC = load_model("3080ti").spec()

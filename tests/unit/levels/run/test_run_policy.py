@@ -6,7 +6,7 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from wattune.benchmarks.run.program import FamilyProgram, play_program
+from wattune.benchmarks.run.bench import FamilyProgram, play_program
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.objective import EnergyDelay, LeastCost, LeastEnergy, PowerBudget

@@ -4,7 +4,7 @@ import pytest
 
 from plain_program import PlainProgram, played
 from wattune.core.measurement import Measurement
-from wattune.levels.run.zeus_limit import ZeusLimitPolicy, lowest_limit_w, power_limits_w
+from wattune.levels.run.procedure import ZeusLimitPolicy, lowest_limit_w, power_limits_w
 from wattune.physics.catalog import load_model
 
 SPEC = load_model("3080ti").spec()

@@ -1,1 +1,0 @@
-"""MF-GPOEO, the published model-free rule."""
