@@ -29,6 +29,8 @@ OnStep = Callable[[str], None]
 
 PEER_MICROBATCHES = (12, 24)
 PUBLISHED_MICROBATCHES = (12, 24, 48, 96)
+PEER_POINTS = 32
+"""Plans beside the peer's: about the fewest that none of its thousands beats at equal time."""
 
 LARGE = (16, 512, 40)
 """Stages, microbatches and clocks of the pipeline that must still be planned in a minute."""
@@ -41,7 +43,7 @@ LARGE_PATIENCE_S = 600.0
 _TIMED = (
     "solve_s and peer_solve_s are CPU seconds of all threads, without imports, in processes of their own; each solver "
     "runs once, and the plans of that run are judged. Beside lowtime, wattune plans for the two ends of the frontier "
-    f"and for {POINTS - 2} of lowtime's own iteration times, evenly spaced in energy."
+    f"and for {PEER_POINTS - 2} of lowtime's own iteration times, evenly spaced in energy."
 )
 NEAR_POINTS = -0.5
 """Points of saving by which a figure may stay behind the paper's."""
@@ -106,7 +108,7 @@ def _solve_beside(case: PipelineCase, microbatches: int, found: _PipelineResults
     if theirs is None:
         own = _solve("wattune", case, microbatches, points=POINTS)
     else:
-        own = _solve("wattune", case, microbatches, points=2, times_s=peer_times_s(theirs, POINTS - 2))
+        own = _solve("wattune", case, microbatches, points=2, times_s=peer_times_s(theirs, PEER_POINTS - 2))
     found.rows.append(_speed_row(case.name, own, theirs))
     found.gaps_percent.append((_mean(own.gaps_percent), max(own.gaps_percent)))
     found.late += own.late

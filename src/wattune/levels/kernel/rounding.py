@@ -130,15 +130,16 @@ class Rounding:
 
     def _sweep(self, allowed_s: Sequence[list[float]], latest_s: list[float]) -> tuple[int, ...]:
         """For each operation, the place of its slowest allowed time that still ends by its latest finish."""
-        ends_s, choice = [0.0] * len(latest_s), [0] * len(latest_s)
-        for place, before in enumerate(self.predecessors):
+        ends_s: list[float] = []
+        choice: list[int] = []
+        for before, times_s, end_s in zip(self.predecessors, allowed_s, latest_s, strict=True):
             start_s = 0.0
             for other in before:
                 if ends_s[other] > start_s:
                     start_s = ends_s[other]
-            times_s = allowed_s[place]
-            found = bisect_right(times_s, latest_s[place] - start_s + CLOSE_S) - 1
+            found = bisect_right(times_s, end_s - start_s + CLOSE_S) - 1
             if found < 0:
                 found = 0
-            choice[place], ends_s[place] = found, start_s + times_s[found]
+            choice.append(found)
+            ends_s.append(start_s + times_s[found])
         return tuple(choice)
