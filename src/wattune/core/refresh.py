@@ -112,18 +112,21 @@ def spent_j(before: Count, after: Count, refresh: Refresh | None) -> tuple[float
 
 def _in_phase(before: Count, after: Count, refresh: Refresh) -> tuple[float, float] | None:
     """Return the joules corrected for both ages, and their error; None if the phase is not known well enough."""
-    ages_s = refresh.age_s(before.time_s), refresh.age_s(after.time_s)
-    age_errors_s = refresh.age_error_s(before.time_s), refresh.age_error_s(after.time_s)
-    if max(age_errors_s) > refresh.period_s / 4:
+    (start_s, start_j), (end_s, end_j), period_s = before, after, refresh.period_s
+    start_error_s, end_error_s = refresh.age_error_s(start_s), refresh.age_error_s(end_s)
+    if max(start_error_s, end_error_s) > period_s / 4:
         return None
-    time_s = after.time_s - before.time_s
-    covered_s = time_s - ages_s[1] + ages_s[0]
+    start_age_s, end_age_s = (start_s - refresh.edge_s) % period_s, (end_s - refresh.edge_s) % period_s
+    time_s = end_s - start_s
     # The counter has moved, so there was at least one refresh, whatever the ages are.
-    refreshes = max(round(covered_s / refresh.period_s), 1)
-    power_w = (after.energy_j - before.energy_j) / (refreshes * refresh.period_s)
+    refreshes = max(round((time_s - end_age_s + start_age_s) / period_s), 1)
+    power_w = (end_j - start_j) / (refreshes * period_s)
     # Power just outside these refreshes may differ from the mean; half of it covers ordinary training.
-    uncertain_s = hypot(*age_errors_s) + 0.5 * hypot(*ages_s)
-    uncertain_s += refresh.period_s * (refresh.is_blind(before.time_s) + refresh.is_blind(after.time_s))
+    uncertain_s = hypot(start_error_s, end_error_s) + 0.5 * hypot(start_age_s, end_age_s)
+    # A count close to an edge may lie on either side of it.
+    for age_s, error_s in ((start_age_s, start_error_s), (end_age_s, end_error_s)):
+        if age_s < error_s or age_s >= period_s - error_s:
+            uncertain_s += period_s
     return power_w * time_s, power_w * uncertain_s + RESOLUTION_J
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from math import hypot
 from typing import Generic, ParamSpec, Self, TypeVar
 
@@ -88,7 +89,7 @@ class Span:
     children: tuple[Span, ...] = ()
     _before: list[Count] | None = None
     _after: list[Count] | None = None
-    _spent: list[tuple[float, float]] | None = None
+    _spent: list[tuple[float, float, float]] | None = None
     _wait: Wait = staticmethod(time.sleep)
 
     def __init__(self, gpus: tuple[Gpu, ...], name: str | None) -> None:
@@ -112,34 +113,36 @@ class Span:
     @property
     def parts(self) -> tuple[Measurement, ...]:
         """Time and energy of each GPU, in the order of `gpus`. May wait one refresh after a long span."""
-        return tuple(
-            Measurement(after.time_s - before.time_s, energy_j, None, error_j)
-            for before, after, (energy_j, error_j) in zip(*self._counts(), self._spent_j(), strict=True)
-        )
+        return tuple(Measurement(time_s, energy_j, None, error_j) for time_s, energy_j, error_j in self._results())
 
     @property
     def measurement(self) -> Measurement:
         """All GPUs together: the longest time, the sum of the energies."""
-        spent = self._spent_j()
-        before, after = self._counts()
-        if len(spent) == 1:
-            return Measurement(after[0][0] - before[0][0], spent[0][0], None, spent[0][1])
-        energies_j, errors_j = zip(*spent, strict=True)
-        time_s = max([end[0] - start[0] for start, end in zip(before, after, strict=True)])
-        return Measurement(time_s, sum(energies_j), None, hypot(*errors_j))
+        results = self._spent or self._results()
+        if len(results) == 1:
+            time_s, energy_j, error_j = results[0]
+            return Measurement(time_s, energy_j, None, error_j)
+        times_s, energies_j, errors_j = zip(*results, strict=True)
+        return Measurement(max(times_s), sum(energies_j), None, hypot(*errors_j))
 
-    def _counts(self) -> tuple[list[Count], list[Count]]:
-        if self._before is None or self._after is None:
-            raise WattuneError("this span has not ended yet", hint="ask for its result after the `with` block")
-        return self._before, self._after
-
-    def _spent_j(self) -> list[tuple[float, float]]:
-        """Joules and their error, for each GPU; worked out once."""
+    def _results(self) -> list[tuple[float, float, float]]:
+        """Seconds, joules and the error of the joules, for each GPU; worked out once."""
         if self._spent is not None:
             return self._spent
-        before, after = self._counts()
-        self._spent = [_joules(*ends, self._wait) for ends in zip(self.gpus, before, after, strict=True)]
-        return self._spent
+        if self._before is None or self._after is None:
+            raise WattuneError("this span has not ended yet", hint="ask for its result after the `with` block")
+        results = []
+        for gpu, before, after in zip(self.gpus, self._before, self._after, strict=True):
+            refresh = gpu.refresh
+            if refresh is ALWAYS_FRESH or refresh is None or not _is_doubtful(refresh, before, after):
+                spent = spent_j(before, after, refresh)
+            else:
+                spent = _spent_until_edge_j(gpu, before, after, self._wait)
+            time_s = after[0] - before[0]
+            energy_j, error_j = spent or _from_power(gpu, time_s)
+            results.append((time_s, energy_j, error_j))
+        self._spent = results
+        return results
 
 
 class Measured(Span):
@@ -209,6 +212,9 @@ class MeasuredFunction(Generic[P, R]):
 
 def _learn(gpu: Gpu, wait: Wait) -> None:
     """Learn the refresh of a counter; for one that is fast, or stands still, assume the nominal period."""
+    if _moves_at_every_read(gpu):
+        gpu.refresh = ALWAYS_FRESH
+        return
     period_s = gpu.spec.sensors.counter_period_s or UNKNOWN_PERIOD_S
     if period_s > QUICK_REFRESH_S:
         watch(gpu, wait=wait)
@@ -216,6 +222,14 @@ def _learn(gpu: Gpu, wait: Wait) -> None:
         gpu.refresh = Refresh(period_s, gpu.count().time_s, 0.0, period_s)
     if gpu.refresh.period_s <= QUICK_REFRESH_S:
         gpu.refresh = ALWAYS_FRESH
+
+
+def _moves_at_every_read(gpu: Gpu) -> bool:
+    """Return whether reads in a row always differ; polls on a busy machine would take such a counter for a slow one."""
+    counts = [gpu.count() for _ in range(5)]
+    return all(
+        two.energy_j != one.energy_j and two.time_s - one.time_s < QUICK_REFRESH_S for one, two in pairwise(counts)
+    )
 
 
 def _clear_of_edge(gpu: Gpu, refresh: Refresh, wait: Wait) -> Count:
@@ -226,16 +240,14 @@ def _clear_of_edge(gpu: Gpu, refresh: Refresh, wait: Wait) -> Count:
     return gpu.count()
 
 
-def _joules(gpu: Gpu, before: Count, after: Count, wait: Wait) -> tuple[float, float]:
-    """Return the joules of a span and their error, after watching for one more edge if that helps."""
-    refresh = gpu.refresh
-    if refresh is not ALWAYS_FRESH and refresh is not None and _is_doubtful(refresh, before, after):
-        edge = watch(gpu, wait=wait)
-        if edge is not None and gpu.refresh is not None:
-            found = spent_until_j(before, after.time_s, edge, gpu.refresh)
-            if found is not None:
-                return found
-    return spent_j(before, after, gpu.refresh) or _from_power(gpu, after[0] - before[0])
+def _spent_until_edge_j(gpu: Gpu, before: Count, after: Count, wait: Wait) -> tuple[float, float] | None:
+    """Return the joules of a span and their error, after watching for one more edge."""
+    edge = watch(gpu, wait=wait)
+    if edge is not None and gpu.refresh is not None:
+        found = spent_until_j(before, after.time_s, edge, gpu.refresh)
+        if found is not None:
+            return found
+    return spent_j(before, after, gpu.refresh)
 
 
 def _is_doubtful(refresh: Refresh, before: Count, after: Count) -> bool:

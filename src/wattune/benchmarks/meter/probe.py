@@ -78,13 +78,16 @@ def _zeus_monitor(node: Node) -> Any:
 
 
 def _microseconds(window: Callable[[], object], repetitions: int) -> float:
-    """Median over batches of the mean cost of one window."""
+    """Median over batches of the mean CPU time of one window, driver calls included.
+
+    Elapsed time would count other programs on a busy machine, and more often in the batches of a slower tool.
+    """
     batches = []
     for _ in range(15):
-        start_s = time.perf_counter()
+        start_s = time.thread_time()
         for _ in range(repetitions):
             window()
-        batches.append((time.perf_counter() - start_s) / repetitions * 1e6)
+        batches.append((time.thread_time() - start_s) / repetitions * 1e6)
     return statistics.median(batches)
 
 
