@@ -195,7 +195,7 @@ def made_up_energies(gpu):
         power_w = 60 + 240 * ((gpu.real.setting.sm_mhz or TOP_MHZ) / TOP_MHZ) ** 3
         times_s = {kind: duration_s(gpu, 2.0 if "backward" in kind else 1.0) for kind in kinds}
         costs = {kind: Measurement(time_s, time_s * power_w) for kind, time_s in times_s.items()}
-        return Attribution(costs, 60.0, tuner.MOST_MOVES) if kinds else None
+        return Attribution(costs, 60.0, int(tuner.MEASURED.most_steps)) if kinds else None
 
     tuner.attribute, tuner.watch = attributed, lambda *_arguments, **_options: None
 

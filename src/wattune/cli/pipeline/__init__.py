@@ -145,7 +145,8 @@ def show(
         timeline_picture,
     )
     from wattune.levels.kernel.plan_file import read_plan
-    from wattune.levels.kernel.view.timeline import standalone_timelines, timelines
+    from wattune.levels.kernel.view.page import standalone_timelines
+    from wattune.levels.kernel.view.timeline import timelines
 
     for path in (svg, html):
         check_writable(path)

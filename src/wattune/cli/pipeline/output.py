@@ -22,8 +22,7 @@ from wattune.levels.kernel.schedule_exchange import FREQS_NAME
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 from wattune.levels.kernel.straggler import StragglerAnswer
 from wattune.levels.kernel.view.page import pipeline_page
-from wattune.levels.kernel.view.terminal import colour_timelines, plain_timelines
-from wattune.levels.kernel.view.timeline import Timelines, timeline
+from wattune.levels.kernel.view.timeline import Timelines, text_timelines, timeline
 from wattune.render.quantity import percent
 
 if TYPE_CHECKING:
@@ -136,8 +135,7 @@ def timeline_picture(view: Timelines, screen: Console) -> Text:
     from rich.text import Text
 
     coloured = screen.color_system is not None and not screen.no_color
-    draw = colour_timelines if coloured else plain_timelines
-    return Text("\n", no_wrap=True).join(draw(view, width=screen.width - 1))
+    return Text("\n", no_wrap=True).join(text_timelines(view, width=screen.width - 1, coloured=coloured))
 
 
 def plan_page(planned: PlannedPipeline) -> str:

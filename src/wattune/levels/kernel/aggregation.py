@@ -12,14 +12,14 @@ After the path formulation of the time-cost trade-off problem (Fulkerson 1961; K
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import highspy
 import numpy as np
 
 from wattune.core.workgraph import WorkGraph
-from wattune.levels.kernel.relaxation import Floats, Ints, Options, Relaxed
+from wattune.levels.kernel.relaxation import Floats, Ints, Options, Relaxed, successors
 
 CLOSE = 3e-4
 """Share of the time by which a path may be too long; the plan is then one for that longer time."""
@@ -34,7 +34,7 @@ class Aggregation:
         self._predecessors = graph.predecessors
         self._kind = np.array([kinds.index(operation.kind) for operation in graph.operations], dtype=np.int64)
         self._rank = np.array([operation.rank for operation in graph.operations], dtype=np.int64)
-        self._successors = _successors(graph.predecessors)
+        self._successors = successors(graph)
         self._group = _grouped_by_place(self._kind)
         self._paths: list[Ints] = []
 
@@ -67,8 +67,9 @@ class Aggregation:
 
     def _longest_paths(self, durations_s: Floats) -> tuple[float, list[Ints]]:
         """The length of the longest path, and the longest path through each rank."""
-        heads_s, came_from = _heads(self._predecessors, durations_s.tolist())
-        tails_s, goes_to = _tails(self._successors, durations_s.tolist())
+        lasts_s = durations_s.tolist()
+        heads_s, came_from = _longest(range(len(lasts_s)), self._predecessors, lasts_s)
+        tails_s, goes_to = _longest(reversed(range(len(lasts_s))), self._successors, lasts_s)
         through_s = np.array(heads_s) + np.array(tails_s) - durations_s
         paths = {}
         for rank in range(int(self._rank.max()) + 1):
@@ -161,47 +162,30 @@ def _grouped_by_place(kind: Ints) -> Ints:
     return group
 
 
-def _successors(predecessors: tuple[tuple[int, ...], ...]) -> list[list[int]]:
-    after: list[list[int]] = [[] for _ in predecessors]
-    for place, before in enumerate(predecessors):
-        for other in before:
-            after[other].append(place)
-    return after
+def _longest(
+    places: Iterable[int], needed: Sequence[Sequence[int]], lasts_s: list[float]
+) -> tuple[list[float], list[int]]:
+    """The longest time of a chain of needed operations up to each place, itself included, and the next on that chain.
 
-
-def _heads(predecessors: tuple[tuple[int, ...], ...], lasts_s: list[float]) -> tuple[list[float], list[int]]:
-    """When each operation ends at the earliest, and the operation it waited for."""
-    ends_s, came_from = [0.0] * len(lasts_s), [-1] * len(lasts_s)
-    for place, before in enumerate(predecessors):
-        start_s, source = 0.0, -1
-        for other in before:
-            if ends_s[other] > start_s:
-                start_s, source = ends_s[other], other
-        ends_s[place], came_from[place] = start_s + lasts_s[place], source
-    return ends_s, came_from
-
-
-def _tails(successors: list[list[int]], lasts_s: list[float]) -> tuple[list[float], list[int]]:
-    """The longest time from the start of each operation to the end of all, and the next operation on that path."""
-    tails_s, goes_to = [0.0] * len(lasts_s), [-1] * len(lasts_s)
-    for place in range(len(lasts_s) - 1, -1, -1):
-        rest_s, target = 0.0, -1
-        for other in successors[place]:
-            if tails_s[other] > rest_s:
-                rest_s, target = tails_s[other], other
-        tails_s[place], goes_to[place] = rest_s + lasts_s[place], target
-    return tails_s, goes_to
+    With predecessors that is the earliest end of each operation; backwards, with successors, the rest from its start.
+    """
+    longest_s, comes_from = [0.0] * len(lasts_s), [-1] * len(lasts_s)
+    for place in places:
+        before_s, source = 0.0, -1
+        for other in needed[place]:
+            if longest_s[other] > before_s:
+                before_s, source = longest_s[other], other
+        longest_s[place], comes_from[place] = before_s + lasts_s[place], source
+    return longest_s, comes_from
 
 
 def _path(place: int, came_from: list[int], goes_to: list[int]) -> Ints:
     """The operations of a longest path through a place."""
-    path, other = [], place
-    while other >= 0:
-        path.append(other)
-        other = came_from[other]
-    path.reverse()
-    other = goes_to[place]
-    while other >= 0:
-        path.append(other)
-        other = goes_to[other]
-    return np.array(path, dtype=np.int64)
+    before = list(_followed(came_from[place], came_from))
+    return np.array([*reversed(before), place, *_followed(goes_to[place], goes_to)], dtype=np.int64)
+
+
+def _followed(place: int, links: list[int]) -> Iterator[int]:
+    while place >= 0:
+        yield place
+        place = links[place]

@@ -200,6 +200,15 @@ class Relaxation:
         return model
 
 
+def successors(graph: WorkGraph) -> tuple[list[int], ...]:
+    """The operations that wait for each operation of a graph."""
+    after: tuple[list[int], ...] = tuple([] for _ in graph.operations)
+    for place, before in enumerate(graph.predecessors):
+        for other in before:
+            after[other].append(place)
+    return after
+
+
 def _edges(graph: WorkGraph) -> tuple[Ints, Ints]:
     """Dependencies as two columns (before, after); the end waits for operations that nothing else waits for."""
     pairs = [(other, index) for index, others in enumerate(graph.predecessors) for other in others]

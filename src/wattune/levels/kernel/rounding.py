@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattune.core.workgraph import WorkGraph
-from wattune.levels.kernel.relaxation import Floats, Options
+from wattune.levels.kernel.relaxation import Floats, Options, successors
 
 CLOSE_S = 1e-9
 """Times closer than this are equal."""
@@ -29,7 +29,7 @@ class Rounding:
     """A graph and its options as plain lists, which Python walks faster than arrays."""
 
     predecessors: tuple[tuple[int, ...], ...]
-    successors: tuple[tuple[int, ...], ...]
+    successors: tuple[list[int], ...]
     times_s: tuple[list[float], ...]
     effective_j: tuple[list[float], ...]
     corners: tuple[tuple[int, ...], ...]
@@ -38,10 +38,6 @@ class Rounding:
     @classmethod
     def of(cls, graph: WorkGraph, options: Mapping[str, Options[Any]]) -> Rounding:
         """Make the lists of a graph; operations of one kind share theirs."""
-        after: list[list[int]] = [[] for _ in graph.operations]
-        for index, others in enumerate(graph.predecessors):
-            for other in others:
-                after[other].append(index)
         lists = {
             kind: (own.times_s.tolist(), own.effective_j.tolist(), own.corners, own.hull_times_s.tolist())
             for kind, own in options.items()
@@ -49,9 +45,7 @@ class Rounding:
         times_s, effective_j, corners, corner_times_s = zip(
             *(lists[operation.kind] for operation in graph.operations), strict=True
         )
-        return cls(
-            graph.predecessors, tuple(tuple(others) for others in after), times_s, effective_j, corners, corner_times_s
-        )
+        return cls(graph.predecessors, successors(graph), times_s, effective_j, corners, corner_times_s)
 
     def rounded(self, durations_s: Floats, time_s: float) -> tuple[int, ...]:
         """Round to options (by their places) that end in time and spend little more than the relaxed plan."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from wattune.control.actuator import Actuator
 from wattune.control.ranks import Agreement, Numbers, Ranks
+from wattune.control.window_state import Measuring, Settling, Until
 from wattune.core.errors import NotSupported
 from wattune.core.frontier import Trial
 from wattune.core.refresh import UNKNOWN_PERIOD_S
@@ -26,14 +27,8 @@ from wattune.levels.kernel.schedules import Piece
 DECISION_S = 2.0
 """Between two decision points while a plan is held, about."""
 
-FEWEST_MOVES = 20
-"""Least moves of the counter at a clock, however small the error is before."""
-
-MOST_MOVES = 100
-"""Moves after which the result is used whatever its error: 10 s on a counter of 100 ms."""
-
-GOOD = 0.05
-"""Error of an instruction's energy, as a share of it, that is good enough."""
+MEASURED = Until(least_steps=20, most_steps=100, precision=0.05)
+"""Moves of the counter at a clock, by the error of an instruction's energy: 100 are 10 s on a counter of 100 ms."""
 
 GOLDEN = 0.618034
 """Share of a refresh by which measured iterations are delayed against each other, so that the moves of the counter
@@ -72,8 +67,8 @@ class OnlineListener:
         self._rank, self._pipeline = rank, pipeline
         self._wait = wait
         self._player = PlanPlayer(policy.steps(self.progress, pipeline=pipeline, rank=rank))
-        self._boundaries: list[Boundary] | None = None
-        """None until the setting has held for an iteration."""
+        self._state: Settling[Progress, int] | Measuring[Progress, list[Boundary]] = Settling(self.progress, 0)
+        """While profiling: a setting is measured once it has held for an iteration."""
         self._measured = 0
         self._spans: list[tuple[Stamp, Stamp]] = []
         self._began: Stamp | None = None
@@ -123,7 +118,7 @@ class OnlineListener:
 
     @property
     def _is_measuring(self) -> bool:
-        """Whether this iteration ends with a decision."""
+        """True where this iteration ends with a decision."""
         return self._iteration + 1 >= self._next
 
     def _decide(self) -> None:
@@ -146,7 +141,7 @@ class OnlineListener:
             steps = self._policy.steps(after, pipeline=self._pipeline, rank=self._rank)
             self._player = self._player.following(steps)
         self._measure_again(before)
-        if self._boundaries:
+        if isinstance(self._state, Measuring) and self._state.window:
             self._delay()
 
     def _next_iteration(self, progress: Progress) -> int:
@@ -173,9 +168,9 @@ class OnlineListener:
         return stamp
 
     def _note(self, kind: str) -> None:
-        if self._boundaries is not None:
+        if isinstance(self._state, Measuring):
             count = self._gpu.count()
-            self._boundaries.append(Boundary(count.time_s, count.energy_j, kind))
+            self._state.window.append(Boundary(count.time_s, count.energy_j, kind))
 
     def _reading(self) -> RankReading:
         if self._spans:
@@ -190,16 +185,17 @@ class OnlineListener:
 
     def _attribution(self) -> Attribution | None:
         """Return what the instructions spent at this setting; None until the counter has moved often enough."""
-        if not self._boundaries:
+        if not isinstance(self._state, Measuring) or not self._state.window:
             return None
-        period_s = self._gpu.spec.sensors.counter_period_s
-        found = attribute(self._boundaries, refresh=self._gpu.refresh, period_s=period_s)
-        if found is None and self._boundaries[-1].time_s - self._boundaries[0].time_s > PATIENCE_S:
+        boundaries, period_s = self._state.window, self._gpu.spec.sensors.counter_period_s
+        found = attribute(boundaries, refresh=self._gpu.refresh, period_s=period_s)
+        if found is None and boundaries[-1].time_s - boundaries[0].time_s > PATIENCE_S:
             raise NotSupported(
                 f"the energy counter of {self._gpu.spec.label} does not move",
                 hint="profile elsewhere and play the plan: see `wattune pipeline plan`",
             )
-        return found if found is not None and _is_enough(found) else None
+        enough = found is not None and MEASURED.is_over(steps=found.moves, error=found.error)
+        return found if enough else None
 
     def _delay(self) -> None:
         """Wait for a part of a refresh, another one after each iteration and the same on all ranks."""
@@ -212,12 +208,12 @@ class OnlineListener:
     def _measure_again(self, before: Progress) -> None:
         """Start to measure after an iteration at a setting, once it is known when the counter moves."""
         if not isinstance(self.progress, PlanProfiling) or self.progress != before:
-            self._boundaries = None
-        elif self._boundaries is None and self._knows_the_counter():
-            self._boundaries = []
+            self._state = Settling(self.progress, self._iteration)
+        elif isinstance(self._state, Settling) and self._knows_the_counter():
+            self._state = Measuring(self.progress, [])
 
     def _knows_the_counter(self) -> bool:
-        """Whether the counter's period and phase are known well; if not, they will be some iterations later.
+        """Return whether the counter's period and phase are known well; if not, they will be some iterations later.
 
         Two observations of the counter at a distance give its period. None is made while measuring: each takes time.
         """
@@ -226,7 +222,3 @@ class OnlineListener:
         if unsure and known and self._gpu.count().time_s - known.edge_s < BASELINE * known.period_s:
             return False
         return watch(self._gpu, wait=self._wait) is None or known is not None
-
-
-def _is_enough(found: Attribution) -> bool:
-    return found.moves >= MOST_MOVES or (found.moves >= FEWEST_MOVES and found.error <= GOOD)

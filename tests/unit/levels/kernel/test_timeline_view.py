@@ -14,9 +14,8 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workgraph import Operation, WorkGraph
 from wattune.levels.kernel.planned import PlannedPipeline, Source
 from wattune.levels.kernel.shape import PipelineShape
-from wattune.levels.kernel.view.page import pipeline_page, plans_chart
-from wattune.levels.kernel.view.terminal import colour_timelines, plain_timelines
-from wattune.levels.kernel.view.timeline import Timelines, draw_timelines, standalone_timelines, timeline
+from wattune.levels.kernel.view.page import draw_timelines, pipeline_page, plans_chart, standalone_timelines
+from wattune.levels.kernel.view.timeline import Timelines, text_timelines, timeline
 from wattune.render.page import Page, render_page
 from wattune.render.palette import STOPS, ink_on, scale_colour
 
@@ -128,7 +127,7 @@ def test_names_are_escaped(view):
 
 
 def test_a_plain_terminal_shows_clocks_as_heights_and_waiting_as_dots(view):
-    text = plain(plain_timelines(view, width=67))
+    text = plain(text_timelines(view, width=67, coloured=False))
     rows = text.splitlines()
     assert rows[0].startswith("default: 6 s")
     assert rows[1] == "rank 0 " + "█" * 8 + "·" * 24 + "█" * 16
@@ -140,7 +139,7 @@ def test_a_plain_terminal_shows_clocks_as_heights_and_waiting_as_dots(view):
 
 
 def test_a_colour_terminal_shows_the_microbatches(view):
-    lines = colour_timelines(replace(view, simulated=True), width=67)
+    lines = text_timelines(replace(view, simulated=True), width=67, coloured=True)
     highest = f"{ink_on(1.0)} on {scale_colour(1.0)}"
     assert styles(lines[1])[1:] == ["dim", f"{highest} italic", "dim", f"{highest} bold"]
     assert lines[1].plain.split()[-1] == "0"
@@ -150,13 +149,17 @@ def test_a_colour_terminal_shows_the_microbatches(view):
 
 @pytest.mark.parametrize("width", [1, 20, 300])
 def test_any_width_works(view, width):
-    assert len(plain_timelines(view, width=width)) == len(colour_timelines(view, width=width)) == 9
+    assert (
+        len(text_timelines(view, width=width, coloured=False))
+        == len(text_timelines(view, width=width, coloured=True))
+        == 9
+    )
 
 
 def test_a_pipeline_at_driver_default_needs_no_scale(view):
     bars = tuple(tuple(replace(bar, setting=DRIVER_DEFAULT) for bar in rank) for rank in view.lines[0].ranks)
     plainly = Timelines((replace(view.lines[0], ranks=bars),))
-    assert "default clock" in plain(plain_timelines(plainly, width=60))
+    assert "default clock" in plain(text_timelines(plainly, width=60, coloured=False))
     assert "MHz</text>" not in draw_timelines(plainly)
 
 

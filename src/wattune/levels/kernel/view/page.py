@@ -1,15 +1,22 @@
-"""The page of a pipeline's frontier: its savings, the chosen plan beside the default, and every plan."""
+"""The page of a pipeline's frontier: its savings, the chosen plan beside the default as SVG, and every plan."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
 
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
 from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, gap_percent, time_percent
-from wattune.levels.kernel.view.timeline import STYLE, draw_timelines, timelines
-from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone
+from wattune.levels.kernel.view.timeline import Bar, PipelineTimeline, Timelines, timelines
+from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone, tick_labels, ticks
+from wattune.render.frame import LINE_PX, TITLE_PX, text_width
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Table
+from wattune.render.palette import ink_on, scale_colour
 from wattune.render.quantity import percent, quantity, unit_for
+from wattune.render.svg import STYLE as CHART_STYLE
 
 
 def pipeline_page(planned: PlannedPipeline, *, made: str) -> Page:
@@ -25,7 +32,7 @@ def pipeline_page(planned: PlannedPipeline, *, made: str) -> Page:
         simulated=planned.source.simulated,
         sections=(
             Figures(_figures(planned)),
-            Drawing(draw_timelines(timelines(planned)), STYLE),
+            Drawing(draw_timelines(timelines(planned)), TIMELINE_STYLE),
             LargeChart(plans_chart(planned)),
             _table(planned),
             Prose("Where the numbers come from", _origins(planned)),
@@ -109,3 +116,156 @@ def _origins(planned: PlannedPipeline) -> tuple[str, ...]:
 def _changes(trial: Trial[Plan], planned: PlannedPipeline) -> str:
     energy, time = (change(trial.cost, planned.default.cost) for change in (energy_percent, time_percent))
     return f"{percent(energy)} energy, {percent(time)} time"
+
+
+TIMELINE_STYLE = (
+    CHART_STYLE
+    + """
+.timeline .bar{stroke:var(--paper);stroke-width:.6}
+.timeline .bar:hover{stroke:var(--ink);stroke-width:1.4}
+.timeline .mb{font-size:9px;text-anchor:middle;pointer-events:none}
+.timeline .head{font-weight:600;fill:var(--ink)}
+.timeline .hatch{stroke:var(--quiet);stroke-width:1;stroke-opacity:.45}
+.timeline .lane{fill:var(--panel)}
+.timeline .end{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:3 3}
+""".replace("\n", "")
+)
+
+_GAP_PX = 4.0
+_HEIGHTS = {"forward": 0.62, "recompute": 0.8, "weight": 0.8}
+"""Heights relative to a backward, because colours already stand for clocks."""
+_TINY_PX = 0.8
+"""Bars narrower than this are drawn as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TimeScale:
+    """Where times and rows lie on the drawing."""
+
+    width: float
+    left: float
+    row_px: float
+    end_s: float
+
+    def x(self, time_s: float) -> float:
+        return self.left + time_s / self.end_s * (self.width - self.left - 10)
+
+
+def draw_timelines(view: Timelines, *, width: float = 1040) -> str:
+    """Draw the timelines as an SVG element whose colours come from `TIMELINE_STYLE`."""
+    ranks = max(len(line.ranks) for line in view.lines)
+    scale = _TimeScale(width, 52.0, min(max(300 / ranks, 9.0), 26.0), view.end_s or 1.0)
+    top = 2 * LINE_PX + 30
+    parts: list[str] = [_hatch(), *_svg_legend(view, width)]
+    for line in view.lines:
+        parts += _panel(view, line, scale, top)
+        top += LINE_PX + len(line.ranks) * (scale.row_px + _GAP_PX) + 22
+    parts += _axis(scale, top - 16)
+    height = top + 2 * LINE_PX
+    label = escape("; ".join(view.heading(line) for line in view.lines), quote=True)
+    box = f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}"'
+    return f'<svg class="chart timeline" xmlns="http://www.w3.org/2000/svg" {box}>\n' + "\n".join(parts) + "\n</svg>"
+
+
+def standalone_timelines(view: Timelines, *, width: float = 1040) -> str:
+    """Draw the timelines as an SVG file of its own, with a margin."""
+    element = draw_timelines(view, width=width)
+    opening, rest = element.split("\n", 1)
+    height = float(opening.split('viewBox="0 0 ')[1].split('"')[0].split()[1])
+    outer = f'viewBox="-20 -16 {width + 40:g} {height + 24:g}"'
+    sized = opening.replace(f'viewBox="0 0 {width:g} {height:g}"', outer)
+    sized = sized.replace("<svg ", f'<svg width="{width + 40:g}" height="{height + 24:g}" ', 1)
+    paper = '<rect x="-20" y="-16" width="100%" height="100%" fill="var(--paper)"/>'
+    return f"{sized}\n<style>{TIMELINE_STYLE}</style>\n{paper}\n{rest}\n"
+
+
+def _hatch() -> str:
+    line = '<path class="hatch" d="M-1 6L6 -1M3 9L9 3M-1 1L1 -1"/>'
+    return f'<defs><pattern id="waits" width="7" height="7" patternUnits="userSpaceOnUse">{line}</pattern></defs>'
+
+
+def _svg_legend(view: Timelines, width: float) -> Iterator[str]:
+    title = "One iteration, rank by rank" + (" (simulated)" if view.simulated else "")
+    yield f'<text class="title" x="0" y="{TITLE_PX:g}">{title}</text>'
+    y = TITLE_PX + LINE_PX + 2
+    clocks = view.clocks_mhz
+    x = 0.0
+    if clocks:
+        low, high = f"{clocks[0]} MHz", f"{clocks[-1]} MHz"
+        yield f'<text x="0" y="{y:g}">{low}</text>'
+        x = text_width(low) + 14
+        for step in range(24):
+            place = f'x="{x + step * 5:.1f}" y="{y - 10:.1f}" width="5.3" height="12"'
+            yield f'<rect {place} fill="{scale_colour(step / 23)}"/>'
+        x += 126
+        yield f'<text x="{x:.1f}" y="{y:g}">{high}</text>'
+        x += text_width(high) + 22
+    for words in _instructions(view):
+        height = 12 * _HEIGHTS.get(words, 1.0)
+        yield f'<rect x="{x:.1f}" y="{y + 2 - height:.1f}" width="14" height="{height:g}" fill="var(--quiet)"/>'
+        yield f'<text x="{x + 20:.1f}" y="{y:g}">{escape(words)}</text>'
+        x += 20 + text_width(words) + 20
+    if x + 90 < width:
+        yield f'<rect class="lane" x="{x:.1f}" y="{y - 10:.1f}" width="22" height="12"/>'
+        yield f'<rect x="{x:.1f}" y="{y - 10:.1f}" width="22" height="12" fill="url(#waits)"/>'
+        yield f'<text x="{x + 28:.1f}" y="{y:g}">waits</text>'
+
+
+def _instructions(view: Timelines) -> list[str]:
+    return list(dict.fromkeys(bar.instruction for rank in view.lines[0].ranks for bar in rank))
+
+
+def _panel(view: Timelines, line: PipelineTimeline, scale: _TimeScale, top: float) -> Iterator[str]:
+    yield f'<text class="head" x="0" y="{top:.1f}">{escape(view.heading(line))}</text>'
+    wide = scale.x(line.cost.time_s) - scale.left
+    for number, rank in enumerate(line.ranks):
+        y = top + 9 + number * (scale.row_px + _GAP_PX)
+        size = f'x="{scale.left:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{scale.row_px:.1f}"'
+        place = f'x="{scale.left - 8:.1f}" y="{y + scale.row_px / 2 + 4:.1f}"'
+        yield f'<text {place} text-anchor="end">rank {number}</text>'
+        yield f'<rect class="lane" {size}/><rect {size} fill="url(#waits)"/>'
+        for bars in _together(rank, scale):
+            yield _bar(view, bars, scale, y)
+    end, bottom = scale.x(line.cost.time_s), top + 9 + len(line.ranks) * (scale.row_px + _GAP_PX)
+    yield f'<line class="end" x1="{end:.1f}" y1="{top + 5:.1f}" x2="{end:.1f}" y2="{bottom:.1f}"/>'
+
+
+def _together(rank: tuple[Bar, ...], scale: _TimeScale) -> Iterator[tuple[Bar, ...]]:
+    """Join bars that are too narrow to be visible with the ones after them."""
+    run: list[Bar] = []
+    for bar in rank:
+        run.append(bar)
+        if scale.x(run[-1].end_s) - scale.x(run[0].start_s) >= _TINY_PX:
+            yield tuple(run)
+            run = []
+    if run:
+        yield tuple(run)
+
+
+def _bar(view: Timelines, bars: tuple[Bar, ...], scale: _TimeScale, y: float) -> str:
+    """Draw one bar, or several as one in the colour of the last."""
+    first, last = bars[0], bars[-1]
+    share = view.share(last.setting)
+    height = scale.row_px * _HEIGHTS.get(last.instruction, 1.0)
+    left, right = scale.x(first.start_s), scale.x(last.end_s)
+    tip = last.tip if len(bars) == 1 else f"{len(bars)} instructions, {first.name} to {last.name}"
+    size = f'x="{left:.2f}" y="{y + scale.row_px - height:.1f}" width="{right - left:.2f}" height="{height:.1f}"'
+    drawn = f'<rect class="bar" {size} fill="{scale_colour(share)}"><title>{escape(tip)}</title></rect>'
+    if height < scale.row_px:
+        # The rank is busy during a low bar too, so the hatching of waiting is covered above it.
+        above = f'y="{y:.1f}" width="{right - left:.2f}" height="{scale.row_px - height:.1f}"'
+        drawn = f'<rect class="lane" x="{left:.2f}" {above}/>{drawn}'
+    if len(bars) == 1 and text_width(last.label, size_px=10) + 1 <= right - left and height >= 9:
+        place = f'x="{(left + right) / 2:.1f}" y="{y + scale.row_px - height / 2 + 3.2:.1f}"'
+        drawn += f'<text class="mb" style="fill:{ink_on(share)}" {place}>{escape(last.label)}</text>'
+    return drawn
+
+
+def _axis(scale: _TimeScale, y: float) -> Iterator[str]:
+    values = ticks(0.0, scale.end_s, about=max(int((scale.width - scale.left) / 100), 2))
+    yield f'<line class="axis" x1="{scale.left:.1f}" y1="{y:.1f}" x2="{scale.x(scale.end_s):.1f}" y2="{y:.1f}"/>'
+    for value, label in zip(values, tick_labels(values), strict=True):
+        x = scale.x(value)
+        yield f'<line class="axis" x1="{x:.1f}" y1="{y:.1f}" x2="{x:.1f}" y2="{y + 4:.1f}"/>'
+        words = f"{label} s" if value == values[-1] else label
+        yield f'<text x="{x:.1f}" y="{y + LINE_PX:.1f}" text-anchor="middle">{words}</text>'

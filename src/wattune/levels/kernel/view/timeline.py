@@ -1,10 +1,16 @@
-"""Pipelines as timelines: what each rank runs when and at which clock, and where it waits; drawn as SVG."""
+"""One iteration of a pipeline as timelines: when and at which clock each rank runs what, and where it waits.
+
+In a terminal a timeline has a row per rank and a character per interval of time. With colours a cell has the colour of
+its clock and a bar the number of its microbatch; without, a taller block is a higher clock.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from html import escape
+from itertools import groupby
+
+from rich.text import Text
 
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
@@ -12,10 +18,8 @@ from wattune.core.plan import Plan
 from wattune.core.setting import Setting
 from wattune.levels.kernel.planned import PlannedPipeline
 from wattune.render.chart import tick_labels, ticks
-from wattune.render.frame import LINE_PX, TITLE_PX, text_width
 from wattune.render.palette import ink_on, scale_colour
 from wattune.render.quantity import percent, quantity
-from wattune.render.svg import STYLE as CHART_STYLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,154 +118,92 @@ def timelines(planned: PlannedPipeline) -> Timelines:
     return Timelines(lines, planned.source.simulated)
 
 
-STYLE = (
-    CHART_STYLE
-    + """
-.timeline .bar{stroke:var(--paper);stroke-width:.6}
-.timeline .bar:hover{stroke:var(--ink);stroke-width:1.4}
-.timeline .mb{font-size:9px;text-anchor:middle;pointer-events:none}
-.timeline .head{font-weight:600;fill:var(--ink)}
-.timeline .hatch{stroke:var(--quiet);stroke-width:1;stroke-opacity:.45}
-.timeline .lane{fill:var(--panel)}
-.timeline .end{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:3 3}
-""".replace("\n", "")
-)
-
-_GAP_PX = 4.0
-_HEIGHTS = {"forward": 0.62, "recompute": 0.8, "weight": 0.8}
-"""Heights relative to a backward, because colours already stand for clocks."""
-_TINY_PX = 0.8
-"""Bars narrower than this are drawn as one."""
+LEVELS = 8
+_BLOCKS = "▁▂▃▄▅▆▇█"
+IDLE = "·"
+Run = tuple[str, str]
+"""Characters and their rich style."""
 
 
-@dataclass(frozen=True, slots=True)
-class _TimeScale:
-    """Where times and rows lie on the drawing."""
-
-    width: float
-    left: float
-    row_px: float
-    end_s: float
-
-    def x(self, time_s: float) -> float:
-        return self.left + time_s / self.end_s * (self.width - self.left - 10)
-
-
-def draw_timelines(view: Timelines, *, width: float = 1040) -> str:
-    """Draw the timelines as an SVG element whose colours come from `STYLE`."""
-    ranks = max(len(line.ranks) for line in view.lines)
-    scale = _TimeScale(width, 52.0, min(max(300 / ranks, 9.0), 26.0), view.end_s or 1.0)
-    top = 2 * LINE_PX + 30
-    parts: list[str] = [_hatch(), *_legend(view, width)]
+def text_timelines(view: Timelines, *, width: int, coloured: bool) -> tuple[Text, ...]:
+    """Draw the timelines for a terminal, with colours or without."""
+    room = max(len(f"rank {len(line.ranks) - 1}") for line in view.lines) + 1
+    columns = max(width - room, 10)
+    row = _coloured if coloured else _heights
+    lines: list[Text] = []
     for line in view.lines:
-        parts += _panel(view, line, scale, top)
-        top += LINE_PX + len(line.ranks) * (scale.row_px + _GAP_PX) + 22
-    parts += _axis(scale, top - 16)
-    height = top + 2 * LINE_PX
-    label = escape("; ".join(view.heading(line) for line in view.lines), quote=True)
-    box = f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}"'
-    return f'<svg class="chart timeline" xmlns="http://www.w3.org/2000/svg" {box}>\n' + "\n".join(parts) + "\n</svg>"
+        lines.append(Text(view.heading(line), "bold"))
+        for number, rank in enumerate(line.ranks):
+            runs = row(view, _cells(view, line, rank, columns))
+            lines.append(Text.assemble((f"{f'rank {number}':<{room}}", "dim"), *runs))
+        lines.append(Text())
+    lines[-1] = Text(" " * room + _axis(view.end_s, columns), "dim")
+    return (*lines, _legend(view, coloured=coloured))
 
 
-def standalone_timelines(view: Timelines, *, width: float = 1040) -> str:
-    """Draw the timelines as an SVG file of its own, with a margin."""
-    element = draw_timelines(view, width=width)
-    opening, rest = element.split("\n", 1)
-    height = float(opening.split('viewBox="0 0 ')[1].split('"')[0].split()[1])
-    outer = f'viewBox="-20 -16 {width + 40:g} {height + 24:g}"'
-    sized = opening.replace(f'viewBox="0 0 {width:g} {height:g}"', outer)
-    sized = sized.replace("<svg ", f'<svg width="{width + 40:g}" height="{height + 24:g}" ', 1)
-    paper = '<rect x="-20" y="-16" width="100%" height="100%" fill="var(--paper)"/>'
-    return f"{sized}\n<style>{STYLE}</style>\n{paper}\n{rest}\n"
+def _cells(view: Timelines, line: PipelineTimeline, rank: Sequence[Bar], columns: int) -> list[Bar | None]:
+    """The bar that fills most of each column; None where the rank waits or has ended."""
+    step_s = view.end_s / columns
+    covered: list[dict[int, float]] = [{} for _ in range(columns)]
+    for place, bar in enumerate(rank):
+        first, last = int(bar.start_s / step_s), min(int(bar.end_s / step_s), columns - 1)
+        for column in range(first, last + 1):
+            part_s = min(bar.end_s, (column + 1) * step_s) - max(bar.start_s, column * step_s)
+            covered[column][place] = max(part_s, 0.0)
+    cells: list[Bar | None] = []
+    for own in covered:
+        best = max(own, key=lambda place: own[place], default=None)
+        cells.append(rank[best] if best is not None and sum(own.values()) > step_s / 2 else None)
+    return cells[: max(round(line.cost.time_s / step_s), 1)]
 
 
-def _hatch() -> str:
-    line = '<path class="hatch" d="M-1 6L6 -1M3 9L9 3M-1 1L1 -1"/>'
-    return f'<defs><pattern id="waits" width="7" height="7" patternUnits="userSpaceOnUse">{line}</pattern></defs>'
+def _coloured(view: Timelines, cells: list[Bar | None]) -> Iterator[Run]:
+    for bar, run in groupby(cells):
+        wide = len(list(run))
+        if bar is None:
+            yield IDLE * wide, "dim"
+        else:
+            label = bar.label if len(bar.label) < wide else ""
+            slant = "italic" if bar.instruction == "forward" else "bold"
+            yield f"{label:^{wide}}", _clock_style(_level(view, bar), slant)
 
 
-def _legend(view: Timelines, width: float) -> Iterator[str]:
-    title = "One iteration, rank by rank" + (" (simulated)" if view.simulated else "")
-    yield f'<text class="title" x="0" y="{TITLE_PX:g}">{title}</text>'
-    y = TITLE_PX + LINE_PX + 2
-    clocks = view.clocks_mhz
-    x = 0.0
-    if clocks:
-        low, high = f"{clocks[0]} MHz", f"{clocks[-1]} MHz"
-        yield f'<text x="0" y="{y:g}">{low}</text>'
-        x = text_width(low) + 14
-        for step in range(24):
-            place = f'x="{x + step * 5:.1f}" y="{y - 10:.1f}" width="5.3" height="12"'
-            yield f'<rect {place} fill="{scale_colour(step / 23)}"/>'
-        x += 126
-        yield f'<text x="{x:.1f}" y="{y:g}">{high}</text>'
-        x += text_width(high) + 22
-    for words in _instructions(view):
-        height = 12 * _HEIGHTS.get(words, 1.0)
-        yield f'<rect x="{x:.1f}" y="{y + 2 - height:.1f}" width="14" height="{height:g}" fill="var(--quiet)"/>'
-        yield f'<text x="{x + 20:.1f}" y="{y:g}">{escape(words)}</text>'
-        x += 20 + text_width(words) + 20
-    if x + 90 < width:
-        yield f'<rect class="lane" x="{x:.1f}" y="{y - 10:.1f}" width="22" height="12"/>'
-        yield f'<rect x="{x:.1f}" y="{y - 10:.1f}" width="22" height="12" fill="url(#waits)"/>'
-        yield f'<text x="{x + 28:.1f}" y="{y:g}">waits</text>'
+def _heights(view: Timelines, cells: list[Bar | None]) -> Iterator[Run]:
+    levels = (None if bar is None else _level(view, bar) for bar in cells)
+    for level, run in groupby(levels):
+        sign = IDLE if level is None else _BLOCKS[level]
+        yield sign * len(list(run)), "dim" if level is None else _clock_style(level)
 
 
-def _instructions(view: Timelines) -> list[str]:
-    return list(dict.fromkeys(bar.instruction for rank in view.lines[0].ranks for bar in rank))
+def _level(view: Timelines, bar: Bar) -> int:
+    return round(view.share(bar.setting) * (LEVELS - 1))
 
 
-def _panel(view: Timelines, line: PipelineTimeline, scale: _TimeScale, top: float) -> Iterator[str]:
-    yield f'<text class="head" x="0" y="{top:.1f}">{escape(view.heading(line))}</text>'
-    wide = scale.x(line.cost.time_s) - scale.left
-    for number, rank in enumerate(line.ranks):
-        y = top + 9 + number * (scale.row_px + _GAP_PX)
-        size = f'x="{scale.left:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{scale.row_px:.1f}"'
-        place = f'x="{scale.left - 8:.1f}" y="{y + scale.row_px / 2 + 4:.1f}"'
-        yield f'<text {place} text-anchor="end">rank {number}</text>'
-        yield f'<rect class="lane" {size}/><rect {size} fill="url(#waits)"/>'
-        for bars in _together(rank, scale):
-            yield _bar(view, bars, scale, y)
-    end, bottom = scale.x(line.cost.time_s), top + 9 + len(line.ranks) * (scale.row_px + _GAP_PX)
-    yield f'<line class="end" x1="{end:.1f}" y1="{top + 5:.1f}" x2="{end:.1f}" y2="{bottom:.1f}"/>'
+def _clock_style(level: int, slant: str = "bold") -> str:
+    share = level / (LEVELS - 1)
+    return f"{ink_on(share)} on {scale_colour(share)} {slant}"
 
 
-def _together(rank: tuple[Bar, ...], scale: _TimeScale) -> Iterator[tuple[Bar, ...]]:
-    """Join bars that are too narrow to be visible with the ones after them."""
-    run: list[Bar] = []
-    for bar in rank:
-        run.append(bar)
-        if scale.x(run[-1].end_s) - scale.x(run[0].start_s) >= _TINY_PX:
-            yield tuple(run)
-            run = []
-    if run:
-        yield tuple(run)
-
-
-def _bar(view: Timelines, bars: tuple[Bar, ...], scale: _TimeScale, y: float) -> str:
-    """Draw one bar, or several as one in the colour of the last."""
-    first, last = bars[0], bars[-1]
-    share = view.share(last.setting)
-    height = scale.row_px * _HEIGHTS.get(last.instruction, 1.0)
-    left, right = scale.x(first.start_s), scale.x(last.end_s)
-    tip = last.tip if len(bars) == 1 else f"{len(bars)} instructions, {first.name} to {last.name}"
-    size = f'x="{left:.2f}" y="{y + scale.row_px - height:.1f}" width="{right - left:.2f}" height="{height:.1f}"'
-    drawn = f'<rect class="bar" {size} fill="{scale_colour(share)}"><title>{escape(tip)}</title></rect>'
-    if height < scale.row_px:
-        # The rank is busy during a low bar too, so the hatching of waiting is covered above it.
-        above = f'y="{y:.1f}" width="{right - left:.2f}" height="{scale.row_px - height:.1f}"'
-        drawn = f'<rect class="lane" x="{left:.2f}" {above}/>{drawn}'
-    if len(bars) == 1 and text_width(last.label, size_px=10) + 1 <= right - left and height >= 9:
-        place = f'x="{(left + right) / 2:.1f}" y="{y + scale.row_px - height / 2 + 3.2:.1f}"'
-        drawn += f'<text class="mb" style="fill:{ink_on(share)}" {place}>{escape(last.label)}</text>'
-    return drawn
-
-
-def _axis(scale: _TimeScale, y: float) -> Iterator[str]:
-    values = ticks(0.0, scale.end_s, about=max(int((scale.width - scale.left) / 100), 2))
-    yield f'<line class="axis" x1="{scale.left:.1f}" y1="{y:.1f}" x2="{scale.x(scale.end_s):.1f}" y2="{y:.1f}"/>'
+def _axis(end_s: float, columns: int) -> str:
+    values = ticks(0.0, end_s, about=max(columns // 14, 2))
+    words = [" "] * columns
     for value, label in zip(values, tick_labels(values), strict=True):
-        x = scale.x(value)
-        yield f'<line class="axis" x1="{x:.1f}" y1="{y:.1f}" x2="{x:.1f}" y2="{y + 4:.1f}"/>'
-        words = f"{label} s" if value == values[-1] else label
-        yield f'<text x="{x:.1f}" y="{y + LINE_PX:.1f}" text-anchor="middle">{words}</text>'
+        text = f"{label} s" if value == values[-1] else label
+        column = max(min(int(value / end_s * columns), columns - len(text)), 0)
+        words[column : column + len(text)] = text
+    return "".join(words).rstrip()
+
+
+def _legend(view: Timelines, *, coloured: bool) -> Text:
+    clocks = view.clocks_mhz
+    low, high = (f"{clocks[0]} ", f" {clocks[-1]} MHz") if clocks else ("", "default clock")
+    levels = range(LEVELS) if clocks else (LEVELS - 1,)
+    steps = (("  " if coloured else _BLOCKS[level], _clock_style(level)) for level in levels)
+    simulated = "  (simulated)" if view.simulated else ""
+    return Text.assemble(
+        (low, "dim"),
+        *steps,
+        (f"{high}   ", "dim"),
+        (IDLE * 2, "dim"),
+        (f" waits{'   italic forward, bold backward' if coloured else ''}{simulated}", "dim"),
+    )
