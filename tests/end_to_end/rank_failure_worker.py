@@ -200,14 +200,6 @@ def made_up_energies(gpu):
     tuner.attribute, tuner.watch = attributed, lambda *_arguments, **_options: None
 
 
-class VirtualStamps:
-    def __init__(self, gpu):
-        self._gpu = gpu
-
-    def stamp(self):
-        return HostStamp(self._gpu.time.now_s())
-
-
 def train_data_parallel(case, rank, gpu, after_step):
     """Train, and return losses and gradients of every step, exactly. Where a rank is lost, each trains alone."""
     layer = Layer(7, gpu)
@@ -315,7 +307,7 @@ def pipeline_level(case, rank):
     plain = train_pipeline(case, rank, schedule_of(rank, gpu), nothing, nothing)
     gpu = FailingGpu()
     made_up_energies(gpu)
-    pipelining.stamps_for = lambda _schedule: VirtualStamps(gpu)
+    pipelining.stamps_for = lambda _schedule: lambda: HostStamp(gpu.time.now_s())
     failure, schedule = Failure(case, rank, gpu), schedule_of(rank, gpu)
     states = []
     with pipelining.tuned(schedule, gpu, slowdown=0.1, clocks=2) as listener:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from wattune.devices.gpu import Gpu
 from wattune.integrations.torch_ranks import TorchRanks
 from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
 from wattune.levels.kernel.plan_file import read_plan
-from wattune.levels.kernel.player import HostStamps, InstructionListener, PlanListener, PlanPlayer, Stamp, Stamps
+from wattune.levels.kernel.player import HostStamp, InstructionListener, PlanListener, PlanPlayer, Stamp, Stamps
 from wattune.levels.kernel.schedules import (
     BACKWARD,
     FORWARD,
@@ -51,6 +51,13 @@ class CudaStamp:
     def __init__(self, event: Any) -> None:
         self.event = event
 
+    @classmethod
+    def now(cls, device: Any) -> CudaStamp:
+        """Record an event in the current stream of the device."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(device))
+        return cls(event)
+
     def passed(self) -> bool:
         return bool(self.event.query())
 
@@ -61,18 +68,6 @@ class CudaStamp:
         if not isinstance(later, CudaStamp):
             raise TypeError("stamps of two clocks cannot be subtracted")
         return float(self.event.elapsed_time(later.event)) / 1000
-
-
-class CudaStamps:
-    """Stamps in the current stream of a GPU."""
-
-    def __init__(self, device: Any) -> None:
-        self._device = device
-
-    def stamp(self) -> CudaStamp:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
-        return CudaStamp(event)
 
 
 METHODS = {"forward_one_chunk": FORWARD, "backward_one_chunk": BACKWARD, "backward_weight_one_chunk": WEIGHT}
@@ -178,7 +173,7 @@ def tuned(
             policy,
             gpu=gpu,
             clocks=actuator,
-            stamps=stamps_for(schedule),
+            stamp=stamps_for(schedule),
             ranks=TorchRanks(stages_of(schedule)[0].group if group is None else group),
             rank=rank_of(schedule),
             pipeline=pipeline,
@@ -194,51 +189,55 @@ def listened(schedule: Any, listener: InstructionListener) -> Iterator[None]:
         for stage in stages_of(schedule):
             for name, instruction in METHODS.items():
                 stack.enter_context(_replaced(stage, name, _with_instruction(stage, name, instruction, listener)))
-        stack.enter_context(_replaced(schedule, "step", _with_iteration(schedule, listener)))
+        step = _hooked(
+            schedule.step,
+            is_training=lambda: schedule._has_backward,
+            before=lambda *_: listener.start(),
+            after=lambda *_: listener.finish(),
+            fail=listener.fail,
+        )
+        stack.enter_context(_replaced(schedule, "step", step))
         yield
-
-
-@contextmanager
-def _failing_to(listener: InstructionListener) -> Iterator[None]:
-    """Keep what a listener raises from the training."""
-    try:
-        yield
-    except Exception as error:  # whatever it is
-        listener.fail(error)
 
 
 def _with_instruction(stage: Any, name: str, instruction: str, listener: InstructionListener) -> Callable[..., Any]:
-    """Return the method of a stage with calls of the listener before and after it."""
-    inner = getattr(stage, name)
+    """Return the method of a stage with calls of the listener before and after it, unless it evaluates."""
 
-    @wraps(inner)
-    def hooked(microbatch: int, *arguments: Any, **options: Any) -> Any:
-        if not stage.has_backward:
-            return inner(microbatch, *arguments, **options)  # an evaluation, for which nothing is planned
-        piece = Piece(instruction, stage.stage_index, microbatch)
-        with _failing_to(listener):
-            listener.begin(piece)
-        result = inner(microbatch, *arguments, **options)
-        with _failing_to(listener):
-            listener.end(piece)
-        return result
+    def piece(microbatch: int) -> Piece:
+        return Piece(instruction, stage.stage_index, microbatch)
 
-    return hooked
+    return _hooked(
+        getattr(stage, name),
+        is_training=lambda: stage.has_backward,
+        before=lambda microbatch, *_: listener.begin(piece(microbatch)),
+        after=lambda microbatch, *_: listener.end(piece(microbatch)),
+        fail=listener.fail,
+    )
 
 
-def _with_iteration(schedule: Any, listener: InstructionListener) -> Callable[..., Any]:
-    """Return the schedule's `step` with calls of the listener before and after each that trains."""
-    inner = schedule.step
+def _hooked(
+    inner: Callable[..., Any],
+    *,
+    is_training: Callable[[], bool],
+    before: Callable[..., None],
+    after: Callable[..., None],
+    fail: Callable[[BaseException], None],
+) -> Callable[..., Any]:
+    """Return a function with calls before and after it while it trains; what these raise never reaches the training."""
+
+    def called(hook: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        try:
+            hook(*arguments)
+        except Exception as error:  # whatever it is
+            fail(error)
 
     @wraps(inner)
     def hooked(*arguments: Any, **options: Any) -> Any:
-        if not schedule._has_backward:
+        if not is_training():
             return inner(*arguments, **options)
-        with _failing_to(listener):
-            listener.start()
+        called(before, arguments)
         result = inner(*arguments, **options)
-        with _failing_to(listener):
-            listener.finish()
+        called(after, arguments)
         return result
 
     return hooked
@@ -272,4 +271,4 @@ def rank_of(schedule: Any) -> int:
 def stamps_for(schedule: Any) -> Stamps:
     """Return the stamps for the work of this process: events of its GPU, or the clock of the host."""
     device = stages_of(schedule)[0].device
-    return CudaStamps(device) if device.type == "cuda" else HostStamps()
+    return partial(CudaStamp.now, device) if device.type == "cuda" else HostStamp.now

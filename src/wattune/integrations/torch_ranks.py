@@ -31,7 +31,7 @@ class TorchRanks:
         self.rank = int(distributed.get_rank(group))
         """The number of this process, from 0."""
         self.size = int(distributed.get_world_size(group))
-        """How many processes there are."""
+        """The number of processes."""
         members = distributed.get_process_group_ranks(group or distributed.group.WORLD)
         self._first = members[0]
         self._group: Any = distributed.new_group(

@@ -30,7 +30,7 @@ from wattune.integrations.pipelining import graph_of, listened, order_of, played
 from wattune.levels.kernel.online import PlanDisabled, PlanProfiling  # noqa: E402
 from wattune.levels.kernel.plan_file import plan_text  # noqa: E402
 from wattune.levels.kernel.planned import Source, choose, plan_profile  # noqa: E402
-from wattune.levels.kernel.player import HostStamps, without_short_switches  # noqa: E402
+from wattune.levels.kernel.player import HostStamp, without_short_switches  # noqa: E402
 from wattune.levels.kernel.schedules import one_forward_one_backward  # noqa: E402
 from wattune.levels.kernel.shape import shape_of_order  # noqa: E402
 from wattune.levels.kernel.stage_profile import parse_stage_profile  # noqa: E402
@@ -323,16 +323,15 @@ class Event:
 def test_stamps_of_a_gpu_are_events_of_its_stream(monkeypatch):
     monkeypatch.setattr(pipelining.torch.cuda, "Event", Event)
     monkeypatch.setattr(pipelining.torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    stamps = pipelining.CudaStamps("cuda:1")
-    first, second = stamps.stamp(), stamps.stamp()
+    first, second = pipelining.CudaStamp.now("cuda:1"), pipelining.CudaStamp.now("cuda:1")
     assert first.seconds_to(second) == 0.25
     assert first.passed()
     second.wait()
     with pytest.raises(TypeError):
-        first.seconds_to(HostStamps().stamp())
+        first.seconds_to(HostStamp.now())
     with pytest.raises(TypeError):
-        HostStamps().stamp().seconds_to(first)
+        HostStamp.now().seconds_to(first)
 
 
 def test_a_cpu_has_the_clock_of_the_host():
-    assert isinstance(stamps_for(schedules()["1f1b"]), HostStamps)
+    assert stamps_for(schedules()["1f1b"]) == HostStamp.now

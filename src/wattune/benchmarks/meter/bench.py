@@ -108,7 +108,7 @@ def _probe(
     load: str = "resnet50",
     clock: Literal["wall", "virtual"] = "wall",
 ) -> dict[str, Any]:
-    """What one probe found in a process of its own, on a node of its own."""
+    """Run one probe in a process of its own, on a node of its own."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wattune-bench-")))
         node = stack.enter_context(Node.create(folder / "node", gpus, library=library, clock=clock))

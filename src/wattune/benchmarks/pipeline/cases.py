@@ -28,7 +28,7 @@ BLOCKING_POWER_W = {"a100": 83.64, "a40": 70.38}
 """Watts of a GPU that waits in NCCL for its neighbour; SOSP'24 artifact of Perseus."""
 
 SHARE_OF_LEAST = 0.38
-"""What a GPU that waits draws, as a share of the least power of any instruction: 0.37 and 0.40 on A100 and A40."""
+"""Power of a GPU that waits, as a share of the least power of any instruction: 0.37 and 0.40 on A100 and A40."""
 
 SLOWDOWN = 1.2
 """The straggler of Figure 7 of the paper."""
@@ -38,7 +38,7 @@ STRAGGLER_MICROBATCHES = 96
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What the paper's emulation found for one model on one GPU (Table 6 and Figure 7)."""
+    """Results of the paper's emulation for one model on one GPU (Table 6 and Figure 7)."""
 
     saving_percent: Mapping[int, float]
     """Intrinsic saving by number of microbatches."""
@@ -144,13 +144,13 @@ class Solved:
 
     @property
     def late(self) -> int:
-        """How many plans really take longer than predicted."""
+        """The number of plans that really take longer than predicted."""
         pairs = zip(self.predicted, self.trials, strict=True)
         return sum(trial.cost.time_s > predicted.time_s * (1 + LATE) for predicted, trial in pairs)
 
     @property
     def gaps_percent(self) -> tuple[float, ...]:
-        """How far the energy of each plan, timed again, lies above its bound."""
+        """The energy of each plan, timed again, above its bound."""
         pairs = zip(self.trials, self.bounds_j, strict=True)
         return tuple(100 * (trial.cost.energy_j / bound_j - 1) for trial, bound_j in pairs)
 
@@ -181,7 +181,7 @@ def solve(
     times_s: tuple[float, ...] = (),
     patience_s: float = PATIENCE_S,
 ) -> Solved:
-    """What a solver finds for 1F1B over the stages of a profile; an error where it gives up."""
+    """Run a solver on 1F1B over the stages of a profile; raise where it gives up."""
     task = {
         "profile": text,
         "name": profile.file,
@@ -245,13 +245,13 @@ class EqualTime:
 
     compared: int
     costlier: int
-    """How many of the peer's plans spend less than the frontier's best that takes no longer."""
+    """The number of the peer's plans that spend less than the frontier's best that takes no longer."""
     worst_percent: float
     """The most that the frontier spends above a plan of the peer; negative where it always spends less."""
     saving_percent: float
-    """What the frontier spends less, on average."""
+    """Energy that the frontier saves on average."""
     faster: int
-    """How many of the peer's plans are faster than the frontier's fastest."""
+    """The number of the peer's plans that are faster than the frontier's fastest."""
 
 
 def at_equal_time(planned: PlannedPipeline, peer: Iterable[Measurement]) -> EqualTime:

@@ -122,7 +122,7 @@ def _spec(profile: StageProfile, kind: str, blocking_power_w: float) -> Any:
 
 
 def _needed(graph: WorkGraph) -> Iterator[tuple[int, int]]:
-    """Who waits for whom, without what already follows from a rank's order."""
+    """Pairs of operations of which the second waits for the first, without those that follow from a rank's order."""
     last: dict[int, int] = {}
     for place, (operation, before) in enumerate(zip(graph.operations, graph.predecessors, strict=True)):
         previous = last.get(operation.rank)

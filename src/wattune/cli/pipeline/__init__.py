@@ -79,21 +79,14 @@ def plan(
     The chosen plan is the one of least energy that is no slower than default settings, or that meets --deadline, or
     that ends within the time of a --straggler.
     """
-    from wattune.cli.pipeline.output import (
-        frontier_csv,
-        pipeline_document,
-        print_frontier,
-        print_written,
-        read_profile,
-        straggler_document,
-    )
+    from wattune.cli.pipeline import output
     from wattune.levels.kernel.plan_file import plan_text
     from wattune.levels.kernel.planned import plan_profile
     from wattune.levels.kernel.planner import LARGE
 
     for path in (out, csv_file):
         check_writable(path)
-    found, source = read_profile(profile)
+    found, source = output.read_profile(profile)
     found.check_blocking_power(blocking_power)
     shape = found.shape(schedule, microbatches, chunks=chunks or (2 if schedule == INTERLEAVED else 1))
     operations = sum(len(rank) for rank in shape.order)
@@ -102,13 +95,13 @@ def plan(
     planned = plan_profile(found, shape, source=source, blocking_power_w=blocking_power, points=points)
     chosen, answer = _chosen(planned, deadline, straggler)
     _write(out, lambda: plan_text(chosen))
-    _write(csv_file, lambda: frontier_csv(chosen))
+    _write(csv_file, lambda: output.frontier_csv(chosen))
     if as_json:
-        straggling = straggler_document(answer)
-        print_json({**pipeline_document(chosen), "straggler": straggling, "out": out, "frontier_csv": csv_file})
+        straggling = output.straggler_document(answer)
+        print_json({**output.pipeline_document(chosen), "straggler": straggling, "out": out, "frontier_csv": csv_file})
         return
-    print_frontier(chosen, answer)
-    print_written(out, csv_file)
+    output.print_frontier(chosen, answer)
+    output.print_written(out, csv_file)
 
 
 @command.command(short_help="Draw a plan beside the default: in the terminal, as SVG, as a page.")
@@ -133,17 +126,7 @@ def show(
 
     Without --plan, --deadline or --straggler it is the plan that was chosen when the file was made.
     """
-    from wattune.cli.pipeline.output import (
-        heading,
-        pipeline_document,
-        plan_page,
-        print_answer,
-        print_steps,
-        print_written,
-        rank_steps,
-        straggler_document,
-        timeline_picture,
-    )
+    from wattune.cli.pipeline import output
     from wattune.levels.kernel.plan_file import read_plan
     from wattune.levels.kernel.view.page import standalone_timelines
     from wattune.levels.kernel.view.timeline import timelines
@@ -157,21 +140,23 @@ def show(
         planned = replace(planned, chosen=number)
     elif deadline is not None or straggler is not None:
         planned, answer = _chosen(planned, deadline, straggler)
-    steps = rank_steps(planned, rank)
+    steps = output.rank_steps(planned, rank)
     _write(svg, lambda: standalone_timelines(timelines(planned)))
-    _write(html, lambda: plan_page(planned))
+    _write(html, lambda: output.plan_page(planned))
     if as_json:
-        straggling = straggler_document(answer)
-        print_json({**pipeline_document(planned), "straggler": straggling, "steps": steps, "svg": svg, "html": html})
+        straggling = output.straggler_document(answer)
+        print_json(
+            {**output.pipeline_document(planned), "straggler": straggling, "steps": steps, "svg": svg, "html": html}
+        )
         return
     screen = console()
-    screen.print(heading(planned), markup=False, soft_wrap=True)
+    screen.print(output.heading(planned), markup=False, soft_wrap=True)
     if rank is not None:
-        print_steps(steps[0])
+        output.print_steps(steps[0])
     else:
-        screen.print(timeline_picture(timelines(planned), screen))
-    print_answer(answer)
-    print_written(svg, html)
+        screen.print(output.timeline_picture(timelines(planned), screen))
+    output.print_answer(answer)
+    output.print_written(svg, html)
 
 
 @command.command(short_help="Write a frontier as schedule files of Perseus or Kareus.")
@@ -184,12 +169,12 @@ def export(plan_file: Path, form: str, out: Path, as_json: bool) -> None:
 
     The fastest plan has the largest number.
     """
-    from wattune.cli.pipeline.output import write_folder
+    from wattune.cli.pipeline import output
     from wattune.levels.kernel.plan_file import read_plan
     from wattune.levels.kernel.schedule_exchange import export_files
 
     files = export_files(read_plan(plan_file), form)
-    write_folder(out, files)
+    output.write_folder(out, files)
     if as_json:
         print_json({"format": form, "out": out, "files": list(files)})
     else:
@@ -219,31 +204,25 @@ def import_(
     The files are parsed as literals and never run. Each plan is timed again from the profile; plans that another plan
     beats in both time and energy are left out.
     """
-    from wattune.cli.pipeline.output import (
-        pipeline_document,
-        print_frontier,
-        print_written,
-        read_profile,
-        read_schedules,
-    )
+    from wattune.cli.pipeline import output
     from wattune.levels.kernel.plan_file import plan_text
     from wattune.levels.kernel.planned import choose
     from wattune.levels.kernel.schedule_exchange import import_files
 
     check_writable(out)
-    found, source = read_profile(profile)
+    found, source = output.read_profile(profile)
     found.check_blocking_power(blocking_power)
     planned = choose(
         import_files(
-            read_schedules(schedules), found, source=source, blocking_power_w=blocking_power, schedule=schedule
+            output.read_schedules(schedules), found, source=source, blocking_power_w=blocking_power, schedule=schedule
         )
     )
     _write(out, lambda: plan_text(planned))
     if as_json:
-        print_json({**pipeline_document(planned), "out": out})
+        print_json({**output.pipeline_document(planned), "out": out})
         return
-    print_frontier(planned, None)
-    print_written(out)
+    output.print_frontier(planned, None)
+    output.print_written(out)
 
 
 @command.command(name="verify", short_help="Time the plans of a file again, from another profile.")
@@ -252,18 +231,17 @@ def import_(
 @json_option
 def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
     """Compare the predicted time and energy of each plan of a file with those by a profile."""
-    from wattune.cli.pipeline.output import print_verified, read_profile, verified_row
+    from wattune.cli.pipeline import output
     from wattune.levels.kernel.plan_file import read_plan
     from wattune.levels.kernel.planned import verify
 
     planned = read_plan(plan_file)
-    found, source = read_profile(profile)
-    verified = verify(planned, found)
+    found, source = output.read_profile(profile)
+    rows = output.verified_rows(planned, verify(planned, found))
     if as_json:
-        rows = [verified_row(row) for row in verified]
         print_json({"simulated": source.simulated, "profile": source.file, "chosen": planned.chosen, "plans": rows})
         return
-    print_verified(planned, verified, source.file)
+    output.print_verified(rows, chosen=planned.chosen, profile=source.file)
 
 
 def _chosen(

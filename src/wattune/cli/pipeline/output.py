@@ -15,9 +15,10 @@ from wattune.cli.output import console, write_text
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
+from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
 from wattune.levels.kernel.plan_file import read_text
-from wattune.levels.kernel.planned import PlannedPipeline, Source, Verified, energy_percent, gap_percent, time_percent
+from wattune.levels.kernel.planned import PlannedPipeline, Source, energy_percent, gap_percent, time_percent
 from wattune.levels.kernel.schedule_exchange import FREQS_NAME
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 from wattune.levels.kernel.straggler import StragglerAnswer
@@ -71,13 +72,8 @@ def straggler_document(answer: StragglerAnswer | None) -> dict[str, float] | Non
     """Describe the answer to a straggler; None where there is none."""
     if answer is None:
         return None
-    return {
-        "straggler_time_s": answer.straggler_time_s,
-        "wait_s": answer.wait_s,
-        "energy_j": answer.energy_j,
-        "default_energy_j": answer.default_energy_j,
-        "saving_percent": answer.saving_percent,
-    }
+    names = ("straggler_time_s", "wait_s", "energy_j", "default_energy_j", "saving_percent")
+    return {name: getattr(answer, name) for name in names}
 
 
 def frontier_csv(planned: PlannedPipeline) -> str:
@@ -197,37 +193,40 @@ def print_steps(steps: list[dict[str, Any]]) -> None:
     console().print(table)
 
 
-def verified_row(row: Verified) -> dict[str, float]:
-    """Describe a plan that was timed again."""
-    return {
-        "planned_time_s": row.planned.time_s,
-        "planned_energy_j": row.planned.energy_j,
-        "time_s": row.real.time_s,
-        "energy_j": row.real.energy_j,
-        "time_percent": time_percent(row.real, row.planned),
-        "energy_percent": energy_percent(row.real, row.planned),
-    }
+def verified_rows(planned: PlannedPipeline, verified: tuple[Measurement, ...]) -> list[dict[str, float]]:
+    """Describe every plan as predicted and as timed again."""
+    return [
+        {
+            "planned_time_s": trial.cost.time_s,
+            "planned_energy_j": trial.cost.energy_j,
+            "time_s": real.time_s,
+            "energy_j": real.energy_j,
+            "time_percent": time_percent(real, trial.cost),
+            "energy_percent": energy_percent(real, trial.cost),
+        }
+        for trial, real in zip(planned.frontier, verified, strict=True)
+    ]
 
 
-def print_verified(planned: PlannedPipeline, verified: tuple[Verified, ...], profile: str) -> None:
+def print_verified(rows: list[dict[str, float]], *, chosen: int, profile: str) -> None:
     """Print every plan as predicted and as timed again."""
     from rich.table import Table
 
     table = Table("plan", "planned", "", "really", "", "Δ time", "Δ energy", box=None, pad_edge=False)
-    for number, row in enumerate(verified):
+    for number, row in enumerate(rows):
         table.add_row(
-            f"{number}{' (chosen)' if number == planned.chosen else ''}",
-            f"{row.planned.time_s:.4f} s",
-            f"{row.planned.energy_j:.1f} J",
-            f"{row.real.time_s:.4f} s",
-            f"{row.real.energy_j:.1f} J",
-            f"{time_percent(row.real, row.planned):+.2f} %",
-            f"{energy_percent(row.real, row.planned):+.2f} %",
+            f"{number}{' (chosen)' if number == chosen else ''}",
+            f"{row['planned_time_s']:.4f} s",
+            f"{row['planned_energy_j']:.1f} J",
+            f"{row['time_s']:.4f} s",
+            f"{row['energy_j']:.1f} J",
+            f"{row['time_percent']:+.2f} %",
+            f"{row['energy_percent']:+.2f} %",
         )
     screen = console()
     screen.print(table)
-    late = sum(time_percent(row.real, row.planned) > 0.001 for row in verified)
-    screen.print(f"By {profile}, {late} of {len(verified)} plans take longer than planned.", markup=False)
+    late = sum(row["time_percent"] > 0.001 for row in rows)
+    screen.print(f"By {profile}, {late} of {len(rows)} plans take longer than planned.", markup=False)
 
 
 def read_profile(path: Path) -> tuple[StageProfile, Source]:

@@ -1,4 +1,4 @@
-"""How operators of PyTorch map to kernels: which move no data, which can be fused, and what each reads and writes."""
+"""Rules that map operators of PyTorch to kernels: which move data, which can be fused, what each reads and writes."""
 
 from __future__ import annotations
 

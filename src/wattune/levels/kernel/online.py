@@ -113,7 +113,7 @@ def profiling_settings(spec: GpuSpec, points: int) -> tuple[Setting, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlinePlanning:
-    """How a pipeline is profiled, planned and held. All GPUs of a pipeline are of one kind."""
+    """Settings of profiling, planning and holding a pipeline. All its GPUs are of one kind."""
 
     graph: WorkGraph
     spec: GpuSpec
@@ -167,44 +167,45 @@ class OnlinePlanning:
             case PlanDisabled():
                 return False
 
-    # the readings of all ranks as numbers of fixed size, each written by one rank and zero on all others
+    # the readings of all ranks as numbers: a slot of fixed size per rank, zero on all other ranks
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers encode the readings of all ranks."""
-        return self.pipelines * sum(_FIELDS + 2 * len(kinds) for kinds in self.kinds_by_rank)
+        """The count of numbers that encode the readings of all ranks."""
+        return self.pipelines * len(self.kinds_by_rank) * self._slot
+
+    @property
+    def _slot(self) -> int:
+        return _FIELDS + 2 * max(map(len, self.kinds_by_rank))
 
     def encoded(self, reading: RankReading) -> tuple[float, ...]:
-        """Return a reading as numbers in its own places; adding those of all ranks gives what `decoded` takes."""
-        values: list[float] = []
+        """Return a reading as numbers in its own slot; adding those of all ranks gives what `decoded` takes."""
+        waiting = (0.0, 0.0) if reading.waiting_w is None else (1.0, reading.waiting_w)
+        own = [1.0, reading.busy_s, float(bool(reading.trials)), *waiting]
         trials = dict(reading.trials)
-        for pipeline in range(self.pipelines):
-            for rank, kinds in enumerate(self.kinds_by_rank):
-                if (pipeline, rank) != (reading.pipeline, reading.rank):
-                    values += [0.0] * (_FIELDS + 2 * len(kinds))
-                    continue
-                waiting = (0.0, 0.0) if reading.waiting_w is None else (1.0, reading.waiting_w)
-                values += [1.0, reading.busy_s, float(bool(trials)), *waiting]
-                for kind in kinds:
-                    cost = trials[kind].cost if trials else Measurement(0.0, 0.0)
-                    values += [cost.time_s, cost.energy_j]
+        for kind in self.kinds_by_rank[reading.rank] if trials else ():
+            own += [trials[kind].cost.time_s, trials[kind].cost.energy_j]
+        values = [0.0] * self.numbers
+        start = (reading.pipeline * len(self.kinds_by_rank) + reading.rank) * self._slot
+        values[start : start + len(own)] = own
         return tuple(values)
 
     def decoded(self, progress: Progress, values: Sequence[float]) -> Readings:
         """Return the readings of all ranks from the sum of their numbers."""
-        rest, readings = iter(values), []
-        for pipeline in range(self.pipelines):
-            for rank, kinds in enumerate(self.kinds_by_rank):
-                present, busy_s, has_trials, has_waiting, waiting_w = (next(rest) for _ in range(_FIELDS))
-                costs = [(kind, Measurement(next(rest), next(rest))) for kind in kinds]
-                if present > 1:
-                    raise PlanError(f"several processes are rank {rank} of pipeline {pipeline}")
-                trials: tuple[tuple[str, Trial[Setting]], ...] = ()
-                if has_trials and isinstance(progress, PlanProfiling):
-                    setting = self.settings[progress.place]
-                    trials = tuple((kind, Trial(setting, cost)) for kind, cost in costs)
-                if present:
-                    readings.append(RankReading(pipeline, rank, busy_s, trials, waiting_w if has_waiting else None))
+        readings = []
+        for slot, start in enumerate(range(0, self.numbers, self._slot)):
+            pipeline, rank = divmod(slot, len(self.kinds_by_rank))
+            present, busy_s, has_trials, has_waiting, waiting_w = values[start : start + _FIELDS]
+            if present > 1:
+                raise PlanError(f"several processes are rank {rank} of pipeline {pipeline}")
+            trials: tuple[tuple[str, Trial[Setting]], ...] = ()
+            if has_trials and isinstance(progress, PlanProfiling):
+                setting, costs = self.settings[progress.place], iter(values[start + _FIELDS : start + self._slot])
+                trials = tuple(
+                    (kind, Trial(setting, Measurement(next(costs), next(costs)))) for kind in self.kinds_by_rank[rank]
+                )
+            if present:
+                readings.append(RankReading(pipeline, rank, busy_s, trials, waiting_w if has_waiting else None))
         return readings
 
     def expected(self, progress: PlanHeld, pipeline: int) -> Measurement:

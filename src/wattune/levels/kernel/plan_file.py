@@ -94,10 +94,7 @@ class _DefaultEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _PlanEntry:
-    time_s: float
-    energy_j: float
-    ranks: tuple[tuple[int, ...], ...]
+class _PlanEntry(_DefaultEntry):
     bound_j: float
 
 
@@ -237,7 +234,7 @@ def _planned(document: _PlanDocument, reader: JsonReader) -> PlannedPipeline:
     _check_instructions(document.instructions, graph, reader)
     options = {kind: tuple(option.trial for option in own) for kind, own in document.options.items()}
 
-    def trial(entry: _DefaultEntry | _PlanEntry, where: str) -> Trial[Plan]:
+    def trial(entry: _DefaultEntry, where: str) -> Trial[Plan]:
         """One plan, timed again from the options, which must agree with its predictions."""
         chosen = _chosen(entry.ranks, f"{where}.ranks", graph, options, reader)
         found = timed(graph, chosen, blocking_power_w=document.blocking_power_w)

@@ -104,30 +104,22 @@ def choose(planned: PlannedPipeline, *, deadline_s: float | None = None) -> Plan
 
 
 def time_percent(cost: Measurement, reference: Measurement) -> float:
-    """How much longer than a reference."""
+    """Compute how much longer a cost takes than a reference."""
     return 100 * (cost.time_s / reference.time_s - 1)
 
 
 def energy_percent(cost: Measurement, reference: Measurement) -> float:
-    """How much more energy than a reference."""
+    """Compute how much more energy a cost spends than a reference."""
     return 100 * (cost.energy_j / reference.energy_j - 1)
 
 
 def gap_percent(trial: Trial[Plan]) -> float:
-    """How far the energy of a plan lies above its bound."""
+    """Compute the distance of a plan's energy from its bound."""
     return 100 * (trial.cost.energy_j / trial.choice.bound_j - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """The predicted cost of a plan beside its cost by another profile."""
-
-    planned: Measurement
-    real: Measurement
-
-
-def verify(planned: PlannedPipeline, profile: StageProfile) -> tuple[Verified, ...]:
-    """Time every plan of a frontier again, from a profile of the same pipeline."""
+def verify(planned: PlannedPipeline, profile: StageProfile) -> tuple[Measurement, ...]:
+    """Compute the cost of every plan of a frontier again, from a profile of the same pipeline."""
     if profile.stages != planned.shape.stages:
         raise PlanError(
             f"the plan is for {planned.shape.stages} stages and {profile.file} has {profile.stages}",
@@ -138,6 +130,5 @@ def verify(planned: PlannedPipeline, profile: StageProfile) -> tuple[Verified, .
     for trial in planned.frontier:
         pairs = zip(operations, trial.choice.choices, strict=True)
         trials = [profile.trial(operation.kind, choice) for operation, choice in pairs]
-        again = timed(planned.graph, trials, blocking_power_w=planned.blocking_power_w)
-        found.append(Verified(trial.cost, again.cost))
+        found.append(timed(planned.graph, trials, blocking_power_w=planned.blocking_power_w).cost)
     return tuple(found)

@@ -1,6 +1,4 @@
-"""The settings of one pipeline rank at each of its instructions: a frozen plan and a cursor.
-
-Remove clock switches that would end before they take effect.
+"""Play a plan on one rank: the setting at each of its instructions, without switches that end before they take effect.
 
 Notation: a run is a sequence of a rank's instructions at one setting; its dwell is the time from its first instruction
 to that of the next run, waiting included; L is the switching time of the clock. A run whose dwell is below L never gets
@@ -12,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -92,7 +90,7 @@ class Stamp(Protocol):
     """A place in the work of a rank."""
 
     def passed(self) -> bool:
-        """Whether the work before it is done."""
+        """Return whether the work before it is done."""
         ...
 
     def wait(self) -> None:
@@ -100,16 +98,12 @@ class Stamp(Protocol):
         ...
 
     def seconds_to(self, later: Stamp) -> float:
-        """Seconds from here to a later stamp; both must have passed."""
+        """Return the seconds from here to a later stamp; both must have passed."""
         ...
 
 
-class Stamps(Protocol):
-    """A source of stamps in the work of a rank."""
-
-    def stamp(self) -> Stamp:
-        """Return a stamp behind all work given so far."""
-        ...
+Stamps = Callable[[], Stamp]
+"""Returns a stamp behind all work given so far."""
 
 
 class HostStamp:
@@ -119,6 +113,10 @@ class HostStamp:
 
     def __init__(self, time_s: float) -> None:
         self.time_s = time_s
+
+    @classmethod
+    def now(cls) -> HostStamp:
+        return cls(time.perf_counter())
 
     def passed(self) -> bool:
         return True
@@ -130,13 +128,6 @@ class HostStamp:
         if not isinstance(later, HostStamp):
             raise TypeError("stamps of two clocks cannot be subtracted")
         return later.time_s - self.time_s
-
-
-class HostStamps:
-    """Stamps for work that runs on the CPU."""
-
-    def stamp(self) -> HostStamp:
-        return HostStamp(time.perf_counter())
 
 
 class InstructionListener(Protocol):
@@ -166,10 +157,10 @@ class InstructionListener(Protocol):
 class PlanListener:
     """Plays one plan for ever."""
 
-    def __init__(self, player: PlanPlayer, clocks: Actuator, stamps: Stamps) -> None:
+    def __init__(self, player: PlanPlayer, clocks: Actuator, stamp: Stamps) -> None:
         self._player = player
         self._clocks = clocks
-        self._stamps = stamps
+        self._stamp = stamp
 
     def start(self) -> None:
         """Begin an iteration at the first instruction of the plan, even where the last one broke off."""
@@ -184,7 +175,7 @@ class PlanListener:
             return
         self._player, wanted = self._player.begin(piece.name)
         if wanted is not None:
-            self._clocks.put(wanted, reached=self._stamps.stamp().passed)
+            self._clocks.put(wanted, reached=self._stamp().passed)
 
     def end(self, piece: Piece) -> None:
         pass
@@ -262,7 +253,7 @@ class _Run:
 
 
 def _starts_s(graph: WorkGraph, trials: list[Trial[StageChoice]]) -> tuple[list[float], float]:
-    """When each operation starts, and when the iteration ends."""
+    """The start of each operation, and the end of the iteration."""
     durations_s = tuple(trial.cost.time_s for trial in trials)
     ends_s = graph.finish_times_s(durations_s)
     return [end_s - duration_s for end_s, duration_s in zip(ends_s, durations_s, strict=True)], max(ends_s)

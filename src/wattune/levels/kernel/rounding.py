@@ -80,7 +80,7 @@ class Rounding:
         return sum([own[option] for own, option in zip(self.effective_j, choice, strict=True)])
 
     def time_of(self, choice: tuple[int, ...]) -> float:
-        """When the last operation of a choice ends."""
+        """Compute the end of the last operation of a choice."""
         ends_s = [0.0] * len(choice)
         for place, before in enumerate(self.predecessors):
             start_s = 0.0
@@ -91,7 +91,7 @@ class Rounding:
         return max(ends_s, default=0.0)
 
     def latest_s(self, durations_s: list[float], time_s: float) -> list[float]:
-        """When each operation must have ended for all to end in time."""
+        """Compute the latest end of each operation for all to end in time."""
         latest_s = [time_s] * len(durations_s)
         for place in range(len(durations_s) - 1, -1, -1):
             for other in self.successors[place]:

@@ -53,7 +53,7 @@ class OnlineListener:
         *,
         gpu: Gpu,
         clocks: Actuator,
-        stamps: Stamps,
+        stamp: Stamps,
         ranks: Ranks,
         rank: int,
         pipeline: int = 0,
@@ -62,7 +62,7 @@ class OnlineListener:
         """`ranks` are the processes of all pipelines; `rank` counts within this `pipeline`."""
         self.progress: Progress = policy.start()
         self._policy = policy
-        self._gpu, self._clocks, self._stamps = gpu, clocks, stamps
+        self._gpu, self._clocks, self._stamp = gpu, clocks, stamp
         self._agreement = Agreement(ranks)
         self._rank, self._pipeline = rank, pipeline
         self._wait = wait
@@ -91,7 +91,7 @@ class OnlineListener:
         self._player, wanted = self._player.begin(piece.name)
         if wanted is None and not self._is_measuring:
             return
-        stamp = self._stamps.stamp()
+        stamp = self._stamp()
         if wanted is not None:
             self._clocks.put(wanted, reached=stamp.passed)
         self._began = self._at(stamp, WAITING) if self._is_measuring else None
@@ -99,7 +99,7 @@ class OnlineListener:
     def end(self, piece: Piece) -> None:
         """Mark the end of an instruction in an iteration that is measured."""
         if self._is_tuning and self._began is not None:
-            self._spans.append((self._began, self._at(self._stamps.stamp(), piece.kind)))
+            self._spans.append((self._began, self._at(self._stamp(), piece.kind)))
 
     def finish(self) -> None:
         """Count the iteration and, at a decision point, agree with the other ranks on what comes next."""

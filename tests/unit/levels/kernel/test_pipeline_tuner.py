@@ -41,7 +41,7 @@ class ListeningRanks:
 def tuner(gpu):
     policy = OnlinePlanning(graph=SHAPE.graph, spec=gpu.spec, settings=SETTINGS, slowdown=0.1)
     ranks = ListeningRanks(policy)
-    listener = OnlineListener(policy, gpu=gpu, clocks=gpu, stamps=gpu, ranks=ranks, rank=0, wait=gpu.wait)
+    listener = OnlineListener(policy, gpu=gpu, clocks=gpu, stamp=gpu.stamp, ranks=ranks, rank=0, wait=gpu.wait)
     ranks.listener = listener
     return listener, ranks
 

@@ -14,9 +14,9 @@ def planned():
 
 
 def test_by_its_own_profile_a_plan_costs_as_much_as_predicted(planned):
-    for row in verify(planned, small_profile()):
-        assert row.real.time_s == pytest.approx(row.planned.time_s, rel=1e-12)
-        assert row.real.energy_j == pytest.approx(row.planned.energy_j, rel=1e-12)
+    for trial, real in zip(planned.frontier, verify(planned, small_profile()), strict=True):
+        assert real.time_s == pytest.approx(trial.cost.time_s, rel=1e-12)
+        assert real.energy_j == pytest.approx(trial.cost.energy_j, rel=1e-12)
 
 
 def test_a_slower_profile_shows_the_difference(planned):
@@ -25,9 +25,9 @@ def test_a_slower_profile_shows_the_difference(planned):
         *head, time_s, energy_j = row.split(",")
         rows.append(",".join((*head, repr(1.1 * float(time_s)), repr(1.2 * float(energy_j)))))
     slower = parse_stage_profile("\n".join((HEADER, *rows)), file="slow.csv")
-    for row in verify(planned, slower):
-        assert time_percent(row.real, row.planned) == pytest.approx(10.0)
-        assert 10 < energy_percent(row.real, row.planned) < 20
+    for trial, real in zip(planned.frontier, verify(planned, slower), strict=True):
+        assert time_percent(real, trial.cost) == pytest.approx(10.0)
+        assert 10 < energy_percent(real, trial.cost) < 20
 
 
 def test_a_profile_of_another_shape_is_refused(planned):

@@ -140,7 +140,7 @@ _TINY_PX = 0.8
 
 @dataclass(frozen=True, slots=True)
 class _TimeScale:
-    """Where times and rows lie on the drawing."""
+    """Places of times and rows on the drawing."""
 
     width: float
     left: float

@@ -82,7 +82,7 @@ class Timelines:
         return max(line.cost.time_s for line in self.lines)
 
     def share(self, setting: Setting) -> float:
-        """Where a setting lies from the lowest clock (0) to the highest (1); an unset clock counts as the highest."""
+        """Place a setting between the lowest clock (0) and the highest (1); an unset clock counts as the highest."""
         clocks = self.clocks_mhz
         if setting.sm_mhz is None or not clocks or clocks[0] == clocks[-1]:
             return 1.0
