@@ -60,17 +60,16 @@ def fit(sweep: Path, gpu: str, workload: str | None, out: Path | None, as_json: 
 
 
 def _sheet(gpu: str) -> Sheet:
-    import wattune.physics.catalog as catalog
+    from wattune.physics.catalog import load_sheet
     from wattune.physics.catalog.sheet import Sheet
 
     if gpu.endswith(".toml"):
         return Sheet.read(Path(gpu))
     try:
-        key = catalog.load_model(gpu).key
+        return load_sheet(gpu)
     except DeviceNotFound as error:
         hint = f"{error.hint} For a GPU that is not in the catalogue, copy the file of a similar one: --gpu FILE.toml"
         raise DeviceNotFound(error.message, hint=hint) from None
-    return Sheet.read(Path(catalog.__file__).parent / f"{key}.toml")
 
 
 def _known(points: Sequence[SweepPoint]) -> dict[str, Workload]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 from typing import NamedTuple
 
@@ -217,12 +217,10 @@ class Timeline:
             point=point,
             cycle=Cycle.steady(stall.power_w),
         )
-        new = TimelineSegment(
+        new = replace(
+            waiting,
             start_s=time_s + stall.seconds,
             at_start=at_start.plus(EnergyTotals(stall.power_w * stall.seconds, 0.0, 0.0)),
-            temperature_c=temperature_c,
-            load=load,
-            point=point,
             cycle=cycle,
             offset_s=offset_s,
             whole=whole,

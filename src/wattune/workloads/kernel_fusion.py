@@ -9,7 +9,7 @@ second; eager programs stay near the first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from wattune.core.workload import Phase, Pipe
@@ -71,20 +71,14 @@ class Group:
 
     def phase(self) -> Phase:
         """Make a phase, named after the first kernel."""
-        first = self.kernels[0]
-        return Phase(
-            name=_place(first),
-            flops=self.flops,
-            pipe=first.pipe,
-            dram_bytes=self.dram_bytes,
-            launches=self.launches,
-        )
+        unfused = unfused_phase(self.kernels[0])
+        return replace(unfused, flops=self.flops, dram_bytes=self.dram_bytes, launches=self.launches)
 
 
 def unfused_phase(kernel: Kernel) -> Phase:
     """Make a phase of one kernel without fusion."""
     return Phase(
-        name=_place(kernel),
+        name=f"{'backward' if kernel.backward else 'forward'}/{kernel.module or kernel.name}",
         flops=kernel.flops,
         pipe=kernel.pipe,
         dram_bytes=kernel.unfused_bytes,
@@ -144,7 +138,3 @@ def _sizes(uses: Iterable[Use]) -> dict[int, float]:
     for use in uses:
         sizes[use.storage] = sizes.get(use.storage, 0.0) + use.size_bytes
     return sizes
-
-
-def _place(kernel: Kernel) -> str:
-    return f"{'backward' if kernel.backward else 'forward'}/{kernel.module or kernel.name}"

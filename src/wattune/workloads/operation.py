@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
 
@@ -207,10 +207,9 @@ def merged(phases: tuple[Phase, ...], intervals: int) -> tuple[Phase, ...]:
 
 def joined(first: Phase, second: Phase) -> Phase:
     """Add up two phases of one pipe; the result has the name of the first."""
-    return Phase(
-        name=first.name,
+    return replace(
+        first,
         flops=first.flops + second.flops,
-        pipe=first.pipe,
         dram_bytes=first.dram_bytes + second.dram_bytes,
         launches=first.launches + second.launches,
         host_stall_s=first.host_stall_s + second.host_stall_s,

@@ -28,9 +28,14 @@ def load_model(name: str) -> GpuModel:
     return _model(_key(name))
 
 
+def load_sheet(name: str) -> Sheet:
+    """Load the catalogue file of the GPU of that name."""
+    return _sheet(_key(name))
+
+
 def sources(name: str) -> tuple[Sourced, ...]:
     """Return every value of a GPU with its mark and source, the clocks first."""
-    sheet = _sheet(_key(name))
+    sheet = load_sheet(name)
     clocks = (sheet.marked("clocks", entry, _span(entry)) for entry in sheet.tables("clocks"))
     return (*clocks, *sheet.all_sourced())
 
@@ -60,15 +65,9 @@ def _key(name: str) -> str:
     plain = _plain(name)
     if plain in known:
         return known[plain]
-    near = difflib.get_close_matches(plain, known, n=3, cutoff=0.5)
-    suggestions = list(dict.fromkeys(known[match] for match in near)) or list(catalog_names())
-    raise DeviceNotFound(
-        f"there is no simulated GPU {name!r}", hint=f"did you mean {' or '.join(suggestions)}?" if near else _all()
-    )
-
-
-def _all() -> str:
-    return f"there are {', '.join(catalog_names())}"
+    near = dict.fromkeys(known[match] for match in difflib.get_close_matches(plain, known, n=3, cutoff=0.5))
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(catalog_names())}"
+    raise DeviceNotFound(f"there is no simulated GPU {name!r}", hint=hint)
 
 
 @cache
