@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 
 from wattune.benchmarks.physics import bench_physics, judge_published
-from wattune.benchmarks.physics.curves import judge_clock_sweep, judge_overlap, judge_stages, judge_stress
+from wattune.benchmarks.physics.fits import (
+    judge_clock_sweep,
+    judge_overlap,
+    judge_stages,
+    judge_stress,
+    judge_table,
+)
 from wattune.benchmarks.physics.judgement import Judgement, never_falling, never_rising, relative
-from wattune.benchmarks.physics.limits import judge_table
 from wattune.cli.main import run
 from wattune.core.setting import Setting
 from wattune.physics.catalog import load_model

@@ -18,9 +18,15 @@ import numpy as np
 from wattune.benchmarks.datasets import overlap_sweep, stage_profiles, zeus_profiles, zeus_tables
 from wattune.benchmarks.datasets.clock_sweep import is_clock_sweep
 from wattune.benchmarks.datasets.find import data_files, with_columns
-from wattune.benchmarks.physics.curves import judge_clock_sweep, judge_overlap, judge_stages, judge_stress
+from wattune.benchmarks.physics.fits import (
+    judge_clock_sweep,
+    judge_overlap,
+    judge_profiles,
+    judge_stages,
+    judge_stress,
+    judge_table,
+)
 from wattune.benchmarks.physics.judgement import Judgement
-from wattune.benchmarks.physics.limits import judge_profiles, judge_table
 from wattune.benchmarks.result import Bench, Goal, Row
 from wattune.core.setting import Setting
 from wattune.core.workload import Workload

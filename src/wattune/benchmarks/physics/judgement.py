@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,10 +16,10 @@ class Judgement:
     """Relative errors of one quantity of one dataset; None where there is no baseline, floor or goal."""
 
     dataset: str
-    quantity: str
+    quantity: str = ""
     fitted_on: str
     judged_on: str
-    errors: Floats
+    errors: Floats = field(default_factory=lambda: np.array([]))
     source: str
     baseline: str | None = None
     baseline_errors: Floats | None = None
@@ -50,14 +50,30 @@ class Judgement:
         return at_most(name, _percent(self.errors), self.goal_percent, unit=" %")
 
 
+GroupErrors = tuple[str, tuple[tuple[Floats, ...], ...]]
+"""A group, and for each quantity the errors by us, by the baseline and, where known, by the floor."""
+
+
+def grouped(common: Judgement, quantities: Sequence[str], errors: Sequence[GroupErrors]) -> list[Judgement]:
+    """Judge all errors together, then those of each group without a goal."""
+    parts = [(common, [own for _, own in errors])]
+    for group in dict.fromkeys(name for name, _ in errors):
+        judgement = replace(common, dataset=f"{common.dataset}: {group}", goal_percent=None)
+        parts.append((judgement, [own for name, own in errors if name == group]))
+    found = []
+    for judgement, some in parts:
+        for place, quantity in enumerate(quantities):
+            ours, plain, *floor = (np.concatenate(column) for column in zip(*(own[place] for own in some), strict=True))
+            floor_errors = floor[0] if floor else None
+            found.append(
+                replace(judgement, quantity=quantity, errors=ours, baseline_errors=plain, floor_errors=floor_errors)
+            )
+    return found
+
+
 def relative(predicted: Floats, measured: Floats) -> Floats:
     """Return prediction over measurement, minus 1."""
     return np.asarray(predicted / measured - 1.0)
-
-
-def joined(parts: Sequence[Floats]) -> Floats:
-    """Concatenate errors."""
-    return np.concatenate(parts) if parts else np.array([])
 
 
 def never_rising(values: Floats) -> Floats:

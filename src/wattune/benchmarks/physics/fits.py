@@ -1,20 +1,25 @@
-"""Curves against the clock, and overlap settings, that were not measured, predicted from those that were."""
+"""Fits judged on measurements that they have not seen: clocks, settings, power limits and batch sizes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
+from wattune.benchmarks.datasets import zeus_profiles, zeus_tables
 from wattune.benchmarks.datasets.clock_sweep import SOURCE as CLOCK_SOURCE
 from wattune.benchmarks.datasets.clock_sweep import read_clock_sweeps
 from wattune.benchmarks.datasets.overlap_sweep import SOURCE as OVERLAP_SOURCE
 from wattune.benchmarks.datasets.overlap_sweep import OverlapSweep, read_overlap_sweep
 from wattune.benchmarks.datasets.stage_profiles import SOURCE as STAGE_SOURCE
 from wattune.benchmarks.datasets.stage_profiles import StageSweep, read_stage_profile
-from wattune.benchmarks.physics.judgement import Judgement, joined, never_rising, relative
+from wattune.benchmarks.datasets.zeus_tables import LimitCurve
+from wattune.benchmarks.physics.judgement import GroupErrors, Judgement, grouped, never_falling, never_rising, relative
+from wattune.benchmarks.physics.limit_fit import fit_limits
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import load_model
@@ -24,7 +29,7 @@ from wattune.physics.gpu_parts import Floats
 from wattune.physics.operating_point import loaded_point
 from wattune.physics.spend import tabulate
 
-_GOAL = 2.0
+_POWER_GOAL = 2.0
 _EACH = "each clock in turn"
 _REST = "all other clocks"
 
@@ -95,7 +100,7 @@ def _left_out(dataset: str, sm_mhz: Floats, power_w: Floats, *, source: str) -> 
         errors=relative(np.array(ours), power_w),
         baseline="PCHIP",
         baseline_errors=relative(np.array(plain), power_w),
-        goal_percent=_GOAL,
+        goal_percent=_POWER_GOAL,
         source=source,
     )
 
@@ -113,7 +118,7 @@ def _by_catalogue(stress: Stress) -> Judgement:
         fitted_on="the catalogue, which was set with these points",
         judged_on="all clocks, the power limit acting",
         errors=relative(ours, np.array(list(stress.power_w.values()))),
-        goal_percent=_GOAL,
+        goal_percent=_POWER_GOAL,
         source=_STRESS_SOURCE[stress.gpu],
     )
 
@@ -141,9 +146,9 @@ def judge_overlap(file: Path) -> list[Judgement]:
             quantity=quantity,
             fitted_on=f"{_SETTINGS} settings drawn at random, seeds 0 to {len(draws) - 1}",
             judged_on=f"the other {len(sweep.settings) - _SETTINGS} settings",
-            errors=joined([parts[place] for parts in ours]),
+            errors=np.concatenate([parts[place] for parts in ours]),
             baseline="Gaussian process",
-            baseline_errors=joined([parts[place] for parts in plain]),
+            baseline_errors=np.concatenate([parts[place] for parts in plain]),
             goal_percent=goal_percent,
             source=OVERLAP_SOURCE,
         )
@@ -176,22 +181,19 @@ def judge_stages(file: Path) -> list[Judgement]:
     """Judge time and energy of all operations of a profile, in all and by instruction; each is fitted alone."""
     sweeps = [sweep for sweep in read_stage_profile(file) if len(sweep.sm_mhz) > _CLOCKS]
     highest_mhz = max((float(sweep.sm_mhz.max()) for sweep in sweeps), default=0.0)
-    errors = [(sweep.instruction, _errors(sweep, highest_mhz)) for sweep in sweeps]
-    if not errors:
-        return []
-    instructions = sorted({instruction for instruction, _ in errors})
-    found = _judged(file.stem, [parts for _, parts in errors])
-    for instruction in instructions:
-        own = _judged(f"{file.stem}: {instruction}", [parts for name, parts in errors if name == instruction])
-        found += [replace(judgement, goal_percent=None) for judgement in own]
-    return found
+    errors = sorted(((sweep.instruction, _stage_errors(sweep, highest_mhz)) for sweep in sweeps), key=itemgetter(0))
+    common = Judgement(
+        dataset=file.stem,
+        fitted_on=f"{_CLOCKS} clocks of each operation, evenly spaced",
+        judged_on="all other clocks",
+        baseline="PCHIP",
+        goal_percent=_STAGES_GOAL,
+        source=STAGE_SOURCE,
+    )
+    return grouped(common, ("time", "energy"), errors) if errors else []
 
 
-_Parts = tuple[tuple[Floats, Floats, Floats], tuple[Floats, Floats, Floats | None]]
-"""Errors of time and of energy: by us, by the baseline and by the floor."""
-
-
-def _errors(sweep: StageSweep, highest_mhz: float) -> _Parts:
+def _stage_errors(sweep: StageSweep, highest_mhz: float) -> tuple[tuple[Floats, ...], ...]:
     used = np.round(np.linspace(0, len(sweep.sm_mhz) - 1, _CLOCKS)).astype(int)
     left = np.setdiff1d(np.arange(len(sweep.sm_mhz)), used)
     curve = fit_stage(sweep.sm_mhz[used], sweep.time_s[used], sweep.energy_j[used], highest_mhz=highest_mhz)
@@ -204,26 +206,117 @@ def _errors(sweep: StageSweep, highest_mhz: float) -> _Parts:
     floor = relative(never_rising(sweep.time_s)[left], measured_s)
     return (
         (relative(time_s, measured_s), relative(plain_s, measured_s), floor),
-        (relative(energy_j, measured_j), relative(plain_j, measured_j), None),
+        (relative(energy_j, measured_j), relative(plain_j, measured_j)),
     )
 
 
-def _judged(dataset: str, errors: list[_Parts]) -> list[Judgement]:
+_LIMIT_GOAL = 2.0
+_BATCH_GOAL = 6.0
+_LIMITS = 3
+_QUANTITIES = ("time per epoch", "mean power")
+
+
+def judge_table(file: Path) -> list[Judgement]:
+    """Judge limits and batch sizes of one power table, in all and by workload."""
+    curves = [curve for curve in zeus_tables.read_power_table(file) if len(curve.limit_w) > _LIMITS]
+    if not curves:
+        return []
+    unseen = _judge_limits(curves, file.stem, zeus_tables.SOURCE, _LIMIT_GOAL)
+    return [*unseen, *_judge_batch_sizes(curves, file.stem)]
+
+
+def judge_profiles(files: Sequence[Path]) -> list[Judgement]:
+    """Judge limits of single sweeps, those of one GPU fitted together; their noise leaves no room for a goal."""
     found = []
-    for place, quantity in enumerate(("time", "energy")):
-        floors = [parts[place][2] for parts in errors]
-        found.append(
-            Judgement(
-                dataset=dataset,
-                quantity=quantity,
-                fitted_on=f"{_CLOCKS} clocks of each operation, evenly spaced",
-                judged_on="all other clocks",
-                errors=joined([parts[place][0] for parts in errors]),
-                baseline="PCHIP",
-                baseline_errors=joined([parts[place][1] for parts in errors]),
-                floor_errors=joined([floor for floor in floors if floor is not None]),
-                goal_percent=_STAGES_GOAL,
-                source=STAGE_SOURCE,
-            )
-        )
+    for gpu in sorted({file.stem.partition("+")[0] for file in files}):
+        curves = [zeus_profiles.read_limit_profile(file) for file in files if file.stem.partition("+")[0] == gpu]
+        usable = [curve for curve in curves if len(curve.limit_w) > _LIMITS]
+        if usable:
+            found += _judge_limits(usable, f"{gpu} profiles", zeus_profiles.SOURCE, None)[:2]
     return found
+
+
+def _judge_limits(
+    curves: Sequence[LimitCurve], dataset: str, source: str, goal_percent: float | None
+) -> list[Judgement]:
+    """Predict every limit of each curve from its lowest, middle and highest."""
+    used = [[0, len(curve.limit_w) // 2, len(curve.limit_w) - 1] for curve in curves]
+    fit = fit_limits(curves, used)
+    errors: list[GroupErrors] = []
+    for place, (curve, known) in enumerate(zip(curves, used, strict=True)):
+        left = np.setdiff1d(np.arange(len(curve.limit_w)), known)
+        quantities = zip(
+            fit.predict(place, curve.limit_w[left]),
+            (curve.time_s, curve.power_w),
+            (never_rising, never_falling),
+            strict=True,
+        )
+        own = []
+        for ours, values, monotone in quantities:
+            plain = PchipInterpolator(curve.limit_w[known], values[known])(curve.limit_w[left])
+            own.append(tuple(relative(one, values[left]) for one in (ours, plain, monotone(values)[left])))
+        errors.append((curve.workload, tuple(own)))
+    common = Judgement(
+        dataset=dataset,
+        fitted_on="3 limits of each batch size: lowest, middle, highest",
+        judged_on="all other limits",
+        baseline="PCHIP",
+        goal_percent=goal_percent,
+        source=source,
+    )
+    return grouped(common, _QUANTITIES, errors)
+
+
+def _judge_batch_sizes(curves: Sequence[LimitCurve], dataset: str) -> list[Judgement]:
+    """Leave out one batch size of every workload at a time; workloads with a single one are not judged."""
+    groups = [
+        [place for place, curve in enumerate(curves) if curve.workload == name]
+        for name in dict.fromkeys(curve.workload for curve in curves)
+    ]
+    groups = [places for places in groups if len(places) > 1]
+    errors: list[GroupErrors] = []
+    for turn in range(max((len(places) for places in groups), default=0)):
+        left = [places[turn] for places in groups if turn < len(places)]
+        used = [[] if place in left else range(len(curve.limit_w)) for place, curve in enumerate(curves)]
+        fit = fit_limits(curves, used)
+        for place in left:
+            curve = curves[place]
+            time_s, power_w = fit.predict(place, curve.limit_w)
+            plain_time, plain_power = _from_neighbours(curves, place)
+            time, power = relative(time_s, curve.time_s), relative(power_w, curve.power_w)
+            errors.append((curve.workload, ((time, plain_time), (power, plain_power))))
+    common = Judgement(
+        dataset=dataset,
+        fitted_on="all limits of the other batch sizes",
+        judged_on="each batch size in turn",
+        baseline="PCHIP over log batch size",
+        goal_percent=_BATCH_GOAL,
+        source=zeus_tables.SOURCE,
+    )
+    return grouped(common, _QUANTITIES, errors) if errors else []
+
+
+def _from_neighbours(curves: Sequence[LimitCurve], place: int) -> tuple[Floats, Floats]:
+    """Return errors of monotone interpolation over the other batch sizes, limit by limit; linear beyond the last."""
+    curve = curves[place]
+    others = [other for other in curves if other.workload == curve.workload and other is not curve]
+    found: list[tuple[float, float]] = []
+    for index, limit_w in enumerate(curve.limit_w):
+        known = [(other, spots[0]) for other in others if len(spots := np.flatnonzero(other.limit_w == limit_w))]
+        if len(known) < 2:
+            continue
+        octaves, asked = np.log2([other.batch_size for other, _ in known]), float(np.log2(curve.batch_size))
+        time = _extended(octaves, np.log([other.time_s[spot] for other, spot in known]), asked)
+        power = _extended(octaves, np.log([other.power_w[spot] for other, spot in known]), asked)
+        found.append((np.exp(time) / curve.time_s[index] - 1.0, np.exp(power) / curve.power_w[index] - 1.0))
+    errors = np.array(found).reshape(-1, 2)
+    return errors[:, 0], errors[:, 1]
+
+
+def _extended(places: Floats, values: Floats, asked: float) -> float:
+    """Interpolate; beyond the ends, continue the line through the last two points."""
+    if places[0] <= asked <= places[-1]:
+        return float(PchipInterpolator(places, values)(asked))
+    first, second = (0, 1) if asked < places[0] else (-1, -2)
+    slope = (values[second] - values[first]) / (places[second] - places[first])
+    return float(values[first] + slope * (asked - places[first]))
