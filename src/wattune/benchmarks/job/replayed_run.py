@@ -107,13 +107,13 @@ class ShippedProfiling:
     def end_epoch(self) -> None:
         """Judge an epoch at the earlier best limit, and keep the profile once it is known."""
         epoch = self._measured(self._cells[self.held], 1.0) if self._was_held and self.window is None else None
-        if isinstance(self._progress, Checking) and epoch is not None:
+        if isinstance(self._progress.state, Checking) and epoch is not None:
             self._progress = self._policy.step(self._progress, Interval(1, epoch.time_s, epoch.energy_j))
-        progress = self._progress
-        if self._is_kept or not isinstance(progress, ProfileHeld) or not progress.trials:
+        held = self._progress.state
+        if self._is_kept or not isinstance(held, ProfileHeld) or not held.trials:
             return
         self._is_kept = epoch is not None
-        trials = epoch_trials(progress.trials, self._steps, held=progress.setting, epoch=epoch)
+        trials = epoch_trials(held.trials, self._steps, held=held.choice, epoch=epoch)
         self._keep(Profile(gpu=self._run.gpu, batch_size=self._run.batch_size, trials=trials))
 
     def _measured(self, cell: Measurement, share: float) -> Measurement:

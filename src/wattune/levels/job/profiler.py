@@ -22,7 +22,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu
-from wattune.levels.job.profiling import Interval, KnownProfile, ProfileHeld, Progress, SettingProfiling
+from wattune.levels.job.profiling import Interval, ProfileHeld, ProfilingProgress, SettingProfiling
 
 READS = 8
 """Reads of the counters between two decision points, so that the end of an epoch loses at most an eighth of one."""
@@ -88,7 +88,7 @@ class Profiler:
         self._opened = ExitStack()
         self._actuator = self._opened.enter_context(actuator_for(gpus))
         self._synchronise = synchronise
-        self.progress: Progress = ProfileHeld(KnownProfile(), None)
+        self.progress = ProfilingProgress(ProfileHeld(None))
         """As rank 0 knows it; of no meaning on other ranks or before the first epoch."""
         self.spent = _NOTHING
         """On profiling, by all ranks."""
@@ -198,12 +198,14 @@ class Profiler:
         self._before = self._last
         self._joined = True
 
-    def _stepped(self, steps: int, spent: Measurement) -> Progress:
+    def _stepped(self, steps: int, spent: Measurement) -> ProfilingProgress:
         if spent.time_s <= 0 or spent.energy_j <= 0:
             return self._policy.given_up(self.progress)
         return self._policy.step(self.progress, Interval(steps, spent.time_s, spent.energy_j, self._joined))
 
-    def _decide(self, measured: Callable[[], Measurement | None], step: Callable[[Measurement], Progress]) -> None:
+    def _decide(
+        self, measured: Callable[[], Measurement | None], step: Callable[[Measurement], ProfilingProgress]
+    ) -> None:
         """Request the setting that rank 0 decides on: the next one, or another where a rank refused the last."""
 
         def contribute() -> Numbers:

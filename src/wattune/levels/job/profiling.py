@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import ceil, hypot, sqrt
 
+from wattune.control.window_state import Measuring, Settling, Until
 from wattune.core.frontier import History, Trial
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
@@ -43,22 +44,21 @@ class Interval:
     """Whether it follows directly on the previous interval."""
 
 
+SETTLE = Until(least_s=0.5, least_steps=3)
+"""After a switch; clocks settle within 0.1 s, data loaders and power within a few more iterations."""
+MEASURE = Until(least_steps=4, most_s=15.0, precision=0.01)
+"""In intervals, up to a relative standard error of time and energy; one iteration that takes longer is a window."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
     """How long a setting is measured."""
 
     counter_period_s: float = 0.1
     """Period of the energy counter; 100 ms is the slowest of data-centre GPUs (A100, H100)."""
-    warm_steps: int = 3
-    warm_s: float = 0.5
-    """After a switch; clocks settle within 0.1 s, data loaders and power within a few more iterations."""
+    settle: Until = SETTLE
     interval_s: float = 1.0
-    fewest: int = 4
-    """Least number of intervals in a window."""
-    good: float = 0.01
-    """Relative standard error of time and energy at which a window ends."""
-    longest_s: float = 15.0
-    """A window ends here even if it still scatters; one iteration that takes longer is a window."""
+    measure: Until = MEASURE
 
     @property
     def shortest_interval_s(self) -> float:
@@ -66,47 +66,23 @@ class Windows:
         return max(self.interval_s, 10 * self.counter_period_s)
 
 
-ONE_INTERVAL = Windows(warm_steps=0, warm_s=0.0, fewest=1, longest_s=0.0)
+ONE_INTERVAL = Windows(settle=Until(), measure=Until(most_s=0.0))
 """Every interval is a window: for programs that report epochs only, and for replays of tables, whose intervals are
 whole epochs and whose energies come from no counter (`counter_period_s=0`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownProfile:
-    """Results of this run: windows, whose costs are per iteration, and settings that the GPU refused."""
-
-    windows: History[Setting] = ()
-    refused: frozenset[Setting] = frozenset()
-    again: bool = False
-    """Whether an earlier profile is valid and gets extra windows; the first one is then at its best setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checking:
     """The best setting of an earlier profile is held for an epoch, to check that profile."""
 
-    known: KnownProfile
-    setting: Setting
+    choice: Setting
 
 
 @dataclass(frozen=True, slots=True)
-class Warming:
-    """A setting was just applied; this work does not count."""
+class IntervalWindow:
+    """The intervals of a window so far, and the approximate time of an iteration."""
 
-    known: KnownProfile
-    setting: Setting
-    steps: int = 0
-    time_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileMeasuring:
-    """A window at a setting is being measured."""
-
-    known: KnownProfile
-    setting: Setting
     step_s: float
-    """Approximate time of an iteration."""
     intervals: tuple[Interval, ...] = ()
 
 
@@ -114,13 +90,30 @@ class ProfileMeasuring:
 class ProfileHeld:
     """The search is over; None leaves the GPUs as they were found."""
 
-    known: KnownProfile
-    setting: Setting | None
+    choice: Setting | None
     trials: History[Setting] = field(default=(), repr=False)
     """Per iteration, one for each setting that was measured; empty where an earlier profile is still valid."""
 
 
-Progress = Checking | Warming | ProfileMeasuring | ProfileHeld
+@dataclass(frozen=True, slots=True)
+class ProfilingProgress:
+    """The state of profiling, and the results of this run."""
+
+    state: Checking | Settling[Setting, Interval] | Measuring[Setting, IntervalWindow] | ProfileHeld
+    windows: History[Setting] = ()
+    """Their costs are per iteration."""
+    refused: frozenset[Setting] = frozenset()
+    """Settings that the GPU refused."""
+    again: bool = False
+    """Whether an earlier profile is valid and gets extra windows; the first one is then at its best setting."""
+
+    @property
+    def setting(self) -> Setting | None:
+        """What is to be set; None is the setting that was found."""
+        return self.state.choice
+
+
+_SINCE_NOW = Interval(0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,125 +141,115 @@ class SettingProfiling:
         search = replace(self.search, horizon=max(self.epochs, 1.0))
         return replace(self, windows=ONE_INTERVAL, search=search, extra_windows=0)
 
-    def start(self) -> Progress:
-        """Return the state at the start: a check of the earlier best setting where there is one, else the first
-        setting."""
+    def start(self) -> ProfilingProgress:
+        """Return the state at the start: a check of the earlier best setting, or else the first setting to measure."""
         best = self._cached_best()
-        return self._next(KnownProfile()) if best is None else Checking(KnownProfile(), best.choice)
+        if best is not None:
+            return ProfilingProgress(Checking(best.choice))
+        return self._next(ProfilingProgress(ProfileHeld(None)))
 
-    def step(self, progress: Progress, interval: Interval) -> Progress:
+    def step(self, progress: ProfilingProgress, interval: Interval) -> ProfilingProgress:
         """Return the state after one more interval of work at the current setting; while checking, after an epoch."""
-        match progress:
+        match progress.state:
             case Checking():
                 return self._checked(progress, interval)
-            case Warming():
-                return self._warmed(progress, interval)
-            case ProfileMeasuring():
-                return self._measured(progress, interval)
+            case Settling(choice, since):
+                done = replace(since, steps=since.steps + interval.steps, time_s=since.time_s + interval.time_s)
+                window = IntervalWindow(interval.time_s / interval.steps)
+                if self.windows.settle == Until():
+                    return self._measured(progress, choice, window, interval)
+                is_over = self.windows.settle.is_over(time_s=done.time_s, steps=done.steps)
+                return replace(progress, state=Measuring(choice, window) if is_over else Settling(choice, done))
+            case Measuring(choice, window):
+                return self._measured(progress, choice, window, interval)
             case ProfileHeld():
                 return progress
 
-    def refused(self, progress: Progress) -> Progress:
+    def refused(self, progress: ProfilingProgress) -> ProfilingProgress:
         """Return the state after the GPU refused the current setting."""
-        setting, known = progress.setting, progress.known
+        setting = progress.setting
         if setting is None:
             return progress
         # Where the earlier best itself is refused there is nothing to compare with: the search begins afresh.
-        again = known.again and bool(known.windows)
-        known = replace(known, refused=known.refused | {setting}, again=again)
-        return self._held(known) if isinstance(progress, ProfileHeld) else self._next(known)
+        again = progress.again and bool(progress.windows)
+        after = replace(progress, refused=progress.refused | {setting}, again=again)
+        return self._held(after) if isinstance(progress.state, ProfileHeld) else self._next(after)
 
-    def given_up(self, progress: Progress) -> ProfileHeld:
+    def given_up(self, progress: ProfilingProgress) -> ProfilingProgress:
         """Return the state where nothing can be set: the GPUs stay as they were found."""
-        return ProfileHeld(progress.known, None)
+        return replace(progress, state=ProfileHeld(None))
 
-    def steps(self, progress: Progress) -> int | None:
+    def steps(self, progress: ProfilingProgress) -> int | None:
         """Return the number of iterations after which the counters are to be read: 0 after the epoch, None never."""
-        match progress:
+        match progress.state:
             case Checking():
                 return 0
-            case Warming(steps=0):
-                return max(self.windows.warm_steps, 1)
-            case Warming(steps=done, time_s=time_s):
-                return max(ceil((self.windows.warm_s - time_s) / max(time_s / done, 1e-9)), 1)
-            case ProfileMeasuring(step_s=step_s):
+            case Settling(since=since):
+                return self.windows.settle.steps_left(time_s=since.time_s, steps=since.steps)
+            case Measuring(window=IntervalWindow(step_s)):
                 return max(ceil(self.windows.shortest_interval_s / max(step_s, 1e-9)), 1)
             case ProfileHeld():
                 return None
 
-    def _checked(self, progress: Checking, epoch: Interval) -> Progress:
+    def _checked(self, progress: ProfilingProgress, epoch: Interval) -> ProfilingProgress:
         """Hold the setting if its epoch agrees with the earlier profile, else start the search.
 
         Under a binding limit any job draws the limit, so power alone is not enough.
         """
         best = self._cached_best()
         if best is None:
-            return self._next(progress.known)
+            return self._next(progress)
         hotter = epoch.energy_j / epoch.time_s / best.cost.power_w - 1.0
         slower = epoch.time_s / best.cost.time_s - 1.0
         if abs(hotter) > self.power_distance or abs(slower) > self.time_distance:
-            return self._next(progress.known)
-        if self.extra_windows and self.search.propose(self._allowed(progress.known), self.cached) is not None:
-            return Warming(replace(progress.known, again=True), progress.setting)
-        return ProfileHeld(progress.known, progress.setting)
+            return self._next(progress)
+        if self.extra_windows and self.search.propose(self._allowed(progress), self.cached) is not None:
+            return replace(progress, state=Settling(best.choice, _SINCE_NOW), again=True)
+        return replace(progress, state=ProfileHeld(best.choice))
 
-    def _warmed(self, progress: Warming, interval: Interval) -> Progress:
-        steps, time_s = progress.steps + interval.steps, progress.time_s + interval.time_s
-        if self.windows.warm_steps == 0:
-            return self._measured(
-                ProfileMeasuring(progress.known, progress.setting, interval.time_s / interval.steps), interval
-            )
-        if steps >= self.windows.warm_steps and time_s >= self.windows.warm_s:
-            return ProfileMeasuring(progress.known, progress.setting, interval.time_s / interval.steps)
-        return replace(progress, steps=steps, time_s=time_s)
-
-    def _measured(self, progress: ProfileMeasuring, interval: Interval) -> Progress:
-        intervals = (*progress.intervals, interval)
+    def _measured(
+        self, progress: ProfilingProgress, choice: Setting, window: IntervalWindow, interval: Interval
+    ) -> ProfilingProgress:
+        intervals = (*window.intervals, interval)
         cost = window_cost(intervals, self.windows.counter_period_s)
-        if not self._is_enough(intervals, cost):
-            return replace(progress, intervals=intervals)
-        known = replace(progress.known, windows=(*progress.known.windows, Trial(progress.setting, cost)))
-        return self._held(known) if len(known.windows) >= self.most_windows else self._next(known)
+        time_s = sum(each.time_s for each in intervals)
+        if not self.windows.measure.is_over(time_s=time_s, steps=len(intervals), error=standard_error(cost)):
+            return replace(progress, state=Measuring(choice, replace(window, intervals=intervals)))
+        after = replace(progress, windows=(*progress.windows, Trial(choice, cost)))
+        return self._held(after) if len(after.windows) >= self.most_windows else self._next(after)
 
-    def _is_enough(self, intervals: tuple[Interval, ...], cost: Measurement) -> bool:
-        if sum(interval.time_s for interval in intervals) >= self.windows.longest_s:
-            return True
-        return len(intervals) >= self.windows.fewest and standard_error(cost) <= self.windows.good
+    def _next(self, progress: ProfilingProgress) -> ProfilingProgress:
+        """Return the state with the setting to measure next, or hold the best one."""
+        allowed = self._allowed(progress)
+        enough = progress.again and len(progress.windows) > self.extra_windows
+        wanted = self.search.propose(allowed, self._history(progress)) if allowed and not enough else None
+        return self._held(progress) if wanted is None else replace(progress, state=Settling(wanted, _SINCE_NOW))
 
-    def _next(self, known: KnownProfile) -> Progress:
-        """Return the warm-up of the setting to measure next, or hold the best one."""
-        allowed = self._allowed(known)
-        enough = known.again and len(known.windows) > self.extra_windows
-        wanted = self.search.propose(allowed, self._history(known)) if allowed and not enough else None
-        return self._held(known) if wanted is None else Warming(known, wanted)
-
-    def _history(self, known: KnownProfile) -> History[Setting]:
+    def _history(self, progress: ProfilingProgress) -> History[Setting]:
         """Return the cost of an iteration at each setting: the windows, and an earlier profile that is still valid.
 
         That profile is per epoch; its best setting was measured again in the first window, which gives the scale.
         """
-        if not known.again or not known.windows:
-            return known.windows
-        now = known.windows[0]
+        if not progress.again or not progress.windows:
+            return progress.windows
+        now = progress.windows[0]
         then = next(trial.cost for trial in self.cached if trial.choice == now.choice)
         shorter, cheaper = now.cost.time_s / then.time_s, now.cost.energy_j / then.energy_j
         earlier = tuple(Trial(trial.choice, rescaled(trial.cost, shorter, cheaper)) for trial in self.cached)
-        return (*earlier, *known.windows[1:])
+        return (*earlier, *progress.windows[1:])
 
-    def _held(self, known: KnownProfile) -> ProfileHeld:
-        allowed = self._allowed(known)
-        history = self._history(known)
+    def _held(self, progress: ProfilingProgress) -> ProfilingProgress:
+        allowed, history = self._allowed(progress), self._history(progress)
         if not history or not allowed:
             best = self._cached_best()
             usable = best is not None and best.choice in allowed
-            return ProfileHeld(known, best.choice if usable and best else None)
+            return replace(progress, state=ProfileHeld(best.choice if usable and best else None))
         trials = self.search.settled(allowed, history)
-        fit = tuple(trial for trial in trials if trial.choice in allowed)
-        best_setting = self.search.best(allowed, history) if fit else None
-        return ProfileHeld(known, best_setting, trials)
+        fit = any(trial.choice in allowed for trial in trials)
+        return replace(progress, state=ProfileHeld(self.search.best(allowed, history) if fit else None, trials))
 
-    def _allowed(self, known: KnownProfile) -> tuple[Setting, ...]:
-        return tuple(setting for setting in self.candidates if setting not in known.refused)
+    def _allowed(self, progress: ProfilingProgress) -> tuple[Setting, ...]:
+        return tuple(setting for setting in self.candidates if setting not in progress.refused)
 
     def _cached_best(self) -> Trial[Setting] | None:
         """Return the best setting of the earlier profile that is still a candidate."""

@@ -365,23 +365,23 @@ class RecurringRun:
     def _keep_profile(self) -> None:
         """Store the profile as soon as it is known, and again when an epoch shows its level."""
         profiler = self._current()
-        progress = profiler.progress
-        if self._profile_is_final or not isinstance(progress, ProfileHeld) or not profiler.is_over:
+        held = profiler.progress.state
+        if self._profile_is_final or not isinstance(held, ProfileHeld) or not profiler.is_over:
             return
-        trials = self._epoch_trials(progress, profiler)
+        trials = self._epoch_trials(held, profiler)
         self._profile_is_final = self._epoch is not None or profiler.by_epoch
         if trials:
             self._store_access.keep_profile(Profile(gpu=self.run.gpu, batch_size=self.run.batch_size, trials=trials))
 
-    def _epoch_trials(self, progress: ProfileHeld, profiler: Profiler) -> History[Setting]:
+    def _epoch_trials(self, held: ProfileHeld, profiler: Profiler) -> History[Setting]:
         """Return the cost of an epoch at each measured setting; nothing where that is stored already."""
-        if progress.trials:
+        if held.trials:
             steps = 1 if profiler.by_epoch else profiler.epoch_steps
             epoch = None if profiler.by_epoch else self._epoch
-            return () if steps is None else epoch_trials(progress.trials, steps, held=progress.setting, epoch=epoch)
-        if self._epoch is None or level_distance(self._cached, progress.setting, self._epoch) <= LEVEL_DISTANCE:
+            return () if steps is None else epoch_trials(held.trials, steps, held=held.choice, epoch=epoch)
+        if self._epoch is None or level_distance(self._cached, held.choice, self._epoch) <= LEVEL_DISTANCE:
             return ()
-        return epoch_trials(self._cached, 1, held=progress.setting, epoch=self._epoch)
+        return epoch_trials(self._cached, 1, held=held.choice, epoch=self._epoch)
 
     def _close(self, outcome: Outcome) -> None:
         """Record the outcome and restore the GPUs."""

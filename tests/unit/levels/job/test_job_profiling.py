@@ -4,6 +4,7 @@ from dataclasses import astuple, replace
 
 import pytest
 
+from wattune.control.window_state import Measuring, Settling
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
@@ -16,11 +17,10 @@ from wattune.levels.job.profiling import (
     ONE_INTERVAL,
     Checking,
     Interval,
-    KnownProfile,
+    IntervalWindow,
     ProfileHeld,
-    ProfileMeasuring,
+    ProfilingProgress,
     SettingProfiling,
-    Warming,
     Windows,
     standard_error,
     window_cost,
@@ -42,10 +42,18 @@ def work(setting, steps, *, scale=1.0, joined=True):
     return Interval(steps, steps * time_s, steps * time_s * power_w * scale, joined)
 
 
+def settling(setting, **changes):
+    return ProfilingProgress(Settling(setting, Interval(0, 0.0, 0.0)), **changes)
+
+
+def measuring(setting, step_s):
+    return ProfilingProgress(Measuring(setting, IntervalWindow(step_s)))
+
+
 def played(profiling, progress, *, scale=1.0):
     """Return the states that the policy goes through until it holds."""
     states = [progress]
-    while not isinstance(states[-1], ProfileHeld):
+    while not isinstance(states[-1].state, ProfileHeld):
         assert len(states) < 500
         now = states[-1]
         states.append(profiling.step(now, work(now.setting, profiling.steps(now), scale=scale)))
@@ -55,43 +63,45 @@ def played(profiling, progress, *, scale=1.0):
 def test_a_run_goes_from_warming_to_measuring_to_holding():
     profiling = policy()
     states = played(profiling, profiling.start())
-    assert [type(state) for state in states[:2]] == [Warming, ProfileMeasuring]
+    assert [type(each.state) for each in states[:2]] == [Settling, Measuring]
     assert states[0].setting == LIMITS[-1]
     assert states[-1].setting == LIMITS[1]
     assert profiling.steps(states[-1]) is None
-    assert all(abs(trial.cost.time_s - STEP[int(trial.choice.power_limit_w)][0]) < 0.02 for trial in states[-1].trials)
+    assert all(
+        abs(trial.cost.time_s - STEP[int(trial.choice.power_limit_w)][0]) < 0.02 for trial in states[-1].state.trials
+    )
 
 
 def test_a_window_is_as_long_as_the_counter_needs():
     slow, quick = (policy(windows=Windows(counter_period_s=period_s)) for period_s in (0.5, 0.01))
-    assert slow.steps(ProfileMeasuring(slow.start().known, LIMITS[-1], 0.1)) == 50
-    assert quick.steps(ProfileMeasuring(quick.start().known, LIMITS[-1], 0.1)) == 10
+    assert slow.steps(measuring(LIMITS[-1], 0.1)) == 50
+    assert quick.steps(measuring(LIMITS[-1], 0.1)) == 10
 
 
 def test_what_scatters_is_measured_for_longer_but_not_for_ever():
     profiling = policy()
-    state, intervals = ProfileMeasuring(profiling.start().known, LIMITS[-1], 1.0), 0
-    while isinstance(state, ProfileMeasuring):
+    state, intervals = measuring(LIMITS[-1], 1.0), 0
+    while isinstance(state.state, Measuring):
         slower = 1.3 if intervals % 2 else 1.0
         state = profiling.step(state, Interval(1, slower, slower * 250.0, True))
         intervals += 1
     assert intervals == 14  # 15 s
-    calm = played(profiling, ProfileMeasuring(profiling.start().known, LIMITS[-1], 1.0))
-    assert [type(one) for one in calm].index(Warming) == 5  # as long as the counter needs
+    calm = played(profiling, measuring(LIMITS[-1], 1.0))
+    assert [type(one.state) for one in calm].index(Settling) == 5  # as long as the counter needs
 
 
 def test_one_iteration_that_takes_minutes_is_a_window():
     profiling = policy()
-    state = profiling.step(ProfileMeasuring(profiling.start().known, LIMITS[-1], 100.0), Interval(1, 100.0, 26000.0))
-    assert isinstance(state, Warming)
-    assert len(state.known.windows) == 1
+    state = profiling.step(measuring(LIMITS[-1], 100.0), Interval(1, 100.0, 26000.0))
+    assert isinstance(state.state, Settling)
+    assert len(state.windows) == 1
 
 
 def test_pieces_of_short_epochs_add_up_to_a_window():
     profiling = policy()
-    state = ProfileMeasuring(profiling.start().known, LIMITS[-1], 0.01)
+    state = measuring(LIMITS[-1], 0.01)
     pieces = 0
-    while isinstance(state, ProfileMeasuring):
+    while isinstance(state.state, Measuring):
         state = profiling.step(state, Interval(30, 0.3, 78.0, joined=False))
         pieces += 1
     assert 10 < pieces <= 51
@@ -100,7 +110,7 @@ def test_pieces_of_short_epochs_add_up_to_a_window():
 def test_a_replay_passes_one_interval_per_window():
     profiling = policy(windows=replace(ONE_INTERVAL, counter_period_s=0.0))
     states = played(profiling, profiling.start())
-    windows = states[-1].known.windows
+    windows = states[-1].windows
     assert len(windows) == len(states) - 1
     for trial in windows:
         time_s, power_w = STEP[int(trial.choice.power_limit_w)]
@@ -115,10 +125,10 @@ def test_a_refused_setting_is_never_proposed_again():
     state = profiling.refused(profiling.start())
     assert state.setting == LIMITS[2]
     held = played(profiling, state)[-1]
-    assert LIMITS[3] in held.known.refused
+    assert LIMITS[3] in held.refused
     assert held.setting in LIMITS[:3]
     again = profiling.refused(held)
-    assert isinstance(again, ProfileHeld)
+    assert isinstance(again.state, ProfileHeld)
     assert again.setting not in (held.setting, LIMITS[3])
 
 
@@ -128,7 +138,7 @@ def test_where_everything_is_refused_nothing_is_set():
     while state.setting is not None:
         tried.append(state.setting)
         state = profiling.refused(state)
-    assert isinstance(state, ProfileHeld)
+    assert isinstance(state.state, ProfileHeld)
     assert sorted(tried) == list(LIMITS)
     assert profiling.refused(state) == state
 
@@ -136,7 +146,7 @@ def test_where_everything_is_refused_nothing_is_set():
 def test_without_candidates_nothing_is_set_or_measured():
     profiling = policy(candidates=())
     state = profiling.start()
-    assert isinstance(state, ProfileHeld)
+    assert isinstance(state.state, ProfileHeld)
     assert state.setting is None
 
 
@@ -150,9 +160,9 @@ CACHED = tuple(
 def test_an_earlier_profile_is_checked_by_one_epoch():
     profiling = policy(cached=CACHED)
     state = profiling.start()
-    assert state == Checking(KnownProfile(), LIMITS[1])
+    assert state == ProfilingProgress(Checking(LIMITS[1]))
     assert profiling.steps(state) == 0
-    assert profiling.step(state, LONGER) == ProfileHeld(KnownProfile(), LIMITS[1])
+    assert profiling.step(state, LONGER) == ProfilingProgress(ProfileHeld(LIMITS[1]))
 
 
 LONGER = Interval(1, 115.0, 115.0 * 191.0)
@@ -163,40 +173,40 @@ def test_a_valid_earlier_profile_gets_extra_windows_where_they_pay():
     half = CACHED[1::2]  # 200 and 300 W; what 250 W costs is not known
     profiling = policy(cached=half, search=replace(policy().search, horizon=5000.0))
     state = profiling.step(profiling.start(), LONGER)
-    assert state == Warming(KnownProfile(again=True), LIMITS[1])
+    assert state == settling(LIMITS[1], again=True)
     held = played(profiling, state)[-1]
-    measured = [trial.choice for trial in held.known.windows]
+    measured = [trial.choice for trial in held.windows]
     assert measured[0] == LIMITS[1]
     assert LIMITS[2] in measured
     assert len(measured) <= 1 + profiling.extra_windows
     assert held.setting == LIMITS[1]
-    for trial in held.trials:  # per iteration, the earlier ones too
+    for trial in held.state.trials:  # per iteration, the earlier ones too
         assert abs(trial.cost.time_s - STEP[int(trial.choice.power_limit_w)][0]) < 0.03
-    assert {LIMITS[1], LIMITS[2], LIMITS[3]} <= {trial.choice for trial in held.trials}
+    assert {LIMITS[1], LIMITS[2], LIMITS[3]} <= {trial.choice for trial in held.state.trials}
 
 
 def test_an_earlier_best_that_is_refused_when_it_is_looked_at_again_leaves_a_search_from_its_beginning():
     half = CACHED[1:2]
     profiling = policy(cached=half, search=replace(policy().search, horizon=5000.0))
     state = profiling.step(profiling.start(), LONGER)
-    assert state == Warming(KnownProfile(again=True), LIMITS[1])
+    assert state == settling(LIMITS[1], again=True)
     held = played(profiling, profiling.refused(state))[-1]
     assert held.setting is not None
     assert held.setting != LIMITS[1]
-    assert held.trials
+    assert held.state.trials
 
 
 def test_an_earlier_profile_is_not_looked_at_again_for_whole_epochs():
     profiling = policy(cached=CACHED[1::2], search=replace(policy().search, horizon=5000.0)).by_epoch()
-    assert isinstance(profiling.step(profiling.start(), LONGER), ProfileHeld)
+    assert isinstance(profiling.step(profiling.start(), LONGER).state, ProfileHeld)
 
 
 @pytest.mark.parametrize("epoch", [Interval(1, 108.0, 108.0 * 150.0), Interval(1, 160.0, 160.0 * 190.0)])
 def test_an_earlier_profile_that_no_longer_holds_is_measured_anew(epoch):
     profiling = policy(cached=CACHED)
     state = profiling.step(profiling.start(), epoch)
-    assert state == Warming(KnownProfile(), LIMITS[-1])
-    assert played(profiling, state, scale=0.8)[-1].trials
+    assert state == settling(LIMITS[-1])
+    assert played(profiling, state, scale=0.8)[-1].state.trials
 
 
 def test_an_earlier_best_that_is_above_the_cap_of_today_is_not_used():
@@ -207,10 +217,10 @@ def test_an_earlier_best_that_is_above_the_cap_of_today_is_not_used():
 def test_by_epoch_every_epoch_is_a_window():
     profiling = policy().by_epoch()
     state, epochs = profiling.start(), 0
-    while not isinstance(state, ProfileHeld):
+    while not isinstance(state.state, ProfileHeld):
         state = profiling.step(state, work(state.setting, 1))
         epochs += 1
-    assert epochs == len(state.known.windows)
+    assert epochs == len(state.windows)
     assert state.setting == LIMITS[1]
 
 
