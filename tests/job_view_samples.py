@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from math import ceil
 
 from wattune.core.frontier import Trial
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.job.policies import EpochsBand
@@ -70,15 +71,21 @@ def memory() -> JobMemory:
 PREDICTED = tuple(EpochsBand(size, epochs, epochs * 0.85, epochs * 1.25) for size, epochs in NEEDED.items())
 
 
+def proposal(size: int) -> Proposal:
+    return Proposal(size, exploring=True, why="19 ± 3 epochs expected.")
+
+
 def view(name: str = "nightly-bert", **changes: object) -> JobView:
     """The job and its history, predicted epochs and next choice."""
     one = epoch(512, 250.0)
-    fields = {
-        "job": job(name),
-        "memory": memory(),
-        "gpu": GPU,
-        "predicted": PREDICTED,
-        "next_size": 128,
-        "default_run": Measurement(one.time_s * 43, one.energy_j * 43),
-    }
-    return JobView(**{**fields, **changes})
+    fields = {"job": job(name), "memory": memory(), "gpu": GPU, "predicted": PREDICTED, "proposal": proposal(128)}
+    figures = {"default_run": Measurement(one.time_s * 43, one.energy_j * 43)}
+    return shown({**fields, **figures, **changes})
+
+
+def shown(fields: dict[str, object]) -> JobView:
+    """A view with these fields; figures that are computed otherwise are replaced."""
+    own = {field.name for field in dataclasses.fields(JobView)}
+    made = JobView(**{name: value for name, value in fields.items() if name in own})
+    vars(made).update({name: value for name, value in fields.items() if name not in own})
+    return made

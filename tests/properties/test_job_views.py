@@ -8,17 +8,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from job_view_samples import shown
 from view_samples import plain
 from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
 from wattune.core.frontier import Trial
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.levels.job.account import JobOverview, account
-from wattune.levels.job.view.charts import epochs_chart, job_frontier_chart
+from wattune.levels.job.view.charts import epochs_chart, epochs_lines, job_frontier_chart
+from wattune.levels.job.view.cost_map import map_lines
 from wattune.levels.job.view.cost_map_svg import draw_map
 from wattune.levels.job.view.page import history_chart, job_file, sizes_chart
-from wattune.levels.job.view.terminal import epochs_lines, map_lines
 from wattune.levels.job.view.view_model import JobView, job_map
 from wattune.render.svg import standalone
 
@@ -76,12 +76,16 @@ def views(draw: st.DrawFn) -> JobView:
         Profile(gpu=parts[0], batch_size=size, trials=draw(trials))
         for size in draw(st.lists(st.sampled_from(sizes), max_size=3, unique=True))
     ]
-    return JobView(
-        job=job,
-        memory=JobMemory(tuple(runs), tuple(profiles)),
-        gpu=parts[0],
-        next_size=draw(st.none() | st.sampled_from(sizes)),
-        default_run=draw(st.none() | COSTS),
+    return shown(
+        {
+            "job": job,
+            "memory": JobMemory(tuple(runs), tuple(profiles)),
+            "gpu": parts[0],
+            "proposal": draw(
+                st.none() | st.builds(Proposal, st.sampled_from(sizes), exploring=st.booleans(), why=st.just(""))
+            ),
+            "default_run": draw(st.none() | COSTS),
+        }
     )
 
 
@@ -111,8 +115,7 @@ def test_every_history_makes_sound_pictures(view: JobView) -> None:
 @settings(max_examples=25, deadline=None)
 @given(views(), st.integers(30, 200))
 def test_every_history_makes_a_page_and_fits_a_terminal(view: JobView, width: int) -> None:
-    overview = JobOverview(account=account(view.job, view.memory, view.gpu), view=view, proposal=None, setting=None)
-    page = job_file(overview, searcher="zeus", made="", suffix=".html")
+    page = job_file(view, searcher="zeus", made="", suffix=".html")
     assert page.endswith("</html>\n")
     assert ("simulated" in page) >= view.gpu.simulated
     assert epochs_lines(view, width=width)

@@ -8,9 +8,9 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.levels.job.account import account, gpus_of, job_overview
 from wattune.levels.job.policy import WattuneJobPolicy
 from wattune.levels.job.view.page import job_file
+from wattune.levels.job.view.view_model import JobView, gpus_of
 
 GPU = JobGpu(name="NVIDIA A40", simulated=True, max_power_w=300.0)
 OTHER = JobGpu(name="NVIDIA V100", simulated=False, max_power_w=250.0)
@@ -56,9 +56,13 @@ RUNS = (
 MEMORY = JobMemory(RUNS, (profile(64, epoch_j=1000.0),))
 
 
+def account(job, memory, gpu):
+    return JobView(job=job, memory=memory, gpu=gpu)
+
+
 def test_an_account_adds_up():
     found = account(JOB, MEMORY, GPU)
-    assert (found.runs, found.recurrences) == (6, 3)
+    assert (len(found.here), found.recurrences) == (6, 3)
     assert found.spent.energy_j == pytest.approx(33_100.0)  # the run that is not over does not count yet
     assert found.profiling.energy_j == 500.0
     assert found.exploring.energy_j == pytest.approx(14_100.0)
@@ -107,7 +111,7 @@ def test_the_newest_part_comes_first():
 def test_all_that_is_shown_says_simulated_where_it_is(capsys):
     from rich.console import Console
 
-    found = tuple(job_overview(JOB, MEMORY, gpu, searcher=WattuneJobPolicy()) for gpu in gpus_of(MEMORY))
+    found = tuple(JobView.of(JOB, MEMORY, gpu, searcher=WattuneJobPolicy()) for gpu in gpus_of(MEMORY))
     print_job(Console(width=120), JOB, found, ())
     out = capsys.readouterr().out
     assert "NVIDIA A40 (simulated)" in out
@@ -146,7 +150,7 @@ class NothingLeft:
 def test_a_job_without_a_size_to_try_can_be_looked_at(capsys):
     from rich.console import Console
 
-    found = job_overview(JOB, MEMORY, GPU, searcher=NothingLeft())
+    found = JobView.of(JOB, MEMORY, GPU, searcher=NothingLeft())
     assert found.proposal is None
     print_job(Console(width=80), JOB, (found,), ())
     assert "next: no batch size is left to try" in capsys.readouterr().out

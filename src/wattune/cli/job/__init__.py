@@ -16,7 +16,7 @@ from wattune.core.errors import InputError
 from wattune.levels.job.policies import SEARCHERS, searcher_named
 
 if TYPE_CHECKING:
-    from wattune.levels.job.account import JobOverview
+    from wattune.levels.job.view.view_model import JobView
     from wattune.store.sql_job_store import JobStore
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,14 +84,14 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
     against the default batch size at the GPU's own setting.
     """
     from wattune.cli.job.output import overview_document, record_document, simulated
-    from wattune.levels.job.account import gpus_of, job_overview
+    from wattune.levels.job.view.view_model import JobView, gpus_of
 
     _check_plot(plot)
     job_store = open_job_store()
     job, memory = job_store.job(name), job_store.job_memory(name)
     records = job_store.job_runs(name, limit=limit)
     chooser = searcher_named(searcher)
-    found = tuple(job_overview(job, memory, gpu, searcher=chooser) for gpu in gpus_of(memory))
+    found = tuple(JobView.of(job, memory, gpu, searcher=chooser) for gpu in gpus_of(memory))
     if plot is not None:
         _write_plot(plot, found, searcher)
     if as_json:
@@ -121,9 +121,8 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
 def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) -> None:
     """Show which batch size and setting the next run of a job would get on a GPU, and why. This changes nothing."""
     from wattune.api import open_gpus
-    from wattune.levels.job.account import job_overview
     from wattune.levels.job.gpus import job_gpu_of
-    from wattune.levels.job.view.view_model import gpu_label
+    from wattune.levels.job.view.view_model import JobView, gpu_label
 
     job_store = open_job_store()
     job, memory = job_store.job(name), job_store.job_memory(name)
@@ -131,7 +130,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
         gpu = job_gpu_of(gpus)
     chooser = searcher_named(searcher)
     proposal = chooser.propose(job, memory, gpu)
-    setting = job_overview(job, memory, gpu, searcher=chooser).setting
+    setting = JobView.of(job, memory, gpu, searcher=chooser).setting
     if as_json:
         print_json(
             {
@@ -180,7 +179,7 @@ def _check_plot(plot: Path | None) -> None:
     check_writable(plot)
 
 
-def _write_plot(plot: Path, found: tuple[JobOverview, ...], searcher: str) -> None:
+def _write_plot(plot: Path, found: tuple[JobView, ...], searcher: str) -> None:
     from datetime import UTC, datetime
 
     from wattune.levels.job.view.page import job_file

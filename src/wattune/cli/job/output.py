@@ -14,13 +14,12 @@ from wattune.core.codec import to_json
 from wattune.core.job import Job, JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.levels.job.account import Account, SizeAccount
-from wattune.levels.job.view.terminal import epochs_lines, map_lines
-from wattune.levels.job.view.view_model import ENDS, gpu_label, job_map
+from wattune.levels.job.view.charts import epochs_lines
+from wattune.levels.job.view.cost_map import map_lines
+from wattune.levels.job.view.view_model import ENDS, JobView, SizeAccount, gpu_label, job_map
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
 
 if TYPE_CHECKING:
-    from wattune.levels.job.account import JobOverview
     from wattune.store.job_records import JobSummary, RecordedRun
 
 
@@ -46,28 +45,28 @@ def job_line(job: Job) -> str:
     )
 
 
-def print_job(out: Console, job: Job, found: Sequence[JobOverview], records: Sequence[RecordedRun]) -> None:
+def print_job(out: Console, job: Job, found: Sequence[JobView], records: Sequence[RecordedRun]) -> None:
     """Print all that is known of a job."""
     _say(out, job_line(job))
     if not found:
         _say(out, "no runs yet")
     for one in found:
         out.print()
-        out.print(Text(one_line(gpu_label(one.account.gpu)), style="bold"))
-        out.print(size_table(one.account, job, one.view.next_size))
+        out.print(Text(one_line(gpu_label(one.gpu)), style="bold"))
+        out.print(size_table(one))
         out.print()
-        for lines in (epochs_lines(one.view, width=out.width), map_lines(job_map(one.view), width=out.width)):
+        for lines in (epochs_lines(one, width=out.width), map_lines(job_map(one), width=out.width)):
             for line in lines:
                 out.print(line, no_wrap=True)
             out.print()
-        for text in (*account_lines(one.account), *_next_line(one)):
+        for text in (*account_lines(one), *_next_line(one)):
             _say(out, text)
     if records:
         out.print()
         out.print(run_table(records, width=out.width))
 
 
-def _next_line(found: JobOverview) -> tuple[str, ...]:
+def _next_line(found: JobView) -> tuple[str, ...]:
     proposal = found.proposal
     if proposal is None:
         return ("next: no batch size is left to try",)
@@ -79,36 +78,36 @@ def _say(out: Console, text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
-def size_table(account: Account, job: Job, chosen: int | None) -> Table:
+def size_table(view: JobView) -> Table:
     """Return a table with a row per batch size."""
     table = _table("batch size", "", "setting", numbers=("runs", "epochs", "energy", "time"))
-    for size in account.sizes:
+    for size in view.sizes:
         remarks = [size.state]
-        remarks += ["default"] * (size.batch_size == job.default_batch_size)
-        remarks += ["next"] * (size.batch_size == chosen)
-        remarks += ["no longer listed"] * (size.batch_size not in job.batch_sizes)
+        remarks += ["default"] * (size.batch_size == view.job.default_batch_size)
+        remarks += ["next"] * (size.batch_size == view.next_size)
+        remarks += ["no longer listed"] * (size.batch_size not in view.job.batch_sizes)
         cells = (str(size.batch_size), ", ".join(remarks), _setting(size.setting), _tries(size))
         figures = (number(size.epochs), quantity(size.energy_j, "J"), duration(size.time_s))
         table.add_row(*(Text(cell) for cell in (*cells, *figures)))
     return table
 
 
-def account_lines(account: Account) -> tuple[str, ...]:
+def account_lines(view: JobView) -> tuple[str, ...]:
     """Describe the cost on one GPU model, and the savings."""
-    label = gpu_label(account.gpu)
-    if not account.runs:
+    label = gpu_label(view.gpu)
+    if not view.here:
         return (f"no runs yet on {label}",)
     lines = [
-        f"{counted(account.runs, 'run')} on {label}, {counted(account.recurrences, 'recurrence')} that reached the "
-        f"target: {_cost(account.spent)}",
-        f"of that {_cost(account.profiling)} for profiling, and {_cost(account.exploring)} for trials",
+        f"{counted(len(view.here), 'run')} on {label}, {counted(view.recurrences, 'recurrence')} that reached the "
+        f"target: {_cost(view.spent)}",
+        f"of that {_cost(view.profiling)} for profiling, and {_cost(view.exploring)} for trials",
     ]
-    if account.saving_percent is not None:
+    if view.saving_percent is not None:
         lines.append(
-            f"against {_cost(account.default_run)} for each default run: energy "
-            f"{percent(_negative(account.energy_saving_percent))}, cost {percent(_negative(account.saving_percent))}"
+            f"against {_cost(view.default_run)} for each default run: energy "
+            f"{percent(_negative(view.energy_saving_percent))}, cost {percent(_negative(view.saving_percent))}"
         )
-    lines.append(_even(account))
+    lines.append(_even(view))
     return tuple(line for line in lines if line)
 
 
@@ -152,8 +151,8 @@ def _outcome(run: JobRun) -> str:
     return run.outcome.value.replace("_", " ")
 
 
-def _even(account: Account) -> str:
-    match account.break_even:
+def _even(view: JobView) -> str:
+    match view.break_even:
         case None:
             return ""
         case 0:
@@ -207,7 +206,7 @@ def _table(*heads: str, numbers: tuple[str, ...]) -> Table:
 
 Document = dict[str, Any]
 
-_OVERVIEW_FIELDS = ("runs", "recurrences", "saving_percent", "energy_saving_percent", "break_even")
+_OVERVIEW_FIELDS = ("recurrences", "saving_percent", "energy_saving_percent", "break_even")
 _OVERVIEW_COSTS = ("spent", "profiling", "exploring", "default_run", "best_run")
 _SIZE_FIELDS = ("batch_size", "state", "runs", "reached", "failed", "epochs", "energy_j", "time_s")
 _RECORD_FIELDS = ("definition", "comparable", "replaces", "lease_until", "ended_at", "host", "pid")
@@ -249,16 +248,16 @@ def cost_document(cost: Measurement | None) -> Document | None:
     return None if cost is None else {"time_s": cost.time_s, "energy_j": cost.energy_j}
 
 
-def overview_document(overview: JobOverview) -> Document:
-    """Describe a job on one GPU model: its account, the predicted epochs, and what comes next."""
-    account, proposal = overview.account, overview.proposal
+def overview_document(view: JobView) -> Document:
+    """Describe a job on one GPU model: its runs and their cost, the predicted epochs, and what comes next."""
     return {
-        "gpu": to_json(account.gpu),
-        **_picked(account, _OVERVIEW_FIELDS),
-        **{name: cost_document(getattr(account, name)) for name in _OVERVIEW_COSTS},
-        "sizes": [{**_picked(size, _SIZE_FIELDS), "setting": to_json(size.setting)} for size in account.sizes],
-        "law": to_json(overview.view.epochs),
-        "next": None if proposal is None else {**to_json(proposal), "setting": to_json(overview.setting)},
+        "gpu": to_json(view.gpu),
+        "runs": len(view.here),
+        **_picked(view, _OVERVIEW_FIELDS),
+        **{name: cost_document(getattr(view, name)) for name in _OVERVIEW_COSTS},
+        "sizes": [{**_picked(size, _SIZE_FIELDS), "setting": to_json(size.setting)} for size in view.sizes],
+        "law": to_json(view.epochs),
+        "next": None if view.proposal is None else {**to_json(view.proposal), "setting": to_json(view.setting)},
     }
 
 

@@ -14,9 +14,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, LeastCost, PowerBudget
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.levels.job.view.charts import job_frontier_chart
-from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, cost_map, short, thinned
+from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, cost_map, map_lines, short, thinned
 from wattune.levels.job.view.cost_map_svg import draw_map
-from wattune.levels.job.view.terminal import map_lines
 from wattune.render.svg import draw
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,11 +9,10 @@ import pytest
 from job_view_samples import GPU, epoch, view
 from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves
 from wattune.benchmarks.job.page import BenchCase, GoalRow, JobBenchReport, job_bench_file, job_bench_page
-from wattune.core.job import JobChoice, JobMemory, Proposal
+from wattune.core.job import JobChoice, JobMemory
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
 from wattune.core.setting import Setting
-from wattune.levels.job.account import JobOverview, account
 from wattune.levels.job.view.cost_map import cost_map
 from wattune.levels.job.view.page import job_file, job_page
 from wattune.levels.job.view.view_model import JobView
@@ -22,8 +21,7 @@ from wattune.render.page import Drawing, LargeChart, Page, Table
 NOTHING = Measurement(0.0, 0.0)
 
 
-def overview(name: str = "nightly-bert", *, view_: JobView | None = None, **changes: object) -> JobOverview:
-    shown = view(name) if view_ is None else view_
+def overview(name: str = "nightly-bert", **changes: object) -> JobView:
     figures = {
         "recurrences": 9,
         "spent": Measurement(9000.0, 2.2e6),
@@ -33,25 +31,23 @@ def overview(name: str = "nightly-bert", *, view_: JobView | None = None, **chan
         "energy_saving_percent": 4.0,
         "break_even": 0,
     }
-    proposal = Proposal(shown.next_size, exploring=True, why="19 ± 3 epochs expected.") if shown.next_size else None
-    known = replace(account(shown.job, shown.memory, shown.gpu), **{**figures, **changes})
-    return JobOverview(account=known, view=shown, proposal=proposal, setting=None)
+    return view(name, **{**figures, **changes})
 
 
-def job_overview_page(found: JobOverview) -> Page:
+def job_overview_page(found: JobView) -> Page:
     return job_page(found, searcher="wattune", made="Made by wattune.")
 
 
-def html(found: JobOverview, *, suffix: str) -> str:
+def html(found: JobView, *, suffix: str) -> str:
     return job_file(found, searcher="wattune", made="Made by wattune.", suffix=suffix)
 
 
-def empty() -> JobOverview:
+def empty() -> JobView:
     gpu = replace(GPU, simulated=True)
-    nobody = view(memory=JobMemory(), predicted=(), next_size=None, default_run=None, gpu=gpu)
-    spent = {"spent": NOTHING, "profiling": NOTHING, "exploring": NOTHING}
+    nobody = {"memory": JobMemory(), "predicted": (), "proposal": None, "default_run": None, "gpu": gpu}
+    spent = {"recurrences": 0, "spent": NOTHING, "profiling": NOTHING, "exploring": NOTHING}
     unknown = {"saving_percent": None, "energy_saving_percent": None, "break_even": None}
-    return overview(view_=nobody, recurrences=0, **spent, **unknown)
+    return overview(**nobody, **spent, **unknown)
 
 
 def bench(cases: int = 2, **changes: object) -> JobBenchReport:

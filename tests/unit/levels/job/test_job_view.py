@@ -5,19 +5,17 @@ from dataclasses import replace
 import pytest
 from rich.style import Style
 
-from job_view_samples import GPU, NEEDED, PREDICTED, epoch, job, memory, profile, run, view
+from job_view_samples import GPU, NEEDED, PREDICTED, epoch, job, memory, profile, proposal, run, view
 from view_samples import plain, styles
 from wattune.core.job import JobChoice, JobGpu, JobMemory, Outcome
 from wattune.core.setting import Setting
 from wattune.levels.job.policies import EpochsBand
-from wattune.levels.job.view.charts import count_axis, epochs_chart
+from wattune.levels.job.view.charts import count_axis, epochs_chart, epochs_lines
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT
 from wattune.levels.job.view.page import history_chart, recurrences, sizes_chart
-from wattune.levels.job.view.terminal import epochs_lines
 from wattune.levels.job.view.view_model import (
     JobView,
     amount,
-    barred_sizes,
     counted_in,
     gpu_label,
     job_map,
@@ -66,20 +64,20 @@ def test_the_map_is_epochs_times_the_profile() -> None:
 
 def test_out_of_memory_bars_larger_sizes_on_that_part_only() -> None:
     runs = (*memory().runs, run(20, 256, Outcome.OUT_OF_MEMORY, epochs=0))
-    here = barred_sizes(view(memory=JobMemory(runs)))
+    here = view(memory=JobMemory(runs)).barred
     assert {size: why for size, why in here.items() if size != 64} == {256: "out of memory", 512: "out of memory"}
-    elsewhere = barred_sizes(view(memory=JobMemory(runs), gpu=OTHER))
+    elsewhere = view(memory=JobMemory(runs), gpu=OTHER).barred
     assert set(elsewhere) == {64}
 
 
 def test_a_later_run_that_went_well_lifts_the_bar() -> None:
     runs = (run(0, 256, Outcome.OUT_OF_MEMORY, epochs=0), run(1, 256))
-    assert barred_sizes(view(memory=JobMemory(runs))) == {}
+    assert view(memory=JobMemory(runs)).barred == {}
 
 
 def test_a_size_that_reached_the_target_once_is_not_barred() -> None:
     runs = (run(0, 64, Outcome.MISSED), run(1, 64))
-    assert barred_sizes(view(memory=JobMemory(runs))) == {}
+    assert view(memory=JobMemory(runs)).barred == {}
 
 
 def test_sizes_of_an_earlier_definition_stay_on_the_map() -> None:
@@ -151,12 +149,12 @@ def test_predicted_epochs_have_a_band_and_the_runs() -> None:
 
 
 def test_default_and_next_share_a_note_where_they_are_one() -> None:
-    assert [note.text for note in epochs_chart(view(next_size=512)).notes] == ["default, next"]
+    assert [note.text for note in epochs_chart(view(proposal=proposal(512))).notes] == ["default, next"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_little_history_still_makes_pictures(count: int) -> None:
-    few = view(memory=JobMemory(memory().runs[:count]), predicted=(), next_size=None, default_run=None)
+    few = view(memory=JobMemory(memory().runs[:count]), predicted=(), proposal=None, default_run=None)
     for chart in (history_chart(few), sizes_chart(few), epochs_chart(few)):
         assert "nan" not in draw(chart).lower()
     if not count:
@@ -164,7 +162,9 @@ def test_little_history_still_makes_pictures(count: int) -> None:
 
 
 def test_one_batch_size_makes_pictures() -> None:
-    alone = view(job=job(sizes=(64,)), memory=JobMemory((run(0, 64),), (profile(64),)), predicted=(), next_size=64)
+    alone = view(
+        job=job(sizes=(64,)), memory=JobMemory((run(0, 64),), (profile(64),)), predicted=(), proposal=proposal(64)
+    )
     for chart in (history_chart(alone), sizes_chart(alone), epochs_chart(alone)):
         assert draw(chart)
     assert job_map(alone).named(BEST) is not None
@@ -228,10 +228,10 @@ def test_every_objective_makes_pictures(objective: str) -> None:
 def test_an_extreme_prediction_leaves_the_chart_readable() -> None:
     predicted = (*PREDICTED[1:], EpochsBand(32, 5e6, 70.0, 1e12))
     wild = view(predicted=predicted)
-    assert barred_sizes(wild)[32] == "expected to need more than 60 epochs"
+    assert wild.barred[32] == "expected to need more than 60 epochs"
     chart = epochs_chart(wild)
     assert chart.y_bounds[1] < 100
-    assert 32 not in barred_sizes(view(predicted=(*PREDICTED[1:], EpochsBand(32, 5e6, 10.0, 1e12))))
+    assert 32 not in view(predicted=(*PREDICTED[1:], EpochsBand(32, 5e6, 10.0, 1e12))).barred
     assert named(chart, "predicted").points[0].y is None
     assert max(len(line) for line in plain(epochs_lines(wild, width=90)).splitlines()) <= 90
 

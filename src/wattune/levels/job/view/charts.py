@@ -1,13 +1,16 @@
-"""Charts of a job: epochs to the target against batch size, and the time-energy frontier."""
+"""Charts of a job: epochs to the target against batch size, also as bars in a terminal, and the frontier."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.text import Text
 
 from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.levels.job.policies import EpochsBand
-from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, CostMap, MapCell, short
+from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, MARKS, CostMap, MapCell, StyledText, cut, short
 from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, ReferenceLine, Scale, Series, Shape, Spread, Tone
 from wattune.render.frontier_view import saving_percent, slowdown_percent
@@ -198,3 +201,70 @@ def _against(cost: Measurement, default: Measurement) -> str:
     saved = saving_percent(cost, default)
     energy = percent(None if saved is None else -saved)
     return f"{energy} energy, {percent(slowdown_percent(cost, default))} time"
+
+
+_LEAST_BAR, _MOST_BAR = 8, 40
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def epochs_lines(view: JobView, *, width: int) -> tuple[Text, ...]:
+    """Return a line per batch size: a bar of the epochs to the target, its band, and the outcomes of its runs."""
+    bands = {band.batch_size: band for band in view.epochs}
+    sizes = tuple(sorted({*view.batch_sizes, *bands}))
+    figures = {size: _figures(bands.get(size)) for size in sizes}
+    ends = {size: view.barred.get(size) or _ends(view.memory.runs, size) for size in sizes}
+    room = max(map(len, figures.values()))
+    left = max(len("batch size"), *(len(_named(view, size)) for size in sizes))
+    bar = min(max(width - left - room - max(map(len, ends.values())) - 6, _LEAST_BAR), _MOST_BAR)
+    most = _scale(tuple(bands.values()), view.most_epochs)
+    title = "epochs to the target" + (" (simulated)" if view.gpu.simulated else "")
+    lines: list[Text] = [Text(f"{'batch size':>{left}}  {title}", "dim")]
+    for size in sizes:
+        drawn = _bar(bands.get(size), most, bar)
+        words = (cut(f"  {ends[size]}", width - left - room - bar - 4), "dim")
+        figure = (f"  {figures[size]:<{room}}", "bold" if size in bands else "dim")
+        lines.append(Text.assemble((f"{_named(view, size):>{left}}  ", "bold"), *drawn, figure, words))
+    return tuple(lines)
+
+
+def _scale(bands: Sequence[EpochsBand], most_epochs: float) -> float:
+    """Return the epochs of the longest bar; a band that is far too wide does not shrink all bars."""
+    if not bands:
+        return 1.0
+    longest = max(band.epochs for band in bands)
+    return min(max(band.high for band in bands), 1.5 * longest, most_epochs)
+
+
+def _named(view: JobView, size: int) -> str:
+    names = [MARKS[DEFAULT]] if size == view.job.default_batch_size else []
+    names += [MARKS[CHOSEN]] if size == view.next_size else []
+    return " ".join((*names, str(size)))
+
+
+def _figures(band: EpochsBand | None) -> str:
+    if band is None:
+        return "not known"
+    if band.low == band.high:
+        return number(band.epochs)
+    return f"{number(band.epochs)} ({number(band.low)} to {number(band.high)})"
+
+
+def _ends(runs: Sequence[JobRun], size: int) -> str:
+    """Describe how the runs of a size ended."""
+    counts = Counter(run.outcome for run in runs if run.batch_size == size)
+    ends = sorted((outcome for outcome in Outcome if counts[outcome]), key=lambda outcome: outcome is Outcome.RUNNING)
+    return ", ".join(f"{counts[outcome]} {outcome.value.replace('_', ' ')}" for outcome in ends) or "untried"
+
+
+def _bar(band: EpochsBand | None, most: float, width: int) -> Iterator[StyledText]:
+    """Yield a full bar up to the expected epochs, and a light one from there to the upper end of the band."""
+    if band is None:
+        yield "·" * width, "dim"
+        return
+    eighths = round(8 * width * min(band.epochs / most, 1.0))
+    full, part = divmod(eighths, 8)
+    solid = "█" * full + (_EIGHTHS[part] if part else "")
+    rest = max(round(width * min(band.high / most, 1.0)) - len(solid), 0)
+    yield solid, "blue"
+    yield "░" * rest, "blue dim"
+    yield " " * (width - len(solid) - rest), ""

@@ -1,9 +1,16 @@
-"""The batch size × setting map: expected cost of a run to the target in each cell, relative to the best."""
+"""The batch size × setting map: expected cost of a run to the target in each cell, relative to the best.
+
+In a terminal it is a table; everything that a colour shows is in the words too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import log
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Frontier, Trial
@@ -11,11 +18,22 @@ from wattune.core.job import JobChoice
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
+from wattune.render.palette import ink_on, scale_colour
 from wattune.render.quantity import counted, duration, percent, quantity
 
 DEFAULT, CHOSEN, BEST = "default", "chosen", "best"
 UNMEASURED = "not measured"
 TOO_SLOW = "breaks the limit"
+
+MARKS = {CHOSEN: "►", DEFAULT: "○"}
+"""Signs in a terminal."""
+WORST = 3.0
+"""Cells that cost this many times the best, or more, have the darkest colour; most that matter cost less."""
+_LEVELS = 8
+_CELL = 10
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+StyledText = tuple[str, str]
+"""Characters and their rich style."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,3 +204,61 @@ def thinned(view: CostMap, most: int) -> CostMap:
     kept = sorted(list(dict.fromkeys((*worth, *evenly)))[:most])
     rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in view.rows)
     return replace(view, settings=tuple(view.settings[place] for place in kept), rows=rows)
+
+
+def colour_share(ratio: float) -> float:
+    """Return the position of a ratio on the colour scale: 1 for the best, 0 for `WORST` times its cost."""
+    return 1 - min(log(max(ratio, 1.0)) / log(WORST), 1.0)
+
+
+def map_lines(view: CostMap, *, width: int) -> tuple[Text, ...]:
+    """Return the map as a table of expected cost above the best, with as many columns as there is room for."""
+    if not view.settings:
+        return (Text("no setting was measured yet", "dim"),)
+    left = max(len("batch size"), *(len(str(row.batch_size)) for row in view.rows)) + 2
+    shown = thinned(view, max((width - left) // _CELL, 1))
+    heads = "".join(f"{cut(short(setting), _CELL - 1):>{_CELL}}" for setting in shown.settings)
+    lines: list[Text] = [Text(f"{'batch size':>{left - 2}}  {heads}", "dim")]
+    for row in reversed(shown.rows):
+        label = (f"{row.batch_size:>{left - 2}}  ", "bold")
+        lines.append(Text.assemble(label, *_row(row, room=len(shown.settings) * _CELL)))
+    return (*lines, *_legend(view, width, hidden=len(view.settings) - len(shown.settings)))
+
+
+def _row(row: MapRow, *, room: int) -> Iterator[StyledText]:
+    if row.barred is not None:
+        yield f"{cut(f' {row.barred} ', room):╌^{room}}", "dim"
+        return
+    for cell in row.cells:
+        style = "dim"
+        if cell.ratio is not None:
+            share = round(colour_share(cell.ratio) * (_LEVELS - 1)) / (_LEVELS - 1)
+            style = f"{ink_on(share)} on {scale_colour(share)}"
+        yield _words(cell), style
+
+
+def _words(cell: MapCell) -> str:
+    sign = next((mark for name, mark in MARKS.items() if name in cell.names), "")
+    label = cell.label if cell.ratio is not None or cell.cost is not None else "·"
+    frontier = "◆" if cell.on_frontier else ""
+    runs = str(cell.runs).translate(_RAISED) if 0 < cell.runs < 100 else "⁺" if cell.runs else " "
+    return f"{sign}{frontier}{label.replace(' %', '%')}{runs}".rjust(_CELL)
+
+
+def _legend(view: CostMap, width: int, *, hidden: int) -> Iterator[Text]:
+    words = ["expected cost above the best", f"{'simulated ' if view.simulated else ''}{view.gpu}"]
+    words += [f"{MARKS[CHOSEN]} chosen", f"{MARKS[DEFAULT]} default", "◆ on the frontier", "⁷ runs there"]
+    words += ["· not measured", *([f"{counted(hidden, 'setting')} left out"] if hidden else [])]
+    line = words[0]
+    for word in words[1:]:
+        if cell_len(f"{line}   {word}") > width:
+            yield Text(line, "dim")
+            line = word
+        else:
+            line = f"{line}   {word}"
+    yield Text(line, "dim")
+
+
+def cut(text: str, room: int) -> str:
+    """Shorten the text to the room there is."""
+    return text if cell_len(text) <= room else set_cell_size(text, max(room - 1, 0)) + "…"

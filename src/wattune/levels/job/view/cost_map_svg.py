@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from math import log
 
-from wattune.levels.job.view.cost_map import CHOSEN, DEFAULT, CostMap, MapCell, MapRow, short, thinned
+from wattune.levels.job.view.cost_map import (
+    CHOSEN,
+    DEFAULT,
+    WORST,
+    CostMap,
+    MapCell,
+    MapRow,
+    colour_share,
+    short,
+    thinned,
+)
 from wattune.render.frame import LINE_PX, TITLE_PX, text_width
 from wattune.render.palette import ink_on, scale_colour
 from wattune.render.quantity import counted
@@ -31,8 +40,6 @@ STYLE = (
 )
 
 MOST_COLUMNS = 12
-_WORST = 3.0
-"""Cells that cost this many times the best, or more, have the darkest colour; most that matter cost less."""
 _SIDE_PX = 76.0
 _LEAST_PX = 70.0
 """A narrower cell has no room for its text."""
@@ -93,7 +100,7 @@ def _keys(width: float) -> Iterator[tuple[str, float]]:
         for step in range(16)
     )
     entries = (
-        (scale, 84.0, f"best to +{100 * (_WORST - 1):.0f} % and more"),
+        (scale, 84.0, f"best to +{100 * (WORST - 1):.0f} % and more"),
         (f'<rect class="blank" y="-10" width="20" height="12"/>{_hatched(0, -10, 20, 12)}', 20.0, "unknown or out"),
         ('<rect class="chosen" x="1" y="-10" width="18" height="11"/>', 20.0, "chosen"),
         ('<rect class="default" x="1" y="-10" width="18" height="11"/>', 20.0, "default"),
@@ -134,7 +141,7 @@ def _cell(cell: MapCell, x: float, y: float, paper: _Paper, *, barred: bool) -> 
         drawn = f'<rect class="cell blank" {_box(*size)}/>{_hatched(*size)}<rect {_box(*size)} fill="none"/>'
         ink, label = "var(--ink)", "" if barred else cell.label
     else:
-        share = _share(cell.ratio)
+        share = colour_share(cell.ratio)
         drawn = f'<rect class="cell" {_box(*size)} fill="{scale_colour(share)}">{title}</rect>'
         ink, label = ink_on(share), cell.label
     return drawn + _ring(cell, *size, ink=ink) + _words(cell, *size, ink=ink, label=label)
@@ -160,11 +167,6 @@ def _ring(cell: MapCell, x: float, y: float, wide: float, high: float, *, ink: s
     kind = next((name for name in (CHOSEN, DEFAULT) if name in cell.names), None)
     box = _box(x + 2, y + 2, wide - 4, high - 4)
     return f'<rect class="{kind}" style="stroke:{ink}" {box} pointer-events="none"/>' if kind else ""
-
-
-def _share(ratio: float) -> float:
-    """Return the position of a ratio on the colour scale: 1 for the best, 0 for `_WORST` times its cost."""
-    return 1 - min(log(max(ratio, 1.0)) / log(_WORST), 1.0)
 
 
 def _hatched(x: float, y: float, wide: float, high: float) -> str:

@@ -8,7 +8,6 @@ from itertools import groupby
 
 from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
-from wattune.levels.job.account import JobOverview
 from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.charts import count_axis, epochs_chart, job_frontier_chart, run_tip, size_axis, value_axis
 from wattune.levels.job.view.cost_map import CostMap, MapRow
@@ -46,7 +45,6 @@ class Recurrence:
 
 def recurrences(view: JobView) -> tuple[Recurrence, ...]:
     """Return the recurrences on this GPU model that have ended and have a cost, oldest first."""
-    objective = view.job.objective_on(view.gpu.max_power_w)
     found = []
     ordered = sorted(view.here, key=lambda run: (run.recurrence, run.order))
     for recurrence, own in groupby(ordered, key=lambda run: run.recurrence):
@@ -54,7 +52,7 @@ def recurrences(view: JobView) -> tuple[Recurrence, ...]:
         costs = [run.cost for run in runs if run.cost is not None]
         if costs and all(run.outcome is not Outcome.RUNNING for run in runs):
             whole = Measurement(sum(cost.time_s for cost in costs), sum(cost.energy_j for cost in costs))
-            found.append(Recurrence(recurrence, runs, whole, objective.value(whole)))
+            found.append(Recurrence(recurrence, runs, whole, view.objective.value(whole)))
     return tuple(found)
 
 
@@ -62,7 +60,7 @@ def history_chart(view: JobView) -> Chart:
     """Draw the cost of each recurrence by its last batch size, and the default's cost as a line."""
     done = recurrences(view)
     what, base = counted_in(view.job.objective)
-    default = _default_value(view)
+    default = None if view.default_run is None else view.objective.value(view.default_run)
     values = [own.value for own in done] + ([] if default is None else [default])
     unit = unit_for(values, base)
     other = len(view.memory.runs) - len(view.here)
@@ -114,12 +112,6 @@ def _alone(series: Sequence[Series]) -> str:
     return f"; all {series[0].name}" if len(series) == 1 else ""
 
 
-def _default_value(view: JobView) -> float | None:
-    if view.default_run is None:
-        return None
-    return view.job.objective_on(view.gpu.max_power_w).value(view.default_run)
-
-
 def _by_size(view: JobView, done: tuple[Recurrence, ...], factor: float, default: float | None) -> tuple[Series, ...]:
     """Return a series per batch size, each with its shape and tone; failed ones are crosses."""
     series = []
@@ -148,24 +140,23 @@ _MOST_RUNS = 60
 """Number of runs listed; older ones are in the charts only."""
 
 
-def job_file(overview: JobOverview, *, searcher: str, made: str, suffix: str) -> str:
+def job_file(view: JobView, *, searcher: str, made: str, suffix: str) -> str:
     """Render the whole page for `.html`, its first chart for `.svg`."""
     if suffix == ".svg":
-        return standalone(history_chart(overview.view))
-    return render_page(job_page(overview, searcher=searcher, made=made))
+        return standalone(history_chart(view))
+    return render_page(job_page(view, searcher=searcher, made=made))
 
 
-def job_page(overview: JobOverview, *, searcher: str, made: str) -> Page:
+def job_page(view: JobView, *, searcher: str, made: str) -> Page:
     """Lay out the page of a job; `searcher` names the policy, `made` is the footer."""
-    view = overview.view
     known = job_map(view)
-    sections: list[Section] = [Figures(_figures(overview)), *_pictures(view, known), _sizes(view, known)]
+    sections: list[Section] = [Figures(_figures(view)), *_pictures(view, known), _sizes(view, known)]
     if view.memory.runs:
         sections.append(_runs(view))
     sections.append(Prose("How to read it", _how(view, searcher)))
     return Page(
         title=f"{view.job.name} on {view.gpu.name}",
-        lead=_lead(overview),
+        lead=_lead(view),
         simulated=view.gpu.simulated,
         sections=tuple(sections),
         foot=made,
@@ -186,8 +177,8 @@ def _pictures(view: JobView, known: CostMap) -> Iterator[Section]:
         yield LargeChart(frontier)
 
 
-def _lead(overview: JobOverview) -> str:
-    saved, view = overview.account.saving_percent, overview.view
+def _lead(view: JobView) -> str:
+    saved = view.saving_percent
     if not view.here:
         words = f"No run on {gpu_label(view.gpu)} yet."
     elif saved is None:
@@ -196,29 +187,28 @@ def _lead(overview: JobOverview) -> str:
         side = "less" if saved >= 0 else "more"
         what, _ = counted_in(view.job.objective)
         words = (
-            f"{counted(overview.account.recurrences, 'recurrence')} on {gpu_label(view.gpu)} "
+            f"{counted(view.recurrences, 'recurrence')} on {gpu_label(view.gpu)} "
             f"took {abs(saved):.1f} % {side} {what} "
             f"than as many runs of the default ({view.job.default_batch_size}), learning included."
         )
-    if overview.proposal is None:
+    if view.proposal is None:
         return words
-    return f"{words} The next run gets batch size {overview.proposal.batch_size}: {overview.proposal.why}"
+    return f"{words} The next run gets batch size {view.proposal.batch_size}: {view.proposal.why}"
 
 
-def _figures(overview: JobOverview) -> tuple[Figure, ...]:
-    what, _ = counted_in(overview.view.job.objective)
-    account = overview.account
-    spent, energy = account.spent, account.energy_saving_percent
-    learning = f"{quantity(account.exploring.energy_j, 'J')} in runs made to learn"
-    even = {None: "not in sight", 0: "reached"}.get(account.break_even, f"in {account.break_even}")
+def _figures(view: JobView) -> tuple[Figure, ...]:
+    what, _ = counted_in(view.job.objective)
+    spent, energy = view.spent, view.energy_saving_percent
+    learning = f"{quantity(view.exploring.energy_j, 'J')} in runs made to learn"
+    even = {None: "not in sight", 0: "reached"}.get(view.break_even, f"in {view.break_even}")
     return (
         Figure(
-            percent(None if account.saving_percent is None else -account.saving_percent),
+            percent(None if view.saving_percent is None else -view.saving_percent),
             f"{what} against the default",
             f"energy {percent(None if energy is None else -energy)}",
         ),
         Figure(quantity(spent.energy_j, "J"), "spent in all", duration(spent.time_s)),
-        Figure(quantity(account.profiling.energy_j, "J"), "of that in profiling", learning),
+        Figure(quantity(view.profiling.energy_j, "J"), "of that in profiling", learning),
         Figure(even, "break-even", "recurrences until learning has paid for itself"),
     )
 

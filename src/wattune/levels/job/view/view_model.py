@@ -1,35 +1,110 @@
-"""A recurring job on one GPU model, as its views need it: epochs of each batch size, the cost map, and words."""
+"""A recurring job on one GPU model, as people see it: what its runs cost, compared with default runs, and what is next.
+
+Notation: a *default run* is what the owner would do without tuning: the default batch size at the setting that was
+found on the GPU. Its cost is the mean number of epochs of the default size times the profiled cost of an epoch at the
+highest measured setting; without a profile, the mean cost of the runs at the default size.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
 
-from wattune.core.errors import Infeasible
-from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Profile
+from wattune.core.errors import Infeasible, WattuneError
+from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
+from wattune.core.objective import Objective
 from wattune.core.setting import Setting
-from wattune.levels.job.policies import EpochsBand
+from wattune.levels.job.policies import EpochsBand, JobPolicy
 from wattune.levels.job.view.cost_map import CostMap, cost_map
 from wattune.render.quantity import counted, number, quantity
 
+FAILED = (Outcome.MISSED, Outcome.STOPPED)
+OUT_OF_MEMORY = "out of memory"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SizeAccount:
+    """One batch size on one GPU model; None where a figure is not known."""
+
+    batch_size: int
+    runs: int
+    reached: int
+    failed: int
+    """Runs that missed the target or were stopped."""
+    barred: str | None
+    """Why it is excluded: out of memory on this GPU model, or every run missed the target; None where it is not."""
+    epochs: float | None
+    """Mean epochs to the target, over all GPU models, since epochs do not depend on them."""
+    energy_j: float | None
+    """Mean of the runs that reached the target on this GPU model."""
+    time_s: float | None
+    setting: Setting | None
+    """That of its newest run on this GPU model."""
+
+    @property
+    def state(self) -> str:
+        """One word: untried, infeasible, failed, running or tried."""
+        if self.barred == OUT_OF_MEMORY:
+            return "infeasible"
+        if not self.runs:
+            return "untried"
+        if self.reached:
+            return "tried"
+        return "failed" if self.failed else "running"
+
+    @property
+    def run(self) -> Measurement | None:
+        """Mean cost of a run that reached the target."""
+        return None if self.energy_j is None or self.time_s is None else Measurement(self.time_s, self.energy_j)
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobView:
-    """A job on one GPU model: its runs, predicted epochs, and the next choice."""
+    """A job on one GPU model: its runs and their cost, predicted epochs, and the next choice."""
 
     job: Job
     memory: JobMemory
     gpu: JobGpu
     predicted: tuple[EpochsBand, ...] = ()
     """Epochs of each batch size as the policy predicts them; empty where it does not."""
-    next_size: int | None = None
-    """The batch size of the next run; None where it was not determined."""
-    default_run: Measurement | None = None
-    """Cost of a default run; None where it is not known yet."""
+    proposal: Proposal | None = None
+    """What the next run would get; None where no size is left to try, or it was not determined."""
+
+    @classmethod
+    def of(cls, job: Job, memory: JobMemory, gpu: JobGpu, *, searcher: JobPolicy) -> JobView:
+        """View a job with the predictions and the next choice of a policy."""
+        try:
+            proposal = searcher.propose(job, memory, gpu)
+        except WattuneError:  # no size is left; the history can be shown all the same
+            proposal = None
+        predicted = searcher.predict_epochs(job, memory, gpu)
+        return cls(job=job, memory=memory, gpu=gpu, predicted=predicted, proposal=proposal)
 
     @property
+    def objective(self) -> Objective:
+        return self.job.objective_on(self.gpu.max_power_w)
+
+    @property
+    def next_size(self) -> int | None:
+        return None if self.proposal is None else self.proposal.batch_size
+
+    @cached_property
+    def setting(self) -> Setting | None:
+        """The setting of the next run, where it was measured before and one qualifies."""
+        profile = None if self.next_size is None else self.memory.profile(self.gpu, self.next_size)
+        if profile is None or not profile.trials:
+            return None
+        reference = max(profile.trials, key=lambda trial: trial.choice).cost
+        try:
+            return profile.best(self.objective, reference=reference).choice
+        except Infeasible:
+            return None
+
+    @cached_property
     def epochs(self) -> tuple[EpochsBand, ...]:
         """Expected epochs of each batch size, ascending."""
         known = self.predicted or measured_epochs(self.memory.runs)
@@ -40,7 +115,7 @@ class JobView:
         """Upper end of epochs in charts: a prediction may exceed the limit by far, but no run does."""
         return 1.25 * max((self.job.max_epochs, *(run.epochs for run in self.memory.runs)))
 
-    @property
+    @cached_property
     def here(self) -> tuple[JobRun, ...]:
         """The runs on this GPU model."""
         return tuple(run for run in self.memory.runs if run.gpu.key == self.gpu.key)
@@ -49,6 +124,109 @@ class JobView:
     def batch_sizes(self) -> tuple[int, ...]:
         """The current sizes, and those that were tried before."""
         return tuple(sorted({*self.job.batch_sizes, *(run.batch_size for run in self.here)}))
+
+    @cached_property
+    def barred(self) -> Mapping[int, str]:
+        """The excluded sizes and why: out of memory here, always missed the target, or too many epochs expected."""
+        full = _out_of_memory(self.here)
+        barred = {size: OUT_OF_MEMORY for size in self.batch_sizes if full is not None and size >= full}
+        for size in self.batch_sizes:
+            outcomes = [run.outcome for run in self.memory.runs if run.batch_size == size]
+            missed = outcomes.count(Outcome.MISSED)
+            if missed and Outcome.REACHED not in outcomes:
+                barred.setdefault(size, f"missed the target in {counted(missed, 'run')}")
+        reached = {run.batch_size for run in self.memory.runs if run.outcome is Outcome.REACHED}
+        for band in self.epochs:
+            if band.low > self.job.max_epochs and band.batch_size not in reached:
+                barred.setdefault(band.batch_size, f"expected to need more than {self.job.max_epochs} epochs")
+        return barred
+
+    @cached_property
+    def sizes(self) -> tuple[SizeAccount, ...]:
+        return tuple(self._size(size) for size in self.batch_sizes)
+
+    @cached_property
+    def recurrences(self) -> int:
+        """Number of those that reached the target on this GPU model."""
+        return len({run.recurrence for run in self.here if run.outcome is Outcome.REACHED})
+
+    @cached_property
+    def spent(self) -> Measurement:
+        """Cost of all runs that have ended, failed ones and profiling included."""
+        return _sum(run.cost for run in self.here if run.outcome is not Outcome.RUNNING)
+
+    @cached_property
+    def profiling(self) -> Measurement:
+        return _sum(run.profiling for run in self.here)
+
+    @cached_property
+    def exploring(self) -> Measurement:
+        """Cost of the runs that were trials."""
+        return _sum(run.cost for run in self.here if run.exploring and run.outcome is not Outcome.RUNNING)
+
+    @cached_property
+    def default_run(self) -> Measurement | None:
+        size = next(size for size in self.sizes if size.batch_size == self.job.default_batch_size)
+        profile = self.memory.profile(self.gpu, size.batch_size)
+        if profile is not None and profile.trials and size.epochs is not None:
+            # The highest setting is where searches begin.
+            return _times(max(profile.trials, key=lambda trial: trial.choice).cost, size.epochs)
+        return size.run
+
+    @cached_property
+    def best_run(self) -> Measurement | None:
+        """Mean cost of the batch size that is cheapest so far."""
+        runs = [size.run for size in self.sizes if size.barred is None and size.run is not None]
+        return min(runs, key=self.objective.value, default=None)
+
+    @cached_property
+    def saving_percent(self) -> float | None:
+        """Of the objective's cost, against default runs; negative where more was spent so far."""
+        return self._saving(self.objective.value)
+
+    @cached_property
+    def energy_saving_percent(self) -> float | None:
+        return self._saving(lambda cost: cost.energy_j)
+
+    @cached_property
+    def break_even(self) -> int | None:
+        """Recurrences until the savings equal the cost of learning: 0 where they do, None where not in sight."""
+        if self.default_run is None or self.best_run is None or not self.recurrences:
+            return None
+        default = self.objective.value(self.default_run)
+        owed = self.objective.value(self.spent) - self.recurrences * default
+        if owed <= 0:
+            return 0
+        gain = default - self.objective.value(self.best_run)
+        return ceil(owed / gain) if gain > 0 else None
+
+    def _saving(self, value: Callable[[Measurement], float]) -> float | None:
+        if self.default_run is None or not self.recurrences or value(self.default_run) <= 0:
+            return None
+        return 100 * (1 - value(self.spent) / (self.recurrences * value(self.default_run)))
+
+    def _size(self, size: int) -> SizeAccount:
+        mine = [run for run in self.here if run.batch_size == size]
+        reached = [run for run in mine if run.outcome is Outcome.REACHED]
+        everywhere = [run for run in self.memory.runs if run.batch_size == size and run.outcome is Outcome.REACHED]
+        costs = [run.cost for run in reached if run.cost is not None]
+        return SizeAccount(
+            batch_size=size,
+            runs=len(mine),
+            reached=len(reached),
+            failed=sum(run.outcome in FAILED for run in mine),
+            barred=self.barred.get(size),
+            epochs=_mean([run.epochs for run in everywhere]),
+            energy_j=_mean([cost.energy_j for cost in costs]),
+            time_s=_mean([cost.time_s for cost in costs]),
+            setting=next((run.setting for run in reversed(mine) if run.setting is not None), None),
+        )
+
+
+def gpus_of(memory: JobMemory) -> tuple[JobGpu, ...]:
+    """Return the GPU models that a job ran on, the one of its newest run first."""
+    newest_first = {run.gpu.key: run.gpu for run in memory.runs[::-1]}
+    return tuple(newest_first.values())
 
 
 def measured_epochs(runs: Iterable[JobRun]) -> tuple[EpochsBand, ...]:
@@ -73,35 +251,21 @@ def job_map(view: JobView) -> CostMap:
         for trial in profile.trials
     }
     held = Counter(JobChoice(run.batch_size, run.setting) for run in view.here if run.setting is not None)
+    # The default is at the highest measured setting, where every search begins.
+    own = view.memory.profile(view.gpu, view.job.default_batch_size)
+    highest = None if own is None else max((trial.choice for trial in own.trials), default=None)
     return cost_map(
         expected,
-        view.job.objective_on(view.gpu.max_power_w),
+        view.objective,
         gpu=view.gpu.name,
         simulated=view.gpu.simulated,
         batch_sizes=view.batch_sizes,
         tried=held,
-        barred=barred_sizes(view),
-        default=_default_choice(view),
-        chosen=_chosen(view),
+        barred=view.barred,
+        default=None if highest is None else JobChoice(view.job.default_batch_size, highest),
+        chosen=None if view.setting is None or view.next_size is None else JobChoice(view.next_size, view.setting),
         reference=view.default_run,
     )
-
-
-def barred_sizes(view: JobView) -> Mapping[int, str]:
-    """Return the excluded sizes and why: out of memory here, every run missed the target, or too many epochs
-    expected."""
-    full = _out_of_memory(view.here)
-    barred = {size: "out of memory" for size in view.batch_sizes if full is not None and size >= full}
-    for size in view.batch_sizes:
-        outcomes = [run.outcome for run in view.memory.runs if run.batch_size == size]
-        missed = outcomes.count(Outcome.MISSED)
-        if missed and Outcome.REACHED not in outcomes:
-            barred.setdefault(size, f"missed the target in {counted(missed, 'run')}")
-    reached = {run.batch_size for run in view.memory.runs if run.outcome is Outcome.REACHED}
-    for band in view.epochs:
-        if band.low > view.job.max_epochs and band.batch_size not in reached:
-            barred.setdefault(band.batch_size, f"expected to need more than {view.job.max_epochs} epochs")
-    return barred
 
 
 def _out_of_memory(runs: Sequence[JobRun]) -> int | None:
@@ -115,34 +279,20 @@ def _out_of_memory(runs: Sequence[JobRun]) -> int | None:
     return least
 
 
-def _default_choice(view: JobView) -> JobChoice | None:
-    """Return the default: its batch size at the highest measured setting, where every search begins."""
-    profile = view.memory.profile(view.gpu, view.job.default_batch_size)
-    if profile is None or not profile.trials:
-        return None
-    return JobChoice(profile.batch_size, max(trial.choice for trial in profile.trials))
-
-
-def _chosen(view: JobView) -> JobChoice | None:
-    if view.next_size is None:
-        return None
-    setting = best_setting(view, view.memory.profile(view.gpu, view.next_size))
-    return None if setting is None else JobChoice(view.next_size, setting)
-
-
-def best_setting(view: JobView, profile: Profile | None) -> Setting | None:
-    """Return the best setting for an epoch by the job's objective; None without a profile, or where none qualifies."""
-    if profile is None or not profile.trials:
-        return None
-    reference = max(profile.trials, key=lambda trial: trial.choice).cost
-    try:
-        return profile.best(view.job.objective_on(view.gpu.max_power_w), reference=reference).choice
-    except Infeasible:
-        return None
-
-
 def _times(cost: Measurement, epochs: float) -> Measurement:
     return Measurement(cost.time_s * epochs, cost.energy_j * epochs)
+
+
+def _sum(costs: Iterable[Measurement | None]) -> Measurement:
+    total = Measurement(0.0, 0.0)
+    for cost in costs:
+        if cost is not None:
+            total += Measurement(cost.time_s, cost.energy_j)
+    return total
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 _UNITS = {
