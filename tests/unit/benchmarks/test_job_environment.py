@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from job_tables import write_tables
+from wattune.benchmarks.job.cases import FixedChoice, make_policy
 from wattune.benchmarks.job.environment import ATTEMPTS, play
-from wattune.benchmarks.job.policies import POLICIES, FixedChoice
 from wattune.benchmarks.job.replayed_run import Ruled, ShippedLimits, ZeusLimits
 from wattune.benchmarks.job.trace import JobDrift, read_workloads
 from wattune.core.job import Outcome, Proposal
@@ -42,7 +42,7 @@ class Scripted:
 
 
 def test_the_default_pays_its_epochs_at_the_highest_limit(workload):
-    searcher, limits = POLICIES["default"](workload, 0)
+    searcher, limits = make_policy("default", workload, 0)
     played = play(workload, searcher, limits, recurrences=30, seed=1)
     epoch = workload.epochs[64][TOP]
     for bill, run in zip(played.recurrences, played.memory.runs, strict=True):
@@ -55,7 +55,7 @@ def test_the_default_pays_its_epochs_at_the_highest_limit(workload):
 
 
 def test_the_mean_of_many_recurrences_is_what_is_expected(workload):
-    searcher, limits = POLICIES["oracle"](workload, 0)
+    searcher, limits = make_policy("oracle", workload, 0)
     played = play(workload, searcher, limits, recurrences=600, seed=3)
     expected = workload.objective.value(workload.oracle[1])
     assert played.costs.mean() == pytest.approx(expected, rel=0.02)
@@ -65,7 +65,7 @@ def test_the_mean_of_many_recurrences_is_what_is_expected(workload):
 @pytest.mark.parametrize("load", [None, 0.8])
 def test_every_run_is_paid_for_and_seeds_repeat(workload, policy, load):
     def once():
-        searcher, limits = POLICIES[policy](workload, 5)
+        searcher, limits = make_policy(policy, workload, 5)
         return play(workload, searcher, limits, recurrences=15, seed=5, load=load)
 
     played = once()
@@ -155,7 +155,7 @@ def test_the_profile_of_the_shipped_profiling_is_noisy_and_near_the_table(worklo
 
 def test_drift_comes_half_way(workload):
     longer = workload.patient(4)
-    searcher, limits = POLICIES["default"](longer, 0)
+    searcher, limits = make_policy("default", longer, 0)
     played = play(longer, searcher, limits, recurrences=10, seed=0, drift=JobDrift(factor=2.0))
     epochs = [run.epochs for run in played.memory.runs]
     assert max(epochs[:5]) <= 10

@@ -5,10 +5,9 @@ import pytest
 
 from job_tables import write_tables
 from wattune.benchmarks.job import zeus_package as job_zeus_package
-from wattune.benchmarks.job.cases import PACKAGE, JobCase, run_case
+from wattune.benchmarks.job.cases import PACKAGE, JobCase, make_policy, run_case
 from wattune.benchmarks.job.environment import play
 from wattune.benchmarks.job.figures import apart
-from wattune.benchmarks.job.policies import POLICIES
 from wattune.benchmarks.job.trace import read_workloads
 
 pytestmark = pytest.mark.skipif(not job_zeus_package.installed(), reason="the zeus package is not installed")
@@ -22,7 +21,7 @@ def test_the_pruning_costs_the_same_to_the_last_joule(tmp_path, never, eta):
     workload = workload.wanting(f"cost:{eta:g}")
     pruning = 6 if never else 8
     times_s, energies_j = job_zeus_package.simulate(workload, eta=eta, recurrences=pruning, seed=1)
-    searcher, limits = POLICIES["zeus"](workload, 1)
+    searcher, limits = make_policy("zeus", workload, 1)
     played = play(workload, searcher, limits, recurrences=pruning, seed=1)
     np.testing.assert_allclose([bill.time_s for bill in played.recurrences], times_s)
     np.testing.assert_allclose([bill.energy_j for bill in played.recurrences], energies_j)

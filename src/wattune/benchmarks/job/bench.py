@@ -17,8 +17,17 @@ from typing import Any
 from wattune.benchmarks.datasets.zeus_tables import SOURCE
 from wattune.benchmarks.job import zeus_package as job_zeus_package
 from wattune.benchmarks.job.cases import SECTIONS, cases_of, run_case
-from wattune.benchmarks.job.figures import Outcomes, beside, energy_saving, mean_row, policy_rows, seed_rows
-from wattune.benchmarks.job.goals import OURS, goals_of, speed_goal
+from wattune.benchmarks.job.figures import (
+    OURS,
+    Outcomes,
+    beside,
+    energy_saving,
+    goals_of,
+    mean_row,
+    policy_rows,
+    seed_rows,
+    speed_goal,
+)
 from wattune.benchmarks.job.trace import TraceWorkload, read_workloads
 from wattune.benchmarks.parallel import in_processes
 from wattune.benchmarks.result import Bench, Row

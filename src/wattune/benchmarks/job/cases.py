@@ -1,24 +1,118 @@
-"""One case of the bench: a policy on a job, played with some seeds; and what it paid."""
+"""The cases of the bench: a policy on a job, played with some seeds; and what it paid."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
 from time import process_time
 
 import numpy as np
 
 from wattune.benchmarks.job import zeus_package as job_zeus_package
 from wattune.benchmarks.job.environment import Playback, play
-from wattune.benchmarks.job.policies import POLICIES
+from wattune.benchmarks.job.replayed_run import Limits, Ruled, ShippedLimits, ZeusLimits
 from wattune.benchmarks.job.trace import JobDrift, TraceWorkload
-from wattune.core.job import JobMemory
+from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
+from wattune.levels.job.policies import JobSearcher
+from wattune.levels.job.policy import WattuneJobPolicy
+from wattune.levels.job.zeus import ZeusSearcher
 from wattune.physics.gpu_parts import Floats
 
 PACKAGE = "zeus-package"
 """What tables call Zeus by its authors' own simulator."""
+
+
+Policy = tuple[JobSearcher, Limits]
+"""What chooses the batch sizes, and how limits are found."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedChoice:
+    """Always the same batch size."""
+
+    name: str
+    batch_size: int
+
+    def propose(self, job: Job, memory: JobMemory, gpu: JobGpu) -> Proposal:
+        del job, memory, gpu
+        return Proposal(self.batch_size, exploring=False, why="always the same")
+
+    def stop(self, job: Job, memory: JobMemory, run: JobRun) -> str | None:
+        del job, memory, run
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GridSearch:
+    """Every batch size with every limit, one run each, from the default outwards; then what was cheapest.
+
+    A batch size that did not reach the target is not tried with its other limits. Runs are stopped as Zeus's are.
+    """
+
+    cells: tuple[JobChoice, ...]
+    """In the order of trying."""
+    stopping: ZeusSearcher = field(default=ZeusSearcher())
+
+    @property
+    def name(self) -> str:
+        return "grid"
+
+    def propose(self, job: Job, memory: JobMemory, gpu: JobGpu) -> Proposal:
+        cell = self.cell(job, memory, gpu)
+        return Proposal(cell.batch_size, exploring=False, why="the next cell, or the cheapest one")
+
+    def stop(self, job: Job, memory: JobMemory, run: JobRun) -> str | None:
+        if run.setting is None or any(
+            _cell(old) == _cell(run) for old in memory.runs if old.outcome is Outcome.REACHED
+        ):
+            return None
+        return self.stopping.stop(job, memory, run)
+
+    def cell(self, job: Job, memory: JobMemory, gpu: JobGpu) -> JobChoice:
+        """Return the first cell that was not tried, or the cheapest in the mean of those that reached the target."""
+        objective = job.objective_on(gpu.max_power_w)
+        tried = {_cell(run) for run in memory.runs}
+        failed = {run.batch_size for run in memory.runs if run.outcome is not Outcome.REACHED}
+        untried = (cell for cell in self.cells if cell not in tried and cell.batch_size not in failed)
+        if (new := next(untried, None)) is not None:
+            return new
+        costs: dict[JobChoice | None, list[float]] = {}
+        for run in memory.runs:
+            if run.cost is not None:
+                costs.setdefault(_cell(run), []).append(objective.value(run.cost))
+        good = [cell for run in memory.runs if run.outcome is Outcome.REACHED and (cell := _cell(run)) is not None]
+        return min(good, key=lambda cell: fmean(costs[cell]), default=self.cells[0])
+
+
+def _cell(run: JobRun) -> JobChoice | None:
+    return None if run.setting is None else JobChoice(run.batch_size, run.setting)
+
+
+POLICIES = ("default", "grid", "zeus", "wattune", "oracle")
+
+
+def make_policy(name: str, workload: TraceWorkload, seed: int) -> Policy:
+    """Make a policy of the bench for a workload and a seed."""
+    match name:
+        case "zeus":
+            return ZeusSearcher(seed=seed), ZeusLimits()
+        case "wattune":
+            return WattuneJobPolicy(), ShippedLimits()
+        case "grid":
+            sizes = workload.job.batch_sizes
+            start = sizes.index(workload.job.default_batch_size)
+            nearest = sorted(sizes, key=lambda size: abs(sizes.index(size) - start))
+            limits = workload.epochs
+            search = GridSearch(
+                tuple(JobChoice(size, limit) for size in nearest for limit in sorted(limits[size], reverse=True))
+            )
+            return search, Ruled(lambda memory, run: search.cell(workload.job, memory, run.gpu).setting)
+        case _:
+            choice = workload.default if name == "default" else workload.oracle[0]
+            return FixedChoice(name, choice.batch_size), Ruled(lambda *_: choice.setting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +178,7 @@ def _two_oracles(case: JobCase, drift: JobDrift, seed: int) -> Floats:
     """What the old oracle pays before the change and the new one after it, dealt what everybody is dealt."""
     halves = []
     for workload in (case.workload, case.workload.drifted(drift)):
-        searcher, limits = POLICIES[case.policy](workload, seed)
+        searcher, limits = make_policy(case.policy, workload, seed)
         played = play(workload, searcher, limits, recurrences=case.recurrences, seed=seed)
         halves.append(_bills(played, case.recurrences))
     change = case.recurrences // 2
@@ -101,7 +195,7 @@ def _bills(played: Playback, recurrences: int) -> Floats:
 
 
 def _play(workload: TraceWorkload, case: JobCase, seed: int, *, start: JobMemory | None) -> Playback:
-    searcher, limits = POLICIES[case.policy](workload, seed)
+    searcher, limits = make_policy(case.policy, workload, seed)
     return play(
         workload,
         searcher,
@@ -117,7 +211,7 @@ def _play(workload: TraceWorkload, case: JobCase, seed: int, *, start: JobMemory
 def _before(case: JobCase, seed: int) -> JobMemory:
     """What is known of the job from the other GPU."""
     assert case.before is not None
-    searcher, limits = POLICIES[case.policy](case.before, seed)
+    searcher, limits = make_policy(case.policy, case.before, seed)
     # Other random numbers than on the GPU that is judged, since these would be other trainings.
     return play(case.before, searcher, limits, recurrences=case.before.horizon, seed=seed + 1_000_000).memory
 

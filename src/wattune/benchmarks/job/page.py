@@ -9,8 +9,9 @@ from wattune.benchmarks.datasets.zeus_tables import SOURCE
 from wattune.benchmarks.job.bench import JobPlayed
 from wattune.benchmarks.job.cases import JobCase, ReplayResult
 from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
+from wattune.benchmarks.job.figures import OURS, PEER
 from wattune.benchmarks.job.trace import TraceWorkload
-from wattune.benchmarks.result import Bench
+from wattune.benchmarks.result import Bench, Goal
 from wattune.core.job import JobChoice
 from wattune.levels.job.view.cost_map import CostMap, cost_map
 from wattune.levels.job.view.cost_map_svg import STYLE, draw_map
@@ -19,17 +20,6 @@ from wattune.render.quantity import UNKNOWN, counted, number
 from wattune.render.svg import standalone
 
 _AFTER = (5, 10, 20, 50)
-OURS, PEER = "wattune", "zeus"
-
-
-@dataclass(frozen=True, slots=True)
-class GoalRow:
-    """A goal in words: what was found, what it should be, and whether it is; None where it could not be measured."""
-
-    name: str
-    value: float | None
-    goal: str
-    met: bool | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +37,7 @@ class JobBenchReport:
     source: str
     """Where the tables come from."""
     cases: tuple[BenchCase, ...]
-    goals: tuple[GoalRow, ...] = ()
+    goals: tuple[Goal, ...] = ()
     made: str
 
     def __post_init__(self) -> None:
@@ -176,7 +166,7 @@ def pictured(played: JobPlayed, bench: Bench, *, made: str) -> JobBenchReport:
     return JobBenchReport(
         source=SOURCE,
         cases=tuple(BenchCase(_curves(some), _map(some[0][0].workload)) for some in cases.values()),
-        goals=tuple(GoalRow(goal.name, goal.value, goal.goal, goal.met) for goal in bench.goals),
+        goals=bench.goals,
         made=made,
     )
 

@@ -1,180 +1,260 @@
-"""Our choice of batch sizes: one model for all sizes, trials only where they pay and are safe, early stopping."""
+"""Our choice of batch sizes: one model for all sizes, trials only where they pay and are safe, early stopping.
+
+A size is tried if its expected gain exceeds its cost and its risk fits the budget.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import exp, log, log2, sqrt
+from math import exp, log2, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.core.measurement import SIGMAS_95
-from wattune.levels.job.epoch_cost import paid_per_epoch
-from wattune.levels.job.epochs import in_order_of_ending, nearest
-from wattune.levels.job.learning_curve import speed
+from wattune.core.objective import Objective
+from wattune.levels.job.epochs import in_order_of_ending
 from wattune.levels.job.policies import EpochsBand
-from wattune.levels.job.posterior import JobPosterior, job_posterior, unusable
-from wattune.levels.job.trial_choice import horizon, trial
-from wattune.response.statistics import normal_nodes
+from wattune.levels.job.posterior import (
+    Flags,
+    JobPosterior,
+    horizon,
+    job_posterior,
+    unusable,
+    why_stop_known,
+    why_stop_trial,
+)
+from wattune.levels.job.smooth_curve import SizePosterior
+from wattune.response.statistics import Floats, normal_nodes
 
-_PATIENCE = 3.0
-"""A run of a known size is hopeless at so many times the most epochs that the size has needed."""
+SHARE = 0.035
+"""How much more than the default the owner may ever spend; 5 % is the limit, and trials may cost more than expected."""
 
-_CHECK = 0.1
-"""Share of a run of the best size between two decisions: the most that waiting for the next one costs."""
+_CARRIED_SHARE, _CARRIED_MOST = 0.05, 1.0
+"""After a change of the job: what earlier recurrences add to the budget, in default runs, each and in total."""
 
-_MOST = 2.0
-"""Most runs of the best size that a trial may cost: a more expensive one is of no use, however near its end it
-seems."""
+_TRIAL_OUT = 1.3
+"""What a trial that has not ended may cost, in runs of the best size."""
 
-_HOPELESS = 2.0
-"""What is still to come if the run never reaches the target, in runs of the best size: some waste, then a new run."""
 
-_STANDARD = [(float(z), float(w)) for z, w in zip(*normal_nodes(9), strict=True)]
+def budget(
+    runs: Iterable[JobRun],
+    *,
+    objective: Objective,
+    interval: dict[str, int],
+    default_cost: float,
+    best_cost: float,
+    usual_cost: Mapping[int, float],
+) -> float:
+    """Return how much more than a run at the best size the next run may cost.
+
+    Runs are those on one GPU model. A run that has not ended counts with what it has spent, and at least as a best one;
+    one that reached the target with the `usual_cost` of its size, so that chance does not count as savings; a trial
+    with what it cost, if that was more.
+    """
+    spent = 0.0
+    recurrences: set[int] = set()
+    earlier: set[int] = set()
+    for run in runs:
+        if interval.get(run.id, 0):
+            earlier.add(run.recurrence)
+            continue
+        recurrences.add(run.recurrence)
+        spent += _counted(run, objective, best_cost, usual_cost)
+    due = (1.0 + SHARE) * default_cost * (len(recurrences) + 1)
+    carried = min(_CARRIED_SHARE * len(earlier - recurrences), _CARRIED_MOST) * default_cost
+    return due + carried - spent - best_cost
+
+
+def _counted(run: JobRun, objective: Objective, best_cost: float, usual_cost: Mapping[int, float]) -> float:
+    spent = 0.0 if run.cost is None else objective.value(run.cost)
+    if run.outcome is Outcome.REACHED:
+        usual = usual_cost[run.batch_size]
+        return max(spent, usual) if run.exploring else usual
+    if run.outcome is not Outcome.RUNNING:
+        return spent
+    return max(spent, best_cost * (_TRIAL_OUT if run.exploring else 1.0))
+
+
+_NODES, _WEIGHTS = normal_nodes(11)
+
+_REPEATS = np.array([1.0, 4.0, 16.0])
+"""Numbers of runs at a size that are considered together."""
+
+_JUDGED_AFTER, _JUDGED_LATE = 0.3, 0.5
+"""Share of a run after which a bad trial is recognised, usually and at worst; later by a run for every octave from
+sizes that work, since learning may go well for long before it stalls."""
+
+_EDGE = 1.0
+"""Extra cost of an untried size per octave from sizes that work: learning may fail on either side, abruptly."""
+
+_ONE_IN_TEN = 1.2816
+"""Standard deviations that one normal draw in ten exceeds."""
+
+
+def gains(posterior: SizePosterior, sd: float, *, overhead: Floats, among: NDArray[np.bool_]) -> Floats:
+    """Return what each run at each size is expected to save every later run.
+
+    `overhead` multiplies the cost of each size for runs that miss; `among` are the sizes that may be chosen later. One
+    run may not be enough where several would decide (Frazier and Powell 2010), so the gain of several is shared among
+    them.
+    """
+    level = posterior.mean + np.log(overhead)
+    now = float(np.exp(level + 0.5 * posterior.variance)[among].min())
+    # Rows are sizes x, columns tried sizes b; layers are the number of runs of b, then the possible results.
+    learned = posterior.covariance[:, :, None] / np.sqrt(posterior.variance[:, None] + sd**2 / _REPEATS)[None, :, :]
+    left = np.maximum(posterior.variance[:, None, None] - learned**2, 0.0)
+    later = (level[:, None, None] + 0.5 * left)[among, :, :, None] + learned[among, :, :, None] * _NODES
+    cheapest = np.exp(later.min(axis=0)) @ _WEIGHTS
+    return np.asarray((np.maximum(now - cheapest, 0.0) / _REPEATS).max(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
-class RunPrediction:
-    """State of a trial: epochs passed, expected epochs, and costs.
+class Stakes:
+    """Possible cost of a trial of each size over a run at the best one, without the scatter of single runs."""
 
-    Costs are in runs of the best size known, so that a run that would replace this one costs 1.
+    excess: Floats
+    """Expected."""
+    harm: Floats
+    """Expected, without the cases in which the trial is cheaper."""
+    bad: Floats
+    """The loss if it goes badly, as one in ten does, or if the size does not work."""
+
+
+def stakes(posterior: SizePosterior, *, best_cost: float, beyond: Floats, first_epoch: Floats) -> Stakes:
+    """Return what is at stake in a trial of each size.
+
+    `first_epoch` is the share of a run before which none is stopped, `beyond` the octaves from sizes that work.
     """
-
-    epochs: int
-    max_epochs: int
-    log_epochs: float
-    sd: float
-    miss: float
-    """Prior probability that the run never reaches the target."""
-    epoch_cost: float
-    horizon: float
-    """Number of later runs that a better size would serve."""
-
-    @property
-    def never(self) -> float:
-        """Probability that the run never reaches the target, given that it has not so far."""
-        beyond = 1.0 - ndtr((log(max(self.epochs, 0.5)) - self.log_epochs) / self.sd)
-        capped = 1.0 - ndtr((log(self.max_epochs + 0.5) - self.log_epochs) / self.sd)
-        never = self.miss + (1.0 - self.miss) * capped
-        return float(never / max(self.miss + (1.0 - self.miss) * beyond, 1e-12))
-
-    @property
-    def pays(self) -> bool:
-        """Whether it pays to go on: gains for this run and later ones against the cost until the next decision."""
-        spent = self.epochs * self.epoch_cost
-        if spent > _MOST:
-            return False
-        chance = risk = 0.0
-        for weight, cost in self._costs():
-            to_come = cost - spent
-            chance += weight * (max(1.0 - to_come, 0.0) + self.horizon * max(1.0 - cost, 0.0))
-            risk += weight * min(max(to_come - 1.0, 0.0), _CHECK)
-        return chance >= risk
-
-    def _costs(self) -> list[tuple[float, float]]:
-        """Return possible total costs of the run, each with its probability."""
-        never = min(self.never, 1.0)
-        costs = [(never, self.epochs * self.epoch_cost + _HOPELESS)]
-        left = [(w, exp(self.log_epochs + self.sd * z)) for z, w in _STANDARD]
-        left = [(w, epochs) for w, epochs in left if self.epochs < epochs <= self.max_epochs]
-        # Where the run has passed nearly all of the distribution, one more epoch is expected.
-        left = left or [(1.0, min(self.epochs + 1.0, float(self.max_epochs)))]
-        whole = sum(w for w, _ in left)
-        return costs + [((1.0 - never) * w / whole, epochs * self.epoch_cost) for w, epochs in left]
-
-
-def combined(prior: tuple[float, float], curve: tuple[float, float]) -> tuple[float, float]:
-    """Combine a prior and a learning curve, each a mean and a standard deviation.
-
-    Where they differ by more than two deviations the prior gets less weight: it is of other sizes, the curve of this
-    one.
-    """
-    distance = (prior[0] - curve[0]) ** 2 / (prior[1] ** 2 + curve[1] ** 2)
-    prior_variance, curve_variance = prior[1] ** 2 * max(1.0, distance / 4.0), curve[1] ** 2
-    weight = curve_variance / (prior_variance + curve_variance)
-    return weight * prior[0] + (1.0 - weight) * curve[0], sqrt(weight * prior_variance)
-
-
-def patience(longest: int, stopped_before: int) -> float:
-    """Return the epochs after which a run of a known size is stopped; twice as many after each one that was."""
-    return _PATIENCE * longest * 2.0**stopped_before
-
-
-_OUTLIER_SD, _OUTLIER_EPOCHS = 0.1, 0.4
-"""Now and then a run takes a few epochs more than its size does: no reason to stop it near its end. The deviation of
-that, in logarithms and, where few epochs are needed, in epochs."""
-
-
-_NEARLY = 2.0
-"""A run that needs at most so many times the epochs that its size needed the last time goes on."""
-
-
-def why_stop_known(job: Job, memory: JobMemory, run: JobRun) -> str | None:
-    """Return why a run of the best size should end; nearly always None."""
-    last, stopped = None, 0
-    for other in reversed(memory.runs):
-        if other.batch_size != run.batch_size or other.id == run.id:
-            continue
-        if other.outcome is Outcome.REACHED:
-            last = other
-            break
-        stopped += other.outcome in (Outcome.STOPPED, Outcome.MISSED) and not other.exploring
-    if last is None or run.epochs < patience(last.epochs, stopped):
-        return None
-    found = speed(job, run, last, octaves=0.0)
-    if found is not None and exp(found.log_epochs) - run.epochs < _NEARLY * last.epochs:
-        return None  # It is slow, but nearly there; a replacement might be as slow.
-    return f"{run.epochs} epochs, where {run.batch_size} needed {last.epochs} the last time"
-
-
-def why_stop_trial(job: Job, memory: JobMemory, run: JobRun) -> str | None:
-    """Return why a trial should end; None as long as it may win, and where no better size is known."""
-    known = _posterior_with_best(job, memory, run)
-    if known is None:
-        return None
-    best = known.best
-    prediction = _prediction(known, memory, run)
-    if run.batch_size == known.sizes[best] or prediction.pays:
-        return None
-    epochs = float(np.exp(prediction.log_epochs))
-    return f"about {epochs:.3g} epochs to the target: {known.sizes[best]} from the start is cheaper"
-
-
-def _posterior_with_best(job: Job, memory: JobMemory, run: JobRun) -> JobPosterior | None:
-    """Return the posterior of the job, if a size is known to work."""
-    if run.batch_size not in job.batch_sizes or not any(other.outcome is Outcome.REACHED for other in memory.runs):
-        return None
-    known = job_posterior(job, memory, run.gpu)
-    return known if known.proven.any() else None
-
-
-def _prediction(known: JobPosterior, memory: JobMemory, run: JobRun) -> RunPrediction:
-    place = known.place(run.batch_size)
-    mean = float(known.log_epochs.mean[place])
-    sd = sqrt(float(known.log_epochs.variance[place]) + known.epochs.sd**2)
-    reference = nearest(known.epochs.reached, run.batch_size, known.epochs.interval, 0)
-    octaves = 0.0 if reference is None else abs(log2(run.batch_size / reference.batch_size))
-    found = None if reference is None else speed(known.job, run, reference, octaves=octaves)
-    if found is not None:
-        mean, sd = combined((mean, sd), (found.log_epochs, sqrt(found.sd**2 + known.epochs.sd**2)))
-    return RunPrediction(
-        epochs=run.epochs,
-        max_epochs=known.job.max_epochs,
-        log_epochs=mean,
-        sd=sqrt(sd**2 + (_OUTLIER_SD + _OUTLIER_EPOCHS / exp(mean)) ** 2),
-        miss=float(1.0 - 1.0 / known.overhead[place]),
-        epoch_cost=_epoch_cost(known, run) / float(known.expected_cost[known.best]),
-        horizon=horizon(memory),
+    sd = np.sqrt(posterior.variance)
+    costs = np.exp(posterior.mean[:, None] + sd[:, None] * _NODES)
+    judged = np.maximum(_JUDGED_AFTER, first_epoch)
+    more = np.minimum(costs - best_cost, judged[:, None] * costs)
+    likely = np.exp(posterior.mean)
+    costly = likely * np.maximum(np.exp(_ONE_IN_TEN * sd), 1.0 + _EDGE * beyond)
+    late = np.maximum(_JUDGED_LATE + beyond, first_epoch) * likely
+    return Stakes(
+        more @ _WEIGHTS,
+        np.maximum(more, 0.0) @ _WEIGHTS,
+        np.maximum(np.minimum(costly - best_cost, late), 0.0),
     )
 
 
-def _epoch_cost(known: JobPosterior, run: JobRun) -> float:
-    paid = paid_per_epoch(run)
-    if paid is None:
-        return float(np.exp(known.log_epoch_cost.mean[known.place(run.batch_size)]))
-    return known.job.objective_on(run.gpu.max_power_w).value(paid)
+_CAUTION = 0.25
+"""Share of the expected harm of a trial that is added to its expected excess."""
+
+_LEAST_PREFERENCE = 0.1
+"""Least factor on the worth of a trial that may use all of the budget."""
+
+_NEAR = 0.6
+"""Most octaves of a first trial."""
+
+_ONE_VALLEY = 0.83
+"""Probability that costs have one valley over batch size: of recorded jobs one in six has a second one."""
+
+_SAME = 0.02
+"""Sizes whose costs (in logarithms) differ by less than this are one floor of a valley."""
+
+
+def trial(known: JobPosterior, memory: JobMemory) -> Proposal | None:
+    """Return the size to try, or None where no trial pays or none is safe."""
+    if not known.costs.epoch_s or _just_failed(known):
+        return None
+    best = known.best
+    cost = known.expected_cost
+    untouched = known.usable & ~_out_on_trial(known, memory)
+    worth = horizon(memory) * gains(known.log_cost, known.epochs.sd, overhead=known.overhead, among=known.usable)
+    worth *= _on_the_way_down(known)
+    left = _budget(known, memory)
+    first_epoch = 1.0 / np.maximum(np.exp(known.log_epochs.mean), 1.0)
+    at_stake = stakes(
+        known.log_cost, best_cost=float(cost[best]), beyond=known.beyond, first_epoch=np.minimum(first_epoch, 1.0)
+    )
+    excess = at_stake.excess + np.log(known.overhead) * cost[best]
+    affordable = at_stake.bad <= left
+    if not any(run.exploring for run in memory.runs):
+        affordable |= _next_to_best(known) & (excess + _CAUTION * at_stake.harm <= left)
+    # The more of the budget a trial may use, the less it is preferred: other trials may be needed later.
+    used = np.maximum(excess + _CAUTION * at_stake.harm, 0.0) / max(left, 1e-9 * float(cost[best]))
+    preferred = worth * np.maximum(1.0 - used, _LEAST_PREFERENCE) / (1.0 + _stopped(known)) ** 2
+    net = np.where(untouched & affordable, preferred - excess, -np.inf)
+    net[best] = worth[best]
+    place = int(np.argmax(net))
+    if place == best or not net[place] > 0:
+        return None
+    return Proposal(known.sizes[place], exploring=True, why=_why(known, place))
+
+
+def _on_the_way_down(known: JobPosterior) -> Floats:
+    """Return the factor on each size's worth where a size between it and the best was tried and cost more.
+
+    Costs nearly always have one valley over batch size, so sizes beyond an expensive one cost more too. Runs before the
+    job changed do not count.
+    """
+    best, places = known.best, np.arange(len(known.sizes))
+    now = [run.batch_size for run in known.over if run.epochs and not known.epochs.interval[run.id]]
+    tried = np.isin(known.sizes, now)
+    posterior = known.log_cost
+    distance = posterior.mean + np.log(known.overhead) - posterior.mean[best] - np.log(known.overhead[best]) - _SAME
+    variance = posterior.variance + posterior.variance[best] - 2.0 * posterior.covariance[best]
+    worse = np.where(tried & (places != best), ndtr(distance / np.sqrt(np.maximum(variance, 1e-12))), 0.0)
+    left = np.ones(len(places))
+    for side in (places[:best][::-1], places[best + 1 :]):
+        hidden = np.concatenate(([0.0], np.maximum.accumulate(worse[side])[:-1])) if len(side) else worse[side]
+        left[side] = 1.0 - _ONE_VALLEY * hidden
+    return left
+
+
+def _why(known: JobPosterior, place: int) -> str:
+    size, best = known.sizes[place], known.sizes[known.best]
+    epochs = float(np.exp(known.log_epochs.mean[place]))
+    spread = epochs * sqrt(float(known.log_epochs.variance[place]))
+    share = float(np.exp(known.log_cost.mean[place] - known.log_cost.mean[known.best]))
+    return f"trial of {size}: {epochs:.3g} ± {spread:.2g} epochs expected, {share:.0%} of the cost of {best}"
+
+
+def _just_failed(known: JobPosterior) -> bool:
+    """Whether the run that ended last was a trial that did not reach the target; its replacement is no trial."""
+    last = known.over[-1]
+    return last.exploring and last.outcome is not Outcome.REACHED
+
+
+def _stopped(known: JobPosterior) -> Floats:
+    """Count the trials of each size that were stopped since the last change: each repetition is worth less."""
+    interval = known.epochs.interval
+    stopped = [
+        run.batch_size
+        for run in known.over
+        if run.outcome is Outcome.STOPPED and run.exploring and not interval[run.id]
+    ]
+    return np.array([float(stopped.count(size)) for size in known.sizes])
+
+
+def _next_to_best(known: JobPosterior) -> Flags:
+    """Sizes that are neighbours of the best one, or near it."""
+    places = np.arange(len(known.sizes))
+    octaves = np.abs(np.log2(np.array(known.sizes) / known.sizes[known.best]))
+    return np.asarray((np.abs(places - known.best) <= 1) | (octaves <= _NEAR))
+
+
+def _out_on_trial(known: JobPosterior, memory: JobMemory) -> Flags:
+    out = {run.batch_size for run in memory.runs if run.exploring and run.outcome is Outcome.RUNNING}
+    return np.array([size in out for size in known.sizes])
+
+
+def _budget(known: JobPosterior, memory: JobMemory) -> float:
+    return budget(
+        [run for run in memory.runs if run.gpu.key == known.gpu.key and run.batch_size in known.sizes],
+        objective=known.job.objective_on(known.gpu.max_power_w),
+        interval=known.epochs.interval,
+        default_cost=known.default_cost,
+        best_cost=float(known.expected_cost[known.best]),
+        usual_cost=dict(zip(known.sizes, np.exp(known.log_cost.mean).tolist(), strict=True)),
+    )
 
 
 _OCTAVE = 0.75

@@ -8,7 +8,8 @@ import pytest
 
 from job_view_samples import GPU, epoch, view
 from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves
-from wattune.benchmarks.job.page import BenchCase, GoalRow, JobBenchReport, job_bench_file, job_bench_page
+from wattune.benchmarks.job.page import BenchCase, JobBenchReport, job_bench_file, job_bench_page
+from wattune.benchmarks.result import Goal
 from wattune.core.job import JobChoice, JobMemory
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
@@ -56,7 +57,7 @@ def bench(cases: int = 2, **changes: object) -> JobBenchReport:
     curves = PolicyCurves(workload="cifar<100>", gpu="V100", simulated=False, oracle=100.0, curves=policies)
     costs = {JobChoice(size, Setting(power_limit_w=200.0)): epoch(size, 200.0) for size in (8, 16)}
     known = cost_map(costs, LeastCost(0.5, 250.0), gpu="V100", simulated=False, batch_sizes=(8, 16))
-    goals = (GoalRow("regret after 10", 0.31, "≤ 0.333", met=True), GoalRow("drift", None, "≤ 5", met=None))
+    goals = (Goal("regret after 10", 0.31, "≤ 0.333", met=True), Goal("drift", None, "≤ 5", met=None))
     fields = {"source": "tables", "goals": goals, "made": "Made by wattune.", **changes}
     return JobBenchReport(cases=(BenchCase(curves, known), BenchCase(curves), BenchCase(curves))[:cases], **fields)
 

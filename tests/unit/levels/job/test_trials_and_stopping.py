@@ -7,9 +7,9 @@ import pytest
 
 from synthetic_job import GPU, JOB, ended, finished
 from wattune.core.job import Outcome
-from wattune.levels.job.policy import RunPrediction, combined, patience
+from wattune.levels.job.policy import SHARE, budget, gains, stakes
+from wattune.levels.job.posterior import RunPrediction, combined, patience
 from wattune.levels.job.smooth_curve import SizePosterior
-from wattune.levels.job.trial_choice import SHARE, budget, gains, stakes
 
 ALL = np.array([True, True])
 NO_OVERHEAD = np.ones(2)
