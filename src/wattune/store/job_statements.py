@@ -9,7 +9,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Subquery, and_, case, func, insert, select, update
 
 from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import StoreError
@@ -83,11 +83,10 @@ def records_of(
     if only is not None:
         query = query.where(only)
     query = query.order_by(schema.job_runs.c.position.desc()).limit(limit)
-    rows = connection.execute(query).mappings().all()
-    oldest = rows[-1]["position"] if rows else 0
-    metrics = _metrics(connection, current.job.name, oldest=oldest, only=only)
+    metrics = _metrics(connection, query.with_only_columns(schema.job_runs.c.id).subquery())
     records = (
-        _recorded_run(row, metrics[row["id"]], comparable=row["definition"] in current.comparable) for row in rows
+        _recorded_run(row, metrics[row["id"]], comparable=row["definition"] in current.comparable)
+        for row in connection.execute(query).mappings()
     )
     return tuple(record.as_of(now, submitted=current.submitted) for record in records)
 
@@ -129,14 +128,9 @@ def _no_run(run_id: str) -> NoSuchRun:
     )
 
 
-def _metrics(
-    connection: Connection, job: str, *, oldest: int, only: ColumnElement[bool] | None
-) -> defaultdict[str, dict[int, float | None]]:
-    epochs, runs = schema.epochs.c, schema.job_runs.c
-    query = select(epochs.run_id, epochs.epoch, epochs.metric).join(schema.job_runs, runs.id == epochs.run_id)
-    query = query.where(runs.job == job, runs.position >= oldest)
-    if only is not None:
-        query = query.where(only)
+def _metrics(connection: Connection, run_ids: Subquery) -> defaultdict[str, dict[int, float | None]]:
+    table = schema.epochs.c
+    query = select(table.run_id, table.epoch, table.metric).where(table.run_id.in_(select(run_ids.c.id)))
     found: defaultdict[str, dict[int, float | None]] = defaultdict(dict)
     for run_id, epoch, metric in connection.execute(query):
         found[run_id][epoch] = metric

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import click
+from make_stubs import implemented_names
 
 from wattune.cli.simulate import command
 from wattune.emulator.launch import CODES
-from wattune.emulator.nvml.make_stubs import implemented_names
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "emulator.md").read_text(encoding="utf-8")
 

@@ -5,9 +5,9 @@ import subprocess
 
 import pynvml
 import pytest
+from make_stubs import implemented_names, stub_names, stubs_text, wanted_names
 
 from wattune.emulator.library import LINK, SONAME, load_library
-from wattune.emulator.nvml.make_stubs import implemented_names, stub_names, stubs_text, wanted_names
 
 STRUCTURES = {
     "field_value": pynvml.c_nvmlFieldValue_t,
@@ -44,9 +44,7 @@ def test_no_function_with_behaviour_is_also_a_stub():
 
 
 def test_stubs_are_up_to_date_with_nvidia_ml_py():
-    assert wanted_names() <= set(implemented_names()) | set(stub_names()), (
-        "run python -m wattune.emulator.nvml.make_stubs"
-    )
+    assert wanted_names() <= set(implemented_names()) | set(stub_names()), "run python tools/make_stubs.py"
     assert set(stubs_text().splitlines()[1:]) <= {f"STUB({name})" for name in stub_names()}
 
 

@@ -1,6 +1,6 @@
-"""Writes stubs.inc: the NVML functions that nvidia-ml-py binds and that are not implemented here.
+"""Write stubs.inc of the emulated NVML library: the functions that nvidia-ml-py binds and that are not implemented.
 
-Run it when nvidia-ml-py has new names: `python -m wattune.emulator.nvml.make_stubs`. A test fails until then.
+Run it when nvidia-ml-py has new names: `python tools/make_stubs.py`. A test fails until then.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "src" / "wattune" / "emulator" / "nvml"
 HEADER = "/* Functions that answer NOT_SUPPORTED. Written by make_stubs.py from the names that nvidia-ml-py binds. */\n"
 
 
