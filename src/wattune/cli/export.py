@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +40,10 @@ _BOOLEANS, _NUMBERS, _UNITS = ("simulated",), ("gpus", "samples", "sm_mhz", "mem
 
 @dataclass(frozen=True, slots=True)
 class FlatTable:
-    """Rows of plain values, a cell per column; missing values are None."""
+    """Rows of plain values by column; missing values are None."""
 
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    columns: list[str]
+    rows: list[dict[str, Cell]]
 
 
 @click.command()
@@ -101,7 +101,7 @@ def _refuse_existing(path: Path, force: bool) -> None:
 
 def flat_table(store: Store, what: str) -> FlatTable:
     """Return a row per run or GPU, newest first, or per trial or trace summary, oldest first."""
-    columns = tuple(_COLUMNS[what].split())
+    columns = _COLUMNS[what].split()
     records: list[tuple[Any, dict[str, Any]]]
     match what:
         case "runs":
@@ -112,11 +112,11 @@ def flat_table(store: Store, what: str) -> FlatTable:
             records = [(trial, _of_run(run) | _trial_cells(trial)) for run, trial in store.trial_records()]
         case _:
             records = [(trace, _of_run(run)) for run, trace in store.traces()]
-    rows = (
-        tuple(derived[name] if name in derived else getattr(record, name) for name in columns)
+    rows = [
+        {name: derived[name] if name in derived else getattr(record, name) for name in columns}
         for record, derived in records
-    )
-    return FlatTable(columns, tuple(rows))
+    ]
+    return FlatTable(columns, rows)
 
 
 def _run_cells(run: Run) -> dict[str, Any]:
@@ -138,15 +138,13 @@ def csv_bytes(table: FlatTable) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.columns)
-    writer.writerows([_field(cell) for cell in row] for row in table.rows)
+    writer.writerows(map(_field, row.values()) for row in table.rows)
     return text.getvalue().encode()
 
 
 def json_bytes(table: FlatTable) -> bytes:
     """Format the table as one JSON document: `{"columns": [...], "rows": [{...}, ...]}`."""
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    document = {"columns": list(table.columns), "rows": rows}
-    return json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
+    return json.dumps(asdict(table), indent=2, allow_nan=False).encode() + b"\n"
 
 
 def parquet_bytes(table: FlatTable) -> bytes:
@@ -160,9 +158,8 @@ def parquet_bytes(table: FlatTable) -> bytes:
         ) from None
     types = {str: pyarrow.string(), float: pyarrow.float64(), int: pyarrow.int64(), bool: pyarrow.bool_()}
     schema = pyarrow.schema([(name, types[_kind(name)]) for name in table.columns])
-    columns = {name: [row[place] for row in table.rows] for place, name in enumerate(table.columns)}
     sink = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns, schema=schema), sink)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table.rows, schema=schema), sink)
     return sink.getvalue()
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -77,7 +77,7 @@ def run_watched(
 ) -> Ending:
     """Run the program, call `answer` with each report in this thread, and return how the program ended.
 
-    Where an answer says stop, the program has its time to end by itself, then gets SIGTERM, and `grace_s` later
+    Where an answer is to stop, the program has its time to end by itself, then gets SIGTERM, and `grace_s` later
     SIGKILL. With `quiet` its standard output goes to standard error. `on_start` is called with its process id.
     """
     with ExitStack() as stack:
@@ -159,7 +159,7 @@ class _Child:
         queue.answer_all(self._handle)
 
     def leave_none_behind(self) -> None:
-        """End all its processes, where it was asked to end or we fail."""
+        """End all its processes, where it was asked to end or wattune fails."""
         for stream in self._streams:
             stream.pipe.close()
         if self._process.poll() is None:
@@ -175,9 +175,9 @@ class _Child:
     def _drain(self) -> None:
         """Read what is left in its pipes without waiting, since its own children may hold them open."""
         for stream in self._streams:
-            if stream.is_open:
+            if not stream.pipe.closed:
                 os.set_blocking(stream.pipe.fileno(), False)
-            while stream.is_open and self._pass_on(stream):
+            while not stream.pipe.closed and self._pass_on(stream):
                 pass
             for line in stream.lines.rest():
                 self._search(line)
@@ -235,17 +235,13 @@ class _Child:
         self._process.terminate()
 
 
+@dataclass(frozen=True, slots=True)
 class _Stream:
     """One of the program's pipes, where its output goes, and its lines."""
 
-    def __init__(self, pipe: IO[bytes], place: int) -> None:
-        self.pipe = pipe
-        self.place = place
-        self.lines = LineBuffer()
-
-    @property
-    def is_open(self) -> bool:
-        return not self.pipe.closed
+    pipe: IO[bytes]
+    place: int
+    lines: LineBuffer = field(default_factory=LineBuffer)
 
 
 def _write_all(descriptor: int, data: bytes) -> bool:

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import hypot, inf
-from typing import Protocol
 
-
-class Counted(Protocol):
-    """Anything that carries a time and a counter: a `Count`, or a `Reading` that has one."""
-
-    @property
-    def time_s(self) -> float: ...
-    @property
-    def energy_j(self) -> float | None: ...
-
+from wattune.core.reading import Count, Reading
 
 SIGMAS_95 = 1.96
 """Half-width of a 95 % interval, in standard errors."""
@@ -35,7 +26,7 @@ class Measurement:
             raise ValueError(f"a measurement is finite and not negative: {self.time_s} s, {self.energy_j} J")
 
     @classmethod
-    def between(cls, before: Counted, after: Counted) -> Measurement:
+    def between(cls, before: Count | Reading, after: Count | Reading) -> Measurement:
         """Return what was spent from one count to a later one."""
         if before.energy_j is None or after.energy_j is None:
             raise ValueError("a reading without an energy counter cannot be subtracted")

@@ -109,7 +109,7 @@ class ReplayGpu:
         self._recording = recording
         self.refresh: Refresh | None = None
         self._next = 0
-        self._spec = GpuSpec(
+        self.spec = GpuSpec(
             name=f"{recording.gpu} (replayed)",
             uuid=recording.uuid,
             clocks=(),
@@ -121,10 +121,6 @@ class ReplayGpu:
     @classmethod
     def load(cls, file: Path) -> ReplayGpu:
         return cls(read_recording(file))
-
-    @property
-    def spec(self) -> GpuSpec:
-        return self._spec
 
     @property
     def left(self) -> int:
@@ -152,7 +148,7 @@ class ReplayGpu:
     def apply(self, setting: Setting) -> None:
         if setting != DRIVER_DEFAULT:
             raise NotSupported(
-                f"{self._spec.label} is a recording and cannot be set",
+                f"{self.spec.label} is a recording and cannot be set",
                 hint="use a simulated or a real GPU to try settings",
             )
 

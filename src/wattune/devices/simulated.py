@@ -14,7 +14,7 @@ from threading import Lock
 import numpy as np
 
 from wattune.core.errors import InputError
-from wattune.core.gpu_spec import GpuSpec, Switching
+from wattune.core.gpu_spec import Switching
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
@@ -86,10 +86,10 @@ class SimulatedGpu:
         seed: int | None = None,
         switching: Switching = IDEAL,
     ) -> None:
-        self._model = model
-        self._spec = model.spec(index)
+        self.model = model
+        self.spec = model.spec(index)
         self._time = time or VirtualTime()
-        self._seed = zlib.crc32(self._spec.uuid.encode()) if seed is None else seed
+        self._seed = zlib.crc32(self.spec.uuid.encode()) if seed is None else seed
         self._switching = switching
         self._lock = Lock()
         period_s = counter_period_s(model)
@@ -103,14 +103,6 @@ class SimulatedGpu:
         self._context_idle_w = _context_idle_w(model)
         self._tables: dict[Workload, tuple[LoadTable, ...]] = {}
         self._timeline = Timeline.begin(model.thermal, resting_point(model, DRIVER_DEFAULT), model.idle_w)
-
-    @property
-    def spec(self) -> GpuSpec:
-        return self._spec
-
-    @property
-    def model(self) -> GpuModel:
-        return self._model
 
     @property
     def setting(self) -> Setting:
@@ -129,12 +121,12 @@ class SimulatedGpu:
         return Reading(
             time_s=now_s,
             energy_j=self._shown_j(timeline, now_s),
-            power_w=shown_power_w(self._model, timeline, now_s, seed=self._seed),
+            power_w=shown_power_w(self.model, timeline, now_s, seed=self._seed),
             temperature_c=timeline.temperature_c(now_s),
             sm_mhz=timeline.now.point.sm_mhz,
             mem_mhz=timeline.now.point.mem_mhz,
             throttle=timeline.now.point.throttle,
-            power_limit_w=power_limit_w(self._model, setting),
+            power_limit_w=power_limit_w(self.model, setting),
             sm_util=sm_util,
             mem_util=mem_util,
         )
@@ -144,7 +136,7 @@ class SimulatedGpu:
         return Count(now_s, self._shown_j(timeline, now_s))
 
     def apply(self, setting: Setting) -> None:
-        self._spec.check(setting)
+        self.spec.check(setting)
         self._catch_up()
         with self._lock:
             self._setting = setting
@@ -156,7 +148,7 @@ class SimulatedGpu:
     def play(self, workload: Workload) -> None:
         """Run the workload, iteration after iteration, until something else is asked for."""
         if workload not in self._tables:
-            self._tables[workload] = tabulate(self._model, workload)
+            self._tables[workload] = tabulate(self.model, workload)
         self._starts += 1
         self._do(_RunningWorkload(self._tables[workload], self._starts))
 
@@ -217,10 +209,10 @@ class SimulatedGpu:
 
     def _shown_j(self, timeline: Timeline, now_s: float) -> float:
         if self._counted is None:
-            return shown_energy_j(self._model, timeline, now_s)
+            return shown_energy_j(self.model, timeline, now_s)
         with self._lock:
-            self._counted = count_until(self._model, timeline, now_s, before=self._counted)
-            return shown_energy_j(self._model, timeline, now_s, counted=self._counted)
+            self._counted = count_until(self.model, timeline, now_s, before=self._counted)
+            return shown_energy_j(self.model, timeline, now_s, counted=self._counted)
 
     def _do(self, activity: _Activity) -> None:
         self._catch_up()
@@ -231,7 +223,7 @@ class SimulatedGpu:
     def _ask(self, setting: Setting, now_s: float) -> None:
         """Start a setting, now or when its clocks are ready; the lock is held."""
         delay = delay_of(
-            self._switching, self._model.change, before=self._clocks, after=setting, seed=self._seed, number=self._asked
+            self._switching, self.model.change, before=self._clocks, after=setting, seed=self._seed, number=self._asked
         )
         if delay.wait_s:
             # The firmware applies a limit at once; only the clocks take time.
@@ -256,7 +248,7 @@ class SimulatedGpu:
 
     def _follow(self, time_s: float, *, stall_s: float = 0.0) -> None:
         """Continue the timeline from `time_s` with the present setting and activity; the lock is held."""
-        model, setting, activity = self._model, self._clocks, self._activity
+        model, setting, activity = self.model, self._clocks, self._activity
         if self._counted is not None:
             self._counted = count_until(model, self._timeline, time_s, before=self._counted)
         idle_w = self._context_idle_w

@@ -108,7 +108,7 @@ class TableGpu:
         if not 0 <= noise < 0.5:
             raise InputError(f"noise is a share from 0 to 0.5, not {noise}", hint="0.01 is a noise of 1 %")
         self._table = table
-        self._spec = _spec(table)
+        self.spec = _spec(table)
         self._noise = noise
         self._random = np.random.default_rng(seed)
         # The counter of a table moves with every iteration, so there is nothing to wait for.
@@ -121,10 +121,6 @@ class TableGpu:
     @classmethod
     def load(cls, file: Path, *, noise: float = 0.0, seed: int = 0) -> TableGpu:
         return cls(read_sweep(file), noise=noise, seed=seed)
-
-    @property
-    def spec(self) -> GpuSpec:
-        return self._spec
 
     @property
     def workloads(self) -> tuple[str, ...]:
@@ -151,7 +147,7 @@ class TableGpu:
         return self._count
 
     def apply(self, setting: Setting) -> None:
-        self._spec.check(setting)
+        self.spec.check(setting)
         measured = self._table.measured_as(setting)
         if measured is None:
             raise SettingRefused(f"{self._table.file} has no row for {setting}", hint=_nearest(setting, self.settings))

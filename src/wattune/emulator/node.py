@@ -201,28 +201,20 @@ class Node:
 
     def calls(self) -> dict[str, int]:
         """Count the calls of each NVML function by all processes, without those never called."""
-        c = self._c
-        counts = {
-            c.wattuneFunctionName(n).decode(): int(c.wattuneCalls(self._handle, n)) for n in range(self._functions)
-        }
-        return {name: count for name, count in counts.items() if count}
+        return {self._c.wattuneFunctionName(number).decode(): count for number, count in self._counts() if count}
 
     def setter_calls(self) -> int:
         """Count the calls that set something, by all processes."""
-        return self._calls_of(b"s")
+        return sum(count for number, count in self._counts() if self._c.wattuneFunctionKind(number) == b"s")
 
     def getter_calls(self) -> int:
         """Count the calls that read something, by all processes."""
-        return self._calls_of(b"g")
+        return sum(count for number, count in self._counts() if self._c.wattuneFunctionKind(number) == b"g")
 
-    def _calls_of(self, kind: bytes) -> int:
-        c = self._c
-        numbers = (number for number in range(self._functions) if c.wattuneFunctionKind(number) == kind)
-        return sum(int(c.wattuneCalls(self._handle, number)) for number in numbers)
-
-    @property
-    def _functions(self) -> int:
-        return int(self._c.wattuneFunctions())
+    def _counts(self) -> list[tuple[int, int]]:
+        """Return the calls of each NVML function, by its number."""
+        numbers = range(self._c.wattuneFunctions())
+        return [(number, int(self._c.wattuneCalls(self._handle, number))) for number in numbers]
 
     # inside
 

@@ -1,4 +1,4 @@
-"""Connecting to a database: URLs, transactions that read or write, and errors in our words."""
+"""Connecting to a database: URLs, transactions that read or write, and errors as errors of wattune."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The NVML library: loading it, its clock, and its errors in our words."""
+"""The NVML library: loading it, its clock, and its errors as errors of wattune."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _HINTS: dict[int, tuple[type[DeviceError], str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The loaded NVML: the clock of its readings, and whether it is our emulation."""
+    """The loaded NVML: the clock of its readings, and whether it is the emulation of wattune."""
 
     clock: Callable[[], float]
     emulated: bool
@@ -116,7 +116,7 @@ def _clock(native: ctypes.CDLL) -> Callable[[], float]:
 
 @contextmanager
 def translated(what: str, *, mig: bool = False) -> Iterator[None]:
-    """Convert NVML errors of the block to ours; `what` describes the attempt."""
+    """Convert NVML errors of the block to errors of wattune; `what` describes the attempt."""
     try:
         yield
     except pynvml.NVMLError as error:
@@ -124,7 +124,7 @@ def translated(what: str, *, mig: bool = False) -> Iterator[None]:
 
 
 def fail(error: pynvml.NVMLError, what: str, *, mig: bool = False) -> NoReturn:
-    """Raise our error for one of NVML's."""
+    """Raise the error of wattune for one of NVML's."""
     kind, meaning, hint = _HINTS.get(error.value, (DeviceError, f"NVML reports: {error}", "see `wattune doctor`"))
     if mig and kind in (NotSupported, NoPermission):
         hint = "this GPU is sliced by MIG, which hides some readings and controls; `sudo nvidia-smi -mig 0` ends that"
