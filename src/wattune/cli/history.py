@@ -16,8 +16,9 @@ from rich.text import Text
 from wattune.cli.output import console, json_option, print_json, print_line, remark
 from wattune.config import load_config
 from wattune.core.errors import StoreError
+from wattune.core.gpu_spec import labelled
 from wattune.render.quantity import UNKNOWN, counted, number
-from wattune.store.records import FullRun, Run, full_run_to_json, labelled, mean_power_w, run_to_json
+from wattune.store.records import FullRun, Run, full_run_to_json, mean_power_w, run_to_json
 
 if TYPE_CHECKING:
     from wattune.store.sql_store import Store

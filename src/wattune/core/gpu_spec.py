@@ -10,6 +10,11 @@ from wattune.core.errors import NotSupported, SettingRefused
 from wattune.core.setting import Setting
 
 
+def labelled(name: str, simulated: bool) -> str:
+    """Return the name of a GPU, marked as simulated if it is."""
+    return name if not simulated or "simulated" in name else f"{name} (simulated)"
+
+
 @dataclass(frozen=True, slots=True)
 class ClockTable:
     """A memory clock and the core clocks that it allows, ascending.
@@ -80,7 +85,7 @@ class GpuSpec:
     @property
     def label(self) -> str:
         """The name, marked as simulated if it is."""
-        return self.name if not self.simulated or "simulated" in self.name else f"{self.name} (simulated)"
+        return labelled(self.name, self.simulated)
 
     def check(self, setting: Setting) -> None:
         """Raise an error that names what the GPU has, unless it has this setting."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
 from wattune.core.errors import InputError
-from wattune.core.gpu_spec import ClockTable, GpuSpec, Switching
+from wattune.core.gpu_spec import ClockTable, GpuSpec, Switching, labelled
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats, Thermal
 from wattune.physics.load_table import LoadTable
@@ -159,7 +159,7 @@ def _describe_clocks(
 
 def _texts(gpu: EmulatedGpu, index: int) -> dict[str, str]:
     return {
-        "name": replace(gpu.spec, simulated=True).label,
+        "name": labelled(gpu.spec.name, True),
         "uuid": gpu.spec.uuid,
         "serial": gpu.serial or "",
         "bus_id": f"00000000:{index + 1:02X}:00.0",

@@ -20,7 +20,7 @@ from typing import Any
 from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import StoreError
 from wattune.core.frontier import Trial
-from wattune.core.gpu_spec import GpuSpec
+from wattune.core.gpu_spec import GpuSpec, labelled
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading, Trace
 from wattune.core.setting import Setting
@@ -188,11 +188,6 @@ class FullRun:
     run: Run
     trials: tuple[TrialRecord, ...] = ()
     traces: tuple[TraceSummary, ...] = ()
-
-
-def labelled(name: str, simulated: bool) -> str:
-    """Return the name of a GPU, marked as simulated if it is."""
-    return name if not simulated or "simulated" in name else f"{name} (simulated)"
 
 
 def mean_power_w(energy_j: float | None, time_s: float) -> float | None:

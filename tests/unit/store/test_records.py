@@ -4,10 +4,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from wattune.core.gpu_spec import labelled
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store.fallback import new_run
-from wattune.store.records import Run, RunGpu, TrialRecord, labelled
+from wattune.store.records import Run, RunGpu, TrialRecord
 
 START = datetime(2025, 3, 1, 12, tzinfo=UTC)
 

@@ -28,37 +28,31 @@ class IntegratedPower:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._last: tuple[float, float, float] | None = None  # time_s, energy_j, power_w
+        self._time_s = self._energy_j = self._power_w = 0.0
         self._failure: DeviceError | None = None
 
     def count(self) -> Count:
         """Return the energy since the first call."""
         with self._lock:
             if self._thread is None:
-                self._start()
+                self._time_s, self._power_w = self._clock(), self._watts()
+                self._thread = threading.Thread(target=self._sample, name="wattune-integrator", daemon=True)
+                self._thread.start()
             if self._failure is not None:
                 raise self._failure
-            time_s, energy_j, power_w = self._step(self._clock(), None)
-            self._last = (time_s, energy_j, power_w)
-            return Count(time_s, energy_j)
+            self._extend(self._power_w)
+            return Count(self._time_s, self._energy_j)
 
     def stop(self) -> None:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
 
-    def _start(self) -> None:
-        self._last = (self._clock(), 0.0, self._watts())
-        self._thread = threading.Thread(target=self._sample, name="wattune-integrator", daemon=True)
-        self._thread.start()
-
-    def _step(self, now_s: float, power_w: float | None) -> tuple[float, float, float]:
-        """Extend the integral to `now_s` with the mean of old and new power, or with the old power alone."""
-        if self._last is None:
-            raise RuntimeError("the integrator was not started")
-        time_s, energy_j, before_w = self._last
-        mean_w = before_w if power_w is None else (before_w + power_w) / 2
-        return now_s, energy_j + max(now_s - time_s, 0.0) * mean_w, before_w if power_w is None else power_w
+    def _extend(self, power_w: float) -> None:
+        """Extend the integral to now with the mean of old and new power."""
+        now_s = self._clock()
+        self._energy_j += max(now_s - self._time_s, 0.0) * (self._power_w + power_w) / 2
+        self._time_s, self._power_w = now_s, power_w
 
     def _sample(self) -> None:
         while not self._ended.wait(self._period_s):
@@ -69,7 +63,7 @@ class IntegratedPower:
                     self._failure = error
                 return
             with self._lock:
-                self._last = self._step(self._clock(), power_w)
+                self._extend(power_w)
 
 
 THROTTLE_BITS = (
