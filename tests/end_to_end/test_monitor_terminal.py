@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -24,10 +25,13 @@ def terminal() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
-def read_until(terminal: int, wanted: bytes, shown: bytes = b"") -> bytes:
+def read_until(terminal: int, wanted: bytes, child: subprocess.Popen[bytes], shown: bytes = b"") -> bytes:
     """Read what the terminal shows up to and with the wanted bytes, after those that it has shown."""
     while wanted not in shown:
-        shown += os.read(terminal, 65536)
+        if select.select([terminal], [], [], 0.5)[0]:
+            shown += os.read(terminal, 65536)
+        else:
+            assert child.poll() is None, shown.decode()
     return shown
 
 
@@ -40,7 +44,7 @@ def test_leaving_the_monitor_restores_the_terminal(leave: str, terminal: tuple[i
     with subprocess.Popen(
         line, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
     ) as child:
-        shown = read_until(ours, b"0 A100")
+        shown = read_until(ours, b"0 A100", child)
         match leave:
             case "q":
                 os.write(ours, b"q")
@@ -48,7 +52,7 @@ def test_leaving_the_monitor_restores_the_terminal(leave: str, terminal: tuple[i
                 child.send_signal(signal.SIGINT)
             case "terminate":
                 child.send_signal(signal.SIGTERM)
-        shown = read_until(ours, b"\x1b[?1049l", shown)
+        shown = read_until(ours, b"\x1b[?1049l", child, shown)
     assert child.returncode == STOPPED[leave]
     assert termios.tcgetattr(theirs) == before
     assert shown.count(b"\x1b[?1049h") == 1

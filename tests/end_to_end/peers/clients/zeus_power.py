@@ -3,12 +3,16 @@
 import json
 import sys
 import time
+from multiprocessing.synchronize import Event
 
 from bracket import Bracket, pass_time
 from zeus.monitor.power import PowerMonitor
 
 if __name__ == "__main__":
     seconds = float(sys.argv[1])
+    # zeus gives its process 10 s to start, which is too little on a busy machine.
+    wait = Event.wait
+    Event.wait = lambda event, timeout: wait(event)  # noqa: ARG005
     monitor = PowerMonitor(update_period=0.05, power_domains=["device_instant"])
     bracket = Bracket()
     start = bracket.around(time.time)

@@ -229,13 +229,3 @@ def test_errors_by_window_length_are_estimated():
     assert error_by_length(alike)(80.0) == pytest.approx(0.01, rel=0.15)
     falling = tuple(seen(Setting(1200), length_s=s, error=0.01 / (s / 4) ** 0.5) for s in (4.0, 20.0, 80.0, 240.0))
     assert error_by_length(falling)(80.0) == pytest.approx(0.01 / 20**0.5, rel=0.2)
-
-
-@pytest.mark.parametrize("place", [4, 13, 31, 66])
-def test_simulated_programs_stay_within_the_slowdown_limit_and_save(place):
-    program = FamilyProgram.of(load_model("3080ti"), family(seed=7)[place], seconds=600.0)
-    best = program.oracle(0.05)
-    outcome = play_program(program, CurvePolicy(objective=LeastEnergy(0.05)), slowdown=0.05, seed=7)
-    assert outcome.end.cost.time_s <= 1.05 * best.default.time_s
-    assert 1 - outcome.end.cost.energy_j / best.default.energy_j >= 0.55 * best.saving
-    assert outcome.evaluations <= 6
