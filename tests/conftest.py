@@ -7,4 +7,4 @@ import os
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-pytest_plugins = ["processes", "emulated", "postgres_server"]
+pytest_plugins = ["processes", "emulated", "postgres_server", "torch_processes"]

@@ -253,8 +253,15 @@ def nothing():
     pass
 
 
+def plain_training(case, rank):
+    """The training without tuning, which is the same for all cases of a file."""
+    gpu = FailingGpu()
+    if case.level == "pipeline":
+        return train_pipeline(case, rank, schedule_of(rank, gpu), nothing, nothing)
+    return train_data_parallel(case, rank, gpu, nothing)
+
+
 def run_level(case, rank):
-    plain = train_data_parallel(case, rank, FailingGpu(), nothing)
     gpu = FailingGpu()
     failure = Failure(case, rank, gpu)
     with tuned_program(gpu, slowdown=0.05, ranks=TorchRanks()) as tuning:
@@ -267,11 +274,10 @@ def run_level(case, rank):
         result = {"disabled": tuning.disabled, "in_block": str(gpu.real.setting), "setting": str(tuning.setting)}
         result |= {"events": list(tuning.events), "windows": [str(window.setting) for window in tuning.windows]}
     failure.undo()
-    return result | {"plain": plain, "tuned": computed, "applied": len(gpu.applied), "after": str(gpu.real.setting)}
+    return result | {"tuned": computed, "applied": len(gpu.applied), "after": str(gpu.real.setting)}
 
 
 def job_level(case, rank):
-    plain = train_data_parallel(case, rank, FailingGpu(), nothing)
     gpu = FailingGpu()
     failure = Failure(case, rank, gpu)
     job = Job(name="nightly", batch_sizes=(64,), default_batch_size=64, target=0.9, max_epochs=100)
@@ -298,13 +304,11 @@ def job_level(case, rank):
     computed = train_data_parallel(case, rank, gpu, after_step)
     result = {"disabled": run.disabled, "in_block": str(gpu.real.setting), "goes_on": goes_on, "why": run.why}
     run.end()
-    result |= {"plain": plain, "tuned": computed, "applied": len(gpu.applied), "after": str(gpu.real.setting)}
+    result |= {"tuned": computed, "applied": len(gpu.applied), "after": str(gpu.real.setting)}
     return result | {"epochs": run.run.epochs, "warnings": warnings}
 
 
 def pipeline_level(case, rank):
-    gpu = FailingGpu()
-    plain = train_pipeline(case, rank, schedule_of(rank, gpu), nothing, nothing)
     gpu = FailingGpu()
     made_up_energies(gpu)
     pipelining.stamps_for = lambda _schedule: lambda: HostStamp(gpu.time.now_s())
@@ -329,7 +333,7 @@ def pipeline_level(case, rank):
         wait_until(lambda: gpu.real.setting == DRIVER_DEFAULT or disabled is None)
         result = {"disabled": disabled, "in_block": str(gpu.real.setting), "states": states}
     failure.undo()
-    return result | {"plain": plain, "tuned": computed, "applied": len(gpu.applied), "after": str(gpu.real.setting)}
+    return result | {"tuned": computed, "applied": len(gpu.applied), "after": str(gpu.real.setting)}
 
 
 def wait_until(condition):
@@ -349,7 +353,8 @@ def main(cases_file, rank):
         timeout=timedelta(seconds=timeout_s),
     )
     levels = {"run": run_level, "job": job_level, "pipeline": pipeline_level}
-    results = [levels[case.level](case, rank) for case in cases]
+    plain = plain_training(cases[0], rank)
+    results = [levels[case.level](case, rank) | {"plain": plain} for case in cases]
     (folder / f"{rank}.json").write_text(json.dumps(results))
     if cases[-1].loses_a_rank:
         os._exit(0)  # without waiting for a rank that is gone

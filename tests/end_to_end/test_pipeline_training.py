@@ -1,10 +1,7 @@
 """Real processes that train over gloo while a plan sets the clocks of their emulated GPUs."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -37,29 +34,21 @@ def is_part_of(part, whole):
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(start_torch, tmp_path):
     """A function that starts the ranks of a job; whoever is left at the end is killed."""
     running = []
 
-    def begin(job, node, *options):
+    def begin(job, node):
         file = pipeline_worker.write(job)
-        environment = {
-            **os.environ,
-            "WATTUNE_NODE": str(node.path),
-            "LD_LIBRARY_PATH": str(node.library.parent),
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo",
-        }
+        environment = {"WATTUNE_NODE": str(node.path)}
         for rank in range(job.ranks):
-            command = [sys.executable, "-W", "ignore", str(WORKER), str(file), str(rank), *options]
-            with (tmp_path / f"{rank}.err").open("w") as errors:
-                running.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors))
+            output = tmp_path / f"{rank}.output"
+            running.append(start_torch(WORKER, str(file), str(rank), output=output, environment=environment))
         return running
 
     yield begin
     for process in running:
         process.kill()
-        process.communicate()
 
 
 def job_in(tmp_path, node, **what):
@@ -69,8 +58,7 @@ def job_in(tmp_path, node, **what):
 def finished(processes, tmp_path):
     """What each rank found."""
     for rank, process in enumerate(processes):
-        process.wait()
-        assert process.returncode == 0, (tmp_path / f"{rank}.err").read_text()
+        assert process.wait() == 0, (tmp_path / f"{rank}.output").read_text()
     return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank, _ in enumerate(processes)]
 
 
@@ -103,8 +91,7 @@ def test_crashed_ranks_leave_all_gpus_as_they_were_found(emulated_node, tmp_path
     processes[2].kill()
     processes[1].send_signal(signal.SIGTERM)  # and the first finds nobody to talk to
     for process in processes:
-        process.wait()
-        assert process.returncode != 0
+        assert process.wait() != 0
     assert node.setting(0) == before[0]
     assert node.setting(1) == before[1]
     left = restore_abandoned(Surroundings(tmp_path / "state"))

@@ -1,9 +1,6 @@
 """Real ranks over gloo in which a part of the tuning fails: training goes on, GPUs are restored, no rank hangs."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +14,7 @@ WORKER = Path(__file__).with_name("rank_failure_worker.py")
 LIMIT_S = 800
 DEFAULT = "driver default"
 RUN_CASES = [("policy", 0, 160), ("device", 0, 160), ("device", 1, 160), ("refused", 0, 1), ("refused", 1, 1)]
-RUN_STEPS = 300
+RUN_STEPS = 240
 PIPELINE_CASES = [
     ("policy", 0, 2),
     ("policy", 1, 2),
@@ -27,7 +24,7 @@ PIPELINE_CASES = [
     ("refused", 0, 1),
     ("refused", 1, 1),
 ]
-PIPELINE_STEPS = 80
+PIPELINE_STEPS = 60
 WHY = {
     "policy": "ZeroDivisionError: the policy is broken",
     "device": "OSError: the driver is gone",
@@ -35,25 +32,18 @@ WHY = {
 }
 
 
-def trained(folder, level, failures, *, steps, timeout_s):
+def trained(start_torch, folder, level, failures, *, steps, timeout_s):
     """Train two ranks, one failure after another, and return for each the results of the ranks that remain."""
     cases = [Case(str(folder), level, *failure, steps, timeout_s) for failure in failures]
     file = folder / "cases.json"
     file.write_text(json.dumps([asdict(case) for case in cases]))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    outputs = [folder / f"{rank}.output" for rank in range(2)]
+    running = [start_torch(WORKER, str(file), str(rank), output=output) for rank, output in enumerate(outputs)]
     remaining = [rank for rank in range(2) if not (cases[-1].loses_a_rank and rank == cases[-1].rank)]
-    running = []
-    try:
-        for rank in range(2):
-            with (folder / f"{rank}.err").open("w") as errors:
-                command = [sys.executable, "-W", "ignore", str(WORKER), str(file), str(rank)]
-                running.append(subprocess.Popen(command, env=environment, stderr=errors))
-        for rank in remaining:
-            assert running[rank].wait(timeout=LIMIT_S) == 0, (folder / f"{rank}.err").read_text()
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
+    for rank in remaining:
+        assert running[rank].wait(timeout=LIMIT_S) == 0, outputs[rank].read_text()
+    for process in running:
+        process.kill()
     by_rank = [json.loads((folder / f"{rank}.json").read_text()) for rank in remaining]
     results = list(zip(*by_rank, strict=True))
     for of_ranks in results:
@@ -65,17 +55,18 @@ def trained(folder, level, failures, *, steps, timeout_s):
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
+def programs(start_torch, tmp_path_factory):
     """The results of a tuned program for each of its cases."""
     folder = tmp_path_factory.mktemp("programs")
-    return dict(zip(RUN_CASES, trained(folder, "run", RUN_CASES, steps=RUN_STEPS, timeout_s=240.0), strict=True))
+    results = trained(start_torch, folder, "run", RUN_CASES, steps=RUN_STEPS, timeout_s=240.0)
+    return dict(zip(RUN_CASES, results, strict=True))
 
 
 @pytest.fixture(scope="module")
-def pipelines(tmp_path_factory):
+def pipelines(start_torch, tmp_path_factory):
     """The results of a tuned pipeline for each of its cases."""
     folder = tmp_path_factory.mktemp("pipelines")
-    results = trained(folder, "pipeline", PIPELINE_CASES, steps=PIPELINE_STEPS, timeout_s=240.0)
+    results = trained(start_torch, folder, "pipeline", PIPELINE_CASES, steps=PIPELINE_STEPS, timeout_s=240.0)
     return dict(zip(PIPELINE_CASES, results, strict=True))
 
 
@@ -117,23 +108,23 @@ def test_what_fails_on_one_rank_disables_a_pipeline_on_all(pipelines, case):
 
 
 @pytest.mark.parametrize("failure", ["killed", "hung"])
-def test_a_rank_that_is_lost_disables_a_tuned_program_and_does_not_stop_it(tmp_path, failure):
-    ((result,),) = trained(tmp_path, "run", [(failure, 1, 160)], steps=260, timeout_s=20.0)
-    assert_all_disabled([result], 260)
+def test_a_rank_that_is_lost_disables_a_tuned_program_and_does_not_stop_it(start_torch, tmp_path, failure):
+    ((result,),) = trained(start_torch, tmp_path, "run", [(failure, 1, 160)], steps=RUN_STEPS, timeout_s=20.0)
+    assert_all_disabled([result], RUN_STEPS)
     assert "cannot be reached" in result["disabled"]
 
 
 @pytest.mark.parametrize("rank", range(2))
-def test_a_rank_that_is_killed_disables_a_recurring_job_and_does_not_stop_its_training(tmp_path, rank):
-    ((result,),) = trained(tmp_path, "job", [("killed", rank, 110)], steps=200, timeout_s=20.0)
+def test_a_rank_that_is_killed_disables_a_recurring_job_and_does_not_stop_its_training(start_torch, tmp_path, rank):
+    ((result,),) = trained(start_torch, tmp_path, "job", [("killed", rank, 110)], steps=200, timeout_s=20.0)
     assert_all_disabled([result], 200)
     assert "cannot be reached" in result["disabled"]
     assert result["goes_on"] == [True] * 9 + [False]
     assert result["why"] == "the target 0.9 is reached after 10 epochs"
 
 
-def test_a_rank_that_is_killed_disables_its_pipeline(tmp_path):
-    ((result,),) = trained(tmp_path, "pipeline", [("killed", 1, 2)], steps=80, timeout_s=60.0)
+def test_a_rank_that_is_killed_disables_its_pipeline(start_torch, tmp_path):
+    ((result,),) = trained(start_torch, tmp_path, "pipeline", [("killed", 1, 2)], steps=PIPELINE_STEPS, timeout_s=60.0)
     assert "cannot be reached" in result["disabled"]
     assert result["in_block"] == DEFAULT
     assert len(result["tuned"]) == 2

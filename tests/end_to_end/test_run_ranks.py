@@ -1,9 +1,6 @@
 """Ranks of a real process group that are tuned as one, each on an emulated GPU of its own."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,37 +18,31 @@ STEPS = 700
 """Of 70 ms each, by the node's time: a baseline, trials and a while beyond."""
 
 
-@pytest.fixture
-def trained(emulated_node, tmp_path):
-    """A function that lets ranks train, and gives the node and what each of them saw."""
-    running = []
-
-    def train(ranks):
-        node = emulated_node(*["a100"] * ranks)
-        for rank in range(ranks):
-            node.play(rank, tabulate(load_model("a100"), make_workload("resnet50")))
-        environment = os.environ | {
-            "WATTUNE_NODE": str(node.path),
-            "LD_LIBRARY_PATH": str(node.library.parent),
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": "lo",
-        }
-        for rank in range(ranks):
-            command = [sys.executable, "-W", "ignore", str(WORKER), str(tmp_path), str(rank), str(ranks), str(STEPS)]
-            with (tmp_path / f"{rank}.err").open("w") as errors:
-                running.append(subprocess.Popen(command, env=environment, stderr=errors))
-        for rank, process in enumerate(running):
-            assert process.wait() == 0, (tmp_path / f"{rank}.err").read_text()
-        return node, [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(ranks)]
-
-    yield train
-    for process in running:
-        process.kill()
-        process.wait()
+def trained(start_torch, node, folder, ranks):
+    """Let ranks train, and return what each of them saw."""
+    for rank in range(ranks):
+        node.play(rank, tabulate(load_model("a100"), make_workload("resnet50")))
+    outputs = [folder / f"{rank}.output" for rank in range(ranks)]
+    running = [
+        start_torch(
+            WORKER,
+            str(folder),
+            str(rank),
+            str(ranks),
+            str(STEPS),
+            output=output,
+            environment={"WATTUNE_NODE": str(node.path)},
+        )
+        for rank, output in enumerate(outputs)
+    ]
+    for process, output in zip(running, outputs, strict=True):
+        assert process.wait() == 0, output.read_text()
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
 
 
-def test_ranks_of_a_process_group_are_set_alike_at_every_step(trained):
-    node, (first, second) = trained(2)
+def test_ranks_of_a_process_group_are_set_alike_at_every_step(start_torch, emulated_node, tmp_path):
+    node = emulated_node("a100", "a100")
+    first, second = trained(start_torch, node, tmp_path, 2)
     assert first["seen"] == second["seen"]
     assert len(set(first["seen"])) >= 2
     assert first["weights"] == second["weights"]

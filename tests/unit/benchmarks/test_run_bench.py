@@ -98,7 +98,7 @@ def test_only_a_policy_that_needs_counters_gets_them():
 
 
 def test_the_bench_prints_rows_and_goals(capsys):
-    command = ["bench", "run", "--simulated", "--seeds", "1", "--workload", "zinc-gat", "--hours", "0.1"]
+    command = ["bench", "run", "--simulated", "--seeds", "1", "--workload", "zinc-gat", "--hours", "0.05"]
     policies = [word for name in ("default", "mf-gpoeo", "wattune", "oracle") for word in ("--policy", name)]
     assert run([*command, *policies, "--processes", "1", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -117,7 +117,7 @@ def test_the_bench_prints_rows_and_goals(capsys):
 
 def test_people_see_means_and_a_picture(tmp_path, capsys):
     plot = tmp_path / "run.html"
-    command = ["bench", "run", "--seeds", "1", "--workload", "csl-gin", "--hours", "0.1", "--processes", "1"]
+    command = ["bench", "run", "--seeds", "1", "--workload", "csl-gin", "--hours", "0.05", "--processes", "1"]
     assert run([*command, "--policy", "wattune", "--policy", "oracle", "--plot", str(plot)]) == 0
     out = capsys.readouterr().out
     assert "means over all runs (simulated)" in out
