@@ -9,6 +9,7 @@ import difflib
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from itertools import chain
 from math import inf
 from pathlib import Path
@@ -28,14 +29,14 @@ from wattune.core.workload import Workload
 COLUMNS = ("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SweepTable:
     """Costs of one iteration, by workload and setting."""
 
     file: str
     costs: dict[str, dict[Setting, Measurement]]
 
-    @property
+    @cached_property
     def settings(self) -> tuple[Setting, ...]:
         """Every setting that was measured with any workload, lowest first."""
         return tuple(sorted(set(chain.from_iterable(self.costs.values()))))
@@ -65,10 +66,13 @@ class SweepTable:
         """
 
         def agrees(known: Setting) -> bool:
-            pairs = zip(astuple(known), astuple(setting), strict=True)
-            return all(wanted is None or has == wanted for has, wanted in pairs)
+            return (
+                setting.sm_mhz in (None, known.sm_mhz)
+                and setting.mem_mhz in (None, known.mem_mhz)
+                and setting.power_limit_w in (None, known.power_limit_w)
+            )
 
-        return max(filter(agrees, self.settings), default=None)
+        return next(filter(agrees, reversed(self.settings)), None)
 
 
 def read_sweep(file: Path) -> SweepTable:

@@ -128,13 +128,13 @@ def test_people_see_means_and_a_picture(tmp_path, capsys):
 def test_only_recorded_settings_are_set_and_whole_runs_stay_within_the_limit(tmp_path, capsys):
     file = tmp_path / "clocks.csv"
     file.write_text(CLOCKS)
-    assert run(["bench", "run", "--table", str(file), "--seeds", "4", "--json"]) == 0
+    assert run(["bench", "run", "--table", str(file), "--seeds", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     ours = [row for row in document["rows"] if row["policy"] == "wattune"]
-    assert len(ours) == 4
+    assert len(ours) == 2
     assert all(row["promise_kept"] for row in ours)
     assert all(row["windows"] > row["evaluations"] and row["changes"] >= 1 for row in ours)
-    assert sum(row["oracle_saving_percent"] - row["run_saving_percent"] for row in ours) / 4 < 4.0
+    assert sum(row["oracle_saving_percent"] - row["run_saving_percent"] for row in ours) / 2 < 4.0
     assert {row["policy"] for row in document["rows"]} == {"default", "grid", "wattune", "oracle"}
     grid = next(row for row in document["rows"] if row["policy"] == "grid")
     assert grid["evaluations"] == 11
@@ -144,7 +144,7 @@ def test_a_table_without_a_default_is_compared_with_its_highest_setting(tmp_path
     file = tmp_path / "limits.csv"
     limits = [(100, 1.9), (150, 1.3), (200, 1.06), (225, 1.02), (250, 1.0)]
     file.write_text(table(*(("net", "", "", watts, time_s, 0.93 * watts * time_s) for watts, time_s in limits)))
-    assert run(["bench", "run", "--table", str(file), "--seeds", "3"]) == 0
+    assert run(["bench", "run", "--table", str(file), "--seeds", "1"]) == 0
     assert "no row of the driver's default" in capsys.readouterr().out
 
 
