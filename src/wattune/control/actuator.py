@@ -36,7 +36,7 @@ class Actuator:
         self.skipped = 0
         """Settings that were dropped because the driver was too slow."""
         self.disabled: str | None = None
-        """Why nothing is set any more, or None."""
+        """The reason why nothing is set any more, or None."""
         self.stuck: tuple[tuple[Gpu, Exception], ...] = ()
         """GPUs that could not be restored, and why; the next `restore` tries again, since the reason may be gone."""
         self._failure: Exception | None = None
@@ -166,7 +166,7 @@ class ActuatorThread(Actuator):
 
 
 def passes_by_itself(gpu: Gpu) -> bool:
-    """Whether the time of a GPU passes with the wall's, and not only when work is run on it."""
+    """Return True where the time of a GPU passes with the wall's, and not only when work is run on it."""
     before_s = gpu.count().time_s
     time.sleep(0.002)
     return gpu.count().time_s != before_s

@@ -63,7 +63,7 @@ class WindowController:
     spec: GpuSpec
     settle_s: float = SETTLE_S
     memory: Memory | None = None
-    """What an earlier run of the program measured."""
+    """Measurements of an earlier run of the program."""
 
     def start(self) -> Progress:
         return Progress(self.spec)

@@ -62,7 +62,7 @@ class ControlLoop:
         self._failed = False
         self._polling = Polling(self.gpus[0].spec.sensors.counter_period_s)
         self.changes = 0
-        """How often something was set."""
+        """Number of settings that were applied."""
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -70,7 +70,7 @@ class ControlLoop:
 
     @property
     def wait_s(self) -> float:
-        """How long to wait until the next tick: the counter does not move before its next refresh."""
+        """Seconds until the next tick: the counter does not move before its next refresh."""
         return self._polling.wait_s
 
     @property
@@ -292,7 +292,7 @@ class Background:
 
     @property
     def wait_s(self) -> float:
-        """How long to wait until the next tick: as the loop asks, or longer where ticks are expensive."""
+        """Seconds until the next tick: as the loop asks, or longer where ticks are expensive."""
         return max(self.loop.wait_s, self._tick_s / MOST_SHARE)
 
     def _run(self) -> None:

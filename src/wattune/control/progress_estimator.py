@@ -176,7 +176,7 @@ class ProgressEstimator:
 
     @property
     def unit(self) -> str:
-        """What a step time is the time of: a step, a period, or a unit of counted work."""
+        """The unit of a step time: a step, a period, or a unit of counted work."""
         return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
 
     def see(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:

@@ -1,8 +1,8 @@
-"""How the ranks of a job agree: at decision points only, in a few numbers, and on whether tuning goes on at all.
+"""Agreement between the ranks of a job: at decision points only, in a few numbers, also on the end of the tuning.
 
 All ranks make the same calls at the same steps. At a decision point, whose step number was agreed at the one before,
 each rank contributes its readings, a decision follows from all of them, and every rank carries it out. A rank whose own
-part has failed says so in the same numbers; all ranks then disable tuning and restore their GPUs.
+part has failed reports it in the same numbers; all ranks then disable tuning and restore their GPUs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ranks(Protocol):
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         ...
 
     def broadcast(self, text: str) -> str:
@@ -72,7 +72,7 @@ class Agreement:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.disabled: str | None = None
-        """Why tuning has ended on all ranks, or None."""
+        """The reason why tuning has ended on all ranks, or None."""
         self._failure: str | None = None
 
     def fail(self, error: BaseException | str) -> None:
@@ -83,7 +83,7 @@ class Agreement:
 
     @property
     def failure(self) -> str | None:
-        """What failed on this rank, or None."""
+        """The failure of this rank, or None."""
         return self._failure
 
     def decide(
@@ -197,9 +197,9 @@ class RankExchange:
     def __init__(self, ranks: Ranks, actuator: Actuator) -> None:
         self.agreement = Agreement(ranks)
         self.setting = DRIVER_DEFAULT
-        """What the ranks agreed to set."""
+        """The setting that the ranks agreed on."""
         self.refusal: Exception | None = None
-        """Why this rank refused the last setting, or None."""
+        """The error with which this rank refused the last setting, or None."""
         self._actuator = actuator
         self._began_s = 0.0
         self._steps, self._next, self._exchanged_at = 0, 1, 0

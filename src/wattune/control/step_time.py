@@ -79,7 +79,7 @@ UNKNOWN = 1.6
 
 
 class StepMarks:
-    """When which number of steps was done; filled from the program's thread, read from ours."""
+    """The times at which steps were done; filled from the program's thread, read from ours."""
 
     def __init__(self) -> None:
         self._times_s: list[float] = []

@@ -21,7 +21,7 @@ W = TypeVar("W")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Until:
-    """When settling or a window is over: at `most`, or from `least` on once the error is small enough."""
+    """The end of settling or of a window: at `most`, or from `least` on once the error is small enough."""
 
     least_s: float = 0.0
     least_steps: int = 0
@@ -50,7 +50,7 @@ class Settling(Generic[C, S]):
 
     choice: C
     since: S
-    """What shows how long ago that was."""
+    """A value that shows how long ago that was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +59,4 @@ class Measuring(Generic[C, W]):
 
     choice: C
     window: W
-    """What it has measured so far."""
+    """Its measurements so far."""

@@ -74,7 +74,7 @@ OnStep = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunBench:
-    """What to play."""
+    """The options of the bench."""
 
     gpu: str = "rtx-3080-ti"
     seeds: int = 1
@@ -227,7 +227,7 @@ class FamilyProgram:
     member: FamilyMember
     tables: tuple[LoadTable, ...]
     limited_w: tuple[Floats, ...]
-    """What a power limit acts on, over core clocks, per memory clock."""
+    """The power that a power limit acts on, over core clocks, per memory clock."""
     passes: int
 
     @classmethod
@@ -301,7 +301,7 @@ def _mark(gpu: SimulatedGpu) -> RunMark:
 
 
 class StepClock:
-    """When the steps of a playing program end, as the program itself would report."""
+    """The ends of the steps of a playing program, as the program itself would report them."""
 
     def __init__(self, loop: Loop) -> None:
         self._rows = tuple(_step_rows(loop))

@@ -36,7 +36,7 @@ class BestSetting:
 
 @dataclass(frozen=True, slots=True)
 class RunMark:
-    """How far a run was at some moment."""
+    """Cost and work of a run up to some moment."""
 
     cost: Measurement
     work: float
@@ -53,14 +53,14 @@ class PlayedRun:
     """The setting that was held last."""
     windows: tuple[Window, ...] = ()
     changes: int = 0
-    """How often clocks or limits were set."""
+    """Number of changes of clocks or limits."""
     search: RunMark | None = None
-    """When the policy first held a setting; None where it never did."""
+    """The time at which the policy first held a setting; None where it never did."""
     path: tuple[RunMark, ...] = ()
     control_s: float = 0.0
     """CPU time of the control loop."""
     step_time_from: str = "none"
-    """What the step time was measured by: steps, period, counters, or none."""
+    """The source of the step time: steps, period, counters, or none."""
 
     @property
     def evaluations(self) -> int:
@@ -140,7 +140,7 @@ def run_row(workload: str, seed: int, played: PlayedRun, best: BestSetting, *, s
 
 
 def _search_j(played: PlayedRun) -> float:
-    """What the search cost beyond the same work at the rate of the rest of the run."""
+    """Return the cost of the search beyond the same work at the rate of the rest of the run."""
     search, end = played.search, played.end
     if search is None or end.work <= search.work:
         return 0.0

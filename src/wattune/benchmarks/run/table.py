@@ -49,7 +49,7 @@ _GRID_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBench:
-    """What to play."""
+    """The options of the bench."""
 
     table: Path
     seeds: int = 20
@@ -77,7 +77,7 @@ class RecordedWorkload:
 
     @property
     def reference(self) -> Setting:
-        """What savings are measured against: the driver's default or, where that was not recorded, the highest."""
+        """The reference of savings: the driver's default or, where that was not recorded, the highest setting."""
         return _reference(self.costs)
 
     def oracle(self, slowdown: float) -> BestSetting:

@@ -1,4 +1,4 @@
-"""What `wattune run` and `wattune attach` share: the session of a command line, its screen, and its closing lines."""
+"""Shared parts of `wattune run` and `wattune attach`: the sessions of a command, its screen, and its closing lines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RunScreen:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="wattune-screen", daemon=True)
         self.trouble: str | None = None
-        """Why nothing is shown any more, if so."""
+        """The reason why nothing is shown any more, or None."""
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -195,7 +195,7 @@ class MetricFile:
         return data
 
     def _is_continued(self, descriptor: int) -> bool:
-        """Whether the bytes before the read position are unchanged."""
+        """Return True where the bytes before the read position are unchanged."""
         return os.pread(descriptor, len(self._before), self._place - len(self._before)) == self._before
 
 

@@ -1,4 +1,4 @@
-"""Metrics over HTTP: a program posts them to this machine, and the answer says whether to go on.
+"""Metrics over HTTP: a program posts them to this machine, and the answer is whether to go on.
 
 `POST /TOKEN/metric` takes what a line of a metric file takes (`{"metric": 0.71, "epoch": 3}` or `0.71`), and
 `POST /TOKEN/step` one more iteration (an empty body, or `{"step": 200}`). Only requests from this machine

@@ -60,7 +60,7 @@ class StepCount:
     steps: int = 0
 
     def is_new(self, report: Report) -> bool:
-        """Whether the epoch of a report was not reported yet; one without a number is always new."""
+        """Return True where the epoch was not reported yet; one without a number is always new."""
         return report.epoch is None or report.epoch not in self.epochs
 
     def reported(self, report: Report) -> StepCount:

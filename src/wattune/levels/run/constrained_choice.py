@@ -68,7 +68,7 @@ class Choice:
 
     @property
     def lost(self) -> float:
-        """What more knowledge might be worth: v that the safety margin gives away."""
+        """The most that more knowledge could gain: v that the safety margin gives away."""
         return max(self.value(self.feasible) - self.value(self.optimistic), 0.0)
 
     def value(self, place: int | None) -> float:

@@ -76,7 +76,7 @@ class RunFigures:
     search_extra_j: float | None = None
     """Energy of the search beyond that of the baseline for the same work; negative if it saved."""
     break_even_s: float | None = None
-    """When the run has spent less than without tuning."""
+    """The time from which the run has spent less than without tuning."""
 
 
 @dataclass(frozen=True, slots=True)

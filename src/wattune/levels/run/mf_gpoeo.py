@@ -61,7 +61,7 @@ class Control:
     """Sum of the errors since their sign last changed."""
     gain: float = _KP
     raised: bool = False
-    """Whether the last step raised the gain; the next one then continues from it."""
+    """True where the last step raised the gain; the next one then continues from it."""
 
     def after(self, index: float, objective: float, *, reached: bool = True) -> Control:
         """Return the control after the measurement of its point."""

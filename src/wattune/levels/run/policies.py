@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """How a policy is made, and what it can learn before it sees a program."""
+    """The functions that make a policy and train it beforehand."""
 
     make: Callable[[Objective, Any], RunPolicy]
     """From an objective and what `learn` returned, or None."""
@@ -31,7 +31,7 @@ class PolicyEntry:
     missing: Callable[[], str | None] = lambda: None
     """Name what has to be installed before it can learn."""
     unlearned: str = ""
-    """How the policy manages without learning."""
+    """The behaviour of the policy without learning, in words."""
 
 
 def policy_named(name: str, objective: Objective, *, learned: object = None) -> RunPolicy:

@@ -66,12 +66,12 @@ class Prediction:
     base: ClockPoint
     choice: Choice
     total_s: float
-    """How long the run has taken so far."""
+    """Seconds of the run so far."""
     measured: Evidence
 
     @property
     def saving(self) -> float:
-        """What is sure to be saved, as a logarithm."""
+        """The saving that is sure, as a logarithm."""
         return max(-self.choice.value(self.choice.feasible), _LEAST_SAVING)
 
     def error(self, point: ClockPoint) -> float:
@@ -86,11 +86,11 @@ class CurvePolicy:
 
     objective: Objective
     candidates: tuple[Setting, ...] | None = None
-    """What may be set; None for all useful settings of the GPU."""
+    """Settings to choose from; None for all useful ones of the GPU."""
     baseline: Setting = DRIVER_DEFAULT
     confidence: float = CONFIDENCE
     horizon_s: float = 1800.0
-    """How long the program is assumed to go on at least: what a search may cost follows from it."""
+    """Least time that the program is assumed to go on; it bounds the cost of a search."""
     name: str = "wattune"
     tunes: ClassVar[bool] = True
     uses_history: ClassVar[bool] = True
@@ -264,5 +264,5 @@ def _hold_order(setting: Setting, length_s: float, *, why: str) -> Order:
 
 
 def _shows_more(setting: Setting, known: tuple[Window, ...]) -> bool:
-    """Whether another window there could show something new: without step times, one shows all there is."""
+    """Return True where another window there could show something new: without step times, one shows all there is."""
     return any(window.step_time_s for window in known) or all(window.setting != setting for window in known)

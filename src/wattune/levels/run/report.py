@@ -41,7 +41,7 @@ class RunReport:
     gpus: int = 1
     """Power and settings are per GPU: the mean of so many."""
     unit: str = "step"
-    """What a step time is the time of: a step that the program reports, a period of its power, or a unit of work."""
+    """The unit of a step time: a step that the program reports, a period of its power, or a unit of work."""
     trace: PowerTrace = field(default_factory=PowerTrace)
     latest: tuple[Reading, ...] = ()
     """The last reading of each GPU."""
@@ -49,7 +49,7 @@ class RunReport:
     cpu_share: float | None = None
     """Share of one core that the tuning takes."""
     ended: bool = False
-    """Whether the program has ended."""
+    """True once the program has ended."""
 
     @property
     def simulated(self) -> bool:
@@ -70,7 +70,7 @@ class RunReport:
 
     @property
     def why(self) -> str | None:
-        """Why nothing is tuned at the moment."""
+        """The reason why nothing is tuned at the moment, or None."""
         match self.progress.state:
             case Waiting(why=condition):
                 return str(condition)

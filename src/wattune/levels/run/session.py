@@ -95,7 +95,7 @@ class RunSession:
 
     @property
     def setting(self) -> Setting:
-        """What is set now, or requested."""
+        """The present setting, or the one requested."""
         if self._exchange is not None and self._exchange.agreement.disabled is None:
             return self._exchange.setting
         return self.progress.setting
@@ -184,7 +184,7 @@ def check_alike(gpus: tuple[Gpu, ...]) -> None:
 
 
 class Tuning:
-    """Where to report steps, and what came of the tuning so far."""
+    """The handle of a training program: it reports steps here and reads the results so far."""
 
     def __init__(self, session: RunSession) -> None:
         self._session = session
@@ -194,17 +194,17 @@ class Tuning:
 
     @property
     def setting(self) -> Setting:
-        """What is set now, or requested."""
+        """The present setting, or the one requested."""
         return self._session.setting
 
     @property
     def held(self) -> Setting | None:
-        """What is held, or was last; None before the search has come to an end."""
+        """The setting that is held, or was last; None before the search has come to an end."""
         return self._session.progress.held
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """What was looked at so far, per GPU."""
+        """The windows so far, per GPU."""
         return self._session.progress.windows
 
     @property
@@ -215,11 +215,11 @@ class Tuning:
 
     @property
     def disabled(self) -> str | None:
-        """Why tuning has ended and the GPUs are restored; None while it goes on."""
+        """The reason why tuning has ended and the GPUs are restored; None while it goes on."""
         state = self._session.progress.state
         return state.why if isinstance(state, Disabled) else None
 
     @property
     def events(self) -> tuple[str, ...]:
-        """What happened, in words."""
+        """Events in words."""
         return tuple(event.text for event in self._session.progress.events)
