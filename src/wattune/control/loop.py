@@ -170,10 +170,10 @@ class ControlLoop:
     def _decide(self, now_s: float) -> None:
         if now_s - self._checked_s >= CHECK_S:
             self._checked_s = now_s
-            self._condition = self._seen(self._program.condition())
+            self._condition = self._present_condition()
             self._narrow()
         readings = self._taken()
-        change = self._step_times.see(readings, setting=self._applied)
+        change = self._step_times.add(readings, setting=self._applied)
         trouble = self._step_times.counters.read(readings)
         step_time, features = self._shown(now_s)
         remarks, self._remarks = (*self._remarks, *([trouble] if trouble else [])), []
@@ -191,17 +191,14 @@ class ControlLoop:
             self._step_times.forget()
         self._set()
 
-    def _seen(self, condition: Condition) -> Condition:
+    def _present_condition(self) -> Condition:
         """Combine what the processes of the program and the activity of its GPUs show."""
-        if condition is not Condition.WORKING:
-            return condition
-        match self._idle.activity:
-            case Activity.IDLE:
-                return Condition.IDLE
-            case Activity.UNKNOWN if self._idle.last_s is not None:
-                return Condition.UNUSED
-            case _:
-                return condition
+        condition, activity = self._program.condition(), self._idle.activity
+        if condition is Condition.WORKING and activity is Activity.IDLE:
+            return Condition.IDLE
+        if condition is Condition.WORKING and activity is Activity.UNKNOWN and self._idle.last_s is not None:
+            return Condition.UNUSED
+        return condition
 
     def _narrow(self) -> None:
         """Leave out GPUs that the program does not use, before anything is set."""

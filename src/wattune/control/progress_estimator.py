@@ -9,26 +9,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import floor, isfinite
 
 from wattune.control.state import StepTime
 from wattune.control.step_time import COUNTERS, CounterWatch, StepMarks, WorkUnit, same_unit
-from wattune.control.window_totals import RunningSum, Tally, working_mhz
+from wattune.control.window_totals import Tally, working_mhz
 from wattune.core.gpu_spec import Sensors
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.signals.change import Change, ChangeDetector, CycleCutter, ProgramSample
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples
-
-FindPeriod = Callable[[PowerSamples], PeriodAnswer]
-
-
-def period_finder(sensor: Sensors) -> FindPeriod:
-    """Return a function that finds periods in samples of these sensors."""
-    return lambda samples: find_period(samples, sensor=sensor)
 
 
 def periods_of(answer: PeriodAnswer) -> Sequence[tuple[float, float | None]]:
@@ -150,15 +143,15 @@ SAMPLE_S = 1.0
 class ProgressEstimator:
     """Steps, periods, counters and changes of one program."""
 
-    def __init__(self, marks: StepMarks, find_period: FindPeriod) -> None:
-        self.marks = marks
+    def __init__(self, sensors: Sensors) -> None:
+        self.marks = StepMarks()
         self.counters = CounterWatch()
         """Empty where there are no counters."""
         self.answer: PeriodAnswer | None = None
         """The last search for a period."""
         self.trace = PowerTrace()
         """Power since the beginning, for charts."""
-        self._find = find_period
+        self._sensors = sensors
         self._readings: deque[Reading] = deque(maxlen=KEPT)
         self._unit: WorkUnit | None = None
         self._source: str | None = None
@@ -170,16 +163,11 @@ class ProgressEstimator:
         self._cutter: CycleCutter | None = None
 
     @property
-    def readings(self) -> tuple[Reading, ...]:
-        """The latest readings."""
-        return tuple(self._readings)
-
-    @property
     def unit(self) -> str:
         """The unit of a step time: a step, a period, or a unit of counted work."""
         return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
 
-    def see(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:
+    def add(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:
         """Add readings, and return the change of the program where they make one certain."""
         if setting != self._setting:
             self._begin(setting)
@@ -219,7 +207,7 @@ class ProgressEstimator:
     def _repeating(self, start_s: float, end_s: float) -> StepTime | None:
         """Return the period of the power between two instants; None where there is none."""
         inside = [reading for reading in self._readings if start_s <= reading.time_s <= end_s]
-        self.answer = self._find(PowerSamples.of(inside))
+        self.answer = find_period(PowerSamples.of(inside), sensor=self._sensors)
         found = periods_of(self.answer)
         if not found:
             return None
@@ -272,7 +260,5 @@ class ProgressEstimator:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    total = RunningSum()
-    for value in values:
-        total = total.add(value)
-    return total.mean
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

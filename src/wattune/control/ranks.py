@@ -16,7 +16,7 @@ from typing import Protocol
 from wattune.control.actuator import Actuator
 from wattune.control.state import as_one
 from wattune.control.window_totals import working_mhz
-from wattune.core.errors import DeviceError, SettingRefused, WattuneError
+from wattune.core.errors import DeviceError, WattuneError
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Count, Reading, Throttle
 from wattune.core.refresh import Refresh
@@ -281,8 +281,3 @@ class RankExchange:
         step_time_s = (now_s - self._last_s) / max(done, 1)
         self._last_s = now_s
         return self._steps + max(round(DECISION_S / step_time_s) if step_time_s > 0 else 1, 1)
-
-
-def refusal(setting: Setting) -> DeviceError:
-    """Return the error that a rank's refusal of a setting is for the tuner."""
-    return SettingRefused(f"a rank could not set {setting}", hint="see the log of that rank")

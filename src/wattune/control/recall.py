@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot, inf
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -125,10 +125,13 @@ def load_memory(store: Store, command_line: str, *, gpu: str, simulated: bool) -
     if not rows:
         return None
     latest = max(rows, key=lambda row: row[0].started_at)[0].id
-    trials = [record.trial for run, record in rows if run.id == latest]
-    base = next((trial.cost for trial in trials if trial.choice == DRIVER_DEFAULT), None)
-    others = tuple(trial for trial in trials if trial.choice != DRIVER_DEFAULT)
-    return None if base is None or not others else Memory(base, others)
+    return _memory(tuple(record.trial for run, record in rows if run.id == latest), DRIVER_DEFAULT)
+
+
+def _memory(trials: History[Setting], base: Setting | None) -> Memory | None:
+    cost = next((trial.cost for trial in trials if trial.choice == base), None)
+    others = tuple(trial for trial in trials if trial.choice != base)
+    return None if cost is None or not others else Memory(cost, others)
 
 
 def trials_of(windows: tuple[Window, ...]) -> tuple[Trial[Setting], ...]:
@@ -186,19 +189,18 @@ def known_phase(windows: tuple[Window, ...], change: Change) -> Memory | None:
     *earlier, present = phases_of(windows)
     if not earlier or not present or present[0].purpose is not Purpose.BASELINE:
         return None
-    memories = [_memory(phase, power_distance=PHASE_POWER_DISTANCE) for phase in reversed(earlier)]
+    memories = [_phase_memory(phase, power_distance=PHASE_POWER_DISTANCE) for phase in reversed(earlier)]
     if change.what == (POWER,):
-        memories.insert(0, _memory(earlier[-1], power_distance=inf))
+        memories.insert(0, _phase_memory(earlier[-1], power_distance=inf))
     return next((memory for memory in memories if memory is not None and memory.fits(present[0])), None)
 
 
-def _memory(phase: tuple[Window, ...], *, power_distance: float) -> Memory | None:
+def _phase_memory(phase: tuple[Window, ...], *, power_distance: float) -> Memory | None:
     """Return the measurements of a phase without the window in which it ended; None where there are none."""
-    trials = trials_of(tuple(window for window in phase if not window.changed))
     base = next((window.setting for window in phase if window.purpose is Purpose.BASELINE), None)
-    found: History[Setting] = tuple(trial for trial in trials if trial.choice != base)
-    cost = next((trial.cost for trial in trials if trial.choice == base), None)
-    return None if cost is None or not found else Memory(cost, found, PHASE_STEP_TIME_DISTANCE, power_distance)
+    found = _memory(trials_of(tuple(window for window in phase if not window.changed)), base)
+    distance = PHASE_STEP_TIME_DISTANCE
+    return found and replace(found, step_time_distance=distance, power_distance=power_distance)
 
 
 def _mhz(window: Window, spec: GpuSpec) -> float | None:

@@ -18,12 +18,12 @@ from wattune.control.actuator import actuator_for, passes_by_itself
 from wattune.control.controller import WindowController
 from wattune.control.loop import Background, ControlLoop
 from wattune.control.process_monitor import Itself, MonitoredProgram
-from wattune.control.progress_estimator import ProgressEstimator, period_finder
-from wattune.control.ranks import RankExchange, Ranks, SharedGpu, error_text, refusal
+from wattune.control.progress_estimator import ProgressEstimator
+from wattune.control.ranks import RankExchange, Ranks, SharedGpu, error_text
 from wattune.control.recall import Memory
 from wattune.control.state import Disabled, Progress
-from wattune.control.step_time import CounterWatch, StepMarks, counters_of
-from wattune.core.errors import DeviceError, InputError
+from wattune.control.step_time import CounterWatch, counters_of
+from wattune.core.errors import DeviceError, InputError, SettingRefused
 from wattune.core.gpu_spec import KNOBS, limited_to
 from wattune.core.objective import Objective
 from wattune.core.reading import Reading
@@ -56,7 +56,7 @@ class RunSession:
         self.objective = objective
         self.policy = policy_named(policy, objective) if isinstance(policy, str) else policy
         spec = gpus[0].spec
-        self.watch = ProgressEstimator(StepMarks(), period_finder(spec.sensors))
+        self.watch = ProgressEstimator(spec.sensors)
         self._own = tuple(gpus)
         self._shared: SharedGpu | None = None
         self._exchange: RankExchange | None = None
@@ -164,7 +164,8 @@ class RunSession:
         self._shared.reading = reading
         self.watch.marks.add(reading.time_s, steps)
         if refused:
-            self.loop.refused(refusal(self._shared.wanted))
+            wanted = self._shared.wanted
+            self.loop.refused(SettingRefused(f"a rank could not set {wanted}", hint="see the log of that rank"))
         self.loop.tick()
         if isinstance(self.progress.state, Disabled):
             raise DeviceError(self.progress.state.why)  # which disables all ranks

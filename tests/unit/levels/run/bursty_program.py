@@ -8,8 +8,7 @@ from run_fakes import Moody
 
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
-from wattune.control.progress_estimator import ProgressEstimator, period_finder
-from wattune.control.step_time import StepMarks
+from wattune.control.progress_estimator import ProgressEstimator
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.passing_time import VirtualTime
@@ -59,7 +58,7 @@ def default_bursts(*, work_s, pause_s, bursts):
 def tuned_bursts(*, work_s, pause_s, bursts, steps=False, slowdown=0.05):
     """The same under the live loop with our policy, with reported steps or without."""
     time, gpu, applied = _made()
-    watch = ProgressEstimator(StepMarks(), period_finder(gpu.spec.sensors))
+    watch = ProgressEstimator(gpu.spec.sensors)
     controller = WindowController(CurvePolicy(objective=LeastEnergy(slowdown)), gpu.spec)
     loop = ControlLoop(controller, (gpu,), program=Moody(), step_times=watch)
     time.tick = loop.tick

@@ -7,8 +7,7 @@ from run_fakes import Moody
 
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
-from wattune.control.progress_estimator import ProgressEstimator, period_finder
-from wattune.control.step_time import StepMarks
+from wattune.control.progress_estimator import ProgressEstimator
 from wattune.core.objective import LeastEnergy
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
@@ -33,7 +32,7 @@ def _played(name, workload, seconds, *, tune, steps):
     time = VirtualTime()
     gpu = SimulatedGpu(load_model(name), time=time)
     gpu.play(workload)
-    watch = ProgressEstimator(StepMarks(), period_finder(gpu.spec.sensors))
+    watch = ProgressEstimator(gpu.spec.sensors)
     controller = WindowController(CurvePolicy(objective=LeastEnergy(0.05)), gpu.spec)
     loop = ControlLoop(controller, (gpu,), program=Moody(), step_times=watch)
     rows, done = [], 0

@@ -7,9 +7,8 @@ from run_fakes import Moody, OddGpu, Script, ticked
 
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
-from wattune.control.progress_estimator import ProgressEstimator, period_finder
+from wattune.control.progress_estimator import ProgressEstimator
 from wattune.control.state import Condition, Disabled, Waiting
-from wattune.control.step_time import StepMarks
 from wattune.control.window_state import Measuring
 from wattune.core.errors import DeviceError, DeviceLost, NoPermission, NotSupported, SettingRefused
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -21,7 +20,7 @@ LOW, LOWER = Setting(1200), Setting(1005)
 
 def make_loop(*gpus, policy=None, program=None):
     spec = gpus[0].spec
-    watch = ProgressEstimator(StepMarks(), period_finder(spec.sensors))
+    watch = ProgressEstimator(spec.sensors)
     controller = WindowController(policy or Script((LOW, LOWER)), spec)
     return ControlLoop(controller, gpus, program=program or Moody(), step_times=watch), watch.marks
 

@@ -16,10 +16,9 @@ from wattune.benchmarks.period.peers import gpoeo_period_s
 from wattune.benchmarks.run.bench import FamilyProgram, play_program
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
-from wattune.control.progress_estimator import ProgressEstimator, period_finder
+from wattune.control.progress_estimator import ProgressEstimator
 from wattune.control.recall import Memory
 from wattune.control.state import as_one
-from wattune.control.step_time import StepMarks
 from wattune.core.frontier import Trial
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -286,7 +285,7 @@ def test_13_several_gpus_are_one_program_and_the_slowest_counts():
 
 def test_14_clocks_are_always_restored():
     gpu = OddGpu()
-    watch = ProgressEstimator(StepMarks(), period_finder(gpu.spec.sensors))
+    watch = ProgressEstimator(gpu.spec.sensors)
     loop = ControlLoop(WindowController(Script((Setting(1005),)), gpu.spec), (gpu,), program=Moody(), step_times=watch)
     ticked(loop, gpu, 8)
     assert gpu.real.setting == Setting(1005)
