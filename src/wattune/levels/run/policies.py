@@ -16,25 +16,38 @@ if TYPE_CHECKING:
     from wattune.core.gpu_spec import GpuSpec
     from wattune.core.objective import Objective
     from wattune.core.window import RunPolicy
-    from wattune.levels.run.gpoeo.models import ClockPredictor
-    from wattune.levels.run.odpp import Corrections
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """The functions that make a policy and train it beforehand."""
+    """A policy of the registry, and whether it learns from simulated programs beforehand."""
 
-    make: Callable[[Objective, Any], RunPolicy]
-    """From an objective and what `learn` returned, or None."""
-    learn: Callable[[str], object] | None = None
-    """Train on simulated programs on a GPU of the catalogue; takes some seconds."""
-    missing: Callable[[], str | None] = lambda: None
-    """Name what has to be installed before it can learn."""
     unlearned: str = ""
-    """The behaviour of the policy without learning, in words."""
+    """For a policy that learns: its behaviour without learning, in words."""
+    grows_trees: bool = False
+    """True for a policy that needs LightGBM to learn."""
+
+    def missing(self) -> str | None:
+        """Return what has to be installed before it can learn, in words; None where nothing is missing."""
+        if not self.grows_trees:
+            return None
+        from wattune.search.boosted_trees import MISSING, installed
+
+        return None if installed() else MISSING
 
 
-def policy_named(name: str, objective: Objective, *, learned: object = None) -> RunPolicy:
+POLICIES = {
+    "wattune": PolicyEntry(),
+    "gpoeo": PolicyEntry("its search begins at the highest clock", grows_trees=True),
+    "odpp": PolicyEntry("its curve goes through all clocks it measures"),
+    "mf-gpoeo": PolicyEntry(),
+    "zeus": PolicyEntry(),
+    "default": PolicyEntry(),
+}
+"""wattune's own policy, published ones, and none: the program is only measured."""
+
+
+def policy_named(name: str, objective: Objective, *, learned: Any = None) -> RunPolicy:
     """Make the policy of that name; `learned` is what `learn` returned for it."""
     from wattune.core.objective import Deadline
 
@@ -43,13 +56,47 @@ def policy_named(name: str, objective: Objective, *, learned: object = None) -> 
             "a running program cannot be tuned for a deadline, since the length of its work is unknown",
             hint="limit its slowdown instead: --max-slowdown 5% (slowdown=0.05 in Python)",
         )
-    return _entry(name).make(objective, learned)
+    match name:
+        case "wattune":
+            from wattune.levels.run.policy import CurvePolicy
+
+            return CurvePolicy(objective=objective)
+        case "gpoeo":
+            from wattune.levels.run.gpoeo.policy import GpoeoPolicy
+
+            return GpoeoPolicy(learned, slowdown=_slowdown(name, objective))
+        case "odpp":
+            from wattune.levels.run.odpp import OdppPolicy
+
+            return OdppPolicy(learned, slowdown=_slowdown(name, objective))
+        case "mf-gpoeo":
+            from wattune.levels.run.mf_gpoeo import MfGpoeoPolicy
+
+            return MfGpoeoPolicy(slowdown=_slowdown(name, objective))
+        case "zeus":
+            from wattune.levels.run.procedure import ZeusLimitPolicy
+
+            return ZeusLimitPolicy(_slowdown(name, objective))
+        case "default":
+            from wattune.levels.run.procedure import DefaultPolicy
+
+            return DefaultPolicy()
+    raise InputError(f"there is no policy {name!r}", hint=f"choose one of {', '.join(POLICIES)}")
 
 
 def learn(name: str, gpu: str) -> object:
-    """Return what a policy learns on a GPU of the catalogue; None for a policy that does not learn."""
-    train = _entry(name).learn
-    return None if train is None else train(gpu)
+    """Train a policy on simulated programs on a GPU of the catalogue, in some seconds; None if it does not learn."""
+    match name:
+        case "gpoeo":
+            from wattune.levels.run.gpoeo.training import trained_models
+
+            return trained_models(gpu)
+        case "odpp":
+            from wattune.levels.run.odpp import trained_corrections
+
+            return trained_corrections(gpu)
+        case _:
+            return None
 
 
 def trained_policy(
@@ -59,16 +106,15 @@ def trained_policy(
 
     `on_learning` is called with a line for the user before the learning, which takes some seconds.
     """
-    entry = _entry(name)
-    policy = policy_named(name, objective)
-    if entry.learn is None:
+    policy, entry = policy_named(name, objective), POLICIES[name]
+    if not entry.unlearned:
         return policy, ()
     gpu, missing = _catalogue_name(spec), entry.missing()
     if gpu is None or missing is not None:
         why = missing or f"there is no {spec.name} in the catalogue"
         return policy, (f"{name} learned nothing beforehand, because {why}: {entry.unlearned}",)
     on_learning(f"{name} learns from simulated programs on a {spec.name}, which takes some seconds")
-    return policy_named(name, objective, learned=entry.learn(gpu)), ()
+    return policy_named(name, objective, learned=learn(name, gpu)), ()
 
 
 def slowdown_limit_of(objective: Objective) -> float | None:
@@ -76,12 +122,6 @@ def slowdown_limit_of(objective: Objective) -> float | None:
     from wattune.core.objective import LeastEnergy
 
     return objective.slowdown if isinstance(objective, LeastEnergy) else None
-
-
-def _entry(name: str) -> PolicyEntry:
-    if name not in POLICIES:
-        raise InputError(f"there is no policy {name!r}", hint=f"choose one of {', '.join(POLICIES)}")
-    return POLICIES[name]
 
 
 def _catalogue_name(spec: GpuSpec) -> str | None:
@@ -100,68 +140,3 @@ def _slowdown(name: str, objective: Objective) -> float:
             f"{name} knows no objective but least energy at a slowdown", hint="give it --max-slowdown 5%, say"
         )
     return slowdown_limit
-
-
-def _wattune(objective: Objective, _: object) -> RunPolicy:
-    from wattune.levels.run.policy import CurvePolicy
-
-    return CurvePolicy(objective=objective)
-
-
-def _gpoeo(objective: Objective, models: ClockPredictor | None) -> RunPolicy:
-    from wattune.levels.run.gpoeo.policy import GpoeoPolicy
-
-    return GpoeoPolicy(models, slowdown=_slowdown("gpoeo", objective))
-
-
-def _odpp(objective: Objective, corrections: Corrections | None) -> RunPolicy:
-    from wattune.levels.run.odpp import OdppPolicy
-
-    return OdppPolicy(corrections, slowdown=_slowdown("odpp", objective))
-
-
-def _mf_gpoeo(objective: Objective, _: object) -> RunPolicy:
-    from wattune.levels.run.mf_gpoeo import MfGpoeoPolicy
-
-    return MfGpoeoPolicy(slowdown=_slowdown("mf-gpoeo", objective))
-
-
-def _zeus(objective: Objective, _: object) -> RunPolicy:
-    from wattune.levels.run.procedure import ZeusLimitPolicy
-
-    return ZeusLimitPolicy(_slowdown("zeus", objective))
-
-
-def _default(_: Objective, __: object) -> RunPolicy:
-    from wattune.levels.run.procedure import DefaultPolicy
-
-    return DefaultPolicy()
-
-
-def _train_gpoeo(gpu: str) -> object:
-    from wattune.levels.run.gpoeo.training import trained_models
-
-    return trained_models(gpu)
-
-
-def _train_odpp(gpu: str) -> object:
-    from wattune.levels.run.odpp import trained_corrections
-
-    return trained_corrections(gpu)
-
-
-def _missing_trees() -> str | None:
-    from wattune.search.boosted_trees import MISSING, installed
-
-    return None if installed() else MISSING
-
-
-POLICIES = {
-    "wattune": PolicyEntry(_wattune),
-    "gpoeo": PolicyEntry(_gpoeo, _train_gpoeo, _missing_trees, "its search begins at the highest clock"),
-    "odpp": PolicyEntry(_odpp, _train_odpp, unlearned="its curve goes through all clocks it measures"),
-    "mf-gpoeo": PolicyEntry(_mf_gpoeo),
-    "zeus": PolicyEntry(_zeus),
-    "default": PolicyEntry(_default),
-}
-"""wattune's own policy, published ones, and none: the program is only measured."""
