@@ -25,7 +25,6 @@ except ModuleNotFoundError as error:
 from wattune.control.actuator import Actuator, ActuatorThread
 from wattune.core.errors import PlanError
 from wattune.core.plan import Plan
-from wattune.core.workgraph import WorkGraph
 from wattune.devices.gpu import Gpu
 from wattune.integrations.torch_ranks import TorchRanks
 from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
@@ -77,11 +76,6 @@ INSTRUCTIONS = {"F": FORWARD, "B": BACKWARD, "I": BACKWARD, "W": WEIGHT}
 """Letters of the text form of a schedule and their instructions."""
 
 
-def graph_of(schedule: Any) -> WorkGraph:
-    """Return the work of one iteration of a schedule, to be planned with `plan_pipeline`."""
-    return work_graph(order_of(schedule))
-
-
 def order_of(schedule: Any) -> Order:
     """Return the instructions of each rank in the order in which this schedule runs them."""
     microbatches = schedule._n_microbatches
@@ -100,15 +94,9 @@ def order_of(schedule: Any) -> Order:
 
 
 def _gpipe(stages: int, microbatches: int) -> Order:
-    """Return all forwards, then all backwards, by microbatch."""
-    return tuple(
-        tuple(
-            Piece(instruction, stage, microbatch)
-            for instruction in (FORWARD, BACKWARD)
-            for microbatch in range(microbatches)
-        )
-        for stage in range(stages)
-    )
+    """Return all forwards, then all backwards in the same order of microbatches, unlike the published schedule."""
+    pairs = [(instruction, microbatch) for instruction in (FORWARD, BACKWARD) for microbatch in range(microbatches)]
+    return tuple(tuple(Piece(instruction, stage, place) for instruction, place in pairs) for stage in range(stages))
 
 
 def _piece(action: Any) -> Piece:
@@ -162,7 +150,7 @@ def tuned(
     if not 0 <= pipeline < pipelines:
         raise PlanError(f"there is no pipeline {pipeline} among {pipelines}", hint="they are numbered from 0")
     policy = OnlinePlanning(
-        graph=graph_of(schedule),
+        graph=work_graph(order_of(schedule)),
         spec=gpu.spec,
         settings=profiling_settings(gpu.spec, clocks),
         slowdown=slowdown,

@@ -6,7 +6,7 @@ import pytest
 
 from fakes import FakeGpu
 from wattune.core.errors import WattuneError
-from wattune.devices.meter import measured
+from wattune.devices.meter import ALWAYS_FRESH, measured
 
 
 def span_of(gpu, seconds, **options):
@@ -46,6 +46,20 @@ def test_a_span_reads_each_counter_twice_once_the_refresh_is_known():
     before = gpu.calls
     span_of(gpu, 0.5)
     assert gpu.calls - before == 2
+
+
+def test_a_counter_that_moves_at_every_read_is_known_at_once_however_slow_polling_is():
+    class Quick(FakeGpu):
+        def count(self):
+            self.now_s += 1e-6
+            return super().count()
+
+    gpu = Quick(period_s=1e-7)
+    with measured(gpu, wait=lambda _: gpu.wait(0.02)) as span:
+        gpu.wait(0.5)
+    assert gpu.refresh is ALWAYS_FRESH
+    assert span.measurement.energy_j == pytest.approx(gpu.power_w * span.measurement.time_s, rel=1e-3)
+    assert gpu.calls <= 10
 
 
 def test_a_counter_that_never_moves_gives_an_estimate_with_a_large_error():

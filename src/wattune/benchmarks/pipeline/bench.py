@@ -63,7 +63,7 @@ class _PipelineResults:
 
 def bench_pipeline(data: Path, *, quick: bool = False, on_step: OnStep | None = None) -> Bench:
     """Speed, optimality, equal-time energy, published savings and a large pipeline, for the profiles of a folder."""
-    say = on_step or _silent
+    say = on_step or (lambda _: None)
     cases, remarks = find_cases(data)
     found = _PipelineResults(notes=[_TIMED, *remarks])
     peer = importlib.util.find_spec("lowtime") is not None
@@ -88,10 +88,6 @@ def bench_pipeline(data: Path, *, quick: bool = False, on_step: OnStep | None = 
         goals=tuple(found.goals),
         notes=tuple(found.notes),
     )
-
-
-def _silent(step: str) -> None:
-    del step
 
 
 def _beside(number: int, *, quick: bool) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 from typing import Protocol
 
 from wattune.control.actuator import Actuator
@@ -260,16 +261,11 @@ def _starts_s(graph: WorkGraph, trials: list[Trial[StageChoice]]) -> tuple[list[
 
 
 def _runs(places: tuple[int, ...], choices: list[StageChoice], starts_s: list[float], end_s: float) -> list[_Run]:
-    first = [
-        place
-        for before, place in zip((None, *places), places, strict=False)
-        if before is None or choices[before].setting != choices[place].setting
-    ]
-    bounds_s = [*(starts_s[place] for place in first), end_s]
-    starts = [*(places.index(place) for place in first), len(places)]
+    found = [tuple(own) for _, own in groupby(places, key=lambda place: choices[place].setting)]
+    bounds_s = [*(starts_s[own[0]] for own in found), end_s]
     return [
-        _Run(places[starts[n] : starts[n + 1]], choices[place].setting, bounds_s[n + 1] - bounds_s[n])
-        for n, place in enumerate(first)
+        _Run(own, choices[own[0]].setting, after_s - before_s)
+        for own, (before_s, after_s) in zip(found, pairwise(bounds_s), strict=True)
     ]
 
 

@@ -101,21 +101,13 @@ def attribute(boundaries: Sequence[Boundary], *, refresh: Refresh | None, period
     powers = dict(zip(kinds, _powers(boundaries, moves, spent_s), strict=True))
     total_s = dict(zip(kinds, spent_s[-1].tolist(), strict=True))
     counts = Counter(boundary.kind for boundary in boundaries[1:])
-    costs = {
-        kind: powers[kind].over(total_s[kind]) / counts[kind]
-        for kind in kinds
-        if kind not in (WAITING, OUTSIDE, PAUSED)
-    }
+    costs = {}
+    for kind in kinds:
+        if kind not in (WAITING, OUTSIDE, PAUSED):
+            time_s, (power_w, error_w) = total_s[kind], powers[kind]
+            costs[kind] = Measurement(time_s, time_s * power_w, None, time_s * error_w) / counts[kind]
     waited = total_s.get(WAITING, 0.0) > LEAST_SHARE * sum(total_s.values())
-    return Attribution(costs, powers[WAITING].power_w if waited else None, len(moves))
-
-
-class _Power(NamedTuple):
-    power_w: float
-    error_w: float
-
-    def over(self, time_s: float) -> Measurement:
-        return Measurement(time_s, time_s * self.power_w, None, time_s * self.error_w)
+    return Attribution(costs, powers[WAITING][0] if waited else None, len(moves))
 
 
 class _Move(NamedTuple):
@@ -150,7 +142,8 @@ def _cumulated(boundaries: Sequence[Boundary], kinds: list[str]) -> Floats:
     return np.cumsum(own_s, axis=0)
 
 
-def _powers(boundaries: Sequence[Boundary], moves: list[_Move], spent_s: Floats) -> list[_Power]:
+def _powers(boundaries: Sequence[Boundary], moves: list[_Move], spent_s: Floats) -> list[tuple[float, float]]:
+    """The power of each kind of work, and its error."""
     times_s = [boundary.time_s for boundary in boundaries]
     at_s = [move.time_s for move in moves]
     mean_w = max((moves[-1].energy_j - moves[0].energy_j) / max(at_s[-1] - at_s[0], READ_S), LEAST_W)
@@ -167,7 +160,7 @@ def _powers(boundaries: Sequence[Boundary], moves: list[_Move], spent_s: Floats)
     scatter = max(float(np.sqrt(np.mean((rows @ found - energy_j * weight) ** 2))), 1.0)
     errors_w = 2 * scatter * np.sqrt((inverse**2).sum(axis=1))
     return [
-        _Power(float(max(mean_w + power_w, 0.0)), float(error_w))
+        (float(max(mean_w + power_w, 0.0)), float(error_w))
         for power_w, error_w in zip(found[:-1], errors_w[:-1], strict=True)
     ]
 

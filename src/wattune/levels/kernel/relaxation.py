@@ -67,7 +67,7 @@ class Options(Generic[C]):
 
 
 def effective(trial: Trial[C], blocking_power_w: float) -> float:
-    """Compute ê of one option."""
+    """Compute ê of an option."""
     return trial.cost.energy_j - blocking_power_w * trial.cost.time_s
 
 

@@ -78,14 +78,12 @@ class OnlineListener:
         """Iteration and time of the last decision."""
 
     def start(self) -> None:
-        """Begin an iteration at the first instruction of the plan."""
         self._player = self._player.from_start()
         self._spans, self._began = [], None
         if self._is_tuning:
             self._note(OUTSIDE)
 
     def begin(self, piece: Piece) -> None:
-        """Request the clock of an instruction where it changes."""
         if not self._is_tuning:
             return
         self._player, wanted = self._player.begin(piece.name)
@@ -145,7 +143,6 @@ class OnlineListener:
             self._delay()
 
     def _next_iteration(self, progress: Progress) -> int:
-        """Return the iteration of the next decision point."""
         now_s, (iteration, last_s) = self._gpu.count().time_s, self._decided_at
         self._decided_at = (self._iteration, now_s)
         if self._policy.is_uncertain(progress) or not iteration:
