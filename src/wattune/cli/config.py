@@ -41,7 +41,10 @@ def command(as_json: bool) -> None:
         # No table: a path that is cut or wrapped cannot be copied.
         print_line(f"{value.option.name:8}{without_password(value) or 'not set'}")
         print_line(f"{'':8}{value.option.meaning}", style="dim")
-        print_line(f"{'':8}{_origin(value)}", style="dim")
+        origin = f"from {value.origin}"
+        if value.origin == "default":
+            origin = f"default; set it with {value.option.variable}"
+        print_line(f"{'':8}{origin}", style="dim")
 
 
 def without_password(value: Value) -> str | None:
@@ -49,7 +52,3 @@ def without_password(value: Value) -> str | None:
     if value.value is None or "://" not in value.value:
         return value.value
     return _PASSWORD.sub(r"\1***@", value.value)
-
-
-def _origin(value: Value) -> str:
-    return f"default; set it with {value.option.variable}" if value.origin == "default" else f"from {value.origin}"

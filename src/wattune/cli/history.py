@@ -32,7 +32,11 @@ _UNFIT = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 def run_table(runs: tuple[Run, ...], *, width: int) -> Table:
     """Return a line per run: the name is cut to fit, and only the device may wrap, since it contains "simulated"."""
-    rows = [_run_row(run) for run in runs]
+    rows = []
+    for run in runs:
+        texts = (run.id[:SHOWN_ID], _when(run)[:-3], run.kind, run.name, _device(run))
+        figures = (run.energy_j, run.power_w, run.time_s)
+        rows.append((*map(one_line, texts), *(number(figure, digits=4) for figure in figures)))
     table = _table("id", "when", "kind", "name", "device", numbers=("joules", "watts", "seconds"))
     table.collapse_padding = True
     for column in table.columns:
@@ -47,12 +51,6 @@ def run_table(runs: tuple[Run, ...], *, width: int) -> Table:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
-
-
-def _run_row(run: Run) -> tuple[str, ...]:
-    texts = (run.id[:SHOWN_ID], _when(run)[:-3], run.kind, run.name, _device(run))
-    figures = (run.energy_j, run.power_w, run.time_s)
-    return (*map(one_line, texts), *(number(figure, digits=4) for figure in figures))
 
 
 def run_facts(run: Run) -> Table:

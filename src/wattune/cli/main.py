@@ -66,19 +66,16 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            raise click.UsageError(error.message + _suggestion(args[0]), ctx) from None
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            guess = f" Did you mean '{near[0]}'?" if near else ""
+            raise click.UsageError(error.message + guess, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
-
-
-def _suggestion(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -17,6 +17,8 @@
 The message of an error is one line about what is wrong; its hint is what to do next.
 """
 
+from functools import partial
+
 
 class WattuneError(Exception):
     """An error with a message of one line and a hint about what to do next."""
@@ -27,11 +29,7 @@ class WattuneError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.hint))
-
-
-def _rebuild(kind: type[WattuneError], message: str, hint: str | None) -> WattuneError:
-    return kind(message, hint=hint)
+        return (partial(type(self), hint=self.hint), (self.message,))
 
 
 class DeviceError(WattuneError):

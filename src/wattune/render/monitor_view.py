@@ -66,7 +66,7 @@ def monitor_row(index: int, watched: Watched) -> tuple[str, ...]:
         _share(now.sm_util),
         _share(now.mem_util),
         fixed(now.temperature_c, "°C"),
-        _throttle(now),
+        UNKNOWN if now.throttle is None else ", ".join(now.throttle.words) or "nothing",
         quantity(watched.energy_j, "J"),
     )
 
@@ -128,12 +128,6 @@ def graph_top_w(watched: Sequence[Watched]) -> float:
 
 def _share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{100 * value:.0f} %"
-
-
-def _throttle(reading: Reading) -> str:
-    if reading.throttle is None:
-        return UNKNOWN
-    return ", ".join(reading.throttle.words) or "nothing"
 
 
 def _document(index: int, watched: Watched) -> dict[str, Any]:
