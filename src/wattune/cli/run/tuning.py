@@ -289,12 +289,12 @@ def document(report: RunReport, gpus: Sequence[GpuSpec], *, exit_code: int | Non
         "energy_j": report.spent.energy_j,
         "held": to_json(report.held),
         "evaluations": figures.evaluations,
-        "saving_percent": _percent(figures.saving),
+        "saving_percent": figures.saving and figures.saving.percent,
         "saving_error_percent": _percent_error(figures.saving),
-        "slowdown_percent": _percent(figures.slowdown),
+        "slowdown_percent": figures.slowdown and figures.slowdown.percent,
         "slowdown_error_percent": _percent_error(figures.slowdown),
-        "held_saving_percent": _percent(figures.held_saving),
-        "held_slowdown_percent": _percent(figures.held_slowdown),
+        "held_saving_percent": figures.held_saving and figures.held_saving.percent,
+        "held_slowdown_percent": figures.held_slowdown and figures.held_slowdown.percent,
         "promise_percent": None if report.slowdown_limit is None else 100 * report.slowdown_limit,
         "confidence": figures.confidence,
         "search_s": figures.search_s,
@@ -305,10 +305,6 @@ def document(report: RunReport, gpus: Sequence[GpuSpec], *, exit_code: int | Non
         "windows": [_window(window) for window in report.windows],
         "events": [{"time_s": event.time_s, "text": event.text} for event in report.progress.events],
     }
-
-
-def _percent(estimate: EstimateWithError | None) -> float | None:
-    return None if estimate is None else 100 * estimate.value
 
 
 def _percent_error(estimate: EstimateWithError | None) -> float | None:

@@ -42,6 +42,10 @@ class EstimateWithError:
         return None if self.error is None or self.value == 0 else self.error / abs(self.value)
 
     @property
+    def percent(self) -> float:
+        return 100 * self.value
+
+    @property
     def negative(self) -> EstimateWithError:
         return EstimateWithError(-self.value, self.error)
 

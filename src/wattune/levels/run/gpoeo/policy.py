@@ -12,7 +12,7 @@ memory clock is predicted by models of its own (`gpoeo.models`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -42,7 +42,7 @@ _COUNTING_PERIODS = 4.4
 _LATER_S, _LATER_PERIODS = 10.0, 3.0
 _LONGEST_PERIOD_S = 15.0
 _FIXED_S = 4.0
-"""Length of a window where clocks is no period."""
+"""Length of a window where there is no period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class GpoeoWindows:
     floor_w: float
     periodic: bool
     unit_s: float
-    """The period, or the fixed window where clocks is none."""
+    """The period, or the fixed window where there is none."""
     point: GpoeoPoint
     """The reference itself."""
     features: Mapping[str, float]
@@ -75,10 +75,9 @@ class GpoeoWindows:
         unit_s = period_s if period_s is not None and periodic else _FIXED_S
         found = cls(spec, reference, floor_w, periodic, unit_s, UNMEASURED, features)
         if not periodic:
-            return cls(spec, reference, floor_w, periodic, unit_s, found.point_of(second), features)
+            return replace(found, point=found.point_of(second))
         power_w = (first.cost + second.cost).power_w
-        point = GpoeoPoint(unit_s, max(power_w - floor_w, 0.0) * unit_s)
-        return cls(spec, reference, floor_w, periodic, unit_s, point, features)
+        return replace(found, point=GpoeoPoint(unit_s, max(power_w - floor_w, 0.0) * unit_s))
 
     @property
     def length_s(self) -> float:
