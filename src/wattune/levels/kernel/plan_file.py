@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import InputError, PlanError
@@ -22,6 +23,8 @@ from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.planned import PlannedPipeline, Source, timed
 from wattune.levels.kernel.schedules import Piece
 from wattune.levels.kernel.shape import LISTED, PipelineShape
+
+E = TypeVar("E")
 
 FORMAT = "wattune pipeline plan"
 VERSION = 1
@@ -246,9 +249,10 @@ def _planned(document: _PlanDocument, reader: JsonReader) -> PlannedPipeline:
 
     trials = []
     for number, entry in enumerate(document.frontier):
-        found = trial(entry, f"frontier[{number}]")
+        where = f"frontier[{number}]"
+        found = trial(entry, where)
         if not entry.bound_j >= 0:
-            reader.fail(f"frontier[{number}].bound_j", f"is {entry.bound_j:g}, which is negative")
+            reader.fail(f"{where}.bound_j", f"is {entry.bound_j:g}, which is negative")
         trials.append(Trial(replace(found.choice, bound_j=entry.bound_j), found.cost))
     try:
         frontier = Frontier(tuple(trials))
@@ -282,15 +286,10 @@ def _piece(name: str, where: str, reader: JsonReader) -> Piece:
 
 def _check_instructions(listed: tuple[tuple[str, ...], ...], graph: WorkGraph, reader: JsonReader) -> None:
     """Refuse a file that lists other instructions than its schedule runs."""
-    expected = _names(graph)
-    if len(listed) != len(expected):
-        reader.fail("instructions", f"{len(listed)} ranks where the schedule has {len(expected)}")
-    for rank, (names, right_names) in enumerate(zip(listed, expected, strict=True)):
-        if len(names) != len(right_names):
-            reader.fail(f"instructions[{rank}]", f"{len(names)} instructions where the schedule has {len(right_names)}")
-        for place, (name, right) in enumerate(zip(names, right_names, strict=True)):
-            if name != right:
-                reader.fail(f"instructions[{rank}][{place}]", f"is {name[:40]!r} where the schedule has {right!r}")
+    for where, name, place in _entries(listed, "instructions", graph, reader):
+        right = graph.operations[place].name
+        if name != right:
+            reader.fail(where, f"is {name[:40]!r} where the schedule has {right!r}")
 
 
 def _chosen(
@@ -302,14 +301,22 @@ def _chosen(
 ) -> list[Trial[StageChoice]]:
     """The option of every operation, in the graph's order."""
     found: dict[int, Trial[StageChoice]] = {}
-    if len(ranks) != len(graph.by_rank):
-        reader.fail(where, f"{len(ranks)} ranks where the pipeline has {len(graph.by_rank)}")
-    for rank, (numbers, places) in enumerate(zip(ranks, graph.by_rank, strict=True)):
-        if len(numbers) != len(places):
-            reader.fail(f"{where}[{rank}]", f"{len(numbers)} choices for {len(places)} instructions")
-        for entry, (number, place) in enumerate(zip(numbers, places, strict=True)):
-            kind = graph.operations[place].kind
-            if not 0 <= number < len(options.get(kind, ())):
-                reader.fail(f"{where}[{rank}][{entry}]", f"{kind} has no option {number}")
-            found[place] = options[kind][number]
+    for path, number, place in _entries(ranks, where, graph, reader):
+        kind = graph.operations[place].kind
+        if not 0 <= number < len(options.get(kind, ())):
+            reader.fail(path, f"{kind} has no option {number}")
+        found[place] = options[kind][number]
     return [found[place] for place in range(len(graph.operations))]
+
+
+def _entries(
+    ranks: tuple[tuple[E, ...], ...], where: str, graph: WorkGraph, reader: JsonReader
+) -> Iterator[tuple[str, E, int]]:
+    """Every entry of the lists of all ranks: its path in the file, itself, and the place of its operation."""
+    if len(ranks) != len(graph.by_rank):
+        reader.fail(where, f"{len(ranks)} ranks where the schedule has {len(graph.by_rank)}")
+    for rank, (entries, places) in enumerate(zip(ranks, graph.by_rank, strict=True)):
+        if len(entries) != len(places):
+            reader.fail(f"{where}[{rank}]", f"{len(entries)} entries where the schedule has {len(places)} instructions")
+        for number, (entry, place) in enumerate(zip(entries, places, strict=True)):
+            yield f"{where}[{rank}][{number}]", entry, place

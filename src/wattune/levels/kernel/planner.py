@@ -67,14 +67,19 @@ def options_by_kind(
     return {kind: Options.of(profile[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in kinds}
 
 
+def relaxation_of(graph: WorkGraph, options: Mapping[str, Options[StageChoice]]) -> Relaxation | Aggregation:
+    """Make the relaxed problem of a graph, with its operations in groups where there are too many."""
+    return (Relaxation if len(graph.operations) < LARGE else Aggregation)(graph, options)
+
+
 class _Planner:
     """One graph with its options, relaxed and rounded for one time after another."""
 
     def __init__(self, graph: WorkGraph, options: Mapping[str, Options[StageChoice]], blocking_power_w: float) -> None:
         self._graph = graph
         self._options = [options[operation.kind] for operation in graph.operations]
-        self._exact = Relaxation(graph, options) if len(graph.operations) < LARGE else None
-        self._relaxation = self._exact or Aggregation(graph, options)
+        self._relaxation = relaxation_of(graph, options)
+        self._exact = self._relaxation if isinstance(self._relaxation, Relaxation) else None
         self._rounding = Rounding.of(graph, options)
         ranks = len({operation.rank for operation in graph.operations})
         self._waiting_w = ranks * blocking_power_w

@@ -10,10 +10,8 @@ from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.plan import Plan, StageChoice
 from wattune.core.workgraph import WorkGraph
-from wattune.levels.kernel.aggregation import Aggregation
 from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial, timed
-from wattune.levels.kernel.planner import LARGE, options_by_kind
-from wattune.levels.kernel.relaxation import Relaxation
+from wattune.levels.kernel.planner import options_by_kind, relaxation_of
 from wattune.levels.kernel.schedule_files import (
     FORMATS,
     Instruction,
@@ -198,7 +196,7 @@ def _bounded(
     """Add the bound of its time to each plan; the solver goes from slow to fast."""
     options = options_by_kind(graph, profile.options, blocking_power_w)
     waiting_w = len(graph.by_rank) * blocking_power_w
-    relaxation = Relaxation(graph, options) if len(graph.operations) < LARGE else Aggregation(graph, options)
+    relaxation = relaxation_of(graph, options)
     bounded = []
     for trial in reversed(frontier.trials):
         # Slightly longer, so that rounding errors do not make the fastest plan infeasible.
