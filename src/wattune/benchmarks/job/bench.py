@@ -37,12 +37,12 @@ PUBLISHED_SAVING_PERCENT = (15.3, 75.8)
 """Energy that Zeus saves against the default (You et al., NSDI'23, abstract)."""
 
 OnStep = Callable[[str, int, int], None]
-"""Told what is going on, how many cases are done, and how many there are."""
+"""Receives what is going on, how many cases are done, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlayed:
-    """All that was played, and what it took."""
+    """The outcomes of all cases, and the time they took."""
 
     outcomes: Outcomes
     workloads: tuple[TraceWorkload, ...]
@@ -64,7 +64,7 @@ def play_job_bench(
     processes: int = 2,
     on_step: OnStep | None = None,
 ) -> JobPlayed:
-    """Every case of the sections, played; `workloads` are parts of their names; none of either means all."""
+    """Play every case of the sections; `workloads` are parts of their names; none of either means all."""
     start = perf_counter()
     parts = _sections(sections)
     every = read_workloads(data, gpus)
@@ -88,7 +88,7 @@ def play_job_bench(
 
 
 def bench_of(played: JobPlayed) -> Bench:
-    """The rows, figures and goals of what was played."""
+    """Return the rows, figures and goals of what was played."""
     gpus = len({workload.gpu.name for workload in played.workloads})
     horizon = [pair for pair in played.outcomes if pair[0].section == "horizon"]
     return Bench(
@@ -124,7 +124,7 @@ def _named(workloads: tuple[TraceWorkload, ...], words: Sequence[str]) -> tuple[
 
 
 def _figures(played: JobPlayed, horizon: Outcomes) -> dict[str, Any]:
-    """The summary: means per policy and workload, the other sections, and what it took."""
+    """Return the summary: means per policy and workload, the other sections, and the time."""
     found: dict[str, Any] = {"policies": policy_rows(horizon), "workloads": _mean_rows(horizon)}
     for section in played.sections:
         if section != "horizon":
@@ -141,7 +141,7 @@ def _mean_rows(outcomes: Outcomes) -> list[Row]:
 
 
 def _saving_range(horizon: Outcomes) -> tuple[float, float] | None:
-    """The least and the most energy that ours saves on a workload against the default."""
+    """Return the least and the most energy that ours saves on a workload against the default."""
     savings = [
         energy_saving(played, default)
         for case, played in horizon

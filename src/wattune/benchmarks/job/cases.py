@@ -22,7 +22,7 @@ from wattune.levels.job.zeus import ZeusSearcher
 from wattune.physics.gpu_parts import Floats
 
 PACKAGE = "zeus-package"
-"""What tables call Zeus by its authors' own simulator."""
+"""Name in tables of Zeus by its authors' own simulator."""
 
 
 Policy = tuple[JobSearcher, Limits]
@@ -133,7 +133,7 @@ class JobCase:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayResult:
-    """What came of a case; arrays are seeds by recurrences, NaN from where one was given up."""
+    """Results of a case; arrays are (seeds, recurrences), NaN from where one was given up."""
 
     costs: Floats
     energies_j: Floats
@@ -144,12 +144,12 @@ class ReplayResult:
     stuck: Floats
     """1 for a recurrence that was given up, and for those after it."""
     oracle: Floats
-    """What the best fixed choice is expected to pay for each recurrence."""
+    """Expected cost of the best fixed choice for each recurrence."""
     cpu_s: float
 
 
 def run_case(case: JobCase) -> ReplayResult:
-    """What the policy pays, with each seed."""
+    """Play a case with each seed."""
     start = process_time()
     rows = [_package(case, seed) if case.policy == PACKAGE else _own(case, seed) for seed in case.seeds]
     costs, energies_j, times_s, profiling, runs, stuck = np.stack(rows, axis=1)
@@ -175,7 +175,7 @@ def _own(case: JobCase, seed: int) -> Floats:
 
 
 def _two_oracles(case: JobCase, drift: JobDrift, seed: int) -> Floats:
-    """What the old oracle pays before the change and the new one after it, dealt what everybody is dealt."""
+    """Return the costs of the old oracle before the change and of the new one after it, on the same trainings."""
     halves = []
     for workload in (case.workload, case.workload.drifted(drift)):
         searcher, limits = make_policy(case.policy, workload, seed)
@@ -209,7 +209,7 @@ def _play(workload: TraceWorkload, case: JobCase, seed: int, *, start: JobMemory
 
 
 def _before(case: JobCase, seed: int) -> JobMemory:
-    """What is known of the job from the other GPU."""
+    """Return the history of the job on the other GPU."""
     assert case.before is not None
     searcher, limits = make_policy(case.policy, case.before, seed)
     # Other random numbers than on the GPU that is judged, since these would be other trainings.
@@ -256,7 +256,7 @@ _RIVALS = ("default", "zeus", "wattune")
 def cases_of(
     section: str, workloads: Sequence[TraceWorkload], *, eta: float, seeds: int, package: bool
 ) -> tuple[JobCase, ...]:
-    """The cases of a section; `package` adds Zeus by its authors' own simulator to the horizon."""
+    """Return the cases of a section; `package` adds Zeus by its authors' own simulator to the horizon."""
     makers = {
         "horizon": lambda: _horizon(workloads, eta, seeds, package=package),
         "eta": lambda: _etas(workloads, eta, min(seeds, SECTION_SEEDS)),
@@ -297,7 +297,7 @@ def _overlaps(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Ite
 
 
 def _transfers(workloads: Sequence[TraceWorkload], eta: float, seeds: int) -> Iterable[JobCase]:
-    """Ours on each GPU, knowing nothing and knowing the same job from the GPU before it in the list."""
+    """Yield ours on each GPU, without history and with that of the same job on the GPU before it in the list."""
     for workload in workloads:
         others = [other for other in workloads if other.name == workload.name and other.gpu != workload.gpu]
         for before in (None, *others[-1:]) if others else ():

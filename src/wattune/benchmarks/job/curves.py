@@ -42,7 +42,7 @@ _DASHED = frozenset({"default", "zeus-package"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyCurve:
-    """What one policy paid: `costs` has a row per seed and a column per recurrence; NaN once a seed was stuck."""
+    """Costs of one policy, with a row per seed and a column per recurrence; NaN once a seed was stuck."""
 
     name: str
     costs: Array
@@ -55,13 +55,12 @@ class PolicyCurve:
 
     @property
     def recurrences(self) -> int:
-        """How many recurrences it played."""
         return int(self.costs.shape[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PolicyCurves:
-    """All policies on one job and part, and what the best fixed choice pays per recurrence."""
+    """All policies on one job and GPU, and the cost of the best fixed choice per recurrence."""
 
     workload: str
     gpu: str
@@ -82,24 +81,22 @@ class PolicyCurves:
 
     @property
     def recurrences(self) -> int:
-        """How many recurrences the longest curve has."""
         return max(curve.recurrences for curve in self.curves)
 
     @property
     def oracle_costs(self) -> Array:
-        """What the oracle pays for each recurrence."""
         return np.asarray(self.oracle, dtype=float)
 
     def regret(self, curve: PolicyCurve) -> Array:
-        """Seeds by recurrences: what was paid up to each beyond the oracle."""
+        """Return the cost up to each recurrence beyond the oracle: (seeds, recurrences)."""
         return np.asarray(np.cumsum(curve.costs - self.oracle_costs[: curve.recurrences], axis=1))
 
     def regret_percent(self, curve: PolicyCurve) -> Array:
-        """The same as a share of what the oracle has paid by then."""
+        """Return the same as a share of the cost of the oracle until then."""
         return np.asarray(100 * self.regret(curve) / np.cumsum(self.oracle_costs[: curve.recurrences]))
 
     def regret_after(self, curve: PolicyCurve, recurrences: int) -> float | None:
-        """The mean regret in percent after so many recurrences; None where some seed did not get there."""
+        """Return the mean regret in percent after so many recurrences; None where some seed did not get there."""
         if not 1 <= recurrences <= curve.recurrences:
             return None
         mean = float(self.regret_percent(curve)[:, recurrences - 1].mean())
@@ -107,7 +104,7 @@ class PolicyCurves:
 
 
 def cost_chart(view: PolicyCurves) -> Chart:
-    """The cost of each recurrence by policy, with the oracle as a line."""
+    """Draw the cost of each recurrence by policy, with the oracle as a line."""
     # A band around every line would hide the lines: recurrences differ much from seed to seed.
     means = [curve.costs.mean(axis=0) for curve in view.curves]
     known = np.concatenate([*means, view.oracle_costs])
@@ -130,7 +127,7 @@ def cost_chart(view: PolicyCurves) -> Chart:
 
 
 def regret_chart(view: PolicyCurves) -> Chart:
-    """What each policy has paid beyond the oracle so far, counted in runs of the oracle."""
+    """Draw the cost of each policy beyond the oracle so far, in runs of the oracle."""
     run = float(view.oracle_costs.mean())
     regrets = [view.regret(curve) / run for curve in view.curves]
     most = _most_shown(view.curves, regrets)
@@ -149,7 +146,7 @@ def regret_chart(view: PolicyCurves) -> Chart:
 
 
 def mean_regret_chart(views: Sequence[PolicyCurves]) -> Chart:
-    """Regret in percent of the oracle's cost after so many recurrences, mean over jobs, of policies that all have."""
+    """Draw regret in percent of the oracle's cost, mean over jobs, of policies that all jobs have."""
     shared = [curve.name for curve in views[0].curves if all(_named(view, curve.name) for view in views)]
     end = min(curve.recurrences for view in views for curve in view.curves)
     series = []
@@ -173,7 +170,7 @@ def _named(view: PolicyCurves, name: str) -> list[PolicyCurve]:
 
 
 def _line(name: str, values: Array, *, place: int, banded: bool, tip: Callable[[int, float], str]) -> Series:
-    """The mean over rows as a line, unknown where a row is; its band where there are rows enough for one."""
+    """Return the mean over rows as a line, unknown where a row is, with its band where there are several rows."""
     mean = values.mean(axis=0)
     kept = _kept(values.shape[1])
     points = tuple(
@@ -213,13 +210,13 @@ def _oracle_steps(view: PolicyCurves, factor: float) -> Series:
 
 
 def _with_end(view: PolicyCurves, curve: PolicyCurve) -> str:
-    """The policy's name with its regret at the end."""
+    """Return the policy's name with its regret at the end."""
     share = view.regret_after(curve, curve.recurrences)
     return f"{curve.name}: stuck" if share is None else f"{curve.name}: {number(share)} %"
 
 
 def _most_shown(curves: Sequence[PolicyCurve], regrets: Sequence[Array]) -> float:
-    """How high the picture reaches: the default's line rises for ever and may leave it, the others may not."""
+    """Return the upper end of the chart: the default's line rises without end and may leave it, the others may not."""
     tops = [_top(regret) for curve, regret in zip(curves, regrets, strict=True) if curve.name != "default"]
     return 1.25 * max(tops) if tops and max(tops) > 0 else np.inf
 
@@ -230,7 +227,7 @@ def _top(regret: Array) -> float:
 
 
 def _below(most: float, series: Series) -> Series:
-    """The series as far as it stays in the picture."""
+    """Return the series as far as it stays in the chart."""
     points = tuple(point for point in series.points if point.y is None or point.y <= most)
     return replace(series, points=points, spread=tuple(own for own in series.spread if own.high <= most))
 

@@ -37,7 +37,7 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRecurrence:
-    """What it took to have the model trained once."""
+    """The cost of training the model once."""
 
     cost: float
     """By the objective, of all its runs."""
@@ -52,13 +52,12 @@ class ReplayedRecurrence:
 
     @property
     def attempts(self) -> int:
-        """How many runs it took."""
         return len(self.batch_sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Playback:
-    """A policy's way through the recurrences of a job."""
+    """The recurrences of a job under a policy."""
 
     recurrences: tuple[ReplayedRecurrence, ...]
     """As many as were played: none follows on one that was given up, where they are played one by one."""
@@ -66,12 +65,10 @@ class Playback:
 
     @property
     def costs(self) -> Floats:
-        """The cost of each recurrence."""
         return np.array([recurrence.cost for recurrence in self.recurrences])
 
     @property
     def stuck(self) -> bool:
-        """Whether a recurrence was given up."""
         return not all(recurrence.reached for recurrence in self.recurrences)
 
 
@@ -102,7 +99,7 @@ def play(
 
 @dataclass(slots=True)
 class _Spent:
-    """What a recurrence has spent so far."""
+    """Cost of a recurrence so far."""
 
     time_s: float = 0.0
     energy_j: float = 0.0
@@ -111,7 +108,6 @@ class _Spent:
     reached: bool = False
 
     def closed(self, objective: Objective) -> ReplayedRecurrence:
-        """The bill."""
         return ReplayedRecurrence(
             objective.value(Measurement(self.time_s, self.energy_j)),
             self.energy_j,
@@ -123,7 +119,7 @@ class _Spent:
 
 
 class _Replay:
-    """The job in play: its history as a store would hold it, and the bill of each recurrence."""
+    """The job in play: its history as a store would hold it, and the cost of each recurrence."""
 
     def __init__(
         self,
@@ -188,12 +184,11 @@ class _Replay:
                 heappush(queue, (now_s + self._work(attempt), stamp, number, attempt))
 
     def playback(self) -> Playback:
-        """What came of it."""
         bills = tuple(spent.closed(self._objective) for spent in self._spent if spent.batch_sizes)
         return Playback(bills, self._memory())
 
     def _submit(self, number: int) -> ReplayedRun | None:
-        """The next run of a recurrence that goes further than its first moment; None where it needs none any more."""
+        """Start the next run of a recurrence that is not stopped at once; None where it needs none any more."""
         spent = self._spent[number]
         while not spent.reached and len(spent.batch_sizes) < ATTEMPTS:
             attempt = self._attempt(number)
@@ -226,7 +221,7 @@ class _Replay:
         return trainings[int(self._luck[number, len(self._spent[number].batch_sizes)] * len(trainings))]
 
     def _limit(self, run: JobRun, memory: JobMemory) -> LimitProfiling | Setting:
-        """The limit that a run holds, or the search for it."""
+        """Return the limit that a run holds, or the search for it."""
         if isinstance(self._limits, Ruled):
             return self._limits.setting(memory, run)
         if isinstance(self._limits, ZeusLimits):
@@ -241,7 +236,7 @@ class _Replay:
         self._own_profiles[profile.batch_size] = profile
 
     def _work(self, attempt: ReplayedRun) -> float:
-        """The seconds that the next epoch takes; it is paid for."""
+        """Pay for the next epoch and return its seconds."""
         cost, profiling = attempt.pass_epoch()
         spent = self._spent[attempt.run.recurrence - self._first]
         spent.time_s += cost.time_s
@@ -273,6 +268,6 @@ class _Replay:
         return (*(old for old in self._known if old.gpu.key != key or old.batch_size not in own), *own.values())
 
     def _memory_beside(self, attempt: ReplayedRun) -> JobMemory:
-        """What is known while a run is at work: how the others stand, and itself as it was submitted."""
+        """Return the memory while a run is at work: the others as they are, itself as it was submitted."""
         runs = (*self._runs[: attempt.run.order], attempt.submitted, *self._runs[attempt.run.order + 1 :])
         return JobMemory(runs, self._profiles())

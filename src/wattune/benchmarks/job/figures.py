@@ -28,7 +28,7 @@ WORST_OF_DEFAULT = 1.05
 
 
 def seed_rows(case: JobCase, played: ReplayResult, outcomes: Outcomes) -> list[Row]:
-    """List what the policy paid with each seed."""
+    """Return a row per seed."""
     default = beside(outcomes, case, "default")
     ratios = None if default is None else worst_ratios(played, default)
     return [
@@ -55,7 +55,7 @@ def seed_rows(case: JobCase, played: ReplayResult, outcomes: Outcomes) -> list[R
 
 
 def mean_row(case: JobCase, played: ReplayResult, outcomes: Outcomes) -> Row:
-    """The means over seeds of one case, beside the default of the same section."""
+    """Return the means over seeds of one case, beside the default of the same section."""
     default, oracle = (beside(outcomes, case, policy) for policy in ("default", "oracle"))
     costs = played.costs.mean(axis=0)
     return {
@@ -76,7 +76,7 @@ def mean_row(case: JobCase, played: ReplayResult, outcomes: Outcomes) -> Row:
 
 
 def name_of(case: JobCase) -> dict[str, Any]:
-    """Return what distinguishes a case from the others of its section."""
+    """Return the fields that distinguish a case from the others of its section."""
     return {
         "workload": case.workload.name,
         "gpu": case.workload.gpu.name,
@@ -89,24 +89,24 @@ def name_of(case: JobCase) -> dict[str, Any]:
 
 
 def worst_ratios(played: ReplayResult, default: ReplayResult) -> Floats:
-    """(seeds,): the most that all recurrences up to some moment have cost, as a multiple of the default's."""
+    """Return the highest cumulative cost at any moment, as a multiple of the default's: (seeds,)."""
     seeds = min(len(played.costs), len(default.costs))
     ratios = played.costs[:seeds].cumsum(axis=1) / default.costs[:seeds].cumsum(axis=1)
     return np.asarray(ratios.max(axis=1))
 
 
 def above_percent(ratios: Floats) -> float:
-    """Percent of seeds that exceed `WORST_OF_DEFAULT` at some moment."""
+    """Return the percentage of seeds that exceed `WORST_OF_DEFAULT` at some moment."""
     return float(100 * np.mean(~(ratios <= WORST_OF_DEFAULT)))
 
 
 def energy_saving(played: ReplayResult, default: ReplayResult) -> float:
-    """The energy that was saved against the default, in percent."""
+    """Return the energy that was saved against the default, in percent."""
     return float(100 * (1 - played.energies_j.mean() / default.energies_j.mean()))
 
 
 def settled_percent(played: ReplayResult, oracle: ReplayResult) -> float:
-    """How far the cost of a recurrence lies above the new oracle's from the fifth after the change on; mean.
+    """Return the mean excess over the new oracle's cost, from the fifth recurrence after the change on, in percent.
 
     Against what the oracle pays when dealt the same trainings, so that luck that both share does not count.
     """
@@ -116,14 +116,14 @@ def settled_percent(played: ReplayResult, oracle: ReplayResult) -> float:
 
 
 def mean_regret(outcomes: Iterable[tuple[JobCase, ReplayResult]], *, after: int | None = None) -> float | None:
-    """The regret in percent, in the mean over cases; after so many recurrences, or over the whole of each."""
+    """Return the mean regret of the cases in percent, after so many recurrences or over the whole of each."""
     found = [_regret(played.costs.mean(axis=0), played.oracle, after) for _, played in outcomes]
     known = [value for value in found if value is not None]
     return fmean(known) if known else None
 
 
 def policy_rows(outcomes: Outcomes) -> list[Row]:
-    """The means over workloads of each policy on each GPU."""
+    """Return the means over workloads of each policy on each GPU."""
     groups: dict[tuple[str, str], list[tuple[JobCase, ReplayResult]]] = {}
     for case, played in outcomes:
         groups.setdefault((case.workload.gpu.name, case.policy), []).append((case, played))
@@ -153,13 +153,13 @@ def _beside_default(some: Outcomes, outcomes: Outcomes) -> Mapping[str, float | 
 
 
 def beside(outcomes: Outcomes, case: JobCase, policy: str) -> ReplayResult | None:
-    """What another policy paid in the same case; None where it was not played."""
+    """Return the result of another policy in the same case; None where it was not played."""
     wanted = {**name_of(case), "policy": policy}
     return next((played for other, played in outcomes if name_of(other) == wanted and other.eta == case.eta), None)
 
 
 def apart(played: ReplayResult, other: ReplayResult) -> float:
-    """How many standard errors lie between the mean costs of two policies."""
+    """Return the distance of the mean costs of two policies in standard errors."""
     first, second = played.costs.sum(axis=1), other.costs.sum(axis=1)
     difference = abs(float(first.mean() - second.mean()))
     error = sqrt((_variance(first) / len(first)) + (_variance(second) / len(second)))
@@ -172,7 +172,7 @@ def _variance(values: Floats) -> float:
 
 
 def _regret(costs: Floats, oracle: Floats, first: int | None = None) -> float | None:
-    """What was paid beyond the oracle, in percent; None where there are not so many recurrences."""
+    """Return the cost beyond the oracle in percent; None where there are not so many recurrences."""
     if first is not None and first > len(costs):
         return None
     return _number(100 * (costs[:first].sum() / oracle[:first].sum() - 1))
@@ -183,7 +183,7 @@ def _first_cost(costs: Floats, first: int) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """The value, or None where there is none: a recurrence was given up, or the peer does not tell."""
+    """Return the value, or None where a recurrence was given up or the peer does not report it."""
     return float(value) if np.isfinite(value) else None
 
 
@@ -208,7 +208,7 @@ FULL_SEEDS = 20
 
 
 def goals_of(outcomes: Outcomes) -> list[Goal]:
-    """The goals of all sections that were played."""
+    """Return the goals of all sections that were played."""
     found: list[Goal] = []
     for section in ("horizon", "eta"):
         for eta in _values(case.eta for case in _cases(outcomes, section)):
@@ -222,7 +222,7 @@ def goals_of(outcomes: Outcomes) -> list[Goal]:
 
 
 def speed_goal(elapsed_s: float, *, gpus: int, seeds: int, whole: bool) -> Goal:
-    """How long it took; a run of fewer seeds, jobs or sections neither meets nor misses it."""
+    """Return the goal on time; a run of fewer seeds, jobs or sections neither meets nor misses it."""
     per_gpu_s = elapsed_s / gpus
     met = per_gpu_s <= MOST_S if whole and seeds >= FULL_SEEDS else None
     return Goal(f"seconds per GPU, {seeds} seeds", per_gpu_s, f"≤ {MOST_S:g} with {FULL_SEEDS} seeds of all", met)
@@ -247,7 +247,7 @@ def _regret_goals(name: str, outcomes: Outcomes) -> list[Goal]:
 
 
 def _safety_goals(name: str, outcomes: Outcomes) -> list[Goal]:
-    """Goals on the cumulative cost of each seed by itself; means over seeds would hide the worst."""
+    """Return goals on the cumulative cost of each seed by itself; means over seeds would hide the worst."""
     ratios = {
         _name(case): worst_ratios(played, default)
         for case, played in _of(outcomes, OURS)
@@ -292,7 +292,7 @@ def _overlap_goals(load: float, outcomes: Outcomes) -> list[Goal]:
 
 
 def _agreement(outcomes: Outcomes) -> list[Goal]:
-    """How well our Zeus agrees with its authors', where their package is installed."""
+    """Return how well our Zeus agrees with its authors', where their package is installed."""
     horizon = [pair for pair in outcomes if pair[0].section == "horizon"]
     pairs = [
         (played, theirs)
@@ -305,13 +305,13 @@ def _agreement(outcomes: Outcomes) -> list[Goal]:
 
 
 def _share(ours: Outcomes, peers: Outcomes, *, after: int | None = None) -> float | None:
-    """Our mean regret over the peer's; None where either is unknown."""
+    """Return our mean regret over the peer's; None where either is unknown."""
     own, theirs = mean_regret(ours, after=after), mean_regret(peers, after=after)
     return own / theirs if own is not None and theirs else None
 
 
 def _behind(outcomes: Outcomes) -> list[str]:
-    """The workloads on which we pay more than Zeus."""
+    """Return the workloads on which ours costs more than Zeus."""
     return [
         _name(case)
         for case, played in _of(outcomes, OURS)
@@ -340,5 +340,5 @@ def _cases(outcomes: Outcomes, section: str) -> list[JobCase]:
 
 
 def _values(values: Iterable[T]) -> list[T]:
-    """Each value once, in order of appearance."""
+    """Return each value once, in order of appearance."""
     return list(dict.fromkeys(values))

@@ -24,7 +24,7 @@ _AFTER = (5, 10, 20, 50)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BenchCase:
-    """One job on one part, and the true map of its costs where that is known."""
+    """One job on one GPU, and the true map of its costs where that is known."""
 
     curves: PolicyCurves
     map: CostMap | None = None
@@ -46,17 +46,16 @@ class JobBenchReport:
 
     @property
     def simulated(self) -> bool:
-        """Whether some case played on a simulated GPU."""
         return any(case.curves.simulated for case in self.cases)
 
 
 def job_bench_file(report: JobBenchReport, *, suffix: str) -> str:
-    """The whole page for `.html`, its first picture for `.svg`."""
+    """Render the whole page for `.html`, its first chart for `.svg`."""
     return standalone(_first(report).chart) if suffix == ".svg" else render_page(job_bench_page(report))
 
 
 def job_bench_page(report: JobBenchReport) -> Page:
-    """The page of a benchmark."""
+    """Lay out the page of a benchmark."""
     sections: list[Section] = [Figures(_figures(report)), _first(report)]
     if report.goals:
         sections.append(_goals(report))
@@ -75,7 +74,7 @@ def job_bench_page(report: JobBenchReport) -> Page:
 
 
 def _first(report: JobBenchReport) -> LargeChart:
-    """The picture that says most: regret over all jobs, or of the one there is."""
+    """Return the main chart: regret over all jobs, or of the only one."""
     if len(report.cases) == 1:
         return LargeChart(regret_chart(report.cases[0].curves))
     return LargeChart(mean_regret_chart([case.curves for case in report.cases]))
@@ -111,7 +110,7 @@ def _regret_figure(report: JobBenchReport, after: int | None) -> Figure:
 
 
 def _mean(report: JobBenchReport, policy: str, after: int | None) -> float | None:
-    """The mean regret over the cases in which the policy got that far, in percent; None where it did in none."""
+    """Return the mean regret in percent over the cases in which the policy got that far; None where it did in none."""
     found = []
     for case in report.cases:
         for curve in case.curves.curves:
@@ -158,7 +157,7 @@ _HOW = (
 
 
 def pictured(played: JobPlayed, bench: Bench, *, made: str) -> JobBenchReport:
-    """The report of what was played over the horizon."""
+    """Report what was played over the horizon."""
     cases: dict[tuple[str, str], list[tuple[JobCase, ReplayResult]]] = {}
     for case, outcome in played.outcomes:
         if case.section == "horizon" and case.policy != "oracle":

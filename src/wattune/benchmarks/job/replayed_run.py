@@ -123,7 +123,7 @@ class ShippedProfiling:
 
 
 class ZeusProfile:
-    """What Zeus knows of a batch size: every limit, before its first run."""
+    """Zeus's knowledge of a batch size: every limit, before its first run."""
 
     def __init__(self, workload: TraceWorkload, batch_size: int) -> None:
         cells = workload.epochs[batch_size]
@@ -149,7 +149,6 @@ class ZeusProfiling:
 
     @property
     def held(self) -> Setting:
-        """The best limit."""
         return self._known.best
 
     def begin_epoch(self) -> None:
@@ -172,7 +171,7 @@ LimitProfiling = ShippedProfiling | ZeusProfiling
 
 
 class ReplayedRun:
-    """A run under way: `run` is how it stands."""
+    """A run under way; `run` is its present state."""
 
     def __init__(
         self, workload: TraceWorkload, run: JobRun, training: Training, *, limit: LimitProfiling | Setting
@@ -186,11 +185,10 @@ class ReplayedRun:
 
     @property
     def reached(self) -> bool:
-        """Whether the target has been reached by now."""
         return self._reaches and self.run.epochs >= self._length
 
     def pass_epoch(self) -> tuple[Measurement, Measurement]:
-        """What the next epoch costs, and the part of that during which limits were measured."""
+        """Return the cost of the next epoch, and the part of it during which limits were measured."""
         before, measuring = self._spent, self._measuring
         left = 1.0
         if not isinstance(self._limit, Setting):
@@ -202,7 +200,7 @@ class ReplayedRun:
         return _between(before, self._spent), _between(measuring, self._measuring)
 
     def _work(self, left: float) -> float:
-        """The share of the epoch, at most `left`, that passes at one limit."""
+        """Work at one limit and return the share of the epoch that passed, at most `left`."""
         limit = self._limit
         if isinstance(limit, Setting) or limit.window is None:
             cell = self._cells[limit if isinstance(limit, Setting) else limit.held]
@@ -224,7 +222,6 @@ class ReplayedRun:
         )
 
     def end(self, outcome: Outcome, *, ended: int) -> None:
-        """End the run."""
         self.run = replace(
             self.run,
             outcome=outcome,

@@ -42,7 +42,7 @@ _PATIENCE = 3
 
 
 def job_of(name: str, sizes: Sequence[int], recorded: Sequence[RecordedTraining]) -> tuple[Job, tuple[str, ...]]:
-    """The job of a workload, and remarks on what was derived."""
+    """Return the job of a workload, and remarks on what was derived."""
     published = PUBLISHED.get(name.split()[0])
     if published is None:
         return _derived(name, sizes, recorded)
@@ -64,7 +64,7 @@ def job_of(name: str, sizes: Sequence[int], recorded: Sequence[RecordedTraining]
 
 
 def _derived(name: str, sizes: Sequence[int], recorded: Sequence[RecordedTraining]) -> tuple[Job, tuple[str, ...]]:
-    """A job for a dataset that the paper has no target for.
+    """Return a job for a dataset that the paper has no target for.
 
     More is better if in most recorded trainings higher metrics come later. The target is the hardest metric that most
     trainings reach; the default is the middle one of the batch sizes at which most trainings reach it; and
@@ -129,7 +129,7 @@ class Training:
     """Epochs after which the best metric so far changed, and to what."""
 
     def metrics(self, epochs: int) -> tuple[float | None, ...]:
-        """The best recorded metric reached by the end of each of the first epochs; None before the first."""
+        """Return the best recorded metric by the end of each of the first epochs; None before the first."""
         found: list[float | None] = []
         best: float | None = None
         for epoch, metric in self.steps:
@@ -140,7 +140,7 @@ class Training:
         return tuple(found + [best] * (epochs - len(found)))
 
     def slower(self, factor: float) -> Training:
-        """The same training, when everything takes so many times the epochs."""
+        """Return the training when everything takes so many times the epochs."""
         return Training(tuple((ceil(epoch * factor - 1e-9), metric) for epoch, metric in self.steps))
 
 
@@ -154,7 +154,7 @@ class JobDrift:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The name in tables."""
         return f"shift {self.shift}" if self.shift else f"x{self.factor:g}"
 
 
@@ -168,13 +168,12 @@ class TraceWorkload:
     trainings: Mapping[int, tuple[Training, ...]]
     """By batch size; also sizes that were not measured on this GPU, since drift may bring their behaviour."""
     epochs: Mapping[int, Mapping[Setting, Measurement]]
-    """What an epoch costs, by batch size and power limit, limits ascending."""
+    """Cost of an epoch, by batch size and power limit, limits ascending."""
     notes: tuple[str, ...] = ()
-    """How target, default and cap were derived, where the paper has none."""
+    """Derivation of target, default and cap, where the paper has none."""
 
     @property
     def objective(self) -> Objective:
-        """What its owner wants, on this GPU."""
         return self.job.objective_on(self.gpu.max_power_w)
 
     @property
@@ -184,16 +183,16 @@ class TraceWorkload:
 
     @property
     def default(self) -> JobChoice:
-        """What the owner does today: the default batch size at the highest limit."""
+        """The default batch size at the highest limit."""
         size = self.job.default_batch_size
         return JobChoice(size, max(self.epochs[size]))
 
     def wanting(self, objective: str) -> TraceWorkload:
-        """The same job with another objective."""
+        """Return the job with another objective."""
         return replace(self, job=replace(self.job, objective=objective))
 
     def drifted(self, drift: JobDrift) -> TraceWorkload:
-        """The same job after a change."""
+        """Return the job after a change."""
         sizes = sorted(self.trainings)
         moved = {
             size: tuple(
@@ -205,11 +204,11 @@ class TraceWorkload:
         return replace(self, trainings=moved)
 
     def patient(self, times: int) -> TraceWorkload:
-        """The same job with so many times the epochs allowed."""
+        """Return the job with so many times the epochs allowed."""
         return replace(self, job=replace(self.job, max_epochs=times * self.job.max_epochs))
 
     def expected(self, choice: JobChoice) -> Measurement | None:
-        """What a recurrence costs in the mean with a fixed choice, missed runs included; None if none would reach."""
+        """Return the mean cost of a recurrence with a fixed choice, missed runs included; None if none would reach."""
         trainings = self.trainings[choice.batch_size]
         lengths = [self.length(training) for training in trainings]
         successes = sum(reached for _, reached in lengths)
@@ -220,7 +219,7 @@ class TraceWorkload:
         return Measurement(epochs * cost.time_s, epochs * cost.energy_j)
 
     def length(self, training: Training) -> tuple[int, bool]:
-        """After how many epochs a training ends, and whether it has reached the target by then."""
+        """Return the epochs after which a training ends, and whether it has reached the target by then."""
         for epoch, metric in training.steps:
             if epoch <= self.job.max_epochs and self.job.reaches(metric):
                 return epoch, True
@@ -240,7 +239,7 @@ class TraceWorkload:
 
 
 def read_workloads(folder: Path, gpus: Sequence[str] = ()) -> tuple[TraceWorkload, ...]:
-    """The recurring jobs of a folder of tables, on the GPUs named, or on all of which there is a table."""
+    """Read the recurring jobs of a folder of tables, on the GPUs named, or on all of which there is a table."""
     files = data_files(folder)
     trains = with_columns(files, TRAIN_COLUMNS)
     tables = {_gpu_name(file): file for file in with_columns(files, COLUMNS)}
@@ -309,7 +308,7 @@ def _epoch_costs(curve: LimitCurve) -> dict[Setting, Measurement]:
 
 
 def _training(recorded: RecordedTraining, *, higher_is_better: bool) -> Training:
-    """The steps of the best metric so far; metrics that come in the same epoch as a better one are left out."""
+    """Return the steps of the best metric so far, without metrics that come in the same epoch as a better one."""
     best_at: dict[int, float] = {}
     for metric, epoch in recorded.epochs if higher_is_better else reversed(recorded.epochs):
         if epoch is not None:

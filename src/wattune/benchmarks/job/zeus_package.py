@@ -23,12 +23,12 @@ _OTHER = ("other", "other", "other")
 
 
 def installed() -> bool:
-    """Whether the package and its simulator are here."""
+    """Whether the package and its simulator are installed."""
     return importlib.util.find_spec("zeus") is not None and importlib.util.find_spec("zeus._legacy") is not None
 
 
 def simulate(workload: TraceWorkload, *, eta: float, recurrences: int, seed: int) -> tuple[Floats, Floats]:
-    """Seconds and joules of each recurrence, failed runs included."""
+    """Return seconds and joules of each recurrence, failed runs included."""
     from zeus._legacy.job import Job
     from zeus._legacy.policy import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer
     from zeus._legacy.simulate import Simulator
@@ -54,7 +54,7 @@ def simulate(workload: TraceWorkload, *, eta: float, recurrences: int, seed: int
 
 
 def _frames(workload: TraceWorkload) -> tuple[Any, Any]:
-    """The two tables of one job, as the simulator wants them."""
+    """Return the two tables of one job, as the simulator wants them."""
     import pandas as pd
 
     power = [

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from wattune._version import __version__
-from wattune.cli.job.run import run
+from wattune.cli.job.run import run, searcher_option
 from wattune.cli.output import check_writable, console, json_option, print_json, write_text
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError
-from wattune.levels.job.policies import SEARCHERS, searcher_named
+from wattune.levels.job.policies import searcher_named
 
 if TYPE_CHECKING:
     from wattune.levels.job.view.view_model import JobView
     from wattune.store.sql_job_store import JobStore
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group()
@@ -32,17 +29,6 @@ def command() -> None:
 
 
 command.add_command(run)
-
-
-def searcher_option(function: F) -> F:
-    """Add the option that names the policy."""
-    return click.option(
-        "--searcher",
-        type=click.Choice(SEARCHERS),
-        default="wattune",
-        show_default=True,
-        help="Policy that chooses batch sizes.",
-    )(function)
 
 
 def open_job_store() -> JobStore:

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,19 +98,15 @@ class JobProgram:
                 hint="name one that was tuned at some batch size: --lr 0.1@256",
             )
         if "local_batch_size" in names:
-            for size in job.batch_sizes:
-                _check_divisible(size, len(self.gpus))
-        example = JobRun(id="run", order=0, recurrence=0, batch_size=job.default_batch_size, gpu=self._part)
+            _check_divisible(job.batch_sizes, len(self.gpus))
+        gpu = JobGpu(name="", simulated=False, max_power_w=0.0, count=max(len(self.gpus), 1))
+        example = JobRun(id="run", order=0, recurrence=0, batch_size=job.default_batch_size, gpu=gpu)
         command_line, watch, _ = self.for_run(example)
         check_command(command_line)
         if watch.file is not None:
             check_place(watch.file)
         self.play(example)
         return bool(names & {"batch_size", "local_batch_size"})
-
-    @property
-    def _part(self) -> JobGpu:
-        return JobGpu(name="", simulated=False, max_power_w=0.0, count=max(len(self.gpus), 1))
 
     def values(self, run: JobRun) -> Mapping[str, str]:
         """Return the value of each placeholder that has one."""
@@ -147,12 +143,13 @@ def _environment(values: Mapping[str, str], watch: ReportWatch) -> dict[str, str
     return {**os.environ, **ours}
 
 
-def _check_divisible(size: int, gpus: int) -> None:
-    if size % gpus:
-        raise InputError(
-            f"a batch of {size} cannot be divided among {gpus} GPUs",
-            hint="choose batch sizes that are multiples of the number of GPUs",
-        )
+def _check_divisible(sizes: Iterable[int], gpus: int) -> None:
+    for size in sizes:
+        if size % gpus:
+            raise InputError(
+                f"a batch of {size} cannot be divided among {gpus} GPUs",
+                hint="choose batch sizes that are multiples of the number of GPUs",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,15 +196,8 @@ def first_definition(name: str, wanted: Wanted) -> Job:
 
 def redefined(known: Job, wanted: Wanted) -> Job:
     """Return the job with the options changed; a default that is no longer listed must be given again."""
-    given = {
-        "batch_sizes": wanted.batch_sizes,
-        "default_batch_size": wanted.default_batch_size,
-        "target": wanted.target,
-        "higher_is_better": wanted.higher_is_better,
-        "max_epochs": wanted.max_epochs,
-        "objective": wanted.objective,
-    }
-    job = replace(known, **{field: value for field, value in given.items() if value is not None})  # type: ignore[arg-type]
+    given = {field: value for field, value in asdict(wanted).items() if value is not None}
+    job = replace(known, **given)
     return known if job == known else job
 
 

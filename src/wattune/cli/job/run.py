@@ -15,7 +15,7 @@ from wattune.levels.job.options import MAX_EPOCHS, RULES, JobKnob
 from wattune.levels.job.policies import SEARCHERS
 
 if TYPE_CHECKING:
-    from wattune.cli.job.program import ScaledRate, Wanted
+    from wattune.cli.job.program import ScaledRate
     from wattune.cli.job.recurrence import Attempt
     from wattune.cli.training_child import ReportWatch
     from wattune.config import Config
@@ -30,6 +30,14 @@ GRACE_S = 30.0
 """The default of Kubernetes and Slurm between SIGTERM and SIGKILL."""
 
 ATTEMPTS = 10
+
+searcher_option = click.option(
+    "--searcher",
+    type=click.Choice(SEARCHERS),
+    default="wattune",
+    show_default=True,
+    help="Policy that chooses batch sizes.",
+)
 
 
 @click.command("run", short_help="Run a training program with the best known batch size.")
@@ -69,13 +77,7 @@ ATTEMPTS = 10
     show_default=True,
     help="What is set on the GPU.",
 )
-@click.option(
-    "--searcher",
-    type=click.Choice(SEARCHERS),
-    default="wattune",
-    show_default=True,
-    help="Policy that chooses batch sizes.",
-)
+@searcher_option
 @click.option("--lr", metavar="RATE@BATCH", help="A learning rate and the batch size it was tuned for: 0.1@256.")
 @click.option("--lr-rule", type=click.Choice(RULES), help="How the learning rate scales with the batch size.")
 @click.option(
@@ -139,7 +141,7 @@ def run(
     with another batch size would; then the next attempt starts automatically.
     """
     from wattune.api import open_gpus
-    from wattune.cli.job.program import JobProgram, Wanted, parse_sizes
+    from wattune.cli.job.program import JobProgram, Wanted, changes, first_definition, parse_sizes, redefined
     from wattune.cli.job.recurrence import Patience, run_recurrence
     from wattune.config import load_config
 
@@ -154,7 +156,9 @@ def run(
         objective=objective,
     )
     config = load_config()
-    job, changed = _defined(name, wanted, config)
+    known = _known(name, config)
+    job = first_definition(name, wanted) if known is None else redefined(known, wanted)
+    changed = () if known is None else changes(known, job)
     for line in changed:
         _say(f"{name} is redefined: {line}")
     with open_gpus(*devices, wall_clock=True) as gpus:
@@ -166,7 +170,10 @@ def run(
         done = run_recurrence(program, new_run, patience, quiet=as_json, say=_say)
     if as_json:
         print_json(_document(job, searcher, changed, done))
-    return _print_end(job, done)
+    complaint = _complaint(job, done)
+    if complaint is not None:
+        click.echo(f"error: {complaint[0]}\nhint: {complaint[1]}", err=True)
+    return done[-1].exit_code
 
 
 def _watch(file: str | None, pattern: str | None, port: int | None, steps: str | None) -> ReportWatch:
@@ -202,17 +209,6 @@ def _rate(lr: str | None, rule: str | None) -> ScaledRate | None:
             hint="add --lr-rule linear (usual for SGD) or --lr-rule sqrt (usual for Adam)",
         )
     return ScaledRate.parse(lr, rule)
-
-
-def _defined(name: str, wanted: Wanted, config: Config) -> tuple[Job, tuple[str, ...]]:
-    """Return the job, and what the options change of it."""
-    from wattune.cli.job.program import changes, first_definition, redefined
-
-    known = _known(name, config)
-    if known is None:
-        return first_definition(name, wanted), ()
-    job = redefined(known, wanted)
-    return job, changes(known, job)
 
 
 def _known(name: str, config: Config) -> Job | None:
@@ -259,14 +255,6 @@ def _document(job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Att
             for attempt in done
         ],
     }
-
-
-def _print_end(job: Job, done: tuple[Attempt, ...]) -> int:
-    """Print what went wrong, if anything did, and return the exit code."""
-    complaint = _complaint(job, done)
-    if complaint is not None:
-        click.echo(f"error: {complaint[0]}\nhint: {complaint[1]}", err=True)
-    return done[-1].exit_code
 
 
 def _complaint(job: Job, done: tuple[Attempt, ...]) -> tuple[str, str] | None:
