@@ -195,20 +195,26 @@ def likelihood(
         (POWER, ensemble.log_power, ensemble.power_spread, inf if free_power else level_sd),
     ):
         places, value, error = observed.column(kind)
-        found, level = _with_level(value - field[:, places], spread**2 + error**2 + shape_sd**2, sd)
+        variance = spread.T**2 + (error**2 + shape_sd**2)[:, None]
+        found, level = _with_level(value[:, None] - field.T[places], variance, sd)
         total += found
         levels.append(level)
     return total, levels[0]
 
 
 def _with_level(off: Floats, variance: Floats, sd: float) -> tuple[Floats, Floats]:
-    """Return the log-likelihood of residuals around a level of standard deviation `sd`, and the likeliest level."""
+    """Return the log-likelihood of residuals around a level of standard deviation `sd`, and the likeliest level.
+
+    The arrays are (points, members): sums over the first axis are several times as fast.
+    """
     weight = 1.0 / variance
-    total = weight.sum(axis=1) + (sd**-2 if sd > 0 else inf)
-    level = (weight * off).sum(axis=1) / total
-    square = (weight * off**2).sum(axis=1) - (weight * off).sum(axis=1) * level
+    weighted = weight * off
+    total = weight.sum(axis=0) + (sd**-2 if sd > 0 else inf)
+    summed = weighted.sum(axis=0)
+    level = summed / total
+    square = (weighted * off).sum(axis=0) - summed * level
     scale = np.log(total) if sd > 0 else 0.0
-    return -0.5 * (square + np.log(variance).sum(axis=1) + scale), level
+    return -0.5 * (square + np.log(variance).sum(axis=0) + scale), level
 
 
 def spread_likelihood(ensemble: Ensemble, similar: Floats) -> Floats:

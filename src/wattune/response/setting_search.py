@@ -92,7 +92,7 @@ class SettingSearch:
         """Return the setting to measure next, perhaps again; None where the best is known."""
         if not candidates:
             return None
-        if not trial_evidence(history):
+        if not _measured(history):
             return self._first(candidates)
         posterior = self._posterior(candidates, history)
         allowed = _among(candidates, posterior.settings)
@@ -111,7 +111,7 @@ class SettingSearch:
 
     def best(self, candidates: Sequence[Setting], history: History[Setting]) -> Setting | None:
         """Return the measured setting of least expected value; None before anything was measured."""
-        if not trial_evidence(history):
+        if not _measured(history):
             return None
         posterior = self._posterior(candidates, history)
         return posterior.settings[posterior.incumbent(_among(candidates, posterior.settings))]
@@ -121,12 +121,12 @@ class SettingSearch:
 
         These scatter less than the windows, so the best of them is not best by chance.
         """
-        measured = trial_evidence(history)
+        measured = _measured(history)
         return tuple(trial for trial in self.curve(candidates, history) if trial.choice in measured)
 
     def curve(self, candidates: Sequence[Setting], history: History[Setting]) -> History[Setting]:
         """Return the expected cost of each setting, measured or not, with its error; ascending."""
-        return self._posterior(candidates, history).costs() if trial_evidence(history) else ()
+        return self._posterior(candidates, history).costs() if _measured(history) else ()
 
     def _first(self, candidates: Sequence[Setting]) -> Setting:
         if not self.similar or self._needs_reference():
@@ -144,10 +144,14 @@ class SettingSearch:
         return _posterior(self, tuple(candidates), tuple(history))
 
 
+def _measured(history: History[Setting]) -> frozenset[Setting]:
+    return frozenset(trial.choice for trial in history if trial.cost.time_s > 0 and trial.cost.energy_j > 0)
+
+
 @lru_cache(maxsize=4)
 def _posterior(search: SettingSearch, candidates: tuple[Setting, ...], history: History[Setting]) -> CurvePosterior:
     """Return the posterior after the history; cached, since `propose` and `best` are called one after the other."""
-    settings = tuple(sorted({*candidates, *trial_evidence(history)}))
+    settings = tuple(sorted({*candidates, *_measured(history)}))
     limits_w = [setting.power_limit_w for setting in settings if setting.power_limit_w is not None]
     top_w = search.max_power_w or max(limits_w, default=None)
     watts = 1.0 if top_w is None else top_w * search.gpus

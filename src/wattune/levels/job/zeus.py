@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf, sqrt
 
 import numpy as np
@@ -68,7 +69,7 @@ class ZeusSearcher:
         if self.beta is None:
             return None
         objective = job.objective_on(run.gpu.max_power_w)
-        bound = self.beta * _least_cost(memory.runs, objective)
+        bound = self.beta * _least_cost(_History(memory.runs), objective)
         if bound == inf:
             return None
         if profile is not None:
@@ -91,7 +92,7 @@ class ZeusSearcher:
         for place, run in enumerate(over):
             cost = _value(objective, run.cost)
             if not cost:
-                least = _least_cost(over[:place], objective)
+                least = _least_cost(_History(tuple(over[:place])), objective)
                 cost = _CALLED_OFF * (self.beta or 1.0) * (1.0 if least == inf else least)
             observed.append((run.batch_size, cost, run.outcome is Outcome.REACHED))
         return observed
@@ -144,11 +145,22 @@ def _pruning(job: Job, rounds: int) -> Generator[int, tuple[float, bool], list[i
     return sizes
 
 
-def _least_cost(runs: Sequence[JobRun], objective: Objective) -> float:
+@dataclass(frozen=True, slots=True)
+class _History:
+    """Runs with a cheap hash: early stopping asks after every epoch, while they do not change."""
+
+    runs: tuple[JobRun, ...]
+
+    def __hash__(self) -> int:
+        return len(self.runs)
+
+
+@lru_cache(maxsize=4)
+def _least_cost(history: _History, objective: Objective) -> float:
     """Return the least cost of a recurrence that reached the target, its failed runs included."""
     spent: dict[int, float] = {}
     least = inf
-    for run in runs:
+    for run in history.runs:
         if run.cost is None:
             continue
         cost = spent[run.recurrence] = spent.get(run.recurrence, 0.0) + objective.value(run.cost)
