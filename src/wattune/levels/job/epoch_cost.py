@@ -21,7 +21,6 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobRun, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
-from wattune.core.setting import Setting
 from wattune.levels.job.level_shift import shifts
 from wattune.levels.job.smooth_curve import Site, SizePosterior, SizeResidual, posterior_of
 from wattune.response.statistics import Floats
@@ -120,36 +119,42 @@ def cost_evidence(
     models = {gpu.key: gpu}
     for profile in profiles:
         models.setdefault(profile.gpu.key, profile.gpu)
-    at_default = _at_default(job, profiles, gpu)
-    reference = _reference(job, at_default, epochs)
+    size = job.default_batch_size
+    own = next((own for own in profiles if (own.gpu.key, own.batch_size) == (gpu.key, size) and own.trials), None)
+    # The highest setting is the one without tuning.
+    untuned = None if own is None else max(own.trials, key=lambda trial: trial.choice).cost
+    reference = None if untuned is None else untuned / (1.0 / epochs.get(size, 1.0))
     sites: list[Site] = []
+    here: dict[int, Measurement] = {}
     for number, model in enumerate(models.values()):
-        wanted = _RunObjective(job.objective_on(model.max_power_w), epochs, reference if model.key == gpu.key else None)
-        costs = _epoch_costs(wanted, profiles, model, over)
+        objective = job.objective_on(model.max_power_w)
+        held = {
+            profile.batch_size: _held(profile, objective, epochs, None if number else reference)
+            for profile in profiles
+            if profile.gpu.key == model.key and profile.trials
+        }
+        here = here if number else held
+        costs = _epoch_costs(objective, held, model, over)
         sites += [Site(log2(size), value, _COST_SD**2 / count**2, number) for size, (value, count) in costs.items()]
-    here = _RunObjective(job.objective_on(gpu.max_power_w), epochs, reference)
-    return CostEvidence(
-        tuple(sites), _draw(at_default), _default_over_best(here, at_default), _epoch_s(here, profiles, gpu), reference
-    )
+    draw, default_over_best = None, 1.0
+    if own is not None and untuned is not None:
+        value = job.objective_on(gpu.max_power_w).value
+        draw = untuned.power_w / own.gpu.max_power_w if own.gpu.max_power_w > 0 else None
+        default_over_best = max(value(untuned) / value(here[size]), 1.0) if value(here[size]) > 0 else 1.0
+    epoch_s = {size: cost.time_s for size, cost in here.items()}
+    return CostEvidence(tuple(sites), draw, default_over_best, epoch_s, reference)
 
 
-@dataclass(frozen=True, slots=True)
-class _RunObjective:
-    """The objective of a whole run, by which an epoch is judged."""
-
-    objective: Objective
-    epochs: Mapping[int, float]
-    reference: Measurement | None
-
-    def held(self, profile: Profile) -> Measurement:
-        """Return the cost of an epoch at the setting that is best for a run; the fastest where none meets the
-        limits."""
-        epochs = self.epochs.get(profile.batch_size, 1.0)
-        runs = tuple(Trial(trial.choice, trial.cost / (1.0 / epochs)) for trial in profile.trials)
-        try:
-            return self.objective.choose(runs, reference=self.reference).cost / epochs
-        except Infeasible:
-            return min((trial.cost for trial in profile.trials), key=lambda cost: cost.time_s)
+def _held(
+    profile: Profile, objective: Objective, epochs: Mapping[int, float], reference: Measurement | None
+) -> Measurement:
+    """Return the cost of an epoch at the setting that is best for a run; the fastest where none meets the limits."""
+    count = epochs.get(profile.batch_size, 1.0)
+    runs = tuple(Trial(trial.choice, trial.cost / (1.0 / count)) for trial in profile.trials)
+    try:
+        return objective.choose(runs, reference=reference).cost / count
+    except Infeasible:
+        return min((trial.cost for trial in profile.trials), key=lambda cost: cost.time_s)
 
 
 def paid_per_epoch(run: JobRun) -> Measurement | None:
@@ -162,16 +167,11 @@ def paid_per_epoch(run: JobRun) -> Measurement | None:
 
 
 def _epoch_costs(
-    wanted: _RunObjective, profiles: Sequence[Profile], model: JobGpu, over: Sequence[JobRun]
+    objective: Objective, held: Mapping[int, Measurement], model: JobGpu, over: Sequence[JobRun]
 ) -> dict[int, tuple[float, int]]:
-    """Return the logarithm of an epoch's value and its number of observations, by size: from runs, else from
-    profiles."""
-    found = {
-        profile.batch_size: (log(value), 1)
-        for profile in _profiles(profiles, model)
-        if (value := wanted.objective.value(wanted.held(profile))) > 0
-    }
-    key, objective = model.key, wanted.objective
+    """Return the logarithm of an epoch's value and its number of observations, by size: from runs, else profiles."""
+    found = {size: (log(value), 1) for size, cost in held.items() if (value := objective.value(cost)) > 0}
+    key = model.key
     values = [
         (run.batch_size, log(value), _COST_SD)
         for run in over
@@ -182,40 +182,3 @@ def _epoch_costs(
         if interval == 0:
             paid_by_size.setdefault(size, []).append(value)
     return found | {size: (fmean(some), 1 + len(some)) for size, some in paid_by_size.items()}
-
-
-def _profiles(profiles: Sequence[Profile], model: JobGpu) -> list[Profile]:
-    return [profile for profile in profiles if profile.gpu.key == model.key and profile.trials]
-
-
-def _at_default(job: Job, profiles: Sequence[Profile], gpu: JobGpu) -> Profile | None:
-    same = (own for own in profiles if own.gpu.key == gpu.key and own.batch_size == job.default_batch_size)
-    return next(same, None)
-
-
-def _epoch_s(wanted: _RunObjective, profiles: Sequence[Profile], gpu: JobGpu) -> dict[int, float]:
-    return {profile.batch_size: wanted.held(profile).time_s for profile in _profiles(profiles, gpu)}
-
-
-def _reference(job: Job, profile: Profile | None, epochs: Mapping[int, float]) -> Measurement | None:
-    if profile is None or not profile.trials:
-        return None
-    return _top(profile).cost / (1.0 / epochs.get(job.default_batch_size, 1.0))
-
-
-def _draw(profile: Profile | None) -> float | None:
-    if profile is None or not profile.trials or not profile.gpu.max_power_w > 0:
-        return None
-    return _top(profile).cost.power_w / profile.gpu.max_power_w
-
-
-def _default_over_best(wanted: _RunObjective, profile: Profile | None) -> float:
-    if profile is None or not profile.trials:
-        return 1.0
-    best = wanted.objective.value(wanted.held(profile))
-    return max(wanted.objective.value(_top(profile).cost) / best, 1.0) if best > 0 else 1.0
-
-
-def _top(profile: Profile) -> Trial[Setting]:
-    """The highest setting: the one without tuning."""
-    return max(profile.trials, key=lambda trial: trial.choice)
