@@ -69,7 +69,7 @@ class ZeusSearcher:
         if self.beta is None:
             return None
         objective = job.objective_on(run.gpu.max_power_w)
-        bound = self.beta * _least_cost(_History(memory.runs), objective)
+        bound = self.beta * _least_cost(_History(memory.runs, objective))
         if bound == inf:
             return None
         if profile is not None:
@@ -92,7 +92,7 @@ class ZeusSearcher:
         for place, run in enumerate(over):
             cost = _value(objective, run.cost)
             if not cost:
-                least = _least_cost(_History(tuple(over[:place])), objective)
+                least = _least_cost(_History(tuple(over[:place]), objective))
                 cost = _CALLED_OFF * (self.beta or 1.0) * (1.0 if least == inf else least)
             observed.append((run.batch_size, cost, run.outcome is Outcome.REACHED))
         return observed
@@ -150,20 +150,21 @@ class _History:
     """Runs with a cheap hash: early stopping asks after every epoch, while they do not change."""
 
     runs: tuple[JobRun, ...]
+    objective: Objective
 
     def __hash__(self) -> int:
         return len(self.runs)
 
 
 @lru_cache(maxsize=4)
-def _least_cost(history: _History, objective: Objective) -> float:
+def _least_cost(history: _History) -> float:
     """Return the least cost of a recurrence that reached the target, its failed runs included."""
     spent: dict[int, float] = {}
     least = inf
     for run in history.runs:
         if run.cost is None:
             continue
-        cost = spent[run.recurrence] = spent.get(run.recurrence, 0.0) + objective.value(run.cost)
+        cost = spent[run.recurrence] = spent.get(run.recurrence, 0.0) + history.objective.value(run.cost)
         if run.outcome is Outcome.REACHED and cost < least:
             least = cost
     return least
