@@ -1,1 +1,1 @@
-"""How a workload answers to clocks and power limits: ensembles of curves, weighted by measurements."""
+"""Response of workloads to clocks and power limits: ensembles of curves, weighted by measurements."""

@@ -1,4 +1,4 @@
-"""How far observations may differ from the members of an ensemble: residuals, levels and errors.
+"""Likelihood of observations for the members of an ensemble: residuals, levels and errors.
 
 Notation
     r       residual of a quantity at a point. Programs: smooth in the clocks, a little at each point by itself, and the

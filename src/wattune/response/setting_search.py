@@ -32,7 +32,7 @@ HORIZON = 100.0
 """Windows for which the setting will be held, where nothing is known: eight minutes of five-second windows."""
 
 SIMILAR_SHAPE, SIMILAR_POWER = 0.03, 0.10
-"""How far curves of batch sizes one octave apart differ in shape and in the level of power, as shares: about what
+"""Differences of curves of batch sizes one octave apart, in shape and in the level of power, as shares: about what
 public tables show (Zeus, NSDI'23)."""
 
 LEAST_OCTAVES = 0.05
@@ -136,7 +136,7 @@ class SettingSearch:
         return posterior.settings[int(np.argmin(np.where(allowed, posterior.mean, np.inf)))]
 
     def _needs_reference(self) -> bool:
-        """Whether the objective compares with a reference that was not measured."""
+        """Return True where the objective compares with a reference that was not measured."""
         compares = self.objective.limit_s(None) is None and self.objective.limit_s(Measurement(1.0, 1.0)) is not None
         return compares and self.reference is None
 

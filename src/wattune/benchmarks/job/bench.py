@@ -49,7 +49,7 @@ class JobPlayed:
     sections: tuple[str, ...]
     seeds: int
     whole: bool
-    """Whether all workloads and sections were played."""
+    """True where all workloads and sections were played."""
     elapsed_s: float
 
 

@@ -26,7 +26,7 @@ PACKAGE = "zeus-package"
 
 
 Policy = tuple[JobSearcher, Limits]
-"""What chooses the batch sizes, and how limits are found."""
+"""The chooser of batch sizes, and the way limits are found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What policies paid for the recurrences of a job, beside the best fixed choice.
+"""Costs of policies for the recurrences of a job, beside the best fixed choice.
 
 Notation: c(s, t) cost of recurrence t with seed s; c*(t) what the best fixed choice (the oracle) pays in expectation;
 regret after t recurrences R(s, t) = Σ c(s, ·) − Σ c*(·), shown as runs of the oracle (R / mean c*) or as a share of

@@ -23,7 +23,7 @@ from wattune.levels.job.profiling import Checking, Interval, ProfileHeld
 NOISE = 0.01
 """Standard deviation of time and power of one second of training, relative."""
 STEP_S = 0.1
-"""How long an iteration takes at the highest limit; the tables have epochs only."""
+"""Time of an iteration at the highest limit; the tables have epochs only."""
 
 _NOTHING = Measurement(0.0, 0.0)
 _HARDLY = 1e-9

@@ -146,7 +146,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class JobDrift:
-    """How a job changes: every training takes `factor` times the epochs, and each batch size behaves as the one
+    """A change of a job: every training takes `factor` times the epochs, and each batch size behaves as the one
     `shift` places above it did (the largest ones as the largest)."""
 
     factor: float = 1.0

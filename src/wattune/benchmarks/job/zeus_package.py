@@ -23,7 +23,7 @@ _OTHER = ("other", "other", "other")
 
 
 def installed() -> bool:
-    """Whether the package and its simulator are installed."""
+    """Return True where the package and its simulator are installed."""
     return importlib.util.find_spec("zeus") is not None and importlib.util.find_spec("zeus._legacy") is not None
 
 

@@ -262,7 +262,7 @@ def overview_document(view: JobView) -> Document:
 
 
 def simulated(runs: Sequence[JobRun]) -> bool:
-    """Whether any figure comes from a simulated GPU."""
+    """Return True where any figure comes from a simulated GPU."""
     return any(run.gpu.simulated for run in runs)
 
 

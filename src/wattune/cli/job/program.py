@@ -80,13 +80,13 @@ class ScaledRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgram:
-    """How the program of a job is run, and where its reports come from."""
+    """The program of a job: its command, its reports and its GPUs."""
 
     command_line: tuple[str, ...]
     watch: ReportWatch
     rate: ScaledRate | None = None
     workload: str
-    """What simulated GPUs run meanwhile, at the batch size of the run unless it names one."""
+    """Workload of simulated GPUs, at the batch size of the run unless it names one."""
     gpus: tuple[Gpu, ...]
 
     def check(self, job: Job) -> bool:

@@ -90,7 +90,7 @@ def _scanned(values: tuple[Value, ...], sd: float) -> _Scan:
 
 
 def _is_undone(values: Sequence[Value], before: int, since: int, sd: float) -> bool:
-    """Whether the mean since a shift equals that before it: an unlucky streak, no shift."""
+    """Return True where the mean since a shift equals that before it: an unlucky streak, no shift."""
     earlier, later = _sums(values[before:since]), _sums(values[since:])
     off = variance = 0.0
     for kind in earlier.keys() & later.keys():

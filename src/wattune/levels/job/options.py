@@ -15,7 +15,7 @@ RULES = ("linear", "sqrt")
 
 
 class JobKnob(Enum):
-    """What is set on the GPUs of a job."""
+    """The kind of setting that is applied to the GPUs of a job."""
 
     AUTO = "auto"
     """Core clocks where the GPU can lock them, else power limits."""

@@ -32,13 +32,13 @@ from wattune.levels.job.smooth_curve import SizePosterior
 from wattune.response.statistics import Floats, normal_nodes
 
 SHARE = 0.035
-"""How much more than the default the owner may ever spend; 5 % is the limit, and trials may cost more than expected."""
+"""Share that the owner may ever spend beyond the default; 5 % is the limit, and trials may cost more than expected."""
 
 _CARRIED_SHARE, _CARRIED_MOST = 0.05, 1.0
 """After a change of the job: what earlier recurrences add to the budget, in default runs, each and in total."""
 
 _TRIAL_OUT = 1.3
-"""What a trial that has not ended may cost, in runs of the best size."""
+"""Assumed cost of a trial that has not ended, in runs of the best size."""
 
 
 def budget(
@@ -218,7 +218,7 @@ def _why(known: JobPosterior, place: int) -> str:
 
 
 def _just_failed(known: JobPosterior) -> bool:
-    """Whether the run that ended last was a trial that did not reach the target; its replacement is no trial."""
+    """Return True where the run that ended last was a trial that failed; its replacement is no trial."""
     last = known.over[-1]
     return last.exploring and last.outcome is not Outcome.REACHED
 

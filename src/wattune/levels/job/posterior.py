@@ -241,7 +241,7 @@ _MOST = 2.0
 seems."""
 
 _HOPELESS = 2.0
-"""What is still to come if the run never reaches the target, in runs of the best size: some waste, then a new run."""
+"""Cost still to come if the run never reaches the target, in runs of the best size: some waste, then a new run."""
 
 _STANDARD = [(float(z), float(w)) for z, w in zip(*normal_nodes(9), strict=True)]
 
@@ -273,7 +273,7 @@ class RunPrediction:
 
     @property
     def pays(self) -> bool:
-        """Whether it pays to go on: gains for this run and later ones against the cost until the next decision."""
+        """True where going on pays: gains for this run and later ones against the cost until the next decision."""
         spent = self.epochs * self.epoch_cost
         if spent > _MOST:
             return False

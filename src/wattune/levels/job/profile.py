@@ -21,7 +21,7 @@ NEAR = 3
 """Number of similar profiles that are used: further ones add little."""
 
 WINDOW_S = 5.0
-"""How long a setting is held to be measured: some fifty refreshes of a power sensor at 10 Hz."""
+"""Length of a window: some fifty refreshes of a power sensor at 10 Hz."""
 
 _LONGEST_HORIZON = 5000.0
 """Windows: a saving of a twenty-thousandth is not worth another window, however long a job may still run."""

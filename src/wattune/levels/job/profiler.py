@@ -31,7 +31,7 @@ _NOTHING = Measurement(0.0, 0.0)
 
 
 class _Trouble(IntEnum):
-    """What went wrong on some rank since the last decision; the largest counts."""
+    """Failures on some rank since the last decision; the largest counts."""
 
     NONE = 0
     REFUSED = 1
@@ -93,10 +93,10 @@ class Profiler:
         self.spent = _NOTHING
         """On profiling, by all ranks."""
         self.by_epoch = False
-        """Whether every epoch is a window, because the program reports no iterations."""
+        """True where every epoch is a window, because the program reports no iterations."""
         self._order = _NO_MORE
         self._is_confirmed = True
-        """Whether all ranks are known to have taken the setting."""
+        """True once all ranks are known to have taken the setting."""
         self._began: tuple[Count, ...] | None = None
         self._before: _CounterRead | None = None
         self._last: _CounterRead | None = None
@@ -107,17 +107,17 @@ class Profiler:
 
     @property
     def is_over(self) -> bool:
-        """Whether the best setting is held."""
+        """True while the best setting is held."""
         return self._order.steps is None
 
     @property
     def is_searching(self) -> bool:
-        """Whether settings are being tried; not while one is checked or held."""
+        """True while settings are being tried; not while one is checked or held."""
         return bool(self._order.steps)
 
     @property
     def setting(self) -> Setting | None:
-        """What is set now; None is what was found."""
+        """The present setting; None is the one that was found."""
         return self._order.setting
 
     @property

@@ -41,7 +41,7 @@ class Interval:
     time_s: float
     energy_j: float
     joined: bool = False
-    """Whether it follows directly on the previous interval."""
+    """True where it follows directly on the previous interval."""
 
 
 SETTLE = Until(least_s=0.5, least_steps=3)
@@ -52,7 +52,7 @@ MEASURE = Until(least_steps=4, most_s=15.0, precision=0.01)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """How long a setting is measured."""
+    """Lengths of settling, of intervals and of windows."""
 
     counter_period_s: float = 0.1
     """Period of the energy counter; 100 ms is the slowest of data-centre GPUs (A100, H100)."""
@@ -105,11 +105,11 @@ class ProfilingProgress:
     refused: frozenset[Setting] = frozenset()
     """Settings that the GPU refused."""
     again: bool = False
-    """Whether an earlier profile is valid and gets extra windows; the first one is then at its best setting."""
+    """True where an earlier profile is valid and gets extra windows; the first one is then at its best setting."""
 
     @property
     def setting(self) -> Setting | None:
-        """What is to be set; None is the setting that was found."""
+        """The setting to apply; None is the one that was found."""
         return self.state.choice
 
 

@@ -48,7 +48,7 @@ def log_warning(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """How a run ended, and why."""
+    """The outcome of a run and the reason."""
 
     outcome: Outcome
     why: str
@@ -71,7 +71,7 @@ class RecurringRun:
         """`warn` is called with problems that do not stop the training; `synchronise` waits for the GPUs' work."""
         self.job, self.gpus = job, tuple(gpus)
         self.verdict: RunVerdict | None = None
-        """How the run ended; None while it goes on."""
+        """The outcome and its reason; None while the run goes on."""
         self._agreement = Agreement(ranks or Alone())
         self._store_access, self._knob, self._synchronise, self._warn = store_access, knob, synchronise, warn
         self._run: JobRun | None = None
@@ -84,10 +84,10 @@ class RecurringRun:
         self._epoch: Measurement | None = None
         """The last epoch, where one setting was held for all of it."""
         self._is_held = False
-        """Whether the setting of this epoch was known when it began."""
+        """True where the setting of this epoch was known when it began."""
         self._profile_is_final = False
         self._reported: bool | None = None
-        """Whether this epoch was reported; None outside of `epochs()`."""
+        """True once this epoch was reported; None outside of `epochs()`."""
         _check_shares(job, self._ranks)
 
     @property
@@ -118,7 +118,7 @@ class RecurringRun:
 
     @property
     def exploring(self) -> bool:
-        """Whether the run is a trial of its batch size."""
+        """True for a trial of the batch size."""
         return self.run.exploring
 
     @property
@@ -128,7 +128,7 @@ class RecurringRun:
 
     @property
     def outcome(self) -> Outcome:
-        """How the run ended; RUNNING while it has not."""
+        """The outcome; RUNNING while the run has not ended."""
         return self.run.outcome
 
     @property
@@ -137,17 +137,17 @@ class RecurringRun:
 
     @property
     def stopped(self) -> bool:
-        """Whether the policy ended the run, because another batch size is cheaper."""
+        """True where the policy ended the run, because another batch size is cheaper."""
         return self.verdict is not None and self.verdict.outcome is Outcome.STOPPED
 
     @property
     def setting(self) -> Setting | None:
-        """What is set on the GPUs now; None is the setting that was found."""
+        """The present setting of the GPUs; None is the one that was found."""
         return None if self._profiler is None else self._profiler.setting
 
     @property
     def is_profiling(self) -> bool:
-        """Whether the best setting is still being searched."""
+        """True while the best setting is being searched."""
         return self._profiler is not None and self._profiler.is_searching
 
     @property
@@ -400,7 +400,7 @@ class RecurringRun:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or its cause, shows that a batch does not fit the GPU."""
+    """Return True where an error, or its cause, shows that a batch does not fit the GPU."""
     while error is not None:
         if type(error).__name__ == "OutOfMemoryError" or "out of memory" in str(error).lower():
             return True

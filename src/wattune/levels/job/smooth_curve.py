@@ -35,7 +35,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeResidual:
-    """How far, and over how many octaves, the quantity may differ from its curve."""
+    """Size and reach of the differences between a quantity and its curve."""
 
     shared_sd: float
     own_sd: float

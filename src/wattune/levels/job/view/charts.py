@@ -61,7 +61,7 @@ OUTCOMES = {
     Outcome.STOPPED: (Shape.TRIANGLE, Tone.PURPLE, "stopped: would need more"),
     Outcome.RUNNING: (Shape.DIAMOND, Tone.GREY, "still running"),
 }
-"""How runs are drawn, by outcome; other outcomes give no epochs."""
+"""Shape, colour and name of runs by outcome; other outcomes give no epochs."""
 
 
 def epochs_chart(view: JobView) -> Chart:

@@ -72,7 +72,7 @@ class JobView:
     predicted: tuple[EpochsBand, ...] = ()
     """Epochs of each batch size as the policy predicts them; empty where it does not."""
     proposal: Proposal | None = None
-    """What the next run would get; None where no size is left to try, or it was not determined."""
+    """Choice for the next run; None where no size is left to try, or it was not determined."""
 
     @classmethod
     def of(cls, job: Job, memory: JobMemory, gpu: JobGpu, *, searcher: JobPolicy) -> JobView:
@@ -314,7 +314,7 @@ ENDS = {
     Outcome.CRASHED: "crashed",
     Outcome.LOST: "never heard of again",
 }
-"""How a run ended."""
+"""Outcomes in words."""
 
 
 def counted_in(objective: str) -> tuple[str, str]:
