@@ -78,9 +78,9 @@ def _zeus_monitor(node: Node) -> Any:
 
 
 def _microseconds(window: Callable[[], object], repetitions: int) -> float:
-    """Median over batches of the mean CPU time of one window, driver calls included.
+    """Return the mean CPU time of a window, driver calls included, in the batch that was disturbed least.
 
-    Elapsed time would count other programs on a busy machine, and more often in the batches of a slower tool.
+    Elapsed time would count other programs on a busy machine, and these slow down CPU time as well.
     """
     batches = []
     for _ in range(15):
@@ -88,7 +88,7 @@ def _microseconds(window: Callable[[], object], repetitions: int) -> float:
         for _ in range(repetitions):
             window()
         batches.append((time.thread_time() - start_s) / repetitions * 1e6)
-    return statistics.median(batches)
+    return min(batches)
 
 
 def _calls(node: Node, window: Callable[[], object]) -> dict[str, float]:
