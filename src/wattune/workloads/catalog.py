@@ -12,7 +12,7 @@ from wattune.core.workload import Pipe, Workload
 from wattune.workloads.convolutional import inception3, resnet, shufflenet2, vgg
 from wattune.workloads.graph import GRAPHS, graph_kinds, graph_network
 from wattune.workloads.operation import ADAM, SGD, NetworkOp, Optimizer, merged, training_phases
-from wattune.workloads.suite_networks import deepspeech2, lstm_language_model, ncf
+from wattune.workloads.recurrent import deepspeech2, lstm_language_model, ncf
 from wattune.workloads.training_run import Loop, Schedule, training_run
 from wattune.workloads.transformer import TRANSFORMERS, WHOLE, TransformerPart, transformer
 

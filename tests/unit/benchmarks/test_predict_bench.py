@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from wattune.benchmarks import predict
+from wattune.benchmarks.family import family
 from wattune.core.setting import Setting
 from wattune.levels.run.gpoeo import training as gpoeo_training
 from wattune.levels.run.gpoeo.training import prediction_table, programs_of, settled, training_workloads
 from wattune.levels.run.simulated_program import SimulatedProgram, counters
 from wattune.physics.catalog import load_model
 from wattune.search import boosted_trees
-from wattune.workloads.family import family
 from wattune.workloads.graph import graph_kinds
 
 MODEL = load_model("3080ti")

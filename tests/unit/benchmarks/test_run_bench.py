@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from wattune.benchmarks.family import family
 from wattune.benchmarks.run.bench import FamilyProgram, StepClock, play_program
 from wattune.benchmarks.run.policies import make_policy
 from wattune.cli.main import run
@@ -13,7 +14,6 @@ from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.run.policies import policy_named
 from wattune.physics.catalog import load_model
-from wattune.workloads.family import family
 
 HEAD = "workload,sm_mhz,mem_mhz,power_limit_w,time_s,energy_j\n"
 

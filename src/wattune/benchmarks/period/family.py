@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 
+from wattune.benchmarks.family import FamilyMember, family
 from wattune.benchmarks.period.cases import TraceCase
 from wattune.benchmarks.period.loads import Load, Sensing, polled
 from wattune.core.setting import DRIVER_DEFAULT
@@ -20,7 +21,6 @@ from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
 from wattune.signals.period import Verdict
 from wattune.signals.samples import Floats, PowerSamples, find_updates
-from wattune.workloads.family import FamilyMember, family
 from wattune.workloads.training_run import Loop, Wait
 
 _SECONDS = 60.0

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from wattune.benchmarks.family import family
 from wattune.benchmarks.result import Bench, Goal, Row, at_most
 from wattune.core.setting import Setting
 from wattune.levels.run.gpoeo.models import BAND_NAMES, FEATURES, GpoeoModels, PredictionTable, band_columns, train
@@ -24,7 +25,6 @@ from wattune.levels.run.simulated_program import SimulatedProgram
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_parts import Floats
 from wattune.search.boosted_trees import MISSING, MISSING_HINT, installed
-from wattune.workloads.family import family
 
 HELD_OUT, JUDGED = "held-out workloads", "the 71 jobs"
 BOOSTED, LINE, MEAN = "gpoeo", "a + b/f", "mean curve"

@@ -21,6 +21,7 @@ from statistics import fmean
 from time import perf_counter, process_time
 from typing import Any
 
+from wattune.benchmarks.family import SIZE, FamilyMember, family
 from wattune.benchmarks.parallel import in_processes
 from wattune.benchmarks.period.family import table_rows
 from wattune.benchmarks.result import Bench, Goal, Row, at_most
@@ -56,7 +57,6 @@ from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import loaded_point
 from wattune.physics.spend import tabulate
 from wattune.workloads.catalog import make_workload
-from wattune.workloads.family import SIZE, FamilyMember, family
 from wattune.workloads.training_run import Loop, Wait
 
 PUBLISHED_SAVING_PERCENT, PUBLISHED_SLOWDOWN_PERCENT = 16.2, 5.1

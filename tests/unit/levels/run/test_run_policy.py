@@ -6,6 +6,7 @@ from math import exp, log
 import numpy as np
 import pytest
 
+from wattune.benchmarks.family import family
 from wattune.benchmarks.run.bench import FamilyProgram, play_program
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
@@ -18,7 +19,6 @@ from wattune.response.ensemble import programs_at
 from wattune.response.evidence import evidence
 from wattune.response.points import ClockPoint, PointScale, candidates_of
 from wattune.response.posterior import posterior_of
-from wattune.workloads.family import family
 
 A100 = GpuSpec(
     name="A100",

@@ -11,6 +11,7 @@ import pytest
 from bursty_program import default_bursts, locked_low_bursts, tuned_bursts
 from run_fakes import Moody, OddGpu, Script, ticked, window
 
+from wattune.benchmarks.family import family
 from wattune.benchmarks.period.loads import LoadPlan, Sensing, polled, training
 from wattune.benchmarks.period.peers import gpoeo_period_s
 from wattune.benchmarks.run.bench import FamilyProgram, play_program
@@ -33,7 +34,6 @@ from wattune.response.posterior import posterior_of
 from wattune.signals.change import ChangeDetector, ProgramSample
 from wattune.signals.period import CycleKind, Verdict, find_period
 from wattune.signals.samples import PowerSamples
-from wattune.workloads.family import family
 
 POLICY = CurvePolicy(objective=LeastEnergy(0.05))
 A100 = load_model("a100").spec()

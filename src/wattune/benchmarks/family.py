@@ -15,6 +15,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
+from wattune.benchmarks.suite_networks import (
+    cyclegan,
+    image_caption,
+    image_compression,
+    object_reconstruction,
+    ranking,
+    shared_cells,
+    spatial_transformer,
+    summarization,
+    video_prediction,
+    wgan_critic,
+    wgan_generator,
+)
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.workloads.convolutional import inception3, resnet
 from wattune.workloads.graph import GRAPHS, GraphData, graph_kinds, graph_network
@@ -29,21 +42,7 @@ from wattune.workloads.operation import (
     merged,
     update_phase,
 )
-from wattune.workloads.suite_networks import (
-    cyclegan,
-    deepspeech2,
-    image_caption,
-    image_compression,
-    ncf,
-    object_reconstruction,
-    ranking,
-    shared_cells,
-    spatial_transformer,
-    summarization,
-    video_prediction,
-    wgan_critic,
-    wgan_generator,
-)
+from wattune.workloads.recurrent import deepspeech2, ncf
 from wattune.workloads.training_run import Loop, Schedule, Wait, one_pass, run_workload, scheduled
 from wattune.workloads.transformer import TRANSLATOR, transformer
 

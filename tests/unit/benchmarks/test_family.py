@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from wattune.benchmarks.family import SIZE, FamilyMember, family
 from wattune.core.workload import Workload
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 from wattune.physics.timing import bandwidth_bytes_per_s
-from wattune.workloads.family import SIZE, FamilyMember, family
 from wattune.workloads.training_run import phase_counts
 
 MODEL = load_model("3080ti")
