@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wattune.cli.period import folded_cycle
+from wattune.cli.period_plot import folded_cycle
 from wattune.signals.comb import comb, refined_period
 from wattune.signals.grid import even_grid, stalls
 from wattune.signals.period_candidates import adds, autocorrelation, peaks_s
