@@ -30,7 +30,7 @@ OnStep = Callable[[str], None]
 PEER_MICROBATCHES = (12, 24)
 PUBLISHED_MICROBATCHES = (12, 24, 48, 96)
 PEER_POINTS = 32
-"""Plans beside the peer's: about the fewest that none of its thousands beats at equal time."""
+"""Plans beside the thousands of the peer. More plans beat more of these at equal time, and take longer to make."""
 
 LARGE = (16, 512, 40)
 """Stages, microbatches and clocks of the pipeline that must still be planned in a minute."""
