@@ -13,13 +13,14 @@ The two numbers s and q are fitted to the workloads of the training.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from wattune.benchmarks.family import family
 from wattune.benchmarks.result import Bench, Goal, Row, at_most
 from wattune.core.setting import Setting
-from wattune.levels.run.gpoeo.models import BAND_NAMES, FEATURES, GpoeoModels, PredictionTable, band_columns, train
+from wattune.levels.run.gpoeo.models import FEATURES, GpoeoModels, PredictionTable, band_columns, train
 from wattune.levels.run.gpoeo.training import prediction_table, programs_of, training_workloads
 from wattune.levels.run.simulated_program import SimulatedProgram
 from wattune.physics.catalog import load_model
@@ -28,6 +29,7 @@ from wattune.search.boosted_trees import MISSING, MISSING_HINT, installed
 
 HELD_OUT, JUDGED = "held-out workloads", "the 71 jobs"
 BOOSTED, LINE, MEAN = "gpoeo", "a + b/f", "mean curve"
+BAND_NAMES = ("low core clocks", "middle core clocks", "high core clocks", "memory clocks")
 
 _KEPT_BACK = 4
 """Every fourth network, at all its batch sizes, and every fourth mixture."""
@@ -50,8 +52,8 @@ def bench_predict(gpu: str, *, seed: int = 0, on_step: Callable[[str], None] | N
     seen, unseen = split(table)
     rows: list[Row] = []
     report("trains without the held-out workloads")
-    for name, predictor in _predictors(table.only(seen)):
-        rows += _rows(name, HELD_OUT, predictor, table.only(unseen))
+    for name, predictor in _predictors(_only(table, seen)):
+        rows += _rows(name, HELD_OUT, predictor, _only(table, unseen))
     report("trains with all workloads")
     jobs = prediction_table(
         model, [SimulatedProgram.of(model, member.step, name=member.name) for member in family(seed=seed)]
@@ -77,6 +79,19 @@ def split(table: PredictionTable) -> tuple[list[int], list[int]]:
     back = {*networks[_KEPT_BACK - 1 :: _KEPT_BACK], *mixtures[_KEPT_BACK - 1 :: _KEPT_BACK]}
     unseen = [place for place, group in enumerate(groups) if group in back]
     return [place for place in range(len(groups)) if place not in set(unseen)], unseen
+
+
+def _only(table: PredictionTable, rows: list[int]) -> PredictionTable:
+    """Return the table of some of the workloads."""
+    return replace(
+        table,
+        names=tuple(table.names[row] for row in rows),
+        features=table.features[rows],
+        time=table.time[rows],
+        energy=table.energy[rows],
+        mem_time=table.mem_time[rows],
+        mem_energy=table.mem_energy[rows],
+    )
 
 
 def _predictors(table: PredictionTable) -> Iterator[tuple[str, Predictor]]:

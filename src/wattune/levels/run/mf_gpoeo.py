@@ -20,7 +20,7 @@ from typing import ClassVar
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.procedure import Procedure, forever, holding, next_order, ordered, work_rate
+from wattune.levels.run.procedure import Procedure, PublishedPolicy, forever, holding, ordered, work_rate
 
 _KP, _KI, _KD = 2.8, 0.002, 0.9
 _MOST_KP = 8.0
@@ -281,22 +281,16 @@ _PHASE, _PHASE_WINDOWS, _LONGEST_SLEEP = 0.10, 5, 8
 
 
 @dataclass(frozen=True, slots=True)
-class MfGpoeoPolicy:
+class MfGpoeoPolicy(PublishedPolicy):
     """MF-GPOEO at a slowdown limit."""
 
     slowdown: float = 0.05
 
     name: ClassVar[str] = "mf-gpoeo"
-    tunes: ClassVar[bool] = True
-    uses_history: ClassVar[bool] = False
-    needs_counters: ClassVar[bool] = False
-
-    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
-        if not spec.sm_clocks_mhz:
-            return next_order(forever(DRIVER_DEFAULT, why="the core clock cannot be set"), windows)
-        return next_order(self._tune(spec), windows)
 
     def _tune(self, spec: GpuSpec) -> Procedure[None]:
+        if not spec.sm_clocks_mhz:
+            yield from forever(DRIVER_DEFAULT, why="the core clock cannot be set")
         while True:
             base = yield from measured_base(spec)
             if base is None:

@@ -26,7 +26,7 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.gpoeo.search import GpoeoPoint, GpoeoRule
 from wattune.levels.run.gpoeo.training import programs_of, settled, training_workloads
-from wattune.levels.run.procedure import Procedure, forever, next_order, ordered, watched
+from wattune.levels.run.procedure import Procedure, PublishedPolicy, forever, ordered, watched
 from wattune.levels.run.simulated_program import SimulatedProgram
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_parts import Floats
@@ -133,24 +133,18 @@ class OdppCase:
 
 
 @dataclass(frozen=True, slots=True)
-class OdppPolicy:
+class OdppPolicy(PublishedPolicy):
     """ODPP; without corrections the curve goes through all seven clocks."""
 
     corrections: Corrections | None
     slowdown: float = 0.05
 
     name: ClassVar[str] = "odpp"
-    tunes: ClassVar[bool] = True
-    uses_history: ClassVar[bool] = False
-    needs_counters: ClassVar[bool] = False
-
-    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
-        if len(searched_mhz(spec)) < 2:
-            return next_order(forever(DRIVER_DEFAULT, why="there are no core clocks to choose from"), windows)
-        return next_order(self._tune(spec), windows)
 
     def _tune(self, spec: GpuSpec) -> Procedure[None]:
         clocks = searched_mhz(spec)
+        if len(clocks) < 2:
+            yield from forever(DRIVER_DEFAULT, why="there are no core clocks to choose from")
         while True:
             found: dict[int, Window] = {}
             for sm_mhz in (*sampled_mhz(clocks), *between_mhz(clocks)):

@@ -6,6 +6,7 @@ computes between two windows should therefore be quick.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
@@ -34,12 +35,30 @@ def next_order(procedure: Procedure[None], windows: tuple[Window, ...]) -> Order
     return order
 
 
+class PublishedPolicy(ABC):
+    """A `RunPolicy` that follows one procedure and starts from nothing in each run."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    tunes: ClassVar[bool] = True
+    uses_history: ClassVar[bool] = False
+    needs_counters: ClassVar[bool] = False
+
+    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
+        return next_order(self._tune(spec), windows)
+
+    @abstractmethod
+    def _tune(self, spec: GpuSpec) -> Procedure[None]:
+        """Order windows from the start of a program to its end."""
+
+
 def holding(setting: Setting, *, seconds: float = _IDLE_HOLD_S, why: str = "") -> Order:
     """Return an order to hold a setting."""
     return Order(setting=setting, purpose=Purpose.HOLD, least_s=seconds, most_s=seconds, why=why)
 
 
-def ordered(setting: Setting, purpose: Purpose, seconds: float, *, settle_s: float, why: str) -> Order:
+def ordered(setting: Setting, purpose: Purpose, seconds: float, *, settle_s: float, why: str = "") -> Order:
     """Return an order of a fixed length."""
     return Order(setting=setting, purpose=purpose, least_s=seconds, most_s=seconds, settle_s=settle_s, why=why)
 
@@ -71,18 +90,15 @@ _DEFAULT_WINDOW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class DefaultPolicy:
+class DefaultPolicy(PublishedPolicy):
     """Leave everything to the driver."""
 
-    name: str = "default"
+    name: ClassVar[str] = "default"
     tunes: ClassVar[bool] = False
-    uses_history: ClassVar[bool] = False
-    needs_counters: ClassVar[bool] = False
 
-    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
-        del windows, spec
-        length_s = _DEFAULT_WINDOW_S
-        return Order(setting=DRIVER_DEFAULT, purpose=Purpose.BASELINE, least_s=length_s, most_s=length_s, settle_s=0.0)
+    def _tune(self, spec: GpuSpec) -> Procedure[None]:
+        while True:
+            yield ordered(DRIVER_DEFAULT, Purpose.BASELINE, _DEFAULT_WINDOW_S, settle_s=0.0)
 
 
 _QUIET = 3
@@ -127,7 +143,7 @@ def lowest_limit_w(limits_w: Sequence[float], costs: Sequence[Measurement], *, s
 
 
 @dataclass(frozen=True, slots=True)
-class ZeusLimitPolicy:
+class ZeusLimitPolicy(PublishedPolicy):
     """The power limit of Zeus: profile every limit for 40 steps, highest first, 25 W apart, then hold the best.
 
     Source: You, Chung and Chowdhury, "Zeus", NSDI 2023, and `GlobalPowerLimitOptimizer` in the package of its authors,
@@ -140,17 +156,11 @@ class ZeusLimitPolicy:
     slowdown: float = 0.05
 
     name: ClassVar[str] = "zeus"
-    tunes: ClassVar[bool] = True
-    uses_history: ClassVar[bool] = False
-    needs_counters: ClassVar[bool] = False
 
-    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
+    def _tune(self, spec: GpuSpec) -> Procedure[None]:
         limits_w = power_limits_w(spec)
         if not limits_w:
-            return next_order(forever(DRIVER_DEFAULT, why="the power limit cannot be set"), windows)
-        return next_order(self._tune(limits_w, spec), windows)
-
-    def _tune(self, limits_w: tuple[float, ...], spec: GpuSpec) -> Procedure[None]:
+            yield from forever(DRIVER_DEFAULT, why="the power limit cannot be set")
         first = yield _order(limits_w[0], _FIRST_S, settle_s=0.0, counting=False)
         if first.step_time_s is None:
             first = yield _order(limits_w[0], _LONGEST_FIRST_S, settle_s=0.0, counting=False)

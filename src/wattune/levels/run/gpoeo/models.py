@@ -12,7 +12,7 @@ events of one GPU; these four are available from any current profiler. The trees
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -28,7 +28,6 @@ FEATURES = ("tensor", "fp32", "dram", "sm")
 # On the RTX 3080 Ti: 1800 of 2055 MHz, with bands that end below 1020 and 1425 MHz.
 _REFERENCE_SHARE = 1800 / 2055
 BANDS = (0.0, 1020 / 1800, 1425 / 1800, np.inf)
-BAND_NAMES = ("low core clocks", "middle core clocks", "high core clocks", "memory clocks")
 # The reference memory clock is the second highest, 9251 MHz, where that is about as fast as the highest.
 _NEAR = 0.95
 
@@ -76,26 +75,9 @@ class PredictionTable:
     """(workloads, memory clocks)"""
     mem_energy: Floats
 
-    def only(self, places: Sequence[int]) -> PredictionTable:
-        """Return the table of some of the workloads."""
-        rows = list(places)
-        return replace(
-            self,
-            names=tuple(self.names[row] for row in rows),
-            features=self.features[rows],
-            time=self.time[rows],
-            energy=self.energy[rows],
-            mem_time=self.mem_time[rows],
-            mem_energy=self.mem_energy[rows],
-        )
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Pair:
-    """The two models of a band, of logarithms."""
-
-    time: Model
-    energy: Model
+_Pair = tuple[Model, Model]
+"""The models of a band: logarithms of time and of energy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,13 +132,13 @@ def reference_setting(spec: GpuSpec) -> Setting:
 def train(table: PredictionTable, *, growth: Growth = DEFAULT_GROWTH) -> GpoeoModels:
     """Train the models of a table."""
     core = tuple(
-        _pair(table.features, relative, table.time[:, inside], energy=table.energy[:, inside], growth=growth)
+        _pair(table.features, relative, (table.time[:, inside], table.energy[:, inside]), growth=growth)
         for inside, relative in band_columns(table)
     )
     memory = None
     if table.mem_mhz:
         relative = np.array(table.mem_mhz) / float(table.reference.mem_mhz or 1)
-        memory = _pair(table.features, relative, table.mem_time, energy=table.mem_energy, growth=growth)
+        memory = _pair(table.features, relative, (table.mem_time, table.mem_energy), growth=growth)
     top = Setting(table.sm_mhz[-1], table.mem_mhz[-1] if table.mem_mhz else None)
     return GpoeoModels(table.reference, top, core, memory)
 
@@ -174,13 +156,11 @@ def band_columns(table: PredictionTable) -> list[tuple[NDArray[np.intp], Floats]
     return found
 
 
-def _pair(features: Floats, relative: Floats, time: Floats, *, energy: Floats, growth: Growth) -> _Pair:
-    return _Pair(*(_fitted(features, relative, target, growth=growth) for target in (time, energy)))
-
-
-def _fitted(features: Floats, relative: Floats, target: Floats, *, growth: Growth) -> Model:
-    """Fit the logarithm, so that a relative error weighs the same at all clocks."""
-    return grow(_inputs(features, relative), np.log(target.ravel()), growth=growth)
+def _pair(features: Floats, relative: Floats, targets: tuple[Floats, Floats], *, growth: Growth) -> _Pair:
+    """Fit logarithms of time and energy, so that a relative error weighs the same at all clocks."""
+    inputs = _inputs(features, relative)
+    time, energy = (grow(inputs, np.log(target.ravel()), growth=growth) for target in targets)
+    return time, energy
 
 
 def _inputs(features: Floats, relative: Floats) -> Floats:
@@ -192,4 +172,4 @@ def _inputs(features: Floats, relative: Floats) -> Floats:
 def _predicted(pair: _Pair, counters: Floats, relative: Floats) -> Floats:
     """Return (2, clocks): time and energy."""
     inputs = _inputs(counters[np.newaxis, :], relative)
-    return np.array([np.exp(pair.time(inputs)), np.exp(pair.energy(inputs))])
+    return np.array([np.exp(model(inputs)) for model in pair])

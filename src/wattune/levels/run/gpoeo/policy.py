@@ -20,7 +20,7 @@ import numpy as np
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Order, Purpose, Window
+from wattune.core.window import Purpose, Window
 from wattune.levels.run.gpoeo.models import FEATURES, ClockPredictor, Predicted, reference_setting
 from wattune.levels.run.gpoeo.search import (
     UNMEASURED,
@@ -31,7 +31,7 @@ from wattune.levels.run.gpoeo.search import (
     ladder_of,
     search_memory,
 )
-from wattune.levels.run.procedure import Procedure, forever, next_order, ordered, watched, work_rate
+from wattune.levels.run.procedure import Procedure, PublishedPolicy, forever, ordered, watched, work_rate
 
 _SETTLE_S = 4.0
 _FIRST_S = 25.0
@@ -83,13 +83,6 @@ class GpoeoWindows:
     def length_s(self) -> float:
         return max(_LATER_S, _LATER_PERIODS * self.unit_s) if self.periodic else max(_FIXED_S, self.unit_s)
 
-    def default(self) -> Procedure[GpoeoPoint]:
-        purpose = Purpose.BASELINE if self.periodic else Purpose.REFERENCE
-        return (yield from self._point(DRIVER_DEFAULT, purpose, "the default"))
-
-    def trial(self, setting: Setting, why: str) -> Procedure[GpoeoPoint]:
-        return (yield from self._point(setting, Purpose.TRIAL if self.periodic else Purpose.REFERENCE, why))
-
     def point_of(self, window: Window) -> GpoeoPoint:
         unit_s = window.step_time_s
         if not self.periodic:
@@ -99,8 +92,9 @@ class GpoeoWindows:
             return UNMEASURED
         return GpoeoPoint(unit_s, max(window.power_w - self.floor_w, 0.0) * unit_s)
 
-    def _point(self, setting: Setting, purpose: Purpose, why: str) -> Procedure[GpoeoPoint]:
+    def measured(self, setting: Setting, why: str, purpose: Purpose = Purpose.TRIAL) -> Procedure[GpoeoPoint]:
         """Measure a setting; where no period is found, measure it again for longer."""
+        purpose = purpose if self.periodic else Purpose.REFERENCE
         point = self.point_of((yield ordered(setting, purpose, self.length_s, settle_s=_SETTLE_S, why=why)))
         if point == UNMEASURED and self.periodic:
             again_s = min(2 * self.length_s, _LONGEST_FIRST_S)
@@ -125,7 +119,7 @@ _LEAST_PERIOD_S = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class GpoeoPolicy:
+class GpoeoPolicy(PublishedPolicy):
     """GPOEO; without models or without counters the search starts at the highest clock."""
 
     models: ClockPredictor | None
@@ -134,21 +128,16 @@ class GpoeoPolicy:
     """Energy counts above this: 30 W on the RTX 3080 Ti in the released program."""
 
     name: ClassVar[str] = "gpoeo"
-    tunes: ClassVar[bool] = True
-    uses_history: ClassVar[bool] = False
     needs_counters: ClassVar[bool] = True
 
-    def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
-        if not spec.sm_clocks_mhz:
-            return next_order(forever(DRIVER_DEFAULT, why="the core clock cannot be set"), windows)
-        return next_order(self._tune(spec), windows)
-
     def _tune(self, spec: GpuSpec) -> Procedure[None]:
+        if not spec.sm_clocks_mhz:
+            yield from forever(DRIVER_DEFAULT, why="the core clock cannot be set")
         ladder = ladder_of(spec)
         reference = reference_setting(spec) if self.models is None else self.models.reference
         while True:
             windows = yield from GpoeoWindows.started(spec, reference, floor_w=self.floor_w)
-            base = yield from windows.default()
+            base = yield from windows.measured(DRIVER_DEFAULT, "the default", Purpose.BASELINE)
             if base == UNMEASURED or windows.point == UNMEASURED:
                 yield from forever(DRIVER_DEFAULT, why="neither a period nor counters show how fast the program is")
             rule = GpoeoRule(base, _MARGIN * self.slowdown)
@@ -194,8 +183,7 @@ class GpoeoPolicy:
 @lru_cache(maxsize=512)
 def _prediction(models: ClockPredictor, counters: tuple[float, ...], settings: tuple[Setting, ...]) -> Predicted:
     """Predict, with a cache: a policy replays its windows at every step."""
-    features: Mapping[str, float] = dict(zip(FEATURES, counters, strict=True))
-    return models.predict(features, settings)
+    return models.predict(dict(zip(FEATURES, counters, strict=True)), settings)
 
 
 def _searched(
@@ -204,9 +192,9 @@ def _searched(
     """Search the memory clock, then the core clock, and return the best setting."""
     chosen = mem_mhz
     if mem_mhz is not None:
-        chosen = yield from search_memory(windows.trial, rule, ladder, point=point, predicted=mem_mhz)
+        chosen = yield from search_memory(windows.measured, rule, ladder, point=point, predicted=mem_mhz)
     wide = chosen is not None and chosen < (windows.reference.mem_mhz or 0)
     clocks = ladder.at(chosen)
-    search = CoreSearch(windows.trial, rule, clocks, mem_mhz=chosen, wide=wide)
+    search = CoreSearch(windows.measured, rule, clocks, mem_mhz=chosen, wide=wide)
     best = yield from search.run(clocks.nearest(ladder.sm_mhz[point]))
     return clocks.setting(best, chosen)
