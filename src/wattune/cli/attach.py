@@ -5,15 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
 import click
 
 from wattune.cli.run import TuningOptions, tuning_options
 from wattune.core.errors import DeviceError, InputError
-
-if TYPE_CHECKING:
-    from wattune.control.process_monitor import ProcessWatch
 
 POLL_S = 0.2
 """Between two checks that the program still runs."""
@@ -36,18 +33,10 @@ def command(options: TuningOptions, pid: int, devices: tuple[str, ...]) -> int:
     with open_gpus(*(devices or _devices_of(pid)), wall_clock=True) as gpus:
         tuned.open(gpus, pid=pid)
         ((program, session),) = tuned.sessions
-        with session, tuned.screen(default=sys.stderr.isatty()):
-            _wait(program)
+        with session, tuned.screen(default=sys.stderr.isatty()), suppress(KeyboardInterrupt):
+            while program.runs:
+                time.sleep(POLL_S)
     return tuned.finish(None)
-
-
-def _wait(program: ProcessWatch) -> None:
-    """Wait until the program ends or the user interrupts its tuning."""
-    try:
-        while program.runs:
-            time.sleep(POLL_S)
-    except KeyboardInterrupt:
-        return
 
 
 def _name(pid: int) -> str:
@@ -67,18 +56,12 @@ def _name(pid: int) -> str:
 
 def _devices_of(pid: int) -> tuple[str, ...]:
     """Find the GPUs on which a process, or one that it started, computes."""
-    import psutil
-
+    from wattune.control.process_monitor import descendants
     from wattune.devices.nvml.open import uuids_used_by
 
     hint = "name them: --device nvml:0"
     try:
-        children = psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        children = []
-    family = frozenset({pid, *(child.pid for child in children)})
-    try:
-        uuids = uuids_used_by(family)
+        uuids = uuids_used_by(descendants(pid))
     except DeviceError as error:
         raise InputError(f"cannot find the GPUs of process {pid}: {error.message}", hint=hint) from None
     if not uuids:

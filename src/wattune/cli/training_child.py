@@ -17,8 +17,7 @@ from typing import IO, TYPE_CHECKING
 from wattune.cli.child import Forwarding, shell_code, start_child
 from wattune.control.reports.file import LineBuffer, MetricFile
 from wattune.control.reports.http import Answer, Answerer, MetricServer, ReportQueue
-from wattune.control.reports.pattern import MetricPattern, StepPattern
-from wattune.control.reports.report import AnyReport
+from wattune.control.reports.report import AnyReport, MetricPattern, StepPattern
 
 if TYPE_CHECKING:
     import psutil
@@ -85,7 +84,7 @@ def run_watched(
         environment = dict(environment)
         if watch.port is not None:
             server = stack.enter_context(MetricServer(queue.put, port=watch.port))
-            environment |= {"WATTUNE_METRIC_URL": server.metric_url, "WATTUNE_STEP_URL": server.step_url}
+            environment |= {"WATTUNE_METRIC_URL": server.url("metric"), "WATTUNE_STEP_URL": server.url("step")}
         file = None if watch.file is None else MetricFile(watch.file)
         forwarding = stack.enter_context(Forwarding())
         process = start_child(

@@ -72,12 +72,7 @@ class ProcessWatch:
 
     @property
     def runs(self) -> bool:
-        import psutil
-
-        try:
-            return self.pid is not None and psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            return False
+        return self.pid is not None and _status(self.pid) not in (None, "zombie")
 
     def _family_among(self, everyone: frozenset[int]) -> frozenset[int]:
         """Return the IDs of the program's processes, as far as they are on GPUs.
@@ -88,12 +83,13 @@ class ProcessWatch:
         assert self.pid is not None
         self._checks += 1
         if everyone - self._family - self._others or self._checks % SEARCH_EVERY == 1:
-            self._family = _descendants(self.pid)
+            self._family = descendants(self.pid)
             self._others = everyone - self._family
         return self._family
 
 
-def _descendants(pid: int) -> frozenset[int]:
+def descendants(pid: int) -> frozenset[int]:
+    """Return the process and all that it started, as far as they still run."""
     import psutil
 
     try:
@@ -107,12 +103,17 @@ def _all_stopped(pids: Collection[int]) -> bool:
 
 
 def _is_stopped(pid: int) -> bool:
+    return _status(pid) == "stopped"
+
+
+def _status(pid: int) -> str | None:
+    """Return the status of a process, as psutil names it; None where it does not exist."""
     import psutil
 
     try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+        return str(psutil.Process(pid).status())
     except psutil.Error:
-        return False
+        return None
 
 
 def use_of(family: frozenset[int], users: tuple[frozenset[int], ...] | None) -> Condition:

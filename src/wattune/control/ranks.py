@@ -73,18 +73,14 @@ class Agreement:
         self.ranks = ranks
         self.disabled: str | None = None
         """The reason why tuning has ended on all ranks, or None."""
-        self._failure: str | None = None
+        self.failure: str | None = None
+        """The failure of this rank, or None."""
 
     def fail(self, error: BaseException | str) -> None:
         """Record that the part of this rank failed. The other ranks learn of it at the next decision point."""
-        if self._failure is None:
-            self._failure = error if isinstance(error, str) else error_text(error)
-            logging.getLogger("wattune").warning("tuning ends, training goes on: %s", self._failure)
-
-    @property
-    def failure(self) -> str | None:
-        """The failure of this rank, or None."""
-        return self._failure
+        if self.failure is None:
+            self.failure = error if isinstance(error, str) else error_text(error)
+            logging.getLogger("wattune").warning("tuning ends, training goes on: %s", self.failure)
 
     def decide(
         self,
@@ -113,21 +109,21 @@ class Agreement:
         if self.disabled is not None:
             return None
         values = self._made(make, size)
-        failed = float(self._failure is not None)
+        failed = float(self.failure is not None)
         try:
             sums, maxima = self.ranks.sum_and_max((failed, *(values if counts else (0.0,) * size)))
         except Exception as error:  # a rank has died; the others cannot be asked any more
             self.fail(f"the other ranks cannot be reached: {error_text(error)}")
-            self.disabled = self._failure
+            self.disabled = self.failure
             return None
         if maxima[0] > 0:
             self.fail("it failed on another rank, see the log of that rank")
-            self.disabled = self._failure
+            self.disabled = self.failure
             return None
         return sums[1:], maxima[1:]
 
     def _made(self, make: Callable[[], Sequence[float]], size: int) -> Sequence[float]:
-        if self._failure is None:
+        if self.failure is None:
             try:
                 values = tuple(make())
                 if len(values) == size:

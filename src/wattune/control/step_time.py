@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import hypot, log
 from statistics import median
@@ -38,7 +38,8 @@ def without_stalls(times_s: Sequence[float], counts: Sequence[float]) -> tuple[t
 
     `counts` is how many steps were over by each time.
     """
-    spans = [(late - early, after - before) for (early, late), (before, after) in _pairs(times_s, counts)]
+    pairs = zip(pairwise(times_s), pairwise(counts), strict=True)
+    spans = [(late - early, after - before) for (early, late), (before, after) in pairs]
     usual_s = _usual_s(spans)
     if usual_s is None:
         return tuple(times_s), 0.0
@@ -50,10 +51,6 @@ def without_stalls(times_s: Sequence[float], counts: Sequence[float]) -> tuple[t
         lost_s += one
         moved.append(time_s - lost_s)
     return tuple(moved), lost_s
-
-
-def _pairs(times_s: Sequence[float], counts: Sequence[float]) -> zip[tuple[tuple[float, float], tuple[float, float]]]:
-    return zip(pairwise(times_s), pairwise(counts), strict=True)
 
 
 def _usual_s(spans: Sequence[tuple[float, float]]) -> float | None:
@@ -181,12 +178,11 @@ class WorkDone:
         if rate is None or end_s <= start_s:
             return self
         if not self.times_s or start_s > self.times_s[-1]:
-            begun = replace(self, times_s=(start_s,), done=(0.0,))
-            return begun.add(start_s, end_s, rate)
+            return WorkDone((start_s,), (0.0,)).add(start_s, end_s, rate)
         if end_s <= self.times_s[-1]:
             return self
         done = self.done[-1] + (end_s - self.times_s[-1]) * rate
-        return replace(self, times_s=(*self.times_s, end_s)[-_KEPT:], done=(*self.done, done)[-_KEPT:])
+        return WorkDone((*self.times_s, end_s)[-_KEPT:], (*self.done, done)[-_KEPT:])
 
     def between(self, start_s: float, end_s: float) -> StepTime | None:
         """Return the seconds for a unit of work between two instants; None where too little was done."""

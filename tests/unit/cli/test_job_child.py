@@ -8,8 +8,7 @@ import pytest
 
 from wattune.cli.training_child import ReportWatch, run_watched
 from wattune.control.reports.http import Answer
-from wattune.control.reports.pattern import MetricPattern, StepPattern
-from wattune.control.reports.report import Report, StepReport
+from wattune.control.reports.report import MetricPattern, Report, StepPattern, StepReport
 from wattune.core.errors import InputError
 
 METRIC = MetricPattern.parse(r"acc (\S+)")

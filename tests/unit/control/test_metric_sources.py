@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 from processes import PATIENCE_S
 from wattune.control.reports.file import LONGEST_LINE, LineBuffer, LineForm, MetricFile
 from wattune.control.reports.http import LONGEST_BODY, RUN_OVER, Answer, MetricServer, ReportQueue, understood
-from wattune.control.reports.pattern import MetricPattern, StepPattern
-from wattune.control.reports.report import NoMemory, Report, StepCount, StepReport, Unreadable
+from wattune.control.reports.report import (
+    MetricPattern,
+    NoMemory,
+    Report,
+    StepCount,
+    StepPattern,
+    StepReport,
+    Unreadable,
+)
 from wattune.core.errors import InputError
 
 
@@ -249,21 +256,21 @@ def test_a_server_hears_metrics_and_steps_and_answers():
         return Answer(stop=one == Report(0.9), why="reached", within_s=10.0)
 
     with MetricServer(hear) as server:
-        assert post(server.metric_url, b'{"metric": 0.71, "epoch": 3}')[1] == {
+        assert post(server.url("metric"), b'{"metric": 0.71, "epoch": 3}')[1] == {
             "stop": False,
             "why": "reached",
             "within_s": 10.0,
         }
-        assert post(server.metric_url, b"0.9") == (200, {"stop": True, "why": "reached", "within_s": 10.0})
+        assert post(server.url("metric"), b"0.9") == (200, {"stop": True, "why": "reached", "within_s": 10.0})
         for body in (b"", b"{}", b'{"step": 7}', b"8"):
-            assert post(server.step_url, body)[0] == 200
-        assert post(server.metric_url, b'{\n "error": "out_of_memory"\n}')[0] == 200
+            assert post(server.url("step"), body)[0] == 200
+        assert post(server.url("metric"), b'{\n "error": "out_of_memory"\n}')[0] == 200
     assert heard == [Report(0.71, 3), Report(0.9), StepReport(), StepReport(), StepReport(7), StepReport(8), NoMemory()]
 
 
 def test_a_server_refuses_in_one_line():
     with MetricServer(lambda one: pytest.fail(f"heard {one}")) as server:
-        url = server.metric_url
+        url = server.url("metric")
         refused = [
             post(url, body)[0]
             for body in (b"", b"hello", b"1\n2", b"\xff", b"{", b'{"metric": "x"}', b"x" * (LONGEST_BODY + 1))
@@ -283,7 +290,7 @@ def nod(one):
 
 def test_a_port_that_is_taken_is_an_error_of_one_line():
     with MetricServer(nod) as server:
-        port = int(server.metric_url.split(":")[2].split("/")[0])
+        port = int(server.url("metric").split(":")[2].split("/")[0])
         with pytest.raises(InputError, match="cannot listen on port"):
             MetricServer(nod, port=port)
     with pytest.raises(InputError, match="cannot listen on port"):

@@ -178,7 +178,7 @@ def run(
 
 def _watch(file: str | None, pattern: str | None, port: int | None, steps: str | None) -> ReportWatch:
     from wattune.cli.training_child import ReportWatch
-    from wattune.control.reports.pattern import MetricPattern, StepPattern
+    from wattune.control.reports.report import MetricPattern, StepPattern
 
     given = [option for option in (file, pattern, port) if option is not None]
     if not given:

@@ -18,7 +18,7 @@ from wattune.cli.output import json_option
 from wattune.levels.run.policies import POLICIES
 
 if TYPE_CHECKING:
-    from wattune.control.reports.pattern import StepPattern
+    from wattune.control.reports.report import StepPattern
     from wattune.levels.run.session import RunSession
 
 GRACE_S = 30.0
@@ -93,7 +93,7 @@ def command(
     from wattune.api import open_gpus
     from wattune.cli.child import check_command
     from wattune.cli.run.tuning import TunedProgram
-    from wattune.control.reports.pattern import StepPattern
+    from wattune.control.reports.report import StepPattern
 
     check_command(command_line)
     tuned = TunedProgram(options, shlex.join(command_line))

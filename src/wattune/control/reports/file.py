@@ -14,7 +14,6 @@ from wattune.control.reports.report import AnyReport, NoMemory, Report, StepRepo
 from wattune.core.errors import InputError
 
 OUT_OF_MEMORY = "out_of_memory"
-_COLUMNS = ("epoch", "metric", "step")
 _SHOWN = 60
 
 
@@ -153,9 +152,7 @@ class MetricFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._inode: int | None = None
-        self._place = 0
-        self._before = b""
-        self._lines, self._form = LineBuffer(), LineForm()
+        self._restart()
         check_place(path)
         if path.exists():
             self.read()  # for the heading of a table that this run may go on with

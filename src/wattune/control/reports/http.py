@@ -54,15 +54,8 @@ class MetricServer:
                 f"cannot listen on port {port} of {HOST}: {reason}", hint="choose another port, or leave it out"
             ) from None
 
-    @property
-    def metric_url(self) -> str:
-        return self._url("metric")
-
-    @property
-    def step_url(self) -> str:
-        return self._url("step")
-
-    def _url(self, what: str) -> str:
+    def url(self, what: str) -> str:
+        """Return the address to which a program posts each `metric` or `step`."""
         return f"http://{HOST}:{self._server.server_port}/{self._token}/{what}"
 
     def __enter__(self) -> Self:

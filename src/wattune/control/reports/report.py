@@ -1,9 +1,12 @@
-"""Reports of a training program, whichever way they arrive."""
+"""Reports of a training program, whichever way they arrive, and patterns that find them in its output."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import isfinite
+
+from wattune.core.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +80,73 @@ class StepCount:
             return StepCount(self.epochs, self.steps + 1), 1
         more = step.number - self.steps if step.number >= self.steps else step.number
         return StepCount(self.epochs, step.number), max(more, 0)
+
+
+_METRIC_EXAMPLE = "accuracy: ([0-9.]+)"
+_NAMED_EXAMPLE = r"'epoch (?P<epoch>\d+) accuracy (?P<metric>[0-9.]+)'"
+_STEP_EXAMPLE = r"step (?P<step>\d+)"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricPattern:
+    """A regular expression that finds the metric in a line, and the epoch and the step where it has groups for them."""
+
+    regex: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> MetricPattern:
+        """Compile a pattern, or raise an error with an example."""
+        regex = _compiled(text, "metric", example=_METRIC_EXAMPLE, hint=f"name them: {_NAMED_EXAMPLE}")
+        if regex.groups == 0:
+            raise InputError(
+                f"the pattern {text!r} has no group for the metric",
+                hint=f"put the number into parentheses: {_METRIC_EXAMPLE!r}",
+            )
+        return cls(regex)
+
+    def read(self, line: str) -> Report | None:
+        """Return the metric in a line, or None without one; a group that is no number gives a metric of None."""
+        match = self.regex.search(line)
+        if match is None:
+            return None
+        metric = match["metric"] if "metric" in self.regex.groupindex else match[1]
+        if metric is None:
+            return None
+        epoch = number_of(_group(match, "epoch") or "")
+        return Report(number_of(metric), None if epoch is None else int(epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class StepPattern:
+    """A regular expression that finds ended iterations: one per match, or up to the number in its group."""
+
+    regex: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> StepPattern:
+        """Compile a pattern, or raise an error with an example."""
+        return cls(_compiled(text, "step", example=_STEP_EXAMPLE, hint=f"name it: {_STEP_EXAMPLE!r}"))
+
+    def read(self, line: str) -> StepReport | None:
+        match = self.regex.search(line)
+        if match is None:
+            return None
+        if self.regex.groups == 0:
+            return StepReport()
+        number = number_of(_group(match, "step") or match[1] or "")
+        return None if number is None or number < 0 else StepReport(int(number))
+
+
+def _compiled(text: str, name: str, *, example: str, hint: str) -> re.Pattern[str]:
+    """Compile a pattern; where it has several groups, one of them must have this name."""
+    try:
+        regex = re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(f"{text!r} is no regular expression: {error}", hint=f"for example {example!r}") from None
+    if regex.groups > 1 and name not in regex.groupindex:
+        raise InputError(f"the pattern {text!r} has {regex.groups} groups and none is called {name}", hint=hint)
+    return regex
+
+
+def _group(match: re.Match[str], name: str) -> str | None:
+    return match[name] if name in match.re.groupindex else None

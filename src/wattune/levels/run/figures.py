@@ -103,7 +103,7 @@ def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float 
     held = next((window.setting for window in reversed(windows) if window.purpose is Purpose.HOLD), None)
     point = [one for one in compared if one.window.setting == held and one.window.purpose is Purpose.HOLD]
     point = [one for one in point if one.phase == compared[-1].phase]
-    search_s = _search_s(windows)
+    search_s = next((window.start_s for window in windows if window.purpose is Purpose.HOLD), inf)
     searched = [one for one in compared if one.window.start_s < search_s]
     extra_j = gpus * sum(one.cost.energy_j - one.base.energy_j for one in searched) if searched else None
     return RunFigures(
@@ -126,10 +126,8 @@ def _comparisons(windows: tuple[Window, ...]) -> list[_Comparison]:
         base = _pooled([window for window in phase if window.purpose is Purpose.BASELINE and not window.changed])
         if base is None:
             continue
-        for window in phase:
-            one = _compared(window, number, base=base, phase=phase)
-            if one is not None:
-                found.append(one)
+        all_of_phase = (_compared(window, number, base=base, phase=phase) for window in phase)
+        found += [one for one in all_of_phase if one is not None]
     return found
 
 
@@ -205,11 +203,6 @@ def _confidence(slowdown: EstimateWithError, slowdown_limit: float) -> float:
     if not slowdown.error:
         return float(room >= 0)
     return NormalDist().cdf(SIGMAS_95 * room / slowdown.error)
-
-
-def _search_s(windows: Sequence[Window]) -> float:
-    """Return when a setting was held for the first time; infinity where none was."""
-    return next((window.start_s for window in windows if window.purpose is Purpose.HOLD), inf)
 
 
 def _break_even_s(compared: Sequence[_Comparison]) -> float | None:

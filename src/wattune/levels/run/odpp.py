@@ -152,11 +152,10 @@ class OdppPolicy(PublishedPolicy):
                 if window.step_time_s is None:
                     yield from forever(DRIVER_DEFAULT, why="the program shows no period")
                 found[sm_mhz] = window
-            chosen_mhz = self._chosen(clocks, found)
             period_s = found[max(found)].step_time_s or _FIRST_S
-            yield from watched(
-                Setting(chosen_mhz), bound=_SHIFT, period_s=period_s, length_s=_length_s(period_s), floor_w=FLOOR_W
-            )
+            length_s = max(min(_PERIODS * period_s, _LONGEST_S), _FIRST_S)
+            setting = Setting(self._chosen(clocks, found))
+            yield from watched(setting, bound=_SHIFT, period_s=period_s, length_s=length_s, floor_w=FLOOR_W)
 
     def _chosen(self, clocks: tuple[int, ...], found: dict[int, Window]) -> int:
         base = found[max(found)]
@@ -243,10 +242,6 @@ def _measured(sm_mhz: int) -> Procedure[Window]:
         more = yield _order(sm_mhz, max(wanted_s - _FIRST_S, _FIRST_S), settle_s=0.0)
         window = more if more.step_time_s is not None else window
     return window
-
-
-def _length_s(period_s: float) -> float:
-    return max(min(_PERIODS * period_s, _LONGEST_S), _FIRST_S)
 
 
 def _order(sm_mhz: int, seconds: float, *, settle_s: float) -> Order:

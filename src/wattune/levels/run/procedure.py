@@ -97,6 +97,7 @@ class DefaultPolicy(PublishedPolicy):
     tunes: ClassVar[bool] = False
 
     def _tune(self, spec: GpuSpec) -> Procedure[None]:
+        del spec
         while True:
             yield ordered(DRIVER_DEFAULT, Purpose.BASELINE, _DEFAULT_WINDOW_S, settle_s=0.0)
 

@@ -280,7 +280,7 @@ def test_a_process_that_does_not_exist():
 
 def test_processes_are_searched_when_a_new_one_uses_the_gpu(monkeypatch):
     searched, users = [], [frozenset({os.getpid()})]
-    monkeypatch.setattr(run_program, "_descendants", lambda pid: searched.append(pid) or frozenset({pid}))
+    monkeypatch.setattr(run_program, "descendants", lambda pid: searched.append(pid) or frozenset({pid}))
     watch = ProcessWatch(lambda: tuple(users), pid=os.getpid())
     for _ in range(10):
         assert watch.condition() is Condition.WORKING
@@ -296,7 +296,7 @@ def test_processes_are_searched_when_a_new_one_uses_the_gpu(monkeypatch):
 
 def test_a_program_is_stopped_when_all_its_processes_on_the_gpu_are(monkeypatch):
     mine, worker = os.getpid(), os.getppid()
-    monkeypatch.setattr(run_program, "_descendants", lambda pid: frozenset({pid, worker}))
+    monkeypatch.setattr(run_program, "descendants", lambda pid: frozenset({pid, worker}))
     stopped = {worker}
     monkeypatch.setattr(run_program, "_is_stopped", lambda pid: pid in stopped)
     watch = ProcessWatch(lambda: (frozenset({worker}),), pid=mine)

@@ -51,17 +51,19 @@ def run_file(report: RunReport, *, made: str, suffix: str) -> str:
 
 def run_page(report: RunReport, *, made: str) -> Page:
     """Lay out the page of a run; `made` is when and by which version."""
-    sections: list[Section] = [Figures(_figures(report)), *_pictures(report), *_setting_tables(report)]
-    sections += [
+    sections: tuple[Section, ...] = (
+        Figures(_figures(report)),
+        *_pictures(report),
+        *_setting_tables(report),
         Prose("The slowdown limit", _slowdown_limit(report)),
         _events(report),
         Prose("How to read it", _how(report)),
-    ]
+    )
     return Page(
         title=f"{report.program} on {report.progress.spec.name}",
         lead=_sentence(headline(report)),
         simulated=report.simulated,
-        sections=tuple(sections),
+        sections=sections,
         foot=made,
     )
 
@@ -94,11 +96,9 @@ def _met(report: RunReport) -> str | None:
 def _pictures(report: RunReport) -> Iterator[Section]:
     if report.trace.steps:
         yield LargeChart(power_chart(report))
-    close, plane = close_chart(report), plane_chart(report)
-    if close is not None:
-        yield LargeChart(close)
-    if plane is not None:
-        yield LargeChart(plane)
+    for chart in (close_chart(report), plane_chart(report)):
+        if chart is not None:
+            yield LargeChart(chart)
 
 
 def _setting_tables(report: RunReport) -> Iterator[Table]:
@@ -317,9 +317,10 @@ def _bars(trials: Sequence[Trial[SettingSummary]], seconds: Unit, joules: Unit) 
         x, y = trial.cost.time_s * seconds.factor, trial.cost.energy_j * joules.factor
         wide = (trial.cost.time_error_s or 0.0) * seconds.factor
         high = (trial.cost.energy_error_j or 0.0) * joules.factor
-        for bar in ((x - wide, y, x + wide, y) if wide else None, (x, y - high, x, y + high) if high else None):
-            if bar is not None:
-                yield from (Point(bar[0], bar[1]), Point(bar[2], bar[3]), Point(bar[2], None))
+        if wide:
+            yield from (Point(x - wide, y), Point(x + wide, y), Point(x + wide, None))
+        if high:
+            yield from (Point(x, y - high), Point(x, y + high), Point(x, None))
 
 
 def _notes(report: RunReport, phase: PhaseSummary, seconds: Unit, joules: Unit) -> Iterator[Note]:
@@ -339,8 +340,11 @@ def _notes(report: RunReport, phase: PhaseSummary, seconds: Unit, joules: Unit) 
 def _allowed(report: RunReport, phase: PhaseSummary, seconds: Unit) -> Iterator[Band]:
     base = phase.baseline
     if report.slowdown_limit and base is not None and base.step_time is not None:
-        start, end = (
-            base.step_time.value * seconds.factor,
-            base.step_time.value * (1 + report.slowdown_limit) * seconds.factor,
+        start_s = base.step_time.value
+        end_s = start_s * (1 + report.slowdown_limit)
+        yield Band(
+            start_s * seconds.factor,
+            end_s * seconds.factor,
+            f"up to {100 * report.slowdown_limit:g} % slower",
+            Tone.GREEN,
         )
-        yield Band(start, end, f"up to {100 * report.slowdown_limit:g} % slower", Tone.GREEN)

@@ -6,6 +6,7 @@ Everything that a colour shows is in the words too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -147,19 +148,16 @@ def _pictures(report: RunReport, width: int, rows: int) -> tuple[Text, ...]:
     power = _power(report, width=left, height=rows)
     if not plane:
         return power
-    lines = []
-    for place in range(max(len(power), len(plane))):
-        own = power[place] if place < len(power) else Text()
-        beside = plane[place] if place < len(plane) else Text()
-        lines.append(Text.assemble(own, " " * (left + 2 - own.cell_len), beside))
-    return tuple(lines)
+    rows_of_both = zip_longest(power, plane, fillvalue=Text())
+    return tuple(Text.assemble(own, " " * (left + 2 - own.cell_len), beside) for own, beside in rows_of_both)
 
 
 def _power(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
     trace, period = report.trace, report.period
-    span_s = _LONGEST_S
+    span_s, repeats = _LONGEST_S, period_words(period)
     if period is not None and period.period_s:
         span_s = min(max(_PERIODS * period.period_s, _SHORTEST_S), _LONGEST_S)
+        repeats = f"period {with_error(period.period_s, period.error_s, 's')}"
     shown = [reading for reading in trace.recent if reading.time_s >= trace.recent[-1].time_s - span_s]
     most_w = max([reading.power_w or 0.0 for reading in shown] + [1.0])
     step_w = tick_step(0.0, most_w, about=4)
@@ -169,16 +167,9 @@ def _power(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
     steps = power_steps(trace.recent, now_s=now_s, span_s=span_s, steps=columns)
     graph = area_graph(steps, width=width, height=height, high=top_w, unit="W")
     room = graph[0].plain.index("┤" if "┤" in graph[0].plain else "│") + 1
-    words = f"power, last {span_s:.3g} s" + ("" if period is None else f"; {_period(report)}")
+    words = f"power, last {span_s:.3g} s" + (f"; {repeats}" if repeats else "")
     ticks = _ticks(report, width, room, (now_s, span_s))
     return (Text(clipped(words, width), "dim"), *graph, *([ticks] if ticks else []))
-
-
-def _period(report: RunReport) -> str:
-    period = report.period
-    if period is None or period.period_s is None:
-        return period_words(period)
-    return f"period {with_error(period.period_s, period.error_s, 's')}"
 
 
 def _ticks(report: RunReport, width: int, room: int, shown: tuple[float, float]) -> Text:

@@ -271,8 +271,9 @@ def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[T
     if not rows or most < 2:
         return ()
     shown = tuple(rows) if len(rows) < most else (rows[0], *rows[len(rows) - most + 2 :])[: most - 1]
-    columns = _fitting(shown, width)
-    widths = {column: max(cell_len(row[column]) for row in (HEAD, *(one.cells for one in shown))) for column in columns}
+    lines = (HEAD, *(row.cells for row in shown))
+    widths = [max(cell_len(cells[column]) for cells in lines) for column in range(len(HEAD))]
+    columns = _fitting(widths, width)
     head = Text(_joined(HEAD, columns, widths, width), "dim")
     return (head, *(Text(_joined(row.cells, columns, widths, width), row.style) for row in shown))
 
@@ -293,15 +294,14 @@ def _verdict(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> s
     return "held" if words in ("", "fast enough") else f"held, {words}"
 
 
-def _fitting(rows: Sequence[SettingRow], width: int) -> tuple[int, ...]:
-    widths = [max(cell_len(row[column]) for row in (HEAD, *(one.cells for one in rows))) for column in range(len(HEAD))]
+def _fitting(widths: Sequence[int], width: int) -> tuple[int, ...]:
     kept = list(_WORTH)
     while len(kept) > 2 and sum(widths[column] + _GAP for column in kept) - _GAP > width:
         kept.pop()
     return tuple(sorted(kept))
 
 
-def _joined(cells: Sequence[str], columns: Sequence[int], widths: dict[int, int], width: int) -> str:
+def _joined(cells: Sequence[str], columns: Sequence[int], widths: Sequence[int], width: int) -> str:
     parts = []
     for column in columns:
         room = " " * (widths[column] - cell_len(cells[column]))
