@@ -152,7 +152,8 @@ class MetricFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._inode: int | None = None
-        self._restart()
+        self._place, self._before = 0, b""
+        self._lines, self._form = LineBuffer(), LineForm()
         check_place(path)
         if path.exists():
             self.read()  # for the heading of a table that this run may go on with
