@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wattune.cli.output import check_writable, console, json_option
+from wattune.cli.output import FILE, check_writable, console, json_option
 
 DEVICE = "sim:a100"
 WORKLOAD = "resnet50"
@@ -14,13 +14,7 @@ REPORT = "wattune-report.html"
 
 
 @click.command()
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=REPORT,
-    show_default=True,
-    help="Where to write the report page.",
-)
+@click.option("--out", type=FILE, default=REPORT, show_default=True, help="Where to write the report page.")
 @json_option
 def command(out: Path, as_json: bool) -> None:
     """Sweep a simulated A100 training ResNet-50, print the frontier and write a report page.

@@ -9,6 +9,7 @@ import click
 
 from wattune.cli.output import console, json_option, print_error, print_json
 from wattune.config import load_config
+from wattune.core.codec import to_json
 from wattune.core.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -54,27 +55,12 @@ def command(devices: tuple[str, ...], catalog: str | None, as_json: bool) -> int
         except DeviceError as error:  # one GPU that is lost must not hide the others
             failures.append(error)
     if as_json:
-        print_json({"devices": [_devices_document(name, spec) for name, spec in rows]})
+        print_json({"devices": [{"device": name} | to_json(spec) | {"name": spec.label} for name, spec in rows]})
     elif rows:
         _show(rows)
     for failure in failures:
         print_error(failure)
     return 1 if failures else 0
-
-
-def _devices_document(name: str, spec: GpuSpec) -> dict[str, Any]:
-    return {
-        "device": name,
-        "name": spec.label,
-        "uuid": spec.uuid,
-        "simulated": spec.simulated,
-        "architecture": spec.architecture,
-        "clocks": [{"mem_mhz": table.mem_mhz, "sm_mhz": table.sm_mhz} for table in spec.clocks],
-        "power_limits": spec.power_limits,
-        "can_lock_mem": spec.can_lock_mem,
-        "sensors": spec.sensors,
-        "switching": spec.switching,
-    }
 
 
 def _show(rows: list[tuple[str, GpuSpec]]) -> None:

@@ -52,7 +52,7 @@ class FlatTable:
 )
 @click.option(
     "--what",
-    type=click.Choice(["runs", "gpus", "trials", "traces"]),
+    type=click.Choice(list(_COLUMNS)),
     default="runs",
     show_default=True,
     help="What to export: runs, their GPUs, their trials, or summaries of power traces.",
@@ -163,11 +163,7 @@ def parquet_bytes(table: FlatTable) -> bytes:
     return sink.getvalue()
 
 
-FORMATS: Mapping[str, Callable[[FlatTable], bytes]] = {
-    "csv": csv_bytes,
-    "json": json_bytes,
-    "parquet": parquet_bytes,
-}
+FORMATS: Mapping[str, Callable[[FlatTable], bytes]] = {"csv": csv_bytes, "json": json_bytes, "parquet": parquet_bytes}
 
 
 def _kind(column: str) -> type:

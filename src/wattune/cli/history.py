@@ -168,10 +168,7 @@ def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> dat
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="List at most so many runs.")
 @click.option("--kind", help="List only runs of this command: measure, sweep …")
 @click.option(
-    "--since",
-    metavar="WHEN",
-    callback=moment,
-    help="List only runs since a date (2025-03-01) or age (12h, 7d).",
+    "--since", metavar="WHEN", callback=moment, help="List only runs since a date (2025-03-01) or age (12h, 7d)."
 )
 @click.option("--name", help="List only runs with this text in their name or command.")
 @click.option("--recover", is_flag=True, help="Store runs that could not be stored when they ended.")

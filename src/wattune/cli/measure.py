@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import run_child
-from wattune.cli.output import check_writable, json_option, print_error, print_json, stderr_console, try_to_write
+from wattune.cli.output import FILE, check_writable, json_option, print_error, print_json, stderr_console, try_to_write
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, StoreError
 from wattune.core.measurement import Measurement
@@ -67,9 +67,7 @@ class MeasuredCommand:
     show_default=True,
     help="Seconds between samples.",
 )
-@click.option(
-    "--trace", "trace_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the power trace to this CSV."
-)
+@click.option("--trace", "trace_file", type=FILE, help="Write the power trace to this CSV.")
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")

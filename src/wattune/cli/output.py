@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+FILE = click.Path(path_type=Path, dir_okay=False)
+"""The type of an option that names a file."""
+
 
 def json_option(function: F) -> F:
     """Add the --json flag that every command has."""

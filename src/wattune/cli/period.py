@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import check_writable, json_option, print_json, print_line, read_text, write_text
+from wattune.cli.output import FILE, check_writable, json_option, print_json, print_line, read_text, write_text
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
     from wattune.signals.period import PeriodAnswer
     from wattune.signals.samples import PowerSamples
 
-_MEANING = {
-    "periodic": "repeats",
-    "aperiodic": "does not repeat",
-    "not_observable": "not observable with this sensor",
-}
+_MEANING = {"periodic": "repeats", "aperiodic": "does not repeat", "not_observable": "not observable with this sensor"}
 
 
 @click.command()
@@ -33,7 +29,7 @@ _MEANING = {
     metavar="S",
     help="Seconds between two updates of the power sensor; by default estimated from the trace.",
 )
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Plot to .html or .svg.")
+@click.option("--plot", type=FILE, metavar="FILE", help="Plot to .html or .svg.")
 @json_option
 def command(trace: Path, gpu: int | None, sensor_refresh: float | None, plot: Path | None, as_json: bool) -> None:
     """Find the period of a power trace with its error, or report that it has none, or that the sensor cannot show one.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import console, json_option, print_json, print_line, read_text, write_text
+from wattune.cli.output import FILE, console, json_option, print_json, print_line, read_text, write_text
 from wattune.core.codec import to_json
 from wattune.core.errors import DeviceNotFound, InputError
 
@@ -31,12 +31,10 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("sweep", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("sweep", type=FILE)
 @click.option("--gpu", required=True, metavar="NAME", help="A GPU of the catalogue, or a catalogue file (.toml).")
 @click.option("--workload", help="Use only the rows of this workload.")
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the fitted GPU as a catalogue file."
-)
+@click.option("--out", type=FILE, help="Write the fitted GPU as a catalogue file.")
 @json_option
 def fit(sweep: Path, gpu: str, workload: str | None, out: Path | None, as_json: bool) -> None:
     """Fit the parameters of a GPU to a sweep (SWEEP.csv), with their uncertainty.

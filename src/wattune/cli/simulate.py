@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import run_child
-from wattune.cli.output import check_writable, json_option, print_json, stderr_console, try_to_write
+from wattune.cli.output import FILE, check_writable, json_option, print_json, stderr_console, try_to_write
 from wattune.config import load_config
 from wattune.core.codec import to_json
 
@@ -35,22 +35,11 @@ class SimulatedCommand:
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many of each.")
 @click.option("--workload", default="resnet50", show_default=True, help="What they play: NAME[:BATCH], or none.")
 @click.option("--unprivileged", is_flag=True, help="Refuse to change settings, as for a user who is not root.")
-@click.option(
-    "--fault",
-    "faults",
-    multiple=True,
-    metavar="SPEC",
-    help="A fault: 0:lost@30s, 0:timeout … (repeatable).",
-)
+@click.option("--fault", "faults", multiple=True, metavar="SPEC", help="A fault: 0:lost@30s, 0:timeout … (repeatable).")
 @click.option("--virtual-time", is_flag=True, help="Let time pass only when the command advances the node.")
 @click.option("--call-latency-us", type=click.FloatRange(min=0), default=0, help="Duration of every NVML call.")
 @click.option("--part-time-counter", is_flag=True, help="Let the energy counter miss what the power sensor misses.")
-@click.option(
-    "--truth",
-    "truth_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the true time and energy as JSON.",
-)
+@click.option("--truth", "truth_file", type=FILE, help="Write the true time and energy as JSON.")
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(

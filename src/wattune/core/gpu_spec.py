@@ -62,13 +62,13 @@ class GpuSpec:
 
     name: str
     uuid: str
+    simulated: bool = False
+    architecture: str | None = None
     clocks: tuple[ClockTable, ...]
     """One table per memory clock, the default (highest) first; empty where clocks cannot be set."""
     power_limits: PowerLimits | None
     """None where the power limit cannot be set, as on laptops."""
     can_lock_mem: bool = False
-    simulated: bool = False
-    architecture: str | None = None
     sensors: Sensors = field(default_factory=Sensors)
     switching: Switching = field(default_factory=Switching)
 
@@ -100,17 +100,13 @@ class GpuSpec:
     def _check_mem(self, mem_mhz: int | None) -> ClockTable | None:
         if mem_mhz is None:
             return self.clocks[0] if self.clocks else None
-        for table in self.clocks:
-            if table.mem_mhz == mem_mhz:
-                if not self.can_lock_mem and table is not self.clocks[0]:
-                    raise NotSupported(
-                        f"{self.label} does not let its memory clock be set", hint="leave it to the driver"
-                    )
-                return table
-        if not self.mem_clocks_mhz:
+        known = self.mem_clocks_mhz
+        if not known or (mem_mhz in known and mem_mhz != self.clocks[0].mem_mhz and not self.can_lock_mem):
             raise NotSupported(f"{self.label} does not let its memory clock be set", hint="leave it to the driver")
-        known = ", ".join(str(mhz) for mhz in self.mem_clocks_mhz)
-        raise SettingRefused(f"{self.label} has no memory clock of {mem_mhz} MHz", hint=f"it has {known} MHz")
+        if mem_mhz not in known:
+            has = ", ".join(map(str, known))
+            raise SettingRefused(f"{self.label} has no memory clock of {mem_mhz} MHz", hint=f"it has {has} MHz")
+        return next(table for table in self.clocks if table.mem_mhz == mem_mhz)
 
     def _check_limit(self, power_limit_w: float) -> None:
         limits = self.power_limits

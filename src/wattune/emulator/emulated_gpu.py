@@ -167,20 +167,8 @@ def _texts(gpu: EmulatedGpu, index: int) -> dict[str, str]:
 
 
 _SAME_NAMES = (
-    "idle_w",
-    "memory_bytes",
-    "can_lock_sm",
-    "noise_w",
-    "gain",
-    "offset_w",
-    "has_counter",
-    "counter_start_j",
-    "wait_spread",
-    "cores",
-    "bus_width_bits",
-    "brand",
-    "has_ecc",
-    "has_fan",
+    "idle_w memory_bytes can_lock_sm noise_w gain offset_w has_counter counter_start_j wait_spread cores "
+    "bus_width_bits brand has_ecc has_fan"
 )
 """Numbers that the library calls as `EmulatedGpu` does."""
 
@@ -188,7 +176,7 @@ _SAME_NAMES = (
 def _numbers(gpu: EmulatedGpu) -> dict[str, float]:
     thermal, sensors, limits = gpu.thermal, gpu.spec.sensors, gpu.spec.power_limits
     default_w = gpu.default_limit_w if gpu.default_limit_w is not None else limits.default_w if limits else inf
-    return {name: getattr(gpu, name) for name in _SAME_NAMES} | {
+    return {name: getattr(gpu, name) for name in _SAME_NAMES.split()} | {
         "ambient_c": thermal.ambient_c,
         "resistance_k_per_w": thermal.resistance_k_per_w,
         "tau_s": thermal.tau_s,

@@ -84,17 +84,17 @@ def place_of(target: URL) -> str:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that reads one state of the store throughout."""
+    """Open a transaction that reads one state of the store throughout; database errors become `StoreError`."""
     if engine.dialect.name == "postgresql":
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
-    with engine.begin() as connection:
+    with explained(engine), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction that is committed when the block ends and rolled back when it fails."""
-    with engine.execution_options(wattune_begin=IMMEDIATELY).begin() as connection:
+    """Open a transaction that is committed when the block ends and rolled back when it fails; see `reading`."""
+    with explained(engine), engine.execution_options(wattune_begin=IMMEDIATELY).begin() as connection:
         yield connection
 
 
@@ -210,10 +210,7 @@ _SQLITE = {
     "SQLITE_READONLY": ("the store {place} may not be written", _ELSEWHERE),
     "SQLITE_CANTOPEN": ("the store {place} cannot be opened", _ELSEWHERE),
     "SQLITE_PERM": ("the store {place} may not be opened", _ELSEWHERE),
-    "SQLITE_BUSY": (
-        "another process has kept the store {place} locked for 30 s",
-        "find it with: fuser {place}",
-    ),
+    "SQLITE_BUSY": ("another process has kept the store {place} locked for 30 s", "find it with: fuser {place}"),
 }
 
 # By SQLSTATE; the server's manual, appendix A.
@@ -227,12 +224,12 @@ _POSTGRESQL = {
 
 
 @contextmanager
-def explained(place: str) -> Iterator[None]:
+def explained(engine: Engine) -> Iterator[None]:
     """Convert database errors of the block to `StoreError`."""
     try:
         yield
     except SQLAlchemyError as error:
-        raise store_error(error, place) from None
+        raise store_error(error, place_of(engine.url)) from None
 
 
 def store_error(error: SQLAlchemyError, place: str) -> StoreError:
@@ -244,8 +241,7 @@ def store_error(error: SQLAlchemyError, place: str) -> StoreError:
         message, hint = known
         return StoreError(message.format(place=place), hint=hint.format(place=place))
     lines = str(cause).strip().splitlines() or [type(cause).__name__]
-    on_server = place.startswith("postgresql://")
-    hint = (
-        "check that the server runs and that the URL in WATTUNE_STORE is right: psql URL" if on_server else _ELSEWHERE
-    )
+    hint = _ELSEWHERE
+    if place.startswith("postgresql://"):
+        hint = "check that the server runs and that the URL in WATTUNE_STORE is right: psql URL"
     return StoreError(f"the store {place} cannot be used: {lines[0]}", hint=hint)

@@ -13,24 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    DateTime,
-    Dialect,
-    Double,
-    Engine,
-    Integer,
-    MetaData,
-    RowMapping,
-    Table,
-    Text,
-    TypeDecorator,
-    inspect,
-    text,
-)
+import sqlalchemy as sa
 
 from wattune._version import __version__
 from wattune.core.errors import StoreError
@@ -39,47 +22,47 @@ from wattune.store.engine import lock_store, place_of, reading, writing
 R = TypeVar("R")
 
 
-class UtcTime(TypeDecorator[datetime]):
+class UtcTime(sa.TypeDecorator[datetime]):
     """A time: with its zone on PostgreSQL, as the text of its UTC time on SQLite."""
 
-    impl = DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         if value is None:
             return None
         utc = value.astimezone(UTC)
         return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
 
 
-class JsonText(TypeDecorator[dict[str, Any]]):
+class JsonText(sa.TypeDecorator[dict[str, Any]]):
     """A JSON document as ASCII text, which every database returns unchanged."""
 
-    impl = Text
+    impl = sa.Text
     cache_ok = True
 
-    def process_bind_param(self, value: dict[str, Any] | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: dict[str, Any] | None, dialect: sa.Dialect) -> str | None:
         del dialect
         return None if value is None else json.dumps(value, allow_nan=False)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> dict[str, Any] | None:
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> dict[str, Any] | None:
         del dialect
         return None if value is None else json.loads(value)
 
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
 _TYPES: dict[str, tuple[Any, str]] = {
-    "text": (Text, "TEXT"),
-    "integer": (Integer, "INTEGER"),
-    "bigint": (BigInteger, "BIGINT"),
-    "double": (Double, "DOUBLE PRECISION"),
-    "boolean": (Boolean, "BOOLEAN"),
+    "text": (sa.Text, "TEXT"),
+    "integer": (sa.Integer, "INTEGER"),
+    "bigint": (sa.BigInteger, "BIGINT"),
+    "double": (sa.Double, "DOUBLE PRECISION"),
+    "boolean": (sa.Boolean, "BOOLEAN"),
     "time": (UtcTime, "TIMESTAMP WITH TIME ZONE"),
     "json": (JsonText, "TEXT"),
 }
@@ -113,13 +96,13 @@ COLUMNS = {
 """`NAME TYPE [TABLE.COLUMN]` per column: `TYPE?` may be NULL, `TYPE!` is of the primary key; then its reference."""
 
 
-def _table(name: str) -> Table:
-    return Table(name, metadata, *(_column(*words.split()) for words in COLUMNS[name].split(",")))
+def _table(name: str) -> sa.Table:
+    return sa.Table(name, metadata, *(_column(*words.split()) for words in COLUMNS[name].split(",")))
 
 
-def _column(name: str, kind: str, reference: str = "") -> Column[Any]:
+def _column(name: str, kind: str, reference: str = "") -> sa.Column[Any]:
     del reference
-    return Column(name, _TYPES[kind.rstrip("!?")][0], primary_key=kind.endswith("!"), nullable=kind.endswith("?"))
+    return sa.Column(name, _TYPES[kind.rstrip("!?")][0], primary_key=kind.endswith("!"), nullable=kind.endswith("?"))
 
 
 runs = _table("wattune_runs")
@@ -135,13 +118,13 @@ profiles = _table("wattune_job_profiles")
 Row = dict[str, Any]
 
 
-def row_of(table: Table, *records: Any, **others: Any) -> Row:
+def row_of(table: sa.Table, *records: Any, **others: Any) -> Row:
     """Return a row: the fields of the records that have the name of a column, and `others`."""
     found = {field.name: getattr(record, field.name) for record in records for field in fields(record)}
     return {name: value for name, value in found.items() if name in table.columns} | others
 
 
-def record_of(kind: Callable[..., R], row: RowMapping, **others: Any) -> R:
+def record_of(kind: Callable[..., R], row: sa.RowMapping, **others: Any) -> R:
     """Make a record from the columns that have the name of one of its fields, and `others`."""
     names = [field.name for field in fields(kind) if field.name in row]  # type: ignore[arg-type]
     return kind(**({name: row[name] for name in names} | others))
@@ -209,7 +192,7 @@ _SCHEMA_TABLE = """
 """
 
 
-def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> int:
+def migrate(engine: sa.Engine, migrations: Sequence[Migration] = MIGRATIONS) -> int:
     """Bring a store to the newest version and return that.
 
     All missing migrations run in one transaction under a lock: of several processes that open a new store at once, one
@@ -228,24 +211,24 @@ def migrate(engine: Engine, migrations: Sequence[Migration] = MIGRATIONS) -> int
                 f"versions up to {newest}",
                 hint="upgrade wattune (pip install --upgrade wattune), or name another store with WATTUNE_STORE",
             )
-        connection.execute(text(_SCHEMA_TABLE))
+        connection.execute(sa.text(_SCHEMA_TABLE))
         for migration in migrations:
             if migration.version > found:
                 _apply(connection, migration)
     return newest
 
 
-def _version(connection: Connection) -> int:
-    if not inspect(connection).has_table("wattune_schema"):
+def _version(connection: sa.Connection) -> int:
+    if not sa.inspect(connection).has_table("wattune_schema"):
         return 0
-    return connection.execute(text("SELECT MAX(version) FROM wattune_schema")).scalar() or 0
+    return connection.execute(sa.text("SELECT MAX(version) FROM wattune_schema")).scalar() or 0
 
 
-def _apply(connection: Connection, migration: Migration) -> None:
+def _apply(connection: sa.Connection, migration: Migration) -> None:
     for statement in migration.statements:
-        connection.execute(text(statement))
+        connection.execute(sa.text(statement))
     connection.execute(
-        text("INSERT INTO wattune_schema (version, applied_at, program) VALUES (:version, :applied_at, :program)"),
+        sa.text("INSERT INTO wattune_schema (version, applied_at, program) VALUES (:version, :applied_at, :program)"),
         {
             "version": migration.version,
             "applied_at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -22,7 +22,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store import job_statements as statements
 from wattune.store import schema
-from wattune.store.engine import explained, lock_store, place_of, reading, writing
+from wattune.store.engine import lock_store, reading, writing
 from wattune.store.job_records import (
     JobSummary,
     RecordedRun,
@@ -52,7 +52,7 @@ class JobStore:
         After a change of target or direction, older runs leave the memory; `job_runs` still returns them.
         """
         job = storable_job(job)
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             lock_store(connection)  # a job that does not exist yet has no row to lock
             current = statements.find_job(connection, job.name, locked=True)
             if current is not None and current.job == job:
@@ -69,12 +69,12 @@ class JobStore:
 
     def job(self, name: str) -> Job:
         """Return the newest definition of a job; StoreError with the nearest name if there is none."""
-        with self._reading() as connection:
+        with reading(self._engine) as connection:
             return statements.current_job(connection, name).job
 
     def jobs(self, *, now: datetime | None = None) -> tuple[JobSummary, ...]:
         """Return the summary of every job, by name."""
-        with self._reading() as connection:
+        with reading(self._engine) as connection:
             return statements.summaries(connection, now=utc_time(now))
 
     def job_memory(self, name: str, *, now: datetime | None = None) -> JobMemory:
@@ -82,18 +82,18 @@ class JobStore:
 
         A run whose lease is over counts as lost, even before that is written to the store.
         """
-        with self._reading() as connection:
+        with reading(self._engine) as connection:
             return statements.memory_of(connection, statements.current_job(connection, name), now=utc_time(now))
 
     def job_runs(self, name: str, *, limit: int | None = None, now: datetime | None = None) -> tuple[RecordedRun, ...]:
         """Return the full records of the runs, newest first, those of other targets included."""
-        with self._reading() as connection:
+        with reading(self._engine) as connection:
             current = statements.current_job(connection, name)
             return statements.records_of(connection, current, now=utc_time(now), limit=limit)
 
     def job_run(self, run_id: str, *, now: datetime | None = None) -> RecordedRun:
         """Return one run, by its whole id."""
-        with self._reading() as connection:
+        with reading(self._engine) as connection:
             current = statements.job_of_run(connection, run_id)
             return statements.record_of_run(connection, current, run_id, now=utc_time(now))
 
@@ -114,7 +114,7 @@ class JobStore:
         """
         at, gpu = utc_time(now), storable_gpu(gpu)
         lease_until = at + timedelta(seconds=check_lease(lease_s))
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             current = statements.current_job(connection, name, locked=True)
             _give_up_overdue(connection, current, at)
             recurrence = current.recurrences
@@ -230,7 +230,7 @@ class JobStore:
     def keep_profile(self, name: str, profile: Profile, *, now: datetime | None = None) -> None:
         """Store a profile as the newest of its batch size and GPU; older ones stay on record."""
         profile = storable_profile(profile)
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             job = statements.current_job(connection, name, locked=True).job.name
             number = connection.execute(select(func.count()).where(schema.profiles.c.job == job)).scalar_one()
             row = statements.profile_row(profile) | {"job": job, "number": number, "measured_at": utc_time(now)}
@@ -238,26 +238,16 @@ class JobStore:
 
     def forget_job(self, name: str, *, now: datetime | None = None) -> JobSummary:
         """Delete a job with all its runs and profiles, and return its summary."""
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             job = statements.current_job(connection, name, locked=True).job.name
             summary = statements.summaries(connection, now=utc_time(now), name=job)[0]
             connection.execute(delete(schema.jobs).where(schema.jobs.c.name == job))
             return summary
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with explained(place_of(self._engine.url)), reading(self._engine) as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        with explained(place_of(self._engine.url)), writing(self._engine) as connection:
-            yield connection
-
-    @contextmanager
     def _one_run(self, run_id: str, at: datetime) -> Iterator[tuple[Connection, statements.CurrentJob, RecordedRun]]:
         """Open a transaction that has the job of a run locked; yield it, the job, and the run as of a time."""
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             current = statements.job_of_run(connection, run_id, locked=True)
             yield connection, current, statements.record_of_run(connection, current, run_id, now=at)
 

@@ -16,7 +16,7 @@ from wattune.core.setting import Setting
 from wattune.store import schema
 from wattune.store.engine import engine_of, explained, place_of, reading, use_write_ahead_log, writing
 from wattune.store.records import SETTING, FullRun, Run, RunExists, RunGpu, TraceSummary, TrialRecord, storable
-from wattune.store.schema import Row, migrate, record_of, row_of
+from wattune.store.schema import migrate, record_of, row_of
 from wattune.store.sql_job_store import JobStore
 
 _MAX_CANDIDATES = 5
@@ -40,23 +40,18 @@ class Store:
 
     def add_run(self, full: FullRun) -> None:
         """Store a run and all that belongs to it, in one transaction."""
-        with explained(self.place):
+        with writing(self._engine) as connection:
             try:
-                with writing(self._engine) as connection:
-                    _insert(connection, full)
+                connection.execute(insert(schema.runs), row_of(schema.runs, full.run))
             except IntegrityError:
-                with reading(self._engine) as connection:
-                    known = connection.execute(select(schema.runs.c.id).where(schema.runs.c.id == full.run.id)).first()
-                if known is not None:
-                    raise RunExists(
-                        f"a run with the id {full.run.id} is in the store already",
-                        hint="give each run an id of its own",
-                    ) from None
-                raise
+                raise RunExists(
+                    f"a run with the id {full.run.id} is in the store already", hint="give each run an id of its own"
+                ) from None
+            _insert_parts(connection, full)
 
     def run(self, prefix: str) -> FullRun:
         """Return the only run whose id begins with `prefix`."""
-        with explained(self.place), reading(self._engine) as connection:
+        with reading(self._engine) as connection:
             run = _only_run(connection, prefix)
             trials = _oldest_first(schema.trials).where(schema.trials.c.run_id == run.id)
             traces = _oldest_first(schema.traces).where(schema.traces.c.run_id == run.id)
@@ -82,20 +77,13 @@ class Store:
             query = query.where(schema.runs.c.started_at >= since)
         if name is not None:
             query = query.where(schema.runs.c.name.icontains(storable(name), autoescape=True))
-        with explained(self.place), reading(self._engine) as connection:
+        with reading(self._engine) as connection:
             return _runs(connection, query)
 
     def trials(self, *, workload: str, gpu: str, simulated: bool) -> History[Setting]:
         """Return every setting that was tried for a workload on a GPU, oldest first; simulated and real never mix."""
-        table = schema.trials.c
-        query = _oldest_first(schema.trials).where(
-            table.workload == storable(workload),
-            table.gpu == storable(gpu),
-            table.simulated == simulated,
-            table.choice_kind == SETTING,
-        )
-        with explained(self.place), reading(self._engine) as connection:
-            return tuple(_trial_of(row).trial for row in connection.execute(query).mappings())
+        records = self.trial_records(workload=workload, gpu=gpu, choice_kind=SETTING)
+        return tuple(record.trial for _, record in records if record.simulated == simulated)
 
     def trial_records(
         self, *, workload: str | None = None, gpu: str | None = None, choice_kind: str | None = None
@@ -106,39 +94,35 @@ class Store:
         for name, value in wanted.items():
             if value is not None:
                 query = query.where(schema.trials.c[name] == storable(value))
-        with explained(self.place), reading(self._engine) as connection:
+        with reading(self._engine) as connection:
             runs = _runs_by_id(connection)
             return tuple((runs[row["run_id"]], _trial_of(row)) for row in connection.execute(query).mappings())
 
     def traces(self) -> tuple[tuple[Run, TraceSummary], ...]:
         """Return the trace summaries with the run that each belongs to, oldest first."""
-        with explained(self.place), reading(self._engine) as connection:
+        with reading(self._engine) as connection:
             runs = _runs_by_id(connection)
             rows = connection.execute(_oldest_first(schema.traces)).mappings()
             return tuple((runs[row["run_id"]], record_of(TraceSummary, row)) for row in rows)
 
     def forget(self, prefix: str) -> Run:
         """Delete a run with all that belongs to it, and return it."""
-        with explained(self.place), writing(self._engine) as connection:
+        with writing(self._engine) as connection:
             run = _only_run(connection, prefix)
             connection.execute(delete(schema.runs).where(schema.runs.c.id == run.id))
             return run
 
 
-def _insert(connection: Connection, full: FullRun) -> None:
-    connection.execute(insert(schema.runs), row_of(schema.runs, full.run))
-    parts: tuple[tuple[Table, list[Row]], ...] = (
-        (schema.run_gpus, [row_of(schema.run_gpus, gpu) for gpu in full.run.gpus]),
-        (
-            schema.trials,
-            [row_of(schema.trials, trial, trial.setting or Setting(), trial.cost) for trial in full.trials],
-        ),
-        (schema.traces, [row_of(schema.traces, trace) for trace in full.traces]),
+def _insert_parts(connection: Connection, full: FullRun) -> None:
+    parts: tuple[tuple[Table, list[tuple[Any, ...]]], ...] = (
+        (schema.run_gpus, [(gpu,) for gpu in full.run.gpus]),
+        (schema.trials, [(trial, trial.setting or Setting(), trial.cost) for trial in full.trials]),
+        (schema.traces, [(trace,) for trace in full.traces]),
     )
-    for table, rows in parts:
+    for table, parts_of_rows in parts:
+        rows = [row_of(table, *own, run_id=full.run.id, position=place) for place, own in enumerate(parts_of_rows)]
         if rows:
-            numbered = [row | {"run_id": full.run.id, "position": position} for position, row in enumerate(rows)]
-            connection.execute(insert(table), numbered)
+            connection.execute(insert(table), rows)
 
 
 def _trial_of(row: RowMapping) -> TrialRecord:
@@ -188,7 +172,7 @@ def open_store(url: str) -> Store:
     It holds no connection between calls, so it needs no closing and may be used by several threads and after a fork.
     """
     engine = engine_of(url)
-    with explained(place_of(engine.url)):
+    with explained(engine):
         if engine.dialect.name == "sqlite":
             use_write_ahead_log(engine)
         migrate(engine)

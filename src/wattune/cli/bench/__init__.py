@@ -7,16 +7,14 @@ from pathlib import Path
 import click
 
 from wattune.cli.bench.output import check_picture, draw, print_progress, progress_bar, show
-from wattune.cli.output import json_option
+from wattune.cli.output import FILE, json_option
 from wattune.core.errors import InputError
 from wattune.core.objective import parse_share
 
 _data_option = click.option(
     "--data", type=click.Path(path_type=Path), help="Folder of public measurements.  [default: WATTUNE_DATA]"
 )
-_plot_option = click.option(
-    "--plot", type=click.Path(path_type=Path, dir_okay=False), help="Write charts: FILE.html, or FILE.svg."
-)
+_plot_option = click.option("--plot", type=FILE, help="Write charts: FILE.html, or FILE.svg.")
 _processes_option = click.option(
     "--processes", type=click.IntRange(min=1), default=2, show_default=True, help="Number of processes."
 )

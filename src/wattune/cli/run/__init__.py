@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import json_option
+from wattune.cli.output import FILE, json_option
 from wattune.levels.run.policies import POLICIES
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from wattune.levels.run.session import RunSession
 
 GRACE_S = 30.0
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _OPTIONS = (
     click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]"),
     click.option("--objective", metavar="FORM", help="What to save instead: edp, cost:0.5, power:250 …"),
@@ -35,7 +34,7 @@ _OPTIONS = (
         show_default=True,
         help="Policy that chooses settings.",
     ),
-    click.option("--report", "report_file", type=_FILE, help="Write a report: FILE.html, or FILE.svg."),
+    click.option("--report", "report_file", type=FILE, help="Write a report: FILE.html, or FILE.svg."),
     click.option("--screen/--no-screen", default=None, help="Show the live screen on standard error."),
     click.option("--no-store", is_flag=True, help="Do not store this run in the history, and do not use earlier runs."),
     json_option,

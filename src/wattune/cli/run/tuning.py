@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from wattune.cli.output import check_writable, print_json, stderr_console, write_text
+from wattune.cli.output import check_writable, print_error, print_json, stderr_console, try_to_write
 from wattune.config import load_config
 from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.core.codec import to_json
@@ -208,7 +208,7 @@ class TunedProgram:
             try:
                 keep_run(full, store_url=config.store_url, state_dir=config.state_dir)
             except StoreError as error:
-                click.echo(f"warning: {error.message}\nhint: {error.hint}", err=True)
+                print_error(error, kind="warning")
 
     def _document(self, reports: tuple[RunReport, ...], exit_code: int | None) -> dict[str, Any]:
         """Return one JSON document, also of GPUs that were tuned separately."""
@@ -224,20 +224,20 @@ class TunedProgram:
 
     def _write(self, reports: tuple[RunReport, ...]) -> bool:
         """Write the report files and return False where that failed: the program keeps its exit code."""
-        file, written = self._options.report_file, True
+        file = self._options.report_file
         if file is None:
             return True
         from wattune.levels.run.view.page import run_file
 
         made = self._started_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        for place, report in enumerate(reports):
-            own = file.with_stem(f"{file.stem}-{place}") if len(reports) > 1 else file
-            try:
-                write_text(own, run_file(report, made=made, suffix=own.suffix))
-            except InputError as error:
-                click.echo(f"error: {error.message}\nhint: {error.hint}", err=True)
-                written = False
-        return written
+        files = (
+            [file.with_stem(f"{file.stem}-{place}") for place in range(len(reports))] if len(reports) > 1 else [file]
+        )
+        written = [
+            try_to_write(own, run_file(report, made=made, suffix=own.suffix))
+            for own, report in zip(files, reports, strict=True)
+        ]
+        return all(written)
 
 
 def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, config: Config | None) -> Memory | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wattune.cli.output import check_writable, json_option
+from wattune.cli.output import FILE, check_writable, json_option
 from wattune.config import load_config
 from wattune.control.sweep import Knob
 
@@ -23,8 +23,8 @@ from wattune.control.sweep import Knob
 )
 @click.option("--points", type=click.IntRange(min=1), default=20, show_default=True, help="Most settings to try.")
 @click.option("--iterations", type=click.IntRange(min=1), help="Iterations, or runs of COMMAND, at each setting.")
-@click.option("--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the trials as CSV.")
-@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write a report page (HTML).")
+@click.option("--csv", "csv_file", type=FILE, help="Write the trials as CSV.")
+@click.option("--report", type=FILE, help="Write a report page (HTML).")
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND]")
 def command(
