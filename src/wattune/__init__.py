@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     from wattune.core.objective import LeastMoney as LeastMoney
     from wattune.core.objective import Objective as Objective
     from wattune.core.objective import PowerBudget as PowerBudget
+    from wattune.core.plan import Operation as Operation
     from wattune.core.plan import Plan as Plan
     from wattune.core.plan import Step as Step
+    from wattune.core.plan import WorkGraph as WorkGraph
     from wattune.core.reading import Count as Count
     from wattune.core.reading import Reading as Reading
     from wattune.core.reading import Throttle as Throttle
     from wattune.core.reading import Trace as Trace
     from wattune.core.setting import Setting as Setting
-    from wattune.core.workgraph import Operation as Operation
-    from wattune.core.workgraph import WorkGraph as WorkGraph
     from wattune.core.workload import Phase as Phase
     from wattune.core.workload import Pipe as Pipe
     from wattune.core.workload import Workload as Workload
@@ -79,10 +79,9 @@ _PUBLIC = {
     "wattune.core.job": "Outcome",
     "wattune.core.measurement": "Measurement",
     "wattune.core.objective": "Deadline EnergyDelay LeastCarbon LeastCost LeastEnergy LeastMoney Objective PowerBudget",
-    "wattune.core.plan": "Plan Step",
+    "wattune.core.plan": "Operation Plan Step WorkGraph",
     "wattune.core.reading": "Count Reading Throttle Trace",
     "wattune.core.setting": "Setting",
-    "wattune.core.workgraph": "Operation WorkGraph",
     "wattune.core.workload": "Phase Pipe Workload",
     "wattune.devices.gpu": "Gpu",
     "wattune.devices.meter": "Span measured",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -22,20 +24,7 @@ def command(as_json: bool) -> None:
     """
     values = load_config().values
     if as_json:
-        print_json(
-            {
-                "settings": [
-                    {
-                        "name": value.option.name,
-                        "value": without_password(value),
-                        "origin": value.origin,
-                        "variable": value.option.variable,
-                        "meaning": value.option.meaning,
-                    }
-                    for value in values
-                ]
-            }
-        )
+        print_json({"settings": [_document(value) for value in values]})
         return
     for value in values:
         # No table: a path that is cut or wrapped cannot be copied.
@@ -45,6 +34,11 @@ def command(as_json: bool) -> None:
         if value.origin == "default":
             origin = f"default; set it with {value.option.variable}"
         print_line(f"{'':8}{origin}", style="dim")
+
+
+def _document(value: Value) -> dict[str, Any]:
+    shown = {"name": value.option.name, "value": without_password(value), "origin": value.origin}
+    return shown | asdict(value.option)
 
 
 def without_password(value: Value) -> str | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from wattune.cli.output import FILE, check_writable, json_option, print_json, print_line, read_text, write_text
+from wattune.core.codec import to_json
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -65,17 +65,9 @@ def command(trace: Path, gpu: int | None, sensor_refresh: float | None, plot: Pa
 
 
 def _document(samples: PowerSamples, answer: PeriodAnswer) -> dict[str, Any]:
-    return {
-        "samples": len(samples),
-        "duration_s": samples.in_order().duration_s,
-        "refresh_s": answer.refresh_s,
-        "verdict": answer.verdict.value,
-        "period_s": answer.period_s,
-        "error_s": answer.error_s,
-        "cycles": [asdict(cycle) | {"kind": cycle.kind.value} for cycle in answer.cycles],
-        "stalled": answer.stalled,
-        "reason": answer.reason or None,
-    }
+    duration_s = samples.in_order().duration_s
+    known = {"samples": len(samples), "duration_s": duration_s, "refresh_s": answer.refresh_s}
+    return known | to_json(answer) | {"reason": answer.reason or None}
 
 
 def _show(samples: PowerSamples, answer: PeriodAnswer) -> None:

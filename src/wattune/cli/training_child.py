@@ -93,7 +93,7 @@ def run_watched(
         forwarding.to(process)
         if on_start is not None:
             on_start(process.pid)
-        child = _Child(process, watch, answer, file=file, quiet=quiet, grace_s=grace_s)
+        child = _Child(process=process, watch=watch, answer=answer, file=file, quiet=quiet, grace_s=grace_s)
         try:
             child.follow(queue)
         finally:
@@ -108,31 +108,25 @@ def _stdout(watch: ReportWatch, *, quiet: bool) -> int | None:
     return sys.stderr.fileno() if quiet else None
 
 
+@dataclass(kw_only=True, eq=False)
 class _Child:
     """A running program and the end of its output."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        watch: ReportWatch,
-        answer: Answerer,
-        *,
-        file: MetricFile | None,
-        quiet: bool,
-        grace_s: float,
-    ) -> None:
-        self._process = process
-        self._watch = watch
-        self._answer = answer
-        self._file = file
-        self._grace_s = grace_s
-        self._signal: tuple[float, signal.Signals] | None = None
-        self.asked = False
-        self._family: list[psutil.Process] = []
-        self._tail = b""
-        self._selector = selectors.DefaultSelector()
-        self._streams: list[_Stream] = []
-        for pipe, place in ((process.stdout, 2 if quiet else 1), (process.stderr, 2)):
+    process: subprocess.Popen[bytes]
+    watch: ReportWatch
+    answer: Answerer
+    file: MetricFile | None
+    quiet: bool
+    grace_s: float
+    asked: bool = False
+    _signal: tuple[float, signal.Signals] | None = None
+    _family: list[psutil.Process] = field(default_factory=list)
+    _tail: bytes = b""
+    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    _streams: list[_Stream] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for pipe, place in ((self.process.stdout, 2 if self.quiet else 1), (self.process.stderr, 2)):
             if pipe is not None:
                 self._streams.append(_Stream(pipe, place))
                 self._selector.register(pipe, selectors.EVENT_READ, self._streams[-1])
@@ -147,7 +141,7 @@ class _Child:
         sys.stderr.flush()
         with self._selector:
             self._selector.register(queue.descriptor, selectors.EVENT_READ, None)
-            while self._process.poll() is None:
+            while self.process.poll() is None:
                 for key, _ in self._selector.select(POLL_S):
                     if key.data is not None:
                         self._pass_on(key.data)
@@ -161,15 +155,15 @@ class _Child:
         """End all its processes, where it was asked to end or wattune fails."""
         for stream in self._streams:
             stream.pipe.close()
-        if self._process.poll() is None:
+        if self.process.poll() is None:
             self._begin_end()
             try:
-                self._process.wait(self._grace_s)
+                self.process.wait(self.grace_s)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+                self.process.kill()
+                self.process.wait()
         if self._family:
-            _end_all(self._family, self._grace_s)
+            _end_all(self._family, self.grace_s)
 
     def _drain(self) -> None:
         """Read what is left in its pipes without waiting, since its own children may hold them open."""
@@ -198,16 +192,16 @@ class _Child:
         return True
 
     def _search(self, line: str) -> None:
-        for report in self._watch.found(line):
+        for report in self.watch.found(line):
             self._handle(report)
 
     def _read_file(self, *, ended: bool) -> None:
-        if self._file is not None:
-            for report in self._file.read(ended=ended):
+        if self.file is not None:
+            for report in self.file.read(ended=ended):
                 self._handle(report)
 
     def _handle(self, report: AnyReport) -> Answer:
-        answer = self._answer(report)
+        answer = self.answer(report)
         if answer.stop and self._signal is None:
             self._signal = (time.monotonic() + (answer.within_s or 0.0), signal.SIGTERM)
         return answer
@@ -219,8 +213,8 @@ class _Child:
         if self._signal[1] is signal.SIGTERM:
             self._begin_end()
         else:
-            self._process.kill()
-        self._signal = (time.monotonic() + self._grace_s, signal.SIGKILL)
+            self.process.kill()
+        self._signal = (time.monotonic() + self.grace_s, signal.SIGKILL)
 
     def _begin_end(self) -> None:
         """Ask it to end; note its children before, since orphans cannot be found later."""
@@ -228,10 +222,10 @@ class _Child:
 
         self.asked = True
         try:
-            self._family = psutil.Process(self._process.pid).children(recursive=True)
+            self._family = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.Error:
             self._family = []
-        self._process.terminate()
+        self.process.terminate()
 
 
 @dataclass(frozen=True, slots=True)

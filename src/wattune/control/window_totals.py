@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import hypot, sqrt
 
+from wattune.core.codec import to_json
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading, Throttle
 from wattune.core.setting import Setting
@@ -72,7 +73,7 @@ def _clock(name: str, asked_mhz: int | None, read_mhz: int | None, throttle: Thr
         return None
     if read_mhz < asked_mhz and (throttle is None or throttle & _EXCUSES):
         return None
-    reason = "" if throttle is None or not throttle.words else f" ({', '.join(throttle.words)})"
+    reason = f" ({', '.join(to_json(throttle))})" if throttle else ""
     return f"{name} of {asked_mhz} MHz was asked for and {read_mhz} MHz holds{reason}"
 
 

@@ -23,8 +23,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum, Flag
-from functools import cache
+from functools import cache, reduce
 from math import isfinite
+from operator import or_
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -129,11 +130,9 @@ class JsonReader:
             return self._flag(kind, value, where)
         if issubclass(kind, Enum):
             choices = [member.value for member in kind]
-            return (
-                kind(value)
-                if value in choices
-                else self.fail(where, f"{value!r} is none of {', '.join(map(str, choices))}")
-            )
+            if value not in choices:
+                self.fail(where, f"{value!r} is none of {', '.join(map(str, choices))}")
+            return kind(value)
         if kind is datetime:
             try:
                 return datetime.fromisoformat(value if isinstance(value, str) else "")
@@ -154,10 +153,7 @@ class JsonReader:
         members = {_words(member)[0]: member for member in kind}
         if not isinstance(value, list) or not all(isinstance(word, str) and word in members for word in value):
             self.fail(where, f"{value!r} is not a list of {', '.join(members)}")
-        reasons = kind(0)
-        for word in value:
-            reasons |= members[word]
-        return reasons
+        return reduce(or_, (members[word] for word in value), kind(0))
 
 
 @cache

@@ -19,11 +19,6 @@ class Throttle(Flag):
     LOCKED = auto()
     OTHER = auto()
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The reasons in lower case, for people and JSON."""
-        return tuple(part.name.lower().replace("_", " ") for part in self if part.name)
-
 
 class Count(NamedTuple):
     """The energy counter at one time, and nothing else: a span reads it twice.

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from wattune.core.errors import InputError
-from wattune.core.gpu_spec import ClockTable, GpuSpec, Switching, labelled
+from wattune.core.gpu_spec import GpuSpec, Switching, labelled
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats, Thermal
 from wattune.physics.load_table import LoadTable
@@ -131,7 +131,13 @@ _NO_SLOWDOWN_C = 1000.0
 
 def describe(library: ctypes.CDLL, handle: int, index: int, gpu: EmulatedGpu) -> None:
     """Write a GPU into the node."""
-    for name, text in _texts(gpu, index).items():
+    texts = {
+        "name": labelled(gpu.spec.name, True),
+        "uuid": gpu.spec.uuid,
+        "serial": gpu.serial or "",
+        "bus_id": f"00000000:{index + 1:02X}:00.0",
+    }
+    for name, text in texts.items():
         if library.wattuneDescribeText(handle, index, name.encode(), text.encode()):
             raise InputError(f"the {name} {text!r} of GPU {index} is too long", hint="at most 95 characters fit")
     for name, number in _numbers(gpu).items():
@@ -142,28 +148,13 @@ def describe(library: ctypes.CDLL, handle: int, index: int, gpu: EmulatedGpu) ->
             f"{gpu.spec.name} has no clocks to emulate", hint="where they cannot be set: can_lock_sm=False"
         )
     for table, idle_w in zip(gpu.spec.clocks, gpu.context_idle_w, strict=True):
-        _describe_clocks(library, handle, index, gpu=gpu, table=table, idle_w=idle_w)
-
-
-def _describe_clocks(
-    library: ctypes.CDLL, handle: int, index: int, *, gpu: EmulatedGpu, table: ClockTable, idle_w: tuple[float, ...]
-) -> None:
-    count = len(table.sm_mhz)
-    sm_mhz, watts = (ctypes.c_uint32 * count)(*table.sm_mhz), (ctypes.c_double * count)(*idle_w)
-    if table.mem_mhz is None or library.wattuneDescribeClocks(handle, index, table.mem_mhz, count, sm_mhz, watts):
-        raise InputError(
-            f"the clocks of {gpu.spec.name} cannot be emulated",
-            hint="up to 8 known memory clocks fit, each with up to 256 core clocks",
-        )
-
-
-def _texts(gpu: EmulatedGpu, index: int) -> dict[str, str]:
-    return {
-        "name": labelled(gpu.spec.name, True),
-        "uuid": gpu.spec.uuid,
-        "serial": gpu.serial or "",
-        "bus_id": f"00000000:{index + 1:02X}:00.0",
-    }
+        count = len(table.sm_mhz)
+        sm_mhz, watts = (ctypes.c_uint32 * count)(*table.sm_mhz), (ctypes.c_double * count)(*idle_w)
+        if table.mem_mhz is None or library.wattuneDescribeClocks(handle, index, table.mem_mhz, count, sm_mhz, watts):
+            raise InputError(
+                f"the clocks of {gpu.spec.name} cannot be emulated",
+                hint="up to 8 known memory clocks fit, each with up to 256 core clocks",
+            )
 
 
 _SAME_NAMES = (

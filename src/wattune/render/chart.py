@@ -176,10 +176,7 @@ class Axis:
         known = tuple(values)
         if self.scale is Scale.LOG:
             return self._log_bounds(known or (1.0, 10.0))
-        if not known:
-            low, high = 0.0, 1.0
-        else:
-            low, high = padded(min(known), max(known), least=self.least)
+        low, high = padded(min(known), max(known), least=self.least) if known else (0.0, 1.0)
         return widened(low if self.low is None else self.low, high if self.high is None else self.high)
 
     def _log_bounds(self, known: tuple[float, ...]) -> tuple[float, float]:

@@ -165,7 +165,7 @@ class PlacedNote:
     box: Box
 
 
-def place_notes(notes: Iterable[Note], frame: Frame, *, dots: Dots, taken: tuple[Box, ...] = ()) -> list[PlacedNote]:
+def place_notes(notes: Iterable[Note], frame: Frame, *, dots: Dots) -> list[PlacedNote]:
     """Place each note in the best free rectangle near its point, one after the other."""
     placed: list[PlacedNote] = []
     for note in notes:

@@ -66,7 +66,7 @@ def monitor_row(index: int, watched: Watched) -> tuple[str, ...]:
         _share(now.sm_util),
         _share(now.mem_util),
         fixed(now.temperature_c, "°C"),
-        UNKNOWN if now.throttle is None else ", ".join(now.throttle.words) or "nothing",
+        UNKNOWN if now.throttle is None else ", ".join(to_json(now.throttle)) or "nothing",
         quantity(watched.energy_j, "J"),
     )
 

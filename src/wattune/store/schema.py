@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -130,14 +130,6 @@ def record_of(kind: Callable[..., R], row: sa.RowMapping, **others: Any) -> R:
     return kind(**({name: row[name] for name in names} | others))
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """The statements that bring a store from the previous version to this one."""
-
-    version: int
-    statements: tuple[str, ...]
-
-
 def _create(name: str, *constraints: str) -> str:
     columns = [words.split() for words in COLUMNS[name].split(",")]
     keys = [column for column, kind, *_ in columns if kind.endswith("!")]
@@ -159,29 +151,27 @@ def _definition(name: str, kind: str, reference: str = "", *, only_key: bool) ->
     return definition
 
 
-MIGRATIONS = (
-    Migration(
-        1,
-        (
-            _create("wattune_runs"),
-            "CREATE INDEX wattune_runs_started_at ON wattune_runs (started_at)",
-            _create("wattune_run_gpus"),
-            _create("wattune_trials"),
-            "CREATE INDEX wattune_trials_workload_gpu ON wattune_trials (workload, gpu)",
-            _create("wattune_traces"),
-        ),
+Migration = tuple[str, ...]
+"""The statements that bring a store from the version before to the next."""
+
+MIGRATIONS: tuple[Migration, ...] = (
+    (
+        _create("wattune_runs"),
+        "CREATE INDEX wattune_runs_started_at ON wattune_runs (started_at)",
+        _create("wattune_run_gpus"),
+        _create("wattune_trials"),
+        "CREATE INDEX wattune_trials_workload_gpu ON wattune_trials (workload, gpu)",
+        _create("wattune_traces"),
     ),
-    Migration(
-        2,
-        (
-            _create("wattune_jobs"),
-            _create("wattune_job_definitions"),
-            _create("wattune_job_runs", "UNIQUE (job, position)"),
-            _create("wattune_job_epochs"),
-            _create("wattune_job_profiles"),
-        ),
+    (
+        _create("wattune_jobs"),
+        _create("wattune_job_definitions"),
+        _create("wattune_job_runs", "UNIQUE (job, position)"),
+        _create("wattune_job_epochs"),
+        _create("wattune_job_profiles"),
     ),
 )
+"""The first makes version 1, and each next one the version after."""
 
 _SCHEMA_TABLE = """
     CREATE TABLE IF NOT EXISTS wattune_schema (
@@ -198,7 +188,7 @@ def migrate(engine: sa.Engine, migrations: Sequence[Migration] = MIGRATIONS) -> 
     All missing migrations run in one transaction under a lock: of several processes that open a new store at once, one
     does the work and the others wait for it.
     """
-    newest = migrations[-1].version
+    newest = len(migrations)
     with reading(engine) as connection:
         if _version(connection) == newest:
             return newest
@@ -212,9 +202,8 @@ def migrate(engine: sa.Engine, migrations: Sequence[Migration] = MIGRATIONS) -> 
                 hint="upgrade wattune (pip install --upgrade wattune), or name another store with WATTUNE_STORE",
             )
         connection.execute(sa.text(_SCHEMA_TABLE))
-        for migration in migrations:
-            if migration.version > found:
-                _apply(connection, migration)
+        for version, statements in enumerate(migrations[found:], start=found + 1):
+            _apply(connection, version, statements)
     return newest
 
 
@@ -224,13 +213,13 @@ def _version(connection: sa.Connection) -> int:
     return connection.execute(sa.text("SELECT MAX(version) FROM wattune_schema")).scalar() or 0
 
 
-def _apply(connection: sa.Connection, migration: Migration) -> None:
-    for statement in migration.statements:
+def _apply(connection: sa.Connection, version: int, statements: Migration) -> None:
+    for statement in statements:
         connection.execute(sa.text(statement))
     connection.execute(
         sa.text("INSERT INTO wattune_schema (version, applied_at, program) VALUES (:version, :applied_at, :program)"),
         {
-            "version": migration.version,
+            "version": version,
             "applied_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "program": f"wattune {__version__}",
         },

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from wattune.core.workgraph import WorkGraph
+from wattune.core.plan import WorkGraph
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 
 UNIT_S = 0.001

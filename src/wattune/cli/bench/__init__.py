@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from wattune.cli.bench.output import check_picture, draw, print_progress, progress_bar, show
-from wattune.cli.output import FILE, json_option
+from wattune.cli.bench.output import check_picture, draw, progress_bar, show
+from wattune.cli.output import FILE, json_option, remark
 from wattune.core.errors import InputError
 from wattune.core.objective import parse_share
 
@@ -67,7 +67,7 @@ def physics(data: Path | None, as_json: bool) -> None:
     from wattune.benchmarks.physics import bench_physics
     from wattune.cli.bench.output import physics_tables
 
-    bench = bench_physics(_data_folder(data), on_file=lambda file: print_progress(f"fitting {file.name}"))
+    bench = bench_physics(_data_folder(data), on_file=lambda file: remark(f"fitting {file.name}"))
     show(bench, as_json=as_json, tables=physics_tables)
 
 
@@ -81,7 +81,7 @@ def pipeline(data: Path | None, quick: bool, as_json: bool) -> None:
 
     folder = _data_folder(data, "stage profiles")
     assert folder is not None
-    show(bench_pipeline(folder, quick=quick, on_step=print_progress), as_json=as_json)
+    show(bench_pipeline(folder, quick=quick, on_step=remark), as_json=as_json)
 
 
 @command.command(short_help="Batch size and power limit of recurring jobs beside Zeus's choices.")
@@ -196,9 +196,7 @@ def run(
         from wattune.config import load_config
 
         cache_dir = load_config().cache_dir
-        show(
-            bench_live(gpu, seconds=live, slowdown=limit, cache_dir=cache_dir, on_step=print_progress), as_json=as_json
-        )
+        show(bench_live(gpu, seconds=live, slowdown=limit, cache_dir=cache_dir, on_step=remark), as_json=as_json)
         return
     check_picture(plot)
     with progress_bar() as on_step:
@@ -238,7 +236,7 @@ def change(seeds: int, as_json: bool) -> None:
     """Delays and false alarms of change detection beside GPOEO's and MF-GPOEO's, on generated programs."""
     from wattune.benchmarks.change import bench_change
 
-    show(bench_change(seeds=seeds, on_step=lambda kind: print_progress(f"playing noise: {kind}")), as_json=as_json)
+    show(bench_change(seeds=seeds, on_step=lambda kind: remark(f"playing noise: {kind}")), as_json=as_json)
 
 
 @command.command(short_help="How well counters at one clock predict all others, beside simpler predictions.")
@@ -249,7 +247,7 @@ def predict(gpu: str, seed: int, as_json: bool) -> None:
     """Errors of time and energy predicted from counters, on workloads that the models have not seen."""
     from wattune.benchmarks.predict import bench_predict
 
-    show(bench_predict(gpu, seed=seed, on_step=print_progress), as_json=as_json)
+    show(bench_predict(gpu, seed=seed, on_step=remark), as_json=as_json)
 
 
 @command.command(short_help="Periods of power traces whose truth is known, beside GPOEO's detector.")
@@ -262,5 +260,5 @@ def period(data: Path | None, seeds: int, as_json: bool) -> None:
 
     from wattune.benchmarks.period import bench_period, by_kind
 
-    bench = bench_period(_data_folder(data), seeds=seeds, on_kind=lambda kind: print_progress(f"analysing: {kind}"))
+    bench = bench_period(_data_folder(data), seeds=seeds, on_kind=lambda kind: remark(f"analysing: {kind}"))
     show(bench if as_json else replace(bench, rows=by_kind(bench.rows)), as_json=as_json)

@@ -11,7 +11,7 @@ from typing import Any
 
 from wattune._version import __version__
 from wattune.benchmarks.result import Bench, Row
-from wattune.cli.output import check_writable, console, print_json, stderr_console, write_text
+from wattune.cli.output import check_writable, console, print_json, remark, stderr_console, write_text
 from wattune.core.errors import InputError
 
 Rows = Sequence[Mapping[str, Any]]
@@ -98,11 +98,6 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         yield lambda step, done, of: bar.update(task, description=step, completed=done, total=of)
 
 
-def print_progress(line: str) -> None:
-    """Print what is being done to standard error."""
-    stderr_console().print(line, markup=False, soft_wrap=True)
-
-
 def check_picture(plot: Path | None) -> None:
     """Refuse a picture that cannot be written before the bench is played rather than after it."""
     if plot is None:
@@ -115,20 +110,11 @@ def check_picture(plot: Path | None) -> None:
 def draw(plot: Path, picture: Callable[[str], str]) -> None:
     """Write a picture, made from a line that says when and by which version it was drawn."""
     write_text(plot, picture(f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."))
-    print_progress(f"plot written to {plot}")
+    remark(f"plot written to {plot}")
 
 
 _RUN_WORST = 12
-_RUN_COLUMNS = (
-    "workload",
-    "seed",
-    "saving_percent",
-    "oracle_saving_percent",
-    "slowdown_percent",
-    "windows",
-    "changes",
-    "held",
-)
+_RUN_COLUMNS = "workload seed saving_percent oracle_saving_percent slowdown_percent windows changes held"
 
 _JOB_TITLES = {
     "workloads": "regret in percent of the oracle's cost after so many recurrences",
@@ -170,7 +156,7 @@ def run_tables(bench: Bench) -> None:
     show_table("means over all runs (simulated)", bench.figures["policies"], digits=".1f")
     ours = [row for row in bench.rows if row["policy"] == "wattune"]
     furthest = sorted(ours, key=lambda row: row["saving_percent"] - row["oracle_saving_percent"])[:_RUN_WORST]
-    heads = {name: name.replace("_", " ") for name in _RUN_COLUMNS}
+    heads = {name: name.replace("_", " ") for name in _RUN_COLUMNS.split()}
     show_table("wattune's runs that are furthest from the oracle", furthest, heads=heads, digits=".1f")
 
 

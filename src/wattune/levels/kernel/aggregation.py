@@ -18,7 +18,7 @@ from typing import Any
 import highspy
 import numpy as np
 
-from wattune.core.workgraph import WorkGraph
+from wattune.core.plan import WorkGraph
 from wattune.levels.kernel.relaxation import Floats, Ints, Options, Relaxed, successors
 
 CLOSE = 3e-4

@@ -25,9 +25,8 @@ from wattune.core.errors import InputError, PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan, StageChoice, Step
+from wattune.core.plan import Plan, StageChoice, Step, WorkGraph
 from wattune.core.setting import Setting
-from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.planner import plan_pipeline
 from wattune.levels.kernel.player import without_short_switches
 from wattune.levels.kernel.profiling import fit_curves

@@ -17,9 +17,8 @@ from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import InputError, PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan, StageChoice
+from wattune.core.plan import Plan, StageChoice, WorkGraph
 from wattune.core.setting import Setting
-from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.planned import PlannedPipeline, Source, timed
 from wattune.levels.kernel.schedules import Piece
 from wattune.levels.kernel.shape import LISTED, PipelineShape

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan, StageChoice
-from wattune.core.workgraph import WorkGraph
+from wattune.core.plan import Plan, StageChoice, WorkGraph
 from wattune.levels.kernel.planner import plan_pipeline
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.stage_profile import StageProfile

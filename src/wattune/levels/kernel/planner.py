@@ -16,8 +16,7 @@ import numpy as np
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan, StageChoice
-from wattune.core.workgraph import WorkGraph
+from wattune.core.plan import Plan, StageChoice, WorkGraph
 from wattune.levels.kernel.aggregation import Aggregation
 from wattune.levels.kernel.relaxation import Options, Relaxation, Relaxed
 from wattune.levels.kernel.rounding import Rounding

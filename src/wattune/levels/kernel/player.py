@@ -19,9 +19,8 @@ from wattune.control.actuator import Actuator
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.plan import Plan, StageChoice, Step
+from wattune.core.plan import Plan, StageChoice, Step, WorkGraph
 from wattune.core.setting import Setting
-from wattune.core.workgraph import WorkGraph
 from wattune.levels.kernel.planned import timed
 from wattune.levels.kernel.relaxation import effective
 from wattune.levels.kernel.schedules import EXTRAS, Piece

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from wattune.core.errors import PlanError
 from wattune.core.frontier import C, Trial
-from wattune.core.workgraph import WorkGraph
+from wattune.core.plan import WorkGraph
 
 Floats = NDArray[np.float64]
 

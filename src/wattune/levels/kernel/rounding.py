@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wattune.core.workgraph import WorkGraph
+from wattune.core.plan import WorkGraph
 from wattune.levels.kernel.relaxation import Floats, Options, successors
 
 CLOSE_S = 1e-9

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wattune.core.errors import PlanError
-from wattune.core.workgraph import Operation, WorkGraph
+from wattune.core.plan import Operation, WorkGraph
 
 FORWARD, BACKWARD, RECOMPUTE, WEIGHT = "forward", "backward", "recompute", "weight"
 

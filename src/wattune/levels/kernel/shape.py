@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wattune.core.errors import PlanError
-from wattune.core.workgraph import WorkGraph
+from wattune.core.plan import WorkGraph
 from wattune.levels.kernel.schedules import EXTRAS, SCHEDULES, Order, interleaved, with_extras, work_graph
 
 INTERLEAVED = "interleaved"

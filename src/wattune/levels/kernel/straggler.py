@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan, StageChoice
-from wattune.core.workgraph import WorkGraph
+from wattune.core.plan import Plan, StageChoice, WorkGraph
 from wattune.levels.kernel.planned import PlannedPipeline
 from wattune.levels.kernel.relaxation import Options, Relaxation
 from wattune.levels.kernel.rounding import Rounding

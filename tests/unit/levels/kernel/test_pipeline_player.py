@@ -4,9 +4,8 @@ import pytest
 
 from fakes import FakeGpu
 from wattune.core.errors import PlanError, SettingRefused
-from wattune.core.plan import Plan, StageChoice
+from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.core.setting import Setting
-from wattune.core.workgraph import Operation, WorkGraph
 from wattune.levels.kernel.player import PlanPlayer
 
 SLOW, FAST = Setting(900), Setting(1410)

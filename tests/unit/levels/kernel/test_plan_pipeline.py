@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from wattune.core.errors import Infeasible, PlanError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
-from wattune.core.workgraph import Operation, WorkGraph
+from wattune.core.plan import Operation, WorkGraph
 from wattune.levels.kernel import planner as pipeline_module
 from wattune.levels.kernel.planner import plan_pipeline
 from wattune.levels.kernel.relaxation import Options, Relaxation

@@ -9,9 +9,8 @@ import pytest
 from view_samples import plain, styles
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan, StageChoice
+from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.workgraph import Operation, WorkGraph
 from wattune.levels.kernel.planned import PlannedPipeline, Source
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.view.page import draw_timelines, pipeline_page, plans_chart, standalone_timelines
