@@ -67,7 +67,7 @@ def command(trace: Path, gpu: int | None, sensor_refresh: float | None, plot: Pa
 def _document(samples: PowerSamples, answer: PeriodAnswer) -> dict[str, Any]:
     duration_s = samples.in_order().duration_s
     known = {"samples": len(samples), "duration_s": duration_s, "refresh_s": answer.refresh_s}
-    return known | to_json(answer) | {"reason": answer.reason or None}
+    return {**known, **to_json(answer), "reason": answer.reason or None}
 
 
 def _show(samples: PowerSamples, answer: PeriodAnswer) -> None:
