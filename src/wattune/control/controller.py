@@ -147,11 +147,9 @@ class WindowController:
         if self.memory is None:
             return windows, None
         recalled = self.memory.recalled(windows)
-        more = len(recalled) > len(windows)
-        return (
-            recalled,
-            "the program looks as it did in an earlier run, whose settings are used again" if more else None,
-        )
+        if len(recalled) == len(windows):
+            return windows, None
+        return recalled, "the program looks as it did in an earlier run, whose settings are used again"
 
     def _settled(self, progress: Progress, state: Settling[Order, Reading], readings: tuple[Reading, ...]) -> Progress:
         if not readings:

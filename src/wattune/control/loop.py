@@ -284,7 +284,6 @@ class Background:
 
     @property
     def cpu_share(self) -> float | None:
-        """Share of one core that the loop takes."""
         return self.cpu_s / self.wall_s if self.wall_s > 0 else None
 
     @property

@@ -16,11 +16,9 @@ class MonitoredProgram(Protocol):
 
     def condition(self) -> Condition:
         """Return what the program is doing."""
-        ...
 
     def used(self) -> frozenset[int] | None:
         """Return the indices of the GPUs that it uses; None where unknown."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

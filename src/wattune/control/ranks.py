@@ -31,20 +31,16 @@ class Ranks(Protocol):
     @property
     def rank(self) -> int:
         """The number of this process, from 0."""
-        ...
 
     @property
     def size(self) -> int:
         """The number of processes."""
-        ...
 
     def broadcast(self, text: str) -> str:
         """Return the text of rank 0 on every rank; what other ranks pass is ignored."""
-        ...
 
     def sum_and_max(self, values: Sequence[float]) -> tuple[Numbers, Numbers]:
         """Return the sum and the maximum over all ranks of each value, the same on every rank."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +152,10 @@ class SharedGpu:
     """All GPUs of all ranks as one: what they showed last, and what they are to be set to."""
 
     def __init__(self, spec: GpuSpec) -> None:
-        self._spec = spec
+        self.spec = spec
         self.refresh: Refresh | None = None
         self.wanted = DRIVER_DEFAULT
         self.reading = Reading(time_s=0.0)
-
-    @property
-    def spec(self) -> GpuSpec:
-        return self._spec
 
     def read(self) -> Reading:
         return self.reading
@@ -172,7 +164,7 @@ class SharedGpu:
         return Count(self.reading.time_s, self.reading.energy_j or 0.0)
 
     def apply(self, setting: Setting) -> None:
-        self._spec.check(setting)
+        self.spec.check(setting)
         self.wanted = setting
 
     def restore(self) -> None:

@@ -40,7 +40,6 @@ class StepTime:
 
     @property
     def relative_error(self) -> float | None:
-        """The error over the step time."""
         return None if self.error_s is None or self.step_time_s <= 0 else self.error_s / self.step_time_s
 
 

@@ -92,7 +92,6 @@ class StepMarks:
 
     @property
     def total(self) -> int:
-        """Steps so far."""
         return self._counts[-1] if self._counts else 0
 
     def between(self, start_s: float, end_s: float) -> StepTime | None:
@@ -153,7 +152,6 @@ def same_unit(
 
 
 def _ratio(first: float | None, second: float | None) -> float | None:
-    """Return one clock over another; None where one is unknown."""
     return None if not first or not second else first / second
 
 
@@ -225,7 +223,6 @@ class CounterReader(Protocol):
 
     def read(self) -> Mapping[str, float] | None:
         """Return shares from 0 to 1 by name since the last call that returned some; None where that is too recent."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import hypot, sqrt
 
 from wattune.core.codec import to_json
@@ -149,10 +150,7 @@ class Blocks:
 
     @property
     def mean(self) -> float | None:
-        total = NO_SUM
-        for one in self.sums:
-            total = total.joined(one)
-        return total.mean
+        return reduce(RunningSum.joined, self.sums, NO_SUM).mean
 
     @property
     def error(self) -> float | None:

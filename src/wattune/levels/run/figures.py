@@ -38,7 +38,6 @@ class EstimateWithError:
 
     @property
     def share(self) -> float | None:
-        """The error over the value."""
         return None if self.error is None or self.value == 0 else self.error / abs(self.value)
 
     @property
@@ -272,7 +271,6 @@ class PhaseSummary:
         return next((point for point in self.points if Purpose.BASELINE in point.purposes), None)
 
     def point(self, setting: Setting | None) -> SettingSummary | None:
-        """Find the summary of a setting."""
         return next((point for point in self.points if point.setting == setting), None)
 
     def slowdown(self, point: SettingSummary) -> EstimateWithError | None:

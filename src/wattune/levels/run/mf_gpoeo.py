@@ -198,9 +198,7 @@ class Base:
     length_s: float
     unit_s: float
     power_w: float
-    sm_mhz: float | None
-    sm_util: float | None
-    mem_util: float | None
+    first: Window
 
     def index(self, window: Window) -> float | None:
         """Return the slowdown of a window; None where it is unknown."""
@@ -236,8 +234,7 @@ def measured_base(spec: GpuSpec) -> Procedure[Base | None]:
             # Without counters a step time may need the longest window.
             length_s = _LONGEST_S
         elif base is None:
-            util = window.sm_util, window.mem_util
-            base = Base(spec, length_s, unit_s, window.power_w, window.sm_mhz, *util)
+            base = Base(spec, length_s, unit_s, window.power_w, window)
         else:
             agrees = abs(base.index(window) or 0.0) <= _BASE_AGREES
             base = replace(base.refreshed(window), length_s=length_s)
@@ -305,7 +302,7 @@ class MfGpoeoPolicy(PublishedPolicy):
 
 def _memory(base: Base, spec: GpuSpec, limit: float) -> Procedure[tuple[int | None, float]]:
     """Choose the memory clock, lower where a program hardly uses its memory, and return it with its index."""
-    if base.mem_util is None or base.mem_util > _FREE_MEMORY or not spec.can_lock_mem:
+    if base.first.mem_util is None or base.first.mem_util > _FREE_MEMORY or not spec.can_lock_mem:
         return None, 0.0
     sm_mhz = spec.sm_clocks_mhz[_share(_START, len(spec.sm_clocks_mhz))]
     found: tuple[int | None, float] = (None, 0.0)
@@ -345,12 +342,12 @@ def _share(share: float, points: int) -> int:
 def _start(base: Base, clocks: tuple[int, ...], *, limit: float, mem_mhz: int | None, index: float) -> int:
     """Return the first point: near the top, lower where a low memory clock showed that the core hardly matters."""
     share = _START
-    if mem_mhz is not None and (base.sm_util is None or base.sm_util < _BUSY):
+    if mem_mhz is not None and (base.first.sm_util is None or base.first.sm_util < _BUSY):
         share = next((share for limits, share in _STARTS if index < limits * limit), _LATER_START)
     start = _share(share, len(clocks))
-    if base.sm_mhz is None:
+    usual_mhz = base.first.sm_mhz
+    if usual_mhz is None:
         return start
-    usual_mhz = base.sm_mhz
     return min(start, min(range(len(clocks)), key=lambda point: abs(clocks[point] - usual_mhz)))
 
 
@@ -404,6 +401,5 @@ def _signature(window: Window, spec: GpuSpec) -> tuple[float, ...]:
 
 
 def _distance(first: tuple[float, ...], second: tuple[float, ...]) -> float:
-    """Return the sum of the differences over the sum of both."""
     both = sum(first) + sum(second)
     return sum(abs(a - b) for a, b in zip(first, second, strict=True)) / both if both > 0 else 0.0

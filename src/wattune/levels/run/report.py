@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from wattune.control.progress_estimator import PowerTrace
 from wattune.control.recall import fingerprint, trials_of
 from wattune.control.state import Disabled, Progress, Waiting
-from wattune.control.window_state import Measuring, Settling
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
@@ -71,13 +70,8 @@ class RunReport:
     @property
     def why(self) -> str | None:
         """The reason why nothing is tuned at the moment, or None."""
-        match self.progress.state:
-            case Waiting(why=condition):
-                return str(condition)
-            case Disabled(why=reason):
-                return reason
-            case Settling() | Measuring():
-                return None
+        state = self.progress.state
+        return str(state.why) if isinstance(state, Waiting | Disabled) else None
 
     @property
     def label(self) -> str:
@@ -120,16 +114,7 @@ def stored_run(session: RunSession, report: RunReport, *, started_at: datetime, 
     from wattune.store.records import FullRun, RunGpu, TrialRecord
 
     progress, figures, workload = report.progress, report.figures, fingerprint(report.program)
-    gpus = [
-        RunGpu(
-            uuid=gpu.spec.uuid,
-            name=gpu.spec.name,
-            simulated=gpu.spec.simulated,
-            time_s=progress.spent.time_s,
-            energy_j=progress.spent.energy_j,
-        )
-        for gpu in session.gpus
-    ]
+    gpus = [RunGpu.of(gpu.spec, progress.spent) for gpu in session.gpus]
     held = [window.setting for window in progress.windows if window.purpose is Purpose.HOLD]
     details = {
         "exit_code": exit_code,

@@ -48,13 +48,11 @@ class ClockPredictor(Protocol):
     @property
     def reference(self) -> Setting:
         """The setting at which counters must be read."""
-        ...
 
     def __hash__(self) -> int: ...
 
     def predict(self, features: Mapping[str, float], settings: Sequence[Setting]) -> Predicted:
         """Predict time and energy of each setting relative to the reference."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

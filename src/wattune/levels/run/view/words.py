@@ -16,6 +16,7 @@ from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import Order, Purpose, since_change
 from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
+from wattune.render.monitor_view import fitting_columns
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity, with_error
 
 if TYPE_CHECKING:
@@ -272,8 +273,8 @@ def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[T
         return ()
     shown = tuple(rows) if len(rows) < most else (rows[0], *rows[len(rows) - most + 2 :])[: most - 1]
     lines = (HEAD, *(row.cells for row in shown))
-    widths = [max(cell_len(cells[column]) for cells in lines) for column in range(len(HEAD))]
-    columns = _fitting(widths, width)
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    columns = fitting_columns(lines[1:], width=width, head=HEAD, worth=_WORTH)
     head = Text(_joined(HEAD, columns, widths, width), "dim")
     return (head, *(Text(_joined(row.cells, columns, widths, width), row.style) for row in shown))
 
@@ -292,13 +293,6 @@ def _verdict(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> s
     if point.setting != report.held:
         return words
     return "held" if words in ("", "fast enough") else f"held, {words}"
-
-
-def _fitting(widths: Sequence[int], width: int) -> tuple[int, ...]:
-    kept = list(_WORTH)
-    while len(kept) > 2 and sum(widths[column] + _GAP for column in kept) - _GAP > width:
-        kept.pop()
-    return tuple(sorted(kept))
 
 
 def _joined(cells: Sequence[str], columns: Sequence[int], widths: Sequence[int], width: int) -> str:
