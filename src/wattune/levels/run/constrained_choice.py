@@ -99,10 +99,9 @@ def choose(
     base_w = watts * float(np.exp(posterior.log_power[posterior.points.index(base)]))
     log_value = _log_values(objective, slower, log_power[:count], base_w)
     bound, limit = _largest_slowdown(points, base), _limit(objective)
-    total, total_sd, most = _whole_run(posterior, base, spent, (slower, slower_sd, bound), ahead_s=ahead_s, sure=sure)
-    *_, most_after_trial = _whole_run(
-        posterior, base, spent, (slower, slower_sd, bound), ahead_s=_TRIAL_S, sure=_TRIAL_SURE
-    )
+    settings = slower, slower_sd, bound
+    total, total_sd, most = _whole_run(posterior, base, spent, settings, ahead_s=ahead_s, sure=sure)
+    *_, most_after_trial = _whole_run(posterior, base, spent, settings, ahead_s=_TRIAL_S, sure=_TRIAL_SURE)
     below = np.array([point.x is None or base.x is None or point.x <= base.x + 1e-9 for point in points])
     possible = below & _within_power(objective, log_power[:count], base_w)
     allowed = possible & (most <= limit) & (np.minimum(slower, bound) <= limit)
@@ -112,15 +111,8 @@ def choose(
     beat = inf if isinstance(objective, PowerBudget) and base_w > objective.watts else 0.0
     expected = affordable & (total <= limit) & (slower <= limit)
     optimistic = affordable & (total - _OPTIMISM * total_sd <= limit) & (slower - _OPTIMISM * slower_sd <= limit)
-    return Choice(
-        slower,
-        slower_sd,
-        log_value,
-        allowed,
-        _least(inviting, expected, beat=beat),
-        _least(inviting, allowed, beat=beat),
-        _least(inviting, optimistic, beat=beat),
-    )
+    best = [_least(inviting, eligible, beat=beat) for eligible in (expected, allowed, optimistic)]
+    return Choice(slower, slower_sd, log_value, allowed, *best)
 
 
 def _whole_run(

@@ -155,15 +155,9 @@ def _compared(window: Window, number: int, *, base: Measurement, phase: Sequence
     if unit is None or unit.time_s <= 0 or base.energy_j <= 0:
         return None
     units = cost.time_s / unit.time_s
-    return _Comparison(
-        window,
-        number,
-        cost,
-        Measurement(units * base.time_s, units * base.energy_j),
-        _share(unit),
-        (base.time_error_s or 0.0) / base.time_s,
-        (base.energy_error_j or 0.0) / base.energy_j,
-    )
+    would = Measurement(units * base.time_s, units * base.energy_j)
+    base_time, base_energy = (base.time_error_s or 0.0) / base.time_s, (base.energy_error_j or 0.0) / base.energy_j
+    return _Comparison(window, number, cost, would, _share(unit), base_time, base_energy)
 
 
 _Sides = Callable[[_Comparison], tuple[float, float, float]]

@@ -115,12 +115,8 @@ FLOOR_W = 32.0
 """Energy counts above this: 32 W on the RTX 3080 Ti in the program that was released."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Corrections:
-    """The two networks that correct a curve: of time and of energy."""
-
-    time: Perceptron
-    energy: Perceptron
+Corrections = tuple[Perceptron, Perceptron]
+"""The two networks that correct a curve: of time and of energy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +213,7 @@ def _predicted(
     samples = np.isin(rows[:, 0], sampled_mhz(clocks))
     relative = np.array(clocks) / clocks[-1]
     found = []
-    for kind, network in ((1, corrections.time), (2, corrections.energy)):
+    for kind, network in enumerate(corrections, start=1):
         known, others = rows[samples], rows[~samples]
         curve = np.interp(clocks, known[:, 0], known[:, kind])
         if len(others):
@@ -258,7 +254,7 @@ def trained_corrections(gpu: str) -> Corrections:
     rows = [_rows(program) for program in programs_of(load_model(gpu), training_workloads())]
     time_inputs, energy_inputs = (np.concatenate([row[place] for row in rows]) for place in (0, 1))
     time, energy = (np.concatenate([row[place] for row in rows]) for place in (2, 3))
-    return Corrections(pretrained(time_inputs, time), pretrained(energy_inputs, energy))
+    return pretrained(time_inputs, time), pretrained(energy_inputs, energy)
 
 
 def _rows(program: SimulatedProgram) -> tuple[Floats, Floats, Floats, Floats]:

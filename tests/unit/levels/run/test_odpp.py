@@ -6,7 +6,6 @@ import pytest
 from plain_program import PlainProgram, played
 from wattune.core.gpu_spec import ClockTable, GpuSpec
 from wattune.levels.run.odpp import (
-    Corrections,
     OdppCase,
     OdppPolicy,
     between_mhz,
@@ -47,7 +46,7 @@ def corrections():
         rows.append(_taught(program, clocks))
     inputs = [np.concatenate([row[kind] for row in rows]) for kind in (0, 1)]
     targets = [np.concatenate([row[kind] for row in rows]) for kind in (2, 3)]
-    return Corrections(pretrained(inputs[0], targets[0]), pretrained(inputs[1], targets[1]))
+    return pretrained(inputs[0], targets[0]), pretrained(inputs[1], targets[1])
 
 
 def _taught(program, clocks):

@@ -178,34 +178,25 @@ class CoreSearch:
         low = predicted if slowdown > _CLEARLY_ABOVE * rule.limit else None
         high, centre = predicted, predicted
         if slowdown >= _CLEARLY_BELOW * rule.limit:
-            high, centre, low = yield from self._upward(predicted, low)
+            high, centre, low = yield from self._stepped(centre, low, step=self._radius)
         if low is None:
-            low, centre, high = yield from self._downward(centre, high)
+            low, centre, behind = yield from self._stepped(centre, high, step=-self._radius)
+            high = high if behind is None else behind
         return low, centre, high
 
-    def _upward(self, centre: int, low: int | None) -> Procedure[tuple[int, int, int | None]]:
-        """Step up until it gets worse; return the high end, the centre and the low end."""
-        rule, point, top = self._rule, centre, self._ladder.top
-        while True:
-            point = min(point + self._radius, top)
-            there, best = (yield from self._measured(point, "a step up")), self._found[centre]
-            if point == top or not rule.better(there, best):
-                return point, centre, low
-            if rule.better(there, best, factor=_MUCH_BETTER):
-                low, centre = centre, point
-
-    def _downward(self, centre: int, high: int) -> Procedure[tuple[int, int, int]]:
-        """Step down until it gets worse; return the low end, the centre and the high end."""
+    def _stepped(self, centre: int, behind: int | None, *, step: int) -> Procedure[tuple[int, int, int | None]]:
+        """Step up or down until it gets worse; return the last clock, the centre, and the end behind the centre."""
         rule, point = self._rule, centre
+        end, why = (self._ladder.top, "a step up") if step > 0 else (0, "a step down")
         while True:
-            point = max(point - self._radius, 0)
-            there, best = (yield from self._measured(point, "a step down")), self._found[centre]
-            if point == 0 or not rule.better(there, best):
-                return point, centre, high
+            point = min(max(point + step, 0), self._ladder.top)
+            there, best = (yield from self._measured(point, why)), self._found[centre]
+            if point == end or not rule.better(there, best):
+                return point, centre, behind
             if rule.better(there, best, factor=_MUCH_BETTER):
-                high, centre = centre, point
-            if not rule.allows(there) or rule.reward(there) < _GOOD_ENOUGH * rule.reward(rule.base):
-                return point, centre, high
+                behind, centre = centre, point
+            if step < 0 and (not rule.allows(there) or rule.reward(there) < _GOOD_ENOUGH * rule.reward(rule.base)):
+                return point, centre, behind
 
     def _narrow(self, low: int, centre: int, high: int) -> Procedure[None]:
         """Narrow the bracket by golden section, starting on the larger side of the centre."""
