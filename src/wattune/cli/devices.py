@@ -113,13 +113,9 @@ def _show_catalog(name: str, *, as_json: bool) -> None:
 def _catalog_document(key: str) -> dict[str, Any]:
     from wattune.physics.catalog import load_model, sources
 
-    model = load_model(key)
-    return {
-        "device": f"sim:{key}",
-        "name": model.spec().label,
-        "architecture": model.architecture,
-        "values": list(sources(key)),
-    }
+    spec = load_model(key).spec()
+    values = list(sources(key))
+    return {"device": f"sim:{key}", "name": spec.label, "architecture": spec.architecture, "values": values}
 
 
 def _show_all(keys: tuple[str, ...]) -> None:

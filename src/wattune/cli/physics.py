@@ -163,18 +163,18 @@ def _picture(found: ModelFit, *, width: int) -> Text:
     from wattune.render.terminal_graph import Spot, scatter
 
     by_clock = any(point.setting.sm_mhz is not None for point in found.points)
-    measured = [(asked, point) for point in found.points if (asked := _asked(point, by_clock=by_clock)) is not None]
+    knob = "sm_mhz" if by_clock else "power_limit_w"
+    measured = [
+        Spot(value, point.power_w, "●", "bold yellow")
+        for point in found.points
+        if (value := getattr(point.setting, knob)) is not None
+    ]
     if not measured:
         return Text()
-    values = [value for value, _ in measured]
-    spots = [Spot(value, power_w, "·", "cyan") for value, power_w in _line(found, values, by_clock=by_clock)]
-    spots += [Spot(value, point.power_w, "●", "bold yellow") for value, point in measured]
+    line = _line(found, [spot.x for spot in measured], by_clock=by_clock)
+    spots = [*(Spot(value, power_w, "·", "cyan") for value, power_w in line), *measured]
     unit = "MHz" if by_clock else "W"
     return Text("\n", no_wrap=True).join(scatter(spots, width=width, height=14, x_unit=unit, y_unit="W"))
-
-
-def _asked(point: SweepPoint, *, by_clock: bool) -> float | None:
-    return point.setting.sm_mhz if by_clock else point.setting.power_limit_w
 
 
 def _line(found: ModelFit, asked: Sequence[float], *, by_clock: bool) -> list[tuple[float, float]]:

@@ -20,23 +20,17 @@ def command(as_json: bool) -> int:
     from wattune.devices.open import restore_abandoned
 
     outcomes = restore_abandoned(surroundings(load_config()))
+    restored = [entry for entry, error in outcomes if error is None]
+    failed = [(entry.device, error) for entry, error in outcomes if error is not None]
     if as_json:
-        print_json(
-            {
-                "restored": [entry.device for entry, error in outcomes if error is None],
-                "failed": [
-                    {"device": entry.device, "error": error.message, "hint": error.hint}
-                    for entry, error in outcomes
-                    if error is not None
-                ],
-            }
-        )
-    for entry, error in outcomes:
-        if error is None and not as_json:
+        failures = [{"device": device, "error": error.message, "hint": error.hint} for device, error in failed]
+        print_json({"restored": [entry.device for entry in restored], "failed": failures})
+    else:
+        for entry in restored:
             what = ", ".join(knob.replace("_", " ") for knob in entry.touched)
             print_line(f"restored {entry.device}: {what} as before process {entry.pid}")
-        elif error is not None:
-            print_error(error)
+    for _, error in failed:
+        print_error(error)
     if not outcomes and not as_json:
         print_line("nothing to restore: no process died while it tuned a GPU")
-    return 1 if any(error is not None for _, error in outcomes) else 0
+    return 1 if failed else 0

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,16 +17,6 @@ from wattune.core.codec import to_json
 
 if TYPE_CHECKING:
     from wattune.emulator.launch import Scenario, Truth
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedCommand:
-    """The exit code of the command, the true time and energy of each GPU, and the number of NVML calls."""
-
-    exit_code: int
-    truths: tuple[Truth, ...]
-    getter_calls: int
-    setter_calls: int
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -76,17 +65,26 @@ def command(
         part_time_counter=part_time_counter,
     )
     check_writable(truth_file)
-    outcome = _simulate(scenario, command_line, quiet=as_json)
-    found = document(command_line, outcome)
+    exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json)
+    found = {
+        "simulated": True,
+        "command": list(command_line),
+        "exit_code": exit_code,
+        "gpus": [to_json(truth) | {"power_w": truth.power_w} for truth in truths],
+        "nvml_calls": calls,
+    }
     written = truth_file is not None and try_to_write(truth_file, json.dumps(found, indent=2) + "\n")
     if as_json:
         print_json(found)
     elif not written:
-        _show(outcome)
-    return outcome.exit_code or int(truth_file is not None and not written)
+        _show(truths)
+    return exit_code or int(truth_file is not None and not written)
 
 
-def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool) -> SimulatedCommand:
+def _simulate(
+    scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool
+) -> tuple[int, tuple[Truth, ...], dict[str, int]]:
+    """Return the exit code of the command, the true time and energy of each GPU, and the number of NVML calls."""
     from wattune.emulator.launch import assign_load, environment_for, open_scenario, truths
     from wattune.emulator.library import build_library
 
@@ -104,25 +102,14 @@ def _simulate(scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool)
             on_start=lambda pid: assign_load(node, scenario, pid),
         )
         spent = tuple(end.since(start) for start, end in zip(before, truths(node, scenario.gpus), strict=True))
-        return SimulatedCommand(exit_code, spent, node.getter_calls(), node.setter_calls())
+        return exit_code, spent, {"getters": node.getter_calls(), "setters": node.setter_calls()}
 
 
-def document(command_line: tuple[str, ...], outcome: SimulatedCommand) -> dict[str, Any]:
-    """Return the outcome as a JSON document."""
-    return {
-        "simulated": True,
-        "command": list(command_line),
-        "exit_code": outcome.exit_code,
-        "gpus": [to_json(truth) | {"power_w": truth.power_w} for truth in outcome.truths],
-        "nvml_calls": {"getters": outcome.getter_calls, "setters": outcome.setter_calls},
-    }
-
-
-def _show(outcome: SimulatedCommand) -> None:
+def _show(truths: tuple[Truth, ...]) -> None:
     from rich.table import Table
 
     table = Table("GPU", "truth J", "mean W", "seconds", "iterations", box=None, pad_edge=False)
-    for truth in outcome.truths:
+    for truth in truths:
         power = "–" if truth.power_w is None else f"{truth.power_w:.1f}"
         name = f"{truth.index}: {truth.name}"
         table.add_row(name, f"{truth.energy_j:.1f}", power, f"{truth.time_s:.3f}", f"{truth.iterations:.1f}")

@@ -91,9 +91,7 @@ class GpuSpec:
         """Raise an error that names what the GPU has, unless it has this setting."""
         table = self._check_mem(setting.mem_mhz)
         if setting.sm_mhz is not None:
-            if table is None or not table.sm_mhz:
-                raise NotSupported(f"{self.label} does not let its core clock be set", hint="try a power limit instead")
-            _check_clock(f"{self.label} has no core clock of", setting.sm_mhz, table.sm_mhz)
+            self._check_sm(setting.sm_mhz, table.sm_mhz if table else ())
         if setting.power_limit_w is not None:
             self._check_limit(setting.power_limit_w)
 
@@ -108,6 +106,14 @@ class GpuSpec:
             raise SettingRefused(f"{self.label} has no memory clock of {mem_mhz} MHz", hint=f"it has {has} MHz")
         return next(table for table in self.clocks if table.mem_mhz == mem_mhz)
 
+    def _check_sm(self, sm_mhz: int, clocks_mhz: tuple[int, ...]) -> None:
+        if not clocks_mhz:
+            raise NotSupported(f"{self.label} does not let its core clock be set", hint="try a power limit instead")
+        if sm_mhz not in clocks_mhz:
+            near = " and ".join(str(mhz) for mhz in nearest(sm_mhz, clocks_mhz))
+            hint = f"it has {clocks_mhz[0]} to {clocks_mhz[-1]} MHz; nearest to yours: {near}"
+            raise SettingRefused(f"{self.label} has no core clock of {sm_mhz} MHz", hint=hint)
+
     def _check_limit(self, power_limit_w: float) -> None:
         limits = self.power_limits
         if limits is None:
@@ -117,16 +123,6 @@ class GpuSpec:
                 f"{self.label} takes no power limit of {power_limit_w:g} W",
                 hint=f"choose one from {limits.min_w:g} to {limits.max_w:g} W",
             )
-
-
-def _check_clock(complaint: str, wanted_mhz: int, clocks_mhz: tuple[int, ...]) -> None:
-    if wanted_mhz in clocks_mhz:
-        return
-    near = " and ".join(str(mhz) for mhz in nearest(wanted_mhz, clocks_mhz))
-    raise SettingRefused(
-        f"{complaint} {wanted_mhz} MHz",
-        hint=f"it has {clocks_mhz[0]} to {clocks_mhz[-1]} MHz; nearest to yours: {near}",
-    )
 
 
 def nearest(wanted: int, ascending: Iterable[int]) -> tuple[int, ...]:

@@ -272,9 +272,7 @@ def _figures(view: FrontierView[Setting], per: str, within: str) -> tuple[Figure
     named = ((_pick(view, "within"), within), (_pick(view, "cheapest"), "at the cheapest"))
     picks = [
         Figure(
-            percent(row.change_percent),
-            f"energy {label}",
-            f"{percent(row.slowdown_percent)} time, {row.trial.choice}",
+            percent(row.change_percent), f"energy {label}", f"{percent(row.slowdown_percent)} time, {row.trial.choice}"
         )
         for row, label in named
         if row

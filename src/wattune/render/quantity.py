@@ -26,10 +26,7 @@ def unit_for(values: Iterable[float | None], base: str) -> Unit:
     prefixes = [entry for entry in _PREFIXES if entry[0] <= 1 or base not in _SMALL_ONLY]
     if largest == 0:
         return Unit(base)
-    for size, prefix in prefixes:
-        if largest >= size * 0.9995:
-            return Unit(prefix + base, 1 / size)
-    size, prefix = prefixes[-1]
+    size, prefix = next((entry for entry in prefixes if largest >= entry[0] * 0.9995), prefixes[-1])
     return Unit(prefix + base, 1 / size)
 
 

@@ -99,7 +99,4 @@ def _x_axis(low: float, high: float, *, columns: int, room: int, unit: str) -> t
         start = max(min(column - len(label) // 2, columns + 12 - len(text)), 0)
         ground[column] = "┬"
         words[start : start + len(text)] = text
-    return (
-        Text(" " * (room - 1) + "└" + "".join(ground), "dim"),
-        Text(" " * room + "".join(words).rstrip(), "dim"),
-    )
+    return Text(" " * (room - 1) + "└" + "".join(ground), "dim"), Text(" " * room + "".join(words).rstrip(), "dim")

@@ -279,18 +279,12 @@ class JobStoreContract:
     def test_reports_add_up(self, job_store: JobStore) -> None:
         run = submitted(job_store)
         job_store.report(run.id, metric=0.5, cost=Measurement(10.0, 100.0), lease_s=LEASE_S, now=minutes(1))
-        profiling, limit = Measurement(3.0, 30.0, 0.1, 1.0), Setting(power_limit_w=250.0)
+        cost, profiling = Measurement(20.0, 190.0, 0.2, 2.0), Measurement(3.0, 30.0, 0.1, 1.0)
+        limit = Setting(power_limit_w=250.0)
         now = job_store.report(
-            run.id,
-            metric=0.6,
-            cost=Measurement(20.0, 190.0, 0.2, 2.0),
-            profiling=profiling,
-            setting=limit,
-            lease_s=LEASE_S,
-            now=minutes(2),
+            run.id, metric=0.6, cost=cost, profiling=profiling, setting=limit, lease_s=LEASE_S, now=minutes(2)
         )
-        assert (now.metrics, now.cost) == ((0.5, 0.6), Measurement(20.0, 190.0, 0.2, 2.0))
-        assert (now.profiling, now.setting) == (profiling, limit)
+        assert (now.metrics, now.cost, now.profiling, now.setting) == ((0.5, 0.6), cost, profiling, limit)
         later = job_store.report(run.id, metric=0.7, lease_s=LEASE_S, now=minutes(3))
         assert later == replace(now, metrics=(0.5, 0.6, 0.7))
         assert job_store.job_run(run.id, now=minutes(3)).lease_until == minutes(13)
@@ -313,10 +307,8 @@ class JobStoreContract:
     def test_an_epoch_is_stored_once(self, job_store: JobStore) -> None:
         run = submitted(job_store)
         first = job_store.report(run.id, metric=0.5, epoch=0, cost=Measurement(1.0, 2.0), lease_s=LEASE_S, now=DAWN)
-        again = job_store.report(
-            run.id, metric=0.5, epoch=0, cost=Measurement(9.0, 9.0), lease_s=LEASE_S, now=minutes(1)
-        )
-        assert again == first
+        more = Measurement(9.0, 9.0)
+        assert job_store.report(run.id, metric=0.5, epoch=0, cost=more, lease_s=LEASE_S, now=minutes(1)) == first
         for other in (0.6, nan):
             with pytest.raises(EpochReported, match=r"epoch 0 was reported before, as 0\.5"):
                 job_store.report(run.id, metric=other, epoch=0, lease_s=LEASE_S, now=minutes(2))
