@@ -8,8 +8,6 @@ from math import inf
 from statistics import fmean
 from typing import Any
 
-from rich.cells import cell_len
-
 from wattune.core.codec import to_json
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Reading
@@ -73,12 +71,10 @@ def monitor_row(index: int, watched: Watched) -> tuple[str, ...]:
     )
 
 
-def fitting_columns(
-    rows: Sequence[tuple[str, ...]], *, width: int, head: tuple[str, ...] = HEAD, worth: tuple[int, ...] = _WORTH
-) -> tuple[int, ...]:
-    """Return the columns that fit side by side, in their order; those of least worth are left out first."""
-    widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
-    kept = list(worth)
+def fitting_columns(rows: Sequence[tuple[str, ...]], *, width: int) -> tuple[int, ...]:
+    """Return the columns that fit side by side, in their order; the least important are left out first."""
+    widths = [max(len(row[column]) for row in (HEAD, *rows)) for column in range(len(HEAD))]
+    kept = list(_WORTH)
     while len(kept) > 2 and sum(widths[column] + _GAP for column in kept) - _GAP > width:
         kept.pop()
     return tuple(sorted(kept))

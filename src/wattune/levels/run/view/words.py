@@ -16,7 +16,6 @@ from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import Order, Purpose, since_change
 from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
-from wattune.render.monitor_view import fitting_columns
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity, with_error
 
 if TYPE_CHECKING:
@@ -274,7 +273,10 @@ def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[T
     shown = tuple(rows) if len(rows) < most else (rows[0], *rows[len(rows) - most + 2 :])[: most - 1]
     lines = (HEAD, *(row.cells for row in shown))
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    columns = fitting_columns(lines[1:], width=width, head=HEAD, worth=_WORTH)
+    columns = list(_WORTH)
+    while len(columns) > 2 and sum(widths[column] + _GAP for column in columns) - _GAP > width:
+        columns.pop()
+    columns.sort()
     head = Text(_joined(HEAD, columns, widths, width), "dim")
     return (head, *(Text(_joined(row.cells, columns, widths, width), row.style) for row in shown))
 
