@@ -17,3 +17,8 @@ def voltage(clock: Floats, *, knee: Floats | float, rise: Floats | float, bend: 
 def voltage_squared(clock: Floats, *, knee: Floats | float, rise: Floats | float, bend: Floats | float = 1.0) -> Floats:
     """Return the square of the voltage over that at the highest clock."""
     return np.asarray((voltage(clock, knee=knee, rise=rise, bend=bend) / (1.0 + rise)) ** 2)
+
+
+def switching(clock: Floats, *, knee: float, rise: float, bend: float = 1.0) -> Floats:
+    """Compute s, which rises with the clock and is 1 at the highest: (clocks,)."""
+    return np.asarray(clock * voltage_squared(clock, knee=knee, rise=rise, bend=bend))

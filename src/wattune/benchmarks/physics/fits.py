@@ -18,12 +18,12 @@ from wattune.benchmarks.datasets.overlap_sweep import OverlapSweep, read_overlap
 from wattune.benchmarks.datasets.stage_profiles import SOURCE as STAGE_SOURCE
 from wattune.benchmarks.datasets.stage_profiles import StageSweep, read_stage_profile
 from wattune.benchmarks.datasets.zeus_tables import LimitCurve
+from wattune.benchmarks.physics.clock_curves import fit_power, fit_stage
 from wattune.benchmarks.physics.judgement import GroupErrors, Judgement, grouped, never_falling, never_rising, relative
 from wattune.benchmarks.physics.limit_fit import fit_limits
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import load_model
-from wattune.physics.fit.clock_curves import fit_power, fit_stage
 from wattune.physics.fit.overlap_curve import Places, fit_overlap, fit_residuals
 from wattune.physics.gpu_parts import Floats
 from wattune.physics.operating_point import loaded_point

@@ -18,7 +18,7 @@ the knee (a logit) and the excess.
 Parameters of the GPU are fitted to all curves, those of a curve to its own points and to the other batch sizes of its
 workload, its family. The solution is the most likely one under the priors, found by the method of Levenberg and
 Marquardt. Finite differences move one parameter of every curve at a time, fourteen evaluations for any number of
-curves, and the normal equations are solved family by family.
+curves.
 
 Means and standard deviations of the priors were searched for (some 260 tries, then rounded) by the error at limits left
 out of the V100 and A40 tables (ml-energy/zeus, traces of the NSDI 2023 paper). Errors on these two tables are therefore
@@ -33,11 +33,13 @@ from math import log
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
+from scipy.sparse import csc_array
+from scipy.sparse.linalg import spsolve
 
 from wattune.benchmarks.datasets.zeus_tables import LimitCurve
-from wattune.physics.fit.clock_curves import soft_minimum, switching
+from wattune.benchmarks.physics.clock_curves import soft_minimum
+from wattune.core.voltage import switching
 from wattune.physics.fit.prior import Prior, logistic, logit
 from wattune.physics.gpu_parts import Floats
 from wattune.physics.timing import smooth_maximum
@@ -136,36 +138,26 @@ _GPU_SHARE = -0.3
 """Prior logarithm of the GPU's share of an epoch's seconds."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Family:
-    """The batch sizes of one workload: their rows among the curves, and their joint normal prior."""
+def _prior(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> tuple[Floats, Floats]:
+    """Return mean and inverse covariance of all parameters: those of the GPU, then those of curve after curve.
 
-    rows: NDArray[np.int64]
-    mean: Floats
-    """(curves of the family, 6), in the columns of `Curves`."""
-    precision: Floats
-    """Inverse covariance of the same, curve after curve."""
-
-
-def _families(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> tuple[Family, ...]:
-    """Make the prior: batch sizes of one workload are correlated, workloads are independent."""
-    names = dict.fromkeys(curve.workload for curve in curves)
-    rows = [np.array([row for row, curve in enumerate(curves) if curve.workload == name]) for name in names]
-    return tuple(_family(curves, used, some) for some in rows)
-
-
-def _family(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]], rows: NDArray[np.int64]) -> Family:
-    batch_sizes = np.array([float(curves[row].batch_size) for row in rows])
-    mean = np.tile([drift.mean for drift in _DRIFTS], (len(rows), 1))
-    # GPU seconds are expected from the fastest used point of each batch size that has any.
-    known = [place for place, row in enumerate(rows) if len(used[row])]
-    fastest_s = np.array([curves[rows[place]].time_s[list(used[rows[place]])].min() for place in known])
-    mean[:, 0] = np.log(epoch_seconds(batch_sizes[known], fastest_s, batch_sizes)) + _GPU_SHARE
-    precision = np.zeros((mean.size, mean.size))
-    for column, drift in enumerate(_DRIFTS):
-        whitening = np.linalg.inv(np.linalg.cholesky(drift.covariance(batch_sizes)))
-        precision[column::OWN, column::OWN] = whitening.T @ whitening
-    return Family(rows, mean, precision)
+    Batch sizes of one workload, its family, are correlated; workloads are independent.
+    """
+    mean = np.concatenate([_BOARD_MEAN, np.tile([drift.mean for drift in _DRIFTS], len(curves))])
+    precision = np.zeros((len(mean), len(mean)))
+    precision[: len(BOARD), : len(BOARD)] = np.diag(_BOARD_SD**-2)
+    for workload in dict.fromkeys(curve.workload for curve in curves):
+        rows = np.array([row for row, curve in enumerate(curves) if curve.workload == workload])
+        batch_sizes = np.array([float(curves[row].batch_size) for row in rows])
+        # GPU seconds are expected from the fastest used point of each batch size that has any.
+        known = [place for place, row in enumerate(rows) if len(used[row])]
+        fastest_s = np.array([curves[rows[place]].time_s[list(used[rows[place]])].min() for place in known])
+        places = len(BOARD) + OWN * rows
+        mean[places] = np.log(epoch_seconds(batch_sizes[known], fastest_s, batch_sizes)) + _GPU_SHARE
+        for column, drift in enumerate(_DRIFTS):
+            whitening = np.linalg.inv(np.linalg.cholesky(drift.covariance(batch_sizes)))
+            precision[np.ix_(places + column, places + column)] = whitening.T @ whitening
+    return mean, precision
 
 
 def epoch_seconds(batch_sizes: Floats, time_s: Floats, wanted: Floats) -> Floats:
@@ -253,56 +245,26 @@ def fit_limits(curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> L
     """Fit the `used` points of each curve; a curve without any is predicted from its family."""
     problem = _LimitProblem.of(curves, used)
     solved = min((_solve(problem, start) for start in problem.starts()), key=problem.cost)
-    return LimitFit(Board(*solved.board), solved.own, problem.highest_w)
+    return LimitFit(*_split(solved), problem.highest_w)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _LimitPoint:
-    """Parameters on the way to the solution: those of the GPU (8,) and of the curves (curves, 6)."""
-
-    board: Floats
-    own: Floats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _NormalEquations:
-    """The normal equations: curvature (JᵀJ) and slope (Jᵀr) of the GPU's parameters and of those of each family."""
-
-    board: Floats
-    board_slope: Floats
-    shared: tuple[Floats, ...]
-    """(6·curves, 8): curvature between a family and the GPU."""
-    own: tuple[Floats, ...]
-    """(6·curves, 6·curves)"""
-    slopes: tuple[Floats, ...]
-
-    def step(self, damping: float) -> tuple[Floats, list[Floats]]:
-        """Return the step of the GPU and of each family; only the GPU's parameters couple them (Schur complement)."""
-        board = _damped(self.board, damping)
-        slope = self.board_slope.copy()
-        solved: list[Floats] = []
-        for shared, own, own_slope in zip(self.shared, self.own, self.slopes, strict=True):
-            both = np.asarray(np.linalg.solve(_damped(own, damping), np.column_stack([shared, own_slope])), np.float64)
-            board -= shared.T @ both[:, :-1]
-            slope -= shared.T @ both[:, -1]
-            solved.append(both)
-        step: Floats = np.asarray(np.linalg.solve(board, -slope), dtype=np.float64)
-        return step, [-both[:, -1] - both[:, :-1] @ step for both in solved]
-
-
-def _damped(curvature: Floats, damping: float) -> Floats:
-    return np.asarray(curvature + damping * np.diag(np.diag(curvature)))
+def _split(point: Floats) -> tuple[Board, Floats]:
+    """Return the parameters of the GPU and of the curves (curves, 6)."""
+    return Board(*point[: len(BOARD)]), point[len(BOARD) :].reshape(-1, OWN)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LimitProblem:
+    """Measurements, a row per curve and a column per limit, and the prior; a point holds all parameters."""
+
     limit: Floats
     log_time: Floats
     log_power: Floats
     weight: Floats
     """(curves, limits): 1 where a point is used."""
     highest_w: float
-    families: tuple[Family, ...]
+    mean: Floats
+    precision: Floats
 
     @classmethod
     def of(cls, curves: Sequence[LimitCurve], used: Sequence[Sequence[int]]) -> _LimitProblem:
@@ -316,85 +278,70 @@ class _LimitProblem:
             np.array([np.pad(values, (0, width - len(values)), mode="edge") for values in column])
             for column in zip(*((curve.limit_w, curve.time_s, curve.power_w) for curve in curves), strict=True)
         )
-        prior = _families(curves, used)
-        return cls(limit / highest_w, np.log(time), np.log(power / highest_w), weight, highest_w, prior)
+        return cls(limit / highest_w, np.log(time), np.log(power / highest_w), weight, highest_w, *_prior(curves, used))
 
-    def starts(self) -> tuple[_LimitPoint, _LimitPoint]:
-        """Return two starting points: a fit can stay where a limit no longer moves the clock, seldom from both."""
-        first, rng = self.first_start(), np.random.default_rng(0)
-        board = first.board + _BOARD_SD * rng.standard_normal(len(BOARD))
-        return first, _LimitPoint(board, first.own + _START_DISTANCE * rng.standard_normal(first.own.shape))
+    def starts(self) -> tuple[Floats, Floats]:
+        """Return two starting points: a fit can stay where a limit no longer moves the clock, seldom from both.
 
-    def first_start(self) -> _LimitPoint:
-        """Start from the means of the priors, with time and core power of each curve near its fastest used point."""
-        own = np.zeros((len(self.limit), OWN))
-        for family in self.families:
-            own[family.rows] = family.mean
+        The first has the means of the priors, with time and core power of each curve near its fastest used point.
+        """
+        first = self.mean.copy()
+        _, own = _split(first)
         for row, weight in enumerate(self.weight > 0):
             if weight.any():
                 own[row, 0] = self.log_time[row][weight].min() - 0.3
                 own[row, 2] = np.log(np.clip(np.exp(self.log_power[row][weight].max()) - 0.2, 0.1, 1.5))
-        return _LimitPoint(_BOARD_MEAN, own)
+        distance = np.concatenate([_BOARD_SD, np.full(own.size, _START_DISTANCE)])
+        return first, first + distance * np.random.default_rng(0).standard_normal(len(first))
 
-    def errors(self, point: _LimitPoint) -> Floats:
+    def errors(self, point: Floats) -> Floats:
         """(curves, 2·limits): prediction minus measurement, in standard deviations."""
-        epochs = predict(Board(*point.board), point.own, self.limit)
+        epochs = predict(*_split(point), self.limit)
         time = self.weight * (epochs.log_time - self.log_time) / _TIME_SD
         power = self.weight * (epochs.log_power - self.log_power) / _POWER_SD
         return np.hstack([time, power])
 
-    def cost(self, point: _LimitPoint) -> float:
+    def cost(self, point: Floats) -> float:
         """Return half the sum of squares; infinite for invalid parameters."""
+        deviation = point - self.mean
         with np.errstate(all="ignore"):
-            total = float((self.errors(point) ** 2).sum() + (((point.board - _BOARD_MEAN) / _BOARD_SD) ** 2).sum())
-        for family in self.families:
-            deviation = (point.own[family.rows] - family.mean).ravel()
-            total += float(deviation @ family.precision @ deviation)
+            total = float((self.errors(point) ** 2).sum() + deviation @ self.precision @ deviation)
         return 0.5 * total if np.isfinite(total) else np.inf
 
-    def normal(self, point: _LimitPoint) -> _NormalEquations:
-        """Make the normal equations at a point."""
-        errors = self.errors(point)
-        shared = np.stack([self._moved(point, errors, board=place) for place in range(len(BOARD))], axis=-1)
-        own = np.stack([self._moved(point, errors, own=place) for place in range(OWN)], axis=-1)
-        parts = [_family_part(family, point, shared, own, errors) for family in self.families]
-        return _NormalEquations(
-            np.diag(_BOARD_SD**-2) + np.einsum("ima,imb->ab", shared, shared),
-            (point.board - _BOARD_MEAN) / _BOARD_SD / _BOARD_SD + np.einsum("ima,im->a", shared, errors),
-            *(tuple(column) for column in zip(*parts, strict=True)),
-        )
+    def normal(self, point: Floats) -> tuple[Floats, Floats]:
+        """Return the normal equations at a point: curvature (JᵀJ), which is sparse, and slope (Jᵀr)."""
+        errors, many = self.errors(point), len(BOARD)
+        board = [self._change(point, errors, slice(place, place + 1)) for place in range(many)]
+        own = [self._change(point, errors, slice(many + place, None, OWN)) for place in range(OWN)]
+        shared, each = np.stack(board, axis=-1), np.stack(own, axis=-1)
+        curvature, slope = self.precision.copy(), self.precision @ (point - self.mean)
+        curvature[:many, :many] += np.einsum("ima,imb->ab", shared, shared)
+        curvature[many:, :many] = np.einsum("ima,imb->iab", each, shared).reshape(-1, many)
+        curvature[:many, many:] = curvature[many:, :many].T
+        # Curves of a family meet in the prior alone.
+        for row, part in enumerate(each):
+            block = slice(many + OWN * row, many + OWN * (row + 1))
+            curvature[block, block] += part.T @ part
+        slope[:many] += np.einsum("ima,im->a", shared, errors)
+        slope[many:] += np.einsum("ima,im->ia", each, errors).ravel()
+        return curvature, slope
 
-    def _moved(self, point: _LimitPoint, errors: Floats, *, board: int | None = None, own: int | None = None) -> Floats:
+    def _change(self, point: Floats, errors: Floats, places: slice) -> Floats:
         """(curves, 2·limits): how the errors change with one parameter of the GPU, or with one of every curve."""
-        other = _LimitPoint(point.board.copy(), point.own.copy())
-        if board is not None:
-            other.board[board] += _STEP
-        if own is not None:
-            other.own[:, own] += _STEP
+        other = point.copy()
+        other[places] += _STEP
         return np.asarray((self.errors(other) - errors) / _STEP)
 
 
-def _family_part(
-    family: Family, point: _LimitPoint, shared: Floats, own: Floats, errors: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Return curvature with the GPU, own curvature and slope of a family; its curves meet in the prior alone."""
-    mine, common = own[family.rows], shared[family.rows]
-    curvature = family.precision.copy()
-    for place, part in enumerate(mine):
-        block = slice(OWN * place, OWN * (place + 1))
-        curvature[block, block] += part.T @ part
-    slope = family.precision @ (point.own[family.rows] - family.mean).ravel()
-    slope += np.einsum("ima,im->ia", mine, errors[family.rows]).ravel()
-    return np.einsum("ima,imb->iab", mine, common).reshape(-1, len(BOARD)), curvature, slope
-
-
-def _solve(problem: _LimitProblem, point: _LimitPoint) -> _LimitPoint:
+def _solve(problem: _LimitProblem, point: Floats) -> Floats:
     """Find the parameters of least cost near `point`."""
     cost, damping = problem.cost(point), 1e-2
     for _ in range(_PASSES):
-        normal = problem.normal(point)
+        curvature, slope = problem.normal(point)
         for _ in range(_TRIES):
-            other = _stepped(problem, point, *normal.step(damping))
+            step = spsolve(csc_array(curvature + damping * np.diag(np.diag(curvature))), -slope)
+            # A parameter moves by a factor of e at most in one pass.
+            other = point + np.clip(step, -1.0, 1.0)
             lower = problem.cost(other)
             if lower < cost:
                 break
@@ -406,11 +353,3 @@ def _solve(problem: _LimitProblem, point: _LimitPoint) -> _LimitPoint:
         if saved < _ENOUGH * max(cost, 1.0):
             return point
     return point
-
-
-def _stepped(problem: _LimitProblem, point: _LimitPoint, board: Floats, own: list[Floats]) -> _LimitPoint:
-    """Add a step; a parameter moves by a factor of e at most in one pass."""
-    moved = point.own.copy()
-    for family, step in zip(problem.families, own, strict=True):
-        moved[family.rows] += np.clip(step, -1.0, 1.0).reshape(-1, OWN)
-    return _LimitPoint(point.board + np.clip(board, -1.0, 1.0), moved)

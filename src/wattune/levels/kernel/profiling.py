@@ -38,8 +38,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import StageChoice
 from wattune.core.refresh import READ_S, RESOLUTION_J, UNKNOWN_PERIOD_S, Refresh
 from wattune.core.setting import Setting
+from wattune.core.voltage import switching
 from wattune.levels.kernel.relaxation import Floats
-from wattune.physics.fit.clock_curves import switching
 from wattune.physics.timing import smooth_maximum
 
 WAITING = "waiting"

@@ -20,15 +20,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-from wattune.core.voltage import voltage, voltage_squared
+from wattune.core.voltage import switching, voltage
 from wattune.physics.fit.prior import Estimate, Prior, logistic, logit, most_likely
 from wattune.physics.gpu_parts import Floats
 from wattune.physics.timing import smooth_maximum
-
-
-def switching(clock: Floats, *, knee: float, rise: float, bend: float = 1.0) -> Floats:
-    """Compute s, which rises with the clock and is 1 at the highest: (clocks,)."""
-    return np.asarray(clock * voltage_squared(clock, knee=knee, rise=rise, bend=bend))
 
 
 def soft_minimum(first: Floats, second: Floats | float, sharpness: float) -> Floats:
