@@ -49,9 +49,6 @@ class PendingClock:
     start_s: float
     stall_s: float
 
-    def joined(self, setting: Setting) -> PendingClock:
-        return replace(self, setting=setting)
-
 
 @dataclass(frozen=True, slots=True)
 class _Resting:
@@ -229,7 +226,7 @@ class SimulatedGpu:
             # The firmware applies a limit at once; only the clocks take time.
             self._clocks = replace(self._clocks, power_limit_w=setting.power_limit_w)
             change = self._change or PendingClock(setting, now_s + delay.wait_s, delay.stall_s)
-            self._change = change.joined(setting)
+            self._change = replace(change, setting=setting)
         else:
             self._clocks, self._change = setting, None
             self._asked += 1

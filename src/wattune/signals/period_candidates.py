@@ -44,10 +44,16 @@ class Autocorrelation:
         if last < first:
             return None
         top = first + int(np.argmax(self.value[first : last + 1]))
-        before, here, after = self.value[top - 1 : top + 2]
-        if here < before or here < after:
+        if self.value[top] < max(self.value[top - 1], self.value[top + 1]):
             return None
-        return _vertex(top, float(before), float(here), float(after), self.step_s)
+        return self.vertex(top)
+
+    def vertex(self, top: int) -> tuple[float, float]:
+        """Return lag and height of the vertex of the parabola through a point and its neighbours."""
+        before, here, after = self.value[top - 1 : top + 2].tolist()
+        bend = before - 2 * here + after
+        shift = 0.5 * (before - after) / bend if bend < 0 else 0.0
+        return (top + shift) * self.step_s, here - 0.25 * (before - after) * shift
 
 
 def autocorrelation(grid: Grid, *, longest_s: float) -> Autocorrelation:
@@ -83,13 +89,7 @@ def peaks_s(correlation: Autocorrelation, *, shortest_s: float, most: int) -> tu
     low = np.maximum(low, 2 * tops - high + 1)
     contrast = value[tops] - (total[high] - total[low]) / np.maximum(high - low, 1)
     best = np.argsort(-contrast)[:most]
-    found = []
-    for top in tops[best]:
-        before, here, after = value[top - 1 : top + 2]
-        found.append(
-            (_vertex(int(top), float(before), float(here), float(after), step_s)[0], float(contrast[tops == top][0]))
-        )
-    return tuple(found)
+    return tuple((correlation.vertex(int(tops[place]))[0], float(contrast[place])) for place in best)
 
 
 def local_maxima(value: Floats) -> Ints:
@@ -101,13 +101,6 @@ def local_maxima(value: Floats) -> Ints:
     first, last = changes[:-1] + 1, changes[1:]
     higher = (value[first] > value[first - 1]) & (value[last] > value[last + 1])
     return np.asarray((first + last)[higher] // 2, dtype=np.int64)
-
-
-def _vertex(top: int, before: float, here: float, after: float, step_s: float) -> tuple[float, float]:
-    """Return lag and height of the vertex of the parabola through three points."""
-    bend = before - 2 * here + after
-    shift = 0.5 * (before - after) / bend if bend < 0 else 0.0
-    return (top + shift) * step_s, here - 0.25 * (before - after) * shift
 
 
 _MOST_BINS = 48

@@ -187,14 +187,9 @@ def _edges(
 
 
 def _norm(name: str, rows: float, width: int, *, launches: float = 1) -> NetworkOp:
+    elements, parameters = rows * width, 2 * width
     return elementwise(
-        name,
-        rows * width,
-        flops=8.0,
-        inputs=2,
-        parameters=2 * width,
-        backward_passes=5 / 3,
-        launches=launches,
+        name, elements, flops=8.0, inputs=2, parameters=parameters, backward_passes=5 / 3, launches=launches
     )
 
 
