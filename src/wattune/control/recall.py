@@ -199,8 +199,7 @@ def _phase_memory(phase: tuple[Window, ...], *, power_distance: float) -> Memory
     """Return the measurements of a phase without the window in which it ended; None where there are none."""
     base = next((window.setting for window in phase if window.purpose is Purpose.BASELINE), None)
     found = _memory(trials_of(tuple(window for window in phase if not window.changed)), base)
-    distance = PHASE_STEP_TIME_DISTANCE
-    return found and replace(found, step_time_distance=distance, power_distance=power_distance)
+    return found and replace(found, step_time_distance=PHASE_STEP_TIME_DISTANCE, power_distance=power_distance)
 
 
 def _mhz(window: Window, spec: GpuSpec) -> float | None:

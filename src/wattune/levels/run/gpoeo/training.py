@@ -89,17 +89,12 @@ def settled(program: SimulatedProgram, row: int) -> tuple[Floats, Floats, Floats
     """Return time and energy of a step at every requested core clock on a warm GPU, and the column that is reached."""
     model = program.model
     sm_mhz = np.array(model.clocks[row].sm_mhz, dtype=np.float64)
-    warm_c = model.settled_c(sm_mhz, program.power_w[row])
-    held = _held(program, row, model.leak_w(sm_mhz, warm_c))
-    power_w = program.power_w[row] + model.leak_w(sm_mhz, warm_c)
-    return program.time_s[row][held], (program.time_s[row] * power_w)[held], held
-
-
-def _held(program: SimulatedProgram, row: int, leak_w: Floats) -> Floats:
-    """Return for every requested clock the index of the highest one within the power limit."""
-    model = program.model
+    leak_w = model.leak_w(sm_mhz, model.settled_c(sm_mhz, program.power_w[row]))
     allowed = program.limited_w[row] + leak_w <= min(model.default_limit_w, model.thermal.most_w)
-    return np.maximum.accumulate(np.where(allowed, np.arange(len(allowed)), 0))
+    # For every requested clock, the highest one within the power limit.
+    held = np.maximum.accumulate(np.where(allowed, np.arange(len(allowed)), 0))
+    energy_j = program.time_s[row] * (program.power_w[row] + leak_w)
+    return program.time_s[row][held], energy_j[held], held
 
 
 def _networks() -> list[tuple[str, int]]:

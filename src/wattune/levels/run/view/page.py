@@ -36,12 +36,6 @@ from wattune.render.svg import standalone
 
 SETTING_HEAD = "setting,set for,verdict,time set,step time,power,energy per {unit},Δ time %,saving %"
 MOST_EVENTS = 100
-_PURPOSES = {
-    Purpose.BASELINE: "baseline",
-    Purpose.REFERENCE: "counters",
-    Purpose.TRIAL: "trial",
-    Purpose.HOLD: "hold",
-}
 
 
 def run_file(report: RunReport, *, made: str, suffix: str) -> str:
@@ -115,9 +109,10 @@ def _setting_tables(report: RunReport) -> Iterator[Table]:
 
 
 def _cells(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> tuple[str, ...]:
+    purposes = ["counters" if one is Purpose.REFERENCE else one.value for one in Purpose if one in point.purposes]
     return (
         str(point.setting),
-        ", ".join(words for purpose, words in _PURPOSES.items() if purpose in point.purposes),
+        ", ".join(purposes),
         verdict(phase, point, slowdown_limit=report.slowdown_limit),
         duration(point.seconds),
         *measured_cells(phase, point),
