@@ -78,15 +78,6 @@ def remark(text: str) -> None:
     stderr_console().print(text, markup=False, soft_wrap=True)
 
 
-def read_text(file: Path, *, hint: str) -> str:
-    """Read a file of the user, or raise an error with the hint."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"cannot read {file}: {reason}", hint=hint) from None
-
-
 def check_writable(path: Path | None) -> None:
     """Raise where a file cannot be written there, before a measurement rather than after it."""
     if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import FILE, console, json_option, print_json, print_line, read_text, write_text
+from wattune.cli.output import FILE, console, json_option, print_json, print_line, write_text
 from wattune.core.codec import to_json
+from wattune.core.csv_input import read_text
 from wattune.core.errors import DeviceNotFound, InputError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Reading CSV files of users: errors name the file, the line and the column."""
+"""Reading files of users, CSV above all: errors name the file, the line and the column."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 
 from wattune.core.errors import InputError
 
@@ -50,6 +51,15 @@ class Row:
         if value is not None and value != int(value):
             raise self.wrong(column, f"{self.text(column)} is not a whole number")
         return None if value is None else int(value)
+
+
+def read_text(file: Path, *, hint: str) -> str:
+    """Read a file of the user, or raise an error with the hint."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(f"cannot read {file}: {reason}", hint=hint) from None
 
 
 def parse_csv(text: str, *, file: str, required: tuple[str, ...]) -> tuple[Row, ...]:

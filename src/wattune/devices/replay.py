@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wattune.core.codec import JsonReader, to_json
+from wattune.core.csv_input import read_text
 from wattune.core.errors import DeviceLost, InputError, NotSupported
 from wattune.core.gpu_spec import GpuSpec, Sensors
 from wattune.core.reading import Count, Reading
@@ -51,11 +52,7 @@ def record(spec: GpuSpec, readings: Iterable[Reading], file: Path) -> None:
 
 def read_recording(file: Path) -> Recording:
     """Read a recording; an error names the file, the line and the field."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"cannot read {file}: {reason}", hint="give a recording in JSON lines") from None
+    lines = read_text(file, hint="give a recording in JSON lines").splitlines()
     places = [(f"{file}, line {number}", text) for number, text in enumerate(lines, 1) if text.strip()]
     if len(places) < 2:
         raise InputError(f"{file} holds no readings", hint="a recording is one line of JSON and a line per reading")

@@ -17,7 +17,7 @@ from statistics import fmean
 
 import numpy as np
 
-from wattune.core.csv_input import parse_csv
+from wattune.core.csv_input import parse_csv, read_text
 from wattune.core.errors import InputError, SettingRefused
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
@@ -77,13 +77,7 @@ class SweepTable:
 
 def read_sweep(file: Path) -> SweepTable:
     """Read a table; an error names the file, the line and the column."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(
-            f"cannot read {file}: {reason}", hint="give a sweep CSV, as `wattune sweep --csv` writes"
-        ) from None
+    text = read_text(file, hint="give a sweep CSV, as `wattune sweep --csv` writes")
     return parse_sweep(text, file=str(file))
 
 

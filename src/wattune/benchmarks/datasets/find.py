@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
 from wattune.physics.gpu_parts import Floats
 
@@ -27,11 +28,7 @@ def with_columns(files: Sequence[Path], columns: Sequence[str]) -> tuple[Path, .
 
 def text_of(file: Path) -> str:
     """Read a file; the error gives the reason where it cannot be read."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"cannot read {file}: {reason}", hint="check the file and its permissions") from None
+    return read_text(file, hint="check the file and its permissions")
 
 
 def ascending(points: Sequence[tuple[float, ...]]) -> Floats:
