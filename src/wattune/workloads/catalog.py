@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from wattune.core.errors import InputError
 from wattune.core.workload import Pipe, Workload
 from wattune.workloads.convolutional import inception3, resnet, shufflenet2, vgg
 from wattune.workloads.graph import GRAPHS, graph_kinds, graph_network
-from wattune.workloads.operation import ADAM, SGD, NetworkOp, Optimizer, merged, training_phases
+from wattune.workloads.operation import (
+    ADAM,
+    SGD,
+    NetworkOp,
+    Optimizer,
+    gradient_phases,
+    inference_phases,
+    merged,
+    training_phases,
+    update_phase,
+)
 from wattune.workloads.recurrent import deepspeech2, lstm_language_model, ncf
-from wattune.workloads.training_run import Loop, Schedule, training_run
+from wattune.workloads.training_run import Loop, Schedule, scheduled
 from wattune.workloads.transformer import TRANSFORMERS, WHOLE, TransformerPart, transformer
 
 # Intervals per pass: enough for a power trace to show the network, few enough for some dozens of phases.
 _INTERVALS = 6
+# Two keep a run of some hundred micro-steps at a few thousand phases.
+_RUN_INTERVALS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +108,12 @@ def make_workload(name: str, *, batch_size: int | None = None, pipe: Pipe | None
 def make_run(name: str, schedule: Schedule, *, batch_size: int | None = None, pipe: Pipe | None = None) -> Loop:
     """Make the loops of training the named network, from one checkpoint to the next."""
     chosen = _chosen(name, batch_size=batch_size, pipe=pipe, shards=1)
-    return training_run(
-        chosen.title,
-        chosen.operations,
-        schedule,
-        batch_size=chosen.batch_size,
-        pipe=chosen.pipe,
-        optimizer=chosen.optimizer,
-    )
+    operations, size, pipe = chosen.operations, chosen.batch_size, chosen.pipe
+    gradients = merged(gradient_phases(operations, batch_size=size, pipe=pipe), _RUN_INTERVALS)
+    forward = merged(inference_phases(operations, batch_size=size, pipe=pipe), _RUN_INTERVALS)
+    evaluating = tuple(replace(phase, name=f"evaluation/{phase.name.partition('/')[2]}") for phase in forward)
+    update = update_phase(operations, chosen.optimizer)
+    return scheduled(chosen.title, schedule, gradients=gradients, update=update, evaluating=evaluating)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log, sqrt
 from random import Random
 
-from wattune.core.workload import Phase, Pipe, Workload
-from wattune.workloads.operation import (
-    SGD,
-    NetworkOp,
-    Optimizer,
-    gradient_phases,
-    inference_phases,
-    merged,
-    update_phase,
-)
+from wattune.core.workload import Phase, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +132,6 @@ def _repeated(loop: Loop, seconds: Callable[[Phase], float]) -> Iterator[Period]
             yield from _repeated(part, seconds)
 
 
-# Two intervals per pass keep a run of some hundred micro-steps at a few thousand phases.
-_INTERVALS = 2
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """The loops around a network; counts are per pass of the next outer loop."""
@@ -164,24 +151,6 @@ class Schedule:
     def __post_init__(self) -> None:
         if min(self.micro_steps, self.steps, self.evaluations) < 1 or self.evaluation_batches < 0:
             raise ValueError("a schedule has at least one micro-step, step and evaluation round")
-
-
-def training_run(
-    name: str,
-    operations: tuple[NetworkOp, ...],
-    schedule: Schedule,
-    *,
-    batch_size: int,
-    pipe: Pipe,
-    optimizer: Optimizer = SGD,
-) -> Loop:
-    """Make the loops of training a network, from one checkpoint to the next."""
-    gradients = merged(gradient_phases(operations, batch_size=batch_size, pipe=pipe), _INTERVALS)
-    forward = merged(inference_phases(operations, batch_size=batch_size, pipe=pipe), _INTERVALS)
-    evaluating = tuple(replace(phase, name=f"evaluation/{phase.name.partition('/')[2]}") for phase in forward)
-    return scheduled(
-        name, schedule, gradients=gradients, update=update_phase(operations, optimizer), evaluating=evaluating
-    )
 
 
 def scheduled(
