@@ -71,14 +71,11 @@ def _show(rows: list[tuple[str, GpuSpec]]) -> None:
     for head in ("device", "name", "core MHz", "memory MHz", "limit W"):
         table.add_column(head, no_wrap=head not in ("device", "name"), overflow="fold")
     for name, spec in rows:
-        label = spec.label.removeprefix("NVIDIA ")
-        table.add_row(name, label, _clocks(spec), _mem_clocks(spec), _limits(spec))
+        label, clocks, limits = spec.label.removeprefix("NVIDIA "), spec.sm_clocks_mhz, spec.power_limits
+        core = _span(clocks[0], clocks[-1]) if clocks else "driver's"
+        limit = _span(limits.min_w, limits.max_w) if limits else "driver's"
+        table.add_row(name, label, core, _mem_clocks(spec), limit)
     console().print(table)
-
-
-def _clocks(spec: GpuSpec) -> str:
-    clocks = spec.sm_clocks_mhz
-    return _span(clocks[0], clocks[-1]) if clocks else "driver's"
 
 
 def _mem_clocks(spec: GpuSpec) -> str:
@@ -86,11 +83,6 @@ def _mem_clocks(spec: GpuSpec) -> str:
     if not clocks:
         return "driver's"
     return _span(clocks[-1], clocks[0]) if spec.can_lock_mem else f"{clocks[0]} fixed"
-
-
-def _limits(spec: GpuSpec) -> str:
-    limits = spec.power_limits
-    return _span(limits.min_w, limits.max_w) if limits else "driver's"
 
 
 def _span(low: float, high: float) -> str:

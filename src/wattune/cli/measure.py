@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import run_child
-from wattune.cli.output import FILE, check_writable, json_option, print_error, print_json, stderr_console, try_to_write
+from wattune.cli.output import FILE, check_writable, json_option, print_error, print_json, stderr_console, write_each
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, StoreError
 from wattune.core.measurement import Measurement
@@ -98,7 +98,7 @@ def command(
         print_json(document(command_line, outcome))
     else:
         _show(outcome)
-    if trace_file is not None and not _write_traces(trace_file, outcome.traces):
+    if trace_file is not None and not write_each(trace_file, [trace_csv(trace) for trace in outcome.traces]):
         return outcome.exit_code or 1
     return outcome.exit_code
 
@@ -184,12 +184,6 @@ def _show(outcome: MeasuredCommand) -> None:
     screen.print(table)
     cpu = "not measured (see `wattune doctor`)" if outcome.cpu_j is None else f"{outcome.cpu_j:.1f} J"
     screen.print(f"CPU packages: {cpu}", markup=False)
-
-
-def _write_traces(file: Path, traces: tuple[Trace, ...]) -> bool:
-    """Write each trace to a file of its own, and return whether all were written."""
-    files = [file] if len(traces) == 1 else [file.with_stem(f"{file.stem}-{index}") for index in range(len(traces))]
-    return all(try_to_write(place, trace_csv(trace)) for place, trace in zip(files, traces, strict=True))
 
 
 def _keep(config: Config, name: str, outcome: MeasuredCommand) -> None:

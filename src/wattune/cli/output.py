@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -97,6 +97,13 @@ def try_to_write(file: Path, text: str) -> bool:
         print_error(error)
         return False
     return True
+
+
+def write_each(file: Path, texts: Sequence[str]) -> bool:
+    """Write each text as `try_to_write` does, to a file with its number where there are several."""
+    files = [file] if len(texts) == 1 else [file.with_stem(f"{file.stem}-{index}") for index in range(len(texts))]
+    written = [try_to_write(own, text) for own, text in zip(files, texts, strict=True)]
+    return all(written)
 
 
 def write_bytes(file: Path, content: bytes) -> None:

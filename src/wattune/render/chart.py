@@ -22,7 +22,8 @@ def ticks(low: float, high: float, *, about: int = 5) -> tuple[float, ...]:
     low, high = widened(low, high)
     step = tick_step(low, high, about=about)
     first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
-    return tuple(_clean(index * step, step) for index in range(first, last + 1))
+    places = max(2 - floor(log10(step)), 0)
+    return tuple(round(index * step, places) for index in range(first, last + 1))
 
 
 def log_ticks(low: float, high: float, *, about: int = 5) -> tuple[float, ...]:
@@ -61,10 +62,6 @@ def tick_labels(values: tuple[float, ...]) -> tuple[str, ...]:
     """Format ticks, all with the same number of places and a thin space before thousands."""
     places = next((n for n in range(10) if all(isclose(v, round(v, n), abs_tol=1e-12) for v in values)), 10)
     return tuple(f"{value:,.{places}f}".replace(",", "\u2009").replace("-", "−") for value in values)
-
-
-def _clean(value: float, step: float) -> float:
-    return round(value, max(2 - floor(log10(step)), 0))
 
 
 class Mark(Enum):

@@ -68,15 +68,12 @@ def show_table(
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, head in heads.items():
         words = any(isinstance(row[name], str) for row in rows)
-        table.add_column(head, justify="left" if words else "right", overflow="fold", min_width=_widest(head))
+        widest = max((len(word) for word in head.split()), default=0)
+        table.add_column(head, justify="left" if words else "right", overflow="fold", min_width=widest)
     for row in rows:
         table.add_row(*(cell(row[name], (formats or {}).get(name, digits)) for name in heads))
     screen.print(table)
     screen.print()
-
-
-def _widest(head: str) -> int:
-    return max((len(word) for word in head.split()), default=0)
 
 
 def cell(value: object, digits: str = ".4g") -> str:

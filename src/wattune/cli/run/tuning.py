@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from wattune.cli.output import check_writable, print_error, print_json, stderr_console, try_to_write
+from wattune.cli.output import check_writable, print_error, print_json, stderr_console, write_each
 from wattune.config import load_config
 from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.core.codec import to_json
@@ -230,14 +230,7 @@ class TunedProgram:
         from wattune.levels.run.view.page import run_file
 
         made = self._started_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        files = (
-            [file.with_stem(f"{file.stem}-{place}") for place in range(len(reports))] if len(reports) > 1 else [file]
-        )
-        written = [
-            try_to_write(own, run_file(report, made=made, suffix=own.suffix))
-            for own, report in zip(files, reports, strict=True)
-        ]
-        return all(written)
+        return write_each(file, [run_file(report, made=made, suffix=file.suffix) for report in reports])
 
 
 def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, config: Config | None) -> Memory | None:
