@@ -50,7 +50,7 @@ def test_less_memory_clock_takes_no_less_time(model, load) -> None:
 @given(models, loads, st.integers(1, 40))
 def test_coarsening_keeps_totals(model, load, count) -> None:
     table = tabulate(model, load)[0]
-    coarse = table.coarsened(count)
+    coarse = table.merged(table.intervals(count))
     assert coarse.iteration_s == pytest.approx(table.iteration_s)
     assert coarse.iteration_j == pytest.approx(table.iteration_j)
 

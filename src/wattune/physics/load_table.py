@@ -75,10 +75,6 @@ class LoadTable:
         counted_s = np.where(waits, remembered_s, self.duration_s)
         return np.asarray((counted_s * self.power_w).sum(axis=0) / counted_s.sum(axis=0))
 
-    def coarsened(self, phases: int) -> LoadTable:
-        """Merge neighbouring phases until there are at most `phases`; time and energy of an iteration stay."""
-        return self.merged(self.intervals(phases))
-
     def intervals(self, phases: int) -> tuple[int, ...]:
         """Return the first phase of each of at most `phases` intervals of about equal duration."""
         count = self.duration_s.shape[0]
@@ -90,7 +86,7 @@ class LoadTable:
         return tuple(np.flatnonzero(np.diff(group, prepend=-1)).tolist())
 
     def merged(self, starts: tuple[int, ...]) -> LoadTable:
-        """Merge the phases of each interval, given by its first phase, into one."""
+        """Merge the phases of each interval, given by its first phase; time and energy of an iteration stay."""
         if len(starts) == self.duration_s.shape[0]:
             return self
         duration_s = np.add.reduceat(self.duration_s, starts, axis=0)

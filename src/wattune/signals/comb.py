@@ -132,13 +132,7 @@ def folded_lines(
 
 
 def _folded(
-    grid: Grid,
-    bin_: Ints,
-    bins: int,
-    window: Floats,
-    start: int,
-    count: int,
-    least_mask: float,
+    grid: Grid, bin_: Ints, bins: int, window: Floats, start: int, count: int, least_mask: float
 ) -> tuple[Lines, Ints]:
     """Return the lines of consecutive segments from `start` on."""
     points = len(window)

@@ -88,13 +88,7 @@ class NetworkOp:
 
 
 def dense(
-    name: str,
-    inputs: int,
-    outputs: int,
-    *,
-    rows: float = 1,
-    parameters: float | None = None,
-    launches: float = 1.0,
+    name: str, inputs: int, outputs: int, *, rows: float = 1, parameters: float | None = None, launches: float = 1.0
 ) -> NetworkOp:
     """Make a dense layer, with bias unless `parameters` is given, on a number of rows."""
     return NetworkOp(

@@ -48,7 +48,7 @@ def test_a_limit_acts_on_what_the_firmware_remembers() -> None:
 @pytest.mark.parametrize("phases", [1, 2, 7, 32, 500])
 def test_coarsening_keeps_time_and_energy(phases: int) -> None:
     table = tabulate(load_model("a100"), make_workload("resnet50"))[0]
-    coarse = table.coarsened(phases)
+    coarse = table.merged(table.intervals(phases))
     assert coarse.duration_s.shape[0] <= phases
     assert coarse.iteration_s == pytest.approx(table.iteration_s)
     assert coarse.iteration_j == pytest.approx(table.iteration_j)

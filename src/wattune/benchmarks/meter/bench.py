@@ -129,7 +129,7 @@ def _probe(
 
 def _load(name: str) -> tuple[LoadTable, ...]:
     tables = tabulate(load_model("a100"), make_workload("resnet50"))
-    return tuple(table.coarsened(1) for table in tables) if name == "steady" else tables
+    return tuple(table.merged((0,)) for table in tables) if name == "steady" else tables
 
 
 def _import_rows(tools: Sequence[str], *, repetitions: int) -> list[Row]:

@@ -11,14 +11,7 @@ from typing import NoReturn
 
 import pynvml
 
-from wattune.core.errors import (
-    DeviceError,
-    DeviceLost,
-    DeviceNotFound,
-    NoPermission,
-    NotSupported,
-    SettingRefused,
-)
+from wattune.core.errors import DeviceError, DeviceLost, DeviceNotFound, NoPermission, NotSupported, SettingRefused
 
 SONAME = "libnvidia-ml.so.1"
 

@@ -175,7 +175,7 @@ def test_without_a_driver_auto_is_simulated(around, monkeypatch, emulated_librar
 @pytest.mark.parametrize("name", ["a100", "v100", "3080ti"])
 def test_spans_of_five_seconds_are_right_to_half_a_percent(emulated_node, around, name):
     node = emulated_node(name)
-    steady = tuple(table.coarsened(1) for table in resnet50_on(name))
+    steady = tuple(table.merged((0,)) for table in resnet50_on(name))
     node.play(0, steady)
     with open_gpu("nvml:0", around) as gpu:
         for index in range(30):
@@ -191,7 +191,7 @@ def test_spans_of_five_seconds_are_right_to_half_a_percent(emulated_node, around
 
 def test_short_spans_have_honest_bars(emulated_node, around):
     node = emulated_node("a100")
-    node.play(0, tuple(table.coarsened(1) for table in resnet50_on("a100")))
+    node.play(0, tuple(table.merged((0,)) for table in resnet50_on("a100")))
     inside = 0
     with open_gpu("nvml:0", around) as gpu:
         for index in range(200):
