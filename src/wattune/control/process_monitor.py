@@ -97,11 +97,7 @@ def descendants(pid: int) -> frozenset[int]:
 
 
 def _all_stopped(pids: Collection[int]) -> bool:
-    return bool(pids) and all(map(_is_stopped, pids))
-
-
-def _is_stopped(pid: int) -> bool:
-    return _status(pid) == "stopped"
+    return bool(pids) and all(_status(pid) == "stopped" for pid in pids)
 
 
 def _status(pid: int) -> str | None:
@@ -124,7 +120,7 @@ def use_of(family: frozenset[int], users: tuple[frozenset[int], ...] | None) -> 
         return Condition.WORKING
     everyone = frozenset().union(*users)
     mine = family | {os.getpid()}
-    if everyone and not any(_exists(pid) for pid in everyone):
+    if everyone and not any(os.path.exists(f"/proc/{pid}") for pid in everyone):
         return Condition.WORKING
     if not everyone & mine:
         return Condition.UNUSED
@@ -144,7 +140,3 @@ def users_of(gpus: Sequence[Gpu]) -> Users:
         return known if len(known) == len(found) else None
 
     return ask
-
-
-def _exists(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from wattune.core.errors import InputError
 
+LARGEST_BYTES = 400_000_000
+"""More than any file that wattune reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -56,6 +59,8 @@ class Row:
 def read_text(file: Path, *, hint: str) -> str:
     """Read a file of the user, or raise an error with the hint."""
     try:
+        if file.stat().st_size > LARGEST_BYTES:
+            raise InputError(f"{file} is larger than {LARGEST_BYTES} bytes", hint=hint)
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"

@@ -15,7 +15,6 @@ The sum of the two terms of t_x, rather than the larger of them, is what all-red
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,13 +48,6 @@ class Communication:
         if gpus < 2:
             raise InputError(f"{gpus} GPU cannot reduce alone", hint="give two or more")
         return cls(name="all-reduce", link_bytes=2 * (gpus - 1) / gpus * tensor_bytes)
-
-    @classmethod
-    def all_gather(cls, tensor_bytes: float, *, gpus: int) -> Communication:
-        """Make the exchange by which every GPU gets the shards of all others: each sends (n − 1)/n of the tensor."""
-        if gpus < 2:
-            raise InputError(f"{gpus} GPU cannot gather alone", hint="give two or more")
-        return cls(name="all-gather", link_bytes=(gpus - 1) / gpus * tensor_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +108,6 @@ def communication_s(model: GpuModel, link: LinkPhysics, partition: Partition, sm
     sent = partition.communication.link_bytes
     sm_rate = partition.comm_sms * link.sm_bytes_per_s * sm_mhz / model.max_mhz
     return np.asarray(partition.communication.latency_s + sent / sm_rate + sent / link.bytes_per_s)
-
-
-def joined_cost(costs: Sequence[Cost], columns: Sequence[int]) -> tuple[float, float]:
-    """Compute seconds and joules of GPUs that run a partition together, each at its own clock, until the slowest ends.
-
-    A GPU waits at the mean power of its partition, because it polls for the collective.
-    """
-    if len(costs) != len(columns) or not costs:
-        raise InputError("every GPU needs a clock", hint="give as many clocks as GPUs")
-    times_s = [float(cost.time_s[column]) for cost, column in zip(costs, columns, strict=True)]
-    slowest_s = max(times_s)
-    powers_w = [float(cost.energy_j[column] / cost.time_s[column]) for cost, column in zip(costs, columns, strict=True)]
-    return slowest_s, sum(power_w * slowest_s for power_w in powers_w)
 
 
 def _communication_w(

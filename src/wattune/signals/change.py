@@ -255,16 +255,13 @@ class CycleCutter:
         if len(rest) < 2:
             return replace(self, rest=rest), ()
         cutter, cut = replace(self, start_s=float(rest.time_s[0]) if self.start_s is None else self.start_s), []
-        span_s = self.period_s * cutter._cycles(rest)
+        # Several cycles make a program sample where one has too few power samples.
+        span_s = self.period_s * max(ceil(_LEAST_SAMPLES * usual_step_s(rest.time_s) / self.period_s), 1)
         while cutter.start_s is not None and cutter.start_s + span_s <= rest.time_s[-1]:
             cutter, own = cutter._cut(rest, span_s)
             cut.append(own)
         assert cutter.start_s is not None
         return replace(cutter, rest=rest.since(cutter.start_s)), tuple(cut)
-
-    def _cycles(self, samples: PowerSamples) -> int:
-        """Return how many cycles make a program sample, so that it has power samples enough."""
-        return max(ceil(_LEAST_SAMPLES * usual_step_s(samples.time_s) / self.period_s), 1)
 
     def _cut(self, samples: PowerSamples, span_s: float) -> tuple[CycleCutter, ProgramSample]:
         assert self.start_s is not None

@@ -183,18 +183,14 @@ class RefinedPeriod:
 
 def refined_period(grid: Grid, period_s: float) -> RefinedPeriod:
     """Return the period near `period_s` that fits the signal best over its whole length."""
-    best = RefinedPeriod(period_s, _unrefined_error_s(grid, period_s))
+    # The error of a lag: half a grid step over the cycles that were compared, at least two.
+    best = RefinedPeriod(period_s, 2 * grid.step_s / max(grid.duration_s / (3 * period_s), 2.0))
     for _ in range(_ROUNDS):
         found = _once(grid, best.period_s)
         if found is None or abs(found.period_s / period_s - 1) > 0.05:
             return best
         best = found
     return best
-
-
-def _unrefined_error_s(grid: Grid, period_s: float) -> float:
-    """Return the error of a lag: half a grid step over the cycles that were compared, at least two."""
-    return 2 * grid.step_s / max(grid.duration_s / (3 * period_s), 2.0)
 
 
 def _once(grid: Grid, period_s: float) -> RefinedPeriod | None:

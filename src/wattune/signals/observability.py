@@ -101,13 +101,11 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
         return False
     if swing < _WEAK:
         return False
-    if power.refresh_s <= _QUICK_S and _is_power_alone(evidence.samples):
+    utilisations = (evidence.samples.sm_util, evidence.samples.mem_util)
+    power_alone = all(values is None or not np.isfinite(values).any() for values in utilisations)
+    if power.refresh_s <= _QUICK_S and power_alone:
         return period_s >= _LEAST_QUICK * power.refresh_s
     return sharp and lines.strong()[0] == 1 and period_s >= _SHAPED * power.refresh_s
-
-
-def _is_power_alone(samples: PowerSamples) -> bool:
-    return all(values is None or not np.isfinite(values).any() for values in (samples.sm_util, samples.mem_util))
 
 
 def _is_real(one: UtilisationEvidence) -> bool:

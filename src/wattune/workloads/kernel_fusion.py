@@ -88,7 +88,7 @@ def unfused_phase(kernel: Kernel) -> Phase:
 
 def fused(kernels: Sequence[Kernel]) -> tuple[Group, ...]:
     """Group the kernels that would run as one, in order, with the remaining traffic."""
-    last_read = _last_reads(kernels)
+    last_read = {use.storage: place for place, kernel in enumerate(kernels) for use in kernel.reads}
     groups, start = [], 0
     for end in range(1, len(kernels) + 1):
         if end == len(kernels) or not _continues(kernels[start:end], kernels[end]):
@@ -105,11 +105,6 @@ def _continues(chain: Sequence[Kernel], following: Kernel) -> bool:
         return False
     made = {use.storage for kernel in chain for use in kernel.writes}
     return any(use.storage in made for use in following.reads)
-
-
-def _last_reads(kernels: Sequence[Kernel]) -> dict[int, int]:
-    """Return the place of the last kernel that reads each storage."""
-    return {use.storage: place for place, kernel in enumerate(kernels) for use in kernel.reads}
 
 
 def _group(kernels: Sequence[Kernel], start: int, end: int, last_read: dict[int, int]) -> Group:

@@ -193,7 +193,7 @@ def merged(phases: tuple[Phase, ...], intervals: int) -> tuple[Phase, ...]:
     if intervals < 1:
         raise ValueError(f"a pass has at least one interval, not {intervals}")
     result: list[Phase] = []
-    for _, part in groupby(phases, key=_pass):
+    for _, part in groupby(phases, key=lambda phase: phase.name.split("/", 1)[0]):
         for interval in _cut(list(part), intervals):
             result += _by_kind(interval)
     return tuple(result)
@@ -229,10 +229,6 @@ def _by_kind(interval: list[Phase]) -> list[Phase]:
     for phase in interval:
         kinds.setdefault(_kind(phase), []).append(phase)
     return [reduce(joined, alike) for alike in kinds.values()]
-
-
-def _pass(phase: Phase) -> str:
-    return phase.name.split("/", 1)[0]
 
 
 def _kind(phase: Phase) -> tuple[Pipe, int]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from wattune.benchmarks.family import family
-from wattune.benchmarks.run.bench import FamilyProgram, StepClock, play_program
+from wattune.benchmarks.run import FamilyProgram, StepClock, play_program
 from wattune.benchmarks.run.policies import make_policy
 from wattune.cli.main import run
 from wattune.core.objective import LeastEnergy

@@ -16,12 +16,12 @@ BENCHMARKS = ROOT / "src/wattune/benchmarks"
 ROWS = {
     "change": ("change/__init__.py",),
     "job": ("job/figures.py",),
-    "meter": ("meter/bench.py", "meter/probe.py"),
+    "meter": ("meter/__init__.py", "meter/probe.py"),
     "period": ("period/__init__.py",),
     "physics": ("physics/judgement.py", "physics/__init__.py"),
     "pipeline": ("pipeline/bench.py",),
     "predict": ("predict/__init__.py",),
-    "run": ("run/outcome.py", "run/bench.py", "run/table.py"),
+    "run": ("run/outcome.py", "run/__init__.py", "run/table.py"),
 }
 """The files that make the rows and the summary of each bench."""
 

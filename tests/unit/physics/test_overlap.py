@@ -10,7 +10,7 @@ import pytest
 from wattune.core.errors import InputError, NotSupported
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import load_model
-from wattune.physics.overlap import Communication, Partition, joined_cost, partition_cost
+from wattune.physics.overlap import Communication, Partition, partition_cost
 from wattune.physics.spend import tabulate
 
 A100 = load_model("a100")
@@ -87,19 +87,8 @@ def test_few_copying_sms_draw_little() -> None:
     assert partition_cost(A100, tiny).power_w[-1] == pytest.approx(104, rel=0.06)
 
 
-def test_a_group_waits_for_its_slowest() -> None:
-    costs = (cost(4, 0.0), cost(4, 0.0))
-    even_s, even_j = joined_cost(costs, (80, 80))
-    uneven_s, uneven_j = joined_cost(costs, (80, 40))
-    assert even_j == pytest.approx(2 * costs[0].energy_j[80])
-    assert uneven_s == pytest.approx(costs[1].time_s[40])
-    assert uneven_s > even_s
-    assert uneven_j > costs[0].energy_j[80] + costs[1].energy_j[40]
-
-
 def test_collectives_send_what_the_ring_needs() -> None:
     assert Communication.all_reduce(8e6, gpus=4).link_bytes == pytest.approx(12e6)
-    assert Communication.all_gather(8e6, gpus=4).link_bytes == pytest.approx(6e6)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +105,5 @@ def test_communication_that_is_impossible_is_refused() -> None:
         cost(4, 0.0, model=replace(A100, link=None))
     with pytest.raises(InputError, match="alone"):
         Communication.all_reduce(1.0, gpus=1)
-    with pytest.raises(InputError, match="alone"):
-        Communication.all_gather(1.0, gpus=1)
     with pytest.raises(InputError, match="computes something"):
         partition_cost(A100, Partition(compute=(), communication=REDUCE, comm_sms=1, launch=None))
-    with pytest.raises(InputError, match="every GPU needs a clock"):
-        joined_cost((cost(4, 0.0),), ())

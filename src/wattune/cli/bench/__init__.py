@@ -53,7 +53,7 @@ def _share(option: str, text: str) -> float:
 @json_option
 def meter(quick: bool, as_json: bool) -> None:
     """Cost and accuracy of a measured span against ZeusMonitor's window, on the emulated library."""
-    from wattune.benchmarks.meter.bench import bench_meter
+    from wattune.benchmarks.meter import bench_meter
     from wattune.config import load_config
 
     show(bench_meter(cache_dir=load_config().cache_dir, quick=quick), as_json=as_json)
@@ -184,7 +184,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Energy saved and time lost by whole runs under wattune, the published rules and the oracle, search included."""
-    from wattune.benchmarks.run.bench import RunBench, bench_run
+    from wattune.benchmarks.run import RunBench, bench_run
     from wattune.benchmarks.run.table import TableBench, bench_table
     from wattune.cli.bench.output import run_tables
 
@@ -192,7 +192,7 @@ def run(
         raise click.UsageError("give one of --simulated, --table and --live")
     limit = _share("--slowdown", slowdown)
     if live is not None:
-        from wattune.benchmarks.run.bench import bench_live
+        from wattune.benchmarks.run import bench_live
         from wattune.config import load_config
 
         cache_dir = load_config().cache_dir

@@ -16,7 +16,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.job.view.charts import epochs_lines
 from wattune.levels.job.view.cost_map import map_lines
-from wattune.levels.job.view.view_model import ENDS, JobView, SizeAccount, gpu_label, job_map
+from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label, job_map
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def size_table(view: JobView) -> Table:
         remarks += ["default"] * (size.batch_size == view.job.default_batch_size)
         remarks += ["next"] * (size.batch_size == view.next_size)
         remarks += ["no longer listed"] * (size.batch_size not in view.job.batch_sizes)
-        cells = (str(size.batch_size), ", ".join(remarks), _setting(size.setting), _tries(size))
+        tries = f"{size.reached}/{size.runs}" if size.runs else "0"
+        cells = (str(size.batch_size), ", ".join(remarks), _setting(size.setting), tries)
         figures = (number(size.epochs), quantity(size.energy_j, "J"), duration(size.time_s))
         table.add_row(*(Text(cell) for cell in (*cells, *figures)))
     return table
@@ -168,10 +169,6 @@ def _energy(summary: JobSummary) -> str:
     if summary.simulated_energy_j is not None:
         parts.append(f"{quantity(summary.simulated_energy_j, 'J')} simulated")
     return " + ".join(parts) or UNKNOWN
-
-
-def _tries(size: SizeAccount) -> str:
-    return f"{size.reached}/{size.runs}" if size.runs else "0"
 
 
 def _cost(cost: Measurement | None) -> str:

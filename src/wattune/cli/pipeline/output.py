@@ -13,11 +13,11 @@ import click
 from wattune._version import __version__
 from wattune.cli.output import console, write_text
 from wattune.core.codec import to_json
+from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
-from wattune.levels.kernel.plan_file import read_text
 from wattune.levels.kernel.planned import PlannedPipeline, Source, energy_percent, gap_percent, time_percent
 from wattune.levels.kernel.schedule_exchange import FREQS_NAME
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
@@ -231,7 +231,7 @@ def print_verified(rows: list[dict[str, float]], *, chosen: int, profile: str) -
 
 def read_profile(path: Path) -> tuple[StageProfile, Source]:
     """Read a stage profile and identify its file."""
-    text = read_text(path)
+    text = read_text(path, hint="name a stage profile as CSV")
     profile = parse_stage_profile(text, file=str(path))
     return profile, Source(path.name, hashlib.sha256(text.encode()).hexdigest(), profile.simulated)
 
@@ -247,7 +247,10 @@ def read_schedules(path: Path) -> dict[str, str]:
             f"{path} has no freqs_pipeline_NNNNN.py", hint="name such a file, or the folder that holds some"
         )
     halves = [file.with_name(file.name.replace("freqs", "scheds", 1)) for file in names]
-    return {file.name: read_text(file) for file in (*names, *(half for half in halves if half.is_file()))}
+    return {
+        file.name: read_text(file, hint="name schedule files")
+        for file in (*names, *(half for half in halves if half.is_file()))
+    }
 
 
 def _listed(folder: Path) -> list[Path]:

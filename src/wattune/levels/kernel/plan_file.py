@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from wattune.core.codec import JsonReader, to_json
+from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError, PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
@@ -30,7 +31,6 @@ VERSION = 1
 CLOSE = 1e-6
 """Largest relative difference between a predicted time or energy and the sum of the options of the same file."""
 
-LARGEST_BYTES = 400_000_000
 LONGEST_MESSAGE = 300
 _MAKE = "make one with `wattune pipeline plan --out FILE`"
 
@@ -196,21 +196,9 @@ def _used_options(planned: PlannedPipeline) -> dict[str, dict[StageChoice, _Opti
     return {kind: {choice: own[choice] for choice in sorted(own, reverse=True)} for kind, own in sorted(found.items())}
 
 
-def read_text(path: Path) -> str:
-    """Read a UTF-8 file; an error names the path."""
-    try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise InputError(f"{path} is larger than {LARGEST_BYTES} bytes", hint="is it the right file?")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", hint="check the path and its permissions") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text in UTF-8", hint="is it the right file?") from None
-
-
 def read_plan(path: Path) -> PlannedPipeline:
     """Read a plan file, as `wattune pipeline plan --out` writes it."""
-    return parse_plan(read_text(path), file=str(path))
+    return parse_plan(read_text(path, hint=_MAKE), file=str(path))
 
 
 def parse_plan(text: str, *, file: str) -> PlannedPipeline:

@@ -213,7 +213,9 @@ def fit_curves(measured: Mapping[str, Sequence[Trial[Setting]]], *, highest_mhz:
     powers = {kind: np.array([trial.cost.power_w for trial in trials]) for kind, trials in measured.items()}
     knee, rise = min(
         ((knee, rise) for knee in KNEES for rise in RISES),
-        key=lambda voltage: sum(_power_error(clocks[kind], powers[kind], *voltage) for kind in measured),
+        key=lambda voltage: sum(
+            _linear(switching(clocks[kind], knee=voltage[0], rise=voltage[1]), powers[kind])[1] for kind in measured
+        ),
     )
     curves = {}
     for kind, trials in measured.items():
@@ -233,10 +235,6 @@ def _time(clock: Floats, time_s: Floats) -> tuple[float, float, float]:
 def _work(clock: Floats, memory: float) -> Floats:
     """‖(1/x, μ)‖_p."""
     return smooth_maximum(1 / clock, np.full_like(clock, memory), SMOOTHNESS)
-
-
-def _power_error(clock: Floats, power_w: Floats, knee: float, rise: float) -> float:
-    return _linear(switching(clock, knee=knee, rise=rise), power_w)[1]
 
 
 def _linear(shape: Floats, values: Floats) -> tuple[tuple[float, float], float]:

@@ -168,10 +168,6 @@ def _times(one: _Comparison) -> tuple[float, float, float]:
     return one.cost.time_s, one.base.time_s, one.base_time
 
 
-def _energies(one: _Comparison) -> tuple[float, float, float]:
-    return one.cost.energy_j, one.base.energy_j, one.base_energy
-
-
 def _more(compared: Sequence[_Comparison], sides: _Sides) -> EstimateWithError | None:
     """Return the excess of all windows over the baseline, as a share."""
     found = [(one, *sides(one)) for one in compared]
@@ -187,7 +183,7 @@ def _more(compared: Sequence[_Comparison], sides: _Sides) -> EstimateWithError |
 
 
 def _saving(compared: Sequence[_Comparison]) -> EstimateWithError | None:
-    more = _more(compared, _energies)
+    more = _more(compared, lambda one: (one.cost.energy_j, one.base.energy_j, one.base_energy))
     return None if more is None else more.negative
 
 

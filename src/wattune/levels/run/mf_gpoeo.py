@@ -71,8 +71,8 @@ class Control:
         total = error if turned else self.total + error
         gain, raised = self._gain(index, reached)
         change = gain * error + (_KI * total if before is not None and not turned else 0.0)
-        if before is not None:
-            change -= _damping(error, error - before, self.limit)
+        if before is not None and error * (error - before) > 0 and abs(error - before) > 0.5 * self.limit:
+            change -= _KD * (error - before)  # the D term damps the correction after a jump
         return replace(
             self,
             steps=(*self.steps, ControlStep(self.point, index, objective, reached)),
@@ -119,11 +119,6 @@ class Control:
         elif error > 0:
             moved = min(moved, self.point - 1)
         return min(max(moved, 0), self.points - 1)
-
-
-def _damping(error: float, difference: float, limit: float) -> float:
-    """Return the D term, which damps the correction after a jump."""
-    return _KD * difference if error * difference > 0 and abs(difference) > 0.5 * limit else 0.0
 
 
 def stopping_point(control: Control, seconds: float, *, low_memory: bool) -> int | None:

@@ -93,9 +93,9 @@ def _expected(view: JobView, bands: tuple[EpochsBand, ...]) -> tuple[Series, ...
     if not bands:
         return ()
     most = view.most_epochs
-    points = tuple(
-        Point(float(band.batch_size), band.epochs if band.epochs <= most else None, _tip(band)) for band in bands
-    )
+    tips = [f"{own.batch_size}: {number(own.epochs)} epochs, {number(own.low)} to {number(own.high)}" for own in bands]
+    drawn = [band.epochs if band.epochs <= most else None for band in bands]
+    points = tuple(map(Point, (float(band.batch_size) for band in bands), drawn, tips))
     spread = tuple(Spread(float(own.batch_size), min(own.low, most), min(own.high, most)) for own in bands)
     name = "predicted" if view.predicted else "mean"
     mark = Mark.LINE if len(bands) > 1 else Mark.POINTS
@@ -109,10 +109,6 @@ def _expected(view: JobView, bands: tuple[EpochsBand, ...]) -> tuple[Series, ...
             shape=Shape.SQUARE,
         ),
     )
-
-
-def _tip(band: EpochsBand) -> str:
-    return f"{band.batch_size}: {number(band.epochs)} epochs, from {number(band.low)} to {number(band.high)}"
 
 
 def _runs(runs: Iterable[JobRun]) -> tuple[Series, ...]:

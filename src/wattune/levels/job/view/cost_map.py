@@ -132,7 +132,8 @@ def cost_map(
     marked = {DEFAULT: default, CHOSEN: chosen, BEST: min(values, key=lambda choice: values[choice], default=None)}
     kept = {trial.choice for trial in Frontier.of(Trial(choice, open_to[choice]) for choice in values)}
     best = min(values.values(), default=None)
-    settings = _settings(expected, tried, filter(None, (default, chosen)))
+    known = (*expected, *tried, *filter(None, (default, chosen)))
+    settings = tuple(sorted({choice.setting for choice in known}))
     cells = {
         size: tuple(
             MapCell(
@@ -150,12 +151,6 @@ def cost_map(
     }
     rows = tuple(MapRow(size, own, barred.get(size)) for size, own in cells.items())
     return CostMap(gpu=gpu, simulated=simulated, settings=settings, rows=rows)
-
-
-def _settings(
-    expected: Iterable[JobChoice], tried: Iterable[JobChoice], others: Iterable[JobChoice]
-) -> tuple[Setting, ...]:
-    return tuple(sorted({choice.setting for choices in (expected, tried, others) for choice in choices}))
 
 
 def _allowed(cost: Measurement, objective: Objective, reference: Measurement | None) -> bool:
