@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from wattune.benchmarks.meter import bench as meter
+from wattune.benchmarks import meter
 from wattune.benchmarks.result import Bench, Goal
 from wattune.cli.main import run
 

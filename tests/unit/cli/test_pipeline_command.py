@@ -227,7 +227,7 @@ def test_wrong_usage_is_exit_code_2(home, capsys, arguments):
 
 def test_binary_files_are_refused(home, capsys):
     (home / "p.csv").write_bytes(b"\xff\xfe\x00")
-    assert "not a text" in complaint(capsys, *PLAN)
+    assert "not UTF-8 text" in complaint(capsys, *PLAN)
 
 
 def test_a_plan_for_another_shape_is_refused(plan_file, capsys):

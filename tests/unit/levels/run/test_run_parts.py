@@ -298,7 +298,7 @@ def test_a_program_is_stopped_when_all_its_processes_on_the_gpu_are(monkeypatch)
     mine, worker = os.getpid(), os.getppid()
     monkeypatch.setattr(run_program, "descendants", lambda pid: frozenset({pid, worker}))
     stopped = {worker}
-    monkeypatch.setattr(run_program, "_is_stopped", lambda pid: pid in stopped)
+    monkeypatch.setattr(run_program, "_status", lambda pid: "stopped" if pid in stopped else "running")
     watch = ProcessWatch(lambda: (frozenset({worker}),), pid=mine)
     assert watch.condition() is Condition.STOPPED
     stopped.clear()
