@@ -18,7 +18,7 @@ class Goal:
     goal: str
     met: bool | None
     note: str | None = None
-    """What a reader must know to compare the figure fairly."""
+    """A remark without which the figure cannot be compared fairly."""
 
     @property
     def document(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ SPAN_S = 60.0
 _GRAPH_ROWS = 4
 """Height of the lowest graph that can still be read."""
 _HEAD_START_S = 60.0
-"""How long a simulated GPU has worked when the screen opens, so that it is warm and its sensors have values."""
+"""The time that a simulated GPU has worked when the screen opens, so that it is warm and its sensors have values."""
 
 
 @click.command()

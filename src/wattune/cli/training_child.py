@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 POLL_S = 0.05
-"""How often the metric file is read."""
+"""The time between two reads of the metric file."""
 TAIL = 1 << 14
 """Bytes of the output that are kept to find out why the program died."""
 _CHUNK = 1 << 16

@@ -149,7 +149,7 @@ class WindowController:
         recalled = self.memory.recalled(windows)
         if len(recalled) == len(windows):
             return windows, None
-        return recalled, "the program looks as it did in an earlier run, whose settings are used again"
+        return recalled, "the program behaves as in an earlier run, whose settings are used again"
 
     def _settled(self, progress: Progress, state: Settling[Order, Reading], readings: tuple[Reading, ...]) -> Progress:
         if not readings:

@@ -68,7 +68,7 @@ class JsonReader:
     hint: str = "correct that value"
     unknown_fields: Literal["refuse", "skip"] = "refuse"
     missing_fields: Literal["refuse", "default"] = "refuse"
-    """Whether a field that has a default may be left out."""
+    """True if a field that has a default may be left out."""
 
     def read(self, kind: type[T], value: object, where: str = "") -> T:
         """Convert a value that is at `where` in the document, such as `runs[3].setting`; InputError if it is wrong."""

@@ -125,9 +125,9 @@ class JobRun:
     batch_size: int
     gpu: JobGpu
     exploring: bool = False
-    """Whether it was chosen to learn from it, rather than as the best."""
+    """True if it was chosen to learn from it, rather than as the best."""
     why: str = ""
-    """Why its batch size was chosen, for people."""
+    """The reason for its batch size, for people."""
     submitted_at: datetime | None = None
     outcome: Outcome = Outcome.RUNNING
     metrics: tuple[float | None, ...] = ()
@@ -139,7 +139,7 @@ class JobRun:
     setting: Setting | None = None
     """The setting after profiling."""
     ended: int | None = None
-    """How many runs of the job had been submitted when it ended; None while it is running."""
+    """The number of runs of the job that had been submitted when it ended; None while it is running."""
 
     @property
     def epochs(self) -> int:

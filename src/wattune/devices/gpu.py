@@ -21,7 +21,7 @@ class Gpu(Protocol):
         """Name, clocks, limits and sensors; always the same."""
 
     refresh: Refresh | None
-    """When the energy counter moves, where that is known. Code that watches the counter stores here what it learns."""
+    """The times at which the energy counter moves, or None; code that watches the counter stores them here."""
 
     def read(self) -> Reading:
         """Read everything that the GPU reports now."""

@@ -28,7 +28,7 @@ class Entry:
 
     uuid: str
     device: str
-    """How to open it again: `nvml:GPU-…`."""
+    """The name that opens it again: `nvml:GPU-…`."""
     touched: tuple[str, ...]
     """Among sm_clock, mem_clock, power_limit."""
     found: Mapping[str, float | None]

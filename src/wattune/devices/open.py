@@ -29,7 +29,7 @@ class Surroundings:
     visible: str | None = None
     """CUDA_VISIBLE_DEVICES, or None where it is not set."""
     wall_clock: bool = False
-    """Whether simulated GPUs run in wall time; otherwise their time passes when work is run on them."""
+    """True if simulated GPUs run in wall time; else their time passes when work is run on them."""
 
 
 @contextmanager

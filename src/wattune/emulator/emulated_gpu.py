@@ -71,9 +71,9 @@ class EmulatedGpu:
     average_window_s: float | None = None
     """Window of GetPowerUsage, where it differs from the sensor's."""
     counter_window_s: float | None = None
-    """How much of each period the energy counter measures; None: all of it."""
+    """The part of each period that the energy counter measures; None: all of it."""
     switching: Switching = _AT_ONCE
-    """How long new clocks take; `spec.switching` for the GPU's own."""
+    """The delay of new clocks; `spec.switching` for the GPU's own."""
     wait_spread: float = 0.0
     """Standard deviation of the logarithm of that."""
     counter_start_j: float = 1_000_000.0

@@ -61,7 +61,7 @@ class Scenario:
 
     gpus: tuple[str, ...]
     workload: Workload | None = None
-    """What every GPU plays meanwhile; None: idle without a context."""
+    """The load that every GPU plays meanwhile; None: idle without a context."""
     virtual_time: bool = False
     privilege: Privilege = Privilege.GRANTED
     faults: tuple[Fault, ...] = ()
@@ -69,7 +69,7 @@ class Scenario:
     part_time_counter: bool = False
     """The energy counter measures only the window of each period that the power sensor measures."""
     switching: Literal["ideal", "real"] = "ideal"
-    """Whether new clocks take effect at once, or after each GPU's delay."""
+    """ideal: new clocks take effect at once; real: after each GPU's delay."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.gpus) <= MOST_GPUS:

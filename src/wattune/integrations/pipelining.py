@@ -114,8 +114,8 @@ def played(schedule: Any, plan: Plan | Path | str, gpu: Gpu) -> Iterator[Actuato
     """Set the clocks of this rank while the schedule trains; yield the actuator that sets them.
 
     `plan` is the path of a plan file, of which the chosen plan is played, or a plan. Where the driver refuses a clock,
-    or the schedule runs something else than the plan, the GPU is restored, `disabled` of the actuator tells why, and
-    training goes on.
+    or the schedule runs something else than the plan, the GPU is restored, `disabled` of the actuator gives the reason,
+    and training goes on.
     """
     wanted = plan if isinstance(plan, Plan) else read_plan(Path(plan)).plan.choice
     player = PlanPlayer.of(wanted, rank_of(schedule), spec=gpu.spec)

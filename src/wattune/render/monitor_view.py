@@ -28,7 +28,7 @@ class Watched:
     readings: tuple[Reading, ...] = ()
     start_j: float | None = None
     trouble: str | None = None
-    """Why there are no more readings."""
+    """The reason why there are no more readings."""
 
     @property
     def latest(self) -> Reading | None:

@@ -1,1 +1,1 @@
-"""What to try next, given what was tried: pure, frozen searchers whose memory is the history they are given."""
+"""Optimisers and regression models that levels share; pure and frozen."""

@@ -33,7 +33,7 @@ from wattune.signals.samples import Floats, PowerSamples, usual_step_s
 PERIOD, POWER, UTIL = "period", "power", "util"
 _QUANTITIES = (PERIOD, POWER, UTIL)
 _FOLLOW_S = 20.0
-"""How fast the reference follows: a GPU warms up with time constants of 20 to 60 s in air."""
+"""The time constant with which the reference follows: a GPU warms up with time constants of 20 to 60 s in air."""
 _FOLLOW_SAMPLES = (20.0, 300.0)
 """Never so fast that ten samples could absorb a change, and never so slow that drift adds up."""
 _PER_KELVIN, _MOST_KELVIN = 0.0027, 100.0

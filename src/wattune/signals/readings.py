@@ -37,7 +37,7 @@ _FROZEN_S = 3.0
 """Sensors refresh ten times a second, the slowest show a mean over one second."""
 _MISSING_S = 10.0
 _LEAST_MOVE = 0.1
-"""How far the counter, utilisation or clock must move to show that power cannot have stayed the same."""
+"""The least move of counter, utilisation or clock that shows that power cannot have stayed the same."""
 
 
 @dataclass(frozen=True, slots=True)

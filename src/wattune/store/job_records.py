@@ -41,16 +41,16 @@ class RecordedRun:
     definition: int
     """The definition of the job that it was submitted under, from 1."""
     comparable: bool
-    """Whether that definition has today's target and direction, so that searchers see the run."""
+    """True if that definition has today's target and direction, so that policies see the run."""
     run: JobRun
     replaces: str | None = None
     """The id of the run that it replaces."""
     replaced: bool = False
-    """Whether another run replaced it."""
+    """True if another run replaced it."""
     lease_until: datetime
     """The run counts as lost if it does not report until then."""
     ended_at: datetime | None = None
-    """When it ended; for a lost run, when its lease ran out."""
+    """The time of its end; for a lost run, of the end of its lease."""
     host: str
     pid: int
 
@@ -109,19 +109,19 @@ class JobSummary:
 
     job: Job
     definition: int
-    """How often it was defined, from 1."""
+    """The number of times it was defined, from 1."""
     defined_at: datetime
     recurrences: int
     runs: int
     running: int
     last_run_at: datetime | None
-    """When its newest run was submitted."""
+    """The time at which its newest run was submitted."""
     energy_j: float | None
     time_s: float | None
     simulated_energy_j: float | None
     simulated_time_s: float | None
     simulated: bool
-    """Whether some of its runs were on simulated GPUs."""
+    """True if some of its runs were on simulated GPUs."""
 
     @property
     def name(self) -> str:

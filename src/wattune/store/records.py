@@ -175,7 +175,7 @@ class TraceSummary:
     mean_sm_mhz: float | None = None
     mean_mem_mhz: float | None = None
     refresh_s: float | None = None
-    """How often the sensor gave a new value."""
+    """The time between two new values of the sensor."""
 
     def __post_init__(self) -> None:
         _check_fields(self)

@@ -35,7 +35,7 @@ class JobBenchReport:
     """All cases of a run of the benchmark."""
 
     source: str
-    """Where the tables come from."""
+    """The source of the tables."""
     cases: tuple[BenchCase, ...]
     goals: tuple[Goal, ...] = ()
     made: str

@@ -223,7 +223,7 @@ _ENOUGH = 1e-4
 """A pass that lowers the cost by less than this share is the last."""
 _TRIES = 8
 _START_DISTANCE = 0.2
-"""How far the second start lies from the first, in the logarithm of a curve's parameter."""
+"""The distance of the second start from the first, in the logarithm of a curve's parameter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,9 +43,9 @@ class Swept:
     workload: str
     knob: str
     per: str
-    """What each trial's cost belongs to: an iteration, or a run."""
+    """The unit of each trial's cost: an iteration, or a run."""
     iterations: int
-    """How many of those each trial averages over."""
+    """The number of those that each trial averages over."""
     history: History[Setting]
     started_at: datetime
 

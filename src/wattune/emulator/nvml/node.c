@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Maps an existing node, or gives NULL; *bad_format tells a file that is no node of ours from one that is missing. */
+/* Maps an existing node, or gives NULL; *bad_format shows that there is a file of another format. */
 struct node *node_map(const char *path, int *bad_format)
 {
     *bad_format = 0;

@@ -67,7 +67,7 @@ EXPORT int wattunePlay(struct node *node, unsigned int index, unsigned int phase
     int64_t now_ns = settled(node, device);
     uint32_t slot = (device->slot + 1) % LOAD_SLOTS;
     struct load *load = &device->load[slot];
-    load->generation = 0; /* nobody may look into it until it is whole */
+    load->generation = 0; /* not to be read until it is complete */
     load->phases = phases;
     fill_load(load, device, (struct tables){duration_s, power_w, sm_util, mem_util, tensor_util, fp32_util});
     for (uint32_t row = 0; row < device->rows; limited_w += device->row[row++].columns)

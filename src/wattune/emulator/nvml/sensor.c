@@ -8,7 +8,7 @@ static const double NS = 1e-9;
 /* NVML promises a sampling period between 1/6 s and 1 s for utilisation; we take the shorter. */
 static const int64_t UTILISATION_NS = 166666667;
 
-/* Boundaries that are looked at one by one before the rest of a long gap is taken at its true energy. */
+/* Boundaries that are computed one by one before the rest of a long gap is taken at its true energy. */
 enum { MOST_BOUNDARIES = 4096 };
 
 static int64_t to_ns(double seconds)
@@ -47,7 +47,7 @@ double sensor_power_w(const struct device *device, int64_t time_ns, double windo
     return fmax(shown_w + spread_w * sensor_noise(device, end_ns, end_ns - start_ns), 0);
 }
 
-/* What a sensor that looks only at the end of each period adds up from one refresh to another, scaled to the period. */
+/* The sum of a sensor that measures only the end of each period, from one refresh to another, scaled to the period. */
 static double seen_j(const struct device *device, int64_t from, int64_t to)
 {
     int64_t period_ns = to_ns(device->counter_period_s), window_ns = to_ns(device->counter_window_s);

@@ -1,7 +1,7 @@
 /* The state of a node of simulated GPUs: one file, mapped by every process that uses it.
  *
  * Words: a *load* is what a GPU plays, one iteration after another; a *row* is a memory clock and a *column* a core
- * clock; a *segment* is a stretch of time in which clock, load and mode do not change. Times are nanoseconds since the
+ * clock; a *segment* is an interval in which clock, load and mode do not change. Times are nanoseconds since the
  * node was made, powers are watts, energies are joules.
  */
 #ifndef WATTUNE_STATE_H

@@ -16,7 +16,7 @@ static int is_same(const struct clocks *a, const struct clocks *b)
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* Lognormal around its median, drawn anew for every change and always the same for the same change of the same part. */
+/* Lognormal around its median, drawn for every change; always the same for the same change of the same GPU. */
 static double wait_s(const struct device *device, double median_s, int64_t salt)
 {
     double first = (sensor_noise(device, (int64_t)device->changes, salt) + 1) / 2;

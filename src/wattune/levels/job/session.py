@@ -123,7 +123,7 @@ class RecurringRun:
 
     @property
     def why(self) -> str:
-        """Why the run ended or, while it goes on, why its batch size was chosen."""
+        """The reason why the run ended or, while it goes on, for its batch size."""
         return self.run.why if self.verdict is None else self.verdict.why
 
     @property
@@ -152,7 +152,7 @@ class RecurringRun:
 
     @property
     def disabled(self) -> str | None:
-        """Why tuning has ended on all ranks, or None."""
+        """The reason why tuning has ended on all ranks, or None."""
         profiling = None if self._profiler is None else self._profiler.agreement.disabled
         return self._agreement.disabled or profiling
 

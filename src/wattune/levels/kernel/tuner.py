@@ -1,7 +1,7 @@
 """The listener that plans while a pipeline trains: it measures, agrees with the other ranks and sets what follows.
 
 While profiling it waits for the GPU at both ends of every instruction, because a counter that is read while the GPU is
-elsewhere tells nothing about it, and every iteration is a decision point. Once a plan is held, it only requests clocks:
+elsewhere shows nothing of it, and every iteration is a decision point. Once a plan is held, it only requests clocks:
 it measures one iteration and exchanges readings at decision points, whose iteration was agreed at the one before.
 Nothing here raises into the training: a failure disables tuning on all ranks at the next decision point.
 """

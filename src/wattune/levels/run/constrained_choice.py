@@ -106,7 +106,7 @@ def choose(
     possible = below & _within_power(objective, log_power[:count], base_w)
     allowed = possible & (most <= limit) & (np.minimum(slower, bound) <= limit)
     affordable = possible & (most_after_trial <= limit)
-    # An uncertain setting may be better than it looks, and finding out costs nothing where the limit is met.
+    # An uncertain setting may be better than expected, and finding out costs nothing where the limit is met.
     inviting = log_value - _CURIOSITY * np.sqrt(posterior.power_var[:count])
     beat = inf if isinstance(objective, PowerBudget) and base_w > objective.watts else 0.0
     expected = affordable & (total <= limit) & (slower <= limit)

@@ -50,7 +50,7 @@ _BETWEEN_S = 2.0
 _BASELINE_PRECISION = 0.006
 _HOLD_S, _HOLD_MOST_S = 20.0, 240.0
 _HOLD_SHORT_S, _NO_BETTER = 30.0, 0.7
-"""Where longer windows are no more precise and something is left to find out, many short ones show more."""
+"""Many short windows show more where longer ones are no more precise and something is left to find out."""
 _AHEAD_S, _AHEAD_SHARE = 60.0, 0.1
 """A setting is assumed to be held for this long, plus this share of what has passed, before it is judged again."""
 _USUAL_S = 10.0

@@ -51,7 +51,7 @@ class MapCell:
     names: tuple[str, ...] = ()
     """Those of default, chosen and best that apply."""
     remark: str | None = None
-    """Why it has no ratio."""
+    """The reason why it has no ratio."""
 
     @property
     def label(self) -> str:

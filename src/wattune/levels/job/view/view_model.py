@@ -36,7 +36,7 @@ class SizeAccount:
     failed: int
     """Runs that missed the target or were stopped."""
     barred: str | None
-    """Why it is excluded: out of memory on this GPU model, or every run missed the target; None where it is not."""
+    """The reason for its exclusion: out of memory on this GPU model, or every run missed the target; or None."""
     epochs: float | None
     """Mean epochs to the target, over all GPU models, since epochs do not depend on them."""
     energy_j: float | None

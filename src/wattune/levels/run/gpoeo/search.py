@@ -114,7 +114,7 @@ Measure = Callable[[Setting, str], Procedure[GpoeoPoint]]
 
 _RADIUS = 0.10
 _WIDE_RADIUS = 0.15
-"""Where the memory clock is below that of the reference."""
+"""The radius where the memory clock is below that of the reference."""
 _CLEARLY_BELOW, _CLEARLY_ABOVE = 0.8, 1.2
 """Multiples of the slowdown limit beyond which it is clear on which side the best clock lies."""
 _MUCH_BETTER = 0.85
