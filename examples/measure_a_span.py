@@ -1,4 +1,4 @@
-"""The joules of a stretch of work, with their error. Runs on a simulated A100; use "auto" for a real GPU."""
+"""The joules of an interval of work, with their error. Runs on a simulated A100; use "auto" for a real GPU."""
 
 from wattune import make_workload, measured, open_gpu
 

@@ -52,7 +52,7 @@ class PlainProgram:
     def energy_j(self, setting=DRIVER_DEFAULT):
         return self.step_s(setting) * self.power_w(setting)
 
-    def look(self, order):
+    def window(self, order):
         self.spec.check(order.setting)
         self.orders.append(order)
         settle_s = 0.0 if order.setting == self.setting else order.settle_s or 0.0
@@ -108,7 +108,7 @@ def played(policy, program, *, until=lambda windows: windows[-1].purpose is Purp
     for _ in range(most):
         order = policy.step(tuple(windows), program.spec)
         assert order == policy.step(tuple(windows), program.spec)
-        windows.append(program.look(order))
+        windows.append(program.window(order))
         if until(windows):
             return windows
     raise AssertionError(f"{policy.name} did not come to an end in {most} windows")

@@ -23,7 +23,7 @@ BASE_W, BASE_S = 300.0, PERIOD_S / 1.03
 
 
 def window(setting, purpose, start_s, time_s, *, power_w, step_time_s, error=0.004, changed=False, held=True):
-    """A window that spent this power and went at this pace; `error` is relative."""
+    """A window that spent this power and had this step time; `error` is relative."""
     energy_j = power_w * time_s
     return Window(
         setting=setting,

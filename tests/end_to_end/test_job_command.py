@@ -93,7 +93,7 @@ def test_the_first_run_defines_a_job_and_later_ones_need_not_say_it_again(job, j
     assert job_store().jobs() == ()
 
 
-def test_the_program_is_told_its_batch_size_and_all_that_goes_with_it(job):
+def test_the_program_gets_its_batch_size_and_all_that_goes_with_it(job):
     script = """
 import os, sys
 names = ("BATCH_SIZE", "LOCAL_BATCH_SIZE", "LEARNING_RATE", "RUN_ID", "METRIC_FILE")
@@ -207,7 +207,7 @@ def test_a_size_that_does_not_fit_is_never_tried_again_on_that_part(job, job_sto
     assert sizes == {16: "tried", 32: "infeasible", 64: "infeasible"}
 
 
-def test_no_memory_can_be_told_over_http(job):
+def test_out_of_memory_can_be_reported_over_http(job):
     script = """
 import os, sys, urllib.request
 def post(body):

@@ -106,7 +106,7 @@ def test_ranks_plan_together_while_they_train_and_answer_a_straggler(emulated_no
     shape = {"ranks": 2, "chunks": 1, "microbatches": 4, "iterations": 200}
     job = job_in(tmp_path, node, **shape, plain_first=False, straggler=1)
     one, two = (found["tuned"] for found in finished(start(job, node), tmp_path))
-    assert one == two  # nobody was told by anybody
+    assert one == two  # no rank reported to another
     powers_w = {kind: values[-1] for kind, values in one["planned"]["powers_w"].items()}
     # A machine that is busy with something else blurs which of the two it was, but not what they draw together.
     for rank in ("0", "1"):

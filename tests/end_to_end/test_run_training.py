@@ -61,10 +61,10 @@ def test_training_is_tuned_and_its_losses_are_the_same(tuning, tmp_path):
     assert document["simulated"] is True
     assert document["exit_code"] == 0
     purposes = [window["purpose"] for window in document["windows"]]
-    assert purposes[0] == "baseline"  # what else was looked at to its end, the machine decides
+    assert purposes[0] == "baseline"  # which other windows were completed depends on the machine
     assert all(window["applied"] for window in document["windows"])
     baseline = document["windows"][0]
-    assert baseline["pace_s"] > 0.06  # no step is shorter than on its GPU; how much longer, the machine decides
+    assert baseline["pace_s"] > 0.06  # no step is shorter than on its GPU; how much longer depends on the machine
     assert "simulated" in (tmp_path / "run.html").read_text(encoding="utf-8")
     (kept,) = json.loads(command("history", "--json").stdout)["runs"]
     assert kept["kind"] == "run"

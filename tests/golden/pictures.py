@@ -1,4 +1,4 @@
-"""The pictures that are compared with files beside this one. `python tests/golden/pictures.py` writes them anew."""
+"""The pictures that are compared with files beside this one. `python tests/golden/pictures.py` writes them again."""
 
 from __future__ import annotations
 

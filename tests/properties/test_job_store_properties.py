@@ -196,7 +196,7 @@ class JobStoreMachine(RuleBasedStateMachine):
         return (run.id, run.recurrence, run.batch_size, run.outcome, run.ended, run.metrics(), run.cost)
 
 
-def test_the_store_is_a_replay_of_what_was_told(tmp_path: Path) -> None:
+def test_the_store_is_a_replay_of_what_was_written(tmp_path: Path) -> None:
     job_store = open_store(str(tmp_path / "history.db")).jobs
     few = settings(max_examples=25, stateful_step_count=25, deadline=None)
     run_state_machine_as_test(lambda: JobStoreMachine(job_store), settings=few)  # type: ignore[arg-type]

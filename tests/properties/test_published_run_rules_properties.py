@@ -57,14 +57,14 @@ seen = st.fixed_dictionaries(
 def test_orders_can_be_carried_out_whatever_was_seen(rule, spec, shown):
     windows = []
     now_s = 0.0
-    for look in shown:
+    for window in shown:
         order = rule.step(tuple(windows), spec)
         assert order == rule.step(tuple(windows), spec)
         spec.check(order.setting)
         assert 0 < order.least_s <= order.most_s < 1e4
         assert order.settle_s is None or isfinite(order.settle_s)
-        power_w = look["power_w"]
-        values = {name: value for name, value in look.items() if name != "power_w"}
+        power_w = window["power_w"]
+        values = {name: value for name, value in window.items() if name != "power_w"}
         windows.append(
             Window(
                 setting=order.setting,

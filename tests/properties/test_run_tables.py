@@ -1,4 +1,4 @@
-"""Whatever a recorded sweep looks like: only its settings are set, and a run under the session ends as it should."""
+"""For any recorded sweep: only its settings are set, and a run under the session ends as it should."""
 
 from pathlib import Path
 

@@ -95,7 +95,7 @@ def test_a_counter_that_is_reset_or_jumps_loses_one_reading_each_time(powers_w, 
     times = sum(place < len(readings) for place in places)
     for place, one in enumerate(readings):
         if place in places:
-            # Back to nothing, as when a driver is loaded anew; or far beyond what can be spent between two readings.
+            # Back to nothing, as when a driver is loaded again; or far beyond what can be spent between two readings.
             moved_j = -one.energy_j if sign < 0 else moved_j + 1e6
         shown.append(replace(one, energy_j=one.energy_j + moved_j))
     sanity, clean = passed(shown)

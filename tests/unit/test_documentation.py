@@ -1,6 +1,6 @@
 """What the documentation says is so, and what there is has a line in the documentation.
 
-`python tests/unit/test_documentation.py` writes anew what follows from the code: the lists of GPUs and workloads, and
+`python tests/unit/test_documentation.py` writes again what follows from the code: the lists of GPUs and workloads, and
 what the demo prints.
 """
 

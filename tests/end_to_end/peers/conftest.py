@@ -61,7 +61,7 @@ class Peers:
         """The words of the whole command; the search path of the peers is for the peers alone."""
         path = os.pathsep.join(str(folder) for folder in (HERE / "standins" / "offline", SOURCE))
         start = [sys.executable, "-m", "wattune", "simulate", "--workload", WORKLOAD, *options, "--"]
-        # Bytecode is kept in the peers' own folder, whatever the user wants of his: compiling zeus anew takes seconds.
+        # Bytecode is kept in the peers' own folder, whatever the user wants of his: compiling zeus again takes seconds.
         bytecode = f"PYTHONPYCACHEPREFIX={self.bin.parent / 'bytecode'}"
         return [*start, "env", f"PYTHONPATH={path}", "PYTHONDONTWRITEBYTECODE=", bytecode, *command]
 
@@ -88,7 +88,7 @@ def peers(peers_folder: Path, emulated_library: Path, tmp_path: Path) -> Peers:
 
 @pytest.fixture(scope="module")
 def peers_for_module(peers_folder: Path, emulated_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Peers:
-    """The same for what several tests of a module look at."""
+    """The same for what several tests of a module read."""
     return _peers_at(tmp_path_factory.mktemp("peers"), peers_folder, emulated_library)
 
 

@@ -32,7 +32,7 @@ def test_codecarbon_warns_of_a_gpu_that_is_lost(peers):
 
 
 def test_carbontracker(peers):
-    """It averages power samples; an A100's sensor looks at a quarter of the time, so they stray by some per cent."""
+    """It averages power samples; an A100's sensor measures a quarter of the time, so they differ by some per cent."""
     done = peers.simulate(command=peers.client("carbontracker_epoch", "2"))
     found = done.json()
     assert found["devices"] == [SPEC.label]

@@ -34,7 +34,7 @@ def test_every_getter_of_the_table_was_called_and_answered(getters, emulated_lib
         if library.wattuneFunctionKind(number) == b"g"
     }
     assert served - {without_version(name) for name in getters["called"]} == set()
-    refused = {name: told for name, told in getters["values"].items() if str(told).startswith("NVMLError")}
+    refused = {name: value for name, value in getters["values"].items() if str(value).startswith("NVMLError")}
     assert refused == dict.fromkeys(PASSIVE, "NVMLError_NotSupported")
 
 

@@ -1,4 +1,4 @@
-"""nvitop and gpustat, unmodified: what people look at names the simulated GPU and shows what it does."""
+"""nvitop and gpustat, unmodified: their output names the simulated GPU and shows its load."""
 
 import json
 

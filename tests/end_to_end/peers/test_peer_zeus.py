@@ -42,10 +42,10 @@ def test_power_monitor(peers):
 
 
 def with_framework(command):
-    """The command with the stand-in for torch on its path, and after it a look at the limit that was left."""
+    """The command with the stand-in for torch on its path, and after it a query of the limit that was left."""
     words = f"PYTHONPATH={FRAMEWORK}:$PYTHONPATH {shlex.join(command)}"
-    look = "nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits >&2"
-    return ("sh", "-c", f"nvidia-smi -pl 300 >&2; {words}; code=$?; {look}; exit $code")
+    query = "nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits >&2"
+    return ("sh", "-c", f"nvidia-smi -pl 300 >&2; {words}; code=$?; {query}; exit $code")
 
 
 def exhaustive():

@@ -63,7 +63,7 @@ def _some(cases):
         yield case
 
 
-def test_look_alikes_of_logs_are_told_apart_from_noise_and_found():
+def test_periods_of_traces_like_recorded_ones_are_found():
     cases = list(log_cases(seed=0))
     assert len({case.kind for case in cases}) == 3
     some = cases[::8] + cases[3::8]

@@ -74,7 +74,7 @@ def solved():
     return found, found.planned(profile, blocking_power_w=BLOCKING_W)
 
 
-def test_plans_are_timed_anew(solved):
+def test_plans_are_timed_again(solved):
     found, planned = solved
     assert found.late == 0
     assert found.solve_s > 0

@@ -147,7 +147,7 @@ class NothingLeft:
         return ()
 
 
-def test_a_job_without_a_size_to_try_can_be_looked_at(capsys):
+def test_a_job_without_a_size_to_try_can_be_shown(capsys):
     from rich.console import Console
 
     found = JobView.of(JOB, MEMORY, GPU, searcher=NothingLeft())

@@ -198,7 +198,7 @@ def ending(code=0, *, interrupted=False, asked=False, tail=""):
     return Ending(code, interrupted, asked, tail)
 
 
-def test_each_thing_is_told_once_and_nothing_after_the_end():
+def test_each_event_is_reported_once_and_none_after_the_end():
     live, taker, warnings = listener()
     for report in (
         StepReport(),

@@ -84,7 +84,7 @@ def test_a_heading_says_what_the_columns_are():
         *('{"metric": [1]}', '{"metric": 1, "epoch": 1.5}', '{"step": -1}', '{"step": "many"}', '{"error": "boom"}'),
     ],
 )
-def test_a_line_that_tells_nothing_is_complained_of_in_one_short_line(line):
+def test_a_line_without_a_value_is_reported_in_one_short_line(line):
     (found,) = parsed(line)
     assert isinstance(found, Unreadable)
     assert "is no metric: " in found.complaint
@@ -164,7 +164,7 @@ def test_an_epoch_that_was_reported_is_not_new():
     assert [counted.is_new(report) for report in (Report(0.7, 1), Report(0.7, 2), Report(0.7))] == [False, True, True]
 
 
-def test_steps_are_counted_however_they_are_told():
+def test_steps_are_counted_however_they_are_reported():
     counted, steps = StepCount(), []
     for number in (None, None, 10, 10, 25, 5, 10):
         counted, more = counted.stepped(StepReport(number))
@@ -192,7 +192,7 @@ def test_a_file_is_read_as_it_grows(tmp_path):
     assert source.read(ended=True) == (Report(0.3),)
 
 
-def test_what_an_earlier_run_left_tells_nothing_but_its_heading(tmp_path):
+def test_of_an_earlier_file_only_the_heading_is_used(tmp_path):
     path = tmp_path / "metric.csv"
     add(path, "metric,epoch\n0.9,1\n0.")
     source = MetricFile(path)
@@ -201,7 +201,7 @@ def test_what_an_earlier_run_left_tells_nothing_but_its_heading(tmp_path):
     assert source.read() == (Report(0.1, 2),)
 
 
-def test_a_file_that_is_written_anew_is_read_from_its_beginning(tmp_path):
+def test_a_file_that_is_written_again_is_read_from_its_beginning(tmp_path):
     path = tmp_path / "metric.csv"
     add(path, "0.9\n0.95\n")
     source = MetricFile(path)

@@ -45,7 +45,7 @@ class Recorder:
         self.asked.append("restore")
 
 
-def test_each_setting_is_applied_measured_and_told_of_then_the_gpu_is_restored() -> None:
+def test_each_setting_is_applied_measured_and_reported_then_the_gpu_is_restored() -> None:
     gpu, heard = Recorder(), []
     settings = (DRIVER_DEFAULT, Setting(sm_mhz=1200))
     history = sweep(gpu, settings, lambda setting: Measurement(1.0, setting.sm_mhz or 9.0), on_trial=heard.append)

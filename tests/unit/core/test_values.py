@@ -1,4 +1,4 @@
-"""Setting, Measurement, Objective, Plan, WorkGraph, GpuSpec, Trace: small values and their promises."""
+"""Setting, Measurement, Objective, Plan, WorkGraph, GpuSpec, Trace: small values and their rules."""
 
 import pickle
 from math import hypot, inf

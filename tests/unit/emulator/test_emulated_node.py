@@ -69,9 +69,9 @@ def test_a_gpu_that_cannot_be_emulated_leaves_no_file(emulated_library, tmp_path
         ((ClockTable(None, (500,)),), ((40.0,),)),
         ((ClockTable(1000, tuple(range(300))),), ((40.0,) * 300,)),
     ):
-        odd = replace(gpu, spec=replace(gpu.spec, clocks=clocks), context_idle_w=idle_w)
+        unusual = replace(gpu, spec=replace(gpu.spec, clocks=clocks), context_idle_w=idle_w)
         with pytest.raises(InputError, match="emulate"):
-            Node.create(tmp_path / "node", [odd], library=emulated_library)
+            Node.create(tmp_path / "node", [unusual], library=emulated_library)
     long = replace(gpu, spec=replace(gpu.spec, name="x" * 200))
     with pytest.raises(InputError, match="too long"):
         Node.create(tmp_path / "node", [long], library=emulated_library)

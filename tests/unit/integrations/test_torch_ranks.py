@@ -32,8 +32,8 @@ with recurring_job("nightly", ranks=TorchRanks(), **options) as run:
         held.append(str(run.setting))
         run.report(0.2 * epoch if rank == 0 else None)
 distributed.destroy_process_group()
-told = {"id": run.id, "held": held, "why": run.why, "local": run.local_batch_size, "joules": run.cost.energy_j}
-(folder / f"{rank}.json").write_text(json.dumps(told))
+shown = {"id": run.id, "held": held, "why": run.why, "local": run.local_batch_size, "joules": run.cost.energy_j}
+(folder / f"{rank}.json").write_text(json.dumps(shown))
 """
 
 

@@ -83,8 +83,8 @@ def test_the_document_is_json_and_marked_simulated() -> None:
 
 
 def test_steps_hold_average_and_leave_gaps() -> None:
-    told = [(0.0, 100.0), (2.0, 200.0), (2.5, 300.0), (5.0, None), (8.0, 50.0)]
-    readings = [Reading(time_s=time_s, power_w=power_w) for time_s, power_w in told]
+    values = [(0.0, 100.0), (2.0, 200.0), (2.5, 300.0), (5.0, None), (8.0, 50.0)]
+    readings = [Reading(time_s=time_s, power_w=power_w) for time_s, power_w in values]
     shown = power_steps(readings, now_s=10.0, span_s=10.0, steps=10)
     assert shown == [100.0, 100.0, 250.0, 300.0, 300.0, None, None, None, 50.0, 50.0]
 

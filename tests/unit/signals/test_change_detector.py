@@ -131,8 +131,8 @@ def test_a_gpu_that_warms_up_drifts_and_does_not_change(period_s):
 
 def test_the_temperature_explains_a_fast_warm_up():
     played = stream(Kind("warm", 0.005, warmth=Warmth(0.1, 20.0)), 200, np.random.default_rng(6))
-    told = zip(samples_of(played), played.temperature_c.tolist(), strict=True)
-    detector, changes = play([replace(sample, temperature_c=degrees) for sample, degrees in told])
+    samples = zip(samples_of(played), played.temperature_c.tolist(), strict=True)
+    detector, changes = play([replace(sample, temperature_c=degrees) for sample, degrees in samples])
     assert changes == []
     assert detector.reference_c == played.temperature_c[0]
 

@@ -24,7 +24,7 @@ def plain(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-def told(function, *arguments):
+def answer(function, *arguments):
     try:
         found = getattr(nvml, function)(*arguments)
         return nvml.nvmlDeviceGetIndex(found) if isinstance(found, nvml.c_nvmlDevice_t) else plain(found)
@@ -157,20 +157,20 @@ def main():
     first, second, third = (nvml.nvmlDeviceGetHandleByIndex(index) for index in range(3))
     with Node.attach(Path(os.environ["WATTUNE_NODE"])) as node:
         node.run(0, 100)
-        found = {name: told(name, *arguments) for name, arguments in system_and_handles(first)}
-        found |= {f"nvmlDeviceGet{name}": told(f"nvmlDeviceGet{name}", first) for name in ALONE}
-        found |= {f"nvmlDeviceGet{name}": told(f"nvmlDeviceGet{name}", first, *rest) for name, rest in WITH_ARGUMENTS}
+        found = {name: answer(name, *arguments) for name, arguments in system_and_handles(first)}
+        found |= {f"nvmlDeviceGet{name}": answer(f"nvmlDeviceGet{name}", first) for name in ALONE}
+        found |= {f"nvmlDeviceGet{name}": answer(f"nvmlDeviceGet{name}", first, *rest) for name, rest in WITH_ARGUMENTS}
         mem_mhz = found["nvmlDeviceGetSupportedMemoryClocks"][0]
-        found["nvmlDeviceGetSupportedGraphicsClocks"] = told("nvmlDeviceGetSupportedGraphicsClocks", first, mem_mhz)
+        found["nvmlDeviceGetSupportedGraphicsClocks"] = answer("nvmlDeviceGetSupportedGraphicsClocks", first, mem_mhz)
         found["nvmlDeviceGetPciInfoExt"] = pci_info(first)
-        found["nvmlDeviceGetMemoryInfo_v2"] = told("nvmlDeviceGetMemoryInfo", first, nvml.nvmlMemory_v2)
-        found["nvmlDeviceGetTopologyCommonAncestor"] = told("nvmlDeviceGetTopologyCommonAncestor", first, second)
+        found["nvmlDeviceGetMemoryInfo_v2"] = answer("nvmlDeviceGetMemoryInfo", first, nvml.nvmlMemory_v2)
+        found["nvmlDeviceGetTopologyCommonAncestor"] = answer("nvmlDeviceGetTopologyCommonAncestor", first, second)
         for name, handle in (("older", first), ("newer", third)):
-            found[f"counters of the {name}"] = told("nvmlGpmQueryDeviceSupport", handle)
+            found[f"counters of the {name}"] = answer("nvmlGpmQueryDeviceSupport", handle)
         energy_j = node.truth_j(0)
         found["nvmlGpmMetricsGet"] = counters(third, lambda: node.run(2, 100))
-        found["nvmlDeviceOnSameBoard"] = told("nvmlDeviceOnSameBoard", first, second)
-        found["nvmlDeviceIsMigDeviceHandle"] = told("nvmlDeviceIsMigDeviceHandle", first)
+        found["nvmlDeviceOnSameBoard"] = answer("nvmlDeviceOnSameBoard", first, second)
+        found["nvmlDeviceIsMigDeviceHandle"] = answer("nvmlDeviceIsMigDeviceHandle", first)
         truth = {"pid": os.getpid(), "called": [*node.calls()], "energy_j": energy_j}
     print(json.dumps({"values": found, **truth}))
 

@@ -16,7 +16,7 @@ from wattune.workloads.catalog import make_workload
 
 
 class FakeGpm:
-    """NVML's calls around GPM, with counters that are told by hand."""
+    """NVML's calls around GPM, with counters that are set by hand."""
 
     def __init__(self, monkeypatch, *, supported=True):
         self.now_s = 0.0
@@ -120,7 +120,7 @@ def test_an_emulated_part_before_hopper_has_none(emulated_node):
         pass
 
 
-def test_an_emulated_hopper_tells_what_its_load_does(emulated_node):
+def test_an_emulated_hopper_shows_its_load(emulated_node):
     model, workload = load_model("h100"), make_workload("bert-base")
     node = emulated_node("h100")
     tables = tabulate(model, workload)

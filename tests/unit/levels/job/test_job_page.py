@@ -63,7 +63,7 @@ def bench(cases: int = 2, **changes: object) -> JobBenchReport:
 
 
 class Balanced(HTMLParser):
-    """Counts tags that were opened and not closed, and looks for what would load something."""
+    """Counts tags that were opened and not closed, and finds what would load something."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -185,7 +185,7 @@ def test_a_valid_earlier_profile_gets_extra_windows_where_they_pay():
     assert {LIMITS[1], LIMITS[2], LIMITS[3]} <= {trial.choice for trial in held.state.trials}
 
 
-def test_an_earlier_best_that_is_refused_when_it_is_looked_at_again_leaves_a_search_from_its_beginning():
+def test_an_earlier_best_that_is_refused_when_it_is_measured_again_leaves_a_search_from_its_beginning():
     half = CACHED[1:2]
     profiling = policy(cached=half, search=replace(policy().search, horizon=5000.0))
     state = profiling.step(profiling.start(), LONGER)
@@ -196,13 +196,13 @@ def test_an_earlier_best_that_is_refused_when_it_is_looked_at_again_leaves_a_sea
     assert held.state.trials
 
 
-def test_an_earlier_profile_is_not_looked_at_again_for_whole_epochs():
+def test_an_earlier_profile_is_not_measured_again_for_whole_epochs():
     profiling = policy(cached=CACHED[1::2], search=replace(policy().search, horizon=5000.0)).by_epoch()
     assert isinstance(profiling.step(profiling.start(), LONGER).state, ProfileHeld)
 
 
 @pytest.mark.parametrize("epoch", [Interval(1, 108.0, 108.0 * 150.0), Interval(1, 160.0, 160.0 * 190.0)])
-def test_an_earlier_profile_that_no_longer_holds_is_measured_anew(epoch):
+def test_an_earlier_profile_that_no_longer_holds_is_measured_again(epoch):
     profiling = policy(cached=CACHED)
     state = profiling.step(profiling.start(), epoch)
     assert state == settling(LIMITS[-1])

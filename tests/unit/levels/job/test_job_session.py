@@ -119,7 +119,7 @@ def test_epochs_with_much_validation_are_checked_as_a_whole(jobs):
     assert validated(jobs.session()).profiling.time_s == 0
 
 
-def test_a_job_that_became_another_is_profiled_anew(jobs):
+def test_a_job_that_became_another_is_profiled_again(jobs):
     finished(jobs, jobs.session(), steps=400)
     session = jobs.session()
     session.start()
@@ -337,7 +337,7 @@ def test_an_ending_that_others_name_stands_but_for_a_verdict(jobs):
     assert reached.end(Outcome.CRASHED).outcome is Outcome.REACHED
 
 
-def test_a_run_that_was_replaced_meanwhile_is_told_to_end(jobs):
+def test_a_run_that_was_replaced_meanwhile_is_asked_to_end(jobs):
     session = jobs.session()
     run = session.start()
     other = jobs.session()

@@ -178,7 +178,7 @@ def test_13_a_failure_at_one_size_does_not_bar_those_beyond_it():
     assert world.memory.runs[-1].batch_size == 128
 
 
-def test_13_a_dearer_size_does_not_hide_a_cheaper_one_behind_it():
+def test_13_a_more_expensive_size_does_not_hide_a_cheaper_one_behind_it():
     world = World(SEARCHER, epochs=EPOCHS | {256: 36.0})
     world.recur(60)
     assert world.memory.runs[-1].batch_size == 128

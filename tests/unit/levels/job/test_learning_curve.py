@@ -27,7 +27,7 @@ def test_a_curve_that_is_stretched_by_a_factor_is_seen_through(whole):
     assert exp(found.log_epochs) == pytest.approx(whole, rel=0.1)
 
 
-def test_the_further_a_run_has_come_and_the_nearer_its_size_the_surer_is_its_pace():
+def test_its_progress_is_more_certain_the_longer_a_run_and_the_nearer_its_size():
     reference = finished(0, 512, 40)
     early, late = (speed(JOB, going(256, epochs, 30.0), reference, octaves=1.0) for epochs in (6, 24))
     far = speed(JOB, going(64, 24, 30.0), reference, octaves=3.0)

@@ -36,7 +36,7 @@ def test_a_change_that_all_kinds_share_is_found_whichever_is_seen():
     assert max(shifts(values, sd=0.12).interval) == 1
 
 
-def test_a_single_odd_value_is_no_change():
+def test_a_single_outlier_is_no_change():
     values = [*scattered(30, 2.0), (1, 9.0, 0.01), *scattered(5, 2.0, seed=3)]
     assert set(shifts(values, sd=0.12).interval) == {0}
 

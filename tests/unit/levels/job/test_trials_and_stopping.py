@@ -93,7 +93,7 @@ def test_what_was_spent_is_gone_a_run_near_its_end_goes_on():
     assert prediction(epochs=26, log_epochs=np.log(30.0), sd=0.1).pays
 
 
-def test_a_chance_for_many_later_runs_is_worth_a_look():
+def test_a_chance_for_many_later_runs_is_worth_a_trial():
     unsure = prediction(epochs=2, log_epochs=np.log(45.0), sd=0.5)
     assert not replace(unsure, horizon=0.0, log_epochs=np.log(60.0)).pays
     assert replace(unsure, horizon=100.0).pays

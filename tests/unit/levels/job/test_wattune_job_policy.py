@@ -87,8 +87,8 @@ def test_a_job_that_was_redefined_with_other_sizes_ignores_runs_of_sizes_that_ar
 
 @pytest.mark.parametrize("report", [None, nan, inf, -inf])
 def test_reports_that_are_no_numbers_do_no_harm(report):
-    odd = replace(finished(1, 256, 24, exploring=True), metrics=(report,) * 24)
-    memory = remembered(finished(0, 512, 40), odd, finished(2, 256, 25))
+    outlier = replace(finished(1, 256, 24, exploring=True), metrics=(report,) * 24)
+    memory = remembered(finished(0, 512, 40), outlier, finished(2, 256, 25))
     assert SEARCHER.propose(JOB, memory, GPU).batch_size in JOB.batch_sizes
     going = replace(ended(3, 64, 4, outcome=Outcome.RUNNING, whole=15.0, exploring=True), metrics=(report,) * 4)
     assert SEARCHER.stop(JOB, memory, going) is None

@@ -26,7 +26,7 @@ class CountedStamp(HostStamp):
 
 
 class CountedGpu(FakeGpu):
-    """Spends what it is told to; shows what it had spent when its counter last moved."""
+    """Spends what a test sets; shows what it had spent when its counter last moved."""
 
     def __init__(self, *, moves=True):
         super().__init__()

@@ -39,7 +39,7 @@ class Pipeline:
     noise: float = 0.003
     straggler: dict[int, float] = field(default_factory=dict)
     patience: int = 2
-    """Iterations at a clock until the counter has told enough."""
+    """Iterations at a clock until the counter has shown enough."""
 
     def __post_init__(self):
         self.random = Random(f"pipeline {self.number}")
@@ -171,7 +171,7 @@ def test_a_straggling_rank_hurries_and_the_others_slow_down_until_it_recovers(ra
 
     pipeline.straggler = {rank: 1.8}
     first, (unanswered,) = advanced(policy, before, [pipeline])
-    assert first.held == before.held  # one odd iteration moves nothing
+    assert first.held == before.held  # one outlier changes nothing
     answered, _ = advanced(policy, first, [pipeline])
     assert mean_mhz(policy, answered, rank) >= mean_mhz(policy, before, rank)
     others = [other for other in range(4) if other != rank]
@@ -232,10 +232,10 @@ def test_one_slow_iteration_is_no_straggler():
     pipeline = Pipeline(policy)
     before, _ = profiled(policy, pipeline)
     pipeline.straggler = {1: 2.0}
-    odd, _ = advanced(policy, before, [pipeline])
+    outlier, _ = advanced(policy, before, [pipeline])
     pipeline.straggler = {}
-    after, _ = advanced(policy, odd, [pipeline], 3)
-    assert after.held == odd.held == before.held
+    after, _ = advanced(policy, outlier, [pipeline], 3)
+    assert after.held == outlier.held == before.held
 
 
 def test_every_rank_finds_the_same_progress_from_the_same_readings():

@@ -53,7 +53,7 @@ def _taught(program, clocks):
     from wattune.core.setting import Setting
 
     top = Setting(clocks[-1])
-    window = PlainProgram.look(program, _order(top))
+    window = PlainProgram.window(program, _order(top))
     case = OdppCase(program.power_w(top), window.sm_util, window.mem_util)
     targets = [
         np.array([cost(Setting(mhz)) for mhz in clocks]) / cost(top) for cost in (program.step_s, program.energy_j)

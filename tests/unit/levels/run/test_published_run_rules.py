@@ -80,7 +80,7 @@ def test_a_program_that_changes_is_searched_again(rule):
     windows = played(rule, program)
     program.factor, program.host_s = 0.5, 3.0
     for _ in range(20):
-        windows.append(program.look(rule.step(tuple(windows), SPEC)))
+        windows.append(program.window(rule.step(tuple(windows), SPEC)))
         if windows[-1].purpose is not Purpose.HOLD:
             return
     pytest.fail(f"{rule.name} did not notice")

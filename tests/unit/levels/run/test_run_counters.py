@@ -15,7 +15,7 @@ from wattune.levels.run.session import RunSession
 
 
 class FixedCounters:
-    """A reader that tells what a test wants it to."""
+    """A reader that returns what a test sets."""
 
     def __init__(self, **shares):
         self.shares = shares

@@ -77,7 +77,7 @@ def test_slow_variation_increases_the_error_of_a_window():
 # the thread
 
 
-class Dear:
+class Expensive:
     """A loop whose ticks a test makes cost something, by the clock of the thread that ticks it."""
 
     wait_s = 0.02
@@ -88,7 +88,7 @@ class Dear:
 
 
 def test_expensive_ticks_are_made_less_often():
-    background = Background(Dear())
+    background = Background(Expensive())
     assert background.wait_s == 0.02
     cpu_s = wall_s = 0.0
     for _ in range(400):
@@ -99,7 +99,7 @@ def test_expensive_ticks_are_made_less_often():
 
 
 def test_one_expensive_tick_does_not_reduce_polling():
-    background = Background(Dear())
+    background = Background(Expensive())
     for place in range(1, 400):
         background._count(0.0001 * place + (0.5 if place > 200 else 0.0), 0.02 * place)
     assert background.wait_s == pytest.approx(0.02, rel=0.05)

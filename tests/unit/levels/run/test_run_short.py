@@ -24,7 +24,7 @@ def test_a_clock_below_a_knee_is_left_within_the_slowdown_limit():
 @pytest.mark.parametrize(
     ("gpu", "name"),
     [
-        ("a100", "aibench/video-prediction"),  # no step shows, and its utilisation tells nothing
+        ("a100", "aibench/video-prediction"),  # no step is visible in power or in utilisation
         ("a100", "gnn/collab-gatedgcn"),
         ("rtx-3080-ti", "aibench/speech-recognition"),
     ],
