@@ -103,6 +103,18 @@ def partition_cost(model: GpuModel, partition: Partition, *, mem_mhz: int | None
     return Cost(clocks_mhz, time_s, work_j + (awake_w + leak_w) * time_s, exposed_s)
 
 
+def communication_cost(model: GpuModel, communication: Communication, *, comm_sms: int, mem_mhz: int) -> Cost:
+    """Compute time and energy of a collective that overlaps with nothing, on one of several equal GPUs."""
+    link = _link(model)
+    clocks_mhz = model.clocks[model.mem_clocks_mhz.index(mem_mhz)].sm_mhz
+    sm_mhz = np.array(clocks_mhz, dtype=np.float64)
+    alone = Partition(compute=(), communication=communication, comm_sms=min(comm_sms, model.sms - 1), launch=None)
+    time_s = communication_s(model, link, alone, sm_mhz)
+    power_w = model.awake_w(sm_mhz, mem_mhz) + _communication_w(model, link, alone, sm_mhz, time_s)
+    leak_w = model.leak_w(sm_mhz, model.settled_c(sm_mhz, power_w))
+    return Cost(clocks_mhz, time_s, (power_w + leak_w) * time_s, time_s)
+
+
 def communication_s(model: GpuModel, link: LinkPhysics, partition: Partition, sm_mhz: Floats) -> Floats:
     """(clocks,): time of the communication on its SMs."""
     sent = partition.communication.link_bytes

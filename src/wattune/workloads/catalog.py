@@ -93,13 +93,19 @@ def make_workload(name: str, *, batch_size: int | None = None, pipe: Pipe | None
     "resnet50:128" sets the batch size, "gpt3-175b@3/8:1" takes the third of eight pipeline stages, and `shards` is the
     number of tensor-parallel GPUs.
     """
+    layers = make_layers(name, batch_size=batch_size, pipe=pipe, shards=shards)
+    return replace(layers, phases=merged(layers.phases, _INTERVALS))
+
+
+def make_layers(name: str, *, batch_size: int | None = None, pipe: Pipe | None = None, shards: int = 1) -> Workload:
+    """Make the same iteration with a phase per layer and pass."""
     chosen = _chosen(name, batch_size=batch_size, pipe=pipe, shards=shards)
     phases = training_phases(
         chosen.operations, batch_size=chosen.batch_size, pipe=chosen.pipe, optimizer=chosen.optimizer
     )
     return Workload(
         name=chosen.title,
-        phases=merged(phases, _INTERVALS),
+        phases=phases,
         batch_size=chosen.batch_size,
         parameters=sum(operation.parameters for operation in chosen.operations),
     )
