@@ -23,6 +23,7 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 from wattune import tuned as tuned_program
+from wattune.control.stamps import HostStamp
 from wattune.core.errors import SettingRefused
 from wattune.core.job import Job
 from wattune.core.measurement import Measurement
@@ -36,7 +37,6 @@ from wattune.levels.job.session import RecurringRun
 from wattune.levels.job.store_access import JobStoreAccess
 from wattune.levels.kernel import tuner
 from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled
-from wattune.levels.kernel.player import HostStamp
 from wattune.levels.kernel.profiling import Attribution
 from wattune.levels.run.policy import CurvePolicy
 from wattune.physics.catalog import load_model

@@ -12,24 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 try:
-    import torch
     from torch.distributed import pipelining
 except ModuleNotFoundError as error:
     raise ImportError("playing a plan in PyTorch needs PyTorch: pip install 'wattune[torch]'") from error
 
 from wattune.control.actuator import Actuator, ActuatorThread
+from wattune.control.stamps import Stamps
 from wattune.core.errors import PlanError
 from wattune.core.plan import Plan
 from wattune.devices.gpu import Gpu
+from wattune.integrations.cuda_stamp import stamps_on
 from wattune.integrations.torch_ranks import TorchRanks
 from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
 from wattune.levels.kernel.plan_file import read_plan
-from wattune.levels.kernel.player import HostStamp, InstructionListener, PlanListener, PlanPlayer, Stamp, Stamps
+from wattune.levels.kernel.player import InstructionListener, PlanListener, PlanPlayer
 from wattune.levels.kernel.schedules import (
     BACKWARD,
     FORWARD,
@@ -40,34 +41,6 @@ from wattune.levels.kernel.schedules import (
     work_graph,
 )
 from wattune.levels.kernel.tuner import OnlineListener
-
-
-class CudaStamp:
-    """An event in the stream of a GPU."""
-
-    __slots__ = ("event",)
-
-    def __init__(self, event: Any) -> None:
-        self.event = event
-
-    @classmethod
-    def now(cls, device: Any) -> CudaStamp:
-        """Record an event in the current stream of the device."""
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(device))
-        return cls(event)
-
-    def passed(self) -> bool:
-        return bool(self.event.query())
-
-    def wait(self) -> None:
-        self.event.synchronize()
-
-    def seconds_to(self, later: Stamp) -> float:
-        if not isinstance(later, CudaStamp):
-            raise TypeError("stamps of two clocks cannot be subtracted")
-        return float(self.event.elapsed_time(later.event)) / 1000
-
 
 METHODS = {"forward_one_chunk": FORWARD, "backward_one_chunk": BACKWARD, "backward_weight_one_chunk": WEIGHT}
 """Methods of a stage and their instructions; each takes the microbatch first."""
@@ -258,5 +231,4 @@ def rank_of(schedule: Any) -> int:
 
 def stamps_for(schedule: Any) -> Stamps:
     """Return the stamps for the work of this process: events of its GPU, or the clock of the host."""
-    device = stages_of(schedule)[0].device
-    return partial(CudaStamp.now, device) if device.type == "cuda" else HostStamp.now
+    return stamps_on(stages_of(schedule)[0].device)

@@ -22,15 +22,17 @@ from torch.distributed.pipelining.schedules import _Action, _ComputationType  # 
 
 from fakes import FakeGpu  # noqa: E402
 from pipelines import planned_at  # noqa: E402
+from wattune.control.stamps import HostStamp  # noqa: E402
 from wattune.core.errors import PlanError, SettingRefused  # noqa: E402
 from wattune.core.frontier import Frontier  # noqa: E402
 from wattune.core.setting import DRIVER_DEFAULT, Setting  # noqa: E402
 from wattune.integrations import pipelining  # noqa: E402
+from wattune.integrations.cuda_stamp import CudaStamp  # noqa: E402
 from wattune.integrations.pipelining import listened, order_of, played, rank_of, stamps_for, tuned  # noqa: E402
 from wattune.levels.kernel.online import PlanDisabled, PlanProfiling  # noqa: E402
 from wattune.levels.kernel.plan_file import plan_text  # noqa: E402
 from wattune.levels.kernel.planned import Source, choose, plan_profile  # noqa: E402
-from wattune.levels.kernel.player import HostStamp, without_short_switches  # noqa: E402
+from wattune.levels.kernel.player import without_short_switches  # noqa: E402
 from wattune.levels.kernel.schedules import one_forward_one_backward  # noqa: E402
 from wattune.levels.kernel.shape import shape_of_order  # noqa: E402
 from wattune.levels.kernel.stage_profile import parse_stage_profile  # noqa: E402
@@ -321,9 +323,9 @@ class Event:
 
 
 def test_stamps_of_a_gpu_are_events_of_its_stream(monkeypatch):
-    monkeypatch.setattr(pipelining.torch.cuda, "Event", Event)
-    monkeypatch.setattr(pipelining.torch.cuda, "current_stream", lambda device: f"stream of {device}")
-    first, second = pipelining.CudaStamp.now("cuda:1"), pipelining.CudaStamp.now("cuda:1")
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    first, second = CudaStamp.now("cuda:1"), CudaStamp.now("cuda:1")
     assert first.seconds_to(second) == 0.25
     assert first.passed()
     second.wait()

@@ -9,13 +9,13 @@ the planned time holds; of the two neighbours it joins the one with which that c
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Protocol
 
 from wattune.control.actuator import Actuator
+from wattune.control.stamps import Stamps
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import GpuSpec
@@ -84,50 +84,6 @@ class PlanPlayer:
                 hint="plan for the schedule and the number of microbatches that are really run",
             )
         return step
-
-
-class Stamp(Protocol):
-    """A place in the work of a rank."""
-
-    def passed(self) -> bool:
-        """Return whether the work before it is done."""
-        ...
-
-    def wait(self) -> None:
-        """Wait until the work before it is done."""
-        ...
-
-    def seconds_to(self, later: Stamp) -> float:
-        """Return the seconds from here to a later stamp; both must have passed."""
-        ...
-
-
-Stamps = Callable[[], Stamp]
-"""Returns a stamp behind all work given so far."""
-
-
-class HostStamp:
-    """A time of the host; work on the CPU is done when the call that does it returns."""
-
-    __slots__ = ("time_s",)
-
-    def __init__(self, time_s: float) -> None:
-        self.time_s = time_s
-
-    @classmethod
-    def now(cls) -> HostStamp:
-        return cls(time.perf_counter())
-
-    def passed(self) -> bool:
-        return True
-
-    def wait(self) -> None:
-        pass
-
-    def seconds_to(self, later: Stamp) -> float:
-        if not isinstance(later, HostStamp):
-            raise TypeError("stamps of two clocks cannot be subtracted")
-        return later.time_s - self.time_s
 
 
 class InstructionListener(Protocol):

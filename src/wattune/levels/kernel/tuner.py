@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from wattune.control.actuator import Actuator
 from wattune.control.ranks import Agreement, Numbers, Ranks
+from wattune.control.stamps import Stamp, Stamps
 from wattune.control.window_state import Measuring, Settling, Until
 from wattune.core.errors import NotSupported
 from wattune.core.frontier import Trial
@@ -20,7 +21,7 @@ from wattune.core.refresh import UNKNOWN_PERIOD_S
 from wattune.devices.gpu import Gpu
 from wattune.devices.meter import Wait, watch
 from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled, PlanProfiling, Progress, RankReading
-from wattune.levels.kernel.player import PlanPlayer, Stamp, Stamps
+from wattune.levels.kernel.player import PlanPlayer
 from wattune.levels.kernel.profiling import OUTSIDE, PAUSED, WAITING, Attribution, Boundary, attribute
 from wattune.levels.kernel.schedules import Piece
 

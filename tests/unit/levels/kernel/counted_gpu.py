@@ -5,8 +5,8 @@ from math import floor
 import numpy as np
 
 from fakes import FakeGpu
+from wattune.control.stamps import HostStamp
 from wattune.core.reading import Count
-from wattune.levels.kernel.player import HostStamp
 
 PERIOD_S = 0.1
 PHASE_S = 0.037
