@@ -10,9 +10,13 @@ from math import isfinite
 from pathlib import Path
 
 from wattune.core.errors import InputError
+from wattune.core.setting import Setting
 
 LARGEST_BYTES = 400_000_000
 """More than any file that wattune reads."""
+
+SWEEP_COLUMNS = ("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j")
+"""The columns of a sweep: `wattune sweep --csv` writes them; tables of GPUs and fits are read from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,10 @@ class Row:
         if value is not None and value != int(value):
             raise self.wrong(column, f"{self.text(column)} is not a whole number")
         return None if value is None else int(value)
+
+    def setting(self, *, core: str = "sm_mhz") -> Setting:
+        """Return the setting of the row; an empty cell leaves a knob to the driver."""
+        return Setting(self.whole_or_none(core), self.whole_or_none("mem_mhz"), self.positive_or_none("power_limit_w"))
 
 
 def read_text(file: Path, *, hint: str) -> str:

@@ -17,7 +17,7 @@ from statistics import fmean
 
 import numpy as np
 
-from wattune.core.csv_input import parse_csv, read_text
+from wattune.core.csv_input import SWEEP_COLUMNS, parse_csv, read_text
 from wattune.core.errors import InputError, SettingRefused
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
@@ -25,8 +25,6 @@ from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workload import Workload
-
-COLUMNS = ("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j")
 
 
 @dataclass(frozen=True)
@@ -84,10 +82,8 @@ def read_sweep(file: Path) -> SweepTable:
 def parse_sweep(text: str, *, file: str) -> SweepTable:
     """Parse a table from CSV text."""
     measured: dict[str, dict[Setting, list[tuple[float, float]]]] = {}
-    for row in parse_csv(text, file=file, required=COLUMNS):
-        clocks_mhz = row.whole_or_none("sm_mhz"), row.whole_or_none("mem_mhz")
-        setting = Setting(*clocks_mhz, row.positive_or_none("power_limit_w"))
-        repeats = measured.setdefault(row.text("workload"), {}).setdefault(setting, [])
+    for row in parse_csv(text, file=file, required=SWEEP_COLUMNS):
+        repeats = measured.setdefault(row.text("workload"), {}).setdefault(row.setting(), [])
         repeats.append((row.positive("time_s"), row.positive("energy_j")))
     costs = {
         workload: {setting: Measurement(*map(fmean, zip(*repeats, strict=True))) for setting, repeats in rows.items()}

@@ -16,6 +16,7 @@ from wattune._version import __version__
 from wattune.cli.output import console, print_json, stderr_console, write_text
 from wattune.config import Config
 from wattune.core.codec import to_json
+from wattune.core.csv_input import SWEEP_COLUMNS
 from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
@@ -146,7 +147,7 @@ def sweep_csv(swept: Swept) -> str:
     """Return the sweep as CSV, one row per trial; a field is empty where the driver decides."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j"))
+    writer.writerow(SWEEP_COLUMNS)
     for trial in swept.history:
         knobs = (trial.choice.sm_mhz, trial.choice.mem_mhz, trial.choice.power_limit_w)
         shown = ["" if knob is None else f"{knob:g}" for knob in knobs]

@@ -16,7 +16,6 @@ from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import StageChoice
-from wattune.core.setting import Setting
 from wattune.levels.kernel.schedules import EXTRAS, kind_of
 from wattune.levels.kernel.shape import PipelineShape
 
@@ -127,10 +126,7 @@ def _stage(row: Row) -> int:
 
 
 def _choice(row: Row) -> StageChoice:
-    setting = Setting(
-        row.whole_or_none("frequency"), row.whole_or_none("mem_mhz"), row.positive_or_none("power_limit_w")
-    )
-    return StageChoice(setting, _knobs(row))
+    return StageChoice(row.setting(core="frequency"), _knobs(row))
 
 
 def _knobs(row: Row) -> tuple[tuple[str, str], ...]:

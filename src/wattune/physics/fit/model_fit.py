@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from wattune.core.csv_input import Row, parse_csv
+from wattune.core.csv_input import SWEEP_COLUMNS, Row, parse_csv
 from wattune.core.errors import InputError
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
@@ -27,7 +27,6 @@ from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import power_limit_w
 from wattune.physics.spend import tabulate
 
-COLUMNS = ("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "energy_j")
 FEWEST = 5
 """Fewest settings of a workload: four determine the power curve, a fifth checks the fit."""
 
@@ -51,7 +50,7 @@ class SweepPoint:
 
 def parse_points(text: str, *, file: str, model: GpuModel, workload: str | None = None) -> tuple[SweepPoint, ...]:
     """Read the rows of one workload or of all; each needs at least `FEWEST` settings."""
-    rows = parse_csv(text, file=file, required=COLUMNS)
+    rows = parse_csv(text, file=file, required=SWEEP_COLUMNS)
     points = [_point(row, model) for row in rows if workload in (None, row.text("workload"))]
     if not points:
         known = ", ".join(dict.fromkeys(row.text("workload") for row in rows))
@@ -73,7 +72,7 @@ def _enough(points: Iterable[SweepPoint], file: str) -> None:
 
 
 def _point(row: Row, model: GpuModel) -> SweepPoint:
-    setting = Setting(row.whole_or_none("sm_mhz"), row.whole_or_none("mem_mhz"), row.positive_or_none("power_limit_w"))
+    setting = row.setting()
     _check_clocks(row, setting, model)
     point = SweepPoint(row.text("workload"), setting, row.positive("time_s"), row.positive("energy_j"))
     most_w = model.power_limits.max_w if model.power_limits else model.default_limit_w
