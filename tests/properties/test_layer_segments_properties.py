@@ -21,7 +21,10 @@ def chains(draw: st.DrawFn) -> LayerCosts:
     memories = draw(st.integers(1, 2))
     cores = draw(st.integers(1, 3))
     clocks = tuple(
-        Setting(1000 + 100 * core, 5000 + 1000 * memory)
+        # The highest clocks are left to the driver, as in the costs of a simulated GPU.
+        Setting(
+            1000 + 100 * core if core < cores - 1 else None, 5000 + 1000 * memory if memory < memories - 1 else None
+        )
         for memory in reversed(range(memories))
         for core in reversed(range(cores))
     )

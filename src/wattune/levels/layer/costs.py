@@ -54,6 +54,8 @@ class LayerCosts:
     """(layers, settings)"""
     waiting_w: float
     """Power while a change of clocks stalls the GPU, at the default setting."""
+    clocks_mhz: tuple[tuple[int, int], ...] = ()
+    """Core and memory clock that each setting leads to; empty where not known."""
 
     def __post_init__(self) -> None:
         shape = (len(self.names), len(self.settings))
@@ -70,6 +72,10 @@ class LayerCosts:
     def graph(self) -> WorkGraph:
         """The layers as a chain; each has options of its own."""
         return WorkGraph.chain(tuple(Operation(name, name) for name in self.names))
+
+    @cached_property
+    def _choices(self) -> tuple[StageChoice, ...]:
+        return tuple(map(StageChoice, self.settings))
 
     @property
     def default(self) -> Measurement:
@@ -91,7 +97,7 @@ class LayerCosts:
         rows = np.arange(len(self.names))
         time_s = self.time_s[rows, columns] + added_s
         energy_j = self.energy_j[rows, columns] + added_s * self.waiting_w
-        choices = tuple(StageChoice(self.settings[column]) for column in columns.tolist())
+        choices = tuple(self._choices[column] for column in columns.tolist())
         plan = Plan(self.graph, choices, tuple(time_s.tolist()), tuple(energy_j.tolist()), bound_j)
         return Trial(plan, Measurement(float(time_s.sum()), float(energy_j.sum())))
 
@@ -121,6 +127,7 @@ def simulated_costs(model: GpuModel, workload: Workload, *, all_reduce_gpus: int
         time_s=time_s,
         energy_j=time_s * power_w,
         waiting_w=float(model.context_idle_w(np.array([float(point.sm_mhz)]), point.mem_mhz)[0]),
+        clocks_mhz=tuple((model.clocks[row].sm_mhz[column], model.mem_clocks_mhz[row]) for row, column in columns),
     )
     return costs if all_reduce_gpus < 2 else _with_all_reduce(costs, model, workload, columns, all_reduce_gpus)
 

@@ -38,10 +38,10 @@ BATCH = 16
 MOST_CUTS = 64
 """Ends of a first segment that are tried where the segment at the cut turned out too short."""
 
-TRIED, TRIED_IN_LARGE = 12, 3
+TRIED, TRIED_IN_LARGE = 12, 1
 """First settings tried per price; where more would be needed to prove the optimum, the bound says so."""
 
-LARGE, TOLERANCE = 20_000, 1e-4
+LARGE, TOLERANCE = 4_000, 1e-4
 """From so many layers times settings on fewer are tried, and a ring that is proven to be this close is good enough."""
 
 _CLOSE = 1e-12
@@ -80,8 +80,8 @@ class SegmentSolver:
         clocks = [(setting.mem_mhz if by_memory else setting.sm_mhz) or inf for setting in costs.settings]
         self._order = np.argsort(np.array(clocks), kind="stable")
         ordered = np.array(clocks)[self._order]
-        self._starts = np.flatnonzero(np.diff(ordered, prepend=-1.0))
-        self._group = np.cumsum(np.diff(ordered, prepend=-1.0) != 0) - 1
+        begins = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+        self._starts, self._group = np.flatnonzero(begins), np.cumsum(begins) - 1
         self._near_s = switching.sm_stall_s if by_memory else switching.mem_stall_s
         self._far_s = inf if core_only else max(switching.sm_stall_s, switching.mem_stall_s)
         self._dwell_s = switching.dwell_s(changes_memory=not core_only)
@@ -346,3 +346,50 @@ class _Table:
             end, setting = begin, int(np.argmin(self._mature(begin, self._sums(begin))[:, number] + change))
             latest, may_be_first = int(self._way.latest[end, setting]), True
         return columns
+
+
+MOST_SEGMENTS, MOST_COMBINATIONS = 10, 300
+"""Rings of more segments have close neighbours on the hull; so many combinations of fewer segments are kept."""
+
+
+def resettled(costs: LayerCosts, columns: Ints) -> list[Ints]:
+    """Return rings with the segments of this ring and any core clocks that no other combination beats.
+
+    Between the corners of the hull lie plans that are best for their time at no price. With few segments they are found
+    by adding up the time-energy frontiers of the segments, at each memory clock of the ring.
+    """
+    starts = np.flatnonzero(columns != np.roll(columns, 1))
+    if not 2 <= len(starts) <= MOST_SEGMENTS:
+        return []
+    number = np.searchsorted(starts, np.arange(len(columns)), side="right") - 1
+    number[number < 0] = len(starts) - 1
+    time_s = np.stack([costs.time_s[number == segment].sum(axis=0) for segment in range(len(starts))])
+    energy_j = np.stack([costs.energy_j[number == segment].sum(axis=0) for segment in range(len(starts))])
+    memories = np.array([setting.mem_mhz or inf for setting in costs.settings])
+    return [
+        chosen[number]
+        for memory in dict.fromkeys(memories[columns].tolist())
+        for chosen in _combinations(time_s, energy_j, np.flatnonzero(memories == memory))
+    ]
+
+
+def _combinations(time_s: Floats, energy_j: Floats, allowed: Ints) -> list[Ints]:
+    """Return the settings per segment of all sums that no other sum beats, thinned where there are too many."""
+    total_s, total_j = np.zeros(1), np.zeros(1)
+    chosen = np.empty((1, 0), dtype=np.intp)
+    for own_s, own_j in zip(time_s, energy_j, strict=True):
+        best = allowed[undominated(own_s[allowed], own_j[allowed])]
+        sums_s = (total_s[:, None] + own_s[best]).ravel()
+        sums_j = (total_j[:, None] + own_j[best]).ravel()
+        kept = undominated(sums_s, sums_j)
+        kept = kept[np.unique(np.linspace(0, len(kept) - 1, MOST_COMBINATIONS).astype(int))]
+        chosen = np.column_stack([chosen[kept // len(best)], best[kept % len(best)]])
+        total_s, total_j = sums_s[kept], sums_j[kept]
+    return list(chosen)
+
+
+def undominated(time_s: Floats, energy_j: Floats) -> Ints:
+    """Return the places of the points on the frontier, fastest first."""
+    order = np.lexsort((energy_j, time_s))
+    least = np.minimum.accumulate(energy_j[order])
+    return np.asarray(order[np.concatenate([[True], energy_j[order][1:] < least[:-1]])])
