@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 @click.option("--fault", "faults", multiple=True, metavar="SPEC", help="A fault: 0:lost@30s, 0:timeout … (repeatable).")
 @click.option("--virtual-time", is_flag=True, help="Let time pass only when the command advances the node.")
 @click.option("--call-latency-us", type=click.FloatRange(min=0), default=0, help="Duration of every NVML call.")
+@click.option(
+    "--switching",
+    type=click.Choice(["ideal", "real"]),
+    default="ideal",
+    show_default=True,
+    help="New clocks take effect at once, or after the delay of each GPU.",
+)
 @click.option("--part-time-counter", is_flag=True, help="Let the energy counter miss what the power sensor misses.")
 @click.option("--truth", "truth_file", type=FILE, help="Write the true time and energy as JSON.")
 @json_option
@@ -39,6 +46,7 @@ def command(
     faults: tuple[str, ...],
     virtual_time: bool,
     call_latency_us: float,
+    switching: Literal["ideal", "real"],
     part_time_counter: bool,
     truth_file: Path | None,
     as_json: bool,
@@ -63,6 +71,7 @@ def command(
         faults=tuple(Fault.parse(text) for text in faults),
         call_latency_s=call_latency_us / 1e6,
         part_time_counter=part_time_counter,
+        switching=switching,
     )
     check_writable(truth_file)
     exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json)

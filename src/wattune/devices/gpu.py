@@ -46,10 +46,17 @@ class RunsWorkloads(Protocol):
 
 @runtime_checkable
 class PlaysWorkloads(Protocol):
-    """A GPU of this process that keeps running a workload while wall time passes: a simulated one."""
+    """A GPU of this process that keeps running a workload while time passes: a simulated one."""
+
+    @property
+    def iterations(self) -> float:
+        """Iterations of the running workload until now, with the part of the one in progress that is done."""
 
     def play(self, workload: Workload) -> None:
         """Run a workload, iteration after iteration, until something else is asked for."""
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; the workload runs on."""
 
 
 def play_on_simulated(gpus: Iterable[Gpu], workload: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from wattune.core.errors import DeviceError, DeviceNotFound
 from wattune.devices.gpu import Gpu
@@ -30,6 +31,8 @@ class Surroundings:
     """CUDA_VISIBLE_DEVICES, or None where it is not set."""
     wall_clock: bool = False
     """True if simulated GPUs run in wall time; else their time passes when work is run on them."""
+    switching: Literal["ideal", "real"] = "ideal"
+    """ideal: new clocks of simulated GPUs take effect at once; real: after the delay of the GPU's specification."""
 
 
 @contextmanager
@@ -96,8 +99,11 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
             from wattune.devices.passing_time import VirtualTime, WallTime
             from wattune.devices.simulated import SimulatedGpu
             from wattune.physics.catalog import load_model
+            from wattune.physics.operating_point import IDEAL
 
-            yield SimulatedGpu(load_model(rest), time=WallTime() if surroundings.wall_clock else VirtualTime())
+            model, time = load_model(rest), WallTime() if surroundings.wall_clock else VirtualTime()
+            switching = model.spec().switching if surroundings.switching == "real" else IDEAL
+            yield SimulatedGpu(model, time=time, switching=switching)
         case "table":
             from wattune.devices.table import TableGpu
 

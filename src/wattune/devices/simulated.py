@@ -111,6 +111,11 @@ class SimulatedGpu:
         timeline, now_s = self.present()
         return timeline.totals(now_s).energy_j
 
+    @property
+    def iterations(self) -> float:
+        timeline, now_s = self.present()
+        return timeline.iterations(now_s)
+
     def read(self) -> Reading:
         setting = self._setting
         timeline, now_s = self.present()
@@ -190,6 +195,9 @@ class SimulatedGpu:
             raise InputError(f"idle time is not negative, not {seconds} s", hint="wait for 0 s or more")
         if isinstance(self._activity, _RunningWorkload):
             self.pause()
+        self._time.wait(seconds)
+
+    def wait(self, seconds: float) -> None:
         self._time.wait(seconds)
 
     def _left_s(self, iterations: float) -> float:

@@ -188,9 +188,9 @@ class Timeline:
         return steady_c + (segment.temperature_c - steady_c) * exp(-lasted_s / self.thermal.tau_s)
 
     def iterations(self, time_s: float) -> float:
-        """Return the iterations of the current load, with the fraction of the one in progress."""
+        """Return the iterations of the current load, with the fraction of the one in progress; none during a stall."""
         segment = self.now
-        return segment.whole + (segment.offset_s + time_s - segment.start_s) / segment.cycle.iteration_s
+        return segment.whole + (segment.offset_s + max(time_s - segment.start_s, 0.0)) / segment.cycle.iteration_s
 
     def time_of(self, iterations: float) -> float:
         """Return when the current load completes that many iterations, if nothing changes."""
