@@ -181,8 +181,8 @@ FORMS = {
 }
 """Every form that `parse_objective` takes, and its meaning."""
 
-_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
-_TIME = re.compile(r"([0-9.]+)\s*([a-z]*)")
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
+_TIME = re.compile(r"([0-9.]+)\s*([a-zµ]*)")
 
 
 def parse_objective(text: str, *, max_power_w: float) -> Objective:
@@ -219,7 +219,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_seconds(text: str) -> float:
-    """Parse seconds from `90`, `90s`, `15m`, `1.5h` or `2d`; ValueError for anything else."""
+    """Parse seconds from `90`, `90s`, `80us`, `10ms`, `15m`, `1.5h` or `2d`; ValueError for anything else."""
     match = _TIME.fullmatch(text.strip().lower())
     if match is None or match[2] not in _SECONDS:
         raise ValueError(text)

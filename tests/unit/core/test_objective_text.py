@@ -51,6 +51,9 @@ def test_invalid_objective_texts_are_refused_with_the_forms(text):
 def test_shares_and_times():
     assert parse_share("7.5%") == pytest.approx(0.075)
     assert [parse_seconds(text) for text in ("2", "2s", "2 min", "1.5h", "1d")] == [2, 2, 120, 5400, 86400]
+    assert [parse_seconds(text) for text in ("10ms", "0.5 ms", "80us", "80 µs")] == pytest.approx(
+        [0.01, 0.0005, 80e-6, 80e-6]
+    )
     for wrong in ("nan", "inf", "-1"):
         with pytest.raises(ValueError, match=r"."):
             parse_share(wrong)
