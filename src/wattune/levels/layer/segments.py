@@ -269,22 +269,20 @@ class _Table:
     def _solve(self, begin: Floats) -> None:
         layers = len(self._way.energy_j)
         best = np.empty((layers, *begin.shape))
-        start = np.empty((layers, *begin.shape), dtype=np.int32)
-        best[0], start[0] = begin, 0
-        self._best, self._start = best, start
+        best[0] = begin
+        self._best = best
         for place in range(1, layers):
             sums = self._sums(place)
             groups = np.minimum.reduceat(self._mature(place, sums), self._group_starts, axis=0)
-            entering = np.minimum(groups + self._near, groups.min(axis=0) + self._far)[self._group]
-            entering -= sums
-            np.minimum(entering, best[place - 1], out=best[place])
-            start[place] = np.where(entering < best[place - 1], place, start[place - 1])
+            entering = np.minimum(groups + self._near, groups.min(axis=0) + self._far)
+            np.subtract(entering[self._group], sums, out=sums)
+            np.minimum(sums, best[place - 1], out=best[place])
 
     def _sums(self, place: int) -> Floats:
         """C(place, ·): (settings, problems)"""
-        return np.asarray(
-            self._way.energy_sum_j[place][:, None] + self._way.time_sum_s[place][:, None] * self._prices_w
-        )
+        sums = self._way.time_sum_s[place][:, None] * self._prices_w
+        sums += self._way.energy_sum_j[place][:, None]
+        return np.asarray(sums)
 
     def _mature(self, place: int, sums: Floats) -> Floats:
         """A(place, ·) from C(place, ·): (settings, problems)"""
@@ -336,7 +334,8 @@ class _Table:
         latest, may_be_first = self._last_start(number, last), not self._problems[number].joined
         while end > 0:
             value = self._best[latest, setting, number] if latest >= 0 else inf
-            begin = int(self._start[latest, setting, number]) if value < inf else 0
+            # The least value never rises from place to place: its first occurrence is the start of the segment.
+            begin = int(np.argmax(self._best[: latest + 1, setting, number] <= value)) if value < inf else 0
             if may_be_first and self._first_segment(end)[setting, number] <= value:
                 begin = 0
             columns[begin:end] = setting
@@ -348,7 +347,7 @@ class _Table:
         return columns
 
 
-MOST_SEGMENTS, MOST_COMBINATIONS = 10, 300
+MOST_SEGMENTS, MOST_COMBINATIONS = 10, 80
 """Rings of more segments have close neighbours on the hull; so many combinations of fewer segments are kept."""
 
 
