@@ -5,21 +5,18 @@ The model runs on the meta device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 try:
     import torch
-    from torch.func import functional_call
 except ModuleNotFoundError as error:
     raise ImportError("tracing needs PyTorch: pip install 'wattune[torch]'") from error
 
-from wattune.core.errors import InputError
 from wattune.core.workload import Phase, Pipe, Workload
-from wattune.integrations.torch.recorder import Recorder, gpu_kernels
-from wattune.integrations.torch.rules import tensors
+from wattune.integrations.torch.iteration import run_on_meta
+from wattune.integrations.torch.recorder import Recorder
 from wattune.workloads.kernel_fusion import Group, Kernel, fused, unfused_phase
 from wattune.workloads.operation import SGD, Optimizer, merged, optimizer_phase
 
@@ -131,93 +128,13 @@ def trace(
     Pipe.FP16 for an FP32 model means mixed precision. `loss` reduces the output of the model to one number; by
     default that is its `loss`, if it has one, or the sum of all its outputs.
     """
-    if not isinstance(model, torch.nn.Module):
-        raise InputError(f"a {type(model).__name__} is no torch.nn.Module", hint="give the model itself")
     recorder = Recorder(pipe)
     title = name or type(model).__name__
-    arguments, options = _arguments(_on_meta(inputs))
-    iteration = _Iteration(model, loss)
-    weights = _on_meta({**dict(iteration.named_parameters()), **dict(iteration.named_buffers())}, of_weights=True)
-    with _training(model), recorder.inside(model), recorder, gpu_kernels(recorder), _plain_errors(title):
-        functional_call(iteration, weights, (arguments, options))
+    run = run_on_meta(model, inputs, recorder, loss=loss, title=title)
     return Traced(
         name=title,
-        batch_size=_batch_size((arguments, options)),
+        batch_size=run.batch_size,
         parameters=float(sum(weight.numel() for weight in model.parameters() if weight.requires_grad)),
         optimizer=optimizer,
         kernels=tuple(recorder.kernels),
     )
-
-
-class _Iteration(torch.nn.Module):
-    """Forward and backward pass in one module, since recomputed layers need the replaced weights in both."""
-
-    def __init__(self, model: torch.nn.Module, loss: Callable[[Any], torch.Tensor] | None) -> None:
-        super().__init__()
-        self.model = model
-        self.loss = loss
-
-    def forward(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        _scalar(self.model(*arguments, **options), self.loss).backward()
-
-
-def _on_meta(value: Any, *, of_weights: bool = False) -> Any:
-    """Copy a nest of tensors to the meta device; weights keep requires_grad, inputs do not."""
-    if isinstance(value, torch.Tensor):
-        empty = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-        return empty.requires_grad_(value.requires_grad) if of_weights else empty
-    if isinstance(value, Mapping):
-        return {key: _on_meta(part, of_weights=of_weights) for key, part in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_on_meta(part, of_weights=of_weights) for part in value)
-    return value
-
-
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Split the inputs into positional and named arguments."""
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
-
-
-def _batch_size(inputs: Any) -> int | None:
-    """The first dimension of the first input that has one."""
-    return next((int(tensor.shape[0]) for tensor in tensors(inputs) if tensor.dim()), None)
-
-
-def _scalar(outputs: Any, loss: Callable[[Any], torch.Tensor] | None) -> torch.Tensor:
-    """Reduce the outputs to the number that is differentiated."""
-    if loss is not None:
-        return loss(outputs)
-    own = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
-    if isinstance(own, torch.Tensor):
-        return own
-    parts = [tensor.sum() for tensor in tensors(outputs) if tensor.requires_grad]
-    if not parts:
-        raise InputError("the model returns nothing that can be trained", hint="give loss=, a function of its output")
-    return torch.stack(parts).sum() if len(parts) > 1 else parts[0]
-
-
-@contextmanager
-def _training(model: torch.nn.Module) -> Iterator[None]:
-    """Put the model into training mode, and restore each of its modules afterwards."""
-    before = [(module, module.training) for module in model.modules()]
-    model.train()
-    try:
-        yield
-    finally:
-        for module, training in before:
-            module.training = training
-
-
-@contextmanager
-def _plain_errors(title: str) -> Iterator[None]:
-    """Turn failures on the meta device into one line and a hint."""
-    try:
-        yield
-    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"{title} cannot be traced: {reason}",
-            hint="shapes must fit, and no step may depend on the values of tensors; trace the part that does not",
-        ) from error

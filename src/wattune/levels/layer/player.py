@@ -24,7 +24,7 @@ from itertools import accumulate
 
 from wattune.control.stamps import Stamp
 from wattune.core.errors import DeviceError, PlanError
-from wattune.core.gpu_spec import GpuSpec
+from wattune.core.gpu_spec import GpuSpec, labelled
 from wattune.core.plan import Plan
 from wattune.core.setting import Setting
 from wattune.levels.layer.switching import SwitchCost
@@ -49,7 +49,7 @@ class MadeFor:
 
     def check(self, *, gpu: str | None = None, batch_size: int | None = None) -> None:
         """Raise an error unless both are the same, where both are known."""
-        if None not in (self.gpu, gpu) and self.gpu != gpu:
+        if self.gpu is not None and gpu is not None and labelled(self.gpu, True) != labelled(gpu, True):
             raise PlanError(f"the plan was made for {self.gpu}, and this GPU is {gpu}", hint="plan for this GPU")
         if None not in (self.batch_size, batch_size) and self.batch_size != batch_size:
             raise PlanError(
