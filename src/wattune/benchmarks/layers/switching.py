@@ -31,7 +31,7 @@ CHAIN_LATENCIES_S = (0.1e-3, 1e-3, 10e-3, 50e-3)
 
 def language_rows() -> list[Row]:
     """Return one row per GPU and grain of switching: each kernel, or each pass, with switching free."""
-    rows = []
+    rows: list[Row] = []
     for gpu in LANGUAGE_GPUS:
         model = load_model(gpu)
         costs = simulated_costs(model, make_layers(LANGUAGE_MODEL, shards=SHARDS))
