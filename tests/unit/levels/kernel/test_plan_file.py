@@ -56,6 +56,19 @@ def test_knobs_and_the_simulated_mark_round_trip():
     assert again.plan.choice.choices[0].knobs
 
 
+def test_the_file_keeps_its_layout(planned):
+    lines = plan_text(planned).splitlines()
+    keys = [line.split('"')[1] for line in lines if line.startswith('  "')]
+    assert ", ".join(keys) == (
+        "format, version, simulated, made_by, pipeline, blocking_power_w, profile, origins, instructions, options, "
+        "chosen, default, frontier"
+    )
+    openings = [line for line in lines if line.startswith('  "') and not line.endswith(",")]
+    assert openings == ['  "instructions": [', '  "options": {', '  "frontier": [']
+    assert sum(line.startswith('    {"time_s": ') for line in lines) == len(planned.frontier)
+    assert sum(line.startswith('    ["') for line in lines) == planned.shape.ranks
+
+
 def test_the_file_names_the_origin_of_its_numbers(planned):
     document = json.loads(plan_text(planned))
     assert document["profile"] == {"file": "p.csv", "sha256": "0" * 64}
