@@ -1,7 +1,7 @@
 """Time and energy of layers at all pairs of clocks, from a few layers measured at a few pairs.
 
 The form of time and its prior are in `layer_forms`, what layers learn from each other in `layer_posterior`, power in
-`layer_power`, which pairs and layers to measure in `layer_design`. This file states what is known about a layer before
+`layer_power`, which pairs to measure in `layer_design`. This file states what is known about a layer before
 it is measured:
 
     demand      compute and memory seconds by a roofline; their ratio centres the prior of r. Both 0: no clock matters.
@@ -25,7 +25,7 @@ from wattune.response.layer_posterior import Curves, LayerData, posterior_curves
 from wattune.response.layer_power import power_curves
 from wattune.response.statistics import Floats
 
-__all__ = ["LayerMeasurements", "LayerPrediction", "pairs_to_measure", "predict_layers"]
+__all__ = ["LayerMeasurements", "LayerPrediction", "next_layer", "pairs_to_measure", "predict_layers"]
 
 _TIME_NOISE, _TIMER_S = 0.003, 1e-7
 """Relative error of a mean time, and the resolution of GPU timers."""
@@ -106,6 +106,17 @@ def predict_layers(measured: LayerMeasurements) -> LayerPrediction:
     energies = Curves(np.log(found_s * powers.power_w), np.hypot(time_error, powers.error))
     found_j, energy_error = _kept(energy_j, energies, np.full(len(energy_j), _ENERGY_NOISE))
     return LayerPrediction(found_s, found_j, time_error, energy_error)
+
+
+def next_layer(measured: LayerMeasurements, found: LayerPrediction, calls: Floats) -> int | None:
+    """Return the layer to measure at more pairs: that with the largest expected error of all its calls, in seconds.
+
+    `calls` is (layers,). Layers that were measured at two pairs or more are left; None when all were.
+    """
+    unknown = ~np.isfinite(measured.time_s)
+    open_layers = unknown.sum(axis=1) > max(unknown.shape[1] - 2, 0)
+    error_s = calls * (found.time_s * found.time_error * unknown).sum(axis=1)
+    return int(np.where(open_layers, error_s, -1.0).argmax()) if open_layers.any() else None
 
 
 def _check(measured: LayerMeasurements) -> None:

@@ -1,10 +1,8 @@
-"""What to measure: the pairs of clocks, and the layers, that say most about all others.
+"""The pairs of clocks whose measurement says most about all others.
 
-Pairs are chosen before anything is measured, by the prior of `layer_forms`: those that leave the least mean variance of
+They are chosen before anything is measured, by the prior of `layer_forms`: those that leave the least mean variance of
 log time over all pairs (I-optimal design, with the members as a Gaussian prior). They are taken one by one, then
 exchanged while that lowers the variance.
-
-Layers are chosen by the time that they cover: their own, and most of that of their class.
 """
 
 from __future__ import annotations
@@ -21,8 +19,6 @@ _NOISE, _SCALE = 0.005, 4.0
 """Error of a measurement, and variance of the log time of a layer."""
 
 _EXCHANGES = 5
-_UNCOVERED = 0.3
-"""Share of the time of a class that one measured member leaves uncertain."""
 
 
 def pairs_to_measure(sm_mhz: Sequence[int], mem_mhz: Sequence[int], count: int) -> tuple[tuple[int, int], ...]:
@@ -44,23 +40,6 @@ def pairs_to_measure(sm_mhz: Sequence[int], mem_mhz: Sequence[int], count: int) 
         if set(chosen) == before:
             break
     return tuple(pairs[place] for place in sorted(chosen))
-
-
-def layers_to_measure(total_s: Floats, classes: Sequence[str], count: int) -> tuple[int, ...]:
-    """Choose the layers to measure at several pairs, by their total time at one pair (calls × time)."""
-    left = np.array(total_s, dtype=np.float64)
-    names = np.array(classes)
-    # A layer without a class stands for itself alone.
-    same = (names[:, np.newaxis] == names) & (names != "") | np.eye(len(names), dtype=np.bool_)
-    chosen: list[int] = []
-    for _ in range(min(count, len(left))):
-        gain = _UNCOVERED * left + (1.0 - _UNCOVERED) * same @ left
-        gain[chosen] = -1.0
-        best = int(gain.argmax())
-        chosen.append(best)
-        left = np.where(same[best], _UNCOVERED * left, left)
-        left[best] = 0.0
-    return tuple(chosen)
 
 
 def _prior_covariance(clocks: Floats) -> Floats:

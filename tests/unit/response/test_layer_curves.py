@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from wattune.core.errors import InputError
 from wattune.core.voltage import voltage_squared
-from wattune.response.layer_curves import LayerMeasurements, pairs_to_measure, predict_layers
-from wattune.response.layer_design import layers_to_measure
+from wattune.response.layer_curves import LayerMeasurements, next_layer, pairs_to_measure, predict_layers
 
 CORES, MEMORIES = (1200, 1400, 1600, 1800, 2000), (3500, 4000, 4500, 5000)
 PAIRS = [(core, memory) for core in CORES for memory in MEMORIES]
@@ -138,10 +137,16 @@ def test_more_pairs_than_there_are():
         pairs_to_measure((1000, 2000), (5000,), 3)
 
 
-def test_chosen_layers_cover_classes_before_repeats():
-    total_s = np.array([10.0, 9.0, 5.0, 1.0])
-    assert layers_to_measure(total_s, ("conv", "conv", "relu", ""), 2) == (0, 2)
-    assert layers_to_measure(total_s, ("", "", "", ""), 2) == (0, 1)
+def test_the_next_layer_is_the_one_with_the_largest_error_in_seconds():
+    times = np.stack([time_of(9e-3, 1e-3), time_of(8e-3, 1e-3), time_of(7e-3, 1e-3), time_of(1e-3, 7e-3)])
+    calls = np.array([10.0, 9.0, 8.0, 7.5])
+    once = measurements(times, [[ONE]] * 4)
+    assert next_layer(once, predict_layers(once), calls) == 0
+    # Two layers show how the third answers, which has the same class; nothing is known about the last one.
+    then = measurements(times, [THREE, THREE, [ONE], [ONE]], classes=("conv", "conv", "conv", "relu"))
+    assert next_layer(then, predict_layers(then), calls) == 3
+    done = measurements(times, [THREE] * 4)
+    assert next_layer(done, predict_layers(done), calls) is None
 
 
 kernels = st.tuples(st.floats(1e-4, 1e-2), st.floats(1e-4, 1e-2), st.floats(0, 1e-3), st.floats(1.5, 6.0))
