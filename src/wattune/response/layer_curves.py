@@ -5,7 +5,7 @@ The form of time and its prior are in `layer_forms`, what layers learn from each
 it is measured:
 
     demand      compute and memory seconds by a roofline; their ratio centres the prior of r. Both 0: no clock matters.
-    class       layers of one class behave alike, the more so the closer their times
+    class       layers of one class behave alike, the more so the closer their demands and times
     time        what a kernel takes at no clock is its launch, some microseconds: little of a long one
 
 Power is energy over time; the energy of a pair is predicted power times predicted time.
@@ -193,9 +193,13 @@ def _similarity(classes: tuple[str, ...], demand: Floats, time_s: Floats) -> Flo
     typical = np.where(np.isfinite(time_s), np.log(time_s), 0.0).sum(axis=1) / np.isfinite(time_s).sum(axis=1).clip(1)
     typical = np.where(np.isfinite(time_s).any(axis=1), typical, np.nan)
     still = (demand == 0).all(axis=1)
-    alike = np.where(still[:, np.newaxis] & still, 1.0, _nearness(_log_ratio(demand), _DEMAND_LENGTH, unknown=0.0))
+    log_ratio = _log_ratio(demand)
+    alike = np.where(still[:, np.newaxis] & still, 1.0, _nearness(log_ratio, _DEMAND_LENGTH, unknown=0.0))
     across = np.maximum(_ALIKE * alike, _UNLIKE)
-    return np.asarray(np.where(same, 1.0, across) * _nearness(typical, _TIME_LENGTH, unknown=1.0))
+    within = _nearness(log_ratio, _DEMAND_LENGTH, unknown=1.0)
+    return np.asarray(
+        np.where(same, np.maximum(within, across), across) * _nearness(typical, _TIME_LENGTH, unknown=1.0)
+    )
 
 
 def _nearness(values: Floats, length: float, *, unknown: float) -> Floats:

@@ -23,10 +23,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from wattune.response.layer_forms import Form
-from wattune.response.statistics import Floats
+from wattune.response.statistics import Floats, likelihood_weights
 
 _ROUNDS = 4
 _PRIOR_COUNT = 0.5
@@ -40,6 +39,8 @@ _FLAT = 1e2
 
 _LEAST_GPU, _LEAST_MEMBER = 0.003, 1e-6
 """Weights below these are left out."""
+
+_LEAST_EVIDENCE = 1e-200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +86,7 @@ class _Group:
 def posterior_curves(data: LayerData, form: Form, log_clocks: Floats, *, residual_sd: float) -> Curves:
     """Predict the median of every layer at every pair; `log_clocks` is (pairs, 2)."""
     groups = tuple(_groups(data, log_clocks, residual_sd))
-    fits = _log_likelihoods(data, form, groups)
+    fits = _likelihoods(data, form, groups)
     informed = np.isfinite(data.log_value).sum(axis=1) > 1
     gpus, weights = _weights(data, form, fits, informed)
     log_value = form.log_value[gpus].reshape(-1, form.log_value.shape[2])
@@ -120,10 +121,10 @@ def _groups(data: LayerData, log_clocks: Floats, residual_sd: float) -> Iterator
         yield _Group(np.flatnonzero(which.ravel() == place), pairs, whitening, seen @ whitening, spread)
 
 
-def _log_likelihoods(data: LayerData, form: Form, groups: tuple[_Group, ...]) -> Floats:
-    """(layers, GPUs, members): 0 for layers that were measured at one pair or none, which fit any curve."""
+def _likelihoods(data: LayerData, form: Form, groups: tuple[_Group, ...]) -> Floats:
+    """(layers, GPUs, members): over the largest of the layer; 1 for layers measured at less than two pairs."""
     gpus, members, _ = form.log_value.shape
-    found = np.zeros((len(data.noise), gpus, members))
+    found = np.ones((len(data.noise), gpus, members))
     for group in groups:
         if len(group.pairs) < 2:
             continue
@@ -132,28 +133,32 @@ def _log_likelihoods(data: LayerData, form: Form, groups: tuple[_Group, ...]) ->
         # The scale is free: centred values keep the digits that the large variance of the scale would cost.
         curves = (curves - curves.mean(axis=1, keepdims=True)) @ group.whitening.T
         values = (values - values.mean(axis=1, keepdims=True)) @ group.whitening.T
-        squared = (values**2).sum(axis=1)[:, np.newaxis] - 2.0 * values @ curves.T + (curves**2).sum(axis=1)
-        found[group.layers] = -0.5 * squared.reshape(-1, gpus, members)
+        squared = (curves**2).sum(axis=1) - 2.0 * values @ curves.T
+        squared -= squared.min(axis=1, keepdims=True)
+        found[group.layers] = np.exp(-0.5 * squared).reshape(-1, gpus, members)
     return found
 
 
 def _weights(data: LayerData, form: Form, fits: Floats, informed: NDArray[np.bool_]) -> tuple[NDArray[np.intp], Floats]:
     """Return the GPUs that count, and weights (layers, these GPUs × members), each row of which sums to 1."""
-    similarity = data.similarity * informed
-    np.fill_diagonal(similarity, 0.0)
+    similarity = data.similarity[:, informed].copy()
+    similarity[informed, np.arange(informed.sum())] = 0.0
     own = data.prior
+    gpu = likelihood_weights(form.log_gpu)
     for _ in range(_ROUNDS):
-        joint = fits + np.log(own)[:, np.newaxis]
-        evidence = logsumexp(joint, axis=2)
-        log_gpu = form.log_gpu + evidence[informed].sum(axis=0)
-        gpu = np.exp(log_gpu - logsumexp(log_gpu))
-        given = np.exp(joint - evidence[:, :, np.newaxis])
-        own = _PRIOR_COUNT * data.prior + similarity @ np.einsum("b,kbj->kj", gpu, given)
+        evidence = _evidence(fits[informed], own[informed])
+        gpu = likelihood_weights(form.log_gpu + np.log(evidence).sum(axis=0))
+        posterior = own[informed] * ((gpu / evidence)[:, np.newaxis] @ fits[informed])[:, 0]
+        own = _PRIOR_COUNT * data.prior + similarity @ posterior
         own = own / own.sum(axis=1, keepdims=True)
     kept = np.flatnonzero(gpu > _LEAST_GPU)
-    joint = fits[:, kept] + np.log(own)[:, np.newaxis]
-    given = np.exp(joint - logsumexp(joint, axis=2, keepdims=True)) * (gpu[kept] / gpu[kept].sum())[:, np.newaxis]
-    return kept, given.reshape(len(given), -1)
+    weights = fits[:, kept] * own[:, np.newaxis] / _evidence(fits[:, kept], own)[:, :, np.newaxis]
+    return kept, (weights * gpu[kept, np.newaxis] / gpu[kept].sum()).reshape(len(own), -1)
+
+
+def _evidence(fits: Floats, own: Floats) -> Floats:
+    """(layers, GPUs): mean likelihood; above 0 where a layer rules a GPU out, as layers may rule out all of them."""
+    return np.maximum((fits @ own[:, :, np.newaxis])[:, :, 0], _LEAST_EVIDENCE)
 
 
 def _predicted(values: Floats, curves: Floats, weights: Floats, group: _Group) -> tuple[Floats, Floats]:

@@ -45,6 +45,9 @@ _INDEPENDENT = 10
 """Layers deviate from the form in the same way: many count as evidence of the voltage no more than so many."""
 
 _ROUNDS, _PRIOR_COUNT = 3, 1.0
+_LEAST_WEIGHT = 1e-3
+"""Voltage curves below this weight are left out."""
+
 _LEAST_SHARE = 0.1
 """No layer draws less than this share of the mean power."""
 
@@ -61,9 +64,11 @@ class PowerCurves:
 class _Regression:
     """Posterior of all layers for one voltage curve."""
 
-    log_evidence: float
-    power: Floats
-    variance: Floats
+    log_weight: float
+    own: Floats
+    """(layers, terms): β"""
+    covariance: Floats
+    """(layers, terms, terms)"""
 
 
 def power_curves(power_w: Floats, time_s: Floats, *, demand: Floats, clocks: Floats, similarity: Floats) -> PowerCurves:
@@ -75,30 +80,33 @@ def power_curves(power_w: Floats, time_s: Floats, *, demand: Floats, clocks: Flo
     seconds = np.where(np.isfinite(demand), demand, time_s.min(axis=1, keepdims=True))
     # Where a roofline is too slow, the units are busy all the time.
     work = np.minimum(seconds[:, np.newaxis] / time_s[:, :, np.newaxis], 1.0)
-    trust = min(1.0, _INDEPENDENT / int(np.isfinite(power_w).any(axis=1).sum()))
-    found, log_weights = [], []
-    for knee, rise in product(_KNEES, _RISES):
-        found.append(_regression(power_w / mean_w, _terms(work, clocks, knee=knee, rise=rise), similarity))
-        prior = -0.5 * ((knee - _KNEE) / _KNEE_SD) ** 2 - 0.5 * (log(rise / _RISE) / _LOG_RISE_SD) ** 2
-        log_weights.append(trust * found[-1].log_evidence + prior)
-    weights = likelihood_weights(np.array(log_weights))
+    seen = np.isfinite(power_w).any(axis=0)
+    voltages = tuple(product(_KNEES.tolist(), _RISES))
+    found = [
+        _regression(power_w[:, seen] / mean_w, _terms(work[:, seen], clocks[seen], *voltage), similarity, *voltage)
+        for voltage in voltages
+    ]
+    weights = likelihood_weights(np.array([one.log_weight for one in found]))
+    kept = np.flatnonzero(weights > _LEAST_WEIGHT)
     mean, square = np.zeros_like(power_w), np.zeros_like(power_w)
-    for weight, one in zip(weights, found, strict=True):
-        mean += weight * one.power
-        square += weight * (one.variance + one.power**2)
+    for place in kept:
+        weight, terms, one = weights[place] / weights[kept].sum(), _terms(work, clocks, *voltages[place]), found[place]
+        power = _times(terms, one.own)
+        mean += weight * power
+        square += weight * (((terms @ one.covariance) * terms).sum(axis=2) + power**2)
     variance = np.maximum(square - mean**2, 0.0) + (_ERROR * mean) ** 2
     mean = np.maximum(mean, _LEAST_SHARE)
     return PowerCurves(mean * mean_w, np.sqrt(variance) / mean)
 
 
-def _terms(work: Floats, clocks: Floats, *, knee: float, rise: float) -> Floats:
+def _terms(work: Floats, clocks: Floats, knee: float, rise: float) -> Floats:
     """(layers, pairs, terms); `work` is (layers, pairs, 2)."""
     x, y = (np.broadcast_to(each, work.shape[:2]) for each in clocks.T)
     v2 = voltage_squared(x, knee=knee, rise=rise)
     return np.stack([np.ones_like(x), y, x * v2, v2 * work[:, :, 0], work[:, :, 1]], axis=2)
 
 
-def _regression(power: Floats, terms: Floats, similarity: Floats) -> _Regression:
+def _regression(power: Floats, terms: Floats, similarity: Floats, knee: float, rise: float) -> _Regression:
     measured = np.isfinite(power)
     values = np.where(measured, power, 0.0)
     precision = np.where(measured, (_ERROR * np.where(measured, power, 1.0)) ** -2, 0.0)
@@ -115,8 +123,9 @@ def _regression(power: Floats, terms: Floats, similarity: Floats) -> _Regression
     own = _own_terms(centre, moments, pulls, inverse, similarity * measured.any(axis=1))
     left = np.eye(len(centre)) - inverse @ moments
     covariance = inverse + left @ np.linalg.inv(shared) @ np.swapaxes(left, 1, 2)
-    variance = ((terms @ covariance) * terms).sum(axis=2)
-    return _Regression(log_evidence, _times(terms, own), variance)
+    trust = min(1.0, _INDEPENDENT / int(measured.any(axis=1).sum()))
+    log_prior = -0.5 * ((knee - _KNEE) / _KNEE_SD) ** 2 - 0.5 * (log(rise / _RISE) / _LOG_RISE_SD) ** 2
+    return _Regression(trust * log_evidence + log_prior, own, covariance)
 
 
 def _own_terms(centre: Floats, moments: Floats, pulls: Floats, inverse: Floats, share: Floats) -> Floats:
