@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 
 from wattune.control.stamps import Stamp
@@ -111,29 +111,36 @@ class LayerPlayer:
 
     def begin(self, name: str) -> tuple[LayerPlayer, tuple[Request, ...]]:
         """Return the player at this layer and the requests to make; raise where the plan has another layer here."""
-        place = self._next(name)
-        expected = 0 if self.place is None else (self.place + 1) % len(self.names)
+        expected = 0 if self.place is None or self.place + 1 == len(self.names) else self.place + 1
+        place = expected if self.names[expected] == name else self._other(name, expected)
         wanted = self.requests[place]
-        is_soon = bool(wanted) and wanted[0].after_s <= self.dwell_s
-        if (self.requested is None or place != expected) and not is_soon:
-            # The first request, or those of layers that did not run: what they would have led to.
-            wanted = (Request(self.held[place]), *wanted)
+        if self.requested is None or place != expected:
+            wanted = self._caught_up(place)
+        if not wanted:
+            return self._at(place, self.requested), ()
         new: list[Request] = []
         for request in wanted:
             if request.setting != (new[-1].setting if new else self.requested):
                 new.append(request)
-        requested = new[-1].setting if new else self.requested
-        return replace(self, place=place, requested=requested), tuple(new)
+        return self._at(place, wanted[-1].setting), tuple(new)
 
-    def _next(self, name: str) -> int:
-        expected = 0 if self.place is None else (self.place + 1) % len(self.names)
-        if self.names[expected] == name:
-            return expected
+    def _at(self, place: int, requested: Setting | None) -> LayerPlayer:
+        # `replace` takes several times as long, and this runs at every layer.
+        return LayerPlayer(self.names, self.requests, self.held, self.passes, self.dwell_s, place, requested)
+
+    def _caught_up(self, place: int) -> tuple[Request, ...]:
+        """Return the requests of a layer after what those of layers that did not run would have led to."""
+        wanted = self.requests[place]
+        is_soon = bool(wanted) and wanted[0].after_s <= self.dwell_s
+        return wanted if is_soon else (Request(self.held[place]), *wanted)
+
+    def _other(self, name: str, expected: int) -> int:
+        """Return the place of a layer with which a step or a pass begins anew; raise for any other layer."""
         if self.names[0] == name:
             return 0
-        at_end = expected == 0 or expected in self.passes
+        has_ended = self.place is not None and (expected == 0 or expected in self.passes)
         for place in self.passes:
-            if at_end and self.place is not None and self.names[place] == name:
+            if has_ended and self.names[place] == name:
                 return place
         raise _differs(name, self.names[expected])
 

@@ -136,32 +136,47 @@ class _Calls:
 
     def hooks(self, path: str) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return what to call before and after the forward pass of a module."""
+        names: list[tuple[str, str]] = []
+
+        def name_of(count: int) -> tuple[str, str]:
+            while len(names) < count:
+                number = len(names) + 1
+                names.append((_numbered(f"{FORWARD}/{path}", number), _numbered(f"{BACKWARD}/{path}", number)))
+            return names[count - 1]
 
         def before(*_: Any) -> None:
-            if _recomputes():
-                self._guarded(lambda: _check_checkpoint(path))
-            elif self._is_training:
-                count = self._counts[path] = self._counts.get(path, 0) + 1
-                self._guarded(lambda: self._listener.begin(_numbered(f"{FORWARD}/{path}", count)))
+            try:
+                if _recomputes():
+                    _check_checkpoint(path)
+                elif self._is_training:
+                    count = self._counts[path] = self._counts.get(path, 0) + 1
+                    self._listener.begin(name_of(count)[0])
+            except Exception as error:  # whatever it is, training must not see it
+                self._listener.fail(error)
 
         def after(_module: Any, _inputs: Any, outputs: Any) -> None:
-            if self._is_training and not _recomputes():
-                self._guarded(lambda: self._follow(path, outputs))
+            try:
+                if self._is_training and not _recomputes():
+                    forward, backward = name_of(self._counts[path])
+                    if self._listener.end(forward):
+                        self._follow(backward, outputs)
+            except Exception as error:
+                self._listener.fail(error)
 
         return before, after
 
-    def _follow(self, path: str, outputs: Any) -> None:
+    def _follow(self, name: str, outputs: Any) -> None:
         """Report the backward pass of the call that has just returned these outputs, once."""
-        count = self._counts[path]
-        if not self._listener.end(_numbered(f"{FORWARD}/{path}", count)):
-            return
-        name, has_begun = _numbered(f"{BACKWARD}/{path}", count), False
+        has_begun = False
 
         def begin(*_: Any) -> None:
             nonlocal has_begun
             if self._is_open and not has_begun:
                 has_begun = True
-                self._guarded(lambda: self._listener.begin(name))
+                try:
+                    self._listener.begin(name)
+                except Exception as error:
+                    self._listener.fail(error)
 
         for node in {tensor.grad_fn for tensor in tensors(outputs) if tensor.grad_fn is not None}:
             node.register_prehook(begin)
@@ -170,7 +185,7 @@ class _Calls:
         """Call, and give whatever it raises to the listener instead of the training."""
         try:
             call()
-        except Exception as error:  # whatever it is
+        except Exception as error:
             self._listener.fail(error)
 
 
