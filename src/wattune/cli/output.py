@@ -78,6 +78,13 @@ def remark(text: str) -> None:
     stderr_console().print(text, markup=False, soft_wrap=True)
 
 
+def print_written(*paths: Path | None) -> None:
+    """Name the files that were written."""
+    for path in paths:
+        if path is not None:
+            print_line(f"written to {path}")
+
+
 def check_writable(path: Path | None) -> None:
     """Raise where a file cannot be written there, before a measurement rather than after it."""
     if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):

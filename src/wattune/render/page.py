@@ -41,9 +41,10 @@ class LargeChart:
 
 @dataclass(frozen=True, slots=True)
 class SmallCharts:
-    """Charts side by side where there is room."""
+    """Charts side by side where there is room, each 330 pixels wide before it is scaled."""
 
     charts: tuple[Chart, ...]
+    height: float = 260
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,8 @@ def _section(section: Section) -> str:
         case LargeChart(chart):
             wide, narrow = draw(chart, width=880, height=420), draw(chart, width=400, height=440)
             return f'<section><div class="wide">{wide}</div><div class="narrow">{narrow}</div></section>'
-        case SmallCharts(charts):
-            pictures = "".join(f"<div>{draw(chart, width=330, height=260)}</div>" for chart in charts)
+        case SmallCharts(charts, height):
+            pictures = "".join(f"<div>{draw(chart, width=330, height=height)}</div>" for chart in charts)
             return f'<section class="charts">{pictures}</section>'
         case Drawing(element, style):
             return f'<section class="scroll drawing"><style>{style}</style>{element}</section>'

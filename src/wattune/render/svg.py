@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import pairwise
 
@@ -31,6 +31,7 @@ _CORNERS = {
     Shape.TRIANGLE: ((0.0, -5.6), (5.6, 4.4), (-5.6, 4.4)),
 }
 _ARM_PX = 4.2
+_BESIDE_PX = 40.0
 
 
 def draw_shape(x: float, y: float, series: Series, *, tip: str | None = None) -> str:
@@ -97,6 +98,19 @@ def standalone(chart: Chart, *, width: float = 760, height: float = 420) -> str:
     paper = '<rect width="100%" height="100%" fill="var(--paper)"/>'
     sized = opening.replace("<svg ", f'<svg width="{width:g}" height="{height:g}" ', 1)
     return f"{sized}\n<style>{STYLE}</style>\n{paper}\n{rest}\n"
+
+
+def beside(charts: Sequence[Chart], *, width: float = 520, height: float = 420) -> str:
+    """Return charts of this size side by side as an SVG file."""
+    left, parts = 0.0, []
+    for chart in charts:
+        place = f'<svg x="{left:g}" width="{width:g}" height="{height:g}" '
+        parts.append(draw(chart, width=width, height=height).replace("<svg ", place, 1))
+        left += width + _BESIDE_PX
+    size = f'width="{left - _BESIDE_PX:g}" height="{height:g}"'
+    paper = '<rect class="chart" width="100%" height="100%" fill="var(--paper)"/>'
+    inner = "\n".join(parts)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n<style>{STYLE}</style>\n{paper}\n{inner}\n</svg>\n'
 
 
 def _heading(chart: Chart, place: Frame) -> Iterator[str]:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wattune.cli.output import check_writable, console, json_option, print_json, print_line, stderr_console, write_text
+from wattune.cli.output import (
+    check_writable,
+    console,
+    json_option,
+    print_json,
+    print_line,
+    print_written,
+    stderr_console,
+    write_text,
+)
 from wattune.levels.kernel.schedule_files import FORMATS
 from wattune.levels.kernel.shape import INTERLEAVED, SCHEDULE_NAMES
 
@@ -101,7 +110,7 @@ def plan(
         print_json({**output.pipeline_document(chosen), "straggler": straggling, "out": out, "frontier_csv": csv_file})
         return
     output.print_frontier(chosen, answer)
-    output.print_written(out, csv_file)
+    print_written(out, csv_file)
 
 
 @command.command(short_help="Draw a plan beside the default: in the terminal, as SVG, as a page.")
@@ -156,7 +165,7 @@ def show(
     else:
         screen.print(output.timeline_picture(timelines(planned), screen))
     output.print_answer(answer)
-    output.print_written(svg, html)
+    print_written(svg, html)
 
 
 @command.command(short_help="Write a frontier as schedule files of Perseus or Kareus.")
@@ -222,7 +231,7 @@ def import_(
         print_json({**output.pipeline_document(planned), "out": out})
         return
     output.print_frontier(planned, None)
-    output.print_written(out)
+    print_written(out)
 
 
 @command.command(name="verify", short_help="Time the plans of a file again, from another profile.")

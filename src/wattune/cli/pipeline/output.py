@@ -161,13 +161,6 @@ def print_answer(answer: StragglerAnswer | None) -> None:
         )
 
 
-def print_written(*paths: Path | None) -> None:
-    """Name the files that were written."""
-    for path in paths:
-        if path is not None:
-            console().print(f"written to {path}", markup=False, soft_wrap=True)
-
-
 def rank_steps(planned: PlannedPipeline, rank: int | None) -> list[list[dict[str, Any]]]:
     """List the steps of every rank, or of one, with their times."""
     if rank is not None and rank >= planned.shape.ranks:

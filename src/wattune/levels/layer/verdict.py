@@ -108,14 +108,15 @@ def within_when_played(
             trial = frontier.within(limit_s * (1 + _EXACT) - easing * costs.default.time_s)
         except Infeasible:
             break
-        cost = _mean_played(costs, trial, switching, spread)
+        cost = mean_played(costs, trial, switching, spread)
         if cost.time_s <= limit_s * (1 + 1e-6):
             return Played(trial, cost)
     single = plan_layers(costs, switching, SINGLE).within(limit_s * (1 + _EXACT))
     return Played(single, single.cost)
 
 
-def _mean_played(costs: LayerCosts, trial: Trial[Plan], switching: SwitchCost, spread: float) -> Measurement:
+def mean_played(costs: LayerCosts, trial: Trial[Plan], switching: SwitchCost, spread: float) -> Measurement:
+    """Return the mean cost of a step of a plan when latencies scatter by `spread`."""
     if not switches_of(trial.choice):
         return trial.cost
     played = [play(costs, trial.choice, switching, spread=spread, seed=seed) for seed in range(_SEEDS)]

@@ -1,0 +1,144 @@
+"""`wattune layers roofline`: what each layer asks of a GPU, and what limits it at two pairs of clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wattune.cli.layers.network import layers_of, network_options, precision_of
+from wattune.cli.output import (
+    FILE,
+    check_writable,
+    console,
+    json_option,
+    print_json,
+    print_line,
+    print_written,
+    write_text,
+)
+from wattune.core.errors import InputError
+
+if TYPE_CHECKING:
+    from wattune.core.workload import Workload
+    from wattune.levels.layer.view.roofline import LayersAt
+    from wattune.physics.gpu_model import GpuModel
+
+MOST_ROWS = 20
+"""Layers in the table on the screen; files and JSON have all."""
+WIDE = 110
+"""Columns of a terminal from which on the table has the ridge and the share of time too."""
+
+
+@click.command("roofline", short_help="Show what limits each layer at two pairs of clocks.")
+@network_options
+@click.option("--clocks", metavar="CORE,MEMORY", help="The second pair, in MHz.  [default: a lower one]")
+@click.option("--svg", type=FILE, help="Write the two rooflines as SVG.")
+@click.option("--html", type=FILE, help="Write a page with the rooflines and every layer.")
+@json_option
+def roofline(
+    name: str,
+    batch: int | None,
+    precision: str | None,
+    gpu: str,
+    clocks: str | None,
+    svg: Path | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Show operations, bytes and arithmetic intensity of each layer, and whether compute or memory limits it.
+
+    The first pair of clocks is that of the driver under this load, the second is given with --clocks. All figures are
+    computed from the catalogue: simulated.
+    """
+    from wattune.cli.layers import output
+    from wattune.physics.catalog import load_model
+
+    for path in (svg, html):
+        check_writable(path)
+    model, workload = load_model(gpu), layers_of(name, batch_size=batch, precision=precision)
+    places = places_of(model, workload, clocks)
+    if svg is not None:
+        write_text(svg, output.roofline_svg(places))
+    if html is not None:
+        write_text(html, output.roofline_html(places, workload=workload.name, gpu=model.name))
+    if as_json:
+        print_json({**_document(places, model, workload), "svg": svg, "html": html})
+        return
+    _show(places, f"{workload.name} ({precision_of(workload)}) on {model.spec().label}")
+    print_written(svg, html)
+
+
+def places_of(model: GpuModel, workload: Workload, clocks: str | None) -> tuple[LayersAt, ...]:
+    """Return the layers at the driver's clocks and at a second pair."""
+    from wattune.levels.layer.costs import simulated_costs
+    from wattune.levels.layer.view.roofline import LayersAt, lower_pair
+
+    pairs = simulated_costs(model, workload).clocks_mhz
+    second = lower_pair(pairs) if clocks is None else _parsed(model, clocks)
+    return tuple(LayersAt.of(model, workload, pair) for pair in (pairs[0], second))
+
+
+def _parsed(model: GpuModel, text: str) -> tuple[int, int]:
+    core, comma, memory = text.partition(",")
+    try:
+        pair = int(core), int(memory) if comma else model.default_mem_mhz
+    except ValueError:
+        raise InputError(f"{text!r} is not a pair of clocks", hint="write for example --clocks 1350,5001") from None
+    from wattune.core.setting import Setting
+
+    # The default memory clock holds without being set, which not every GPU allows.
+    model.spec().check(Setting(pair[0], pair[1] if pair[1] != model.default_mem_mhz else None))
+    return pair
+
+
+def _document(places: Sequence[LayersAt], model: GpuModel, workload: Workload) -> dict[str, Any]:
+    return {
+        "simulated": True,
+        "model": workload.name,
+        "batch_size": workload.batch_size,
+        "precision": precision_of(workload),
+        "gpu": model.name,
+        "settings": [
+            {
+                "sm_mhz": place.roofline.sm_mhz,
+                "mem_mhz": place.roofline.mem_mhz,
+                "bytes_per_s": place.roofline.bytes_per_s,
+                "flops_per_s": {pipe.value: place.roofline.flops_per_s[pipe] for pipe in place.pipes},
+                "ridge": {pipe.value: place.roofline.ridge(pipe) for pipe in place.pipes},
+            }
+            for place in places
+        ],
+        "layers": [_layer_document(places, row) for row in range(len(places[0].layers))],
+    }
+
+
+def _layer_document(places: Sequence[LayersAt], row: int) -> dict[str, Any]:
+    phase = places[0].layers[row].phase
+    return {
+        "layer": phase.name,
+        "flops": phase.flops,
+        "dram_bytes": phase.dram_bytes,
+        "intensity": phase.flops / phase.dram_bytes if phase.dram_bytes else None,
+        "precision": phase.pipe.value,
+        "at": [{"time_s": place.layers[row].time_s, "limit": place.layers[row].limit.value} for place in places],
+    }
+
+
+def _show(places: Sequence[LayersAt], title: str) -> None:
+    from wattune.cli.layers.output import screen_table
+    from wattune.levels.layer.view.page import layer_table
+    from wattune.levels.layer.view.roofline import limit_words
+
+    table = layer_table(places, most=MOST_ROWS)
+    print_line(title, style="bold")
+    for place in places:
+        ridges = ", ".join(f"{place.roofline.ridge(pipe):.1f} ({pipe.value})" for pipe in place.pipes)
+        print_line(f"{limit_words(place)}; ridge {ridges} FLOP/byte")
+    print_line("")
+    print_line(f"{table.title}:")
+    screen = console()
+    columns = len(table.head)
+    screen.print(screen_table(table, left_out=() if screen.width >= WIDE else (columns - 2, columns - 1)))

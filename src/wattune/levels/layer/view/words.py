@@ -1,0 +1,104 @@
+"""What was found about the clocks of layers, in words."""
+
+from __future__ import annotations
+
+from wattune.core.gpu_spec import labelled
+from wattune.core.measurement import Measurement
+from wattune.levels.layer.comparison import LayerComparison, StrategyPlans
+from wattune.levels.layer.costs import BACKWARD, FORWARD, STEP
+from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
+from wattune.levels.layer.switching import SwitchCost
+from wattune.levels.layer.verdict import LATENCIES_S, WORTH
+
+SCOPE_WORDS = {FORWARD: "forward pass", BACKWARD: "backward pass", STEP: "training step"}
+
+MEANINGS = {
+    SINGLE: "one setting for all layers",
+    INTENSITY: "by arithmetic intensity",
+    EXHAUSTIVE: "each layer's own best",
+    SEGMENTS: "optimum, switching charged",
+    IDEAL: "upper bound: switching is free",
+}
+"""Each strategy in a few words."""
+
+_NEARLY_NOTHING = 0.0005
+
+
+def verdict_sentence(found: LayerComparison) -> str:
+    """Say whether switching pays, how much it saves, and from which latency on it would pay."""
+    verdict = found.verdict
+    gpu = labelled(found.costs.gpu, found.costs.simulated)
+    latency = latency_words(verdict.switching.sm_latency_s)
+    pays = "pays" if verdict.pays else "does not pay"
+    cost = verdict.segments.cost
+    return (
+        f"Changing clocks between layers {pays} on {gpu} at a switching latency of {latency}: within a slowdown of "
+        f"{100 * verdict.slowdown:g} %, a {SCOPE_WORDS[found.scope]} of {found.costs.workload} takes "
+        f"{change_words(verdict.saving(cost))} energy {_than(verdict.saving(cost))} at default clocks"
+        f"{_against_single(found)}; {_from_latency(found)}."
+    )
+
+
+def change_words(saving: float) -> str:
+    """Return a saving as `13.6 % less`, `0.2 % more` or `as much`."""
+    if abs(saving) < _NEARLY_NOTHING:
+        return "as much"
+    return f"{100 * abs(saving):.1f} % {'less' if saving > 0 else 'more'}"
+
+
+def _than(saving: float) -> str:
+    return "as" if abs(saving) < _NEARLY_NOTHING else "than"
+
+
+def _against_single(found: LayerComparison) -> str:
+    """Compare with the best single setting; a saving that does not pay is called small."""
+    cost = found.verdict.segments.cost
+    saving, single = found.saving_over_single(cost), f"the best single setting ({found.single_setting})"
+    if not found.verdict.segments.switches or abs(saving) < _NEARLY_NOTHING:
+        return f", as with one setting for all layers ({found.single_setting})"
+    if saving < 0:
+        return f", and {single} takes {change_words(-_inverse(saving))} energy"
+    return f" and {'' if found.verdict.pays else 'only '}{change_words(saving)} than at {single}"
+
+
+def _inverse(saving: float) -> float:
+    """Return the change from the other side: 0.25 more of one is 0.2 less of the other."""
+    return saving / (1.0 - saving)
+
+
+def _from_latency(found: LayerComparison) -> str:
+    below_s, latency_s = found.verdict.pays_below_s, found.verdict.switching.sm_latency_s
+    if found.verdict.pays:
+        longest_s = max(below_s or 0.0, latency_s)
+        least = "at least " if longest_s >= LATENCIES_S[-1] else "about "
+        return f"it pays up to a latency of {least}{latency_words(longest_s)}"
+    if below_s is None:
+        return f"it would pay at no latency of {latency_words(LATENCIES_S[0])} or more"
+    if below_s >= latency_s:
+        return f"longer segments would pay, as at a latency of {latency_words(below_s)}"
+    return f"it would begin to pay below about {latency_words(below_s)}"
+
+
+def latency_words(seconds: float) -> str:
+    """Return a latency in its usual unit: `80 ms`, `0.3 ms`, `1.2 s`."""
+    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+
+
+def switching_words(cost: SwitchCost, origin: str) -> str:
+    """Describe what a change of clocks costs, and where the figures come from."""
+    return (
+        f"core clock {latency_words(cost.sm_latency_s)} latency, {latency_words(cost.sm_stall_s)} stall; memory clock "
+        f"{latency_words(cost.mem_latency_s)}, {latency_words(cost.mem_stall_s)}; segments of at least "
+        f"{cost.dwell:g} latencies ({origin})"
+    )
+
+
+def paying_words() -> str:
+    """Say when switching counts as paying."""
+    return f"Switching pays when it saves {100 * WORTH:g} % of the default's energy beyond the best single setting."
+
+
+def outside_words(plans: StrategyPlans, default: Measurement) -> str:
+    """Say how slow the fastest plan of a strategy is that has none within the slowdown limit."""
+    times = plans.frontier.fastest.cost.time_s / default.time_s
+    return f"at least {f'{times:.0f} times the time' if times >= 10 else f'{times:.2f} times the time'}"
