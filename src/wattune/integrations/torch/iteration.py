@@ -37,11 +37,25 @@ def run_on_meta(
         raise InputError(f"a {type(model).__name__} is no torch.nn.Module", hint="give the model itself")
     arguments, options = arguments_of(_on_meta(inputs))
     iteration = _Iteration(model, loss)
-    weights = _on_meta({**dict(iteration.named_parameters()), **dict(iteration.named_buffers())}, of_weights=True)
+    weights = _weights_on_meta(iteration)
     with training(model), recorder.inside(model), recorder, gpu_kernels(recorder), _plain_errors(title):
-        functional_call(iteration, weights, (arguments, options))
-    trained = sum(weight.numel() for weight in weights.values() if weight.grad is not None)
+        # By itself, `functional_call` leaves the weights of a module that has two paths on the meta device (torch 2.13).
+        functional_call(iteration, weights, (arguments, options), tie_weights=False)
+    trained = sum(weight.numel() for weight in set(weights.values()) if weight.grad is not None)
     return MetaRun(batch_size_of((arguments, options)), float(trained))
+
+
+def _weights_on_meta(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Copy parameters and buffers of all modules, each module once; a tensor that modules share is copied once."""
+    copies: dict[int, torch.Tensor] = {}
+    weights = {}
+    for path, module in model.named_modules():
+        own = (*module.named_parameters(path, recurse=False), *module.named_buffers(path, recurse=False))
+        for name, tensor in own:
+            if id(tensor) not in copies:
+                copies[id(tensor)] = _on_meta(tensor, of_weights=True)
+            weights[name] = copies[id(tensor)]
+    return weights
 
 
 class _Iteration(torch.nn.Module):
