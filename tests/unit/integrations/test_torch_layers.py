@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,8 @@ from torch_models import LanguageModel, resnet50  # noqa: E402
 
 from fakes import FakeGpu  # noqa: E402
 from wattune.core.errors import InputError, PlanError, SettingRefused  # noqa: E402
+from wattune.core.frontier import Frontier, Trial  # noqa: E402
+from wattune.core.measurement import Measurement  # noqa: E402
 from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph  # noqa: E402
 from wattune.core.reading import Count  # noqa: E402
 from wattune.core.setting import DRIVER_DEFAULT, Setting  # noqa: E402
@@ -24,6 +27,7 @@ from wattune.integrations.torch import trace  # noqa: E402
 from wattune.integrations.torch.layers import played_layers, trace_layers  # noqa: E402
 from wattune.integrations.torch.layers.calls import heard  # noqa: E402
 from wattune.integrations.torch.layers.overhead import TINY, residual_network  # noqa: E402
+from wattune.levels.layer.plan_file import LayerPlans, layer_plan_text  # noqa: E402
 from wattune.levels.layer.player import MadeFor  # noqa: E402
 from wattune.levels.layer.switching import FREE  # noqa: E402
 
@@ -110,7 +114,7 @@ def names_of(workload):
 def plan_for(names, *settings):
     graph = WorkGraph.chain(tuple(Operation(name, name) for name in names))
     chosen = [settings[place * len(settings) // len(names)] for place in range(len(names))]
-    return Plan(graph, tuple(StageChoice(setting) for setting in chosen), (1.0,) * len(names))
+    return Plan(graph, tuple(StageChoice(setting) for setting in chosen), (1.0,) * len(names), (1.0,) * len(names))
 
 
 def test_a_trace_has_the_layers_in_the_order_in_which_they_run():
@@ -422,6 +426,37 @@ def test_another_batch_size_ends_the_plan_at_the_first_step_and_is_passed_over_l
         training.step(training.batches[0])
         assert clocks.disabled is None
     assert gpu.history == [LOW, *[HIGH, LOW] * 2]
+
+
+def test_a_plan_file_knows_what_it_was_made_for(tmp_path):
+    training, gpu, file = Training(), SettableGpu(), tmp_path / "plan.json"
+    trial = Trial(three_parts(), Measurement(7.0, 7.0))
+    plans = LayerPlans(
+        workload="Small:4",
+        batch_size=4,
+        precision=None,
+        scope="step",
+        gpu="Fake GPU",
+        simulated=True,
+        switching=FREE,
+        strategy="segments",
+        default=Trial(plan_for(SMALL, DRIVER_DEFAULT), Measurement(7.0, 7.0)),
+        frontier=Frontier((trial,)),
+    )
+    file.write_text(layer_plan_text(plans))
+    with played_layers(training.model, file, gpu, optimizer=training.optimizer):
+        training.step(training.batches[0])
+    assert gpu.history == [LOW, HIGH, LOW]
+    with (
+        pytest.raises(PlanError, match="made for A100, and this GPU is Fake GPU"),
+        played_layers(training.model, replace(plans, gpu="A100"), gpu),
+    ):
+        pass
+    with played_layers(training.model, replace(plans, batch_size=5), gpu) as clocks:
+        training.step(training.batches[0])
+        assert "batch size of 5" in clocks.disabled
+    with pytest.raises(PlanError, match="ahead of time"), played_layers(training.model, trial, gpu):
+        pass
 
 
 def test_a_model_that_runs_other_layers_than_planned_ends_the_plan():

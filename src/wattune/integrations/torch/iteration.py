@@ -39,7 +39,7 @@ def run_on_meta(
     iteration = _Iteration(model, loss)
     weights = _weights_on_meta(iteration)
     with training(model), recorder.inside(model), recorder, gpu_kernels(recorder), _plain_errors(title):
-        # By itself, `functional_call` leaves the weights of a module that has two paths on the meta device (torch 2.13).
+        # With `tie_weights`, a module that has two paths would keep the meta tensors afterwards (torch 2.13).
         functional_call(iteration, weights, (arguments, options), tie_weights=False)
     trained = sum(weight.numel() for weight in set(weights.values()) if weight.grad is not None)
     return MetaRun(batch_size_of((arguments, options)), float(trained))

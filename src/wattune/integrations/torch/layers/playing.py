@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from wattune.integrations.torch.layers.calls import OPTIMIZER, WHOLE, heard, pla
 from wattune.integrations.torch.layers.tracing import trace_layers
 from wattune.levels.layer.costs import ALL_REDUCE
 from wattune.levels.layer.listener import LayerPlanListener
+from wattune.levels.layer.plan_file import LayerPlans, read_layer_plans
 from wattune.levels.layer.player import LayerPlayer, MadeFor
 from wattune.levels.layer.switching import SwitchCost
 
@@ -28,23 +30,25 @@ _playing: set[object] = set()
 @contextmanager
 def played_layers(
     model: torch.nn.Module,
-    plan: Plan | Trial[Plan],
+    plan: Plan | Trial[Plan] | LayerPlans | Path | str,
     gpu: Gpu,
     *,
-    switching: SwitchCost,
+    switching: SwitchCost | None = None,
     optimizer: Any = None,
     made_for: MadeFor | None = None,
     inputs: Any = None,
 ) -> Iterator[Actuator]:
     """Set the clocks of each segment of layers while the model trains; yield the actuator that sets them.
 
-    A plan that does not fit the model, the GPU or the batch size (as far as `made_for` names them) is refused. With
-    `inputs`, the model is traced first, and layer by layer compared with the plan; without, its modules are, and the
-    order is checked while it runs. Without `optimizer`, its step keeps the setting of the last layer. When anything
-    fails later, the GPU is restored, `disabled` of the actuator gives the reason, and training goes on.
+    `plan` is the path of a plan file, of which the chosen plan is played, or what was read from it, or a plan. A plan
+    by itself needs `switching`, the cost of a change that it was made with, and `made_for`. A plan that does not fit
+    the model, the GPU or the batch size is refused. With `inputs`, the model is traced first and compared with the
+    plan layer by layer; without, its modules are, and the order is checked while it runs. Without `optimizer`, its step
+    keeps the setting of the last layer. When anything fails later, the GPU is restored, `disabled` of the actuator
+    gives the reason, and training goes on.
     """
-    chosen = plan.choice if isinstance(plan, Trial) else plan
-    plain, made = plain_model(model), made_for or MadeFor()
+    chosen, switching, made = _opened(plan, switching, made_for)
+    plain = plain_model(model)
     made.check(gpu=gpu.spec.name)
     names = tuple(operation.name for operation in chosen.graph.operations)
     paths = _paths(plain, names)
@@ -57,6 +61,23 @@ def played_layers(
         listener = LayerPlanListener(player, clocks, stamps, made_for=made)
         with heard(plain, listener, paths=paths, optimizer=optimizer):
             yield clocks
+
+
+def _opened(
+    plan: Plan | Trial[Plan] | LayerPlans | Path | str, switching: SwitchCost | None, made_for: MadeFor | None
+) -> tuple[Plan, SwitchCost, MadeFor]:
+    """Return the plan to play, the cost of switching it was made with, and what it was made for."""
+    if isinstance(plan, Path | str):
+        plan = read_layer_plans(Path(plan))
+    if isinstance(plan, LayerPlans):
+        made = made_for or MadeFor(gpu=plan.gpu, batch_size=plan.batch_size)
+        return plan.plan.choice, switching or plan.switching, made
+    if switching is None:
+        raise PlanError(
+            "how far ahead of time clocks must be requested is not known",
+            hint="give switching=, the cost of a change that the plan was made with",
+        )
+    return plan.choice if isinstance(plan, Trial) else plan, switching, made_for or MadeFor()
 
 
 def _paths(model: torch.nn.Module, names: tuple[str, ...]) -> set[str]:
