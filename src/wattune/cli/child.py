@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,9 @@ from types import FrameType
 from typing import Any, Self
 
 from wattune.core.errors import InputError
+
+HANDLED_MS = 500
+"""Longest time until a signal that did not interrupt the wait for a child is handled."""
 
 
 def run_child(
@@ -32,8 +36,25 @@ def run_child(
         forwarding.to(process)
         if on_start is not None:
             on_start(process.pid)
-        code = process.wait()
-    return shell_code(code)
+        return shell_code(wait_for(process))
+
+
+def wait_for(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a process and return its exit code, while signals are handled.
+
+    `process.wait()` is not interrupted by a signal that arrives just before the system call or in another thread, and
+    Python would run its handler only after the end of the process.
+    """
+    try:
+        ended = os.fdopen(os.pidfd_open(process.pid))
+    except (AttributeError, OSError):  # not on this system, or not allowed in this container
+        return process.wait()
+    with ended:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        while not poll.poll(HANDLED_MS):
+            pass
+    return process.wait()
 
 
 def start_child(
@@ -81,7 +102,7 @@ class Forwarding:
         self._early: list[int] = []
         self._before: dict[int, Any] = {}
         self.came = False
-        """Whether any signal arrived."""
+        """True once any signal arrived."""
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
