@@ -66,7 +66,7 @@ class Sanity:
     @property
     def words(self) -> tuple[str, ...]:
         """All that was wrong so far, for a report."""
-        return tuple(f"{what} ({_times(count)})" for what, count in self.wrong.items())
+        return tuple(f"{what} ({'once' if n == 1 else f'{n} times'})" for what, n in self.wrong.items())
 
     def add(self, reading: Reading) -> tuple[Sanity, Reading | None]:
         """Return the state after one more reading, and the reading without impossible values."""
@@ -196,10 +196,6 @@ def _contradicted(first: Reading, now: Reading) -> bool:
 def _without(reading: Reading, name: str) -> Reading:
     changes: dict[str, None] = {name: None}
     return replace(reading, **changes)  # type: ignore[arg-type]
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 LEAST_IDLE_S = 10.0

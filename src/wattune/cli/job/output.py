@@ -122,7 +122,7 @@ def run_table(records: Sequence[RecordedRun], *, width: int) -> Table:
     for record in records:
         run = record.run
         when = "" if run.submitted_at is None else run.submitted_at.astimezone().strftime("%m-%d %H:%M")
-        outcome = _outcome(run) + ("" if record.comparable else ", other target")
+        outcome = run.outcome.value.replace("_", " ") + ("" if record.comparable else ", other target")
         cells = (run.id[:SHOWN_ID], when, outcome, _setting(run.setting))
         cost = run.cost
         figures = (
@@ -146,10 +146,6 @@ def end_line(run: JobRun, why: str) -> str:
     if run.profiling is not None and run.profiling.energy_j:
         parts.append(f"{_cost(run.profiling)} of it for profiling")
     return one_line("; ".join(parts))
-
-
-def _outcome(run: JobRun) -> str:
-    return run.outcome.value.replace("_", " ")
 
 
 def _even(view: JobView) -> str:

@@ -32,17 +32,14 @@ _RUNS_AVOIDED = 5
 
 def unusable(job: Job, over: Sequence[JobRun], gpu: JobGpu) -> frozenset[int]:
     """Return the sizes that do not fit this GPU model, and those that crashed repeatedly there not long ago."""
-    too_large = min((run.batch_size for run in over if _out_of_memory(run, gpu)), default=None)
+    failed = (run.batch_size for run in over if run.outcome is Outcome.OUT_OF_MEMORY and run.gpu.key == gpu.key)
+    too_large = min(failed, default=None)
     out = {size for size in job.batch_sizes if too_large is not None and size >= too_large}
     for size in {run.batch_size for run in over if run.outcome is Outcome.CRASHED} & set(job.batch_sizes):
         streak, since = _crashes(over, size, gpu)
         if streak >= _CRASHES and since < _RUNS_AVOIDED * 2**streak:
             out.add(size)
     return frozenset(out)
-
-
-def _out_of_memory(run: JobRun, gpu: JobGpu) -> bool:
-    return run.outcome is Outcome.OUT_OF_MEMORY and run.gpu.key == gpu.key
 
 
 def _crashes(over: Sequence[JobRun], size: int, gpu: JobGpu) -> tuple[int, int]:

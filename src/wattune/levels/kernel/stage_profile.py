@@ -104,7 +104,8 @@ def parse_stage_profile(text: str, *, file: str) -> StageProfile:
     simulated = False
     for row in parse_csv(text, file=file, required=REQUIRED):
         stage = _stage(row)
-        kind, choice = kind_of(stage, row.text("instruction").lower()), _choice(row)
+        kind = kind_of(stage, row.text("instruction").lower())
+        choice = StageChoice(row.setting(core="frequency"), _knobs(row))
         if (kind, choice) in lines:
             first = lines[kind, choice]
             raise row.wrong("frequency", f"stage {stage}, {row.text('instruction')} at {choice} is on line {first} too")
@@ -123,10 +124,6 @@ def _stage(row: Row) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 6):
         raise row.wrong("stage", f"{text!r} is not a number of a stage (0, 1, 2 …)")
     return int(text)
-
-
-def _choice(row: Row) -> StageChoice:
-    return StageChoice(row.setting(core="frequency"), _knobs(row))
 
 
 def _knobs(row: Row) -> tuple[tuple[str, str], ...]:
