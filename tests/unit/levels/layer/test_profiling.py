@@ -12,6 +12,7 @@ from wattune.core.errors import DeviceError, InputError, SettingRefused
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workload import Phase, Workload
+from wattune.devices.nvml.open import opened_nvml
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.layer.profiling import (
     CellChoice,
@@ -22,6 +23,7 @@ from wattune.levels.layer.profiling import (
     measure_cells,
     next_runs,
 )
+from wattune.levels.layer.runners import EmulatedLayers
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 
@@ -77,6 +79,18 @@ def test_every_layer_is_measured_at_every_setting_as_the_gpu_spends():
         assert cell.energy_j == pytest.approx(float(table.iteration_j[column]), rel=0.06)
     assert 0 < found.waiting_w < 60
     assert gpu.setting == DRIVER_DEFAULT
+
+
+def test_layers_are_measured_on_the_emulated_library(emulated_node):
+    node, model = emulated_node("a4000"), load_model("a4000")
+    layers = EmulatedLayers(node, model, Workload(name="net:4", phases=PHASES))
+    with opened_nvml("0", None) as gpu:
+        found = measure_cells(gpu, layers, [Setting(900)], workload="net:4")
+    by_hand = measure_cells(simulated := SimulatedGpu(model), Runner(simulated), [Setting(900)], workload="net:4")
+    for one, two in zip(found.cells, by_hand.cells, strict=True):
+        assert (one.layer, one.setting) == (two.layer, two.setting)
+        assert one.time_s == pytest.approx(two.time_s, rel=1e-3)
+        assert one.energy_j == pytest.approx(two.energy_j, rel=0.02)
 
 
 def test_short_layers_are_repeated_more_often():

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
@@ -27,6 +27,7 @@ from wattune.integrations.torch.layers.tracing import trace_layers
 from wattune.integrations.torch.rules import tensors
 from wattune.levels.layer.costs import BACKWARD, LayerCosts
 from wattune.levels.layer.profiling import PRECISION, LayerProgress, LayerRunner, measure_cells
+from wattune.levels.layer.runners import RunsWork, TracedLayers
 from wattune.levels.layer.table_file import LayerTable, table_text
 
 
@@ -54,7 +55,7 @@ def measure_layers(
 
     What has been measured is appended to `file`; a run that was stopped continues there. `precision` is the largest
     relative error of an energy by the counter. Operations between layers are not measured. `runner` runs the layers
-    elsewhere than in this process, as a test does with the emulated library.
+    in another way, as `EmulatedLayers` does on a GPU of the emulated NVML library.
     """
     traced = trace_layers(model, inputs)
     with _unchanged(plain_model(model)):
@@ -80,35 +81,6 @@ def _runner(model: torch.nn.Module, inputs: Any, gpu: Gpu, traced: Workload, opt
             hint="move both to the GPU, or measure on a simulated one: sim:NAME",
         )
     return TorchLayers(model, inputs, names=[phase.name for phase in traced.phases], optimizer=optimizer)
-
-
-@runtime_checkable
-class RunsWork(Protocol):
-    """A GPU that runs described work by itself: a simulated one."""
-
-    def run(self, workload: Workload, *, iterations: float = 1) -> None:
-        """Run so many iterations, and return when they are done."""
-
-    def idle(self, seconds: float) -> None:
-        """Let time pass without work."""
-
-
-class TracedLayers:
-    """Runs the traced work of layers on a simulated GPU."""
-
-    def __init__(self, gpu: RunsWork, traced: Workload) -> None:
-        self._gpu = gpu
-        self._work = {phase.name: Workload(name=phase.name, phases=(phase,)) for phase in traced.phases}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._work)
-
-    def prepare(self, name: str) -> Callable[[int], None]:
-        return lambda times: self._gpu.run(self._work[name], iterations=times)
-
-    def wait(self, seconds: float) -> None:
-        self._gpu.idle(seconds)
 
 
 class TorchLayers:
