@@ -31,6 +31,13 @@ def wattune(tmp_path):
         (("monitor", "--once", "--workload", "resnet51"), "there is no workload 'resnet51'", "did you mean resnet50?"),
         (("sweep", "--workload", "resnet50:many"), "has no whole batch size", "resnet50:64"),
         (("history", "3f0c"), "there is no run whose id begins with '3f0c'", "wattune history"),
+        (("layers", "plan", "--model", "resnet51", "--gpu", "a4000"), "there is no workload 'resnet51'", "resnet50?"),
+        (("layers", "roofline", "--model", "vgg16", "--gpu", "a400"), "no simulated GPU 'a400'", "did you mean a4000"),
+        (
+            ("layers", "plan", "--model", "vgg16", "--gpu", "a4000", "--switch-latency", "-5ms"),
+            "--switch-latency -5ms: not a time of 0 or more",
+            "--switch-latency 10ms",
+        ),
         (("simulate", "--fault", "0:tired", "--", "true"), "'0:tired' is not a fault", "0:lost@30s"),
     ],
 )
@@ -55,6 +62,9 @@ def test_an_unknown_name_is_met_with_the_nearest(wattune, arguments, message, hi
         (("export", "--format", "parquet"), "--out"),
         (("history", "--since", "yesterday"), "2025-03-01"),
         (("bench", "nothing"), "nothing"),
+        (("layers", "plan", "--gpu", "a4000"), "--model"),
+        (("layers", "plan", "--model", "vgg16", "--gpu", "a4000", "--strategy", "greedy"), "segments"),
+        (("layers", "plan", "--model", "vgg16", "--gpu", "a4000", "--min-dwell", "0"), "--min-dwell"),
     ],
 )
 def test_wrong_usage_ends_with_2(wattune, arguments, said):

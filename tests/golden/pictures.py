@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+from layer_samples import sample_comparison
 from view_samples import everything_chart, plain, sweep_history
+from wattune.levels.layer.view.charts import strategies_chart
 from wattune.render.chart import Chart
 from wattune.render.frontier_view import allowed_band, frontier_chart, view_settings
 from wattune.render.svg import draw
@@ -25,6 +27,7 @@ def pictures() -> dict[str, str]:
     return {
         "everything-chart.txt": outline(everything_chart()),
         "frontier-chart.txt": outline(frontier),
+        "layers-chart.txt": outline(strategies_chart(sample_comparison())),
         "power-graph.txt": power_graph(),
         "frontier-scatter.txt": frontier_scatter(),
     }

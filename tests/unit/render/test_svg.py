@@ -11,7 +11,7 @@ from view_samples import everything_chart
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone
 from wattune.render.frame import Box, frame, place_notes
 from wattune.render.palette import DARK, LIGHT
-from wattune.render.svg import draw, standalone
+from wattune.render.svg import beside, draw, standalone
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -142,3 +142,11 @@ def test_colours_stand_out_against_their_paper(colours: dict[str, str]) -> None:
     for words in ("ink", "quiet"):
         assert _contrast(colours[words], colours["paper"]) >= 4.5
         assert _contrast(colours[words], colours["panel"]) >= 4.5
+
+
+def test_charts_lie_side_by_side_in_one_file() -> None:
+    root = ElementTree.fromstring(beside([simple((0, 1), (1, 2)), everything_chart()], width=300, height=200))
+    charts = root.findall(f"{SVG}svg")
+    assert [chart.attrib["x"] for chart in charts] == ["0", "340"]
+    assert (root.attrib["width"], root.attrib["height"]) == ("640", "200")
+    assert "Power & time" in texts(charts[1])
