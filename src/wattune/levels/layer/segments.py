@@ -1,15 +1,6 @@
 """The best settings for a chain of layers when changing clocks costs time: dynamic programming over segments.
 
-Notation
-    λ           price of a second, in watts: a plan of cost E + λ·T is sought
-    i, j        places between layers, 0 to n; b a setting; C(j,b) the cost of the first j layers at b
-    D, p(j,b)   least dwell; the last place from which a segment at b that ends at j lasts at least D
-    A(j,b)      least cost of the first j layers whose last segment, at b, has lasted at least D
-    N(i,b)      the same where a segment at b begins at i: min over a of A(i,a) + the stall of a change from a to b
-    A(j,b) = C(j,b) + min over i ≤ p(j,b) of N(i,b) − C(i,b)
-
-The stall depends on whether the core clock, the memory clock or both change, so N takes two minima, over all settings
-and over those that share a clock. Many prices are solved at once.
+Notation and recursion are in `segment_table`: λ is the price of a second in watts, f the first setting of a step.
 
 The layers form a ring: the last setting of a step is followed by the first of the next. Cut open, with a free first
 setting, free ends and no stall at the cut, the problem is easier; V(f), its cost with f as the first setting, is a
@@ -25,12 +16,10 @@ from dataclasses import dataclass
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wattune.levels.layer.costs import Floats, LayerCosts
+from wattune.levels.layer.segment_table import CLOSE, ChainSums, Ints, RingProblem, RingTable, SettingGroups
 from wattune.levels.layer.switching import SwitchCost, segment_times_s
-
-Ints = NDArray[np.intp]
 
 BATCH = 16
 """Problems solved at once: few enough that a row of all settings stays in the cache."""
@@ -44,8 +33,6 @@ TRIED, TRIED_IN_LARGE = 12, 1
 LARGE, TOLERANCE = 4_000, 1e-4
 """From so many layers times settings on fewer are tried, and a ring that is proven to be this close is good enough."""
 
-_CLOSE = 1e-12
-
 
 @dataclass(frozen=True, slots=True)
 class Ring:
@@ -56,48 +43,36 @@ class Ring:
     bound: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """One price with a fixed first setting (None: any), and how the ring closes at the cut."""
-
-    price_w: float
-    first: int | None = None
-    joined: bool = True
-    """Whether the first segment continues the last one; then it ends at one of the places `ends_from` to `ends_to`."""
-    ends_from: int = 1
-    ends_to: int | None = None
-    """None: anywhere"""
-    rest_s: float = 0.0
-    """Least length of the last segment, where the two have to last D together."""
-
-
 class SegmentSolver:
     """Finds the best ring at any price, for plans that change both clocks or, with `core_only`, the core clock."""
 
     def __init__(self, costs: LayerCosts, switching: SwitchCost, *, core_only: bool) -> None:
-        self._waiting_w = costs.waiting_w
         by_memory = core_only or switching.mem_stall_s >= switching.sm_stall_s
         clocks = [(setting.mem_mhz if by_memory else setting.sm_mhz) or inf for setting in costs.settings]
         self._order = np.argsort(np.array(clocks), kind="stable")
         ordered = np.array(clocks)[self._order]
         begins = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-        self._starts, self._group = np.flatnonzero(begins), np.cumsum(begins) - 1
-        self._near_s = switching.sm_stall_s if by_memory else switching.mem_stall_s
-        self._far_s = inf if core_only else max(switching.sm_stall_s, switching.mem_stall_s)
+        self._groups = SettingGroups(
+            np.flatnonzero(begins),
+            np.cumsum(begins) - 1,
+            near_s=switching.sm_stall_s if by_memory else switching.mem_stall_s,
+            far_s=inf if core_only else max(switching.sm_stall_s, switching.mem_stall_s),
+            waiting_w=costs.waiting_w,
+        )
         self._dwell_s = switching.dwell_s(changes_memory=not core_only)
         self._time_s = costs.time_s[:, self._order]
-        forward = _Way.of(self._time_s, costs.energy_j[:, self._order], self._dwell_s)
-        backward = _Way.of(self._time_s[::-1], costs.energy_j[::-1, self._order], self._dwell_s)
+        forward = ChainSums.of(self._time_s, costs.energy_j[:, self._order], self._dwell_s)
+        backward = ChainSums.of(self._time_s[::-1], costs.energy_j[::-1, self._order], self._dwell_s)
         self._ways = (forward, backward)
         self._is_large = self._time_s.size >= LARGE
-        self._tolerance = TOLERANCE if self._is_large else _CLOSE
+        self._tolerance = TOLERANCE if self._is_large else CLOSE
 
     def rings(self, prices_w: Sequence[float]) -> list[Ring]:
         """Return the best ring at each price."""
         return [ring for place in range(0, len(prices_w), BATCH) for ring in self._rings(prices_w[place:][:BATCH])]
 
     def _rings(self, prices_w: Sequence[float]) -> list[Ring]:
-        relaxed = _Table(self, [_Problem(price_w) for price_w in prices_w], self._ways[1])
+        relaxed = RingTable(self._groups, [RingProblem(price_w) for price_w in prices_w], self._ways[1])
         values = relaxed.ends()
         states = []
         for number, price_w in enumerate(prices_w):
@@ -117,8 +92,8 @@ class SegmentSolver:
         """Solve each open search with its next first setting."""
         firsts = [state.next_first() for state in states]
         for joined in (True, False):
-            problems = [_Problem(state.price_w, first, joined) for state, first in zip(states, firsts, strict=True)]
-            table = _Table(self, problems, self._ways[0])
+            problems = [RingProblem(state.price_w, first, joined) for state, first in zip(states, firsts, strict=True)]
+            table = RingTable(self._groups, problems, self._ways[0])
             for number, (state, first) in enumerate(zip(states, firsts, strict=True)):
                 end, cost = table.closing(number, first)
                 if cost < state.cost and not state.offer(self, table.path(number, end)):
@@ -130,13 +105,13 @@ class SegmentSolver:
         The segment at the cut was too short in the ring of this cost.
         """
         sums_s = self._ways[0].time_sum_s[:, first]
-        long_enough = int(np.searchsorted(sums_s, self._dwell_s * (1 - _CLOSE)))
+        long_enough = int(np.searchsorted(sums_s, self._dwell_s * (1 - CLOSE)))
         if long_enough > MOST_CUTS or self._is_large:
             return cost
         places = [(end, end, self._dwell_s - float(sums_s[end])) for end in range(1, min(long_enough, len(sums_s) - 1))]
-        problems = [_Problem(state.price_w, first, True, *place) for place in places]
-        problems.append(_Problem(state.price_w, first, True, long_enough))
-        table = _Table(self, problems, self._ways[0])
+        problems = [RingProblem(state.price_w, first, True, *place) for place in places]
+        problems.append(RingProblem(state.price_w, first, True, long_enough))
+        table = RingTable(self._groups, problems, self._ways[0])
         for number in range(len(problems)):
             end, found = table.closing(number, first)
             if found < state.cost:
@@ -151,22 +126,11 @@ class SegmentSolver:
         starts = np.flatnonzero(columns != np.roll(columns, 1))
         if not len(starts):
             return cost
-        if min(segment_times_s(time_s, starts)) < self._dwell_s * (1 - _CLOSE):
+        if min(segment_times_s(time_s, starts)) < self._dwell_s * (1 - CLOSE):
             return inf
-        settings = columns[starts]
-        same = self._group[settings] == self._group[np.roll(settings, 1)]
-        stalls_s = float(np.where(same, self._near_s, self._far_s).sum())
-        return cost + stalls_s * (price_w + self._waiting_w)
-
-    def stalls(self, prices_w: Floats) -> tuple[Floats, Floats]:
-        """Return the cost of a change within a group, and of any other."""
-        per_s = prices_w + self._waiting_w
-        return self._near_s * per_s, np.full_like(per_s, inf) if self._far_s == inf else self._far_s * per_s
-
-    @property
-    def groups(self) -> tuple[Ints, Ints]:
-        """The first setting of each group, and the group of each setting."""
-        return self._starts, self._group
+        group = self._groups.group[columns[starts]]
+        stalls_s = float(np.where(group == np.roll(group, 1), self._groups.near_s, self._groups.far_s).sum())
+        return cost + stalls_s * (price_w + self._groups.waiting_w)
 
 
 @dataclass(slots=True)
@@ -202,149 +166,6 @@ class _Search:
             self.best = columns
             self.cost = min(cost, self.cost)
         return cost < inf
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """The chain in one direction."""
-
-    energy_j: Floats
-    time_sum_s: Floats
-    """(layers + 1, settings): Σ of the layers before each place."""
-    energy_sum_j: Floats
-    latest: Ints
-    """(layers + 1, settings): p, or −1"""
-    unripe: NDArray[np.bool_]
-    """(layers + 1,): whether p is −1 for a setting."""
-
-    @classmethod
-    def of(cls, time_s: Floats, energy_j: Floats, dwell_s: float) -> _Way:
-        zero = np.zeros((1, time_s.shape[1]))
-        time_sum_s = np.vstack([zero, np.cumsum(time_s, axis=0)])
-        places = np.arange(len(time_sum_s))
-        if dwell_s > 0:
-            wanted = time_sum_s - dwell_s * (1 - _CLOSE)
-            columns = [
-                np.searchsorted(time_sum_s[:, column], wanted[:, column], side="right") - 1
-                for column in range(time_s.shape[1])
-            ]
-            latest = np.minimum(np.stack(columns, axis=1), places[:, None] - 1)
-        else:
-            latest = np.repeat(places[:, None] - 1, time_s.shape[1], axis=1)
-        return cls(
-            energy_j,
-            time_sum_s,
-            np.vstack([zero, np.cumsum(energy_j, axis=0)]),
-            latest,
-            np.asarray((latest < 0).any(axis=1)),
-        )
-
-
-class _Table:
-    """The tables of the recursion for several problems at once."""
-
-    def __init__(self, solver: SegmentSolver, problems: list[_Problem], way: _Way) -> None:
-        self._way = way
-        self._prices_w = np.array([problem.price_w for problem in problems])
-        self._near, self._far = solver.stalls(self._prices_w)
-        self._group_starts, self._group = solver.groups
-        settings = way.energy_j.shape[1]
-        begin = np.zeros((settings, len(problems)))
-        for number, problem in enumerate(problems):
-            if problem.first is not None:
-                begin[:, number] = inf
-                begin[problem.first, number] = 0.0
-        layers = len(way.energy_j)
-        self._problems = problems
-        # A first segment that continues the last one may be of any length.
-        self._joined = np.where([problem.joined for problem in problems], begin, inf)
-        self._from = np.array([problem.ends_from for problem in problems])
-        self._to = np.array([layers if problem.ends_to is None else problem.ends_to for problem in problems])
-        self._anywhere = bool((self._from <= 1).all() and (self._to == layers).all())
-        fixed = [problem.ends_to is not None for problem in problems]
-        begin[:, fixed] = inf
-        self._rows = np.arange(len(begin))
-        self._solve(begin)
-
-    def _solve(self, begin: Floats) -> None:
-        layers = len(self._way.energy_j)
-        best = np.empty((layers, *begin.shape))
-        best[0] = begin
-        self._best = best
-        for place in range(1, layers):
-            sums = self._sums(place)
-            groups = np.minimum.reduceat(self._mature(place, sums), self._group_starts, axis=0)
-            entering = np.minimum(groups + self._near, groups.min(axis=0) + self._far)
-            np.subtract(entering[self._group], sums, out=sums)
-            np.minimum(sums, best[place - 1], out=best[place])
-
-    def _sums(self, place: int) -> Floats:
-        """C(place, ·): (settings, problems)"""
-        sums = self._way.time_sum_s[place][:, None] * self._prices_w
-        sums += self._way.energy_sum_j[place][:, None]
-        return np.asarray(sums)
-
-    def _mature(self, place: int, sums: Floats) -> Floats:
-        """A(place, ·) from C(place, ·): (settings, problems)"""
-        latest = self._way.latest[place]
-        since = self._best[latest, self._rows]
-        if self._way.unripe[place]:
-            since[latest < 0] = inf
-        np.minimum(since, self._first_segment(place), out=since)
-        since += sums
-        return np.asarray(since)
-
-    def _first_segment(self, place: int) -> Floats:
-        """(settings, problems): 0 where a first segment that continues the last one may end at this place."""
-        if self._anywhere:
-            return self._joined
-        return np.where((self._from <= place) & (place <= self._to), self._joined, inf)
-
-    def ends(self) -> Floats:
-        """(settings, problems): cost with each last setting, whose segment may be of any length."""
-        return np.asarray(self._best[-1] + self._sums(len(self._way.energy_j)))
-
-    def closing(self, number: int, first: int) -> tuple[int, float]:
-        """Return the last setting of the best ring that begins with `first`, and its cost."""
-        layers = len(self._way.energy_j)
-        if self._problems[number].joined:
-            latest = self._last_start(number, first)
-            value = self._best[latest, first, number] if latest >= 0 else inf
-            return first, float(value + self._sums(layers)[first, number])
-        ends = self._mature(layers, self._sums(layers))[:, number]
-        same = self._group == self._group[first]
-        ends = ends + np.where(same, self._near[number], self._far[number])
-        ends[first] -= self._near[number]
-        last = int(np.argmin(ends))
-        return last, float(ends[last])
-
-    def _last_start(self, number: int, last: int) -> int:
-        """Return the last place at which a final segment may begin; −1 where there is none."""
-        layers, problem = len(self._way.energy_j), self._problems[number]
-        if not problem.joined:
-            return int(self._way.latest[layers, last])
-        sums_s = self._way.time_sum_s[:, last]
-        enough = int(np.searchsorted(sums_s, sums_s[-1] - problem.rest_s * (1 - _CLOSE), side="right"))
-        return min(enough, layers) - 1
-
-    def path(self, number: int, last: int) -> Ints:
-        """Return the setting per layer of the best chain that ends at `last`."""
-        end, setting = len(self._way.energy_j), last
-        columns = np.full(end, last, dtype=np.intp)
-        latest, may_be_first = self._last_start(number, last), not self._problems[number].joined
-        while end > 0:
-            value = self._best[latest, setting, number] if latest >= 0 else inf
-            # The least value never rises from place to place: its first occurrence is the start of the segment.
-            begin = int(np.argmax(self._best[: latest + 1, setting, number] <= value)) if value < inf else 0
-            if may_be_first and self._first_segment(end)[setting, number] <= value:
-                begin = 0
-            columns[begin:end] = setting
-            if begin == 0:
-                break
-            change = np.where(self._group == self._group[setting], self._near[number], self._far[number])
-            end, setting = begin, int(np.argmin(self._mature(begin, self._sums(begin))[:, number] + change))
-            latest, may_be_first = int(self._way.latest[end, setting]), True
-        return columns
 
 
 MOST_SEGMENTS, MOST_COMBINATIONS = 10, 80
