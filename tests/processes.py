@@ -20,14 +20,17 @@ import psutil
 import pytest
 
 PATIENCE_S = 400.0
-"""How long a test waits for another process. It ends a hang and is not a statement about speed."""
+"""The time that a test waits for another process. It ends a hang and is not a statement about speed."""
 
 _MARK = "STARTED_BY_TESTS_OF"
 """The variable by which a process is found again after its parent has ended."""
 
+_STAMP_ERROR_S = 2.0
+"""Error of the time at which a process was started: the system gives the time of its own start in whole seconds."""
+
 
 def shared_folder() -> Path:
-    """Where tests keep what is made once for all test processes, such as compiled files."""
+    """Return the folder of files that are made once for all test processes, such as compiled ones."""
     return Path(tempfile.gettempdir()) / f"wattune-tests-{os.getuid()}"
 
 
@@ -54,12 +57,16 @@ def _process_rules() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[None, object, object]:
-    """Kill what a test started once its time is up, since leaving a `with` block waits for the process."""
+    """Kill what a test started once its time is up, since leaving a `with` block waits for the process.
+
+    Servers that several tests share were started before and go on.
+    """
+    since_s = time.time()
     done = yield
     report = signal.getsignal(signal.SIGALRM)
 
     def kill_and_report(number: int, frame: FrameType | None) -> None:
-        _kill(_started())
+        _kill(_started(), since_s=since_s - _STAMP_ERROR_S)
         if callable(report):
             report(number, frame)
 
@@ -94,7 +101,7 @@ def _has_mark(process: psutil.Process) -> bool:
 
 
 def _is_python_helper(process: psutil.Process) -> bool:
-    """Whether it is a process of `multiprocessing`, which ends with its parent."""
+    """Return whether it is a process of `multiprocessing`, which ends with its parent."""
     try:
         return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
     except psutil.Error:
@@ -108,9 +115,11 @@ def _test_of(process: psutil.Process) -> str:
         return "a test"
 
 
-def _kill(processes: list[psutil.Process]) -> None:
+def _kill(processes: list[psutil.Process], *, since_s: float = 0.0) -> None:
+    """Kill those of the processes that were started after a time."""
     for process in processes:
         try:
-            process.kill()
+            if process.create_time() >= since_s:
+                process.kill()
         except psutil.NoSuchProcess:
             continue
