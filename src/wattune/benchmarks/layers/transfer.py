@@ -14,9 +14,8 @@ from wattune.benchmarks.layers.thesis import BATCH_SIZE, MODELS, chosen, percent
 from wattune.benchmarks.result import Goal, Row, at_most
 from wattune.core.plan import Plan
 from wattune.core.workload import Pipe
-from wattune.levels.layer.costs import STEP, LayerCosts, simulated_costs
+from wattune.levels.layer.costs import STEP, Ints, LayerCosts, simulated_costs
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, RooflineTimes, plan_layers
-from wattune.levels.layer.segments import Ints
 from wattune.levels.layer.switching import FREE, charged
 from wattune.levels.layer.transfer import columns_to_measure, transferred
 from wattune.physics.catalog import load_model

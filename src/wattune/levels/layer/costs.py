@@ -25,6 +25,7 @@ from wattune.physics.spend import tabulate
 from wattune.response.points import candidates_of
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
 
 FORWARD, BACKWARD, STEP = "forward", "backward", "step"
 SCOPES = (FORWARD, BACKWARD, STEP)
@@ -104,7 +105,7 @@ class LayerCosts:
             energy_j=np.add.reduceat(self.energy_j, starts, axis=0),
         )
 
-    def plan(self, columns: NDArray[np.intp], added_s: Floats, *, bound_j: float = 0.0) -> Trial[Plan]:
+    def plan(self, columns: Ints, added_s: Floats, *, bound_j: float = 0.0) -> Trial[Plan]:
         """Make the plan with these settings per layer; `added_s` are the stalls and waits before each layer."""
         rows = np.arange(len(self.names))
         time_s = self.time_s[rows, columns] + added_s

@@ -20,9 +20,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from wattune.levels.layer.costs import Floats
-
-Ints = NDArray[np.intp]
+from wattune.levels.layer.costs import Floats, Ints
 
 CLOSE = 1e-12
 """Relative difference of times or costs that count as equal."""

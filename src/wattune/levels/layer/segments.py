@@ -17,8 +17,8 @@ from math import inf
 
 import numpy as np
 
-from wattune.levels.layer.costs import Floats, LayerCosts
-from wattune.levels.layer.segment_table import CLOSE, ChainSums, Ints, RingProblem, RingTable, SettingGroups
+from wattune.levels.layer.costs import Floats, Ints, LayerCosts
+from wattune.levels.layer.segment_table import CLOSE, ChainSums, RingProblem, RingTable, SettingGroups
 from wattune.levels.layer.switching import SwitchCost, segment_times_s
 
 BATCH = 16

@@ -15,14 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.plan import Plan
 from wattune.core.setting import Setting
-from wattune.levels.layer.costs import Floats, LayerCosts
+from wattune.levels.layer.costs import Floats, Ints, LayerCosts
 from wattune.physics.gpu_parts import FREE_CHANGES, SwitchingPhysics
 
 UNKNOWN_LATENCY_S = 0.1
@@ -117,14 +116,12 @@ def switches_of(plan: Plan) -> int:
     return sum(before != after for before, after in zip((settings[-1], *settings[:-1]), settings, strict=True))
 
 
-def charged(
-    costs: LayerCosts, columns: NDArray[np.intp], switching: SwitchCost, *, bound_j: float = 0.0
-) -> Trial[Plan]:
+def charged(costs: LayerCosts, columns: Ints, switching: SwitchCost, *, bound_j: float = 0.0) -> Trial[Plan]:
     """Make the plan of a setting per layer with all stalls, and with the waits of segments shorter than L."""
     return costs.plan(columns, added_s(costs, columns, switching), bound_j=bound_j)
 
 
-def charged_cost(costs: LayerCosts, columns: NDArray[np.intp], switching: SwitchCost) -> tuple[float, float]:
+def charged_cost(costs: LayerCosts, columns: Ints, switching: SwitchCost) -> tuple[float, float]:
     """Return time and energy of the same plan."""
     rows = np.arange(len(columns))
     added = float(added_s(costs, columns, switching).sum())
@@ -132,7 +129,7 @@ def charged_cost(costs: LayerCosts, columns: NDArray[np.intp], switching: Switch
     return float(costs.time_s[rows, columns].sum()) + added, energy_j
 
 
-def added_s(costs: LayerCosts, columns: NDArray[np.intp], switching: SwitchCost) -> Floats:
+def added_s(costs: LayerCosts, columns: Ints, switching: SwitchCost) -> Floats:
     """(layers,): stall and wait before each layer."""
     added = np.zeros(len(columns))
     starts = np.flatnonzero(columns != np.roll(columns, 1))
@@ -149,7 +146,7 @@ def added_s(costs: LayerCosts, columns: NDArray[np.intp], switching: SwitchCost)
     return added
 
 
-def segment_times_s(time_s: Floats, starts: NDArray[np.intp]) -> list[float]:
+def segment_times_s(time_s: Floats, starts: Ints) -> list[float]:
     """Return how long the segment that begins at each start lasts; the last one goes on at the start of the step."""
     sums = np.add.reduceat(time_s, starts)
     sums[-1] += time_s[: starts[0]].sum()

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattune.core.errors import InputError
-from wattune.levels.layer.costs import Floats, LayerCosts
+from wattune.levels.layer.costs import Floats, Ints, LayerCosts
 from wattune.levels.layer.planner import RooflineTimes
-from wattune.levels.layer.segments import Ints
 from wattune.levels.layer.table_file import LayerTable
 from wattune.response.layer_curves import LayerMeasurements, pairs_to_measure, predict_layers
 
