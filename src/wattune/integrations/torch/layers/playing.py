@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from wattune.control.actuator import Actuator, actuator_for
+from wattune.control.actuator import MAX_PENDING, Actuator, ActuatorThread, passes_by_itself
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Trial
 from wattune.core.plan import Plan
@@ -22,6 +22,9 @@ from wattune.levels.layer.listener import LayerPlanListener
 from wattune.levels.layer.plan_file import LayerPlans, read_layer_plans
 from wattune.levels.layer.player import LayerPlayer, MadeFor
 from wattune.levels.layer.switching import SwitchCost
+
+_STEPS_AHEAD = 4
+"""Steps by which a program is at most ahead of its GPU; more would fill its memory."""
 
 _playing: set[object] = set()
 """Models, by identity, and GPUs, by UUID, on which a plan is played."""
@@ -57,7 +60,7 @@ def played_layers(
     unheard = {ALL_REDUCE} if optimizer is not None else {ALL_REDUCE, OPTIMIZER}
     player = LayerPlayer.of(chosen, switching=switching, spec=gpu.spec, heard=set(names) - unheard)
     stamps = stamps_on(_device(plain))
-    with _alone(plain, gpu), actuator_for([gpu]) as clocks:
+    with _alone(plain, gpu), _clocks(gpu, player) as clocks:
         listener = LayerPlanListener(player, clocks, stamps, made_for=made)
         with heard(plain, listener, paths=paths, optimizer=optimizer):
             yield clocks
@@ -78,6 +81,13 @@ def _opened(
             hint="give switching=, the cost of a change that the plan was made with",
         )
     return plan.choice if isinstance(plan, Trial) else plan, switching, made_for or MadeFor()
+
+
+def _clocks(gpu: Gpu, player: LayerPlayer) -> Actuator:
+    """Return an actuator that keeps all requests of some steps, since the program may be ahead of the GPU."""
+    if not passes_by_itself(gpu):
+        return Actuator([gpu])
+    return ActuatorThread([gpu], max_pending=max(MAX_PENDING, _STEPS_AHEAD * sum(map(len, player.requests))))
 
 
 def _paths(model: torch.nn.Module, names: tuple[str, ...]) -> set[str]:

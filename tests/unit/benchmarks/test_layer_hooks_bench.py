@@ -1,0 +1,48 @@
+"""The bench of hooks: two networks in turns, the same bits, and figures from the pairs of steps."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
+
+from wattune.benchmarks.layers import hooks
+from wattune.core.setting import Setting
+from wattune.integrations.torch.layers import overhead
+from wattune.integrations.torch.layers.overhead import TINY, HookedStep, StepTime
+
+
+def pair(plain_s, hooked_s, *, identical=True):
+    return HookedStep(
+        plain=StepTime(plain_s, plain_s / 2), hooked=StepTime(hooked_s, hooked_s / 2), identical=identical
+    )
+
+
+def test_figures_are_medians_of_pairs():
+    found = hooks._figures([pair(1.0, 1.01), pair(2.0, 2.06), pair(1.0, 1.02)], [pair(0.01, 0.014, identical=False)])
+    assert found["step_overhead"] == pytest.approx(0.02)
+    assert found["hooks_ms"] == pytest.approx(2.0)
+    assert found["hooks_over_step"] == pytest.approx(0.002 / 0.5)
+    assert found["identical"] == 0.75
+    assert [goal.met for goal in hooks._goals(found)] == [False, True, False]
+
+
+def test_the_bench_trains_with_and_without_hooks(monkeypatch):
+    monkeypatch.setattr(hooks, "_TINY_STEPS", 2)
+    monkeypatch.setattr(overhead, "NetworkSize", lambda: TINY)
+    done = []
+    bench = hooks.bench_hooks(steps=2, on_step=done.append)
+    (row,) = bench.rows
+    assert done == [0, 1, 2, 3]
+    assert row["identical"] == 1.0
+    assert row["layers"] == 119
+    assert bench.goals[-1].met
+
+
+def test_the_silent_gpu_takes_everything_and_keeps_time():
+    from wattune.physics.catalog import load_model
+
+    gpu = hooks.SilentGpu(load_model("a4000").spec())
+    gpu.apply(Setting(900))
+    gpu.restore()
+    assert gpu.read().time_s <= gpu.count().time_s
