@@ -92,11 +92,11 @@ def _edge_labels(height: int, low: float, high: float, unit: str) -> list[str]:
 
 def _x_axis(low: float, high: float, *, columns: int, room: int, unit: str) -> tuple[Text, Text]:
     values = ticks(low, high, about=max(columns // 14, 2))
-    ground, words = ["─"] * columns, [" "] * (columns + 12)
+    ground, words = ["─"] * columns, [" "] * columns
     for value, label in zip(values, tick_labels(values), strict=True):
         column = min(int((value - low) / (high - low) * columns), columns - 1)
         text = f"{label} {unit}" if value == values[-1] else label
-        start = max(min(column - len(label) // 2, columns + 12 - len(text)), 0)
+        start = max(min(column - len(label) // 2, columns - len(text)), 0)
         ground[column] = "┬"
         words[start : start + len(text)] = text
     return Text(" " * (room - 1) + "└" + "".join(ground), "dim"), Text(" " * room + "".join(words).rstrip(), "dim")

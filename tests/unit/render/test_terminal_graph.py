@@ -67,3 +67,9 @@ def test_axes_carry_their_units(unit: str) -> None:
     shown = plain(scatter([Spot(1.0, 1.0, "•", "dim")], width=60, height=8, x_unit=unit, y_unit="kJ"))
     assert f" {unit}" in shown.splitlines()[-1]
     assert "kJ" in shown
+
+
+@pytest.mark.parametrize("high", [4.9, 15.1, 99.9, 1000.0])
+def test_no_line_of_a_scatter_is_wider_than_asked(high: float) -> None:
+    spots = [Spot(0.0, 0.0, "a", ""), Spot(high, -high, "b", "")]
+    assert all(len(line.plain) <= 60 for line in scatter(spots, width=60, height=8, x_unit="%", y_unit="%"))

@@ -180,7 +180,7 @@ def assumptions(found: LayerComparison, origins: Origins) -> tuple[str, ...]:
     """Say where the figures come from."""
     return (
         f"layers: {len(found.costs.names)} at {len(found.costs.settings)} settings, {origins.costs}",
-        f"switching: {switching_words(found.verdict.switching, origins.switching)}",
+        f"switching: {switching_words(found, origins.switching)}",
         paying_words(),
     )
 

@@ -79,7 +79,9 @@ def judge(
     """Judge the frontiers of the strategies `single`, `segments` and `ideal` within a slowdown limit."""
     limit_s = costs.default.time_s * (1.0 + slowdown)
     single = frontiers[SINGLE].within(limit_s * (1 + _EXACT))
-    segments = within_when_played(costs, frontiers[SEGMENTS], switching, limit_s=limit_s, spread=spread)
+    played = within_when_played(costs, frontiers[SEGMENTS], switching, limit_s=limit_s, spread=spread)
+    # When latencies scatter, a plan that changes clocks can spend more than the best one that does not.
+    segments = min(Played(single, single.cost), played, key=lambda plan: plan.cost.energy_j)
 
     def pays_at(latency_s: float) -> bool:
         if on_step is not None:

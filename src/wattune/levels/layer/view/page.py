@@ -210,7 +210,7 @@ def demand_cells(layer: LayerDemand) -> tuple[str, str, str]:
 
 def _how(found: LayerComparison, origins: Origins) -> Iterator[str]:
     yield f"Time and energy of each layer at each of {len(found.costs.settings)} settings: {origins.costs}."
-    yield f"Cost of switching: {switching_words(found.verdict.switching, origins.switching)}."
+    yield f"Cost of switching: {switching_words(found, origins.switching)}."
     yield (
         "A plan asks for each clock one latency ahead of the layer that needs it, so that a change costs its stall "
         "alone, as long as the segment before lasts at least one latency. A shorter segment must wait. The figures "

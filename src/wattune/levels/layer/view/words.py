@@ -7,7 +7,6 @@ from wattune.core.measurement import Measurement
 from wattune.levels.layer.comparison import LayerComparison, StrategyPlans
 from wattune.levels.layer.costs import BACKWARD, FORWARD, STEP
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
-from wattune.levels.layer.switching import SwitchCost
 from wattune.levels.layer.verdict import LATENCIES_S, WORTH
 
 SCOPE_WORDS = {FORWARD: "forward pass", BACKWARD: "backward pass", STEP: "training step"}
@@ -84,13 +83,13 @@ def latency_words(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
 
 
-def switching_words(cost: SwitchCost, origin: str) -> str:
+def switching_words(found: LayerComparison, origin: str) -> str:
     """Describe what a change of clocks costs, and where the figures come from."""
-    return (
-        f"core clock {latency_words(cost.sm_latency_s)} latency, {latency_words(cost.sm_stall_s)} stall; memory clock "
-        f"{latency_words(cost.mem_latency_s)}, {latency_words(cost.mem_stall_s)}; segments of at least "
-        f"{cost.dwell:g} latencies ({origin})"
-    )
+    cost = found.verdict.switching
+    words = f"core clock {latency_words(cost.sm_latency_s)} latency, {latency_words(cost.sm_stall_s)} stall"
+    if len({setting.mem_mhz for setting in found.costs.settings}) > 1:
+        words += f"; memory clock {latency_words(cost.mem_latency_s)}, {latency_words(cost.mem_stall_s)}"
+    return f"{words}; segments of at least {cost.dwell:g} latencies ({origin})"
 
 
 def paying_words() -> str:
