@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from job_tables import write_tables
+from wattune.benchmarks.job import figures
 from wattune.benchmarks.job.bench import bench_of, play_job_bench
-from wattune.benchmarks.job.cases import SECTIONS
+from wattune.benchmarks.job.cases import SECTIONS, ReplayResult
 from wattune.cli.main import run
 
 FIELDS = {"workload", "gpu", "policy", "seed", "recurrences", "cost", "energy_j", "time_s", "regret_percent"}
@@ -119,3 +121,10 @@ def test_without_tables_there_is_no_bench(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WATTUNE_CONFIG", str(tmp_path / "none.toml"))
     assert run(["bench", "job"]) == 2
     assert "give --data DIR" in capsys.readouterr().err
+
+
+def test_the_standard_error_of_a_mean_is_that_of_the_textbook():
+    costs = np.random.default_rng(0).normal(100.0, 5.0, (16, 1))
+    played = ReplayResult(*(costs,) * 7, cpu_s=0.0)
+    note = figures._error([(None, played)], lambda some: float(some[0][1].costs.mean()))
+    assert note == f"± {costs.std(ddof=1) / 4:.2g}, standard error over seeds"

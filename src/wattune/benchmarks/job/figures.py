@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import sqrt
 from statistics import fmean
 from typing import Any, TypeVar
@@ -217,7 +219,8 @@ def goals_of(outcomes: Outcomes) -> list[Goal]:
     for drift in _values(case.drift.name for case in _cases(outcomes, "drift") if case.drift):
         found += _drift_goals(drift, [pair for pair in outcomes if pair[0].drift and pair[0].drift.name == drift])
     for load in _values(case.load for case in _cases(outcomes, "overlap") if case.load):
-        found += _overlap_goals(load, [pair for pair in outcomes if pair[0].load == load])
+        share = _share([pair for pair in outcomes if pair[0].load == load])
+        found.append(at_most(f"overlapping submissions, load {load:g}: regret as a share of zeus's", share, SHARE))
     return found + _agreement(outcomes)
 
 
@@ -229,13 +232,15 @@ def speed_goal(elapsed_s: float, *, gpus: int, seeds: int, whole: bool) -> Goal:
 
 
 def _regret_goals(name: str, outcomes: Outcomes) -> list[Goal]:
-    ours, peers = _of(outcomes, OURS), _of(outcomes, PEER)
-    share = f"{name}: regret as a share of zeus's, mean of {len(ours)} workloads"
+    both = [*_of(outcomes, OURS), *_of(outcomes, PEER)]
+    share = f"{name}: regret as a share of zeus's, mean of {len(both) // 2} workloads"
+    lengths = {"over the horizon": None, **{f"after {first} recurrences": first for first in (10, 20)}}
     return [
-        at_most(f"{share}, over the horizon", _share(ours, peers), SHARE),
         *(
-            at_most(f"{share}, after {first} recurrences", _share(ours, peers, after=first), SHARE)
-            for first in (10, 20)
+            at_most(
+                f"{share}, {words}", _share(both, after=after), SHARE, note=_error(both, partial(_share, after=after))
+            )
+            for words, after in lengths.items()
         ),
         at_most(
             f"{name}: workloads with more regret than zeus over the horizon{_named(_behind(outcomes))}",
@@ -265,12 +270,7 @@ def _safety_goals(name: str, outcomes: Outcomes) -> list[Goal]:
 
 
 def _drift_goals(drift: str, outcomes: Outcomes) -> list[Goal]:
-    ours = _of(outcomes, OURS)
-    excess = {
-        _name(case): settled_percent(played, oracle)
-        for case, played in ours
-        if (oracle := beside(outcomes, case, "oracle")) is not None
-    }
+    excess = _excess(outcomes)
     worst = max(excess, key=lambda name: excess[name])
     return [
         at_most(
@@ -279,6 +279,7 @@ def _drift_goals(drift: str, outcomes: Outcomes) -> list[Goal]:
             excess[worst],
             NEAR_ORACLE,
             unit=" %",
+            note=_error([*_of(outcomes, OURS), *_of(outcomes, "oracle")], lambda some: max(_excess(some).values())),
         ),
         at_most(
             f"drift {drift}: seeds that were stuck (zeus {_stuck(outcomes, PEER)})", float(_stuck(outcomes, OURS)), 0
@@ -286,9 +287,13 @@ def _drift_goals(drift: str, outcomes: Outcomes) -> list[Goal]:
     ]
 
 
-def _overlap_goals(load: float, outcomes: Outcomes) -> list[Goal]:
-    ours, peers = _of(outcomes, OURS), _of(outcomes, PEER)
-    return [at_most(f"overlapping submissions, load {load:g}: regret as a share of zeus's", _share(ours, peers), SHARE)]
+def _excess(outcomes: Outcomes) -> dict[str, float]:
+    """Return by how many percent ours costs more than the new oracle, by workload."""
+    return {
+        _name(case): settled_percent(played, oracle)
+        for case, played in _of(outcomes, OURS)
+        if (oracle := beside(outcomes, case, "oracle")) is not None
+    }
 
 
 def _agreement(outcomes: Outcomes) -> list[Goal]:
@@ -304,10 +309,21 @@ def _agreement(outcomes: Outcomes) -> list[Goal]:
     return [at_most(name, worst, AGREEMENT)] if horizon else []
 
 
-def _share(ours: Outcomes, peers: Outcomes, *, after: int | None = None) -> float | None:
+def _share(outcomes: Outcomes, *, after: int | None = None) -> float | None:
     """Return our mean regret over the peer's; None where either is unknown."""
-    own, theirs = mean_regret(ours, after=after), mean_regret(peers, after=after)
+    own, theirs = (mean_regret(_of(outcomes, policy), after=after) for policy in (OURS, PEER))
     return own / theirs if own is not None and theirs else None
+
+
+def _error(outcomes: Outcomes, figure: Callable[[Outcomes], float | None]) -> str | None:
+    """Return the standard error of a figure as a note, by leaving out one seed at a time; None with a single seed."""
+    seeds = min((len(played.costs) for _, played in outcomes), default=0)
+    without = [
+        figure([(case, replace(played, costs=np.delete(played.costs, seed, axis=0))) for case, played in outcomes])
+        for seed in range(seeds if seeds > 1 else 0)
+    ]
+    known = [value for value in without if value is not None]
+    return f"± {sqrt((len(known) - 1) * float(np.var(known))):.2g}, standard error over seeds" if known else None
 
 
 def _behind(outcomes: Outcomes) -> list[str]:

@@ -242,7 +242,7 @@ def read_workloads(folder: Path, gpus: Sequence[str] = ()) -> tuple[TraceWorkloa
     """Read the recurring jobs of a folder of tables, on the GPUs named, or on all of which there is a table."""
     files = data_files(folder)
     trains = with_columns(files, TRAIN_COLUMNS)
-    tables = {_gpu_name(file): file for file in with_columns(files, COLUMNS)}
+    tables = {file.stem.removeprefix(POWER_FILE): file for file in with_columns(files, COLUMNS)}
     if not trains or not tables:
         raise InputError(
             f"{folder} has no tables of recurring jobs",
@@ -254,10 +254,6 @@ def read_workloads(folder: Path, gpus: Sequence[str] = ()) -> tuple[TraceWorkloa
         for gpu in gpus or sorted(tables)
         for workload in _workloads(_table(tables, gpu), gpu=gpu, trainings=trainings)
     )
-
-
-def _gpu_name(file: Path) -> str:
-    return file.stem.removeprefix(POWER_FILE)
 
 
 def _table(tables: Mapping[str, Path], gpu: str) -> Path:

@@ -240,7 +240,7 @@ def _page(bench: Bench, made: str) -> Page:
     rows: list[Mapping[str, Any]] = bench.figures["policies"]
     head = tuple(rows[0])
     cells = tuple(tuple(_cell(row[name]) for name in head) for row in rows)
-    goals = tuple((goal.name, _cell(goal.value), goal.goal, _met(goal.met)) for goal in bench.goals)
+    goals = tuple((goal.name, _cell(goal.value), goal.goal, _MET[goal.met]) for goal in bench.goals)
     return Page(
         title="Programs tuned while they run",
         lead="What each policy saved, how much slower it made a run, and whether that was within the limit.",
@@ -261,5 +261,4 @@ def _cell(value: object) -> str:
     return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def _met(met: bool | None) -> str:
-    return {True: "met", False: "missed", None: "not measured"}[met]
+_MET = {True: "met", False: "missed", None: "not measured"}
