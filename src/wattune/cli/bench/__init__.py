@@ -262,3 +262,26 @@ def period(data: Path | None, seeds: int, as_json: bool) -> None:
 
     bench = bench_period(_data_folder(data), seeds=seeds, on_kind=lambda kind: remark(f"analysing: {kind}"))
     show(bench if as_json else replace(bench, rows=by_kind(bench.rows)), as_json=as_json)
+
+
+@command.command(short_help="Clocks per layer beside the thesis, free switching, and predictions on real kernels.")
+@click.option(
+    "--kernels", type=click.Path(path_type=Path), help="CSV of real kernels: kernel,sm_mhz,mem_mhz,count,time_s,std_s."
+)
+@click.option(
+    "--section",
+    "sections",
+    multiple=True,
+    help="Only this section: thesis, language, chain, transfer, hooks, kernels; may be repeated.",
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=10, show_default=True, help="Seeds of the kernels.")
+@_processes_option
+@json_option
+def layers(kernels: Path | None, sections: tuple[str, ...], seeds: int, processes: int, as_json: bool) -> None:
+    """Energy, time and switches of each strategy for the clocks of layers, at several switching latencies."""
+    from wattune.benchmarks.layers.bench import bench_layers
+    from wattune.cli.bench.output import layers_tables
+
+    with progress_bar() as on_step:
+        bench = bench_layers(kernels=kernels, sections=sections, seeds=seeds, processes=processes, on_step=on_step)
+    show(bench, as_json=as_json, tables=layers_tables)

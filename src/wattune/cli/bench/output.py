@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -214,3 +215,45 @@ def physics_tables(bench: Bench) -> None:
     show_table(
         "published outcomes beside those of the simulated GPUs of the catalogue", published, heads=heads, digits=".2f"
     )
+
+
+_LAYER_LIMITS = (0.5, 5.0)
+"""Slowdown limits of the tables on the screen; JSON has all."""
+
+
+def layers_tables(bench: Bench) -> None:
+    """Print energy per strategy over latencies, then the rows of the other sections, those of kernels averaged."""
+    thesis = [row for row in bench.rows if "slowdown_limit_percent" in row and "strategy" in row]
+    shown = [row for row in thesis if row["slowdown_limit_percent"] in _LAYER_LIMITS]
+    keys = ("model", "gpu", "scope", "slowdown_limit_percent")
+    for key, group in groupby(sorted(shown, key=lambda row: row["slowdown_limit_percent"]), key=_picked(keys)):
+        lines = [
+            {"switching": way, "ms": 1000 * latency_s} | {row["strategy"]: _layer_cell(row) for row in own}
+            for (way, latency_s), own in groupby(group, key=_picked(("switching", "switch_latency_s")))
+        ]
+        title = "{} on {}, {}: energy in % of the default within {:g} % slowdown, switches per step".format(*key)
+        show_table(f"{title} (simulated)", lines, digits="g")
+    if shown:
+        console().print("A plan that misses the limit shows its time: +32% t.", markup=False, style="dim")
+    kernels = [row for row in bench.rows if "predictor" in row]
+    others = [row for row in bench.rows if row not in thesis and row not in kernels]
+    _all_rows(replace(bench, rows=tuple(others)))
+    means = []
+    for (predictor, measured), group in groupby(
+        sorted(kernels, key=_picked(("measured", "predictor"))), key=_picked(("predictor", "measured"))
+    ):
+        errors = [row["mape_percent"] for row in group]
+        means.append(
+            {"measured": measured, "predictor": predictor, "error %": sum(errors) / len(errors), "worst": max(errors)}
+        )
+    show_table("time of real kernels at pairs of clocks that were not measured, over seeds", means, digits=".2f")
+
+
+def _picked(names: tuple[str, ...]) -> Callable[[Row], tuple[Any, ...]]:
+    return lambda row: tuple(row[name] for name in names)
+
+
+def _layer_cell(row: Row) -> str:
+    if not row["within_limit"]:
+        return f"{row['energy_percent']:+.0f}, {row['time_percent']:+.0f}% t"
+    return f"{row['energy_percent']:+.1f} ({row['switches']})"
