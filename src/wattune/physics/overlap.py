@@ -35,19 +35,43 @@ INTERFERENCE = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """A collective among GPUs that a link connects."""
+    """A collective among GPUs that a link connects.
+
+    Bytes per GPU are those of rings (Patarasu and Yuan 2009): to sum a tensor over n GPUs each sends 2·(n − 1)/n of it,
+    to gather or to scatter it (n − 1)/n; to exchange with all others, it sends all of its own but 1/n.
+    """
 
     name: str
     link_bytes: float
     """Sent over the link by each GPU, in one direction."""
+    gpus: int
     latency_s: float = 20e-6
 
     @classmethod
     def all_reduce(cls, tensor_bytes: float, *, gpus: int) -> Communication:
-        """Make the sum of a tensor over GPUs: each sends 2·(n − 1)/n of it (Patarasu and Yuan 2009)."""
-        if gpus < 2:
-            raise InputError(f"{gpus} GPU cannot reduce alone", hint="give two or more")
-        return cls(name="all-reduce", link_bytes=2 * (gpus - 1) / gpus * tensor_bytes)
+        """Make the sum of a tensor over GPUs, for all of them."""
+        return cls(name="all-reduce", link_bytes=2 * _others(gpus) * tensor_bytes, gpus=gpus)
+
+    @classmethod
+    def all_gather(cls, tensor_bytes: float, *, gpus: int) -> Communication:
+        """Make a whole tensor, for all GPUs, of which each has 1/n."""
+        return cls(name="all-gather", link_bytes=_others(gpus) * tensor_bytes, gpus=gpus)
+
+    @classmethod
+    def reduce_scatter(cls, tensor_bytes: float, *, gpus: int) -> Communication:
+        """Make the sum of a tensor over GPUs, 1/n of it for each."""
+        return cls(name="reduce-scatter", link_bytes=_others(gpus) * tensor_bytes, gpus=gpus)
+
+    @classmethod
+    def all_to_all(cls, tensor_bytes: float, *, gpus: int) -> Communication:
+        """Make an exchange in which each GPU sends 1/n of its tensor to each other one."""
+        return cls(name="all-to-all", link_bytes=_others(gpus) * tensor_bytes, gpus=gpus)
+
+
+def _others(gpus: int) -> float:
+    if gpus < 2:
+        raise InputError(f"{gpus} GPU cannot communicate alone", hint="give two or more")
+    return (gpus - 1) / gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

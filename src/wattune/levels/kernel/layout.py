@@ -1,0 +1,133 @@
+"""The parallel layout of a model: how many GPUs share each of its dimensions, and whether they can do so evenly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wattune.core.errors import InputError
+from wattune.workloads.operation import NetworkOp
+from wattune.workloads.transformer import TRANSFORMERS, TransformerPart, TransformerShape, transformer
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Experts that replace the feed-forward part of every layer, each as large as that part."""
+
+    count: int
+    chosen: int
+    """Experts that process each token."""
+    parallel: int = 1
+    """GPUs that the experts are spread over."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.chosen <= self.count:
+            raise InputError(f"a token cannot have {self.chosen} of {self.count} experts", hint="choose 1 or more")
+        _divides(self.parallel, self.count, "GPUs cannot share {} experts evenly")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelLayout:
+    """How many GPUs share heads and widths (tp), sequences (cp), layers (pp) and samples (dp)."""
+
+    tp: int = 1
+    cp: int = 1
+    pp: int = 1
+    dp: int = 1
+    sequence_parallel: bool = False
+    """True where tensor-parallel GPUs share the tokens of norms and sums too."""
+    experts: Experts | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "cp", "pp", "dp"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}", hint="every degree is 1 or more")
+        if self.sequence_parallel and self.tp == 1:
+            raise InputError("sequence parallelism needs tensor parallelism", hint="raise tp, or leave it out")
+        if self.experts is None:
+            return
+        if self.tp > 1 and not self.sequence_parallel:
+            raise InputError("experts beside tensor parallelism need sequence parallelism", hint="use both, or tp 1")
+        _divides(self.experts.parallel, self.tp * self.cp * self.dp, "GPUs with experts are no part of {} GPUs")
+
+    @property
+    def devices(self) -> int:
+        return self.tp * self.cp * self.pp * self.dp
+
+    def check_devices(self, gpus: int) -> None:
+        """Refuse a number of GPUs that is no multiple of those of one replica."""
+        replica = self.tp * self.cp * self.pp
+        if gpus % replica or gpus // replica != self.dp:
+            raise InputError(
+                f"tp {self.tp}, cp {self.cp}, pp {self.pp} and dp {self.dp} are {self.devices} GPUs, not {gpus}",
+                hint=f"use a multiple of {replica} GPUs, and dp to match"
+                if gpus % replica
+                else f"dp {gpus // replica}",
+            )
+
+    def check_model(self, shape: TransformerShape, *, sequence: int) -> None:
+        """Refuse a model that these GPUs cannot share evenly."""
+        _divides(self.tp, shape.heads, "tensor-parallel GPUs cannot share {} heads evenly")
+        _divides(self.tp, shape.inner, "tensor-parallel GPUs cannot share an inner width of {} evenly")
+        if self.tp % shape.key_heads:
+            _divides(self.tp, shape.key_heads, "tensor-parallel GPUs cannot share {} key heads evenly")
+        if self.cp > 1:
+            # Causal attention is balanced by giving each GPU one early and one late piece of the sequence.
+            _divides(2 * self.cp, sequence, "pieces of context-parallel GPUs cannot share {} tokens evenly")
+        if self.sequence_parallel:
+            _divides(self.tp, sequence // self.cp, "tensor-parallel GPUs cannot share {} tokens evenly")
+        if self.pp > shape.layers:
+            raise InputError(f"{shape.layers} layers do not fill {self.pp} stages", hint=f"pp {shape.layers} or less")
+
+    def __str__(self) -> str:
+        parts = [f"{name.upper()}{getattr(self, name)}" for name in ("cp", "tp", "pp", "dp") if getattr(self, name) > 1]
+        return " ".join(parts) or "one GPU"
+
+
+def shape_named(name: str) -> TransformerShape:
+    """Find a transformer; hyphens, blanks and capitals are ignored."""
+    known = {_key(known): shape for known, shape in TRANSFORMERS.items()}
+    if _key(name) not in known:
+        raise InputError(f"there is no transformer {name!r}", hint=f"known are {', '.join(TRANSFORMERS)}")
+    return known[_key(name)]
+
+
+def layers_of(shape: TransformerShape, given: tuple[int, ...] | None, *, stages: int) -> tuple[int, ...]:
+    """Return the layers of every stage: those given, or the split whose busiest stage has the least arithmetic."""
+    if given is None:
+        return _balanced(shape, stages)
+    if len(given) != stages or sum(given) != shape.layers or min(given) < 1:
+        raise InputError(
+            f"{'/'.join(map(str, given))} is no split of {shape.layers} layers over {stages} stages",
+            hint=f"for example {'/'.join(map(str, _balanced(shape, stages)))}",
+        )
+    return given
+
+
+def _balanced(shape: TransformerShape, stages: int) -> tuple[int, ...]:
+    """Give the last stage fewer layers because of its head, and of the others the first ones the remainder."""
+    operations = transformer(replace(shape, layers=1), TransformerPart())
+    head, layer = _flops(operations, "head/"), _flops(operations, "layer1/")
+
+    def split(last: int) -> tuple[int, ...]:
+        each, left = divmod(shape.layers - last, stages - 1)
+        return (*(each + (stage < left) for stage in range(stages - 1)), last)
+
+    if stages == 1:
+        return (shape.layers,)
+    # The head runs forward and backward; a layer also runs forward a second time, to recompute its activations.
+    most = shape.layers // stages
+    options = [split(last) for last in range(most, 0, -1)]
+    return min(options, key=lambda layers: max(layers[0] * 4 * layer, layers[-1] * 4 * layer + 3 * head))
+
+
+def _flops(operations: tuple[NetworkOp, ...], prefix: str) -> float:
+    return sum(operation.flops for operation in operations if operation.name.startswith(prefix))
+
+
+def _divides(parts: int, whole: int, complaint: str) -> None:
+    if parts < 1 or whole % parts:
+        raise InputError(f"{parts} {complaint.format(whole)}", hint="use a number that divides it")
+
+
+def _key(name: str) -> str:
+    return "".join(character for character in name.lower() if character not in "- _")
