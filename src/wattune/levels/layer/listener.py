@@ -8,7 +8,7 @@ from enum import Enum
 from wattune.control.actuator import Actuator
 from wattune.control.stamps import Stamps
 from wattune.levels.layer.costs import BACKWARD, FORWARD
-from wattune.levels.layer.player import LayerPlayer, MadeFor, RequestGate
+from wattune.levels.layer.player import LayerPlayer, LayerProgram, MadeFor, RequestGate
 
 
 class _Step(Enum):
@@ -23,18 +23,21 @@ class _Step(Enum):
 class LayerPlanListener:
     """Requests the settings of a plan, in the thread that trains, through an actuator that never blocks it."""
 
-    def __init__(self, player: LayerPlayer, clocks: Actuator, stamp: Stamps, *, made_for: MadeFor) -> None:
-        self._player = player
+    def __init__(self, program: LayerProgram, clocks: Actuator, stamp: Stamps, *, made_for: MadeFor) -> None:
+        self._player = LayerPlayer(program)
         self._clocks = clocks
         self._stamp = stamp
         self._made_for = made_for
-        self._gate = RequestGate(player.dwell_s)
-        self._names = frozenset(player.names)
-        self._passes = frozenset(name.partition("/")[0] for name in player.names)
+        self._gate = RequestGate(program.dwell_s)
+        self._passes = frozenset(name.partition("/")[0] for name in program.names)
+        self._names = frozenset(program.names)
+        self._followed = frozenset(FORWARD + name.removeprefix(BACKWARD) for name in program.names)
+        """Layers of the forward pass whose backward pass the plan has."""
         self._step = _Step.NONE_YET
 
     def start(self, batch_size: int | None) -> None:
         """Begin a forward pass; the plan ends if the first one has another batch size than it was made for."""
+        self._check_clocks()
         if self._step is _Step.NONE_YET:
             self._made_for.check(batch_size=batch_size)
         is_other = None not in (batch_size, self._made_for.batch_size) and batch_size != self._made_for.batch_size
@@ -42,20 +45,24 @@ class LayerPlanListener:
 
     def begin(self, name: str) -> None:
         """Request the settings that are due after the start of a layer."""
-        if self._clocks.disabled is not None or self._step is not _Step.PLAYED:
+        if self._step is not _Step.PLAYED or self._clocks.disabled is not None:
             return
-        if name.partition("/")[0] not in self._passes:
-            return  # a pass that the plan does not cover
+        if name not in self._names and name.partition("/")[0] not in self._passes:
+            return  # of a pass that the plan does not cover
         self._player, requests = self._player.begin(name)
         for request in requests:
             self._clocks.put(request.setting, reached=self._gate.reached(self._stamp(), request.after_s))
-        refused = self._clocks.take_failure()
-        if refused is not None:
-            self.fail(refused)
+        if requests:
+            self._check_clocks()
 
     def end(self, name: str) -> bool:
         """Return whether the plan has the backward pass of a layer."""
-        return self._clocks.disabled is None and BACKWARD + name.removeprefix(FORWARD) in self._names
+        return name in self._followed and self._clocks.disabled is None
+
+    def _check_clocks(self) -> None:
+        refused = self._clocks.take_failure()
+        if refused is not None:
+            self.fail(refused)
 
     def fail(self, error: Exception) -> None:
         """Restore the GPU and set nothing any more."""

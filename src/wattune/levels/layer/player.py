@@ -59,8 +59,8 @@ class MadeFor:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerPlayer:
-    """The layers of a step, and the requests due after the start of each; played over and over."""
+class LayerProgram:
+    """The layers of a step, and the requests due after the start of each."""
 
     names: tuple[str, ...]
     """The layers whose starts are heard, in order."""
@@ -71,16 +71,12 @@ class LayerPlayer:
     passes: tuple[int, ...]
     """The place at which each pass begins."""
     dwell_s: float
-    place: int | None = None
-    """Of the layer that runs; None before the first one."""
-    requested: Setting | None = None
-    """The last request; None before the first one."""
 
     @classmethod
     def of(
         cls, plan: Plan, *, switching: SwitchCost, spec: GpuSpec, heard: Collection[str] | None = None
-    ) -> LayerPlayer:
-        """Return the player of a plan; raise where it has no predicted times or the GPU lacks one of the settings.
+    ) -> LayerProgram:
+        """Make the program of a plan; raise where it has no predicted times or the GPU lacks one of the settings.
 
         `heard` are the layers whose starts will be reported, all by default.
         """
@@ -109,40 +105,49 @@ class LayerPlayer:
             if runs != planned:
                 raise _differs(runs, planned)
 
+
+@dataclass(frozen=True, slots=True)
+class LayerPlayer:
+    """A program, played over and over, at one of its layers."""
+
+    program: LayerProgram
+    place: int | None = None
+    """Of the layer that runs; None before the first one."""
+    requested: Setting | None = None
+    """The last request; None before the first one."""
+
     def begin(self, name: str) -> tuple[LayerPlayer, tuple[Request, ...]]:
         """Return the player at this layer and the requests to make; raise where the plan has another layer here."""
-        expected = 0 if self.place is None or self.place + 1 == len(self.names) else self.place + 1
-        place = expected if self.names[expected] == name else self._other(name, expected)
-        wanted = self.requests[place]
+        program, names = self.program, self.program.names
+        expected = 0 if self.place is None or self.place + 1 == len(names) else self.place + 1
+        place = expected if names[expected] == name else self._other(name, expected)
+        wanted = program.requests[place]
         if self.requested is None or place != expected:
             wanted = self._caught_up(place)
         if not wanted:
-            return self._at(place, self.requested), ()
+            return LayerPlayer(program, place, self.requested), ()
         new: list[Request] = []
         for request in wanted:
             if request.setting != (new[-1].setting if new else self.requested):
                 new.append(request)
-        return self._at(place, wanted[-1].setting), tuple(new)
-
-    def _at(self, place: int, requested: Setting | None) -> LayerPlayer:
-        # `replace` takes several times as long, and this runs at every layer.
-        return LayerPlayer(self.names, self.requests, self.held, self.passes, self.dwell_s, place, requested)
+        return LayerPlayer(program, place, wanted[-1].setting), tuple(new)
 
     def _caught_up(self, place: int) -> tuple[Request, ...]:
         """Return the requests of a layer after what those of layers that did not run would have led to."""
-        wanted = self.requests[place]
-        is_soon = bool(wanted) and wanted[0].after_s <= self.dwell_s
-        return wanted if is_soon else (Request(self.held[place]), *wanted)
+        wanted = self.program.requests[place]
+        is_soon = bool(wanted) and wanted[0].after_s <= self.program.dwell_s
+        return wanted if is_soon else (Request(self.program.held[place]), *wanted)
 
     def _other(self, name: str, expected: int) -> int:
         """Return the place of a layer with which a step or a pass begins anew; raise for any other layer."""
-        if self.names[0] == name:
+        names, passes = self.program.names, self.program.passes
+        if names[0] == name:
             return 0
-        has_ended = self.place is not None and (expected == 0 or expected in self.passes)
-        for place in self.passes:
-            if has_ended and self.names[place] == name:
+        has_ended = self.place is not None and (expected == 0 or expected in passes)
+        for place in passes:
+            if has_ended and names[place] == name:
                 return place
-        raise _differs(name, self.names[expected])
+        raise _differs(name, names[expected])
 
 
 class RequestGate:

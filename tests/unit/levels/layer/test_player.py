@@ -13,7 +13,7 @@ from wattune.control.stamps import HostStamp
 from wattune.core.errors import PlanError
 from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.core.setting import Setting
-from wattune.levels.layer.player import LayerPlayer, MadeFor, Request, RequestGate, due_times
+from wattune.levels.layer.player import LayerPlayer, LayerProgram, MadeFor, Request, RequestGate, due_times
 from wattune.levels.layer.switching import FREE, SwitchCost
 
 LOW, HIGH = Setting(900), Setting(1410)
@@ -32,7 +32,7 @@ def plan_of(*settings, names=NAMES, durations_s=None):
 
 
 def player_of(plan, switching=FREE, **options):
-    return LayerPlayer.of(plan, switching=switching, spec=FakeGpu().spec, **options)
+    return LayerPlayer(LayerProgram.of(plan, switching=switching, spec=FakeGpu().spec, **options))
 
 
 def played(player, names):
@@ -71,7 +71,7 @@ def test_a_plan_of_one_setting_requests_it_once():
 def test_layers_that_are_not_heard_pass_their_requests_on():
     plan = plan_of(HIGH, LOW, LOW, LOW, LOW)
     player = player_of(plan, switching(0.5), heard=NAMES[:-1])
-    assert player.names == NAMES[:-1]
+    assert player.program.names == NAMES[:-1]
     assert played(player, NAMES[:-1])[-1] == (Request(HIGH, 1.5),)
 
 
@@ -96,13 +96,13 @@ def test_another_order_is_an_error_that_names_it(names):
 
 def test_a_plan_for_other_layers_is_refused_with_the_difference():
     player = player_of(plan_of(*[LOW] * 5))
-    player.check(NAMES)
+    player.program.check(NAMES)
     with pytest.raises(PlanError, match="runs 'forward/c' where the plan has 'forward/b'"):
-        player.check(("forward/a", "forward/c", *NAMES[2:]))
+        player.program.check(("forward/a", "forward/c", *NAMES[2:]))
     with pytest.raises(PlanError, match="runs 'extra' after the last layer"):
-        player.check((*NAMES, "extra"))
+        player.program.check((*NAMES, "extra"))
     with pytest.raises(PlanError, match="the plan has 'optimizer' and the model runs no such layer"):
-        player.check(NAMES[:-1])
+        player.program.check(NAMES[:-1])
 
 
 def test_a_plan_for_another_gpu_or_batch_size_is_refused():
@@ -126,7 +126,7 @@ def test_a_plan_without_times_or_without_known_layers_is_refused():
 
 def test_segments_shorter_than_the_dwell_are_dropped():
     player = player_of(plan_of(HIGH, LOW, HIGH, LOW, LOW), switching(1.5))
-    requests = [request for own in player.requests for request in own]
+    requests = [request for own in player.program.requests for request in own]
     assert 1 <= len(requests) <= 3
 
 

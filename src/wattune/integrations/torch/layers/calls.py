@@ -178,8 +178,10 @@ class _Calls:
                 except Exception as error:
                     self._listener.fail(error)
 
-        for node in {tensor.grad_fn for tensor in tensors(outputs) if tensor.grad_fn is not None}:
-            node.register_prehook(begin)
+        for tensor in (outputs,) if isinstance(outputs, torch.Tensor) else tensors(outputs):
+            node = tensor.grad_fn
+            if node is not None:
+                node.register_prehook(begin)
 
     def _guarded(self, call: Callable[[], object]) -> None:
         """Call, and give whatever it raises to the listener instead of the training."""

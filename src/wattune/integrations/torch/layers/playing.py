@@ -20,7 +20,7 @@ from wattune.integrations.torch.layers.tracing import trace_layers
 from wattune.levels.layer.costs import ALL_REDUCE
 from wattune.levels.layer.listener import LayerPlanListener
 from wattune.levels.layer.plan_file import LayerPlans, read_layer_plans
-from wattune.levels.layer.player import LayerPlayer, MadeFor
+from wattune.levels.layer.player import LayerProgram, MadeFor
 from wattune.levels.layer.switching import SwitchCost
 
 _STEPS_AHEAD = 4
@@ -58,10 +58,10 @@ def played_layers(
     if inputs is not None:
         _check_traced(plain, inputs, chosen, gpu, switching=switching, made_for=made)
     unheard = {ALL_REDUCE} if optimizer is not None else {ALL_REDUCE, OPTIMIZER}
-    player = LayerPlayer.of(chosen, switching=switching, spec=gpu.spec, heard=set(names) - unheard)
+    program = LayerProgram.of(chosen, switching=switching, spec=gpu.spec, heard=set(names) - unheard)
     stamps = stamps_on(_device(plain))
-    with _alone(plain, gpu), _clocks(gpu, player) as clocks:
-        listener = LayerPlanListener(player, clocks, stamps, made_for=made)
+    with _alone(plain, gpu), _clocks(gpu, program) as clocks:
+        listener = LayerPlanListener(program, clocks, stamps, made_for=made)
         with heard(plain, listener, paths=paths, optimizer=optimizer):
             yield clocks
 
@@ -83,11 +83,11 @@ def _opened(
     return plan.choice if isinstance(plan, Trial) else plan, switching, made_for or MadeFor()
 
 
-def _clocks(gpu: Gpu, player: LayerPlayer) -> Actuator:
+def _clocks(gpu: Gpu, program: LayerProgram) -> Actuator:
     """Return an actuator that keeps all requests of some steps, since the program may be ahead of the GPU."""
     if not passes_by_itself(gpu):
         return Actuator([gpu])
-    return ActuatorThread([gpu], max_pending=max(MAX_PENDING, _STEPS_AHEAD * sum(map(len, player.requests))))
+    return ActuatorThread([gpu], max_pending=max(MAX_PENDING, _STEPS_AHEAD * sum(map(len, program.requests))))
 
 
 def _paths(model: torch.nn.Module, names: tuple[str, ...]) -> set[str]:
@@ -112,7 +112,7 @@ def _check_traced(
     """Raise an error unless the model runs the layers of the plan with these inputs."""
     traced = trace_layers(model, inputs)
     made_for.check(batch_size=traced.batch_size)
-    whole = LayerPlayer.of(plan, switching=switching, spec=gpu.spec)
+    whole = LayerProgram.of(plan, switching=switching, spec=gpu.spec)
     planned = {name.partition("/")[0] for name in whole.names}
     runs = [phase.name for phase in traced.phases if phase.name.partition("/")[0] in planned]
     if ALL_REDUCE in whole.names:
