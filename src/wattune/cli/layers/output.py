@@ -26,11 +26,9 @@ from wattune.levels.layer.plan_file import LayerPlans, layer_plan_text
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
 from wattune.levels.layer.switching import switches_of
 from wattune.levels.layer.view.charts import changes, drawn_plans
-from wattune.levels.layer.view.page import Origins, layers_page, roofline_page, strategy_table
-from wattune.levels.layer.view.roofline import LayersAt, roofline_charts
+from wattune.levels.layer.view.page import Origins, layers_page, strategy_table
 from wattune.levels.layer.view.words import outside_words, paying_words, switching_words, verdict_sentence
 from wattune.render.page import Table, render_page
-from wattune.render.svg import beside
 from wattune.render.terminal_graph import Spot, scatter
 
 _SIGNS = {
@@ -81,7 +79,7 @@ class PlannedLayers:
 
     def _page(self) -> str:
         page = layers_page(
-            self.found, strategy=self.strategy, rooflines=self.source.places, origins=self.origins, made=_made()
+            self.found, strategy=self.strategy, rooflines=self.source.places, origins=self.origins, made=made_line()
         )
         return render_page(page)
 
@@ -221,17 +219,8 @@ def _legend(found: LayerComparison) -> Text:
     return line
 
 
-def roofline_html(places: Sequence[LayersAt], *, workload: str, gpu: str) -> str:
-    """Render the page of rooflines."""
-    return render_page(roofline_page(places, workload=workload, gpu=gpu, made=_made()))
-
-
-def roofline_svg(places: Sequence[LayersAt]) -> str:
-    """Draw the rooflines side by side."""
-    return beside(roofline_charts(places, simulated=True), width=520, height=420)
-
-
-def _made() -> str:
+def made_line() -> str:
+    """Say when and by which version a page is made."""
     return f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
 
 

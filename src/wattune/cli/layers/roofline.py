@@ -53,22 +53,31 @@ def roofline(
     The first pair of clocks is that of the driver under this load, the second is given with --clocks. All figures are
     computed from the catalogue: simulated.
     """
-    from wattune.cli.layers import output
+    from wattune.levels.layer.view.roofline import roofline_charts
     from wattune.physics.catalog import load_model
+    from wattune.render.svg import beside
 
     for path in (svg, html):
         check_writable(path)
     model, workload = load_model(gpu), layers_of(name, batch_size=batch, precision=precision)
     places = places_of(model, workload, clocks)
     if svg is not None:
-        write_text(svg, output.roofline_svg(places))
+        write_text(svg, beside(roofline_charts(places, simulated=True)))
     if html is not None:
-        write_text(html, output.roofline_html(places, workload=workload.name, gpu=model.name))
+        write_text(html, _page(places, workload=workload.name, gpu=model.name))
     if as_json:
         print_json({**_document(places, model, workload), "svg": svg, "html": html})
         return
     _show(places, f"{workload.name} ({precision_of(workload)}) on {model.spec().label}")
     print_written(svg, html)
+
+
+def _page(places: Sequence[LayersAt], *, workload: str, gpu: str) -> str:
+    from wattune.cli.layers.output import made_line
+    from wattune.levels.layer.view.page import roofline_page
+    from wattune.render.page import render_page
+
+    return render_page(roofline_page(places, workload=workload, gpu=gpu, made=made_line()))
 
 
 def places_of(model: GpuModel, workload: Workload, clocks: str | None) -> tuple[LayersAt, ...]:
