@@ -37,7 +37,7 @@ class TorchRanks:
         self._group: Any = distributed.new_group(
             members,
             backend="gloo",
-            timeout=_timeout_of(group),
+            timeout=timeout_of(group),
             use_local_synchronization=True,
         )
 
@@ -59,7 +59,7 @@ class TorchRanks:
         return tuple(total.tolist()), tuple(largest.tolist())
 
 
-def _timeout_of(group: Any) -> timedelta | None:
+def timeout_of(group: Any) -> timedelta | None:
     """Return how long the collectives of a group wait for other ranks; None where this PyTorch does not tell."""
     device = torch.device("cuda" if "nccl" in distributed.get_backend(group) else "cpu")
     try:

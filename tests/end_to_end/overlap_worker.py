@@ -1,0 +1,179 @@
+"""One rank of tensor-parallel trainings over gloo with overlapped collectives, one case after another.
+
+python overlap_worker.py CASES.json RANK     the results go to the folder of the cases as RANK.json
+
+Each case is compared with plain execution of the whole blocks in this process.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from overlap_samples import all_choices, check_order, loss_of, plain, sample_input, whole_blocks
+from wattune.integrations.overlap import Activations, BlockOperation, Collective, GroupTransport, OverlapExecutor
+
+BLOCKS, BATCH = 2, 4
+
+
+@dataclass(frozen=True)
+class Case:
+    dtype: str = "float64"
+    activations: str = "recompute"
+    nanobatches: int = 2
+    launch: str = "norm_0"
+    sequence_parallel: bool = False
+    failure: str | None = None
+    """raises, killed or hung: what the last rank does in its backward pass."""
+
+
+@dataclass(frozen=True)
+class Cases:
+    folder: str
+    ranks: int
+    timeout_s: float
+    cases: tuple[Case, ...]
+
+    @classmethod
+    def read(cls, file):
+        document = json.loads(Path(file).read_text())
+        return cls(**{**document, "cases": tuple(Case(**case) for case in document["cases"])})
+
+    def write(self):
+        file = Path(self.folder) / "cases.json"
+        file.write_text(json.dumps(asdict(self)))
+        return file
+
+
+class SequenceParallel:
+    """A block whose ranks hold parts of the sequence outside of attention and feed-forward network."""
+
+    def __init__(self, block):
+        self._block = block
+
+    def steps(self):
+        for step in self._block.steps():
+            if isinstance(step, BlockOperation):
+                yield step
+            elif step.forward is None:
+                yield Collective(f"{step.segment}_norm", forward="all_gather", backward="reduce_scatter", dim=1)
+            else:
+                yield Collective(step.segment, forward="reduce_scatter", backward="all_gather", dim=1)
+
+
+def transposed_shards(blocks, gradients, rank, ranks):
+    """Return the parts of whole gradients that belong to the weights of one rank."""
+    values = iter(gradients)
+    for block in blocks:
+        with torch.no_grad():
+            for weight in block.parameters():
+                weight.copy_(next(values))
+    return [weight.detach() for block in blocks for weight in block.shard(rank, ranks).parameters()]
+
+
+def largest_error(pairs):
+    return max(((one - two).abs().max() / two.abs().max()).item() for one, two in pairs)
+
+
+class Failing:
+    """A block whose rotary embedding fails in the backward pass."""
+
+    def __init__(self, block, failure):
+        self._block, self._failure = block, failure
+
+    def steps(self):
+        return [self._broken(step) if getattr(step, "name", "") == "rope" else step for step in self._block.steps()]
+
+    def _broken(self, step):
+        def run(state):
+            if state[0].requires_grad:  # and not in the forward pass, whose activations are dropped
+                state[0].register_hook(self._fail)
+            return step.run(state)
+
+        return BlockOperation(step.name, step.kind, run)
+
+    def _fail(self, gradient):
+        if self._failure == "raises":
+            raise ValueError("this rank is broken")
+        os.kill(os.getpid(), signal.SIGKILL if self._failure == "killed" else signal.SIGSTOP)
+
+
+def run(case, rank, ranks):
+    dtype = getattr(torch, case.dtype)
+    hidden, whole = sample_input(BATCH, dtype), whole_blocks(BLOCKS, dtype)
+    output, loss, gradient, gradients = plain(whole, hidden)
+    mine = [block.shard(rank, ranks) for block in whole]
+    own_gradients = transposed_shards(whole, gradients, rank, ranks)
+    blocks = mine if case.failure is None or rank < ranks - 1 else [Failing(block, case.failure) for block in mine]
+    transport, log = GroupTransport(), []
+    activations = Activations(case.activations)
+    if case.sequence_parallel:
+        blocks = [SequenceParallel(block) for block in mine]
+        hidden, output, gradient = (value.chunk(ranks, dim=1)[rank] for value in (hidden, output, gradient))
+    executor = OverlapExecutor(
+        blocks, {"tp": transport}, nanobatches=case.nanobatches, activations=activations, record=log.append
+    )
+    choices = {}
+    if not case.sequence_parallel:
+        forward = all_choices(("fwd_attn", "fwd_mlp"), case.launch, comm_sms=3)
+        backward = all_choices(("bwd_mlp", "bwd_attn"), case.launch, comm_sms=6)
+        choices = forward | backward
+        executor.follow(forward=forward, backward=choices if activations is Activations.RECOMPUTE else backward)
+    hidden = hidden.clone().requires_grad_()
+    found = executor(hidden)
+    found_loss = loss_of(found)
+    found_loss.backward()
+    if case.sequence_parallel:
+        found_loss = found_loss.detach()
+        dist.all_reduce(found_loss)
+        for block in mine:  # each rank has normalised a part of the sequence
+            for weight in (block.attention_norm, block.mlp_norm):
+                dist.all_reduce(weight.grad)
+    weights = [weight.grad for block in mine for weight in block.parameters()]
+    return {
+        "output": largest_error([(found.detach(), output)]),
+        "loss": abs(found_loss.item() / loss - 1.0),
+        "gradients": largest_error([(hidden.grad, gradient), *zip(weights, own_gradients, strict=True)]),
+        "collectives": check_order(log, choices) if choices and case.nanobatches > 1 else 0,
+        "budgets": list(transport.budgets),
+        "log": [list(launch) for launch in log],
+    }
+
+
+def run_or_fail(case, rank, ranks):
+    start_s = time.monotonic()
+    try:
+        return run(case, rank, ranks)
+    except (RuntimeError, ValueError) as error:
+        if case.failure is None:
+            raise
+        notes = getattr(error, "__notes__", [])
+        return {"error": str(error), "notes": notes, "waited_s": time.monotonic() - start_s}
+
+
+def main(file, rank):
+    cases = Cases.read(file)
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{cases.folder}/meeting",
+        rank=rank,
+        world_size=cases.ranks,
+        timeout=timedelta(seconds=cases.timeout_s),
+    )
+    results = [run_or_fail(case, rank, cases.ranks) for case in cases.cases]
+    (Path(cases.folder) / f"{rank}.json").write_text(json.dumps(results))
+    if any(case.failure for case in cases.cases):
+        os._exit(0)  # without waiting for a rank that is gone
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
