@@ -99,22 +99,34 @@ def hooked_steps(
     steps: int,
     on_step: Callable[[int], None] | None = None,
 ) -> Iterator[HookedStep]:
-    """Train two equal networks in turns, one of them with the plan, and yield each pair of steps."""
+    """Train two equal networks in turns, one of them with the plan, and yield each pair of steps.
+
+    Which one has the plan changes, and which one goes first: one may lie better in memory, or the machine slow down.
+    """
     with _one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        plain = _Training(residual_network(size))
-        hooked = _Training(copy.deepcopy(plain.model))
-        with played_layers(hooked.model, plan, gpu, switching=switching, optimizer=hooked.optimizer) as clocks:
-            for number in range(steps):
-                images, labels = size.images(), torch.randint(CLASSES, (size.batch_size,))
-                # Which goes first alternates, so that a machine that becomes slower favours neither.
-                order = (plain, hooked) if number % 2 else (hooked, plain)
-                found = {id(one): one.step(images, labels) for one in order}
-                yield HookedStep(plain=found[id(plain)], hooked=found[id(hooked)], identical=plain.is_same_as(hooked))
-                if on_step is not None:
-                    on_step(number)
-            if clocks.disabled is not None:
-                raise RuntimeError(f"the plan was not played: {clocks.disabled}")
+        one = _Training(residual_network(size))
+        two = _Training(copy.deepcopy(one.model))
+        for number in range(steps):
+            images, labels = size.images(), torch.randint(CLASSES, (size.batch_size,))
+            plain, hooked = (one, two) if number % 2 else (two, one)
+
+            def with_plan(training: _Training = hooked, images: Any = images, labels: Any = labels) -> StepTime:
+                with played_layers(
+                    training.model, plan, gpu, switching=switching, optimizer=training.optimizer
+                ) as clocks:
+                    taken = training.step(images, labels)
+                    if clocks.disabled is not None:
+                        raise RuntimeError(f"the plan was not played: {clocks.disabled}")
+                return taken
+
+            if number % 4 < 2:
+                hooked_time, plain_time = with_plan(), plain.step(images, labels)
+            else:
+                plain_time, hooked_time = plain.step(images, labels), with_plan()
+            yield HookedStep(plain=plain_time, hooked=hooked_time, identical=plain.is_same_as(hooked))
+            if on_step is not None:
+                on_step(number)
 
 
 class _Training:
