@@ -30,7 +30,7 @@ from wattune.levels.layer.planner import (
     plan_layers,
 )
 from wattune.levels.layer.switching import SwitchCost, switches_of
-from wattune.levels.layer.verdict import within_when_played
+from wattune.levels.layer.verdict import steadier, within_when_played
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_layers
 
@@ -105,7 +105,9 @@ def _row(
     trial, keeps = chosen(frontier, limit_s)
     played = None
     if strategy == SEGMENTS:
-        played = within_when_played(costs, frontier, switching, limit_s=limit_s, spread=spread)
+        played = within_when_played(
+            costs, frontier, steadier(costs, switching), switching=switching, limit_s=limit_s, spread=spread
+        )
     return {
         "model": case.model,
         "gpu": costs.gpu,

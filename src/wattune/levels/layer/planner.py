@@ -39,6 +39,9 @@ _FIRST_PRICES = np.geomspace(0.05, 30.0, 14)
 _FASTEST_PRICE = 1e8
 """Price at which only time counts, and energy decides between equal times."""
 
+_ROUNDS = 6
+"""Rounds of new prices; each about halves the largest gap."""
+
 _SLACKS = np.concatenate([np.linspace(0.0, 0.2, 21), np.linspace(0.25, 1.0, 16)])
 """Slowdowns of single layers that `exhaustive` allows, one plan each."""
 
@@ -203,13 +206,13 @@ def _hull(costs: LayerCosts, solve: Solve, points: int) -> list[tuple[Trial[Plan
     found: dict[tuple[float, float], tuple[Trial[Plan], Ring]] = {}
     prices_w = [0.0, *(_FIRST_PRICES * scale_w).tolist(), _FASTEST_PRICE * scale_w]
     tried: set[float] = set()
-    while prices_w:
+    for _ in range(_ROUNDS):
         tried.update(prices_w)
         known = len(found)
         for trial, ring in solve(prices_w):
             found.setdefault((trial.cost.time_s, trial.cost.energy_j), (trial, ring))
         corners = _corners(found)
-        if len(found) == known or len(corners) >= points:
+        if not prices_w or len(found) == known or len(corners) >= points:
             break
         gaps = sorted(pairwise(corners), key=lambda pair: -_gap(*pair))
         slopes = [_slope(fast, slow) for fast, slow in gaps[: points - len(corners)]]

@@ -21,7 +21,7 @@ from wattune.levels.layer.costs import Floats, Ints, LayerCosts
 from wattune.levels.layer.segment_table import CLOSE, ChainSums, RingProblem, RingTable, SettingGroups
 from wattune.levels.layer.switching import SwitchCost, segment_times_s
 
-BATCH = 16
+BATCH = 32
 """Problems solved at once: few enough that a row of all settings stays in the cache."""
 
 MOST_CUTS = 64
@@ -91,13 +91,13 @@ class SegmentSolver:
     def _try(self, states: list[_Search]) -> None:
         """Solve each open search with its next first setting."""
         firsts = [state.next_first() for state in states]
-        for joined in (True, False):
-            problems = [RingProblem(state.price_w, first, joined) for state, first in zip(states, firsts, strict=True)]
-            table = RingTable(self._groups, problems, self._ways[0])
-            for number, (state, first) in enumerate(zip(states, firsts, strict=True)):
-                end, cost = table.closing(number, first)
-                if cost < state.cost and not state.offer(self, table.path(number, end)):
-                    state.unproven = min(state.unproven, self._try_cuts(state, first, cost))
+        ways = [(state, first, joined) for joined in (True, False) for state, first in zip(states, firsts, strict=True)]
+        problems = [RingProblem(state.price_w, first, joined) for state, first, joined in ways]
+        table = RingTable(self._groups, problems, self._ways[0])
+        for number, (state, first, _) in enumerate(ways):
+            end, cost = table.closing(number, first)
+            if cost < state.cost and not state.offer(self, table.path(number, end)):
+                state.unproven = min(state.unproven, self._try_cuts(state, first, cost))
 
     def _try_cuts(self, state: _Search, first: int, cost: float) -> float:
         """Solve for each place where a first segment shorter than D may end; return the cost that remains unproven.

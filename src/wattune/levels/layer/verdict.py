@@ -7,7 +7,9 @@ meant to be. The plan of a slowdown limit is the one of least energy that keeps 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Frontier, Trial
@@ -25,8 +27,10 @@ LATENCIES_S = (0.1e-3, 0.3e-3, 1e-3, 3e-3, 10e-3, 30e-3, 100e-3)
 """Latencies at which the planner is asked whether switching would pay."""
 
 _SEEDS = 3
-_EASINGS = (0.0, 0.002, 0.005, 0.01, 0.02, 0.03, 0.045)
-"""Shares of the default's time by which a plan is made faster, one after another, until it keeps the limit."""
+_PLAYED, _MOST_SPARE = 13, 0.03
+"""Plans that are played, and the share of the default's time by which the fastest of them is below the limit."""
+_LONGER = 3.0
+"""Dwell of steadier plans over that of the others."""
 
 _QUICK_POINTS = 20
 _EXACT = 1e-9
@@ -79,42 +83,62 @@ def judge(
     """Judge the frontiers of the strategies `single`, `segments` and `ideal` within a slowdown limit."""
     limit_s = costs.default.time_s * (1.0 + slowdown)
     single = frontiers[SINGLE].within(limit_s * (1 + _EXACT))
-    played = within_when_played(costs, frontiers[SEGMENTS], switching, limit_s=limit_s, spread=spread)
-    # When latencies scatter, a plan that changes clocks can spend more than the best one that does not.
-    segments = min(Played(single, single.cost), played, key=lambda plan: plan.cost.energy_j)
+
+    def best(frontier: Frontier[Plan], switching: SwitchCost) -> Played:
+        both = (frontier, steadier(costs, switching, roofline=roofline))
+        return within_when_played(costs, *both, switching=switching, limit_s=limit_s, spread=spread)
 
     def pays_at(latency_s: float) -> bool:
         if on_step is not None:
             on_step(f"planning for a switching latency of {1000 * latency_s:g} ms")
         other = switching.at(latency_s)
         frontier = plan_layers(costs, other, SEGMENTS, roofline=roofline, points=_QUICK_POINTS)
-        return _pays(within_when_played(costs, frontier, other, limit_s=limit_s, spread=spread), single, costs.default)
+        return _pays(best(frontier, other), single, costs.default)
 
     return Verdict(
         default=costs.default,
         slowdown=slowdown,
         single=single,
-        segments=segments,
+        segments=best(frontiers[SEGMENTS], switching),
         ideal=frontiers[IDEAL].within(limit_s * (1 + _EXACT)),
         switching=switching,
         pays_below_s=_last_that(pays_at),
     )
 
 
+def steadier(costs: LayerCosts, switching: SwitchCost, *, roofline: RooflineTimes | None = None) -> Frontier[Plan]:
+    """Return plans with longer segments, which scattered latencies disturb less."""
+    longer = replace(switching, dwell=_LONGER * switching.dwell)
+    return plan_layers(costs, longer, SEGMENTS, roofline=roofline, points=_QUICK_POINTS)
+
+
 def within_when_played(
-    costs: LayerCosts, frontier: Frontier[Plan], switching: SwitchCost, *, limit_s: float, spread: float
+    costs: LayerCosts, *frontiers: Frontier[Plan], switching: SwitchCost, limit_s: float, spread: float
 ) -> Played:
     """Return the plan of least energy that keeps the limit when it is played; at last, one that never switches."""
-    for easing in _EASINGS:
+    single = plan_layers(costs, switching, SINGLE).within(limit_s * (1 + _EXACT))
+    best = Played(single, single.cost)
+    for frontier in frontiers:
+        for trial in _candidates(frontier, limit_s, costs.default.time_s):
+            if trial.cost.energy_j >= best.cost.energy_j:
+                continue
+            cost = mean_played(costs, trial, switching, spread)
+            if cost.time_s <= limit_s * (1 + 1e-6) and cost.energy_j < best.cost.energy_j:
+                best = Played(trial, cost)
+    return best
+
+
+def _candidates(frontier: Frontier[Plan], limit_s: float, default_s: float) -> list[Trial[Plan]]:
+    """Return plans up to the limit, evenly spaced in time, the cheapest first."""
+    found = []
+    for spare in np.linspace(0.0, _MOST_SPARE, _PLAYED):
         try:
-            trial = frontier.within(limit_s * (1 + _EXACT) - easing * costs.default.time_s)
+            trial = frontier.within(limit_s * (1 + _EXACT) - spare * default_s)
         except Infeasible:
             break
-        cost = mean_played(costs, trial, switching, spread)
-        if cost.time_s <= limit_s * (1 + 1e-6):
-            return Played(trial, cost)
-    single = plan_layers(costs, switching, SINGLE).within(limit_s * (1 + _EXACT))
-    return Played(single, single.cost)
+        if trial not in found:
+            found.append(trial)
+    return found
 
 
 def mean_played(costs: LayerCosts, trial: Trial[Plan], switching: SwitchCost, spread: float) -> Measurement:
@@ -130,7 +154,7 @@ def _pays(segments: Played, single: Trial[Plan], default: Measurement) -> bool:
 
 
 def _last_that(pays_at: Callable[[float], bool]) -> float | None:
-    """Return the longest latency at which switching pays, by bisection: a longer one never pays more."""
+    """Return the longest latency at which switching pays, by bisection: a longer one hardly ever pays more."""
     low, high = -1, len(LATENCIES_S)
     while high - low > 1:
         middle = (low + high) // 2

@@ -151,7 +151,9 @@ def test_scattered_latencies_of_short_segments_cost_time() -> None:
 
 def test_the_plan_of_a_limit_keeps_it_when_played() -> None:
     limit_s = costs().default.time_s * 1.05
-    found = within_when_played(costs(), frontier(SEGMENTS, 1e-3), CATALOGUE.at(1e-3), limit_s=limit_s, spread=SPREAD)
+    found = within_when_played(
+        costs(), frontier(SEGMENTS, 1e-3), switching=CATALOGUE.at(1e-3), limit_s=limit_s, spread=SPREAD
+    )
     assert found.cost.time_s <= limit_s * (1 + 1e-6)
 
 
