@@ -33,12 +33,12 @@ from wattune.control.state import (
 )
 from wattune.control.window_state import Measuring, Settling
 from wattune.control.window_totals import Tally, disagreement
-from wattune.core.errors import DeviceBusy, DeviceError, DeviceLost, NoPermission, NotSupported
+from wattune.core.errors import DeviceBusy, DeviceError, DeviceLost, NoPermission, NotSupported, PlanError
 from wattune.core.gpu_spec import KNOBS, GpuSpec, can_set, limited_to, without
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Order, Purpose, RunPolicy, Window, since_change
+from wattune.core.window import Order, Purpose, RunPolicy, Window, by_phase_words, since_change
 from wattune.signals.change import PERIOD, Change
 
 SETTLE_S = 1.0
@@ -51,6 +51,8 @@ GROWTH = (1.25, 2.0)
 NEW_S = 10.0
 """The first window of a held setting that was never measured is as short as a trial: a clock below a knee may be far
 slower than its neighbours, and the slack of the slowdown limit is soon used up."""
+NEW_STEPS = 7
+"""It has so many steps where the program reports their phases: those steps may be long."""
 MOST_REFUSED = 3
 """Tuning is disabled after so many refused settings."""
 
@@ -90,14 +92,21 @@ class WindowController:
     def failed(self, progress: Progress, error: Exception) -> Progress:
         """Return the progress after the present setting was refused."""
         setting = progress.setting
-        lasting = isinstance(error, NoPermission | DeviceBusy | DeviceLost) or not isinstance(error, DeviceError)
-        if lasting or setting == DRIVER_DEFAULT:
+        lasting = isinstance(error, NoPermission | DeviceBusy | DeviceLost)
+        if progress.by_phase and isinstance(error, DeviceError | PlanError) and not lasting:
+            return self.one_setting(progress, error_text(error))
+        if lasting or not isinstance(error, DeviceError) or setting == DRIVER_DEFAULT:
             return self.disabled(progress, error_text(error))
         noted = progress.noted(f"{setting} was refused and is not tried again: {error_text(error)}")
         if isinstance(error, NotSupported):
             knobs = frozenset(name for name in KNOBS if name not in setting.knobs)
             return self._next(_dropped(noted, setting, limited_to(noted.spec, knobs)))
         return self._next(_dropped(noted, setting, without(noted.spec, setting)))
+
+    def one_setting(self, progress: Progress, why: str) -> Progress:
+        """Return the progress where settings are not held per phase any more; the unfinished window is lost."""
+        noted = progress.noted(f"one setting is held instead of one per phase: {why}")
+        return self._next(replace(noted, one_setting=why, unmeasured=_unmeasured(noted)))
 
     def disabled(self, progress: Progress, why: str) -> Progress:
         """Return the progress with tuning disabled for good."""
@@ -127,10 +136,13 @@ class WindowController:
         windows, remark = self._recalled(progress)
         progress = progress if remark is None else progress.noted(remark)
         order = _measured_soon(self.policy.step(windows, progress.spec), since_change(progress.windows))
+        progress, order = _announced(progress, order)
         if order.setting in progress.refused:
             return self.disabled(progress, f"{self.policy.name} insists on {order.setting}, which was refused")
         assert progress.last is not None
-        if progress.windows and progress.windows[-1].setting == order.setting and not progress.unmeasured.time_s:
+        before = progress.windows[-1] if progress.windows else None
+        same = before is not None and (before.setting, before.by_phase) == (order.setting, order.by_phase)
+        if same and not progress.unmeasured.time_s:
             return replace(progress, state=Measuring(order, OpenWindow(Tally(progress.last))))
         return replace(progress, state=Settling(order, progress.last))
 
@@ -154,7 +166,7 @@ class WindowController:
     def _settled(self, progress: Progress, state: Settling[Order, Reading], readings: tuple[Reading, ...]) -> Progress:
         if not readings:
             return progress
-        setting = state.choice.setting
+        setting = _agreeing(state.choice, readings[-1])
         settle_s = self.settle_s if state.choice.settle_s is None else state.choice.settle_s
         age_s = readings[-1].time_s - state.since.time_s
         against = disagreement(setting, readings[-1])
@@ -162,6 +174,8 @@ class WindowController:
             begun = Measuring(state.choice, OpenWindow(Tally(readings[-1])))
             return replace(progress, state=begun, unmeasured=_unmeasured(progress))
         if against is not None and age_s >= PATIENCE * max(settle_s, self.settle_s):
+            if state.choice.by_phase:
+                return self.one_setting(progress, against)
             noted = progress.noted(f"not applied, and not tried again: {against}")
             return self._next(_dropped(noted, setting, without(noted.spec, setting)))
         return progress
@@ -169,13 +183,14 @@ class WindowController:
     def _measured(self, progress: Progress, order: Order, window: OpenWindow, observation: Observation) -> Progress:
         tally = window.tally
         for reading in observation.readings:
-            tally = tally.add(reading, order.setting)
+            tally = tally.add(reading, _agreeing(order, reading))
         window = replace(window, tally=tally)
         if observation.step_time is not None or progress.wants_step_time:
             window = replace(
                 window,
                 step_time=observation.step_time or window.step_time,
                 features=observation.features or window.features,
+                phases=observation.phases or window.phases,
                 again_s=_again_s(order, observation.step_time, window.age_s),
             )
         if observation.change is not None:
@@ -197,12 +212,34 @@ class WindowController:
         return self._next(_with_window(changed, order, window, changed=True))
 
 
+def _announced(progress: Progress, order: Order) -> tuple[Progress, Order]:
+    """Note what a policy remarks, and whether settings per phase begin; drop these where they are given up."""
+    if progress.one_setting is not None:
+        order = replace(order, by_phase=())
+    begins = order.by_phase and order.by_phase != (progress.windows[-1].by_phase if progress.windows else ())
+    held = (f"held per phase: {by_phase_words(order.by_phase)}",) if begins else ()
+    return progress.noted(*filter(None, (order.remark, *held))), order
+
+
+def _agreeing(order: Order, reading: Reading) -> Setting:
+    """Return the setting of an order that a reading agrees with, or else its first."""
+    settings = order.settings
+    return next((one for one in settings if disagreement(one, reading) is None), settings[0])
+
+
 def _measured_soon(order: Order, phase: tuple[Window, ...]) -> Order:
     """Shorten an order that holds a setting which was never measured."""
     timed = [window for window in phase if window.step_time_s is not None]
-    if order.purpose is not Purpose.HOLD or not timed or any(window.setting == order.setting for window in timed):
+    if (
+        order.purpose is not Purpose.HOLD
+        or order.by_phase
+        or not timed
+        or any(window.setting == order.setting for window in timed)
+    ):
         return order
-    return replace(order, least_s=min(order.least_s, NEW_S), most_s=min(order.most_s, NEW_S))
+    step_s = max(sum(one.cost.time_s for one in window.phases) for window in phase)
+    new_s = max(NEW_S, NEW_STEPS * step_s)
+    return replace(order, least_s=min(order.least_s, new_s), most_s=min(order.most_s, new_s))
 
 
 def _again_s(order: Order, step_time: StepTime | None, age_s: float) -> float:
@@ -234,6 +271,8 @@ def _with_window(progress: Progress, order: Order, measured: OpenWindow, *, chan
         mem_util_error=tally.mem_utils.error,
         features=measured.features,
         changed=changed,
+        phases=measured.phases,
+        by_phase=order.by_phase,
     )
     return replace(progress, windows=(*progress.windows, window), unmeasured=NOTHING)
 

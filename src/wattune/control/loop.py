@@ -14,14 +14,17 @@ from typing import Self
 
 from wattune.control.actuator import Actuator
 from wattune.control.controller import WindowController
+from wattune.control.phase_hold import PhaseHold, PhasePlayers
 from wattune.control.process_monitor import MonitoredProgram
 from wattune.control.progress_estimator import ProgressEstimator
 from wattune.control.ranks import error_text
+from wattune.control.stamps import Stamp
 from wattune.control.state import Condition, Disabled, Observation, Progress, StepTime, Waiting, as_one
 from wattune.control.window_totals import Polling
 from wattune.core.errors import DeviceError, DeviceLost
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT
+from wattune.core.window import PhaseCost
 from wattune.devices.gpu import Gpu
 from wattune.signals.readings import Activity, IdleWatch, Sanity
 
@@ -45,7 +48,9 @@ class ControlLoop:
         *,
         program: MonitoredProgram,
         step_times: ProgressEstimator,
+        phase_players: PhasePlayers | None = None,
     ) -> None:
+        """`phase_players` plays settings per phase of a step; without, one setting is held throughout."""
         self.controller = controller
         self._actuator = Actuator(gpus)
         self.progress: Progress = controller.start()
@@ -60,6 +65,8 @@ class ControlLoop:
         self._failing_since_s: float | None = None
         self._remarks: list[str] = []
         self._failed = False
+        self._phase_players = phase_players
+        self._phase_hold: PhaseHold | None = None
         self._polling = Polling(self.gpus[0].spec.sensors.counter_period_s)
         self.changes = 0
         """Number of settings that were applied."""
@@ -83,6 +90,11 @@ class ControlLoop:
         if not self._failed:
             self._guarded(self._tick)
 
+    def begin_phase(self, name: str, stamp: Stamp | None) -> None:
+        """Request what is due in the phase of a step that begins, where settings are held per phase."""
+        if self._phase_hold is not None:
+            self._phase_hold.begin(name, stamp)
+
     def refused(self, error: DeviceError) -> None:
         """Take note that the present setting was refused, and set the next."""
         self.progress = self.controller.failed(self.progress, error)
@@ -100,6 +112,7 @@ class ControlLoop:
 
     def restore(self) -> None:
         """Restore each GPU, also one that could not be restored before."""
+        self._end_phase_hold()
         self._actuator.restore()
         self._restored()
 
@@ -114,6 +127,7 @@ class ControlLoop:
         if isinstance(self.progress.state, Disabled) and self._failing_since_s is not None:
             return
         now_s = self._sample()
+        self._follow_phases(now_s)
         if now_s is not None and now_s - self._decided_s >= DECIDE_S:
             self._decided_s = now_s
             self._decide(now_s)
@@ -173,15 +187,17 @@ class ControlLoop:
             self._condition = self._present_condition()
             self._narrow()
         readings = self._taken()
-        change = self._step_times.add(readings, setting=self._applied)
+        by_phase = () if self._phase_hold is None else self._phase_hold.by_phase
+        change = self._step_times.add(readings, setting=self._applied, by_phase=by_phase)
         trouble = self._step_times.counters.read(readings)
-        step_time, features = self._shown(now_s)
+        step_time, features, phases = self._shown(now_s)
         remarks, self._remarks = (*self._remarks, *([trouble] if trouble else [])), []
         observation = Observation(
             readings=readings,
             condition=self._condition,
             step_time=step_time,
             features=features,
+            phases=phases,
             change=change,
             remarks=remarks,
         )
@@ -219,15 +235,39 @@ class ControlLoop:
         readings, self._fresh = tuple(self._fresh), []
         return readings
 
-    def _shown(self, now_s: float) -> tuple[StepTime | None, Mapping[str, float]]:
-        """Return the step time and the counters of the present window, where they are due."""
-        since_s = self.progress.measuring_since_s
+    def _shown(self, now_s: float) -> tuple[StepTime | None, Mapping[str, float], tuple[PhaseCost, ...]]:
+        """Return the step time, the counters and the phases of the present window, where they are due."""
+        since_s, found = self.progress.measuring_since_s, self._step_times
         if since_s is None or not self.progress.wants_step_time:
-            return None, {}
-        return self._step_times.between(since_s, now_s), self._step_times.counters.between(since_s, now_s)
+            return None, {}, ()
+        counters = found.counters.between(since_s, now_s)
+        return found.between(since_s, now_s), counters, found.phases_between(since_s, now_s)
+
+    def _follow_phases(self, now_s: float | None) -> None:
+        """Place the marks that the GPU has passed, and end settings per phase that failed."""
+        if now_s is not None:
+            self._step_times.phases.resolve(now_s)
+        hold = self._phase_hold
+        if hold is None:
+            return
+        hold.poll()
+        failure = hold.take_failure()
+        if failure is not None:
+            self._end_phase_hold()
+            self.progress = self.controller.failed(self.progress, failure)
+            self._set()
+
+    def _end_phase_hold(self) -> None:
+        """Restore the GPUs where settings are held per phase."""
+        hold, self._phase_hold = self._phase_hold, None
+        if hold is not None:
+            hold.close()
+            self._applied = DRIVER_DEFAULT
 
     def _set(self) -> None:
         """Request the setting of the progress; a refusal goes to the controller, which chooses another."""
+        if self._phase_hold is not None and self._phase_hold.by_phase != self.progress.by_phase:
+            self._end_phase_hold()
         while (wanted := self.progress.setting) != self._applied:
             self._actuator.put(wanted)
             refusal = self._actuator.take_failure()
@@ -237,6 +277,8 @@ class ControlLoop:
             else:
                 self._restored()
                 self.progress = self.controller.failed(self.progress, refusal)
+        if self.progress.by_phase and self._phase_hold is None and self._phase_players is not None:
+            self._phase_hold = PhaseHold(self.gpus, self.progress.by_phase, self._phase_players)
 
     def _restored(self) -> None:
         """Take note that the GPUs are as they were found, and which of them are not."""

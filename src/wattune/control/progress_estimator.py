@@ -13,12 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import floor, isfinite
 
+from wattune.control.phase_marks import PhaseMarks, phase_costs
 from wattune.control.state import StepTime
 from wattune.control.step_time import COUNTERS, CounterWatch, StepMarks, WorkUnit, same_unit
 from wattune.control.window_totals import Tally, working_mhz
 from wattune.core.gpu_spec import Sensors
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import PhaseCost, PhaseSetting
 from wattune.signals.change import Change, ChangeDetector, CycleCutter, ProgramSample
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples
@@ -138,6 +140,11 @@ SETTLED_S = 3.0
 """After a new setting changes are not searched for this long."""
 SAMPLE_S = 1.0
 """Length of one sample of power and utilisation, where no period is known."""
+LONGEST_S = 60.0
+"""A sample that waits for the end of a step ends after so long: the program may have stopped to report phases."""
+
+
+_Applied = tuple[Setting, tuple[PhaseSetting, ...]]
 
 
 class ProgressEstimator:
@@ -145,6 +152,7 @@ class ProgressEstimator:
 
     def __init__(self, sensors: Sensors) -> None:
         self.marks = StepMarks()
+        self.phases = PhaseMarks()
         self.counters = CounterWatch()
         """Empty where there are no counters."""
         self.answer: PeriodAnswer | None = None
@@ -156,10 +164,11 @@ class ProgressEstimator:
         self._unit: WorkUnit | None = None
         self._source: str | None = None
         self._source_since_s: float | None = None
-        self._watches: dict[Setting, ChangeDetector] = {}
-        self._setting: Setting = DRIVER_DEFAULT
+        self._watches: dict[_Applied, ChangeDetector] = {}
+        self._applied: _Applied = (DRIVER_DEFAULT, ())
         self._since_s: float | None = None
         self._sample: Tally | None = None
+        self._ticked_s: float | None = None
         self._cutter: CycleCutter | None = None
 
     @property
@@ -167,21 +176,24 @@ class ProgressEstimator:
         """The unit of a step time: a step, a period, or a unit of counted work."""
         return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
 
-    def add(self, readings: Sequence[Reading], *, setting: Setting) -> Change | None:
+    def add(
+        self, readings: Sequence[Reading], *, setting: Setting, by_phase: tuple[PhaseSetting, ...] = ()
+    ) -> Change | None:
         """Add readings, and return the change of the program where they make one certain."""
-        if setting != self._setting:
-            self._begin(setting)
+        applied = setting, by_phase
+        if applied != self._applied:
+            self._begin(applied)
         self._readings.extend(readings)
         self.trace = self.trace.add(readings)
         settled = [reading for reading in readings if self._is_settled(reading)]
         for sample in self._samples(settled):
-            watch = self._watches.get(setting, ChangeDetector()).add(
+            watch = self._watches.get(applied, ChangeDetector()).add(
                 replace(sample, temperature_c=settled[-1].temperature_c)
             )
-            self._watches[setting] = watch
+            self._watches[applied] = watch
             if watch.change is not None:
                 self.forget()
-                self._watches[setting] = watch
+                self._watches[applied] = watch
                 return watch.change
         return None
 
@@ -204,6 +216,13 @@ class ProgressEstimator:
             self._source, self._source_since_s = step_time.source, start_s
         return step_time
 
+    def phases_between(self, start_s: float, end_s: float) -> tuple[PhaseCost, ...]:
+        """Return the phases of a step between two instants; none where the program does not report them."""
+        if not self.phases.has_any:
+            return ()
+        marks = self.phases.between(start_s, end_s)
+        return phase_costs(marks, [one for one in self._readings if start_s <= one.time_s <= end_s])
+
     def _repeating(self, start_s: float, end_s: float) -> StepTime | None:
         """Return the period of the power between two instants; None where there is none."""
         inside = [reading for reading in self._readings if start_s <= reading.time_s <= end_s]
@@ -219,12 +238,12 @@ class ProgressEstimator:
             self._cutter, self._sample = CycleCutter(step_time.step_time_s), None
         return step_time
 
-    def _begin(self, setting: Setting) -> None:
+    def _begin(self, applied: _Applied) -> None:
         """Switch to the change detector of another setting."""
-        self._setting, self._since_s, self._sample, self._cutter = setting, None, None, None
-        known = self._watches.get(setting)
+        self._applied, self._since_s, self._sample, self._cutter = applied, None, None, None
+        known = self._watches.get(applied)
         if known is not None:
-            self._watches[setting] = known.resumed()
+            self._watches[applied] = known.resumed()
 
     def _is_settled(self, reading: Reading) -> bool:
         if self._since_s is None:
@@ -242,11 +261,12 @@ class ProgressEstimator:
 
     def _ticked(self, reading: Reading) -> ProgramSample | None:
         if self._sample is None:
-            self._sample = Tally(reading)
+            if not self._is_within_step(reading):
+                self._sample = Tally(reading)
             return None
-        self._sample = self._sample.add(reading, self._setting)
+        self._sample = self._sample.add(reading, self._applied[0])
         cost = self._sample.cost
-        if cost.time_s < SAMPLE_S:
+        if self._is_within_step(reading, cost.time_s) or cost.time_s < SAMPLE_S:
             return None
         step_time = self.marks.between(self._sample.first.time_s, reading.time_s) if self.marks.total else None
         sample = ProgramSample(
@@ -257,6 +277,13 @@ class ProgressEstimator:
         )
         self._sample = Tally(reading)
         return sample
+
+    def _is_within_step(self, reading: Reading, age_s: float = 0.0) -> bool:
+        """Return whether a step is under way whose phases differ: a sample has whole steps."""
+        before_s, self._ticked_s = self._ticked_s, reading.time_s
+        if not self.phases.has_any or age_s >= LONGEST_S:
+            return False
+        return before_s is None or not self.phases.begins_step(before_s, reading.time_s)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -138,7 +138,7 @@ def trials_of(windows: tuple[Window, ...]) -> tuple[Trial[Setting], ...]:
     """Average the unit of work at each setting over the windows of the last phase, weighted by their lengths."""
     found: dict[Setting, list[Window]] = {}
     for window in since_change(windows):
-        if window.unit is not None and window.held:
+        if window.unit is not None and window.held and not window.by_phase:
             found.setdefault(window.setting, []).append(window)
     return tuple(Trial(setting, _mean(measured)) for setting, measured in found.items())
 
@@ -168,7 +168,7 @@ def unexplained_change(windows: tuple[Window, ...], spec: GpuSpec) -> Change | N
     """
     *earlier, last = since_change(windows) or (None,)
     first = next((one for one in earlier if one and one.purpose is Purpose.BASELINE and one.step_time_s), None)
-    if first is None or first.step_time_s is None or last is None or last.step_time_s is None:
+    if first is None or first.step_time_s is None or last is None or last.step_time_s is None or last.by_phase:
         return None
     unit = WorkUnit(first.step_time_s, _mhz(first, spec), _mem_mhz(first, spec))
     low_s, high_s = unit.bounds_s(sm_mhz=_mhz(last, spec), mem_mhz=_mem_mhz(last, spec))

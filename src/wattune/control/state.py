@@ -15,7 +15,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Order, Purpose, Window
+from wattune.core.window import Order, PhaseCost, PhaseSetting, Purpose, Window
 from wattune.signals.change import Change
 
 
@@ -54,6 +54,8 @@ class Observation:
     """Of the present window, where it was due and is known."""
     features: Mapping[str, float] = field(default_factory=dict)
     """Counters of the present window, where its step time was due and there are counters."""
+    phases: tuple[PhaseCost, ...] = ()
+    """The phases of a step in the present window, where its step time was due and the program reports phases."""
     change: Change | None = None
     """A change of what the program does."""
     remarks: tuple[str, ...] = ()
@@ -119,6 +121,7 @@ class OpenWindow:
     tally: Tally
     step_time: StepTime | None = None
     features: Mapping[str, float] = field(default_factory=dict)
+    phases: tuple[PhaseCost, ...] = ()
     again_s: float = 0.0
     """The age of the window at which its step time is estimated again; 0 before the first time."""
 
@@ -153,6 +156,8 @@ class Progress:
     last: Reading | None = None
     unmeasured: Measurement = NOTHING
     """Time and energy between the last window and the present state."""
+    one_setting: str | None = None
+    """The reason why settings are not held per phase any more; None while they may be."""
 
     @property
     def setting(self) -> Setting:
@@ -167,11 +172,23 @@ class Progress:
         return self.state.choice if isinstance(self.state, Settling | Measuring) else None
 
     @property
+    def by_phase(self) -> tuple[PhaseSetting, ...]:
+        """The setting of each phase of a step; empty where one setting is held throughout."""
+        return () if self.order is None else self.order.by_phase
+
+    @property
     def held(self) -> Setting | None:
         """The setting that is held now, or was last; None where none was yet."""
         if self.order is not None and self.order.purpose is Purpose.HOLD:
             return self.order.setting
         return next((one.setting for one in reversed(self.windows) if one.purpose is Purpose.HOLD), None)
+
+    @property
+    def held_by_phase(self) -> tuple[PhaseSetting, ...]:
+        """The setting of each phase of a step, where they are held now, or were last; empty for one setting."""
+        if self.order is not None and self.order.purpose is Purpose.HOLD:
+            return self.order.by_phase
+        return next((one.by_phase for one in reversed(self.windows) if one.purpose is Purpose.HOLD), ())
 
     @property
     def spent(self) -> Measurement:

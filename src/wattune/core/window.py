@@ -2,7 +2,8 @@
 
 A *window* is an interval of a program's run at one setting. A policy gets the windows so far and returns the *order*
 for the next: a setting, its purpose, and how long to measure. The *step time* is the time that the program takes for
-one unit of its work: a step that it reports, or a period of its power.
+one unit of its work: a step that it reports, or a period of its power. A program may report the *phases* of its steps,
+such as forward, backward and optimizer; an order may then ask for a setting per phase.
 """
 
 from __future__ import annotations
@@ -28,6 +29,35 @@ class Purpose(StrEnum):
     HOLD = "hold"
 
 
+@dataclass(frozen=True, slots=True)
+class PhaseSetting:
+    """The setting of one phase of a step, and how long the phase is expected to last at it."""
+
+    name: str
+    setting: Setting
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseCost:
+    """Time and energy of one phase of a step: the mean over the steps of a window, with its error."""
+
+    name: str
+    cost: Measurement
+    sm_mhz: float | None = None
+    """Mean core clock that was read in the phase."""
+
+
+def by_phase_words(by_phase: Sequence[PhaseSetting]) -> str:
+    """Return settings per phase in words; phases in a row that share one are named together."""
+    groups: list[tuple[list[str], Setting]] = []
+    for one in by_phase:
+        if not groups or groups[-1][1] != one.setting:
+            groups.append(([], one.setting))
+        groups[-1][0].append(one.name)
+    return "; ".join(f"{', '.join(names)} {setting}" for names, setting in groups)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """A request for the next window."""
@@ -43,6 +73,15 @@ class Order:
     settle_s: float | None = None
     """Time to wait before measuring; None for what the GPU needs."""
     why: str = ""
+    by_phase: tuple[PhaseSetting, ...] = ()
+    """The phases of a step, each with its own setting instead of the one above; empty to hold that one throughout."""
+    remark: str = ""
+    """Something that the user should know, for the events."""
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """All settings that hold at some time in its window."""
+        return tuple(dict.fromkeys(one.setting for one in self.by_phase)) or (self.setting,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +115,15 @@ class Window:
     """Counters, where there are any: tensor, fp32, dram, sm; each 0 to 1."""
     changed: bool = False
     """True where the program began to do something else in it."""
+    phases: tuple[PhaseCost, ...] = ()
+    """The phases of a step, where the program reports them."""
+    by_phase: tuple[PhaseSetting, ...] = ()
+    """The setting of each phase, where the window had one per phase; `setting` is then that to go back to."""
+
+    @property
+    def point(self) -> tuple[Setting, tuple[tuple[str, Setting], ...]]:
+        """What was set: windows with the same point can be averaged."""
+        return self.setting, tuple((one.name, one.setting) for one in self.by_phase)
 
     @property
     def power_w(self) -> float:

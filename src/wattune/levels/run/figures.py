@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
-from wattune.core.window import Purpose, Window, phases_of
+from wattune.core.window import PhaseSetting, Purpose, Window, by_phase_words, phases_of
 
 UNSURE = 0.05
 """Relative error of a step time that has none."""
@@ -99,8 +99,8 @@ def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float 
     """Compute the figures of a run from its windows, in order."""
     compared = _comparisons(windows)
     slowdown = _more(compared, _times)
-    held = next((window.setting for window in reversed(windows) if window.purpose is Purpose.HOLD), None)
-    point = [one for one in compared if one.window.setting == held and one.window.purpose is Purpose.HOLD]
+    held = next((window.point for window in reversed(windows) if window.purpose is Purpose.HOLD), None)
+    point = [one for one in compared if one.window.point == held and one.window.purpose is Purpose.HOLD]
     point = [one for one in point if one.phase == compared[-1].phase]
     search_s = next((window.start_s for window in windows if window.purpose is Purpose.HOLD), inf)
     searched = [one for one in compared if one.window.start_s < search_s]
@@ -151,7 +151,7 @@ def _compared(window: Window, number: int, *, base: Measurement, phase: Sequence
     cost = window.total
     if window.purpose is Purpose.BASELINE:
         return _Comparison(window, number, cost, cost, 0.0, 0.0, 0.0)
-    unit = window.unit or _pooled([other for other in phase if other.setting == window.setting])
+    unit = window.unit or _pooled([other for other in phase if other.point == window.point])
     if unit is None or unit.time_s <= 0 or base.energy_j <= 0:
         return None
     units = cost.time_s / unit.time_s
@@ -228,6 +228,12 @@ class SettingSummary:
     """Seconds per unit of work."""
     power: EstimateWithError
     """Watts."""
+    by_phase: tuple[PhaseSetting, ...] = ()
+    """The setting of each phase of a step, where there was one per phase."""
+
+    @property
+    def label(self) -> str:
+        return by_phase_words(self.by_phase) or str(self.setting)
 
     @property
     def purposes(self) -> frozenset[Purpose]:
@@ -261,7 +267,7 @@ class PhaseSummary:
         return next((point for point in self.points if Purpose.BASELINE in point.purposes), None)
 
     def point(self, setting: Setting | None) -> SettingSummary | None:
-        return next((point for point in self.points if point.setting == setting), None)
+        return next((point for point in self.points if point.setting == setting and not point.by_phase), None)
 
     def slowdown(self, point: SettingSummary) -> EstimateWithError | None:
         """Return how much longer a unit of work takes than at the baseline, as a share."""
@@ -287,13 +293,13 @@ def phase_summaries(windows: Sequence[Window]) -> tuple[PhaseSummary, ...]:
 
 
 def _phase_summary(windows: tuple[Window, ...]) -> PhaseSummary:
-    by_setting: dict[Setting, list[Window]] = {}
+    by_point: dict[object, list[Window]] = {}
     for window in windows:
-        by_setting.setdefault(window.setting, []).append(window)
+        by_point.setdefault(window.point, []).append(window)
     return PhaseSummary(
         tuple(
-            SettingSummary(setting, tuple(own), _pooled_step_time(own), _pooled_power(own))
-            for setting, own in by_setting.items()
+            SettingSummary(own[0].setting, tuple(own), _pooled_step_time(own), _pooled_power(own), own[0].by_phase)
+            for own in by_point.values()
         )
     )
 

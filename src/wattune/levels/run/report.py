@@ -12,8 +12,8 @@ from wattune.control.state import Disabled, Progress, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
-from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.figures import RunFigures, figures_of
+from wattune.core.window import Order, Purpose, Window, by_phase_words
+from wattune.levels.run.figures import RunFigures, SettingSummary, figures_of
 from wattune.levels.run.policies import slowdown_limit_of
 
 if TYPE_CHECKING:
@@ -86,6 +86,10 @@ class RunReport:
         """The setting that is held now, or was last; None where none was yet."""
         return self.progress.held
 
+    def is_held(self, point: SettingSummary) -> bool:
+        """Return whether this is what is held now, or was last."""
+        return (point.setting, bool(point.by_phase)) == (self.held, bool(self.progress.held_by_phase))
+
 
 def report_of(session: RunSession, *, program: str, objective: str, ended: bool = False) -> RunReport:
     """Report on a session, of a program by its command line; `objective` as on the command line."""
@@ -115,11 +119,11 @@ def stored_run(session: RunSession, report: RunReport, *, started_at: datetime, 
 
     progress, figures, workload = report.progress, report.figures, fingerprint(report.program)
     gpus = [RunGpu.of(gpu.spec, progress.spent) for gpu in session.gpus]
-    held = [window.setting for window in progress.windows if window.purpose is Purpose.HOLD]
+    held = [window for window in progress.windows if window.purpose is Purpose.HOLD]
     details = {
         "exit_code": exit_code,
         "policy": report.policy,
-        "held": str(held[-1]) if held else None,
+        "held": by_phase_words(held[-1].by_phase) or str(held[-1].setting) if held else None,
         "saving_percent": figures.saving and figures.saving.percent,
         "slowdown_percent": figures.slowdown and figures.slowdown.percent,
         "promise_percent": None if report.slowdown_limit is None else 100 * report.slowdown_limit,

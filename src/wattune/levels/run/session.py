@@ -10,17 +10,19 @@ Whatever goes wrong inside becomes an event: tuning is disabled, the GPUs are re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Self
 
 from wattune.control.actuator import actuator_for, passes_by_itself
 from wattune.control.controller import WindowController
 from wattune.control.loop import Background, ControlLoop
+from wattune.control.phase_hold import PhasePlayers
 from wattune.control.process_monitor import Itself, MonitoredProgram
 from wattune.control.progress_estimator import ProgressEstimator
 from wattune.control.ranks import RankExchange, Ranks, SharedGpu, error_text
 from wattune.control.recall import Memory
+from wattune.control.stamps import Stamp
 from wattune.control.state import Disabled, Progress
 from wattune.control.step_time import CounterWatch, counters_of
 from wattune.core.errors import DeviceError, InputError, SettingRefused
@@ -33,6 +35,7 @@ from wattune.devices.gpu import Gpu
 from wattune.levels.run.figures import RunFigures, figures_of
 from wattune.levels.run.policies import policy_named, slowdown_limit_of
 
+_UNUSED = "phases are not used: one setting is held with several ranks, other policies, and without a slowdown limit"
 _MISSED = "this GPU shows none from outside (NVML's GPM, on Hopper and newer)"
 
 
@@ -50,8 +53,12 @@ class RunSession:
         ranks: Ranks | None = None,
         memory: Memory | None = None,
         notes: Sequence[str] = (),
+        phase_players: PhasePlayers | None = None,
     ) -> None:
-        """`memory` is what an earlier run of the same program showed; `notes` become the first events."""
+        """`memory` is what an earlier run of the same program showed; `notes` become the first events.
+
+        `phase_players` is for a policy that may order a setting per phase of a step.
+        """
         check_alike(tuple(gpus))
         self.objective = objective
         self.policy = policy_named(policy, objective) if isinstance(policy, str) else policy
@@ -63,13 +70,16 @@ class RunSession:
         self._background: Background | None = None
         self._opened = ExitStack()
         self._failed = False
+        self._phases_used = phase_players is not None and (ranks is None or ranks.size == 1)
         if ranks is not None and ranks.size > 1:
             self._shared = SharedGpu(spec)
             self._actuator = actuator_for(self._own)
             self._exchange = RankExchange(ranks, self._actuator)
         controller = WindowController(self.policy, limited_to(spec, knobs), memory=memory)
         tuned: Sequence[Gpu] = self._own if self._shared is None else (self._shared,)
-        self.loop = ControlLoop(controller, tuned, program=program or Itself(), step_times=self.watch)
+        self.loop = ControlLoop(
+            controller, tuned, program=program or Itself(), step_times=self.watch, phase_players=phase_players
+        )
         self.loop.progress = self.loop.progress.noted(*notes)
         if self._exchange is None and passes_by_itself(gpus[0]):
             self._background = Background(self.loop)
@@ -114,10 +124,29 @@ class RunSession:
         if not self._failed:
             self._guarded(lambda: self._step(count))
 
+    def phase(self, name: str, *, stamp: Stamp | None = None) -> None:
+        """Note that a phase of a step begins, now or at a stamp in the work of the GPU. Never raises."""
+        if not self._failed:
+            self._guarded(lambda: self._phase(name, stamp))
+
+    def _phase(self, name: str, stamp: Stamp | None) -> None:
+        if not self._phases_used:
+            if not any(event.text == _UNUSED for event in self.progress.events):
+                self.loop.progress = self.progress.noted(_UNUSED)
+            return
+        try:
+            numbered = self.watch.phases.add(name, self._own[0].count().time_s, stamp=stamp)
+        except DeviceError:
+            return
+        self.loop.begin_phase(numbered, stamp)
+        if self._background is None:
+            self.loop.tick()
+
     def _step(self, count: int) -> None:
         if self._exchange is not None:
             self._step_with_ranks(self._exchange, count)
             return
+        self.watch.phases.end_step()
         try:
             self.watch.marks.add(self._own[0].count().time_s, count)
         except DeviceError:
@@ -193,6 +222,14 @@ class Tuning:
     def step(self, count: int = 1) -> None:
         self._session.step(count)
 
+    def phase(self, name: str, *, stamp: Stamp | None = None) -> None:
+        """Report that a phase of the step begins: forward, backward, optimizer; the last one ends with the step.
+
+        Any names will do if they come in the same order in every step. `stamp` is a place in the work of the GPU at
+        which the phase begins, for programs that give it work ahead of time.
+        """
+        self._session.phase(name, stamp=stamp)
+
     @property
     def setting(self) -> Setting:
         """The present setting, or the one requested."""
@@ -202,6 +239,11 @@ class Tuning:
     def held(self) -> Setting | None:
         """The setting that is held, or was last; None before the search has come to an end."""
         return self._session.progress.held
+
+    @property
+    def held_by_phase(self) -> Mapping[str, Setting]:
+        """The setting of each phase of a step that is held, or was last; empty where one is held throughout."""
+        return {one.name: one.setting for one in self._session.progress.held_by_phase}
 
     @property
     def windows(self) -> tuple[Window, ...]:

@@ -111,7 +111,7 @@ def _setting_tables(report: RunReport) -> Iterator[Table]:
 def _cells(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> tuple[str, ...]:
     purposes = ["counters" if one is Purpose.REFERENCE else one.value for one in Purpose if one in point.purposes]
     return (
-        str(point.setting),
+        point.label,
         ", ".join(purposes),
         verdict(phase, point, slowdown_limit=report.slowdown_limit),
         duration(point.seconds),
@@ -299,7 +299,7 @@ def _point(report: RunReport, phase: PhaseSummary, trial: Trial[SettingSummary],
     seconds, joules = units
     point, cost = trial.choice, trial.cost
     lines = (
-        str(point.setting),
+        point.label,
         f"{estimate_words(phase.slowdown(point))} time, {estimate_words(phase.saving(point))} energy saved",
         verdict(phase, point, slowdown_limit=report.slowdown_limit),
     )
@@ -321,7 +321,7 @@ def _bars(trials: Sequence[Trial[SettingSummary]], seconds: Unit, joules: Unit) 
 def _notes(report: RunReport, phase: PhaseSummary, seconds: Unit, joules: Unit) -> Iterator[Note]:
     """Annotate the baseline and the held setting."""
     for point in phase.points:
-        unit, is_base, is_held = point.unit, point is phase.baseline, point.setting == report.held
+        unit, is_base, is_held = point.unit, point is phase.baseline, report.is_held(point)
         if unit is None or not (is_base or is_held):
             continue
         name = ", ".join((["baseline"] if is_base else []) + (["held"] if is_held else []))
@@ -329,7 +329,7 @@ def _notes(report: RunReport, phase: PhaseSummary, seconds: Unit, joules: Unit) 
         detail = None
         if not is_base and slower is not None and saved is not None:
             detail = f"{100 * slower.value:+.1f} % time, {-100 * saved.value:+.1f} % energy".replace("-", "−")
-        yield Note(unit.time_s * seconds.factor, unit.energy_j * joules.factor, f"{name}: {point.setting}", detail)
+        yield Note(unit.time_s * seconds.factor, unit.energy_j * joules.factor, f"{name}: {point.label}", detail)
 
 
 def _allowed(report: RunReport, phase: PhaseSummary, seconds: Unit) -> Iterator[Band]:

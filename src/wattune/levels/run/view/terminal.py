@@ -14,7 +14,7 @@ from rich.text import Text
 from wattune.control.window_state import Settling
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.reading import Reading
-from wattune.core.window import Window
+from wattune.core.window import Window, by_phase_words
 from wattune.levels.run.figures import EstimateWithError
 from wattune.levels.run.report import RunReport
 from wattune.levels.run.view.page import period_marks
@@ -95,7 +95,8 @@ def news(before: RunReport | None, now: RunReport) -> tuple[str, ...]:
 
 def window_words(report: RunReport, window: Window) -> str:
     """Describe a window in one line."""
-    at = f"{window.start_s + window.cost.time_s:.1f} s: {window.purpose.value} at {window.setting}"
+    setting = by_phase_words(window.by_phase) or str(window.setting)
+    at = f"{window.start_s + window.cost.time_s:.1f} s: {window.purpose.value} at {setting}"
     if window.step_time_s is None:
         return f"{at}: {quantity(window.power_w, 'W')}, no step time"
     step_time = with_error(window.step_time_s, window.step_time_error_s, "s")
@@ -199,8 +200,8 @@ def _plane(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
     seconds = unit_for((trial.cost.time_s for trial in trials), "s")
     joules = unit_for((trial.cost.energy_j for trial in trials), "J")
     spots = []
-    for trial in sorted(trials, key=lambda trial: trial.choice.setting == report.held):
-        base, held = trial.choice is phase.baseline, trial.choice.setting == report.held
+    for trial in sorted(trials, key=lambda trial: report.is_held(trial.choice)):
+        base, held = trial.choice is phase.baseline, report.is_held(trial.choice)
         sign, style = ("●", "bold yellow") if held else ("○", "") if base else ("·", "dim")
         if id(trial) in kept and not held and not base:
             sign, style = "+", "cyan"

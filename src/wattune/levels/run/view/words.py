@@ -13,7 +13,7 @@ from rich.text import Text
 from wattune.control.state import Condition, Disabled, Waiting
 from wattune.control.window_state import Settling
 from wattune.core.setting import DRIVER_DEFAULT
-from wattune.core.window import Order, Purpose, since_change
+from wattune.core.window import Order, Purpose, by_phase_words, since_change
 from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity, with_error
@@ -150,6 +150,8 @@ def _order_words(report: RunReport, order: Order) -> str:
             return f"measuring the baseline ({order.setting})"
         case Purpose.REFERENCE:
             return f"reading counters ({order.setting})"
+        case Purpose.HOLD if order.by_phase:
+            return f"held per phase: {by_phase_words(order.by_phase)}"
         case Purpose.HOLD:
             return f"holding {'the ' * (order.setting == DRIVER_DEFAULT)}{order.setting}"
         case Purpose.TRIAL:
@@ -282,17 +284,19 @@ def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[T
 
 
 def _row(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> SettingRow:
-    now = report.order is not None and report.order.setting == point.setting and not report.ended
+    order = report.order
+    is_set = order is not None and (order.setting, bool(order.by_phase)) == (point.setting, bool(point.by_phase))
+    now = is_set and not report.ended
     purpose = next(one for one in _LATEST if one in point.purposes)
-    name = f"{'▸' if now else ' '}{point.setting}"
+    name = f"{'▸' if now else ' '}{point.label}"
     cells = (name, purpose.value, *measured_cells(phase, point), _verdict(report, phase, point))
-    return SettingRow(cells, "green" if point.setting == report.held else "")
+    return SettingRow(cells, "green" if report.is_held(point) else "")
 
 
 def _verdict(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> str:
     """Judge a setting; one that is held is fast enough unless the verdict differs."""
     words = verdict(phase, point, slowdown_limit=report.slowdown_limit)
-    if point.setting != report.held:
+    if not report.is_held(point):
         return words
     return "held" if words in ("", "fast enough") else f"held, {words}"
 
