@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from wattune.config import Config, load_config
-from wattune.core.errors import InputError
+from wattune.core.errors import InputError, WattuneError
 from wattune.devices import open as opening
 from wattune.devices.gpu import Gpu
 
 if TYPE_CHECKING:
     from wattune.control.ranks import Ranks
+    from wattune.core.gpu_spec import GpuSpec
     from wattune.core.objective import Objective
     from wattune.levels.job.session import RecurringRun
+    from wattune.levels.layer.phase_policy import PhasePolicy
+    from wattune.levels.layer.switching import SwitchCost
     from wattune.levels.run.session import Tuning
 
 
@@ -113,6 +117,9 @@ def tuned(
     Call `tuning.step()` after each iteration if possible; without it the step time is estimated from the GPUs' power.
     Several GPUs get the same setting. With `ranks` every process of a data-parallel job does the same on its own GPUs,
     all call `step` equally often, and one policy chooses for all. At the end the GPUs are restored.
+
+    A program that also reports the phases of its steps (`tuning.phase("backward")`) gets a setting per phase where the
+    phases are long enough and that pays; otherwise one setting is held.
     """
     from wattune.core.objective import LeastEnergy, parse_objective
     from wattune.levels.job.gpus import highest_limit_w
@@ -127,6 +134,39 @@ def tuned(
         wanted: Objective = LeastEnergy(slowdown or 0.0)
     else:
         wanted = parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus), default=0.0))
-    session = RunSession(gpus, objective=wanted, policy=policy, ranks=ranks)
+    per_phase = _per_phase(policy, wanted, gpus)
+    session = RunSession(
+        gpus,
+        objective=wanted,
+        policy=policy if per_phase is None else per_phase,
+        ranks=ranks,
+        phase_players=None if per_phase is None else partial(per_phase.player, spec=gpus[0].spec),
+    )
     with session:
         yield Tuning(session)
+
+
+def _per_phase(policy: str, objective: Objective, gpus: Sequence[Gpu]) -> PhasePolicy | None:
+    """Return our own policy for a slowdown limit, with a setting per phase where that pays; None for others."""
+    from wattune.core.objective import LeastEnergy
+    from wattune.levels.layer.phase_policy import PhasePolicy
+    from wattune.levels.run.policies import policy_named
+
+    if policy != "wattune" or not isinstance(objective, LeastEnergy) or objective.slowdown is None or not gpus:
+        return None
+    inner = policy_named(policy, objective)
+    return PhasePolicy(inner, objective.slowdown, cache(partial(_switching, gpus[0].spec)))
+
+
+def _switching(spec: GpuSpec) -> SwitchCost:
+    """Return what a change of clocks costs: as measured on such a GPU, or else by its specification."""
+    from wattune.levels.layer.switch_latency import KIND, latest_switching
+    from wattune.levels.layer.switching import SwitchCost
+    from wattune.store.sql_store import open_store
+
+    known = SwitchCost.of(spec)
+    try:
+        runs = open_store(load_config().store_url).runs(kind=KIND)
+        return latest_switching(runs, spec, known=known) or known
+    except WattuneError:
+        return known
