@@ -25,9 +25,11 @@ class Phase:
     dram_bytes: float = 0.0
     launches: float = 0.0
     host_stall_s: float = 0.0
+    activity: float = 1.0
+    """Power of the arithmetic unit over what it draws in the kernels that set the GPU's numbers."""
 
     def __post_init__(self) -> None:
-        for field in ("flops", "dram_bytes", "launches", "host_stall_s"):
+        for field in ("flops", "dram_bytes", "launches", "host_stall_s", "activity"):
             if not getattr(self, field) >= 0:
                 raise ValueError(f"{field} of phase {self.name!r} is {getattr(self, field)}, and must not be negative")
 

@@ -1,21 +1,25 @@
 """Computation that overlaps with communication: time and energy of a partition at every core clock.
 
-Communication takes some SMs and some memory bandwidth from the computation. Its speed depends on the number of these
-SMs and on their clock, up to the rate of the link.
+Communication takes some SMs and some memory bandwidth from the computation, and is itself slower beside it. Its speed
+depends on the number of its SMs and on their clock, up to the rate of the link.
 
 Notation
     s       SMs that communicate, of S
     r(f)    bytes per second that one of them moves, proportional to the clock f
-    t_x     time of the communication: latency + bytes/(s·r(f)) + bytes/link
+    t_x     time of the communication alone: latency + the p-norm of bytes/(s·r(f)) and bytes/link, p = 3
     φ       share of the computation's own time after which communication is launched; None: after all of it
 
-The sum of the two terms of t_x, rather than the larger of them, is what all-reduces on 1 to 20 SMs of an A100 show
-(ml-energy/kareus). Computation beside communication slowed down by 19 % on the average in arXiv 2507.03114.
+Energy is static (what a GPU that holds a context and runs no kernel would spend in the same time, at the temperature of
+the work) plus dynamic. The constants below are those of a fit of `streams.two_streams` to all-reduces beside an
+attention partition on 2 A100 at 640 settings (ml-energy/kareus); `physics.fit.overlap_streams` makes it, and
+`wattune bench physics` judges it. Computation beside communication slowed down by 19 % on the average in arXiv
+2507.03114.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,13 +28,17 @@ from wattune.core.workload import Phase
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats, LinkPhysics
 from wattune.physics.spend import kernel_w
-from wattune.physics.timing import column, phase_times
+from wattune.physics.streams import StreamCost, StreamPhases, two_streams
+from wattune.physics.timing import column, phase_times, smooth_maximum
 
 # Reading, reducing and writing move each byte that crosses the link two to three times through the memory.
 MEMORY_PASSES = 2.5
 
-# Slowdown of two concurrent kernels by conflicts in the cache: 0 to 5 %.
-INTERFERENCE = 0.03
+# Fitted to the sweep: p of the norm, the progress of communication beside computation relative to that alone, and the
+# share of the communicating SMs that computation loses (blocks of both fit on one SM).
+LINK_NORM = 3.0
+PROGRESS = 0.58
+SMS_LOST = 0.86
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,118 +102,145 @@ class Cost:
     energy_j: Floats
     exposed_s: Floats
     """Communication that does not overlap with computation."""
+    static_j: Floats
+    """Of a GPU that runs no kernel for as long, just as warm."""
+
+    @property
+    def dynamic_j(self) -> Floats:
+        """Energy of the work itself."""
+        return self.energy_j - self.static_j
 
     @property
     def power_w(self) -> Floats:
-        """(clocks,): mean power; a GPU does not hold a clock at which this exceeds its power limit."""
+        """Mean power; a GPU does not hold a clock at which this exceeds its power limit."""
         return self.energy_j / self.time_s
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _StepTimes:
-    """Phases of computation, alone and beside communication; (phases, clocks)."""
+def partition_cost(
+    model: GpuModel, partition: Partition, *, mem_mhz: int | None = None, temperature_c: float | None = None
+) -> Cost:
+    """Compute time and energy of a partition on one of several equal GPUs at the same clock.
 
-    alone_s: Floats
-    alone_w: Floats
-    beside_s: Floats
-    beside_w: Floats
+    The GPU has the given temperature, or the one at which it settles when it repeats the partition.
+    """
+    if partition.launch is not None and not 0 <= partition.launch <= 1:
+        raise InputError(f"a launch lies between 0 and 1, not at {partition.launch}", hint="None: one after the other")
+    run = _Run.of(model, partition.compute, partition.communication, mem_mhz=mem_mhz)
+    phases = run.phases(partition.comm_sms)
+    all_s = phases.alone_s.sum(axis=0)
+    before_s = np.full_like(all_s, np.inf) if partition.launch is None else partition.launch * all_s
+    return run.cost(partition.comm_sms, phases, before_s, temperature_c)
 
 
-def partition_cost(model: GpuModel, partition: Partition, *, mem_mhz: int | None = None) -> Cost:
-    """Compute time and energy of a partition on one of several equal GPUs at the same clock."""
-    link = _link(model)
-    _check(model, partition)
-    row = model.mem_clocks_mhz.index(mem_mhz) if mem_mhz is not None else 0
-    clocks_mhz, mem = model.clocks[row].sm_mhz, model.mem_clocks_mhz[row]
-    sm_mhz = np.array(clocks_mhz, dtype=np.float64)
-    comm_s = communication_s(model, link, partition, sm_mhz)
-    comm_w = _communication_w(model, link, partition, sm_mhz, comm_s)
-    step_times = _step_times(model, partition, sm_mhz, mem_mhz=mem, comm_s=comm_s)
-    time_s, work_j, exposed_s = _joined(step_times, comm_s, comm_w, partition.launch)
-    awake_w = model.awake_w(sm_mhz, mem)
-    leak_w = model.leak_w(sm_mhz, model.settled_c(sm_mhz, awake_w + work_j / time_s))
-    return Cost(clocks_mhz, time_s, work_j + (awake_w + leak_w) * time_s, exposed_s)
+def slot_costs(
+    model: GpuModel,
+    compute: tuple[Phase, ...],
+    communication: Communication,
+    *,
+    comm_sms: int,
+    launches: Sequence[int | None],
+    temperature_c: float | None = None,
+) -> Cost:
+    """Compute a partition whose communication is launched before each of these phases; arrays are (launches, clocks).
+
+    None stands for a launch after all computation.
+    """
+    run = _Run.of(model, compute, communication)
+    phases = run.phases(comm_sms)
+    if any(launch is not None and not 0 <= launch < len(compute) for launch in launches):
+        raise InputError(f"a partition of {len(compute)} phases has no such launches", hint="count phases from 0")
+    before_s = [
+        np.full(len(run), np.inf) if launch is None else phases.alone_s[:launch].sum(axis=0) for launch in launches
+    ]
+    return run.cost(comm_sms, phases, np.stack(before_s), temperature_c)
+
+
+def compute_cost(model: GpuModel, compute: tuple[Phase, ...], *, temperature_c: float | None = None) -> Cost:
+    """Compute phases that no communication belongs to."""
+    nothing = Communication(name="nothing", link_bytes=0.0, gpus=1, latency_s=0.0)
+    run = _Run.of(model, compute, nothing)
+    return run.cost(1, run.phases(1), np.full(len(run), np.inf), temperature_c)
 
 
 def communication_cost(model: GpuModel, communication: Communication, *, comm_sms: int, mem_mhz: int) -> Cost:
     """Compute time and energy of a collective that overlaps with nothing, on one of several equal GPUs."""
-    link = _link(model)
-    clocks_mhz = model.clocks[model.mem_clocks_mhz.index(mem_mhz)].sm_mhz
-    sm_mhz = np.array(clocks_mhz, dtype=np.float64)
-    alone = Partition(compute=(), communication=communication, comm_sms=min(comm_sms, model.sms - 1), launch=None)
-    time_s = communication_s(model, link, alone, sm_mhz)
-    power_w = model.awake_w(sm_mhz, mem_mhz) + _communication_w(model, link, alone, sm_mhz, time_s)
-    leak_w = model.leak_w(sm_mhz, model.settled_c(sm_mhz, power_w))
-    return Cost(clocks_mhz, time_s, (power_w + leak_w) * time_s, time_s)
+    run = _Run.of(model, (), communication, mem_mhz=mem_mhz)
+    time_s = run.communication_s(min(comm_sms, model.sms - 1))
+    alone = StreamCost(time_s, np.zeros_like(time_s), time_s, time_s)
+    return run.joined(min(comm_sms, model.sms - 1), alone, None)
 
 
-def communication_s(model: GpuModel, link: LinkPhysics, partition: Partition, sm_mhz: Floats) -> Floats:
-    """(clocks,): time of the communication on its SMs."""
-    sent = partition.communication.link_bytes
-    sm_rate = partition.comm_sms * link.sm_bytes_per_s * sm_mhz / model.max_mhz
-    return np.asarray(partition.communication.latency_s + sent / sm_rate + sent / link.bytes_per_s)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """A partition on a GPU at its core clocks, before SMs and launch are chosen."""
 
+    model: GpuModel
+    link: LinkPhysics
+    compute: tuple[Phase, ...]
+    communication: Communication
+    clocks_mhz: tuple[int, ...]
+    mem_mhz: int
+    sm_mhz: Floats
 
-def _communication_w(
-    model: GpuModel, link: LinkPhysics, partition: Partition, sm_mhz: Floats, comm_s: Floats
-) -> Floats:
-    """(clocks,): power that communication adds to an idle GPU with a context."""
-    rate = partition.communication.link_bytes / comm_s
-    copying_w = model.core_w(sm_mhz, model.core.busy_clock_w_per_ghz * partition.comm_sms / model.sms)
-    cache_w = model.memory.l2_j_per_byte * MEMORY_PASSES * rate * model.voltage(sm_mhz) ** 2
-    return np.asarray(copying_w + cache_w + (model.memory.j_per_byte * MEMORY_PASSES + link.j_per_byte) * rate)
+    @classmethod
+    def of(
+        cls, model: GpuModel, compute: tuple[Phase, ...], communication: Communication, *, mem_mhz: int | None = None
+    ) -> _Run:
+        if model.link is None:
+            raise NotSupported(f"{model.name} has no known link", hint="give its catalogue file a [link]")
+        row = model.mem_clocks_mhz.index(mem_mhz) if mem_mhz is not None else 0
+        clocks_mhz = model.clocks[row].sm_mhz
+        mhz = np.array(clocks_mhz, dtype=np.float64)
+        return cls(model, model.link, compute, communication, clocks_mhz, model.mem_clocks_mhz[row], mhz)
 
+    def __len__(self) -> int:
+        return len(self.clocks_mhz)
 
-def _step_times(model: GpuModel, partition: Partition, sm_mhz: Floats, *, mem_mhz: int, comm_s: Floats) -> _StepTimes:
-    """Compute every phase alone, and beside communication with the SMs and the bandwidth that remain."""
-    phases = partition.compute
-    share = 1.0 - partition.comm_sms / model.sms
-    spare = MEMORY_PASSES * partition.communication.link_bytes / comm_s
-    alone = phase_times(model, phases, sm_mhz, mem_mhz=mem_mhz)
-    beside = phase_times(model, phases, sm_mhz, mem_mhz=mem_mhz, sm_share=share, spare_bytes_per_s=spare)
-    beside = replace(beside, duration_s=beside.duration_s * (1.0 + INTERFERENCE))
-    waits_s = column(phase.host_stall_s for phase in phases)
-    alone_j = alone.duration_s * kernel_w(model, phases, sm_mhz, times=alone)
-    beside_j = beside.duration_s * kernel_w(model, phases, sm_mhz, times=beside, sm_share=share)
-    alone_s, beside_s = alone.duration_s + waits_s, beside.duration_s + waits_s
-    return _StepTimes(alone_s, alone_j / alone_s, beside_s, beside_j / beside_s)
+    def communication_s(self, comm_sms: int) -> Floats:
+        """(clocks,): time of the communication on its SMs, beside nothing."""
+        sent = self.communication.link_bytes
+        sm_rate = comm_sms * self.link.sm_bytes_per_s * self.sm_mhz / self.model.max_mhz
+        crossing_s = np.full_like(sm_rate, sent / self.link.bytes_per_s)
+        return self.communication.latency_s + smooth_maximum(sent / sm_rate, crossing_s, LINK_NORM)
 
+    def phases(self, comm_sms: int) -> StreamPhases:
+        """Compute every phase alone, and beside communication with the SMs and the bandwidth that remain."""
+        self._check(comm_sms)
+        model, phases, comm_s = self.model, self.compute, self.communication_s(comm_sms)
+        share = 1.0 - SMS_LOST * comm_sms / model.sms
+        used = MEMORY_PASSES * self.communication.link_bytes / np.maximum(comm_s, 1e-12) * PROGRESS
+        alone = phase_times(model, phases, self.sm_mhz, mem_mhz=self.mem_mhz)
+        beside = phase_times(model, phases, self.sm_mhz, mem_mhz=self.mem_mhz, sm_share=share, spare_bytes_per_s=used)
+        waits_s = column(phase.host_stall_s for phase in phases)
+        alone_j = alone.duration_s * kernel_w(model, phases, self.sm_mhz, times=alone)
+        beside_j = beside.duration_s * kernel_w(model, phases, self.sm_mhz, times=beside, sm_share=share)
+        alone_s, beside_s = alone.duration_s + waits_s, beside.duration_s + waits_s
+        progress = np.full_like(alone_s, PROGRESS)
+        return StreamPhases(alone_s, alone_j / alone_s, beside_s, beside_j / beside_s, progress)
 
-def _joined(
-    step_times: _StepTimes, comm_s: Floats, comm_w: Floats, launch: float | None
-) -> tuple[Floats, Floats, Floats]:
-    """Return time, energy of all work and exposed communication; phases run in order, communication from its launch."""
-    before_s = np.full_like(comm_s, np.inf) if launch is None else launch * step_times.alone_s.sum(axis=0)
-    left_s, time_s = comm_s.copy(), np.zeros_like(comm_s)
-    energy_j = comm_w * comm_s
-    for alone_s, alone_w, beside_s, beside_w in zip(
-        step_times.alone_s, step_times.alone_w, step_times.beside_s, step_times.beside_w, strict=True
-    ):
-        # First before the launch, then beside communication until it ends, then alone again.
-        first = np.minimum(before_s / alone_s, 1.0)
-        before_s = before_s - first * alone_s
-        second = np.minimum((1.0 - first) * beside_s, left_s) / beside_s
-        left_s = left_s - second * beside_s
-        time_s += (1.0 - second) * alone_s + second * beside_s
-        energy_j += (1.0 - second) * alone_s * alone_w + second * beside_s * beside_w
-    return time_s + left_s, energy_j, left_s
+    def cost(self, comm_sms: int, phases: StreamPhases, before_s: Floats, temperature_c: float | None) -> Cost:
+        """Run both streams; (…, clocks)."""
+        return self.joined(comm_sms, two_streams(phases, self.communication_s(comm_sms), before_s), temperature_c)
 
+    def joined(self, comm_sms: int, streams: StreamCost, temperature_c: float | None) -> Cost:
+        """Add the energy of communication and of the GPU itself to that of the computation."""
+        model, memory = self.model, self.model.memory
+        copying_w = model.core_w(self.sm_mhz, model.core.busy_clock_w_per_ghz * comm_sms / model.sms)
+        cached_j = memory.l2_j_per_byte * MEMORY_PASSES * model.voltage(self.sm_mhz) ** 2
+        byte_j = cached_j + memory.j_per_byte * MEMORY_PASSES + self.link.j_per_byte
+        work_j = streams.compute_j + copying_w * streams.comm_s + byte_j * self.communication.link_bytes
+        awake_w = model.awake_w(self.sm_mhz, self.mem_mhz)
+        settled_c = model.settled_c(self.sm_mhz, awake_w + work_j / streams.time_s)
+        leak_w = model.leak_w(self.sm_mhz, settled_c if temperature_c is None else temperature_c)
+        static_j = (awake_w + leak_w) * streams.time_s
+        return Cost(self.clocks_mhz, streams.time_s, work_j + static_j, streams.exposed_s, static_j)
 
-def _link(model: GpuModel) -> LinkPhysics:
-    if model.link is None:
-        raise NotSupported(f"{model.name} has no known link", hint="give its catalogue file a [link]")
-    return model.link
-
-
-def _check(model: GpuModel, partition: Partition) -> None:
-    if (
-        not all(phase.flops or phase.dram_bytes or phase.launches for phase in partition.compute)
-        or not partition.compute
-    ):
-        raise InputError("every phase of a partition computes something", hint="give it work or launches")
-    if not 1 <= partition.comm_sms < model.sms:
-        raise InputError(
-            f"communication cannot have {partition.comm_sms} of {model.sms} SMs", hint=f"1 to {model.sms - 1} will do"
-        )
-    if partition.launch is not None and not 0 <= partition.launch <= 1:
-        raise InputError(f"a launch lies between 0 and 1, not at {partition.launch}", hint="None: one after the other")
+    def _check(self, comm_sms: int) -> None:
+        work = [phase.flops or phase.dram_bytes or phase.launches for phase in self.compute]
+        if not work or not all(work):
+            raise InputError("every phase of a partition computes something", hint="give it work or launches")
+        if not 1 <= comm_sms < self.model.sms:
+            raise InputError(
+                f"communication cannot have {comm_sms} of {self.model.sms} SMs",
+                hint=f"1 to {self.model.sms - 1} will do",
+            )

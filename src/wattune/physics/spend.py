@@ -28,7 +28,7 @@ def kernel_w(
 ) -> Floats:
     """(phases, clocks): power that each phase, on a share of the SMs, adds to an idle GPU with a context."""
     used = times.compute_s / times.duration_s
-    units_w_per_ghz = column(model.unit(phase.pipe).w_per_ghz for phase in phases) * used
+    units_w_per_ghz = column(model.unit(phase.pipe).w_per_ghz * phase.activity for phase in phases) * used
     core_w = model.core_w(sm_mhz, sm_share * (model.core.busy_clock_w_per_ghz + units_w_per_ghz))
     cache_rate = column(cache_bytes(phase) for phase in phases) / times.duration_s
     cache_w = model.memory.l2_j_per_byte * cache_rate * model.voltage(sm_mhz) ** 2

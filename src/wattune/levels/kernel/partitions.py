@@ -24,6 +24,7 @@ from wattune.levels.kernel.segments import (
     SlottedOp,
     backward_segments,
     forward_segments,
+    in_training,
     layer_operations,
 )
 from wattune.physics.overlap import Communication
@@ -213,11 +214,11 @@ class _Extras:
     def forward(self, stage: int) -> ExtraWork:
         first, last = stage == 0, stage == self.layout.pp - 1
         operations = (*(self._operations("embedding") if first else ()), *(self._operations("head") if last else ()))
-        phases = tuple(forward_phase(operation, self.samples, PIPE) for operation in operations)
+        phases = tuple(in_training(forward_phase(operation, self.samples, PIPE)) for operation in operations)
         return ExtraWork(phases, self._summed() if first else ())
 
     def backward(self, stage: int) -> ExtraWork:
         first, last = stage == 0, stage == self.layout.pp - 1
         operations = (*(self._operations("head") if last else ()), *(self._operations("embedding") if first else ()))
-        phases = tuple(backward_phase(operation, self.samples, PIPE) for operation in operations)
+        phases = tuple(in_training(backward_phase(operation, self.samples, PIPE)) for operation in operations)
         return ExtraWork(phases, self._summed() if last else ())
