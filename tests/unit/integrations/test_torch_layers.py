@@ -26,12 +26,13 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting  # noqa: E402
 from wattune.integrations.torch import trace  # noqa: E402
 from wattune.integrations.torch.layers import played_layers, trace_layers  # noqa: E402
 from wattune.integrations.torch.layers.calls import heard  # noqa: E402
-from wattune.integrations.torch.layers.overhead import TINY, residual_network  # noqa: E402
+from wattune.integrations.torch.layers.overhead import NetworkSize, residual_network  # noqa: E402
 from wattune.levels.layer.plan_file import LayerPlans, layer_plan_text  # noqa: E402
 from wattune.levels.layer.player import MadeFor  # noqa: E402
 from wattune.levels.layer.switching import FREE  # noqa: E402
 
 LOW, HIGH = Setting(900), Setting(1410)
+TINY = NetworkSize(width=4, batch_size=2, pixels=8)
 
 
 class Small(nn.Module):
@@ -293,6 +294,18 @@ def test_requests_come_in_the_planned_order_and_the_gpu_is_restored():
     assert (gpu.setting, gpu.restores) == (DRIVER_DEFAULT, 1)
     training.step(training.batches[0])
     assert len(gpu.history) == 9
+
+
+def test_layers_without_requests_are_no_longer_heard_after_some_steps():
+    training, gpu = Training(), SettableGpu()
+    with play(training, gpu, optimizer=training.optimizer) as clocks:
+        for batch in training.batches:
+            training.step(batch)
+        heard_paths = {path for path, module in training.model.named_modules() if module._forward_pre_hooks}
+        assert heard_paths == {"", "first.0", "second"}
+        assert clocks.disabled is None
+        training.step(training.batches[0], accumulated=2)
+    assert gpu.history == [LOW, *[HIGH, LOW] * 6]
 
 
 def test_losses_and_gradients_have_the_same_bits_with_a_plan():

@@ -97,6 +97,14 @@ class LayerProgram:
         requests = _by_layer(dues, [starts_s[place] for place in places], starts_s[-1])
         return cls(own, requests, _held(requests, settings[0]), _pass_starts(own), _dwell_s(settings, switching))
 
+    def shortened(self) -> LayerProgram:
+        """Return the program with only the layers that have requests, and the first of each pass."""
+        kept = [place for place, own in enumerate(self.requests) if own or place in self.passes]
+        names = tuple(self.names[place] for place in kept)
+        requests = tuple(self.requests[place] for place in kept)
+        held = tuple(self.held[place] for place in kept)
+        return LayerProgram(names, requests, held, _pass_starts(names), self.dwell_s)
+
     def check(self, names: Sequence[str]) -> None:
         """Raise an error that names the first difference unless these are the layers of a step, in this order."""
         for place in range(max(len(names), len(self.names))):

@@ -31,8 +31,8 @@ WHOLE = "model"
 class CallListener(Protocol):
     """Called at every layer of a model that trains, in the thread that trains: it must be quick."""
 
-    def start(self, batch_size: int | None) -> None:
-        """A forward pass of the model begins."""
+    def start(self, batch_size: int | None) -> Collection[str] | None:
+        """A forward pass of the model begins; return the only layers to report from now on, or None for no change."""
         ...
 
     def begin(self, name: str) -> None:
@@ -96,8 +96,10 @@ def heard(
         for path, module in model.named_modules():
             if paths is None or (path or WHOLE) in paths:
                 before, after = calls.hooks(path or WHOLE)
-                hook(module.register_forward_pre_hook(before))
-                hook(module.register_forward_hook(after))
+                own = (module.register_forward_pre_hook(before), module.register_forward_hook(after))
+                calls.handles[path or WHOLE] = own
+                for handle in own:
+                    hook(handle)
         hook(model.register_forward_hook(calls.stop, always_call=True))
         if optimizer is not None:
             hook(optimizer.register_step_pre_hook(calls.step))
@@ -114,6 +116,8 @@ class _Calls:
         self._is_open = True
         self._is_training = False
         self._counts: dict[str, int] = {}
+        self.handles: dict[str, tuple[Any, ...]] = {}
+        """The hooks of each path."""
 
     def close(self) -> None:
         """Ignore what graphs that are still there report later."""
@@ -125,7 +129,16 @@ class _Calls:
         self._is_training = self._model.training and torch.is_grad_enabled()
         if self._is_training:
             self._counts.clear()
-            self._guarded(lambda: self._listener.start(batch_size_of((arguments, options))))
+            self._guarded(lambda: self._keep(self._listener.start(batch_size_of((arguments, options)))))
+
+    def _keep(self, names: Collection[str] | None) -> None:
+        """Remove the hooks of all modules without one of these layers, except those of the model, which is running."""
+        if names is None:
+            return
+        paths = {WHOLE, *(name.partition("/")[2].partition("#")[0] for name in names)}
+        for path in self.handles.keys() - paths:
+            for handle in self.handles.pop(path):
+                handle.remove()
 
     def stop(self, *_: Any) -> None:
         if not _recomputes():

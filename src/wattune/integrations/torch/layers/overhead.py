@@ -18,6 +18,7 @@ from wattune.core.workload import Workload
 from wattune.devices.gpu import Gpu
 from wattune.integrations.torch.layers.playing import played_layers
 from wattune.integrations.torch.layers.tracing import trace_layers
+from wattune.levels.layer.listener import CHECKED_PASSES
 from wattune.levels.layer.switching import SwitchCost
 
 CLASSES = 10
@@ -35,8 +36,8 @@ class NetworkSize:
         return torch.randn(self.batch_size, 3, self.pixels, self.pixels)
 
 
-TINY = NetworkSize(width=4, batch_size=2, pixels=8)
-"""So small that a step is little more than Python: the cost of the hooks stands out."""
+BLOCK = 10
+"""Steps after which the other network gets the plan."""
 
 
 class ResidualBlock(nn.Module):
@@ -101,32 +102,28 @@ def hooked_steps(
 ) -> Iterator[HookedStep]:
     """Train two equal networks in turns, one of them with the plan, and yield each pair of steps.
 
-    Which one has the plan changes, and which one goes first: one may lie better in memory, or the machine slow down.
+    Which one has the plan changes after some steps, since one may lie better in memory, and which one goes first with
+    every step. The steps in which every layer is still compared with the plan are not yielded.
     """
     with _one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         one = _Training(residual_network(size))
         two = _Training(copy.deepcopy(one.model))
-        for number in range(steps):
-            images, labels = size.images(), torch.randint(CLASSES, (size.batch_size,))
-            plain, hooked = (one, two) if number % 2 else (two, one)
-
-            def with_plan(training: _Training = hooked, images: Any = images, labels: Any = labels) -> StepTime:
-                with played_layers(
-                    training.model, plan, gpu, switching=switching, optimizer=training.optimizer
-                ) as clocks:
-                    taken = training.step(images, labels)
+        done = 0
+        while done < steps:
+            hooked, plain = (one, two) if done // BLOCK % 2 else (two, one)
+            with played_layers(hooked.model, plan, gpu, switching=switching, optimizer=hooked.optimizer) as clocks:
+                for number in range(CHECKED_PASSES + min(BLOCK, steps - done)):
+                    images, labels = size.images(), torch.randint(CLASSES, (size.batch_size,))
+                    order = (plain, hooked) if number % 2 else (hooked, plain)
+                    taken = {training is hooked: training.step(images, labels) for training in order}
                     if clocks.disabled is not None:
                         raise RuntimeError(f"the plan was not played: {clocks.disabled}")
-                return taken
-
-            if number % 4 < 2:
-                hooked_time, plain_time = with_plan(), plain.step(images, labels)
-            else:
-                plain_time, hooked_time = plain.step(images, labels), with_plan()
-            yield HookedStep(plain=plain_time, hooked=hooked_time, identical=plain.is_same_as(hooked))
-            if on_step is not None:
-                on_step(number)
+                    if number >= CHECKED_PASSES:
+                        yield HookedStep(plain=taken[False], hooked=taken[True], identical=plain.is_same_as(hooked))
+                        done += 1
+                        if on_step is not None:
+                            on_step(done)
 
 
 class _Training:
