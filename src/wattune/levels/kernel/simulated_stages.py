@@ -27,7 +27,7 @@ from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
 from wattune.physics.overlap import Cost, communication_cost, compute_cost, slot_costs
 
-JOIN_S = 150e-6
+JOIN_S = 146e-6
 """Of each partition that overlaps: how long an all-reduce on 2 A100 waited after its computation (our fit of a sweep in
 ml-energy/kareus). Without it nanobatches would never lose time; on two of ten published configurations they do."""
 

@@ -1,0 +1,1 @@
+"""`wattune bench kernels`."""
