@@ -33,10 +33,13 @@ PEER_POINTS = 32
 """Plans beside the thousands of the peer. More plans beat more of these at equal time, and take longer to make."""
 
 LARGE = (16, 512, 40)
-"""Stages, microbatches and clocks of the pipeline that must still be planned in a minute."""
+"""Stages, microbatches and clocks of the pipeline that must still be planned in half a minute."""
 
 LARGE_QUICK = (16, 64, 40)
-LARGE_S, LARGE_MB = 60.0, 4096.0
+LARGE_S, LARGE_MB = 30.0, 4096.0
+LARGE_MEAN_PERCENT, LARGE_WORST_PERCENT = 1.0, 3.0
+"""Energy above the bound."""
+
 LARGE_PATIENCE_S = 600.0
 """Seconds after which that is given up."""
 
@@ -255,6 +258,10 @@ def _large(case: PipelineCase, found: _PipelineResults, say: OnStep, *, quick: b
     if not quick:
         found.goals.append(at_most(f"seconds for the {name}", own.solve_s, LARGE_S))
         found.goals.append(at_most(f"megabytes for the {name}", own.peak_mb, LARGE_MB))
+        mean, worst = _mean(own.gaps_percent), max(own.gaps_percent)
+        above = f"energy above the bound, {{}} of the {name}"
+        found.goals.append(at_most(above.format("mean"), mean, LARGE_MEAN_PERCENT, unit=" %"))
+        found.goals.append(at_most(above.format("worst plan"), worst, LARGE_WORST_PERCENT, unit=" %"))
 
 
 def _mean(values: tuple[float, ...] | list[float]) -> float:

@@ -18,11 +18,13 @@ from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, StageChoice, WorkGraph
 from wattune.levels.kernel.aggregation import Aggregation
+from wattune.levels.kernel.periodic import Periodic
 from wattune.levels.kernel.relaxation import Options, Relaxation, Relaxed
 from wattune.levels.kernel.rounding import Rounding
+from wattune.levels.kernel.steady import SteadyRounding
 
 LARGE = 4000
-"""From this number of operations on they are planned in groups, with a slightly looser bound."""
+"""From this number of operations on, those between fill and drain are planned by one period."""
 
 POINTS, POINTS_OF_LARGE = 40, 20
 """Default numbers of plans of a frontier."""
@@ -34,6 +36,9 @@ DIVES = 12
 
 SHORTEST = 1e-3
 """Share by which a relaxed plan may exceed the shortest time and still count as the shortest."""
+
+AS_SHORT = 1e-8
+"""Share by which a rounded plan may exceed it and still replace the plan that certainly achieves it."""
 
 
 def plan_pipeline(
@@ -66,9 +71,11 @@ def options_by_kind(
     return {kind: Options.of(profile[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in kinds}
 
 
-def relaxation_of(graph: WorkGraph, options: Mapping[str, Options[StageChoice]]) -> Relaxation | Aggregation:
-    """Make the relaxed problem of a graph, with its operations in groups where there are too many."""
-    return (Relaxation if len(graph.operations) < LARGE else Aggregation)(graph, options)
+def relaxation_of(graph: WorkGraph, options: Mapping[str, Options[StageChoice]]) -> Relaxation | Periodic | Aggregation:
+    """Make the relaxed problem of a graph: where it is large by its period, or in groups where it has none."""
+    if len(graph.operations) < LARGE:
+        return Relaxation(graph, options)
+    return Periodic.of(graph, options) or Aggregation(graph, options)
 
 
 class _Planner:
@@ -80,6 +87,8 @@ class _Planner:
         self._relaxation = relaxation_of(graph, options)
         self._exact = self._relaxation if isinstance(self._relaxation, Relaxation) else None
         self._rounding = Rounding.of(graph, options)
+        periodic = self._relaxation if isinstance(self._relaxation, Periodic) else None
+        self._steady = SteadyRounding(graph, options, periodic.series, self._rounding) if periodic else None
         ranks = len({operation.rank for operation in graph.operations})
         self._waiting_w = ranks * blocking_power_w
         self._fastest_s = self._rounding.time_of((0,) * len(self._options))
@@ -95,13 +104,18 @@ class _Planner:
 
     def plans(self, relaxed: Relaxed) -> Iterable[Trial[Plan]]:
         """Round a relaxed plan; for the shortest time also make the plan that certainly achieves it."""
-        yield self.plan(relaxed)
-        if relaxed.time_s <= self._fastest_s * (1 + SHORTEST):
+        plan = self.plan(relaxed)
+        yield plan
+        is_shortest = relaxed.time_s <= self._fastest_s * (1 + SHORTEST)
+        if is_shortest and plan.cost.time_s > self._fastest_s * (1 + AS_SHORT):
             fastest = (0,) * len(self._options)
             yield self._timed(self._rounding.reusing_slack(fastest, self._fastest_s), relaxed)
 
     def plan(self, relaxed: Relaxed) -> Trial[Plan]:
         """Round a relaxed plan to options, with the resulting time and energy."""
+        if self._steady is not None:
+            time_s = max(relaxed.time_s, self._graph.makespan_s(tuple(relaxed.durations_s.tolist())))
+            return self._timed(self._steady.rounded(relaxed.durations_s, time_s), relaxed)
         plan = self._timed(self._rounding.rounded(relaxed.durations_s, relaxed.time_s), relaxed)
         if self._exact and plan.cost.energy_j > (1 + WORTH_DIVING) * plan.choice.bound_j:
             dived = self._timed(self._dive(self._exact, relaxed), relaxed)

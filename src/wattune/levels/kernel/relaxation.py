@@ -47,7 +47,7 @@ class Options(Generic[C]):
         worth = _worth_choosing(found, blocking_power_w)
         times_s = np.array([trial.cost.time_s for trial in worth])
         effective_j = np.array([effective(trial, blocking_power_w) for trial in worth])
-        return cls(worth, times_s, effective_j, _lower_hull(times_s, effective_j))
+        return cls(worth, times_s, effective_j, lower_hull(times_s, effective_j))
 
     @property
     def hull_times_s(self) -> Floats:
@@ -80,7 +80,7 @@ def _worth_choosing(trials: tuple[Trial[C], ...], blocking_power_w: float) -> tu
     return tuple(worth)
 
 
-def _lower_hull(times_s: Floats, effective_j: Floats) -> tuple[int, ...]:
+def lower_hull(times_s: Floats, effective_j: Floats) -> tuple[int, ...]:
     """Places of the corners of the lower convex hull (Andrew's monotone chain)."""
     hull: list[int] = []
     for place in range(len(times_s)):

@@ -51,12 +51,12 @@ class Rounding:
         """Round to options (by their places) that end in time and spend little more than the relaxed plan."""
         wanted_s = durations_s.tolist()
         latest_s = self.latest_s(wanted_s, time_s)
-        sweeps = (
-            self._sweep(self.times_s, latest_s),
-            self._sweep_corners(latest_s),
-            self._sweep_undecided(wanted_s, latest_s),
-        )
+        sweeps = (*self.sweeps(latest_s), self._sweep_undecided(wanted_s, latest_s))
         return self.reusing_slack(min(sweeps, key=self.effective_of), time_s)
+
+    def sweeps(self, latest_s: list[float]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Sweep over every option, and over the corners of the hull."""
+        return self._sweep(self.times_s, latest_s), self._sweep_corners(latest_s)
 
     def at_corners(self, durations_s: Floats) -> tuple[int, ...]:
         """The places of the corners at, or next faster than, these durations."""

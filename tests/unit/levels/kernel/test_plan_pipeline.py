@@ -130,7 +130,10 @@ def test_a_rounded_plan_never_takes_longer_than_planned():
         assert plan.cost.time_s <= time_s + 1e-6
 
 
-def test_groups_give_plans_and_bounds_that_agree_with_the_exact_ones(monkeypatch):
+@pytest.mark.parametrize("has_period", [True, False])
+def test_large_pipelines_get_plans_and_bounds_that_agree_with_the_exact_ones(monkeypatch, has_period):
+    if not has_period:
+        monkeypatch.setattr(pipeline_module.Periodic, "of", lambda *_: None)
     graph = work_graph(one_forward_one_backward(4, 24))
     profile = profile_of(4, clocks=20)
     exact = plan_pipeline(graph, profile, blocking_power_w=80.0)
