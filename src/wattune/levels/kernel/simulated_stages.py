@@ -127,10 +127,12 @@ def _place(partition: KernelPartition, launch: str) -> int | None:
     return partition.slots.index(launch)
 
 
-def join_cost(gpu: GpuModel, clocks_mhz: Sequence[int]) -> CostTable:
-    """Return what joining the streams of one partition costs at these clocks."""
-    static_j = JOIN_S * gpu.context_idle_w(np.array(clocks_mhz, dtype=np.float64), None)
-    return CostTable(np.full(len(clocks_mhz), JOIN_S), static_j, static_j)
+def played_cost_table(partition: KernelPartition, gpu: GpuModel, settings: Sequence[PartitionChoice]) -> CostTable:
+    """Compute every setting of a partition inside of a model: where streams overlap, they are also joined."""
+    joins_s = JOIN_S * np.array([not setting.sequential for setting in settings])
+    clocks_mhz = np.array([setting.sm_mhz for setting in settings], dtype=np.float64)
+    joins_j = joins_s * gpu.context_idle_w(clocks_mhz, None)
+    return partition_cost_table(partition, gpu, settings).plus(CostTable(joins_s, joins_j, joins_j))
 
 
 def extra_cost(extra: ExtraWork, gpu: GpuModel, clocks_mhz: Sequence[int], *, comm_sms: int = COMM_SMS) -> CostTable:
@@ -160,11 +162,7 @@ def instruction_cost(
     for name, count in model.counts(stage, instruction).items():
         partition = model.partition(name)
         settings = [how(partition, clock) for clock in clocks]
-        total = total.plus(partition_cost_table(partition, gpu, settings).times(count))
-        overlaps = np.array([not setting.sequential for setting in settings])
-        if overlaps.any():
-            joins = join_cost(gpu, clocks)
-            total = total.plus(CostTable(*(count * overlaps * part for part in (joins.time_s, *[joins.energy_j] * 2))))
+        total = total.plus(played_cost_table(partition, gpu, settings).times(count))
     return limited(total, gpu)
 
 
