@@ -25,4 +25,4 @@ def test_the_programs_of_the_page_run(
     assert "layers: ['forward/0', 'forward/1'" in printed
     assert "disabled: None" in printed
     assert "simulated: True layers: 9" in printed
-    assert (tmp_path / "layers.csv").read_text().startswith("layer,sm_mhz,mem_mhz,time_s,energy_j\n")
+    assert (tmp_path / "layers.csv").read_text().startswith("layer,sm_mhz,mem_mhz,time_s,energy_j")
