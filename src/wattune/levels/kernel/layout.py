@@ -1,11 +1,11 @@
-"""The parallel layout of a model: how many GPUs share each of its dimensions, and whether they can do so evenly."""
+"""The parallel layout of a model: how GPUs share it, whether they can do so evenly, and what one of them does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from wattune.core.errors import InputError
-from wattune.workloads.operation import NetworkOp
+from wattune.workloads.operation import NetworkOp, dense, elementwise
 from wattune.workloads.transformer import TRANSFORMERS, TransformerPart, TransformerShape, transformer
 
 
@@ -118,6 +118,54 @@ def _balanced(shape: TransformerShape, stages: int) -> tuple[int, ...]:
     most = shape.layers // stages
     options = [split(last) for last in range(most, 0, -1)]
     return min(options, key=lambda layers: max(layers[0] * 4 * layer, layers[-1] * 4 * layer + 3 * head))
+
+
+def layer_operations(shape: TransformerShape, layout: ParallelLayout, *, sequence: int) -> dict[str, NetworkOp]:
+    """Make the operations of a layer for one sample on one GPU, by name."""
+    local = replace(shape, layers=1, sequence=sequence // layout.cp)
+    made = transformer(local, TransformerPart(shards=layout.tp))
+    operations = {op.name.partition("/")[2]: op for op in made if op.name.startswith("layer1/")}
+    operations["attention"] = _with_context(operations["attention"], shape, layout, sequence)
+    if layout.sequence_parallel:
+        for name in ("add1", "norm1", "add2", "norm2"):
+            operations[name] = _scaled(operations[name], 1 / layout.tp)
+    return _with_experts(operations, shape, layout, sequence) if layout.experts else operations
+
+
+def _with_context(attention: NetworkOp, shape: TransformerShape, layout: ParallelLayout, sequence: int) -> NetworkOp:
+    """Give the queries of one context-parallel GPU the keys and values of all."""
+    key = max(shape.key_width // layout.tp, shape.head_width)
+    others = sequence * (1 - 1 / layout.cp)
+    return replace(attention, flops=attention.flops * layout.cp, reads=attention.reads + 2 * key * others)
+
+
+def _with_experts(
+    ops: dict[str, NetworkOp], shape: TransformerShape, layout: ParallelLayout, sequence: int
+) -> dict[str, NetworkOp]:
+    """Replace the feed-forward part by experts that get an equal share of the tokens."""
+    experts = layout.experts
+    assert experts is not None
+    tokens = sequence / layout.cp / layout.tp
+    # Tensor-parallel GPUs hold whole experts, so nothing of an expert's width is divided among them.
+    inner, held = shape.inner, experts.count // experts.parallel
+    wide = 2 * inner if shape.gated else inner
+    rows = tokens * experts.chosen
+    up, middle = ("up-gate", "silu") if shape.gated else ("up", "gelu")
+    return {
+        **{name: op for name, op in ops.items() if name not in ("up-gate", "up", "silu", "gelu", "down")},
+        "router": dense("router", shape.width, experts.count, rows=tokens),
+        up: dense(up, shape.width, wide, rows=rows, parameters=held * shape.width * wide),
+        middle: _scaled(ops[middle], rows * inner / ops[middle].writes),
+        "down": dense("down", inner, shape.width, rows=rows, parameters=held * shape.width * inner),
+        "combine": elementwise("combine", tokens * shape.width, inputs=experts.chosen),
+    }
+
+
+def _scaled(operation: NetworkOp, share: float) -> NetworkOp:
+    """Return the operation on this share of its tokens; its weights stay."""
+    return replace(
+        operation, flops=operation.flops * share, reads=operation.reads * share, writes=operation.writes * share
+    )
 
 
 def _flops(operations: tuple[NetworkOp, ...], prefix: str) -> float:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from wattune.core.errors import InputError
 from wattune.core.workload import Phase
-from wattune.levels.kernel.layout import ParallelLayout, layers_of, shape_named
+from wattune.levels.kernel.layout import ParallelLayout, layer_operations, layers_of, shape_named
 from wattune.levels.kernel.schedules import BACKWARD, FORWARD
 from wattune.levels.kernel.segments import (
     PIPE,
@@ -25,7 +25,6 @@ from wattune.levels.kernel.segments import (
     backward_segments,
     forward_segments,
     in_training,
-    layer_operations,
 )
 from wattune.physics.overlap import Communication
 from wattune.workloads.operation import NetworkOp, backward_phase, element_bytes, forward_phase

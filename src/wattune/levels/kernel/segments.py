@@ -20,13 +20,11 @@ from wattune.physics.overlap import Communication
 from wattune.workloads.operation import (
     NetworkOp,
     backward_phase,
-    dense,
     element_bytes,
-    elementwise,
     forward_phase,
     joined,
 )
-from wattune.workloads.transformer import TransformerPart, TransformerShape, transformer
+from wattune.workloads.transformer import TransformerShape
 
 PIPE = Pipe.FP16
 """BF16 training."""
@@ -72,18 +70,6 @@ class _Piece:
     name: str
     operations: tuple[NetworkOp, ...]
     communication: Communication | None
-
-
-def layer_operations(shape: TransformerShape, layout: ParallelLayout, *, sequence: int) -> dict[str, NetworkOp]:
-    """Make the operations of a layer for one sample on one GPU, by name."""
-    local = replace(shape, layers=1, sequence=sequence // layout.cp)
-    made = transformer(local, TransformerPart(shards=layout.tp))
-    operations = {op.name.partition("/")[2]: op for op in made if op.name.startswith("layer1/")}
-    operations["attention"] = _with_context(operations["attention"], shape, layout, sequence)
-    if layout.sequence_parallel:
-        for name in ("add1", "norm1", "add2", "norm2"):
-            operations[name] = _scaled(operations[name], 1 / layout.tp)
-    return _with_experts(operations, shape, layout, sequence) if layout.experts else operations
 
 
 def forward_segments(
@@ -244,39 +230,3 @@ def _taken(ops: dict[str, NetworkOp], *names: str) -> tuple[NetworkOp, ...]:
 
 def _inner(ops: dict[str, NetworkOp]) -> tuple[NetworkOp, ...]:
     return _taken(ops, "up-gate", "up", "silu", "gelu", "down")
-
-
-def _with_context(attention: NetworkOp, shape: TransformerShape, layout: ParallelLayout, sequence: int) -> NetworkOp:
-    """Give the queries of one context-parallel GPU the keys and values of all."""
-    key = max(shape.key_width // layout.tp, shape.head_width)
-    others = sequence * (1 - 1 / layout.cp)
-    return replace(attention, flops=attention.flops * layout.cp, reads=attention.reads + 2 * key * others)
-
-
-def _with_experts(
-    ops: dict[str, NetworkOp], shape: TransformerShape, layout: ParallelLayout, sequence: int
-) -> dict[str, NetworkOp]:
-    """Replace the feed-forward part by experts that get an equal share of the tokens."""
-    experts = layout.experts
-    assert experts is not None
-    tokens = sequence / layout.cp / layout.tp
-    # Tensor-parallel GPUs hold whole experts, so nothing of an expert's width is divided among them.
-    inner, held = shape.inner, experts.count // experts.parallel
-    wide = 2 * inner if shape.gated else inner
-    rows = tokens * experts.chosen
-    up, middle = ("up-gate", "silu") if shape.gated else ("up", "gelu")
-    return {
-        **{name: op for name, op in ops.items() if name not in ("up-gate", "up", "silu", "gelu", "down")},
-        "router": dense("router", shape.width, experts.count, rows=tokens),
-        up: dense(up, shape.width, wide, rows=rows, parameters=held * shape.width * wide),
-        middle: _scaled(ops[middle], rows * inner / ops[middle].writes),
-        "down": dense("down", inner, shape.width, rows=rows, parameters=held * shape.width * inner),
-        "combine": elementwise("combine", tokens * shape.width, inputs=experts.chosen),
-    }
-
-
-def _scaled(operation: NetworkOp, share: float) -> NetworkOp:
-    """Return the operation on this share of its tokens; its weights stay."""
-    return replace(
-        operation, flops=operation.flops * share, reads=operation.reads * share, writes=operation.writes * share
-    )
