@@ -95,6 +95,10 @@ class ControlLoop:
         if self._phase_hold is not None:
             self._phase_hold.begin(name, stamp)
 
+    def remark(self, text: str) -> None:
+        """Note an event at the next decision; callable from any thread."""
+        self._remarks.append(text)
+
     def refused(self, error: DeviceError) -> None:
         """Take note that the present setting was refused, and set the next."""
         self.progress = self.controller.failed(self.progress, error)
@@ -262,7 +266,8 @@ class ControlLoop:
         hold, self._phase_hold = self._phase_hold, None
         if hold is not None:
             hold.close()
-            self._applied = DRIVER_DEFAULT
+            self._actuator.stuck = hold.stuck
+            self._restored()
 
     def _set(self) -> None:
         """Request the setting of the progress; a refusal goes to the controller, which chooses another."""

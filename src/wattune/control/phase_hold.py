@@ -68,6 +68,11 @@ class PhaseHold:
         failure, self._failure = self._failure, None
         return failure or self._actuator.take_failure()
 
+    @property
+    def stuck(self) -> tuple[tuple[Gpu, Exception], ...]:
+        """GPUs that could not be restored, and why."""
+        return self._actuator.stuck
+
     def close(self) -> None:
         """Restore the GPUs; nothing is requested any more."""
         self._due = None if self._due is None else deque()

@@ -100,7 +100,9 @@ class PhasePolicy:
 
 def _is_open(known: tuple[Window, ...], setting: Setting) -> bool:
     """Return whether to plan: not after a failure, and only where the windows show something new."""
-    if any(window.by_phase for window in known) or not any(window.setting == setting for window in known):
+    if any(window.by_phase for window in known) or not any(
+        window.setting == setting and window.phases for window in known
+    ):
         return False
     is_new = all(window.setting != known[-1].setting for window in known[:-1])
     return is_new or not any(window.purpose is Purpose.HOLD for window in known)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from typing import Self
 
 from wattune.control.actuator import actuator_for, passes_by_itself
@@ -71,6 +72,7 @@ class RunSession:
         self._opened = ExitStack()
         self._failed = False
         self._phases_used = phase_players is not None and (ranks is None or ranks.size == 1)
+        self._remark_unused = cache(lambda: self.loop.remark(_UNUSED))
         if ranks is not None and ranks.size > 1:
             self._shared = SharedGpu(spec)
             self._actuator = actuator_for(self._own)
@@ -131,8 +133,7 @@ class RunSession:
 
     def _phase(self, name: str, stamp: Stamp | None) -> None:
         if not self._phases_used:
-            if not any(event.text == _UNUSED for event in self.progress.events):
-                self.loop.progress = self.progress.noted(_UNUSED)
+            self._remark_unused()
             return
         try:
             numbered = self.watch.phases.add(name, self._own[0].count().time_s, stamp=stamp)

@@ -186,11 +186,32 @@ def test_a_program_that_changes_is_measured_again_at_the_default():
 
 
 def test_phases_are_ignored_without_a_slowdown_limit():
+    program = unlike()
+    with tuned(program.gpu, objective="edp") as tuning:
+        program.session = tuning._session
+        program.run(tuning, 3)
+    assert sum(text.startswith("phases are not used") for text in tuning.events) == 1
+    assert all(window.phases == () for window in tuning.windows)
+
+
+def test_phases_are_ignored_with_several_ranks():
+    class Rank:
+        rank, size = 0, 2
+
+        def broadcast(self, text):
+            return text
+
+        def sum_and_max(self, values):
+            return tuple(values), tuple(values)
+
     gpu = SimulatedGpu(MODEL)
-    with tuned(gpu, objective="edp") as tuning:
-        tuning.phase("forward")
-        tuning.phase("backward")
-    assert [text for text in tuning.events if text.startswith("phases are not used")] == [tuning.events[0]]
+    gpu.play(COMPUTE)
+    with tuned(gpu, slowdown=0.05, ranks=Rank()) as tuning:
+        for _ in range(100):
+            tuning.phase("forward")
+            gpu.wait(0.05)
+            tuning.step()
+    assert sum(text.startswith("phases are not used") for text in tuning.events) == 1
 
 
 def test_a_gpu_that_cannot_be_read_does_not_disturb_the_program():
