@@ -40,10 +40,9 @@ def layers_of(name: str, *, batch_size: int | None, precision: str | None) -> Wo
     from wattune.workloads.catalog import make_layers
 
     pipe = None if precision is None else Pipe(precision)
-    file, colon, function = name.rpartition(":")
-    if not (colon and file.endswith(".py")):
+    if not is_file_model(name):
         return make_layers(name, batch_size=batch_size, pipe=pipe)
-    traced = _traced(Path(file), function, pipe)
+    traced = _traced(name, pipe)
     if batch_size not in (None, traced.batch_size):
         raise InputError(
             f"{name} makes inputs for a batch size of {traced.batch_size}, not {batch_size}",
@@ -60,7 +59,21 @@ def precision_of(workload: Workload) -> str:
     return max(flops, key=lambda name: flops[name])
 
 
-def _traced(file: Path, function: str, pipe: Pipe | None) -> Workload:
+def is_file_model(name: str) -> bool:
+    """Return whether a model is named as FILE.py:FUNCTION."""
+    return name.rpartition(":")[0].endswith(".py")
+
+
+def called_model(name: str) -> tuple[Any, Any]:
+    """Return the PyTorch model and the inputs that a function of a file makes."""
+    file, _, function = name.rpartition(":")
+    found = _called(Path(file), function)
+    if not (isinstance(found, tuple) and len(found) == 2):
+        raise InputError(f"{function} of {file} does not return (model, inputs)", hint=_EXAMPLE)
+    return found
+
+
+def _traced(name: str, pipe: Pipe | None) -> Workload:
     """Trace the layers of the PyTorch model that a function of a file returns with its inputs."""
     try:
         from wattune.integrations.torch.layers import trace_layers
@@ -68,11 +81,7 @@ def _traced(file: Path, function: str, pipe: Pipe | None) -> Workload:
         raise InputError(
             "a model of your own is traced with PyTorch, which is not installed", hint="pip install 'wattune[torch]'"
         ) from error
-    found = _called(file, function)
-    if not (isinstance(found, tuple) and len(found) == 2):
-        raise InputError(f"{function} of {file} does not return (model, inputs)", hint=_EXAMPLE)
-    model, inputs = found
-    return trace_layers(model, inputs, pipe=pipe)
+    return trace_layers(*called_model(name), pipe=pipe)
 
 
 def _called(file: Path, function: str) -> Any:

@@ -36,6 +36,7 @@ STRATEGIES = ("single", "intensity", "exhaustive", "segments", "ideal")
     help="Whose plan to write and draw.",
 )
 @click.option("--table", type=FILE, help="Measured layers: layer,sm_mhz,mem_mhz,time_s,energy_j.")
+@click.option("--transfer", is_flag=True, help="Predict what the table lacks, at all settings of the GPU.")
 @click.option("--html", type=FILE, help="Write a page with frontiers, clocks and rooflines.")
 @click.option("--frontier-csv", "csv_file", type=FILE, help="Write the frontier of every strategy as CSV.")
 @click.option("--out", type=FILE, help="Write the plan file (JSON).")
@@ -53,6 +54,7 @@ def plan(
     max_slowdown: str,
     strategy: str,
     table: Path | None,
+    transfer: bool,
     html: Path | None,
     csv_file: Path | None,
     out: Path | None,
@@ -63,7 +65,7 @@ def plan(
     Five strategies are compared within --max-slowdown: one setting for all layers (single), the clock that does not
     limit a layer lowered (intensity), each layer's own best (exhaustive), the best segments with the cost of switching
     in the choice (segments), and the same if switching were free (ideal: an upper bound). Layers are simulated on a GPU
-    of the catalogue, or measured (--table).
+    of the catalogue, or measured (--table, from `wattune layers measure` or your own).
     """
     from wattune.cli.layers import output, source
     from wattune.levels.layer.comparison import compare_strategies
@@ -71,15 +73,18 @@ def plan(
     files = {"out": out, "html": html, "frontier_csv": csv_file}
     for path in files.values():
         check_writable(path)
-    slowdown = _share(max_slowdown)
+    slowdown = share_of("--max-slowdown", max_slowdown)
     with output.progress() as on_step:
         if table is None:
+            if transfer:
+                raise InputError("--transfer needs measurements", hint="add --table FILE.csv")
             layers = source.simulated_layers(
                 name, gpu, scope=scope, batch_size=batch, precision=precision, all_reduce=all_reduce
             )
         else:
             _check_table(strategy, all_reduce)
-            layers = source.measured_layers(table, name, gpu, scope=scope, batch_size=batch, precision=precision)
+            read = source.transferred_layers if transfer else source.measured_layers
+            layers = read(table, name, gpu, scope=scope, batch_size=batch, precision=precision)
         switching, origin = source.switching_of(layers, latency=switch_latency, stall=switch_stall, dwell=min_dwell)
         found = compare_strategies(
             layers.costs,
@@ -99,11 +104,12 @@ def plan(
         print_written(*files.values())
 
 
-def _share(text: str) -> float:
+def share_of(option: str, text: str) -> float:
+    """Parse the share of an option."""
     try:
         return parse_share(text)
     except ValueError:
-        raise InputError(f"{text!r} is no slowdown", hint="write a share such as 5% or 0.05") from None
+        raise InputError(f"{option} {text!r} is no share", hint=f"write for example {option} 5%") from None
 
 
 def _check_table(strategy: str, all_reduce: int | None) -> None:

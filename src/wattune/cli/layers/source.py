@@ -13,11 +13,12 @@ from wattune.config import load_config
 from wattune.core.errors import InputError, StoreError
 from wattune.core.objective import parse_seconds
 from wattune.core.workload import Workload
-from wattune.levels.layer.costs import LayerCosts, simulated_costs
+from wattune.levels.layer.costs import STEP, LayerCosts, simulated_costs
 from wattune.levels.layer.planner import RooflineTimes
 from wattune.levels.layer.switch_latency import KIND, latest_switching
 from wattune.levels.layer.switching import SwitchCost
-from wattune.levels.layer.table_file import cost_table
+from wattune.levels.layer.table_file import cost_table, read_table
+from wattune.levels.layer.transfer import transferred, widened
 from wattune.levels.layer.view.roofline import LayersAt, lower_pair
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import GpuModel
@@ -82,6 +83,23 @@ def measured_layers(
         batch_size=batch_size,
         precision=precision,
         origin=f"measured, from {table}",
+    )
+
+
+def transferred_layers(
+    table: Path, name: str, gpu: str, *, scope: str, batch_size: int | None, precision: str | None
+) -> LayerSource:
+    """Read measured layers, and predict them at all other settings of the GPU."""
+    like = simulated_layers(name, gpu, scope=STEP, batch_size=batch_size, precision=precision, all_reduce=None)
+    partial, known = widened(read_table(table), like.costs, limit_w=like.model.default_limit_w)
+    found = transferred(partial, known, roofline=like.roofline)
+    return replace(
+        like,
+        costs=found.costs.only(scope),
+        scope=scope,
+        origin=f"measured, from {table}: {found.measured} of {found.costs.time_s.size} ({100 * found.share:.1f} %); "
+        f"the others predicted, expected errors {100 * found.time_error:.1f} % in time, "
+        f"{100 * found.energy_error:.1f} % in energy",
     )
 
 

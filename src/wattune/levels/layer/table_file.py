@@ -22,6 +22,7 @@ from wattune.levels.layer.costs import Floats, LayerCosts
 COLUMNS = ("layer", "sm_mhz", "mem_mhz", "time_s", "energy_j")
 _REQUIRED = ("layer", "sm_mhz", "time_s", "energy_j")
 
+_YES = "yes"
 _NAMED = 3
 """Missing cells that an error names; it counts the others."""
 
@@ -47,9 +48,10 @@ class LayerTable:
     """(layers, settings)"""
     energy_j: Floats
     """(layers, settings)"""
+    simulated: bool = False
 
     @classmethod
-    def of(cls, cells: Iterable[LayerCell], *, names: Iterable[str] = ()) -> LayerTable:
+    def of(cls, cells: Iterable[LayerCell], *, names: Iterable[str] = (), simulated: bool = False) -> LayerTable:
         """Arrange cells in a table; layers in the order of `names`, then in that of the cells."""
         found = tuple(cells)
         rows = {name: row for row, name in enumerate(dict.fromkeys((*names, *(cell.layer for cell in found))))}
@@ -59,7 +61,7 @@ class LayerTable:
         for cell in found:
             place = rows[cell.layer], columns[cell.setting]
             time_s[place], energy_j[place] = cell.time_s, cell.energy_j
-        return cls(tuple(rows), settings, time_s, energy_j)
+        return cls(tuple(rows), settings, time_s, energy_j, simulated)
 
     @property
     def missing(self) -> tuple[tuple[str, Setting], ...]:
@@ -97,14 +99,15 @@ def read_table(file: Path) -> LayerTable:
 def parse_table(text: str, *, file: str) -> LayerTable:
     """Parse the text of such a file."""
     lines: dict[tuple[str, Setting], int] = {}
-    cells = []
+    cells, simulated = [], False
     for row in parse_csv(text, file=file, required=_REQUIRED):
+        simulated |= row.cells.get("simulated", "") == _YES
         cell = _cell(row)
         before = lines.setdefault((cell.layer, cell.setting), row.line)
         if before != row.line:
             raise row.wrong("layer", f"{cell.layer} at {cell.setting} is in line {before} already")
         cells.append(cell)
-    return LayerTable.of(cells)
+    return LayerTable.of(cells, simulated=simulated)
 
 
 def cost_table(file: Path, *, gpu: str, waiting_w: float, workload: str | None = None) -> LayerCosts:
@@ -113,17 +116,18 @@ def cost_table(file: Path, *, gpu: str, waiting_w: float, workload: str | None =
     `waiting_w` is the power of the GPU while it waits, at its default setting.
     """
     table = read_table(file)
-    return table.costs(workload=workload or file.stem, gpu=gpu, simulated=False, waiting_w=waiting_w)
+    return table.costs(workload=workload or file.stem, gpu=gpu, simulated=table.simulated, waiting_w=waiting_w)
 
 
-def table_text(cells: Iterable[LayerCell]) -> str:
-    """Write measured layers as CSV."""
+def table_text(cells: Iterable[LayerCell], *, simulated: bool = False) -> str:
+    """Write measured layers as CSV; those of a simulated GPU have a further column that says so."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow((*COLUMNS, "simulated") if simulated else COLUMNS)
     for cell in cells:
         clocks = ("" if mhz is None else mhz for mhz in (cell.setting.sm_mhz, cell.setting.mem_mhz))
-        writer.writerow((cell.layer, *clocks, repr(cell.time_s), repr(cell.energy_j)))
+        row = (cell.layer, *clocks, repr(cell.time_s), repr(cell.energy_j))
+        writer.writerow((*row, _YES) if simulated else row)
     return text.getvalue()
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattune.core.errors import InputError
+from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.levels.layer.costs import Floats, Ints, LayerCosts
 from wattune.levels.layer.planner import RooflineTimes
 from wattune.levels.layer.table_file import LayerTable
@@ -102,10 +103,16 @@ def transferred(partial: LayerCosts, known: Ints | Floats, *, roofline: Roofline
     )
 
 
-def widened(table: LayerTable, like: LayerCosts) -> tuple[LayerCosts, Floats]:
-    """Arrange a measured table with gaps in the settings of other costs; return it and where it was measured.
+CAPPED = 0.98
+"""A layer that draws this share of the power limit, measured alone, ran at a lower clock than its setting says."""
 
-    `like` has the same layers, such as those of the simulated GPU; its numbers are not used.
+
+def widened(table: LayerTable, like: LayerCosts, *, limit_w: float) -> tuple[LayerCosts, Floats]:
+    """Arrange a measured table with gaps in the settings of other costs; return it and what of it is known.
+
+    `like` has the same layers, such as those of the simulated GPU; its numbers are not used. Measurements at the power
+    limit do not count, nor those at clocks that the whole step does not reach under that limit. Where a layer meets it
+    at the default, the default means another clock for each layer, and does not count at all.
     """
     if table.names != like.names:
         missing = [name for name in like.names if name not in table.names] or list(table.names)
@@ -115,11 +122,25 @@ def widened(table: LayerTable, like: LayerCosts) -> tuple[LayerCosts, Floats]:
         )
     known = np.zeros(like.time_s.shape)
     time_s, energy_j = np.ones(like.time_s.shape), np.ones(like.time_s.shape)
+    capped = table.energy_j / table.time_s >= CAPPED * limit_w
     for column, setting in enumerate(table.settings):
-        if setting not in like.settings:
-            raise InputError(f"{like.gpu} is not planned at {setting}", hint="measure settings that the GPU has")
-        target = like.settings.index(setting)
-        has = np.isfinite(table.time_s[:, column])
+        target = _column_of(setting, like)
+        if target is None or (setting == DRIVER_DEFAULT and capped[:, column].any()):
+            continue
+        has = np.isfinite(table.time_s[:, column]) & ~capped[:, column]
         known[has, target] = 1.0
         time_s[has, target], energy_j[has, target] = table.time_s[has, column], table.energy_j[has, column]
-    return replace(like, simulated=False, time_s=time_s, energy_j=energy_j), known
+    if not known.any():
+        raise InputError(
+            f"no measurement of the table is at clocks that {like.gpu} is planned at",
+            hint=f"measure core clocks up to {like.clocks_mhz[0][0]} MHz, which it reaches under its power limit",
+        )
+    return replace(like, simulated=table.simulated, time_s=time_s, energy_j=energy_j), known
+
+
+def _column_of(setting: Setting, like: LayerCosts) -> int | None:
+    """Return the place of the setting that leads to the same clocks; None where there is none."""
+    if setting in like.settings:
+        return like.settings.index(setting)
+    clocks = (setting.sm_mhz, setting.mem_mhz or like.clocks_mhz[0][1])
+    return next((place for place, own in enumerate(like.clocks_mhz) if own == clocks), None)

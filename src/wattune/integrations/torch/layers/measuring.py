@@ -68,7 +68,7 @@ def measure_layers(
     costs = table.costs(
         workload=traced.name, gpu=gpu.spec.name, simulated=gpu.spec.simulated, waiting_w=found.waiting_w
     )
-    return LayerMeasurement(costs, table_text(found.cells))
+    return LayerMeasurement(costs, table_text(found.cells, simulated=gpu.spec.simulated))
 
 
 def _runner(model: torch.nn.Module, inputs: Any, gpu: Gpu, traced: Workload, optimizer: Any) -> LayerRunner:
