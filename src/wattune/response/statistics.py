@@ -1,13 +1,12 @@
-"""Weights by likelihood, normal distributions and means by error, as the posteriors use them."""
+"""Weights by likelihood, nodes of normal distributions and means by error, as the posteriors use them."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import pi, sqrt
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 Floats = NDArray[np.float64]
 
@@ -16,13 +15,6 @@ def likelihood_weights(log_likelihood: Floats) -> Floats:
     """Return weights that sum to 1, in proportion to the likelihoods."""
     weights = np.exp(log_likelihood - log_likelihood.max())
     return np.asarray(weights / weights.sum())
-
-
-def expected_gain(mean: Floats, sd: Floats) -> Floats:
-    """Return E[max(X, 0)] of normal X: the expected improvement."""
-    sd = np.maximum(sd, 1e-12)
-    z = mean / sd
-    return np.asarray(mean * ndtr(z) + sd * np.exp(-0.5 * z**2) / sqrt(2.0 * pi))
 
 
 @lru_cache(maxsize=8)

@@ -1,0 +1,76 @@
+"""Areas dominated in two objectives, both to be made small, and how far found points are from a frontier.
+
+Notation
+    (a, b)  a point: the first and the second objective, say time and energy or their logarithms
+    r       reference point, worse than all points that count
+    strips  the frontier cuts the first axis into strips [lo, hi] with a ceiling c of the second objective
+    HVI     area that a new point adds: Σ over strips of ((hi − a)⁺ − (lo − a)⁺)·(c − b)⁺
+    EHVI    its expectation for independent normal a and b: a product of two expected gains per strip, hence exact
+            (Emmerich, Deutz and Klinkenberg 2011; Yang et al. 2019)
+    ε       smallest factor by which found points, scaled down in both objectives, dominate a frontier, minus 1
+            (multiplicative ε-indicator, Zitzler et al. 2003)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wattune.core.normal import expected_gain
+
+Floats = NDArray[np.float64]
+
+
+def front_places(points: Floats) -> NDArray[np.int64]:
+    """Return the rows of (n, 2) points that no other dominates, the smallest first objective first."""
+    order = np.lexsort((points[:, 1], points[:, 0]))
+    second = points[order, 1]
+    best_before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]])
+    return np.asarray(order[second < best_before])
+
+
+def hypervolume(points: Floats, reference: Floats) -> float:
+    """Return the area between the points and the reference."""
+    low, high, ceiling = _strips(points, reference)
+    inside = np.isfinite(low)
+    return float(((high - low)[inside] * (reference[1] - ceiling[inside])).sum())
+
+
+def improvement(points: Floats, new: Floats, reference: Floats) -> Floats:
+    """(candidates,): the area that each of the (m, 2) new points adds by itself to those of the points."""
+    low, high, ceiling = _strips(points, reference)
+    first, second = new[:, :1], new[:, 1:]
+    width = np.maximum(high - np.maximum(first, low), 0.0)
+    return np.asarray((width * np.maximum(ceiling - second, 0.0)).sum(axis=1))
+
+
+def expected_improvement(points: Floats, mean: Floats, sd: Floats, reference: Floats) -> Floats:
+    """(candidates,): the expected area that each adds, for (m, 2) means and deviations of independent values."""
+    low, high, ceiling = _strips(points, reference)
+    first, first_sd = mean[:, :1], sd[:, :1]
+    # A strip without a left end contributes all of its gain.
+    left = np.where(np.isfinite(low), expected_gain(np.where(np.isfinite(low), low, 0.0) - first, first_sd), 0.0)
+    width = expected_gain(high - first, first_sd) - left
+    return np.asarray((width * expected_gain(ceiling - mean[:, 1:], sd[:, 1:])).sum(axis=1))
+
+
+def epsilon(found: Floats, frontier: Floats) -> float:
+    """Return ε of found points to a frontier, both (n, 2) and positive; inf without points."""
+    if not len(found):
+        return float("inf")
+    ratio = (found[:, None, :] / frontier[None, :, :]).max(axis=2)
+    return max(float(ratio.min(axis=0).max()) - 1.0, 0.0)
+
+
+def epsilon_course(points: Floats, frontier: Floats) -> Floats:
+    """(n,): ε of the first one, two, … n points to a frontier."""
+    ratio = (points[:, None, :] / frontier[None, :, :]).max(axis=2)
+    return np.asarray(np.maximum(np.minimum.accumulate(ratio, axis=0).max(axis=1) - 1.0, 0.0))
+
+
+def _strips(points: Floats, reference: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return left ends, right ends and ceilings; the first strip starts at minus infinity."""
+    inside = points[(points < reference).all(axis=1)]
+    front = inside[front_places(inside)]
+    ends = np.concatenate([front[:, 0], reference[:1]])
+    return np.concatenate([[-np.inf], front[:, 0]]), ends, np.concatenate([reference[1:], front[:, 1]])
