@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from wattune.integrations.overlap import LlamaBlock, LlamaShape, SequentialChoice
+from wattune.integrations.overlap import LlamaBlock, LlamaShape, PlannedLaunch
 
 SHAPE = LlamaShape(width=16, heads=4, kv_heads=4, feedforward=24)
 SLOTS = {
@@ -50,7 +50,7 @@ def plain(blocks, hidden):
 def all_choices(names, launch, comm_sms=4, sm_mhz=1410):
     """Return the same launch for all partitions that have the slot, and the first slot for others."""
     return {
-        name: SequentialChoice(
+        name: PlannedLaunch(
             sm_mhz, comm_sms, launch if launch == "none" or launch in SLOTS[name] else next(iter(SLOTS[name]))
         )
         for name in names

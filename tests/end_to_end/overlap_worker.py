@@ -5,12 +5,13 @@ python overlap_worker.py CASES.json RANK     the results go to the folder of the
 Each case is compared with plain execution of the whole blocks in this process.
 """
 
+import itertools
 import json
 import os
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,9 +19,20 @@ import torch
 import torch.distributed as dist
 
 from overlap_samples import all_choices, check_order, loss_of, plain, sample_input, whole_blocks
+from wattune.core.codec import to_json
+from wattune.core.errors import DeviceError
+from wattune.core.workload import Workload
+from wattune.devices.simulated import SimulatedGpu
 from wattune.integrations.overlap import Activations, BlockOperation, Collective, GroupTransport, OverlapExecutor
+from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions
+from wattune.integrations.overlap.trial_session import TrialSession
+from wattune.integrations.torch_ranks import TorchRanks
+from wattune.levels.kernel.partition_space import PartitionChoice
+from wattune.physics.catalog import load_model
+from wattune.workloads.catalog import make_workload
 
 BLOCKS, BATCH = 2, 4
+CHOICES = [(name, PartitionChoice(1200, 6, "linear_0")) for name in ("fwd_attn", "fwd_mlp", "bwd_mlp", "bwd_attn")]
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,9 @@ class Case:
     launch: str = "norm_0"
     sequence_parallel: bool = False
     failure: str | None = None
-    """raises, killed or hung: what the last rank does in its backward pass."""
+    """raises, killed or hung: what the last rank does in its backward pass or, measured, in its second trial."""
+    measured: bool = False
+    """Measure partitions instead of training."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +114,7 @@ class Failing:
         return BlockOperation(step.name, step.kind, run)
 
     def _fail(self, gradient):
-        if self._failure == "raises":
-            raise ValueError("this rank is broken")
-        os.kill(os.getpid(), signal.SIGKILL if self._failure == "killed" else signal.SIGSTOP)
+        fail(self._failure)
 
 
 def run(case, rank, ranks):
@@ -147,11 +159,49 @@ def run(case, rank, ranks):
     }
 
 
-def run_or_fail(case, rank, ranks):
+def measure(case, rank, ranks, folder):
+    """Measure partitions on simulated GPUs, of which each rank has one, and continue after a stop."""
+    gpu = SimulatedGpu(load_model("a100"))
+    blocks = [block.shard(rank, ranks) for block in whole_blocks(BLOCKS)]
+    executor = OverlapExecutor(blocks, {"tp": GroupTransport()}, activations=Activations.RECOMPUTE)
+    # The ranks are unequally slow, and must repeat equally often all the same.
+    phase = replace(make_workload("resnet50").phases[0], host_stall_s=0.001 * rank)
+    work = Workload(name="partition", phases=(phase,))
+    repeated = RepeatedPartitions(executor, [sample_input(BATCH)])
+    partitions = SimulatedPartitions(repeated, gpu, lambda *_: work)
+    if case.failure and rank == ranks - 1:
+        prepare, count = partitions.prepare, itertools.count(1)
+        partitions.prepare = lambda *what: fail(case.failure) if next(count) == 4 else prepare(*what)
+    found, shared = [], TorchRanks()
+    for choices in (CHOICES[:2], CHOICES):
+        with TrialSession(
+            partitions,
+            gpu,
+            layout="tiny",
+            nanobatches=2,
+            ranks=shared,
+            file=Path(folder) / "trials.jsonl",
+            progress=lambda trial: found.append(to_json(trial)),
+        ) as session:
+            if session.leads:
+                for partition, choice in choices:
+                    session.measure(partition, choice)
+            else:
+                session.serve()
+    return {"trials": found, "after": str(gpu.setting)}
+
+
+def fail(failure):
+    if failure == "raises":
+        raise ValueError("this rank is broken")
+    os.kill(os.getpid(), signal.SIGKILL if failure == "killed" else signal.SIGSTOP)
+
+
+def run_or_fail(case, rank, cases):
     start_s = time.monotonic()
     try:
-        return run(case, rank, ranks)
-    except (RuntimeError, ValueError) as error:
+        return measure(case, rank, cases.ranks, cases.folder) if case.measured else run(case, rank, cases.ranks)
+    except (RuntimeError, ValueError, DeviceError) as error:
         if case.failure is None:
             raise
         notes = getattr(error, "__notes__", [])
@@ -168,7 +218,7 @@ def main(file, rank):
         world_size=cases.ranks,
         timeout=timedelta(seconds=cases.timeout_s),
     )
-    results = [run_or_fail(case, rank, cases.ranks) for case in cases.cases]
+    results = [run_or_fail(case, rank, cases) for case in cases.cases]
     (Path(cases.folder) / f"{rank}.json").write_text(json.dumps(results))
     if any(case.failure for case in cases.cases):
         os._exit(0)  # without waiting for a rank that is gone

@@ -58,3 +58,21 @@ def test_a_rank_that_fails_is_an_error_on_the_others_and_no_hang(start_torch, tm
     ((first,), *others) = results
     assert "another rank failed or hangs" in first["notes"][0]
     assert not others or "this rank is broken" in others[0][0]["error"]
+
+
+def test_ranks_measure_partitions_together_and_continue_after_a_stop(start_torch, tmp_path):
+    leader, follower = ran(start_torch, tmp_path, ranks=2, cases=[Case(measured=True)])
+    trials = leader[0]["trials"]
+    assert [trial["partition"] for trial in trials] == ["fwd_attn", "fwd_mlp", "bwd_mlp", "bwd_attn"]
+    assert all(trial["simulated"] and trial["cost"]["energy_j"] > 0 for trial in trials)
+    assert len((tmp_path / "trials.jsonl").read_text().splitlines()) == 1 + len(trials)
+    assert (leader[0]["after"], follower[0]["after"]) == ("driver default", "driver default")
+
+
+@pytest.mark.parametrize("failure", ["raises", "killed"])
+def test_a_rank_that_fails_while_partitions_are_measured_is_an_error_on_the_others(start_torch, tmp_path, failure):
+    lost = () if failure == "raises" else (1,)
+    cases = [Case(measured=True, failure=failure)]
+    ((first,), *_) = ran(start_torch, tmp_path, ranks=2, cases=cases, timeout_s=4.0, lost=lost)
+    assert first["error"]
+    assert len((tmp_path / "trials.jsonl").read_text().splitlines()) == 1 + 2

@@ -27,7 +27,7 @@ from wattune.integrations.overlap import (
     Launch,
     OverlapExecutor,
     PartitionClocks,
-    SequentialChoice,
+    PlannedLaunch,
 )
 from wattune.levels.kernel.partition_space import PartitionChoice
 
@@ -76,7 +76,7 @@ def test_values_and_gradients_are_those_of_plain_execution_and_the_order_is_the_
 def test_the_order_of_a_small_case_by_hand():
     log = []
     executor = OverlapExecutor(whole_blocks(1), {"tp": LateTransport()}, record=log.append)
-    executor.follow(forward={"fwd_attn": SequentialChoice(launch="rope_0"), "fwd_mlp": SequentialChoice()})
+    executor.follow(forward={"fwd_attn": PlannedLaunch(launch="rope_0"), "fwd_mlp": PlannedLaunch()})
     with torch.no_grad():
         executor(sample_input(2))
     attention = ["attn_norm", "qkv", "rope", "attention", "projection"]
@@ -215,9 +215,9 @@ def test_a_second_backward_is_refused():
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"fwd_attn": SequentialChoice()}, "nothing for fwd_mlp"),
-        (all_choices(FORWARD, "none") | {"fwd_moe": SequentialChoice()}, "no partition fwd_moe"),
-        (all_choices(FORWARD, "none") | {"fwd_mlp": SequentialChoice(launch="rope_0")}, "no slot rope_0"),
+        ({"fwd_attn": PlannedLaunch()}, "nothing for fwd_mlp"),
+        (all_choices(FORWARD, "none") | {"fwd_moe": PlannedLaunch()}, "no partition fwd_moe"),
+        (all_choices(FORWARD, "none") | {"fwd_mlp": PlannedLaunch(launch="rope_0")}, "no slot rope_0"),
         (all_choices(FORWARD, "none", comm_sms=0), "0 SMs"),
     ],
 )

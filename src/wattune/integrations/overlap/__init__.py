@@ -1,17 +1,21 @@
 """Overlaps the collectives of a transformer with the computation of other nanobatches, as a plan says, and measures it.
 
 executor = OverlapExecutor(blocks, {"tp": GroupTransport(group)}, nanobatches=2)
-executor.follow(forward=choices, backward=choices)
-hidden = executor(hidden)
+with played_overlap(schedule, "plan.json", gpu, {stage_index: executor}):
+    ...                                                 # the training loop; stages call executor(hidden)
 """
 
 from wattune.integrations.overlap.execution import Launch
 from wattune.integrations.overlap.executor import OverlapExecutor, PartitionClocks
-from wattune.integrations.overlap.launching import SEQUENTIAL, LaunchChoice, SequentialChoice
+from wattune.integrations.overlap.launching import SEQUENTIAL, LaunchChoice, PlannedLaunch
 from wattune.integrations.overlap.llama import LlamaBlock, LlamaShape
+from wattune.integrations.overlap.measuring import measure_partition
+from wattune.integrations.overlap.playing import played_overlap
 from wattune.integrations.overlap.program import Activations
+from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions
 from wattune.integrations.overlap.steps import Block, BlockOperation, Collective
 from wattune.integrations.overlap.transport import GroupTransport, Transport
+from wattune.integrations.overlap.trial_session import TrialSession
 
 __all__ = [
     "SEQUENTIAL",
@@ -26,6 +30,11 @@ __all__ = [
     "LlamaShape",
     "OverlapExecutor",
     "PartitionClocks",
-    "SequentialChoice",
+    "PlannedLaunch",
+    "RepeatedPartitions",
+    "SimulatedPartitions",
     "Transport",
+    "TrialSession",
+    "measure_partition",
+    "played_overlap",
 ]

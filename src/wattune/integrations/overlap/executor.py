@@ -26,7 +26,7 @@ from wattune.control.stamps import Stamps
 from wattune.core.errors import InputError
 from wattune.core.setting import Setting
 from wattune.integrations.overlap.execution import Execution, Launch
-from wattune.integrations.overlap.launching import Action, Choices, Enter, actions_of, check_choices
+from wattune.integrations.overlap.launching import Action, Choices, Enter, LaunchChoice, actions_of, check_choices
 from wattune.integrations.overlap.program import Activations, PartitionRun, backward_runs, forward_runs
 from wattune.integrations.overlap.steps import Block, BlockStack, Collective
 from wattune.integrations.overlap.transport import Transport
@@ -51,11 +51,19 @@ class PartitionClocks:
 
 @dataclass(slots=True)
 class _Followed:
-    """The choices of an instruction, and the actions that follow from them, worked out once."""
+    """The actions of a pass, worked out once for each set of choices."""
 
+    stack: BlockStack
     runs: tuple[PartitionRun, ...]
-    choices: Choices = field(default_factory=dict)
     actions: tuple[Action, ...] = ()
+    known: dict[frozenset[tuple[str, LaunchChoice]], tuple[Action, ...]] = field(default_factory=dict)
+
+    def follow(self, choices: Choices) -> None:
+        key = frozenset(choices.items())
+        if key not in self.known:
+            check_choices(self.stack, self.runs, choices)
+            self.known[key] = actions_of(self.stack, self.runs, choices)
+        self.actions = self.known[key]
 
 
 class OverlapExecutor:
@@ -78,20 +86,19 @@ class OverlapExecutor:
         self.transports = _checked(self.stack, transports)
         self.nanobatches, self.activations, self.batch_dim = nanobatches, activations, batch_dim
         self.clocks, self.record = clocks, record
-        self._forward = _Followed(forward_runs(self.stack, nanobatches))
-        self._backward = _Followed(backward_runs(self.stack, nanobatches, activations))
-        self.follow()
+        self._forward = _Followed(self.stack, forward_runs(self.stack, nanobatches))
+        self._backward = _Followed(self.stack, backward_runs(self.stack, nanobatches, activations))
+        self.follow(forward={}, backward={})
 
     def follow(self, *, forward: Choices | None = None, backward: Choices | None = None) -> None:
-        """Run the next passes as these choices say; without any, collectives follow the computation.
+        """Run the next passes as these choices say; None leaves a pass as it is.
 
-        `backward` has the choices of the forward partitions too, where these are recomputed. All ranks of a group
-        follow the same choices.
+        Without any choices collectives follow the computation. `backward` has the choices of the forward partitions
+        too, where these are recomputed. All ranks of a group must follow the same choices.
         """
-        for followed, choices in ((self._forward, forward or {}), (self._backward, backward or {})):
-            check_choices(self.stack, followed.runs, choices)
-            followed.choices = dict(choices)
-            followed.actions = actions_of(self.stack, followed.runs, choices)
+        for followed, choices in ((self._forward, forward), (self._backward, backward)):
+            if choices is not None:
+                followed.follow(choices)
 
     @property
     def forward_runs(self) -> tuple[PartitionRun, ...]:
@@ -114,7 +121,7 @@ class OverlapExecutor:
         if torch.is_grad_enabled():
             outputs = _Blocks.apply(self, len(inputs), *inputs, *self.stack.parameters)
         else:
-            outputs = self._joined(self.start(inputs, Activations.DROP))
+            outputs = self.joined(self.start(inputs, Activations.DROP))
         return outputs if len(outputs) > 1 else outputs[0]
 
     def start(self, inputs: Sequence[Any], activations: Activations, *, until: int | None = None) -> Execution:
@@ -140,7 +147,8 @@ class OverlapExecutor:
         parts = [torch.tensor_split(tensor.detach(), self.nanobatches, dim=self.batch_dim) for tensor in inputs]
         return list(zip(*parts, strict=True))
 
-    def _joined(self, execution: Execution) -> tuple[Any, ...]:
+    def joined(self, execution: Execution) -> tuple[Any, ...]:
+        """Return the outputs of a forward pass, of all nanobatches together."""
         states = [nanobatch.state for nanobatch in execution.nanobatches]
         return tuple(torch.cat(parts, dim=self.batch_dim) for parts in zip(*states, strict=True))
 
@@ -162,7 +170,7 @@ class _Blocks(torch.autograd.Function):  # type: ignore[misc]
     def forward(context: Any, executor: OverlapExecutor, count: int, *tensors: Any) -> tuple[Any, ...]:
         context.executor, context.count = executor, count
         context.execution = executor.start(tensors[:count], executor.activations)
-        return executor._joined(context.execution)
+        return executor.joined(context.execution)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wattune.core.errors import PlanError
-from wattune.integrations.overlap.program import Direction, PartitionRun, acting, partition_slots, slots_of
+from wattune.integrations.overlap.program import Direction, PartitionRun, collective_kind, partition_slots, slots_of
 from wattune.integrations.overlap.steps import SUFFIXES, BlockStack
 
 SEQUENTIAL = "none"
@@ -36,8 +36,8 @@ class LaunchChoice(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SequentialChoice:
-    """No overlap, at the clock that the GPU has."""
+class PlannedLaunch:
+    """A choice of which parts may be left open: by default no overlap, at the clock that the GPU has."""
 
     sm_mhz: int | None = None
     comm_sms: int | None = None
@@ -121,12 +121,11 @@ def run_actions(
 
 def choice_of(stack: BlockStack, run: PartitionRun, before: PartitionRun | None, choices: Choices) -> LaunchChoice:
     """Return the choice of a partition beside a collective; one after the other where there is none."""
-    if before is not None and before.collective is not None:
-        kind = acting(stack.collective(before.collective), before.direction)
-        exact = None if kind is None else choices.get(f"{run.partition}_{SUFFIXES[kind]}")
-        if exact is not None:
-            return exact
-    return choices.get(run.partition) or SequentialChoice()
+    kind = None if before is None else collective_kind(stack, before)
+    exact = None if kind is None else choices.get(f"{run.partition}_{SUFFIXES[kind]}")
+    if exact is not None:
+        return exact
+    return choices.get(run.partition) or PlannedLaunch()
 
 
 def check_choices(stack: BlockStack, runs: Sequence[PartitionRun], choices: Choices) -> None:

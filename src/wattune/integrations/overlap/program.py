@@ -88,6 +88,11 @@ def acting(step: Collective, direction: Direction) -> str | None:
     return step.backward if direction is Direction.BACKWARD else step.forward
 
 
+def collective_kind(stack: BlockStack, run: PartitionRun) -> str | None:
+    """Return the kind of the collective that a partition leaves behind, or None."""
+    return None if run.collective is None else acting(stack.collective(run.collective), run.direction)
+
+
 def slots_of(stack: BlockStack, run: PartitionRun) -> tuple[str, ...]:
     """Return the slot of each step of a partition: its kind and a number; short operations in a row share one.
 

@@ -1,0 +1,117 @@
+"""Plans of pipelines with choices for partitions, played in a real schedule of one stage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
+
+import torch
+from torch import distributed, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+from fakes import FakeGpu
+from overlap_samples import LateTransport, check_order, loss_of, plain, sample_input, whole_blocks
+from pipelines import planned_at
+from wattune.core.errors import PlanError
+from wattune.core.plan import StageChoice
+from wattune.core.setting import Setting
+from wattune.integrations.overlap import OverlapExecutor
+from wattune.integrations.overlap.playing import launches_of, played_overlap
+from wattune.integrations.overlap.transport import limited_options
+from wattune.levels.kernel.schedules import one_forward_one_backward
+
+MICROBATCHES = 3
+LAUNCHES = ("norm_0", "linear_0", "none")
+
+
+@pytest.fixture(autouse=True)
+def group(tmp_path):
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+class Stage(nn.Module):
+    """Blocks that run through an executor."""
+
+    def __init__(self, blocks, executor):
+        super().__init__()
+        self.blocks, self.executor = nn.ModuleList(blocks), executor
+
+    def forward(self, hidden):
+        return self.executor(hidden)
+
+
+def knobs(names, microbatch, comm_sms):
+    return tuple((name, f"{LAUNCHES[microbatch]}-none-{comm_sms + microbatch}-1024") for name in names)
+
+
+def plan_for(**changed):
+    """Return a plan whose launches and SMs differ from microbatch to microbatch."""
+    plan = planned_at(one_forward_one_backward(1, MICROBATCHES), (900, 1005)).plan.choice
+    choices = []
+    for operation, choice in zip(plan.graph.operations, plan.choices, strict=True):
+        instruction, microbatch = operation.name.partition(" ")[0], int(operation.name[-1])
+        names = ("fwd_attn", "fwd_mlp") if instruction == "forward" else ("bwd_mlp", "bwd_attn")
+        found = knobs(names, microbatch, 3 if instruction == "forward" else 10)
+        choices.append(StageChoice(choice.setting, tuple((name, changed.get(name, text)) for name, text in found)))
+    return replace(plan, choices=tuple(choices))
+
+
+def test_each_instruction_follows_its_own_choices_and_computes_the_same():
+    blocks, transport, log = whole_blocks(2, torch.float32), LateTransport(), []
+    batch = sample_input(2 * MICROBATCHES, torch.float32)
+    *_, gradients = plain(blocks, batch)
+    for block in blocks:
+        block.zero_grad()
+    executor = OverlapExecutor(blocks, {"tp": transport}, record=log.append)
+    stage = PipelineStage(Stage(blocks, executor), 0, 1, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=lambda output, _: loss_of(output), scale_grads=False)
+    with played_overlap(schedule, plan_for(), FakeGpu(), {0: executor}) as clocks:
+        schedule.step(batch, target=batch)
+        assert clocks.disabled is None
+    found = [weight.grad for block in blocks for weight in block.parameters()]
+    torch.testing.assert_close(found, gradients, rtol=1e-4, atol=1e-5)
+    assert {sms for _, sms in transport.started} == {None, 3, 4, 5, 10, 11, 12}
+    per_pass = len(log) // (2 * MICROBATCHES + 1)
+    del log[:per_pass]  # a forward by which the stage learns its shapes
+    for microbatch in range(MICROBATCHES):  # one stage runs forward and backward of each in turn
+        part = log[2 * microbatch * per_pass : 2 * (microbatch + 1) * per_pass]
+        choices = launches_of(
+            StageChoice(Setting(900), knobs(("fwd_attn", "fwd_mlp", "bwd_mlp", "bwd_attn"), microbatch, 3))
+        )
+        assert check_order(part, choices) > 8
+
+
+def test_a_plan_for_other_blocks_is_refused_before_training():
+    executor = OverlapExecutor(whole_blocks(1), {"tp": LateTransport()})
+    stage = PipelineStage(Stage([], executor), 0, 1, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=nn.functional.mse_loss)
+    wrong = plan_for(fwd_mlp="rope_0-none-3-1024")
+    with (
+        pytest.raises(PlanError, match=r"forward 0\.0: fwd_mlp has no slot rope_0"),
+        played_overlap(schedule, wrong, FakeGpu(), {0: executor}),
+    ):
+        pass
+
+
+def test_the_sms_of_nccl_are_limited_by_its_blocks():
+    class Config:
+        min_ctas = max_ctas = 0
+
+    class Options:
+        def __init__(self):
+            self.config, self.is_high_priority_stream = Config(), False
+
+    class Library:
+        class ProcessGroupNCCL:
+            pass
+
+    Library.ProcessGroupNCCL.Options = Options
+    options = limited_options(Library, 12)
+    assert (options.config.min_ctas, options.config.max_ctas, options.is_high_priority_stream) == (12, 12, True)
+    with pytest.raises(Exception, match="cannot limit the SMs"):
+        limited_options(object(), 12)
