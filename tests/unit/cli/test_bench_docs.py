@@ -16,6 +16,13 @@ BENCHMARKS = ROOT / "src/wattune/benchmarks"
 ROWS = {
     "change": ("change/__init__.py",),
     "job": ("job/figures.py",),
+    "layers": (
+        "layers/thesis.py",
+        "layers/switching.py",
+        "layers/transfer.py",
+        "layers/hooks.py",
+        "layers/kernels.py",
+    ),
     "meter": ("meter/__init__.py", "meter/probe.py"),
     "period": ("period/__init__.py",),
     "physics": ("physics/judgement.py", "physics/__init__.py"),

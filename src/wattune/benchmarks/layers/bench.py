@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from wattune.benchmarks.layers.kernels import bench_kernels
 from wattune.benchmarks.layers.switching import chain_goal, chain_rows, language_rows
@@ -47,11 +48,13 @@ def bench_layers(
     rows: list[Row] = []
     goals: list[Goal] = []
     notes: list[str] = []
+    figures: dict[str, Any] = {}
 
     def add(found: Bench) -> None:
         rows.extend(found.rows)
         goals.extend(found.goals)
         notes.extend(found.notes)
+        figures.update(found.figures)
 
     for section in sections or SECTIONS:
         on_step(section, 0, 1)
@@ -81,4 +84,11 @@ def bench_layers(
             case "kernels" if kernels is not None:
                 add(bench_kernels(kernels, seeds=seeds))
     simulated = any(row.get("simulated", False) for row in rows)
-    return Bench(bench="layers", simulated=simulated, rows=tuple(rows), goals=tuple(goals), notes=tuple(notes))
+    return Bench(
+        bench="layers",
+        simulated=simulated,
+        rows=tuple(rows),
+        goals=tuple(goals),
+        notes=tuple(notes),
+        figures=figures,
+    )

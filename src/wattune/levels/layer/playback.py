@@ -66,10 +66,7 @@ def _requests(
     found: dict[int, list[tuple[float, int, float]]] = {}
     for start in starts:
         before, after = costs.settings[columns[start - 1]], costs.settings[columns[start]]
-        latency_s = max(
-            switching.sm_latency_s if before.sm_mhz != after.sm_mhz else 0.0,
-            switching.mem_latency_s if before.mem_mhz != after.mem_mhz else 0.0,
-        )
+        latency_s = switching.change_s(before, after)
         place, left_s = start, latency_s
         while left_s > 0 and left_s > -1e-12 and (place - 1) % len(columns) != start:
             place = (place - 1) % len(columns)

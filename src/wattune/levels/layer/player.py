@@ -200,18 +200,10 @@ def due_times(
         return ()
     step_s = starts_s[-1]
     dues = [
-        (starts_s[place] - latency_s(switching, before[place], settings[place]), settings[place]) for place in changes
+        (starts_s[place] - switching.change_s(before[place], settings[place]), settings[place]) for place in changes
     ]
     return tuple(
         sorted((due_s % step_s, setting) for due_s, setting in _spaced(dues, step_s, _dwell_s(settings, switching)))
-    )
-
-
-def latency_s(switching: SwitchCost, before: Setting, after: Setting) -> float:
-    """Return the latency of a change; where both clocks change, the longer one."""
-    return max(
-        switching.sm_latency_s if before.sm_mhz != after.sm_mhz else 0.0,
-        switching.mem_latency_s if before.mem_mhz != after.mem_mhz else 0.0,
     )
 
 

@@ -98,6 +98,13 @@ class SwitchCost:
         """Return D for such a plan."""
         return self.dwell * self.latency_s(changes_memory=changes_memory)
 
+    def change_s(self, before: Setting, after: Setting) -> float:
+        """Return the latency of a change; where both clocks change, the longer one."""
+        return max(
+            self.sm_latency_s if before.sm_mhz != after.sm_mhz else 0.0,
+            self.mem_latency_s if before.mem_mhz != after.mem_mhz else 0.0,
+        )
+
     def stall_s(self, before: Setting, after: Setting) -> float:
         """Return the stall of a change; where both clocks change, the longer one."""
         return max(
