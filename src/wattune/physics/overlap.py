@@ -19,7 +19,8 @@ attention partition on 2 A100 at 640 settings (ml-energy/kareus); `physics.fit.o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -38,6 +39,8 @@ MEMORY_PASSES = 2.5
 # computation loses just the SMs that communicate is confirmed by the fit (1.06 of them).
 LINK_NORM = 3.0
 PROGRESS = 0.58
+
+_NO_LINK = LinkPhysics("none", bytes_per_s=inf, sm_bytes_per_s=inf, j_per_byte=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,7 @@ def slot_costs(
 def compute_cost(model: GpuModel, compute: tuple[Phase, ...], *, temperature_c: float | None = None) -> Cost:
     """Compute phases that no communication belongs to."""
     nothing = Communication(name="nothing", link_bytes=0.0, gpus=1, latency_s=0.0)
-    run = _Run.of(model, compute, nothing)
+    run = _Run.of(replace(model, link=model.link or _NO_LINK), compute, nothing)
     return run.cost(1, run.phases(1), np.full(len(run), np.inf), temperature_c)
 
 

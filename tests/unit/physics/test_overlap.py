@@ -10,7 +10,7 @@ import pytest
 from wattune.core.errors import InputError, NotSupported
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import load_model
-from wattune.physics.overlap import Communication, Partition, partition_cost
+from wattune.physics.overlap import Communication, Partition, compute_cost, partition_cost, slot_costs
 from wattune.physics.spend import tabulate
 
 A100 = load_model("a100")
@@ -107,3 +107,38 @@ def test_communication_that_is_impossible_is_refused() -> None:
         Communication.all_reduce(1.0, gpus=1)
     with pytest.raises(InputError, match="computes something"):
         partition_cost(A100, Partition(compute=(), communication=REDUCE, comm_sms=1, launch=None))
+
+
+def test_collectives_that_move_less_send_half_of_a_sum() -> None:
+    for make in (Communication.all_gather, Communication.reduce_scatter, Communication.all_to_all):
+        assert make(8e6, gpus=4).link_bytes == pytest.approx(6e6)
+
+
+def test_a_launch_at_a_slot_is_one_at_its_share() -> None:
+    alone_s = np.cumsum([compute_cost(A100, (phase,)).time_s[-1] for phase in ATTENTION])
+    slots = slot_costs(A100, ATTENTION, REDUCE, comm_sms=6, launches=(0, 3, None))
+    assert slots.time_s.shape == (3, len(slots.sm_mhz))
+    shares = (0.0, float(alone_s[2] / alone_s[-1]), None)
+    for row, share in enumerate(shares):
+        assert slots.time_s[row, -1] == pytest.approx(cost(6, share).time_s[-1])
+        assert slots.energy_j[row, -1] == pytest.approx(cost(6, share).energy_j[-1])
+    with pytest.raises(InputError, match="5 phases has no such"):
+        slot_costs(A100, ATTENTION, REDUCE, comm_sms=6, launches=(5,))
+
+
+def test_static_and_dynamic_energy_add_up() -> None:
+    partition = Partition(compute=ATTENTION, communication=REDUCE, comm_sms=8, launch=0.0)
+    found = partition_cost(A100, partition, temperature_c=40.0)
+    assert found.static_j + found.dynamic_j == pytest.approx(found.energy_j)
+    idle_w = found.static_j / found.time_s
+    assert np.all(idle_w < A100.context_idle_w(np.array(found.sm_mhz), None) * 1.3)
+    assert np.all(partition_cost(A100, partition, temperature_c=60.0).static_j > found.static_j)
+
+
+def test_computation_alone_needs_no_link() -> None:
+    assert compute_cost(replace(A100, link=None), ATTENTION).energy_j == pytest.approx(
+        compute_cost(A100, ATTENTION).energy_j
+    )
+    assert compute_cost(A100, ATTENTION).energy_j == pytest.approx(
+        tabulate(A100, Workload(name="attention", phases=ATTENTION))[0].iteration_j
+    )

@@ -2,8 +2,8 @@
 
 An instruction runs the partitions of its layers one after another, then the work outside of layers. Partitions that
 overlap are joined by waits of one stream for the other and by launches on both, which a partition measured alone does
-not show; each adds `JOIN_S` during which nothing runs. Where the mean power of an instruction exceeds the limit of the
-GPU, it runs at the highest clock that does not.
+not show; each adds `JOIN_S` during which nothing runs. Sequential execution needs one stream, so it has no joins. Where
+the mean power of an instruction exceeds the limit of the GPU, it runs at the highest clock that does not.
 """
 
 from __future__ import annotations
