@@ -28,8 +28,9 @@ from wattune.physics.gpu_parts import Floats
 from wattune.physics.overlap import Cost, communication_cost, compute_cost, slot_costs
 
 JOIN_S = 146e-6
-"""Of each partition that overlaps: how long an all-reduce on 2 A100 waited after its computation (our fit of a sweep in
-ml-energy/kareus). Without it nanobatches would never lose time; on two of ten published configurations they do."""
+"""How long an all-reduce on 2 A100 waited after computation on another stream (our fit of a sweep in ml-energy/kareus).
+We assume that each partition that overlaps inside a model waits as long: without that nanobatches would never lose
+time, and on two of ten published configurations they do."""
 
 COMM_SMS = 20
 """SMs of collectives that nothing chooses."""
