@@ -23,7 +23,13 @@ from wattune.core.codec import to_json
 from wattune.core.errors import DeviceError
 from wattune.core.workload import Workload
 from wattune.devices.simulated import SimulatedGpu
-from wattune.integrations.overlap import Activations, BlockOperation, Collective, GroupTransport, OverlapExecutor
+from wattune.integrations.overlap import (
+    Activations,
+    BlockOperation,
+    GroupTransport,
+    OverlapExecutor,
+    SequenceParallelBlock,
+)
 from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions
 from wattune.integrations.overlap.trial_session import TrialSession
 from wattune.integrations.torch_ranks import TorchRanks
@@ -64,22 +70,6 @@ class Cases:
         file = Path(self.folder) / "cases.json"
         file.write_text(json.dumps(asdict(self)))
         return file
-
-
-class SequenceParallel:
-    """A block whose ranks hold parts of the sequence outside of attention and feed-forward network."""
-
-    def __init__(self, block):
-        self._block = block
-
-    def steps(self):
-        for step in self._block.steps():
-            if isinstance(step, BlockOperation):
-                yield step
-            elif step.forward is None:
-                yield Collective(f"{step.segment}_norm", forward="all_gather", backward="reduce_scatter", dim=1)
-            else:
-                yield Collective(step.segment, forward="reduce_scatter", backward="all_gather", dim=1)
 
 
 def transposed_shards(blocks, gradients, rank, ranks):
@@ -127,7 +117,7 @@ def run(case, rank, ranks):
     transport, log = GroupTransport(), []
     activations = Activations(case.activations)
     if case.sequence_parallel:
-        blocks = [SequenceParallel(block) for block in mine]
+        blocks = [SequenceParallelBlock(block) for block in mine]
         hidden, output, gradient = (value.chunk(ranks, dim=1)[rank] for value in (hidden, output, gradient))
     executor = OverlapExecutor(
         blocks, {"tp": transport}, nanobatches=case.nanobatches, activations=activations, record=log.append
@@ -155,6 +145,7 @@ def run(case, rank, ranks):
         "gradients": largest_error([(hidden.grad, gradient), *zip(weights, own_gradients, strict=True)]),
         "collectives": check_order(log, choices) if choices and case.nanobatches > 1 else 0,
         "budgets": list(transport.budgets),
+        "exchange": exchange(rank, ranks) if case.sequence_parallel else 0.0,
         "log": [list(launch) for launch in log],
     }
 
@@ -195,6 +186,20 @@ def fail(failure):
     if failure == "raises":
         raise ValueError("this rank is broken")
     os.kill(os.getpid(), signal.SIGKILL if failure == "killed" else signal.SIGSTOP)
+
+
+def exchange(rank, ranks):
+    """Carry out every kind of collective along the second dimension; return the largest error."""
+    whole = [torch.arange(6.0 * ranks).reshape(3, 2 * ranks) + 100 * other for other in range(ranks)]
+    wanted = {
+        "all_reduce": sum(whole),
+        "all_gather": torch.cat(whole, dim=1),
+        "reduce_scatter": sum(whole).chunk(ranks, dim=1)[rank],
+        "all_to_all": torch.cat([other.chunk(ranks, dim=1)[rank] for other in whole], dim=1),
+    }
+    transport = GroupTransport()
+    found = {kind: transport.start(kind, whole[rank].clone(), dim=1, sms=None).wait() for kind in wanted}
+    return max((found[kind] - wanted[kind]).abs().max().item() for kind in wanted)
 
 
 def run_or_fail(case, rank, cases):

@@ -45,6 +45,7 @@ def test_ranks_compute_what_plain_execution_does_in_the_planned_order(start_torc
             for quantity in ("output", "loss", "gradients"):
                 assert result[quantity] < TOLERANCE[case.dtype], (case, quantity)
             assert result["log"] == results[0]["log"]
+            assert result["exchange"] == 0.0
             if case.nanobatches > 1 and not case.sequence_parallel:
                 assert result["collectives"] > 4 * case.nanobatches
                 assert result["budgets"] == [3, 6]

@@ -9,7 +9,6 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'watt
 import torch
 
 from overlap_samples import (
-    SLOTS,
     LateTransport,
     all_choices,
     check_order,
@@ -28,8 +27,12 @@ from wattune.integrations.overlap import (
     OverlapExecutor,
     PartitionClocks,
     PlannedLaunch,
+    SequenceParallelBlock,
 )
+from wattune.integrations.overlap.program import partition_slots
+from wattune.levels.kernel.layout import ParallelLayout
 from wattune.levels.kernel.partition_space import PartitionChoice
+from wattune.levels.kernel.partitions import partition_model
 
 FORWARD, BACKWARD = ("fwd_attn", "fwd_mlp"), ("bwd_mlp", "bwd_attn")
 
@@ -237,11 +240,18 @@ def test_what_cannot_be_split_is_refused():
         OverlapExecutor(whole_blocks(1), {})
 
 
-def test_slots_are_those_that_the_search_uses():
-    from wattune.integrations.overlap.program import partition_slots
-
-    executor = OverlapExecutor(whole_blocks(2), {"tp": LateTransport()}, activations=Activations.RECOMPUTE)
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_partitions_and_slots_are_those_that_are_planned(sequence_parallel):
+    layout = ParallelLayout(tp=8, sequence_parallel=sequence_parallel)
+    planned = partition_model("llama3.2-3b", layout, microbatch_size=8, sequence=4096).partitions
+    blocks = whole_blocks(2)
+    if sequence_parallel:
+        blocks = [SequenceParallelBlock(block) for block in blocks]
+    executor = OverlapExecutor(blocks, {"tp": LateTransport()}, activations=Activations.RECOMPUTE)
+    choices = {partition.name: PartitionChoice(1410, 6, partition.launches[-1]) for partition in planned}
+    forward = {name: choice for name, choice in choices.items() if name.startswith("fwd")}
+    executor.follow(forward=forward, backward=choices)
     slots = partition_slots(executor.stack, executor.backward_runs)
-    assert set(slots) == set(SLOTS)
-    for name, known in SLOTS.items():
-        assert set(known) <= set(slots[name])
+    for partition in planned:
+        name = partition.name if partition.name in slots else partition.name.rpartition("_")[0]
+        assert slots[name] == partition.slots

@@ -8,7 +8,7 @@ with played_overlap(schedule, "plan.json", gpu, {stage_index: executor}):
 from wattune.integrations.overlap.execution import Launch
 from wattune.integrations.overlap.executor import OverlapExecutor, PartitionClocks
 from wattune.integrations.overlap.launching import SEQUENTIAL, LaunchChoice, PlannedLaunch
-from wattune.integrations.overlap.llama import LlamaBlock, LlamaShape
+from wattune.integrations.overlap.llama import LlamaBlock, LlamaShape, SequenceParallelBlock
 from wattune.integrations.overlap.measuring import measure_partition
 from wattune.integrations.overlap.playing import played_overlap
 from wattune.integrations.overlap.program import Activations
@@ -32,6 +32,7 @@ __all__ = [
     "PartitionClocks",
     "PlannedLaunch",
     "RepeatedPartitions",
+    "SequenceParallelBlock",
     "SimulatedPartitions",
     "Transport",
     "TrialSession",

@@ -16,7 +16,15 @@ except ModuleNotFoundError as error:
     raise ImportError("overlapping kernels in PyTorch needs PyTorch: pip install 'wattune[torch]'") from error
 
 from wattune.core.errors import InputError
-from wattune.integrations.overlap.steps import ALL_REDUCE, BlockOperation, BlockStep, Collective, State
+from wattune.integrations.overlap.steps import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    BlockOperation,
+    BlockStep,
+    Collective,
+    State,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +142,26 @@ class LlamaBlock(nn.Module):  # type: ignore[misc]
         angles = torch.outer(torch.arange(tokens, device=joint.device, dtype=torch.float64), speeds)
         cosines, sines = angles.cos().to(joint.dtype), angles.sin().to(joint.dtype)
         return residual, _rotated(queries, cosines, sines), _rotated(keys, cosines, sines), values
+
+
+class SequenceParallelBlock:
+    """A block whose ranks hold parts of the sequence outside of attention and feed-forward network.
+
+    Inputs and outputs are the part of this rank. Gradients of the norms' weights are those of its part: add them up
+    over the ranks.
+    """
+
+    def __init__(self, block: LlamaBlock, *, sequence_dim: int = 1) -> None:
+        self._block, self._dim = block, sequence_dim
+
+    def steps(self) -> tuple[BlockStep, ...]:
+        return tuple(self._scattered(step) if isinstance(step, Collective) else step for step in self._block.steps())
+
+    def _scattered(self, step: Collective) -> Collective:
+        inner, outer = step.segment, f"{step.segment}_norm"
+        if step.forward is None:
+            return Collective(outer, ALL_GATHER, REDUCE_SCATTER, self._dim, backward_segment=inner)
+        return Collective(inner, REDUCE_SCATTER, ALL_GATHER, self._dim, backward_segment=outer)
 
 
 def _linear(name: str, module: nn.Linear) -> BlockOperation:

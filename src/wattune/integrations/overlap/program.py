@@ -130,7 +130,8 @@ def _segments(stack: BlockStack, positions: Iterable[int], direction: Direction)
         if isinstance(step, BlockOperation):
             steps.append(position)
         elif acting(step, direction) is not None:
-            found.append(_Segment(direction, f"{prefix}_{step.segment}", tuple(steps), position))
+            name = (direction is Direction.BACKWARD and step.backward_segment) or step.segment
+            found.append(_Segment(direction, f"{prefix}_{name}", tuple(steps), position))
             steps = []
     if steps:
         found.append(_Segment(direction, f"{prefix}_{TRAIL}", tuple(steps), None))

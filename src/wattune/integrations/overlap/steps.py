@@ -19,8 +19,8 @@ from wattune.core.errors import InputError
 State = tuple[Any, ...]
 """The tensors of one nanobatch between two operations."""
 
-ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
-SUFFIXES = {ALL_REDUCE: "ar", ALL_GATHER: "ag", REDUCE_SCATTER: "rs"}
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
+SUFFIXES = {ALL_REDUCE: "ar", ALL_GATHER: "ag", REDUCE_SCATTER: "rs", ALL_TO_ALL: "a2a"}
 """Kinds of collectives and how the names of partitions abbreviate them."""
 
 MEMORY_BOUND = ("norm", "rope", "activation")
@@ -50,11 +50,13 @@ class Collective:
     """Communication between the ranks of a group, of the last tensor of the state."""
 
     segment: str
-    """The name of the operations before it, such as attn: the partitions are then fwd_attn and bwd_attn."""
+    """The name of the operations that it ends, such as attn: the partitions are then fwd_attn and bwd_attn."""
     forward: str | None = None
     backward: str | None = None
     dim: int = 0
-    """The dimension that is gathered or scattered."""
+    """The dimension that is gathered, scattered or exchanged, in equal parts."""
+    backward_segment: str | None = None
+    """The name in the backward pass, where it differs: other operations come before it there."""
     group: str = "tp"
     """The name of the transport that carries it."""
 

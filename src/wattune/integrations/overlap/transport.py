@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
     raise ImportError("overlapping kernels in PyTorch needs PyTorch: pip install 'wattune[torch]'") from error
 
 from wattune.core.errors import NotSupported
-from wattune.integrations.overlap.steps import ALL_GATHER, ALL_REDUCE
+from wattune.integrations.overlap.steps import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL
 from wattune.integrations.torch_ranks import timeout_of
 
 
@@ -79,8 +79,12 @@ class GroupTransport:
         elif kind == ALL_GATHER:
             result, parts = sent.new_empty((self.size * sent.shape[0], *sent.shape[1:])), self.size
             work = distributed.all_gather_into_tensor(result, sent, group=group, async_op=True)
+        elif kind == ALL_TO_ALL:
+            sent, parts = _parts_first(sent, self.size, dim), self.size
+            result = torch.empty_like(sent)
+            work = distributed.all_to_all_single(result, sent, group=group, async_op=True)
         else:
-            sent = torch.cat(sent.chunk(self.size, dim=dim)) if dim else sent
+            sent = _parts_first(sent, self.size, dim)
             result = sent.new_empty((sent.shape[0] // self.size, *sent.shape[1:]))
             work = distributed.reduce_scatter_tensor(result, sent, group=group, async_op=True)
         return GroupTransfer(work, result, sent=sent, parts=parts, dim=dim)
@@ -91,6 +95,11 @@ class GroupTransport:
         if sms not in self.budgets:
             self.budgets[sms] = limited_group(self._group, sms) if self._limits_sms else self._group
         return self.budgets[sms]
+
+
+def _parts_first(tensor: Any, size: int, dim: int) -> Any:
+    """Return the parts for the ranks one behind the other in the first dimension."""
+    return torch.cat(tensor.chunk(size, dim=dim)) if dim else tensor
 
 
 def limited_group(group: Any, sms: int) -> Any:
@@ -121,7 +130,7 @@ def limited_options(library: Any, sms: int) -> Any:
 
 def placeholder(kind: str, tensor: Any, *, dim: int, size: int) -> Any:
     """Return a tensor of the shape that a collective would return, with arbitrary values."""
-    if kind == ALL_REDUCE:
+    if kind in (ALL_REDUCE, ALL_TO_ALL):
         return tensor
     shape = list(tensor.shape)
     shape[dim] = shape[dim] * size if kind == ALL_GATHER else shape[dim] // size
