@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wattune.control.ranks import Ranks
     from wattune.core.gpu_spec import GpuSpec
     from wattune.core.objective import Objective
+    from wattune.core.window import RunPolicy
     from wattune.levels.job.session import RecurringRun
     from wattune.levels.layer.phase_policy import PhasePolicy
     from wattune.levels.layer.switching import SwitchCost
@@ -123,6 +124,7 @@ def tuned(
     """
     from wattune.core.objective import LeastEnergy, parse_objective
     from wattune.levels.job.gpus import highest_limit_w
+    from wattune.levels.run.policies import policy_named
     from wattune.levels.run.session import RunSession, Tuning
 
     if (slowdown is None) == (objective is None):
@@ -134,11 +136,12 @@ def tuned(
         wanted: Objective = LeastEnergy(slowdown or 0.0)
     else:
         wanted = parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus), default=0.0))
-    per_phase = _per_phase(policy, wanted, gpus)
+    chosen = policy_named(policy, wanted)
+    per_phase = phase_policy(chosen, wanted, gpus)
     session = RunSession(
         gpus,
         objective=wanted,
-        policy=policy if per_phase is None else per_phase,
+        policy=per_phase or chosen,
         ranks=ranks,
         phase_players=None if per_phase is None else partial(per_phase.player, spec=gpus[0].spec),
     )
@@ -146,16 +149,17 @@ def tuned(
         yield Tuning(session)
 
 
-def _per_phase(policy: str, objective: Objective, gpus: Sequence[Gpu]) -> PhasePolicy | None:
-    """Return our own policy for a slowdown limit, with a setting per phase where that pays; None for others."""
+def phase_policy(policy: RunPolicy, objective: Objective, gpus: Sequence[Gpu]) -> PhasePolicy | None:
+    """Return our own policy with a setting per phase of a step where that pays; None for others, and without a limit.
+
+    Published policies stay as they were published.
+    """
     from wattune.core.objective import LeastEnergy
     from wattune.levels.layer.phase_policy import PhasePolicy
-    from wattune.levels.run.policies import policy_named
 
-    if policy != "wattune" or not isinstance(objective, LeastEnergy) or objective.slowdown is None or not gpus:
+    if policy.name != "wattune" or not isinstance(objective, LeastEnergy) or not gpus:
         return None
-    inner = policy_named(policy, objective)
-    return PhasePolicy(inner, objective.slowdown, cache(partial(_switching, gpus[0].spec)))
+    return PhasePolicy(policy, objective.slowdown, cache(partial(_switching, gpus[0].spec)))
 
 
 def _switching(spec: GpuSpec) -> SwitchCost:

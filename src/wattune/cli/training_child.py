@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING
 from wattune.cli.child import Forwarding, shell_code, start_child
 from wattune.control.reports.file import LineBuffer, MetricFile
 from wattune.control.reports.http import Answer, Answerer, MetricServer, ReportQueue
-from wattune.control.reports.report import AnyReport, MetricPattern, StepPattern
+from wattune.control.reports.report import AnyReport, MetricPattern, PhasePattern, StepPattern
 
 if TYPE_CHECKING:
     import psutil
@@ -39,14 +39,18 @@ class ReportWatch:
     port: int | None = None
     """Port for HTTP; 0 lets the system choose, None does not listen."""
     steps: StepPattern | None = None
+    phases: PhasePattern | None = None
 
     @property
     def reads_output(self) -> bool:
-        return self.pattern is not None or self.steps is not None
+        return any(pattern is not None for pattern in (self.pattern, self.steps, self.phases))
 
     def found(self, line: str) -> tuple[AnyReport, ...]:
-        """Return the reports in a line: the step before the metric, since the step is part of the epoch."""
-        patterns = (self.steps, self.pattern)
+        """Return the reports in a line: the step before the metric, since the step is part of the epoch.
+
+        A phase comes last: the one that a line begins follows the step that it ends.
+        """
+        patterns = (self.steps, self.pattern, self.phases)
         found = (None if pattern is None else pattern.read(line) for pattern in patterns)
         return tuple(report for report in found if report is not None)
 

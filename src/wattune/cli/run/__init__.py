@@ -18,7 +18,7 @@ from wattune.cli.output import FILE, json_option
 from wattune.levels.run.policies import POLICIES
 
 if TYPE_CHECKING:
-    from wattune.control.reports.report import StepPattern
+    from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.levels.run.session import RunSession
 
 GRACE_S = 30.0
@@ -73,6 +73,7 @@ def tuning_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option("--device", "devices", multiple=True, help="GPU of the program: auto, nvml:0, sim:a100 … (repeatable).")
 @click.option("--per-gpu", is_flag=True, help="Tune each GPU by itself, for programs that do not work together.")
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
+@click.option("--phase-pattern", metavar="REGEX", help="It prints this, with a name, where a phase of one begins.")
 @tuning_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -80,6 +81,7 @@ def command(
     devices: tuple[str, ...],
     per_gpu: bool,
     step_pattern: str | None,
+    phase_pattern: str | None,
     command_line: tuple[str, ...],
 ) -> int:
     """Run any program and tune the clocks of its GPU meanwhile, so that it spends less and is hardly slower.
@@ -92,13 +94,16 @@ def command(
     from wattune.api import open_gpus
     from wattune.cli.child import check_command
     from wattune.cli.run.tuning import TunedProgram
-    from wattune.control.reports.report import StepPattern
+    from wattune.control.reports.report import PhasePattern, StepPattern
 
     check_command(command_line)
     tuned = TunedProgram(options, shlex.join(command_line))
     steps = None if step_pattern is None else StepPattern.parse(step_pattern)
     if per_gpu and steps is not None:
         raise click.UsageError("--per-gpu and --step-pattern exclude each other: a step is of all GPUs")
+    phases = None if phase_pattern is None else PhasePattern.parse(phase_pattern)
+    if phases is not None and steps is None:
+        raise click.UsageError("--phase-pattern needs --step-pattern: phases are parts of a step")
     with open_gpus(*devices, wall_clock=True) as gpus:
         tuned.open(gpus, per_gpu=per_gpu)
         with ExitStack() as stack, tuned.screen(default=sys.stderr.isatty() and not sys.stdout.isatty()):
@@ -108,26 +113,28 @@ def command(
                     program.pid = pid
                     stack.enter_context(session)
 
-            exit_code = _run(command_line, steps, tuned.sessions[0][1], quiet=options.as_json, begin=begin)
+            session = tuned.sessions[0][1]
+            exit_code = _run(command_line, session, steps, phases, quiet=options.as_json, begin=begin)
     return tuned.finish(exit_code)
 
 
 def _run(
     command_line: tuple[str, ...],
-    steps: StepPattern | None,
     session: RunSession,
+    steps: StepPattern | None,
+    phases: PhasePattern | None,
     *,
     quiet: bool,
     begin: Callable[[int], None],
 ) -> int:
-    """Run the program and return its exit code; its output is searched for steps where there is a pattern."""
+    """Run the program and return its exit code; its output is searched for steps and phases by their patterns."""
     from wattune.cli.child import run_child
 
     if steps is None:
         return run_child(command_line, stdout_to_stderr=quiet, on_start=begin)
     from wattune.cli.training_child import ReportWatch, run_watched
     from wattune.control.reports.http import Answer
-    from wattune.control.reports.report import AnyReport, StepCount, StepReport
+    from wattune.control.reports.report import AnyReport, PhaseReport, StepCount, StepReport
 
     counted = StepCount()
 
@@ -136,13 +143,15 @@ def _run(
         if isinstance(report, StepReport):
             counted, count = counted.stepped(report)
             session.step(count)
+        elif isinstance(report, PhaseReport):
+            session.phase(report.name)
         return Answer()
 
     # Python buffers what goes into a pipe; steps that come late would be useless.
     environment = {**os.environ, "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED") or "1"}
     ending = run_watched(
         command_line,
-        ReportWatch(steps=steps),
+        ReportWatch(steps=steps, phases=phases),
         hear,
         environment=environment,
         quiet=quiet,

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from wattune.api import phase_policy
 from wattune.cli.output import check_writable, print_error, print_json, stderr_console, write_each
 from wattune.config import load_config
 from wattune.control.process_monitor import ProcessWatch, users_of
@@ -164,8 +166,16 @@ class TunedProgram:
             on_learning=lambda line: click.echo(f"wattune: {line}", err=True),
         )
         memory = _recalled(self._name, gpus[0], policy=policy, config=self._config)
+        per_phase = phase_policy(policy, objective, gpus)
         return RunSession(
-            gpus, objective=objective, policy=policy, knobs=self._knobs, program=program, memory=memory, notes=notes
+            gpus,
+            objective=objective,
+            policy=per_phase or policy,
+            knobs=self._knobs,
+            program=program,
+            memory=memory,
+            notes=notes,
+            phase_players=None if per_phase is None else partial(per_phase.player, spec=gpus[0].spec),
         )
 
     def reports(self, *, ended: bool = False) -> tuple[RunReport, ...]:
@@ -281,6 +291,7 @@ def document(report: RunReport, gpus: Sequence[GpuSpec], *, exit_code: int | Non
         "time_s": report.spent.time_s,
         "energy_j": report.spent.energy_j,
         "held": to_json(report.held),
+        "held_by_phase": {one.name: to_json(one.setting) for one in report.progress.held_by_phase},
         "evaluations": figures.evaluations,
         "saving_percent": figures.saving and figures.saving.percent,
         "saving_error_percent": _percent_error(figures.saving),
@@ -319,4 +330,9 @@ def _window(window: Window) -> dict[str, Any]:
         "mem_util": window.mem_util,
         "counters": dict(window.features),
         "changed": window.changed,
+        "phases": [
+            {"phase": one.name, "time_s": one.cost.time_s, "energy_j": one.cost.energy_j, "mean_sm_mhz": one.sm_mhz}
+            for one in window.phases
+        ],
+        "by_phase": {one.name: to_json(one.setting) for one in window.by_phase},
     }

@@ -28,6 +28,13 @@ class StepReport:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseReport:
+    """A phase of an iteration begins."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class NoMemory:
     """The batch size does not fit."""
 
@@ -39,7 +46,7 @@ class Unreadable:
     complaint: str
 
 
-AnyReport = Report | StepReport | NoMemory | Unreadable
+AnyReport = Report | StepReport | PhaseReport | NoMemory | Unreadable
 
 
 def finite(value: float) -> float | None:
@@ -85,6 +92,7 @@ class StepCount:
 _METRIC_EXAMPLE = "accuracy: ([0-9.]+)"
 _NAMED_EXAMPLE = r"'epoch (?P<epoch>\d+) accuracy (?P<metric>[0-9.]+)'"
 _STEP_EXAMPLE = r"step (?P<step>\d+)"
+_PHASE_EXAMPLE = r"phase (?P<phase>\w+)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +143,29 @@ class StepPattern:
             return StepReport()
         number = number_of(_group(match, "step") or match[1] or "")
         return None if number is None or number < 0 else StepReport(int(number))
+
+
+@dataclass(frozen=True, slots=True)
+class PhasePattern:
+    """A regular expression that finds the beginnings of phases: the name is in its group."""
+
+    regex: re.Pattern[str]
+
+    @classmethod
+    def parse(cls, text: str) -> PhasePattern:
+        """Compile a pattern, or raise an error with an example."""
+        regex = _compiled(text, "phase", example=_PHASE_EXAMPLE, hint=f"name it: {_PHASE_EXAMPLE!r}")
+        if regex.groups == 0:
+            raise InputError(
+                f"the pattern {text!r} has no group for the name of the phase",
+                hint=f"put the name into parentheses: {_PHASE_EXAMPLE!r}",
+            )
+        return cls(regex)
+
+    def read(self, line: str) -> PhaseReport | None:
+        match = self.regex.search(line)
+        name = None if match is None else _group(match, "phase") or match[1]
+        return PhaseReport(name) if name else None
 
 
 def _compiled(text: str, name: str, *, example: str, hint: str) -> re.Pattern[str]:
