@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
 
-from overlap_samples import LateTransport, sample_input, whole_blocks
+from overlap_samples import LateTransport, all_choices, sample_input, whole_blocks
 from wattune.core.errors import DeviceError, InputError, SettingRefused
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT
@@ -16,9 +18,10 @@ from wattune.core.workload import Workload
 from wattune.devices.simulated import SimulatedGpu
 from wattune.integrations.overlap import Activations, OverlapExecutor
 from wattune.integrations.overlap.measuring import measure_partition
-from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions
+from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions, WholePasses
 from wattune.integrations.overlap.trial_session import TrialSession
 from wattune.integrations.overlap.trial_windows import TrialRule, TrialWindow, is_cool, next_repeats, result_of
+from wattune.levels.kernel.partition_search import PartitionSpace, RandomSearch, search
 from wattune.levels.kernel.partition_space import PartitionChoice
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
@@ -65,6 +68,29 @@ def test_repeating_leaves_no_gradients_behind():
     executor = OverlapExecutor(blocks, {"tp": LateTransport()})
     RepeatedPartitions(executor, [sample_input(2)]).prepare("bwd_mlp", PartitionChoice(1410, 5, "none"))(2)
     assert all(weight.grad is None for weight in blocks[0].parameters())
+
+
+@pytest.mark.parametrize(("name", "collectives"), [("forward", 8), ("step", 8 + 12)])
+def test_whole_passes_are_repeated_under_the_choices_that_are_followed(name, collectives):
+    transport = LateTransport()
+    executor = OverlapExecutor(whole_blocks(2), {"tp": transport}, activations=Activations.RECOMPUTE)
+    executor.follow(forward=all_choices(("fwd_attn", "fwd_mlp"), "linear_0", comm_sms=9))
+    passes = WholePasses(executor, [sample_input(4)])
+    passes.prepare(name, PartitionChoice(1410, 5, "none"))(2)
+    assert len(transport.started) == 2 * collectives
+    assert ("all_reduce", 9) in transport.started
+    with pytest.raises(InputError, match="no pass 'fwd_attn'"):
+        passes.prepare("fwd_attn", PartitionChoice(1410, 5, "none"))
+
+
+def test_a_search_measures_by_a_session():
+    partitions, gpu = simulated()
+    choices = tuple(PartitionChoice(clock, 6, "none") for clock in (1410, 1005))
+    space = PartitionSpace(choices, np.array([[choice.sm_mhz] for choice in choices], dtype=float), ("sm_mhz",))
+    with TrialSession(partitions, gpu, layout="tiny", nanobatches=2) as session:
+        history = search(space, RandomSearch(seed=1), partial(session.measure, "fwd_mlp"), budget=9)
+    assert {trial.choice for trial in history} == set(choices)
+    assert session.history("fwd_mlp") == history
 
 
 def test_a_trial_is_exact_on_a_simulated_gpu():

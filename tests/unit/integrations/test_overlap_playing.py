@@ -18,8 +18,8 @@ from pipelines import planned_at
 from wattune.core.errors import PlanError
 from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
-from wattune.integrations.overlap import OverlapExecutor
-from wattune.integrations.overlap.playing import launches_of, played_overlap
+from wattune.integrations.overlap import GroupTransport, OverlapExecutor, transport
+from wattune.integrations.overlap.playing import check_same, launches_of, played_overlap
 from wattune.integrations.overlap.transport import limited_options
 from wattune.levels.kernel.schedules import one_forward_one_backward
 
@@ -96,6 +96,43 @@ def test_a_plan_for_other_blocks_is_refused_before_training():
         played_overlap(schedule, wrong, FakeGpu(), {0: executor}),
     ):
         pass
+
+
+class OtherRank:
+    """A rank beside another one, whose plan is given by its broadcast."""
+
+    rank, size = 1, 2
+
+    def __init__(self, text=None):
+        self._text = text
+
+    def broadcast(self, text):
+        return text if self._text is None else self._text
+
+    def sum_and_max(self, values):
+        return values, values
+
+
+def test_different_plans_on_the_ranks_of_a_group_are_refused():
+    plan = plan_for()
+    check_same(plan, OtherRank())
+    with pytest.raises(PlanError, match="different plans"):
+        check_same(plan, OtherRank("another"))
+
+
+def test_each_number_of_sms_has_one_communicator_made_when_it_is_first_needed(monkeypatch):
+    made = []
+    monkeypatch.setattr(transport.distributed, "get_backend", lambda _: "nccl")
+    monkeypatch.setattr(transport, "limited_options", lambda _, sms: sms)
+    monkeypatch.setattr(
+        transport.distributed,
+        "new_group",
+        lambda *_, pg_options, **__: made.append(pg_options) or distributed.group.WORLD,
+    )
+    carrier = GroupTransport()
+    for sms in (12, 6, None, 12, 6):
+        carrier.start("all_reduce", torch.ones(2), dim=0, sms=sms).wait()
+    assert made == [12, 6] == list(carrier.budgets)
 
 
 def test_the_sms_of_nccl_are_limited_by_its_blocks():

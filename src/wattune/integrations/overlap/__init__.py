@@ -12,7 +12,7 @@ from wattune.integrations.overlap.llama import LlamaBlock, LlamaShape, SequenceP
 from wattune.integrations.overlap.measuring import measure_partition
 from wattune.integrations.overlap.playing import played_overlap
 from wattune.integrations.overlap.program import Activations
-from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions
+from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions, WholePasses
 from wattune.integrations.overlap.steps import Block, BlockOperation, Collective
 from wattune.integrations.overlap.transport import GroupTransport, Transport
 from wattune.integrations.overlap.trial_session import TrialSession
@@ -36,6 +36,7 @@ __all__ = [
     "SimulatedPartitions",
     "Transport",
     "TrialSession",
+    "WholePasses",
     "measure_partition",
     "played_overlap",
 ]

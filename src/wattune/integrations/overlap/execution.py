@@ -18,6 +18,7 @@ except ModuleNotFoundError as error:
 
 from wattune.integrations.overlap.launching import Action, Compute, Enter, Join, Start
 from wattune.integrations.overlap.program import Activations, Direction, acting
+from wattune.integrations.overlap.recomputing import SameAgain, casts_on, random_state
 from wattune.integrations.overlap.steps import BlockOperation, BlockStack, State
 from wattune.integrations.overlap.transport import PendingCollective, Transport, placeholder
 
@@ -71,7 +72,7 @@ class Execution:
         self._stack, self._transports, self._activations = stack, transports, activations
         self._enter, self._record = enter, record
         self._pending: dict[tuple[Direction, int], PendingCollective] = {}
-        self._autocast = _autocast(_device_of(self.nanobatches[0].state))
+        self._autocast = casts_on(self.nanobatches[0].state[0].device)
         self.keeps_graphs = False
         """Whether a backward pass can be repeated; for measurements."""
 
@@ -105,7 +106,7 @@ class Execution:
         self._note(action.partition, step.name, action.nanobatch)
         if action.direction is Direction.FORWARD and self._activations is not Activations.SAVE:
             if step.random and self._activations is Activations.RECOMPUTE:
-                nanobatch.random_states[position] = _random_state(nanobatch.state)
+                nanobatch.random_states[position] = random_state(nanobatch.state[0].device)
             with torch.no_grad():
                 nanobatch.state = step.run(nanobatch.state)
             return
@@ -127,7 +128,7 @@ class Execution:
         """Return the context in which a recomputed operation does the same again: casts and random numbers."""
         if action.direction is not Direction.RECOMPUTE:
             return nullcontext()
-        return _Again(self._autocast, nanobatch.random_states.pop(action.position, None), _device_of(nanobatch.state))
+        return SameAgain(self._autocast, nanobatch.random_states.pop(action.position, None), nanobatch.state[0].device)
 
     def _backward(self, action: Compute, nanobatch: Nanobatch) -> None:
         step = self._stack.operation(action.position)
@@ -172,24 +173,6 @@ class Execution:
             self._record(Launch(partition, name, nanobatch))
 
 
-class _Again:
-    """Within it, casts are those of the forward pass, and so are random numbers, if their state is given."""
-
-    def __init__(self, autocast: Any, random_state: Any, device: Any) -> None:
-        self._autocast, self._random_state, self._device = autocast, random_state, device
-
-    def __enter__(self) -> None:
-        self._autocast.__enter__()
-        if self._random_state is not None:
-            self._before = _random_state((self._device,))
-            _set_random_state(self._random_state, self._device)
-
-    def __exit__(self, *reason: object) -> None:
-        if self._random_state is not None:
-            _set_random_state(self._before, self._device)
-        self._autocast.__exit__(*reason)
-
-
 def _gradients(graph: OperationGraph, gradients: State, parameters: State, *, keep: bool) -> State:
     """Return the gradients of inputs and parameters; None where one does not count."""
     pairs = [
@@ -229,31 +212,3 @@ def _located(error: RuntimeError, direction: Direction, nanobatch: int) -> Runti
         f"in a collective of the {direction.value} pass, nanobatch {nanobatch}: another rank failed or hangs"
     )
     return error
-
-
-def _device_of(values: Any) -> Any:
-    first = values[0]
-    return getattr(first, "device", first)
-
-
-def _random_state(values: Any) -> Any:
-    device = _device_of(values)
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-def _set_random_state(state: Any, device: Any) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
-
-
-def _autocast(device: Any) -> Any:
-    """Return a context with the casts that are in force now."""
-    kind = device.type
-    return torch.autocast(
-        kind,
-        dtype=torch.get_autocast_dtype(kind),
-        enabled=torch.is_autocast_enabled(kind),
-        cache_enabled=torch.is_autocast_cache_enabled(),
-    )

@@ -14,10 +14,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from wattune.control.actuator import Actuator
+from wattune.control.ranks import Ranks
 from wattune.core.errors import PlanError
 from wattune.core.plan import Plan, StageChoice
 from wattune.devices.gpu import Gpu
@@ -83,14 +85,22 @@ class ChoiceListener:
 
 @contextmanager
 def played_overlap(
-    schedule: Any, plan: Plan | Path | str, gpu: Gpu, executors: Mapping[int, OverlapExecutor]
+    schedule: Any,
+    plan: Plan | Path | str,
+    gpu: Gpu,
+    executors: Mapping[int, OverlapExecutor],
+    *,
+    ranks: Ranks | None = None,
 ) -> Iterator[Actuator]:
     """Set clocks and launches of this rank while the schedule trains; yield the actuator that sets the clocks.
 
     `executors` are those that the stages of this process call, by the index of the stage; they set no clocks of their
-    own. Afterwards they run their collectives behind the computation again.
+    own. Afterwards they run their collectives behind the computation again. With `ranks`, those of the tensor-parallel
+    group, a plan that differs between them is refused; otherwise they would wait for each other.
     """
     wanted = plan if isinstance(plan, Plan) else read_plan(Path(plan)).plan.choice
+    if ranks is not None:
+        check_same(wanted, ranks)
     listener = ChoiceListener(wanted, executors)
     try:
         with played(schedule, wanted, gpu) as clocks, listened(schedule, listener):
@@ -98,6 +108,16 @@ def played_overlap(
     finally:
         for executor in executors.values():
             executor.follow(forward={}, backward={})
+
+
+def check_same(plan: Plan, ranks: Ranks) -> None:
+    """Raise on all ranks unless all of them have the same choices."""
+    own = sha256(repr(plan.choices).encode()).hexdigest()
+    _, (differs,) = ranks.sum_and_max((float(ranks.broadcast(own) != own),))
+    if differs:
+        raise PlanError(
+            "the ranks of a group have different plans", hint="give all of them the same file, from a shared folder"
+        )
 
 
 def _follow(executor: OverlapExecutor, instruction: str, choices: Choices) -> None:

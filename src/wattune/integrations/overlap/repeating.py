@@ -51,14 +51,46 @@ class RepeatedPartitions:
             }  # the others' memory is freed
         captured = self._captured[partition]
         actions = captured.actions(choice)
-        device = self._inputs[0].device
 
         def repeat(times: int) -> None:
             captured.clear()
             for _ in range(times):
                 captured.run(actions)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            _synchronise(self._inputs)
+
+        return repeat
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+FORWARD_PASS, STEP = "forward", "step"
+"""Names of whole passes: forward, and forward with backward."""
+
+
+class WholePasses:
+    """Whole passes of an executor under the choices that it follows: to compare with the sum of their partitions.
+
+    The choice of a trial then gives the clock only.
+    """
+
+    def __init__(self, executor: OverlapExecutor, inputs: Sequence[Any]) -> None:
+        self._executor, self._inputs = executor, tuple(inputs)
+
+    def prepare(self, partition: str, choice: LaunchChoice) -> Repeat:
+        del choice
+        if partition not in (FORWARD_PASS, STEP):
+            raise InputError(f"there is no pass {partition!r}", hint=f"use {FORWARD_PASS} or {STEP}")
+        executor, inputs = self._executor, self._inputs
+
+        def repeat(times: int) -> None:
+            for _ in range(times):
+                execution = executor.start(inputs, executor.activations)
+                if partition == STEP:
+                    outputs = executor.joined(execution)
+                    executor.load_gradients(execution, [torch.ones_like(tensor) for tensor in outputs])
+                    execution.run(executor.backward_actions)
+            _synchronise(inputs)
 
         return repeat
 
@@ -85,6 +117,12 @@ class SimulatedPartitions:
 
     def wait(self, seconds: float) -> None:
         self._gpu.idle(seconds)
+
+
+def _synchronise(tensors: Sequence[Any]) -> None:
+    device = tensors[0].device
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 class _Captured:
