@@ -1,0 +1,246 @@
+"""The partitions of a model searched one after another, and the stage profile that their frontiers compose to.
+
+A partition costs what `measure` returns for a choice: a simulated GPU, or trials on ranks. Instructions are composed
+exactly (`composition`): the settings of all partitions at one clock, sequential execution among them. Plain execution
+without nanobatches is a further option of every instruction, so that a plan is never worse than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wattune.core.errors import InputError
+from wattune.core.frontier import Frontier, History, Trial
+from wattune.core.measurement import Measurement
+from wattune.core.plan import StageChoice
+from wattune.core.setting import Setting
+from wattune.levels.kernel.composition import UNCALIBRATED, Calibration, Part, compose
+from wattune.levels.kernel.kareus_search import KareusSearch
+from wattune.levels.kernel.partition_search import (
+    COMM_SMS,
+    LAUNCH,
+    SM_MHZ,
+    PartitionSpace,
+    RandomSearch,
+    Searcher,
+    search,
+)
+from wattune.levels.kernel.partition_space import PartitionChoice, choices
+from wattune.levels.kernel.partitions import NONE, KernelPartition, PartitionedModel
+from wattune.levels.kernel.physics_search import PhysicsSearch, Remaining
+from wattune.levels.kernel.schedules import kind_of
+from wattune.levels.kernel.simulated_stages import (
+    INSTRUCTIONS,
+    CostTable,
+    extra_cost,
+    instruction_cost,
+    limited,
+    played_cost_table,
+    profile_from,
+    sequentially,
+)
+from wattune.levels.kernel.stage_profile import StageProfile
+from wattune.physics.gpu_model import GpuModel
+
+Measure = Callable[[KernelPartition, PartitionChoice], Measurement]
+OnPartition = Callable[[str, int, int], None]
+"""Called with a partition, the trials so far and the budget."""
+
+SEARCHES = ("wattune", "kareus", "random")
+
+_BUDGETS = ((700, 96, 32, 4), (300, 48, 16, 4), (0, 36, 16, 3))
+"""Least size of a space, random choices, batch and batches: what Kareus spends on large, middle, small partitions."""
+
+KNOB_ORDER = (
+    *("fwd_qkv_ar", "fwd_qkv_ag", "fwd_ao_ag", "fwd_ao_ar", "fwd_attn", "fwd_mlp"),
+    *("bwd_qkv_ar", "bwd_qkv_rs", "bwd_a_rs", "bwd_a_ag", "bwd_o_ag", "bwd_o_ar", "bwd_attn", "bwd_mlp"),
+)
+"""The order of partitions in the schedule files of Kareus."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedPartition:
+    """A partition, all its trials, and what the search expects to be missing; None where it does not say."""
+
+    partition: KernelPartition
+    history: History[PartitionChoice]
+    remaining: Remaining | None = None
+
+    @property
+    def frontier(self) -> Frontier[PartitionChoice]:
+        return Frontier.of(self.history)
+
+
+def space_of(
+    partition: KernelPartition,
+    gpu: GpuModel,
+    *,
+    clocks_mhz: Sequence[int] | None = None,
+    comm_sms: Sequence[int] | None = None,
+) -> PartitionSpace[PartitionChoice]:
+    """Make the space of all settings of a partition, with launches as places in the computation."""
+    every = choices(partition, gpu, clocks_mhz=clocks_mhz, comm_sms=comm_sms)
+    rows = [(_launch_place(partition, choice), choice.comm_sms, choice.sm_mhz) for choice in every]
+    return PartitionSpace(every, np.array(rows, dtype=np.float64), (LAUNCH, COMM_SMS, SM_MHZ))
+
+
+def _launch_place(partition: KernelPartition, choice: PartitionChoice) -> int:
+    return -1 if choice.launch == NONE else partition.slots.index(choice.launch)
+
+
+def searcher_named(name: str, size: int, *, seed: int, enough: float | None = None) -> Searcher:
+    """Return a search by name for a space of this size; `enough` is the expected ε at which ours ends."""
+    match name:
+        case "wattune":
+            return PhysicsSearch(seed=seed, batch=4, enough=enough)
+        case "kareus":
+            _, initial, batch, batches = next(budget for budget in _BUDGETS if size >= budget[0])
+            return KareusSearch(seed=seed, initial=min(initial, size), batch=batch, batches=batches)
+        case "random":
+            return RandomSearch(seed=seed)
+    raise InputError(f"there is no search {name!r}", hint=f"there are {', '.join(SEARCHES)}")
+
+
+def search_model(
+    model: PartitionedModel,
+    gpu: GpuModel,
+    measure: Measure,
+    *,
+    search_name: str = "wattune",
+    budget: int | None = None,
+    seed: int = 0,
+    enough: float = 0.005,
+    known: Mapping[str, History[PartitionChoice]] | None = None,
+    on_partition: OnPartition | None = None,
+) -> tuple[SearchedPartition, ...]:
+    """Search every partition; `budget` is the largest number of trials of each, `known` are trials to go on from."""
+    found = []
+    for partition in model.partitions:
+        space = space_of(partition, gpu)
+        searcher = searcher_named(search_name, len(space), seed=seed, enough=enough)
+        most = min(budget or len(space), len(space))
+
+        def one(choice: PartitionChoice, own: KernelPartition = partition) -> Measurement:
+            return measure(own, choice)
+
+        def note(history: History[PartitionChoice], own: KernelPartition = partition, most: int = most) -> bool:
+            if on_partition is not None:
+                on_partition(own.name, len(history), most)
+            return False
+
+        history = search(space, searcher, one, budget=most, history=(known or {}).get(partition.name, ()), until=note)
+        remaining = searcher.remaining(space, history) if isinstance(searcher, PhysicsSearch) else None
+        found.append(SearchedPartition(partition, history, remaining))
+    return completed(found, measure)
+
+
+def completed(searched: Sequence[SearchedPartition], measure: Measure) -> tuple[SearchedPartition, ...]:
+    """Measure each partition at the clocks at which only others were, with its best setting of the nearest clock.
+
+    Instructions are composed clock by clock, so a clock that one partition lacks would be lost for all.
+    """
+    clocks = sorted({trial.choice.sm_mhz for own in searched for trial in own.history})
+    found = []
+    for own in searched:
+        missing = sorted(set(clocks) - {trial.choice.sm_mhz for trial in own.history})
+        best = own.frontier.trials
+        more = []
+        for clock in missing:
+            near = _nearest(best, clock)
+            choice = replace(near.choice, sm_mhz=clock)
+            more.append(Trial(choice, measure(own.partition, choice)))
+        found.append(replace(own, history=(*own.history, *more)))
+    return tuple(found)
+
+
+def _nearest(trials: Sequence[Trial[PartitionChoice]], sm_mhz: int) -> Trial[PartitionChoice]:
+    return min(trials, key=lambda trial: abs(trial.choice.sm_mhz - sm_mhz))
+
+
+def simulated_measure(gpu: GpuModel) -> Measure:
+    """Return the cost of partitions inside of a model on a simulated GPU, each partition tabulated once."""
+    tables: dict[str, dict[PartitionChoice, Measurement]] = {}
+
+    def measure(partition: KernelPartition, choice: PartitionChoice) -> Measurement:
+        if partition.name not in tables:
+            every = choices(partition, gpu)
+            cost = played_cost_table(partition, gpu, every)
+            pairs = zip(every, cost.time_s.tolist(), cost.energy_j.tolist(), strict=True)
+            tables[partition.name] = {own: Measurement(time_s, energy_j) for own, time_s, energy_j in pairs}
+        return tables[partition.name][choice]
+
+    return measure
+
+
+def searched_profile(
+    model: PartitionedModel,
+    gpu: GpuModel,
+    searched: Sequence[SearchedPartition],
+    *,
+    plain: PartitionedModel | None = None,
+    calibration: Calibration = UNCALIBRATED,
+) -> StageProfile:
+    """Compose the frontier of every instruction of every stage; `plain` is the same model without nanobatches."""
+    by_name = {own.partition.name: own for own in searched}
+    options = {}
+    for stage in range(model.stages):
+        for instruction in INSTRUCTIONS:
+            trials = _composed_trials(model, gpu, by_name, stage, instruction, calibration)
+            if plain is not None:
+                trials += _plain_trials(plain, gpu, stage, instruction, sorted({t.choice.setting for t in trials}))
+            options[kind_of(stage, instruction)] = tuple(_cheapest_of_each(trials))
+    return profile_from(options, name=f"{model.name} on {gpu.name} (simulated)", stages=model.stages)
+
+
+def _composed_trials(
+    model: PartitionedModel,
+    gpu: GpuModel,
+    searched: Mapping[str, SearchedPartition],
+    stage: int,
+    instruction: str,
+    calibration: Calibration,
+) -> list[Trial[StageChoice]]:
+    counts = dict(sorted(model.counts(stage, instruction).items(), key=lambda own: _knob_place(own[0])))
+    parts = [Part(name, searched[name].history, count) for name, count in counts.items()]
+    frontier = compose(parts, lambda choice: choice.sm_mhz, calibration=calibration)
+    clocks = sorted({trial.choice.sm_mhz for trial in frontier})
+    extra = extra_cost(model.extra(stage, instruction), gpu, clocks)
+    more = {clock: Measurement(t, e) for clock, t, e in zip(clocks, extra.time_s, extra.energy_j, strict=True)}
+    found = []
+    for trial in frontier:
+        cost = trial.cost + more[trial.choice.sm_mhz]
+        if cost.power_w <= gpu.default_limit_w:
+            knobs = tuple((name, own.text) for name, own in zip(counts, trial.choice.choices, strict=True))
+            found.append(Trial(StageChoice(Setting(trial.choice.sm_mhz), knobs), replace(cost, time_error_s=None)))
+    if not found:
+        raise InputError(
+            f"stage {stage} exceeds the power limit of {gpu.name} at every clock", hint="search lower clocks as well"
+        )
+    return found
+
+
+def _knob_place(name: str) -> int:
+    return KNOB_ORDER.index(name) if name in KNOB_ORDER else len(KNOB_ORDER)
+
+
+def _plain_trials(
+    plain: PartitionedModel, gpu: GpuModel, stage: int, instruction: str, settings: Sequence[Setting]
+) -> list[Trial[StageChoice]]:
+    """Return the instruction without nanobatches, all collectives exposed."""
+    clocks = [setting.sm_mhz or gpu.max_mhz for setting in settings]
+    cost: CostTable = limited(
+        instruction_cost(plain, gpu, stage=stage, instruction=instruction, how=sequentially(), clocks_mhz=clocks), gpu
+    )
+    pairs = zip(clocks, cost.time_s.tolist(), cost.energy_j.tolist(), strict=True)
+    return [Trial(StageChoice(Setting(clock), (("nanobatches", "1"),)), Measurement(t, e)) for clock, t, e in pairs]
+
+
+def _cheapest_of_each(trials: Sequence[Trial[StageChoice]]) -> list[Trial[StageChoice]]:
+    """Keep the trials that no other one of the same clock dominates."""
+    found: list[Trial[StageChoice]] = []
+    for setting in sorted({trial.choice.setting for trial in trials}):
+        found += Frontier.of(trial for trial in trials if trial.choice.setting == setting).trials
+    return found
