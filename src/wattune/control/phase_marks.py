@@ -35,6 +35,8 @@ KEPT = 20_000
 USUAL = 0.8
 """Share of the steps of a window that must have the same phases; others are last batches and evaluations."""
 LEAST_STEPS = 2
+RENEWED_S = 300.0
+"""Time after which stamps are placed anew: the clocks of GPU and host drift apart by some tens of ppm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class PhaseMarks:
 class StampClock:
     """Converts stamps in the work of a GPU to its time, from when they were first seen to have passed.
 
-    A stamp is seen late, never early: of all stamps, that with the least delay places the others.
+    A stamp is seen late, never early: of the stamps of some minutes, that with the least delay places the others.
     """
 
     def __init__(self) -> None:
@@ -115,9 +117,9 @@ class StampClock:
 
     def time_s(self, stamp: Stamp, seen_s: float) -> float:
         """Return when the GPU passed a stamp that was seen to have passed at `seen_s`."""
-        if self._first is None:
-            self._first, self._first_s = stamp, seen_s
-        since_s = self._first.seconds_to(stamp)
+        since_s = 0.0 if self._first is None else self._first.seconds_to(stamp)
+        if self._first is None or since_s > RENEWED_S:
+            self._first, self._first_s, since_s = stamp, seen_s, 0.0
         self._first_s = min(self._first_s, seen_s - since_s)
         return self._first_s + since_s
 

@@ -127,6 +127,13 @@ def test_a_stamp_is_never_placed_later_than_it_was_seen():
     assert placed.time_s(GpuStamp(3.0, clock), 3.0) == pytest.approx(3.0)
 
 
+def test_stamps_follow_a_clock_that_drifts():
+    clock, placed = Clock(), StampClock()
+    for at_s in range(0, 3600, 10):
+        found_s = placed.time_s(GpuStamp(float(at_s), clock), at_s * (1 + 50e-6) + 0.001)
+    assert found_s == pytest.approx(at_s * (1 + 50e-6), abs=0.02)
+
+
 def test_the_beginning_of_a_step_is_found_between_two_instants():
     marks, _ = marked(3)
     assert marks.begins_step(2.5, 3.0)
