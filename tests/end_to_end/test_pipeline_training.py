@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from emulated import plain_gpu
-from pipelines import planned_at
+from pipelines import planned_at, profile_csv
 from processes import wait_until
+from wattune.cli.main import run
 from wattune.devices.open import Surroundings, restore_abandoned
-from wattune.levels.kernel.plan_file import plan_text
+from wattune.levels.kernel.plan_file import plan_text, read_plan
 from wattune.levels.kernel.schedules import interleaved
+from wattune.levels.kernel.switching import shortest_dwell_s
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
 
@@ -78,6 +80,28 @@ def test_a_plan_changes_the_clocks_and_nothing_else(ranks, chunks, microbatches,
         assert is_part_of(what["applied"], requested)
         assert node.setting(rank) == before[rank]
     assert len(found[-1]["plain"]["losses"]) == shape["iterations"] * microbatches
+
+
+def test_a_plan_of_the_command_for_slow_switching_is_played(emulated_node, tmp_path, start, capsys):
+    node = emulated_node("a100", "a100", clock="wall")
+    before = [node.setting(index) for index in range(2)]
+    (tmp_path / "profile.csv").write_text(profile_csv(2, (1410, 1200, 1005, 900)))
+    file = tmp_path / "plan.json"
+    options = ("--microbatches", "6", "--blocking-power", "60", "--switch-latency", "20ms", "--deadline", "0.238")
+    arguments = ["pipeline", "plan", "--profile", str(tmp_path / "profile.csv"), *options, "--out", str(file)]
+    assert run([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["switching"]["latency_s"] == 0.02
+    planned = read_plan(file)
+    dwell_s = shortest_dwell_s(planned.plan.choice)
+    assert dwell_s is not None
+    assert dwell_s >= 0.02
+    shape = {"ranks": 2, "chunks": 1, "microbatches": 6, "iterations": 2}
+    found = finished(start(job_in(tmp_path, node, **shape, plan_file=str(file)), node), tmp_path)
+    for rank, (what, steps) in enumerate(zip(found, planned.plan.choice.ranks, strict=True)):
+        assert what["planned"] == what["plain"]
+        requested = pipeline_worker.requested(steps, shape["iterations"])
+        assert len(what["applied"]) == len(requested) - what["skipped"]
+        assert node.setting(rank) == before[rank]
 
 
 def test_crashed_ranks_leave_all_gpus_as_they_were_found(emulated_node, tmp_path, start):

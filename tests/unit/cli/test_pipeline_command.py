@@ -253,3 +253,35 @@ def test_transfers_and_endings_of_a_profile_are_planned_too(tmp_path, capsys):
     # F0 send F1 … B1 send B0 optimizer: two microbatches through two stages, one transfer each way, one step
     assert document["default"]["time_s"] == pytest.approx(3 * 0.3 + 4 * 0.01 + 0.5, abs=0.021)
     assert run(["pipeline", "verify", str(plan), "--profile", str(profile)]) == 0
+
+
+def test_switching_is_free_unless_its_latency_or_the_gpu_is_given(home, capsys):
+    free = document(capsys, *PLAN)
+    assert free["switching"] is None
+    assert "free_energy_j" not in free["frontier"][0]
+    assert "Switching is taken to be free" in words(capsys, *PLAN)
+    slow = document(capsys, *PLAN, "--switch-latency", "40ms", "--out", "plan.json")
+    assert slow["switching"] == {"latency_s": 0.04, "stall_s": 0.0002, "source": "as given"}
+    for row in slow["frontier"]:
+        assert row["energy_j"] >= row["free_energy_j"] > 0
+        assert row["switching_loss_percent"] == pytest.approx(100 * (row["energy_j"] / row["free_energy_j"] - 1))
+    shown = document(capsys, "show", "plan.json")
+    assert shown["frontier"] == slow["frontier"]
+    assert "takes 40 ms and stalls for 0.2 ms" in " ".join(words(capsys, *PLAN, "--switch-latency", "40ms").split())
+    known = document(capsys, *PLAN, "--gpu", "a100")["switching"]
+    assert known == {"latency_s": 0.01, "stall_s": 0.0001, "source": "NVIDIA A100-SXM4-40GB by the catalogue"}
+    both = document(capsys, *PLAN, "--gpu", "a100", "--switch-latency", "20ms")["switching"]
+    assert (both["latency_s"], both["stall_s"]) == (0.02, 0.0001)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--switch-latency", "soon"), "not a time"),
+        (("--switch-latency", "-1ms"), "not a time"),
+        (("--switch-latency", "2000s"), "0 to 60 s"),
+        (("--gpu", "abacus"), "abacus"),
+    ],
+)
+def test_a_wrong_switching_is_refused(home, capsys, arguments, message):
+    assert message in complaint(capsys, *PLAN, *arguments)

@@ -61,6 +61,8 @@ def _choice_options(function: F) -> F:
 @click.option(
     "--blocking-power", type=click.FloatRange(min=0), required=True, help="Watts of a GPU that waits for another."
 )
+@click.option("--switch-latency", metavar="TIME", help="From the request of a clock until it holds: 10ms.")
+@click.option("--gpu", metavar="NAME", help="GPU of the catalogue whose switching time counts: a100.")
 @_choice_options
 @click.option(
     "--points",
@@ -76,6 +78,8 @@ def plan(
     microbatches: int,
     chunks: int | None,
     blocking_power: float,
+    switch_latency: str | None,
+    gpu: str | None,
     deadline: float | None,
     straggler: float | None,
     points: int | None,
@@ -86,22 +90,27 @@ def plan(
     """Find the plan of least energy for every iteration time, from the fastest to the time of least energy.
 
     The chosen plan is the one of least energy that is no slower than default settings, or that meets --deadline, or
-    that ends within the time of a --straggler.
+    that ends within the time of a --straggler. With --switch-latency or --gpu no plan changes clocks faster than the
+    GPU can, and the energy lost by that is shown; otherwise switching is taken to be free.
     """
     from wattune.cli.pipeline import output
+    from wattune.cli.pipeline.switching import switching_of
     from wattune.levels.kernel.plan_file import plan_text
     from wattune.levels.kernel.planned import plan_profile
     from wattune.levels.kernel.planner import LARGE
 
     for path in (out, csv_file):
         check_writable(path)
+    switching = switching_of(latency=switch_latency, gpu=gpu)
     found, source = output.read_profile(profile)
     found.check_blocking_power(blocking_power)
     shape = found.shape(schedule, microbatches, chunks=chunks or (2 if schedule == INTERLEAVED else 1))
     operations = sum(len(rank) for rank in shape.order)
     if operations >= LARGE:
         stderr_console().print(f"planning {operations} operations")
-    planned = plan_profile(found, shape, source=source, blocking_power_w=blocking_power, points=points)
+    planned = plan_profile(
+        found, shape, source=source, blocking_power_w=blocking_power, points=points, switching=switching
+    )
     chosen, answer = _chosen(planned, deadline, straggler)
     _write(out, lambda: plan_text(chosen))
     _write(csv_file, lambda: output.frontier_csv(chosen))

@@ -15,9 +15,7 @@ from wattune.cli.output import console, write_text
 from wattune.core.codec import to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
-from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan
 from wattune.levels.kernel.planned import PlannedPipeline, Source, energy_percent, gap_percent, time_percent
 from wattune.levels.kernel.schedule_exchange import FREQS_NAME
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
@@ -50,15 +48,17 @@ def pipeline_document(planned: PlannedPipeline) -> dict[str, Any]:
         "extras": list(shape.extras),
         "microbatches": shape.microbatches,
         "blocking_power_w": planned.blocking_power_w,
+        "switching": to_json(planned.switching),
         "default": {"time_s": planned.default.cost.time_s, "energy_j": planned.default.cost.energy_j},
         "chosen": planned.chosen,
-        "frontier": [_row(trial, planned) for trial in planned.frontier],
+        "frontier": [_row(number, planned) for number in range(len(planned.frontier))],
     }
 
 
-def _row(trial: Trial[Plan], planned: PlannedPipeline) -> dict[str, float]:
+def _row(number: int, planned: PlannedPipeline) -> dict[str, float]:
+    trial = planned.frontier.trials[number]
     cost, default = trial.cost, planned.default.cost
-    return {
+    row = {
         "time_s": cost.time_s,
         "energy_j": cost.energy_j,
         "bound_j": trial.choice.bound_j,
@@ -66,6 +66,10 @@ def _row(trial: Trial[Plan], planned: PlannedPipeline) -> dict[str, float]:
         "saving_percent": 100 * (1 - cost.energy_j / default.energy_j),
         "slowdown_percent": time_percent(cost, default),
     }
+    if planned.switching is not None:
+        row["free_energy_j"] = planned.free_energies_j[number]
+        row["switching_loss_percent"] = planned.switching_losses_percent[number]
+    return row
 
 
 def straggler_document(answer: StragglerAnswer | None) -> dict[str, float] | None:
@@ -95,10 +99,12 @@ def frontier_table(planned: PlannedPipeline) -> Table:
     default, trials = planned.default.cost, planned.frontier.trials
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     table.add_column("plan")
-    for head in ("time", "energy", "above bound", "Δ time", "Δ energy"):
+    losses = planned.switching_losses_percent
+    for head in ("time", "energy", "above bound", *(("for switching",) if losses else ()), "Δ time", "Δ energy"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("")
-    table.add_row("", f"{default.time_s:.4f} s", f"{default.energy_j:.1f} J", "", "", "", "default")
+    unknown = [""] * (4 if losses else 3)
+    table.add_row("", f"{default.time_s:.4f} s", f"{default.energy_j:.1f} J", *unknown, "default")
     for number in _few(len(trials), planned.chosen):
         cost = trials[number].cost
         table.add_row(
@@ -106,6 +112,7 @@ def frontier_table(planned: PlannedPipeline) -> Table:
             f"{cost.time_s:.4f} s",
             f"{cost.energy_j:.1f} J",
             f"{gap_percent(trials[number]):.2f} %",
+            *((f"{losses[number]:.2f} %",) if losses else ()),
             percent(time_percent(cost, default)),
             percent(energy_percent(cost, default)),
             _names(number, planned),
@@ -147,7 +154,20 @@ def print_frontier(planned: PlannedPipeline, answer: StragglerAnswer | None) -> 
     screen = console()
     screen.print(heading(planned), markup=False, soft_wrap=True)
     screen.print(frontier_table(planned))
+    screen.print(switching_words(planned), markup=False, soft_wrap=True)
     print_answer(answer)
+
+
+def switching_words(planned: PlannedPipeline) -> str:
+    """Describe what changes of clocks were taken to cost, and what the chosen plan loses by them."""
+    switching = planned.switching
+    if switching is None:
+        return "Switching is taken to be free. `wattune pipeline plan` takes --switch-latency, or --gpu to look it up."
+    loss = planned.switching_losses_percent[planned.chosen]
+    return (
+        f"A change of clocks takes {1e3 * switching.latency_s:g} ms and stalls for {1e3 * switching.stall_s:g} ms "
+        f"({switching.source}); the chosen plan spends {loss:.2f} % more than if switching were free."
+    )
 
 
 def print_answer(answer: StragglerAnswer | None) -> None:

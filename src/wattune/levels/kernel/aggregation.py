@@ -37,6 +37,7 @@ class Aggregation:
         self._successors = successors(graph)
         self._group = _grouped_by_place(self._kind)
         self._paths: list[Ints] = []
+        self._flows_w = np.zeros(len(self._kind))
 
     def cheapest(self, waiting_w: float) -> Relaxed:
         """Solve for the plan of least energy where each second of the iteration costs `waiting_w`."""
@@ -49,7 +50,12 @@ class Aggregation:
     def _solve(self, time_s: float | None, waiting_w: float) -> Relaxed:
         taken_s, durations_s, weights_w = self._grouped(time_s, waiting_w)
         total_w = float(weights_w.sum())
-        return Relaxed(taken_s, durations_s, self._bound_j(self._flow(weights_w), taken_s, total_w), -total_w)
+        self._flows_w = self._flow(weights_w)
+        return Relaxed(taken_s, durations_s, self._bound_j(self._flows_w, taken_s, total_w), -total_w)
+
+    def flows_w(self) -> Floats:
+        """Return for each operation what a second of it costs in the last solution: x_i."""
+        return self._flows_w
 
     def _grouped(self, time_s: float | None, waiting_w: float) -> tuple[float, Floats, Floats]:
         """The time, durations and path multipliers of the best grouped plan; adds paths that are too long."""

@@ -36,7 +36,8 @@ class Periodic:
     def __init__(self, series: Series, options: list[Options[Any]]) -> None:
         self.series = series
         self._plan = _interpolated(series, options)
-        self._bound = _summed(series, options)
+        self._sums = _summed_rows(series)
+        self._bound = _summed(series, self._sums, options)
         self._least_s = self._plan.least_s()
 
     @classmethod
@@ -59,6 +60,11 @@ class Periodic:
         durations_s, _, _ = self._plan.at(max(time_s, self._least_s))
         _, bound_j, slope_w = self._bound.at(time_s)
         return Relaxed(time_s, durations_s, bound_j, slope_w)
+
+    def flows_w(self) -> Floats:
+        """Return for each operation what a second of it costs in the last solution: its multipliers, summed."""
+        duals_w = self._sums.T @ self._bound.duals_w()
+        return np.bincount(self.series.before, weights=duals_w, minlength=len(self.series.series))[:-1]
 
 
 def _interpolated(series: Series, options: list[Options[Any]]) -> _Programme:
@@ -109,9 +115,8 @@ def _weights(series: Series) -> tuple[Matrix, Ints]:
     return found, kept
 
 
-def _summed(series: Series, options: list[Options[Any]]) -> _Programme:
+def _summed(series: Series, sums: Matrix, options: list[Options[Any]]) -> _Programme:
     """The programme of the bound: rows of a family summed, and operations with equal columns as one."""
-    sums = _summed_rows(series)
     kept, one_of, counts = _classes(series, sums)
     count = len(series.series)
     before, after = (sums @ _ones(own, count) for own in (series.before, series.after))
@@ -202,6 +207,10 @@ class _Programme:
         durations_s: Floats = self._slowest_s - self._spread @ shortened_s
         effective_j = self._slowest_j + float(self._costs_w @ shortened_s)
         return durations_s, effective_j, min(float(duals[self._end]), 0.0)
+
+    def duals_w(self) -> Floats:
+        """The multipliers of the rows in the last solution."""
+        return np.maximum(np.asarray(self._model.getSolution().row_dual), 0.0)
 
     def cheapest_s(self, waiting_w: float) -> float:
         """The time of least energy."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +16,11 @@ from wattune.core.codec import JsonReader
 from wattune.core.csv_input import read_text
 from wattune.core.plan import WorkGraph
 from wattune.core.plan_file import PIPELINE_PLAN, PlanReader, PlanSet, check_range, parse_plan_file, plan_file_text
-from wattune.levels.kernel.planned import PlannedPipeline, Source, timed
+from wattune.levels.kernel.plan_cost import timed
+from wattune.levels.kernel.planned import PlannedPipeline, Source
 from wattune.levels.kernel.schedules import Piece
 from wattune.levels.kernel.shape import LISTED, PipelineShape
+from wattune.levels.kernel.switching import ClockSwitching
 
 ORIGINS = {
     "options": "the profile",
@@ -26,6 +28,7 @@ ORIGINS = {
     "energy_j": "the options, and blocking_power_w while a rank waits",
     "bound_j": "the linear relaxation: no plan of this time spends less",
     "blocking_power_w": "given to the planner",
+    "switching": "latency and stall of a change of clocks by their source; null where it was taken to be free",
     "default": "every instruction at the highest setting of the profile",
 }
 
@@ -70,10 +73,29 @@ class _Head:
             raise ValueError(f"blocking_power_w is {self.blocking_power_w:g}, which is negative or too large")
 
 
+@dataclass(frozen=True, slots=True)
+class _SwitchingEntry:
+    """The member `switching`, which files without it leave out: there clocks change at once."""
+
+    latency_s: float
+    stall_s: float
+    source: str
+    free_energy_j: tuple[float, ...]
+
+    @property
+    def value(self) -> ClockSwitching:
+        return ClockSwitching(self.latency_s, self.stall_s, self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class _SwitchedHead(_Head):
+    switching: _SwitchingEntry | None
+
+
 def plan_text(planned: PlannedPipeline) -> str:
     """Write the plan file: one line per plan and per rank's instructions, so that two files can be compared by eye."""
-    shape = planned.shape
-    head = _Head(
+    shape, switching = planned.shape, planned.switching
+    head = _SwitchedHead(
         planned.source.simulated,
         planned.made_by,
         _PipelineEntry(shape.schedule, shape.stages, shape.ranks, shape.microbatches, shape.chunks, shape.extras),
@@ -81,6 +103,9 @@ def plan_text(planned: PlannedPipeline) -> str:
         _ProfileEntry(planned.source.file, planned.source.sha256),
         ORIGINS,
         _names(planned.graph),
+        None
+        if switching is None
+        else _SwitchingEntry(switching.latency_s, switching.stall_s, switching.source, planned.free_energies_j),
     )
     return plan_file_text(PIPELINE_PLAN, head, PlanSet(planned.default, planned.frontier, planned.chosen))
 
@@ -106,9 +131,19 @@ def _planned(reader: PlanReader) -> PlannedPipeline:
     _check_instructions(head.instructions, graph, reader)
     plans = reader.plans(graph, partial(timed, graph, blocking_power_w=head.blocking_power_w))
     source = Source(head.profile.file, head.profile.sha256, head.simulated)
-    return PlannedPipeline(
+    found = PlannedPipeline(
         shape, head.blocking_power_w, source, plans.default, plans.frontier, head.made_by, plans.chosen
     )
+    entry = reader.value.get("switching")
+    if entry is None:
+        return found
+    switching = reader.codec.read(_SwitchingEntry, entry, "switching")
+    if len(switching.free_energy_j) != len(plans.frontier):
+        reader.codec.fail("switching.free_energy_j", f"has not one entry per plan: {len(plans.frontier)}")
+    for number, energy_j in enumerate(switching.free_energy_j):
+        if not energy_j > 0:
+            reader.codec.fail(f"switching.free_energy_j[{number}]", f"is {energy_j:g}, which is not above 0")
+    return replace(found, switching=switching.value, free_energies_j=switching.free_energy_j)
 
 
 def _shape(head: _Head, reader: JsonReader) -> PipelineShape:

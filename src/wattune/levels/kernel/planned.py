@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan, StageChoice, WorkGraph
+from wattune.core.plan import Plan, WorkGraph
+from wattune.levels.kernel.plan_cost import charged, timed
 from wattune.levels.kernel.planner import plan_pipeline
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.stage_profile import StageProfile
+from wattune.levels.kernel.switched import plan_switched
+from wattune.levels.kernel.switching import ClockSwitching
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,14 @@ class PlannedPipeline:
     """`wattune`, or the files that the plans were imported from."""
     chosen: int = 0
     """The plan of the frontier that is to be played, counted from the fastest."""
+    switching: ClockSwitching | None = None
+    """What a change of clocks costs; None where it is taken to be free."""
+    free_energies_j: tuple[float, ...] = ()
+    """For each plan the energy of one of its time if switching were free; none where it is taken to be free."""
 
     def __post_init__(self) -> None:
+        if len(self.free_energies_j) != (0 if self.switching is None else len(self.frontier)):
+            raise PlanError("a frontier with a cost of switching has one free energy per plan")
         if not 0 <= self.chosen < len(self.frontier):
             raise PlanError(
                 f"there is no plan {self.chosen}", hint=f"plans are numbered from 0 to {len(self.frontier) - 1}"
@@ -54,20 +62,15 @@ class PlannedPipeline:
         return self.frontier.trials[self.chosen]
 
     @property
+    def switching_losses_percent(self) -> tuple[float, ...]:
+        """How much more each plan spends than one of its time if switching were free."""
+        pairs = zip(self.frontier, self.free_energies_j, strict=False)
+        return tuple(100 * (trial.cost.energy_j / free_j - 1) for trial, free_j in pairs)
+
+    @property
     def waiting_w(self) -> float:
         """Power of all ranks together while all of them wait."""
         return self.shape.ranks * self.blocking_power_w
-
-
-def timed(graph: WorkGraph, trials: Iterable[Trial[StageChoice]], *, blocking_power_w: float) -> Trial[Plan]:
-    """Compute the time and energy of a choice for every operation of a graph, waiting included."""
-    chosen = tuple(trials)
-    durations_s = tuple(trial.cost.time_s for trial in chosen)
-    energies_j = tuple(trial.cost.energy_j for trial in chosen)
-    time_s = graph.makespan_s(durations_s)
-    energy_j = sum(energies_j) + blocking_power_w * (len(graph.by_rank) * time_s - sum(durations_s))
-    plan = Plan(graph, tuple(trial.choice for trial in chosen), durations_s, energies_j)
-    return Trial(plan, Measurement(time_s, energy_j))
 
 
 def default_trial(graph: WorkGraph, profile: StageProfile, *, blocking_power_w: float) -> Trial[Plan]:
@@ -78,18 +81,23 @@ def default_trial(graph: WorkGraph, profile: StageProfile, *, blocking_power_w: 
 
 
 def plan_profile(
-    profile: StageProfile, shape: PipelineShape, *, source: Source, blocking_power_w: float, points: int | None = None
+    profile: StageProfile,
+    shape: PipelineShape,
+    *,
+    source: Source,
+    blocking_power_w: float,
+    points: int | None = None,
+    switching: ClockSwitching | None = None,
 ) -> PlannedPipeline:
-    """Plan a pipeline of this shape from a profile of its stages."""
+    """Plan a pipeline of this shape from a profile of its stages; without `switching` clocks change at once."""
     graph = shape.graph
-    return PlannedPipeline(
-        shape,
-        blocking_power_w,
-        source,
-        default_trial(graph, profile, blocking_power_w=blocking_power_w),
-        plan_pipeline(graph, profile.options, blocking_power_w=blocking_power_w, points=points),
-        "wattune",
-    )
+    default = default_trial(graph, profile, blocking_power_w=blocking_power_w)
+    if switching is None:
+        frontier = plan_pipeline(graph, profile.options, blocking_power_w=blocking_power_w, points=points)
+        return PlannedPipeline(shape, blocking_power_w, source, default, frontier, "wattune")
+    found = plan_switched(graph, profile.options, blocking_power_w=blocking_power_w, switching=switching, points=points)
+    free_j = tuple(found.free_energy_j(trial) for trial in found.frontier)
+    return PlannedPipeline(shape, blocking_power_w, source, default, found.frontier, "wattune", 0, switching, free_j)
 
 
 def choose(planned: PlannedPipeline, *, deadline_s: float | None = None) -> PlannedPipeline:
@@ -129,5 +137,6 @@ def verify(planned: PlannedPipeline, profile: StageProfile) -> tuple[Measurement
     for trial in planned.frontier:
         pairs = zip(operations, trial.choice.choices, strict=True)
         trials = [profile.trial(operation.kind, choice) for operation, choice in pairs]
-        found.append(timed(planned.graph, trials, blocking_power_w=planned.blocking_power_w).cost)
+        cost = charged(planned.graph, trials, planned.switching, blocking_power_w=planned.blocking_power_w).cost
+        found.append(cost)
     return tuple(found)

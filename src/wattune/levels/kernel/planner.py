@@ -19,7 +19,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, StageChoice, WorkGraph
 from wattune.levels.kernel.aggregation import Aggregation
 from wattune.levels.kernel.periodic import Periodic
-from wattune.levels.kernel.relaxation import Options, Relaxation, Relaxed
+from wattune.levels.kernel.relaxation import Floats, Options, Relaxation, Relaxed
 from wattune.levels.kernel.rounding import Rounding
 from wattune.levels.kernel.steady import SteadyRounding
 
@@ -56,7 +56,7 @@ def plan_pipeline(
     if not blocking_power_w >= 0:
         raise PlanError(f"blocking power is not negative, not {blocking_power_w} W", hint="measure a GPU that waits")
     options = options_by_kind(graph, profile, blocking_power_w)
-    planner = _Planner(graph, options, blocking_power_w)
+    planner = PipelinePlanner(graph, options, blocking_power_w)
     return Frontier.of(plan for relaxed in planner.relaxed(points, times_s) for plan in planner.plans(relaxed))
 
 
@@ -78,7 +78,7 @@ def relaxation_of(graph: WorkGraph, options: Mapping[str, Options[StageChoice]])
     return Periodic.of(graph, options) or Aggregation(graph, options)
 
 
-class _Planner:
+class PipelinePlanner:
     """One graph with its options, relaxed and rounded for one time after another."""
 
     def __init__(self, graph: WorkGraph, options: Mapping[str, Options[StageChoice]], blocking_power_w: float) -> None:
@@ -122,16 +122,23 @@ class _Planner:
             plan = min(plan, dived, key=lambda trial: trial.cost.energy_j - trial.choice.bound_j)
         return plan
 
+    def bound_j(self, relaxed: Relaxed, time_s: float) -> float:
+        """Compute the energy that no plan of a time falls below, from a relaxed plan of a time nearby."""
+        return relaxed.effective_j + relaxed.slope_w * (time_s - relaxed.time_s) + self._waiting_w * time_s
+
+    def flows_w(self) -> Floats:
+        """Return for each operation what a second of it costs in the last relaxed plan."""
+        return self._relaxation.flows_w()
+
     def _timed(self, choice: tuple[int, ...], relaxed: Relaxed) -> Trial[Plan]:
         chosen = [own.trials[option] for own, option in zip(self._options, choice, strict=True)]
         time_s = self._rounding.time_of(choice)
-        bound_j = relaxed.effective_j + relaxed.slope_w * (time_s - relaxed.time_s) + self._waiting_w * time_s
         plan = Plan(
             self._graph,
             tuple(trial.choice for trial in chosen),
             tuple(trial.cost.time_s for trial in chosen),
             tuple(trial.cost.energy_j for trial in chosen),
-            bound_j,
+            self.bound_j(relaxed, time_s),
         )
         energy_j = self._rounding.effective_of(choice) + self._waiting_w * time_s
         return Trial(plan, Measurement(time_s, energy_j))

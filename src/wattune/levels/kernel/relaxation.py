@@ -138,6 +138,11 @@ class Relaxation:
         self._model.changeColBounds(self._end, 0.0, time_s)
         return self._solve()
 
+    def flows_w(self) -> Floats:
+        """Return for each operation what a second of it costs in the last solution: its multipliers, summed."""
+        duals_w = np.maximum(np.asarray(self._model.getSolution().row_dual), 0.0)
+        return np.bincount(self._before, weights=duals_w, minlength=self._end)
+
     def fix(self, corners: Mapping[int, int]) -> None:
         """Fix the duration of each of these operations at this corner of its hull."""
         columns, values = [], []
@@ -174,6 +179,7 @@ class Relaxation:
 
     def _make(self, graph: WorkGraph, segments: Ints) -> highspy.Highs:
         before, after = _edges(graph)
+        self._before = before
         rows = np.arange(len(before), dtype=np.int64)
         spread = segments[before]
         total = self._end + 1 + len(self._lengths_s)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.plan import Plan, StageChoice, WorkGraph
-from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial, timed
+from wattune.levels.kernel.plan_cost import timed
+from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial
 from wattune.levels.kernel.planner import options_by_kind, relaxation_of
 from wattune.levels.kernel.schedule_files import (
     FORMATS,

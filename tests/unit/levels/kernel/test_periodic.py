@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.pipelines import small_profile
 
+from pipelines import small_profile
 from wattune.core.plan import Operation, WorkGraph
 from wattune.levels.kernel import series as series_module
 from wattune.levels.kernel.periodic import Periodic

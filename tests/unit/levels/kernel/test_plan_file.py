@@ -60,8 +60,8 @@ def test_the_file_keeps_its_layout(planned):
     lines = plan_text(planned).splitlines()
     keys = [line.split('"')[1] for line in lines if line.startswith('  "')]
     assert ", ".join(keys) == (
-        "format, version, simulated, made_by, pipeline, blocking_power_w, profile, origins, instructions, options, "
-        "chosen, default, frontier"
+        "format, version, simulated, made_by, pipeline, blocking_power_w, profile, origins, instructions, switching, "
+        "options, chosen, default, frontier"
     )
     openings = [line for line in lines if line.startswith('  "') and not line.endswith(",")]
     assert openings == ['  "instructions": [', '  "options": {', '  "frontier": [']

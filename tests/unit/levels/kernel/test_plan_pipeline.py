@@ -122,7 +122,7 @@ def test_a_rounded_plan_never_takes_longer_than_planned():
     graph = work_graph(one_forward_one_backward(4, 8))
     options = {kind: Options.of(trials, blocking_power_w=80.0, kind=kind) for kind, trials in profile_of(4).items()}
     relaxation = Relaxation(graph, options)
-    planner = pipeline_module._Planner(graph, options, 80.0)
+    planner = pipeline_module.PipelinePlanner(graph, options, 80.0)
     slowest_s = relaxation.cheapest(4 * 80.0).time_s
     fastest_s = planner._rounding.time_of((0,) * len(graph.operations))
     for time_s in np.linspace(fastest_s, slowest_s, 25):
