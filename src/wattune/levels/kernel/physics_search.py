@@ -23,7 +23,7 @@ from wattune.levels.kernel.partition_surrogate import OtherResiduals, Surrogate,
 from wattune.search.hypervolume import epsilon, expected_improvement, front_places, hypervolume
 
 _MARGIN, _MARGIN_SHARE = 0.06, 0.2
-"""The reference lies beyond the ends of the measured frontier by this, or by this share of its extent."""
+"""The reference lies beyond the ends of the frontier by this, or by this share of its extent."""
 
 _DESIGN_SCALE, _DESIGN_SCATTER = 0.3, 0.05
 _DRAWS, _DRAWN = 64, 300
@@ -103,11 +103,11 @@ class PhysicsSearch:
 
     def _merit(self, surrogate: Surrogate, points: Floats) -> Floats:
         reach = np.log1p(self.tolerance)
-        return expected_improvement(points - reach, surrogate.logs, surrogate.sd, reference(points) - reach)
+        return expected_improvement(points - reach, surrogate.logs, surrogate.sd, reference(points, surrogate.logs) - reach)
 
     def _remaining(self, surrogate: Surrogate, seen: Observed) -> Remaining:
         points = surrogate.smoothed(seen)[0]
-        limit = reference(points)
+        limit = reference(points, surrogate.logs)
         merit = expected_improvement(points, surrogate.logs, surrogate.sd, limit)
         merit[seen.places] = -1.0
         open_places = np.argsort(-merit, kind="stable")[: min(_DRAWN, len(merit) - len(seen.places))]
@@ -126,10 +126,13 @@ class PhysicsSearch:
         return Remaining(*(float(value) for value in np.mean(missing, axis=0)))
 
 
-def reference(points: Floats) -> Floats:
-    """Return the reference point of logarithms: somewhat beyond the ends of their frontier."""
-    front = points[front_places(points)]
-    return np.asarray(front.max(axis=0) + np.maximum(_MARGIN_SHARE * np.ptp(front, axis=0), _MARGIN))
+def reference(points: Floats, expected: Floats) -> Floats:
+    """Return the reference point of logarithms: somewhat beyond the ends of the measured and the expected frontier."""
+    both = np.concatenate([points, expected])
+    front = both[front_places(both)]
+    extent = np.ptp(front, axis=0)
+    ends = np.maximum(front.max(axis=0), points[front_places(points)].max(axis=0))
+    return np.asarray(ends + np.maximum(_MARGIN_SHARE * extent, _MARGIN))
 
 
 def _missing(points: Floats, draw: Floats, limit: Floats, have: float) -> tuple[float, float]:
