@@ -51,8 +51,14 @@ OnPartition = Callable[[str, int, int], None]
 
 SEARCHES = ("wattune", "kareus", "random")
 
-_BUDGETS = ((700, 96, 32, 4), (300, 48, 16, 4), (0, 36, 16, 3))
-"""Least size of a space, random choices, batch and batches: what Kareus spends on large, middle, small partitions."""
+_LARGE, _MIDDLE, _SMALL = (96, 32, 4), (48, 16, 4), (36, 16, 3)
+"""Random choices, batch and batches that Kareus spends on a partition."""
+
+_BUDGETS = {
+    **dict.fromkeys(("fwd_qkv_ar", "fwd_qkv_ag", "bwd_qkv_ar", "bwd_qkv_rs"), _MIDDLE),
+    **dict.fromkeys(("fwd_ao_ar", "fwd_ao_ag", "bwd_o_ar", "bwd_o_ag", "bwd_a_rs", "bwd_a_ag"), _SMALL),
+}
+"""Those of partitions that are not large."""
 
 KNOB_ORDER = (
     *("fwd_qkv_ar", "fwd_qkv_ag", "fwd_ao_ag", "fwd_ao_ar", "fwd_attn", "fwd_mlp"),
@@ -91,14 +97,14 @@ def _launch_place(partition: KernelPartition, choice: PartitionChoice) -> int:
     return -1 if choice.launch == NONE else partition.slots.index(choice.launch)
 
 
-def searcher_named(name: str, size: int, *, seed: int, enough: float | None = None) -> Searcher:
-    """Return a search by name for a space of this size; `enough` is the expected ε at which ours ends."""
+def searcher_named(name: str, partition: str, *, seed: int, enough: float | None = None) -> Searcher:
+    """Return a search by name for a partition; `enough` is the expected ε at which ours ends."""
     match name:
         case "wattune":
             return PhysicsSearch(seed=seed, batch=4, enough=enough)
         case "kareus":
-            _, initial, batch, batches = next(budget for budget in _BUDGETS if size >= budget[0])
-            return KareusSearch(seed=seed, initial=min(initial, size), batch=batch, batches=batches)
+            initial, batch, batches = _BUDGETS.get(partition, _LARGE)
+            return KareusSearch(seed=seed, initial=initial, batch=batch, batches=batches)
         case "random":
             return RandomSearch(seed=seed)
     raise InputError(f"there is no search {name!r}", hint=f"there are {', '.join(SEARCHES)}")
@@ -120,7 +126,7 @@ def search_model(
     found = []
     for partition in model.partitions:
         space = space_of(partition, gpu)
-        searcher = searcher_named(search_name, len(space), seed=seed, enough=enough)
+        searcher = searcher_named(search_name, partition.name, seed=seed, enough=enough)
         most = min(budget or len(space), len(space))
 
         def one(choice: PartitionChoice, own: KernelPartition = partition) -> Measurement:

@@ -76,7 +76,7 @@ def test_a_search_goes_on_from_known_trials(searched):
 
 def test_there_is_no_other_search():
     with pytest.raises(InputError, match="magic"):
-        searcher_named("magic", 10, seed=0)
+        searcher_named("magic", "fwd_mlp", seed=0)
 
 
 def test_the_space_has_sequential_execution():
