@@ -17,8 +17,8 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleIn
 
 from wattune.devices.open import Surroundings, open_gpu
 from wattune.emulator.node import Node
-from wattune.integrations.pipelining import played, tuned
-from wattune.levels.kernel.online import PlanHeld
+from wattune.integrations.pipelining import played, profiled, tuned
+from wattune.levels.kernel.online import PlanHeld, PlanProfiled
 from wattune.levels.kernel.plan_file import read_plan
 from wattune.physics.load_table import LoadTable
 
@@ -44,6 +44,9 @@ class Job:
     """Whether the same training is done without a plan before."""
     straggler: int | None = None
     """Plan while training, and let this rank be slow for a while."""
+    profile: str | None = None
+    """Measure a stage profile into this file, by so many clocks."""
+    clocks: int = 3
 
 
 class Seen:
@@ -178,6 +181,21 @@ def tune(job, rank, gpu, node):
     return found
 
 
+def measure_profile(job, rank, gpu, node):
+    """What all ranks know when the profile is complete, and how long that took."""
+    kernel = Simulated(layer(rank), node, rank)
+    stage = PipelineStage(kernel, rank, job.ranks, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, job.microbatches, loss_fn=nn.functional.mse_loss)
+    with profiled(schedule, gpu, out=job.profile, clocks=job.clocks) as listener:
+        for number in range(job.iterations):
+            step(job, rank, schedule, *torch.zeros(2, 2 * job.microbatches, WIDTH))
+            if isinstance(listener.progress, PlanProfiled):
+                step(job, rank, schedule, *torch.zeros(2, 2 * job.microbatches, WIDTH))  # training goes on
+                settings = sorted({trial.choice.sm_mhz for _, trial in listener.progress.trials})
+                return {"iterations": number + 1, "waiting_w": listener.progress.waiting_w, "clocks_mhz": settings}
+    raise RuntimeError(f"no profile within {job.iterations} iterations: {listener.progress}")
+
+
 def said(progress):
     """What all ranks agree on."""
     held = progress.held[0]
@@ -202,6 +220,10 @@ def run(job, rank):
         around = Surroundings(Path(job.folder) / "state")
         with open_gpu(f"nvml:{rank}", around) as gpu, Node.attach(Path(job.node), library=Path(job.library)) as node:
             found |= {"tuned": tune(job, rank, gpu, node), "simulated": gpu.spec.simulated}
+    if job.profile is not None:
+        around = Surroundings(Path(job.folder) / "state")
+        with open_gpu(f"nvml:{rank}", around) as gpu, Node.attach(Path(job.node), library=Path(job.library)) as node:
+            found["profiled"] = measure_profile(job, rank, gpu, node)
     if job.plan_file is not None:
         around = Surroundings(Path(job.folder) / "state")
         with open_gpu(f"nvml:{rank}", around) as gpu, Node.attach(Path(job.node), library=Path(job.library)) as node:

@@ -13,6 +13,7 @@ from wattune.cli.main import run
 from wattune.devices.open import Surroundings, restore_abandoned
 from wattune.levels.kernel.plan_file import plan_text, read_plan
 from wattune.levels.kernel.schedules import interleaved
+from wattune.levels.kernel.stage_profile import parse_stage_profile
 from wattune.levels.kernel.switching import shortest_dwell_s
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
@@ -138,3 +139,27 @@ def test_ranks_plan_together_while_they_train_and_answer_a_straggler(emulated_no
     clocks_mhz = [one[part]["clocks_mhz"] for part in ("planned", "straggling", "recovered")]
     assert clocks_mhz[0] != clocks_mhz[1] != clocks_mhz[2]
     assert [node.setting(index) for index in range(2)] == before
+
+
+def test_ranks_measure_the_profile_that_the_command_plans_with(emulated_node, tmp_path, start, capsys):
+    gpus = [plain_gpu(sm_mhz=pipeline_worker.SM_MHZ, counter_period_s=0.02, index=index) for index in range(2)]
+    node = emulated_node(*gpus, clock="wall")
+    before = [node.setting(index) for index in range(2)]
+    file = tmp_path / "profile.csv"
+    shape = {"ranks": 2, "chunks": 1, "microbatches": 4, "iterations": 300, "plain_first": False}
+    job = job_in(tmp_path, node, **shape, profile=str(file), clocks=3)
+    one, two = (found["profiled"] for found in finished(start(job, node), tmp_path))
+    assert one == two
+    assert one["waiting_w"] > 0
+    profile = parse_stage_profile(file.read_text(), file="profile.csv")
+    assert (profile.stages, profile.simulated, len(profile.options)) == (2, True, 4)
+    for trials in profile.options.values():
+        assert sorted(trial.choice.setting.sm_mhz for trial in trials) == one["clocks_mhz"]
+        slow, fast = (pick(trials, key=lambda trial: trial.choice.setting) for pick in (min, max))
+        assert slow.cost.time_s > fast.cost.time_s
+        assert slow.cost.power_w < fast.cost.power_w
+    assert [node.setting(index) for index in range(2)] == before
+    power = str(min(one["waiting_w"], 0.9 * min(t.cost.power_w for own in profile.options.values() for t in own)))
+    arguments = ("--microbatches", "4", "--blocking-power", power, "--switch-latency", "10ms", "--json")
+    assert run(["pipeline", "plan", "--profile", str(file), *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["simulated"]

@@ -1,9 +1,10 @@
-"""Hooks into `torch.distributed.pipelining` that play or make a plan while a schedule trains.
+"""Hooks into `torch.distributed.pipelining` that play a plan, make one or measure a profile while a schedule trains.
 
-    with open_gpu(f"nvml:{local_rank}") as gpu, played(schedule, plan, gpu):  # or tuned(schedule, gpu, slowdown=0.0)
+    with open_gpu(f"nvml:{local_rank}") as gpu, played(schedule, plan, gpu):
         for batch in batches:
             schedule.step(batch)
 
+`tuned(schedule, gpu, slowdown=0.0)` makes the plan too; `profiled(schedule, gpu, out="profile.csv")` measures for one.
 Only the stages of this process are touched, as attributes of the objects themselves, and given back at the end of the
 block. What is computed does not change: the hooks run beside it.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from wattune.core.errors import PlanError
 from wattune.core.plan import Plan
 from wattune.devices.gpu import Gpu
 from wattune.integrations.cuda_stamp import stamps_on
+from wattune.integrations.method_hooks import hooked, replaced
+from wattune.integrations.profile_run import profile_listener
 from wattune.integrations.torch_ranks import TorchRanks
 from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
 from wattune.levels.kernel.plan_file import read_plan
@@ -144,20 +146,45 @@ def tuned(
 
 
 @contextmanager
+def profiled(
+    schedule: Any, gpu: Gpu, *, out: Path | str, clocks: int = 5, group: Any = None
+) -> Iterator[OnlineListener]:
+    """Measure the stage profile while the schedule trains: `clocks` core clocks, one after another.
+
+    After each clock the first rank writes `out`, a CSV file for `wattune pipeline plan --profile`; a file that was
+    begun is continued. When all clocks are measured, the GPUs are restored, training goes on, and the `progress` of the
+    listener is `PlanProfiled` with the power of a GPU that waits. All ranks of the group enter the block together.
+    """
+    with ActuatorThread([gpu]) as actuator:
+        listener = profile_listener(
+            order_of(schedule),
+            gpu=gpu,
+            actuator=actuator,
+            stamp=stamps_for(schedule),
+            ranks=TorchRanks(stages_of(schedule)[0].group if group is None else group),
+            rank=rank_of(schedule),
+            out=Path(out),
+            clocks=clocks,
+        )
+        with listened(schedule, listener):
+            yield listener
+
+
+@contextmanager
 def listened(schedule: Any, listener: InstructionListener) -> Iterator[None]:
     """Call a listener at every iteration and every instruction of this process that trains."""
     with ExitStack() as stack:
         for stage in stages_of(schedule):
             for name, instruction in METHODS.items():
-                stack.enter_context(_replaced(stage, name, _with_instruction(stage, name, instruction, listener)))
-        step = _hooked(
+                stack.enter_context(replaced(stage, name, _with_instruction(stage, name, instruction, listener)))
+        step = hooked(
             schedule.step,
             is_training=lambda: schedule._has_backward,
             before=lambda *_: listener.start(),
             after=lambda *_: listener.finish(),
             fail=listener.fail,
         )
-        stack.enter_context(_replaced(schedule, "step", step))
+        stack.enter_context(replaced(schedule, "step", step))
         yield
 
 
@@ -167,55 +194,13 @@ def _with_instruction(stage: Any, name: str, instruction: str, listener: Instruc
     def piece(microbatch: int) -> Piece:
         return Piece(instruction, stage.stage_index, microbatch)
 
-    return _hooked(
+    return hooked(
         getattr(stage, name),
         is_training=lambda: stage.has_backward,
         before=lambda microbatch, *_: listener.begin(piece(microbatch)),
         after=lambda microbatch, *_: listener.end(piece(microbatch)),
         fail=listener.fail,
     )
-
-
-def _hooked(
-    inner: Callable[..., Any],
-    *,
-    is_training: Callable[[], bool],
-    before: Callable[..., None],
-    after: Callable[..., None],
-    fail: Callable[[BaseException], None],
-) -> Callable[..., Any]:
-    """Return a function with calls before and after it while it trains; what these raise never reaches the training."""
-
-    def called(hook: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        try:
-            hook(*arguments)
-        except Exception as error:  # whatever it is
-            fail(error)
-
-    @wraps(inner)
-    def hooked(*arguments: Any, **options: Any) -> Any:
-        if not is_training():
-            return inner(*arguments, **options)
-        called(before, arguments)
-        result = inner(*arguments, **options)
-        called(after, arguments)
-        return result
-
-    return hooked
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Give an object a method of its own within the block."""
-    own = vars(owner).get(name)
-    setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        if own is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, own)
 
 
 def stages_of(schedule: Any) -> tuple[Any, ...]:

@@ -86,7 +86,17 @@ class PlanDisabled:
     why: str
 
 
-Progress = PlanProfiling | PlanHeld | PlanDisabled
+@dataclass(frozen=True, slots=True)
+class PlanProfiled:
+    """All settings are measured and nothing is planned; the GPUs are restored."""
+
+    trials: tuple[tuple[str, Trial[Setting]], ...]
+    """Each kind of instruction at each setting, averaged over the pipelines."""
+    waiting_w: float | None
+    """Power of a GPU while it waits; None where no rank ever waited."""
+
+
+Progress = PlanProfiling | PlanHeld | PlanProfiled | PlanDisabled
 
 
 LOWEST_SHARE = 0.6
@@ -138,10 +148,11 @@ class OnlinePlanning:
         """Return the progress after one more iteration, given the readings of all ranks of all pipelines."""
         match progress:
             case PlanProfiling():
-                return self._profiled(progress, readings)
+                after = self.collected(progress, readings)
+                return after if after.place < len(self.settings) else self._planned(after)
             case PlanHeld():
                 return self._held(progress, readings)
-            case PlanDisabled():
+            case PlanProfiled() | PlanDisabled():
                 return progress
 
     def steps(self, progress: Progress, *, pipeline: int, rank: int) -> tuple[Step, ...]:
@@ -152,7 +163,7 @@ class OnlinePlanning:
                 return tuple(Step(self.graph.operations[place].name, setting) for place in self.graph.by_rank[rank])
             case PlanHeld():
                 return progress.held[pipeline].ranks[rank]
-            case PlanDisabled():
+            case PlanProfiled() | PlanDisabled():
                 return ()
 
     def is_uncertain(self, progress: Progress) -> bool:
@@ -163,7 +174,7 @@ class OnlinePlanning:
             case PlanHeld():
                 pairs = zip(chain(*progress.slowdowns), chain(*progress.last), strict=True)
                 return any(abs(last - used) > self.straggling * used for used, last in pairs)
-            case PlanDisabled():
+            case PlanProfiled() | PlanDisabled():
                 return False
 
     # the readings of all ranks as numbers: a slot of fixed size per rank, zero on all other ranks
@@ -219,18 +230,17 @@ class OnlinePlanning:
 
     # profile and plan
 
-    def _profiled(self, progress: PlanProfiling, readings: Readings) -> Progress:
+    def collected(self, progress: PlanProfiling, readings: Readings) -> PlanProfiling:
+        """Return the profiling with what ranks measured, at the next setting once every kind has been measured."""
         found = tuple(item for reading in readings for item in reading.trials)
         if {operation.kind for operation in self.graph.operations} - {kind for kind, _ in found}:
             return progress
         waiting_w = tuple(reading.waiting_w for reading in readings if reading.waiting_w is not None)
-        after = PlanProfiling(progress.place + 1, progress.trials + found, progress.waiting_w + waiting_w)
-        return after if after.place < len(self.settings) else self._planned(after)
+        return PlanProfiling(progress.place + 1, progress.trials + found, progress.waiting_w + waiting_w)
 
     def _planned(self, progress: PlanProfiling) -> PlanHeld:
         """Fit curves to the trials, plan the frontier, and choose a plan for every pipeline."""
-        kinds = dict.fromkeys(kind for kind, _ in progress.trials)
-        measured = {kind: self._means(progress, kind) for kind in kinds}
+        measured = self.means(progress)
         curves = fit_curves(measured, highest_mhz=self.spec.sm_clocks_mhz[-1])
         clocks_mhz = [setting.sm_mhz for setting in self.settings if setting.sm_mhz is not None]
         between = [mhz for mhz in self.spec.sm_clocks_mhz if min(clocks_mhz) <= mhz <= max(clocks_mhz)]
@@ -241,8 +251,11 @@ class OnlinePlanning:
         even = tuple((1.0,) * len(self.graph.by_rank) for _ in range(self.pipelines))
         return self._decided(PlanHeld(found, profile, waiting_w, (), even, even))
 
+    def means(self, progress: PlanProfiling) -> dict[str, tuple[Trial[Setting], ...]]:
+        """Average the trials of each kind and setting over the pipelines."""
+        return {kind: self._means(progress, kind) for kind in dict.fromkeys(kind for kind, _ in progress.trials)}
+
     def _means(self, progress: PlanProfiling, kind: str) -> tuple[Trial[Setting], ...]:
-        """Average the trials of each setting over the pipelines."""
         by_setting: dict[Setting, list[Measurement]] = {}
         for found, trial in progress.trials:
             if found == kind:

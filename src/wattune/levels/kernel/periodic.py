@@ -63,8 +63,9 @@ class Periodic:
 
     def flows_w(self) -> Floats:
         """Return for each operation what a second of it costs in the last solution: its multipliers, summed."""
-        duals_w = self._sums.T @ self._bound.duals_w()
-        return np.bincount(self.series.before, weights=duals_w, minlength=len(self.series.series))[:-1]
+        duals_w: Floats = self._sums.T @ self._bound.duals_w()
+        count = len(self.series.series)
+        return np.bincount(self.series.before, weights=duals_w, minlength=count).astype(np.float64)[:-1]
 
 
 def _interpolated(series: Series, options: list[Options[Any]]) -> _Programme:
@@ -210,7 +211,8 @@ class _Programme:
 
     def duals_w(self) -> Floats:
         """The multipliers of the rows in the last solution."""
-        return np.maximum(np.asarray(self._model.getSolution().row_dual), 0.0)
+        duals_w: Floats = np.maximum(np.asarray(self._model.getSolution().row_dual, dtype=np.float64), 0.0)
+        return duals_w
 
     def cheapest_s(self, waiting_w: float) -> float:
         """The time of least energy."""

@@ -89,6 +89,7 @@ def _bounded(trial: Trial[Plan], relaxed: Sequence[Relaxed], planner: PipelinePl
     """A plan with the best bound that follows from any relaxed plan; one slower than all of these gets the least."""
     time_s = min(trial.cost.time_s, max(one.time_s for one in relaxed))
     bound_j = max(planner.bound_j(one, time_s) for one in relaxed)
+    bound_j = min(bound_j, trial.cost.energy_j)  # the last digits of the linear programme
     return Trial(replace(trial.choice, bound_j=bound_j), trial.cost)
 
 

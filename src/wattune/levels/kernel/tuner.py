@@ -9,7 +9,7 @@ Nothing here raises into the training: a failure disables tuning on all ranks at
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from wattune.control.actuator import Actuator
 from wattune.control.ranks import Agreement, Numbers, Ranks
@@ -20,7 +20,15 @@ from wattune.core.frontier import Trial
 from wattune.core.refresh import UNKNOWN_PERIOD_S
 from wattune.devices.gpu import Gpu
 from wattune.devices.meter import Wait, watch
-from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled, PlanProfiling, Progress, RankReading
+from wattune.levels.kernel.online import (
+    OnlinePlanning,
+    PlanDisabled,
+    PlanProfiled,
+    PlanProfiling,
+    Progress,
+    RankReading,
+    Readings,
+)
 from wattune.levels.kernel.player import PlanPlayer
 from wattune.levels.kernel.profiling import OUTSIDE, PAUSED, WAITING, Attribution, Boundary, attribute
 from wattune.levels.kernel.schedules import Piece
@@ -45,6 +53,9 @@ PATIENCE_S = 60.0
 """A counter that has not moved for so long while a GPU trains does not move at all."""
 
 
+DecisionStep = Callable[[Progress, Readings], Progress]
+
+
 class OnlineListener:
     """One rank of a pipeline that is planned while it trains."""
 
@@ -59,10 +70,15 @@ class OnlineListener:
         rank: int,
         pipeline: int = 0,
         wait: Wait = time.sleep,
+        step: DecisionStep | None = None,
     ) -> None:
-        """`ranks` are the processes of all pipelines; `rank` counts within this `pipeline`."""
+        """`ranks` are the processes of all pipelines; `rank` counts within this `pipeline`.
+
+        `step` replaces that of the policy: it returns the progress after one more iteration, the same on all ranks.
+        """
         self.progress: Progress = policy.start()
         self._policy = policy
+        self._step = policy.step if step is None else step
         self._gpu, self._clocks, self._stamp = gpu, clocks, stamp
         self._agreement = Agreement(ranks)
         self._rank, self._pipeline = rank, pipeline
@@ -103,7 +119,7 @@ class OnlineListener:
     def finish(self) -> None:
         """Count the iteration and, at a decision point, agree with the other ranks on what comes next."""
         self._iteration += 1
-        if self._iteration >= self._next and not isinstance(self.progress, PlanDisabled):
+        if self._iteration >= self._next and not isinstance(self.progress, PlanProfiled | PlanDisabled):
             self._decide()
 
     def fail(self, error: BaseException) -> None:
@@ -113,7 +129,7 @@ class OnlineListener:
 
     @property
     def _is_tuning(self) -> bool:
-        return self._agreement.failure is None
+        return self._agreement.failure is None and not isinstance(self.progress, PlanProfiled)
 
     @property
     def _is_measuring(self) -> bool:
@@ -126,7 +142,7 @@ class OnlineListener:
         def stepped(sums: Numbers, _maxima: Numbers) -> Sequence[float]:
             # The same on all ranks, because all step from the same numbers.
             nonlocal after
-            after = self._policy.step(before, self._policy.decoded(before, sums))
+            after = self._step(before, self._policy.decoded(before, sums))
             return (float(self._next_iteration(after)),)
 
         answer = self._agreement.decide(self._numbers, stepped, sizes=(self._policy.numbers, 1))
@@ -136,6 +152,8 @@ class OnlineListener:
             self._clocks.disable(why)
             return
         self._next, self.progress = int(answer[0]), after
+        if isinstance(after, PlanProfiled):
+            self._clocks.disable("the profile is complete")
         if after != before:
             steps = self._policy.steps(after, pipeline=self._pipeline, rank=self._rank)
             self._player = self._player.following(steps)
