@@ -285,3 +285,27 @@ def layers(kernels: Path | None, sections: tuple[str, ...], seeds: int, processe
     with progress_bar() as on_step:
         bench = bench_layers(kernels=kernels, sections=sections, seeds=seeds, processes=processes, on_step=on_step)
     show(bench, as_json=as_json, tables=layers_tables)
+
+
+@command.command(short_help="Partitions of large models, searched, composed and planned beside Kareus and Perseus.")
+@click.option(
+    "--table",
+    type=click.Path(path_type=Path),
+    help="Measured overlap sweep: partition,sm_mhz,comm_sms,launch,time_s,energy_j.",
+)
+@click.option(
+    "--section", "sections", multiple=True, help="Only this section: truth, end-to-end, speed, table; may be repeated."
+)
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Seeds of searches of a table."
+)
+@_processes_option
+@json_option
+def kernels(table: Path | None, sections: tuple[str, ...], seeds: int, processes: int, as_json: bool) -> None:
+    """Measurements that searches of partitions need, and iterations of ten published configurations."""
+    from wattune.benchmarks.kernels.bench import bench_kernels_level
+    from wattune.cli.bench.output import kernels_tables
+
+    with progress_bar() as on_step:
+        bench = bench_kernels_level(table=table, sections=sections, seeds=seeds, processes=processes, on_step=on_step)
+    show(bench, as_json=as_json, tables=kernels_tables)

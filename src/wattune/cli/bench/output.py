@@ -257,3 +257,44 @@ def _layer_cell(row: Row) -> str:
     if not row["within_limit"]:
         return f"{row['energy_percent']:+.0f}, {row['time_percent']:+.0f}% t"
     return f"{row['energy_percent']:+.1f} ({row['switches']})"
+
+
+_SYSTEM_HEADS = {
+    "system": "system",
+    "time_s": "s",
+    "energy_j": "J per GPU",
+    "time_off_percent": "off %",
+    "energy_off_percent": "off % J",
+    "time_reduction_percent": "faster %",
+    "published_time_reduction_percent": "published",
+    "equal_time_energy_percent": "J saved %",
+    "published_equal_time_energy_percent": "published ",
+    "measurements": "trials",
+}
+"""Columns of a configuration; `off` is the distance from the published figure."""
+
+
+def kernels_tables(bench: Bench) -> None:
+    """Print a table for each configuration, medians of searches, and the rows of the other sections."""
+    systems = [row for row in bench.rows if "system" in row]
+    for config in dict.fromkeys(row["config"] for row in systems):
+        rows = [{name: row.get(name) for name in _SYSTEM_HEADS} for row in systems if row["config"] == config]
+        shown = {name: head for name, head in _SYSTEM_HEADS.items() if any(row[name] is not None for row in rows)}
+        blank = [{name: "" if row[name] is None else row[name] for name in shown} for row in rows]
+        show_table(f"{config} (simulated)", blank, heads=shown, formats={"time_s": ".3f"}, digits=".1f")
+    searches = [row for row in bench.rows if "search" in row and "seed" in row]
+    keys = ("partition", "search")
+    means = []
+    for (partition, name), group in groupby(sorted(searches, key=_picked(keys)), key=_picked(keys)):
+        counts = sorted(row["measurements"] for row in group)
+        means.append(
+            {
+                "partition": partition,
+                "search": name,
+                "median": float(counts[len(counts) // 2]),
+                "90th percentile": float(counts[min(9 * len(counts) // 10, len(counts) - 1)]),
+            }
+        )
+    show_table("measurements until the frontier is right", means, digits=".0f")
+    others = tuple(row for row in bench.rows if row not in systems and row not in searches)
+    _all_rows(replace(bench, rows=others))
