@@ -157,6 +157,40 @@ def slot_costs(
     return run.cost(comm_sms, phases, np.stack(before_s), temperature_c)
 
 
+@dataclass(frozen=True, slots=True)
+class StreamTimes:
+    """When phases and the collective run, in seconds from the start of a partition; phases follow one another."""
+
+    phase_ends_s: tuple[float, ...]
+    comm_start_s: float
+    comm_end_s: float
+
+
+def slot_times(
+    model: GpuModel,
+    compute: tuple[Phase, ...],
+    communication: Communication,
+    *,
+    comm_sms: int,
+    launch: int | None,
+    sm_mhz: int,
+) -> StreamTimes:
+    """Compute when everything runs at one clock; `launch` is the place of a phase as for `slot_costs`."""
+    run = _Run.of(model, compute, communication)
+    at = [run.clocks_mhz.index(sm_mhz)]
+    every = run.phases(comm_sms)
+    arrays = (every.alone_s, every.alone_w, every.beside_s, every.beside_w, every.progress)
+    comm_s = run.communication_s(comm_sms)[at]
+    before_s = np.full(1, np.inf) if launch is None else every.alone_s[:launch, at].sum(axis=0)
+    costs = [
+        two_streams(StreamPhases(*(array[:end, at] for array in arrays)), comm_s, before_s)
+        for end in range(1, len(compute) + 1)
+    ]
+    ends_s = tuple(float((cost.time_s - cost.exposed_s)[0]) for cost in costs)
+    start_s = ends_s[-1] if launch is None else float(before_s[0])
+    return StreamTimes(ends_s, start_s, start_s + float(costs[-1].comm_s[0]))
+
+
 def compute_cost(model: GpuModel, compute: tuple[Phase, ...], *, temperature_c: float | None = None) -> Cost:
     """Compute phases that no communication belongs to."""
     nothing = Communication(name="nothing", link_bytes=0.0, gpus=1, latency_s=0.0)

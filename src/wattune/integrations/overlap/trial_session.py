@@ -25,9 +25,9 @@ from wattune.core.measurement import Measurement
 from wattune.devices.gpu import Gpu
 from wattune.integrations.overlap.measuring import measure_partition
 from wattune.integrations.overlap.repeating import PartitionRunner
-from wattune.integrations.overlap.trial_file import PartitionTrial, TrialHeader, appended_trials, read_trials
 from wattune.integrations.overlap.trial_windows import TrialRule
 from wattune.levels.kernel.partition_space import PartitionChoice
+from wattune.levels.kernel.trial_file import PartitionTrial, TrialHeader, appended_trials, read_trials
 
 
 @dataclass(frozen=True, slots=True)

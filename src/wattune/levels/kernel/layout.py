@@ -85,7 +85,12 @@ class ParallelLayout:
 
 def shape_named(name: str) -> TransformerShape:
     """Find a transformer; hyphens, blanks and capitals are ignored."""
-    known = {_key(known): shape for known, shape in TRANSFORMERS.items()}
+    return TRANSFORMERS[shape_name(name)]
+
+
+def shape_name(name: str) -> str:
+    """Return the name of a transformer as it is known."""
+    known = {_key(known): known for known in TRANSFORMERS}
     if _key(name) not in known:
         raise InputError(f"there is no transformer {name!r}", hint=f"known are {', '.join(TRANSFORMERS)}")
     return known[_key(name)]

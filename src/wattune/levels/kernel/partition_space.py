@@ -22,6 +22,9 @@ GATHERING_SMS = tuple(range(1, 21))
 """Of context-parallel collectives, which are small."""
 BLOCK = 1024
 
+PLAIN = ("nanobatches", "1")
+"""The knob of an instruction that runs without nanobatches."""
+
 _TEXT = re.compile(r"(?P<launch>none|[a-z]+_\d+|-1)-(?P<end>none|-1)-(?P<sms>\d+)-(?P<block>\d+)")
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.plan import Plan, StageChoice, WorkGraph
+from wattune.levels.kernel.partition_space import PLAIN
 from wattune.levels.kernel.plan_cost import timed
 from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial
 from wattune.levels.kernel.planner import options_by_kind, relaxation_of
@@ -60,6 +61,11 @@ def _instruction(name: str, choice: StageChoice) -> Instruction:
         raise PlanError(
             f"{name!r} runs at {setting}, and schedule files hold core clocks alone",
             hint="keep such plans as JSON",
+        )
+    if PLAIN in choice.knobs:
+        raise PlanError(
+            f"{name!r} runs without nanobatches, which schedule files cannot hold",
+            hint="plan again with `wattune kernels plan --no-plain`",
         )
     return Instruction(name.partition(" ")[0], setting.sm_mhz, tuple(value for _, value in choice.knobs))
 

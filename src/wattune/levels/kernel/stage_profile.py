@@ -119,6 +119,21 @@ def parse_stage_profile(text: str, *, file: str) -> StageProfile:
     return StageProfile(file, frozen, MappingProxyType(lines), len(stages), simulated)
 
 
+def stage_profile_text(profile: StageProfile) -> str:
+    """Write a profile as CSV that `parse_stage_profile` reads, with a column for each knob."""
+    trials = [(kind, trial) for kind, options in profile.options.items() for trial in options]
+    wide = sorted((trial.choice.knobs for _, trial in trials), key=len, reverse=True)
+    knobs = list(dict.fromkeys(name for own in wide for name, _ in own))
+    rows = [",".join((*REQUIRED[:3], *knobs, *REQUIRED[3:], "simulated"))]
+    for kind, trial in trials:
+        stage, _, instruction = kind.partition(".")
+        own, setting = dict(trial.choice.knobs), trial.choice.setting
+        cells = (stage, instruction, str(setting.sm_mhz), *(own.get(name, "") for name in knobs))
+        cost = (repr(float(trial.cost.time_s)), repr(float(trial.cost.energy_j)))
+        rows.append(",".join((*cells, *cost, "yes" if profile.simulated else "no")))
+    return "\n".join(rows) + "\n"
+
+
 def _stage(row: Row) -> int:
     text = row.text("stage")
     if not (text.isascii() and text.isdigit() and len(text) < 6):

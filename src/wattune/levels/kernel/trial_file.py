@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -17,10 +18,15 @@ from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
+from wattune.levels.kernel.layout import ParallelLayout, shape_name
 from wattune.levels.kernel.partition_space import PartitionChoice
+from wattune.levels.kernel.partitions import PartitionedModel, partition_model
 
 FORMAT = 1
 _HINT = "measure into another file"
+_LAYOUT = re.compile(
+    r"(?P<name>\S+)(?: cp(?P<cp>\d{1,4}))?(?: tp(?P<tp>\d{1,4}))?(?P<sp> sp)? (?P<size>\d{1,6})x(?P<sequence>\d{1,9})"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,37 @@ class TrialHeader:
     simulated: bool
     ranks: int
     nanobatches: int
+
+    @classmethod
+    def of(cls, model: PartitionedModel, *, gpu: str, simulated: bool) -> TrialHeader:
+        """Return the header of trials of a described model; stages and replicas do not change its partitions."""
+        ranks = model.layout.tp * model.layout.cp
+        return cls(layout=layout_text(model), gpu=gpu, simulated=simulated, ranks=ranks, nanobatches=model.nanobatches)
+
+    @property
+    def model(self) -> PartitionedModel:
+        """The described model, on one stage; `InputError` where the layout was written in another form."""
+        found = _LAYOUT.fullmatch(self.layout)
+        if found is None:
+            raise InputError(
+                f"the trials are of {self.layout!r}, which names no known model",
+                hint="write the layout as llama3.2-3b tp8 8x4096",
+            )
+        layout = ParallelLayout(
+            cp=int(found["cp"] or 1), tp=int(found["tp"] or 1), sequence_parallel=found["sp"] is not None
+        )
+        size, sequence = int(found["size"]), int(found["sequence"])
+        return partition_model(
+            found["name"], layout, microbatch_size=size, sequence=sequence, nanobatches=self.nanobatches
+        )
+
+
+def layout_text(model: PartitionedModel) -> str:
+    """Write what the partitions of a model depend on, such as `llama3.2-3b tp8 8x4096`."""
+    layout = model.layout
+    degrees = [f"{name}{getattr(layout, name)}" for name in ("cp", "tp") if getattr(layout, name) > 1]
+    parallel = [*degrees, *(["sp"] if layout.sequence_parallel else [])]
+    return " ".join((shape_name(model.name), *parallel, f"{model.microbatch_size}x{model.sequence}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +98,18 @@ class PartitionTrial:
     @property
     def key(self) -> tuple[str, PartitionChoice]:
         return self.partition, self.choice
+
+
+def read_header(file: Path) -> TrialHeader | None:
+    """Read what a file of trials is about; None where there is no file, or an empty one."""
+    if not file.exists():
+        return None
+    line, end, _ = read_text(file, hint=_HINT).partition("\n")
+    reader = JsonReader(source=f"{file}, line 1", hint="name a file of trials of partitions")
+    try:
+        return reader.read(TrialHeader, json.loads(line)) if end else None
+    except ValueError:
+        reader.fail("", "is no JSON")
 
 
 def read_trials(file: Path, header: TrialHeader) -> tuple[PartitionTrial, ...]:

@@ -1,0 +1,70 @@
+"""What `wattune kernels` shows: the model in words, the search of its partitions, the plans beside Megatron's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wattune.levels.kernel.baselines import MegatronComparison, gpu_hours, kareus_trials
+from wattune.levels.kernel.partitions import PartitionedModel
+from wattune.levels.kernel.planned import PlannedPipeline
+from wattune.levels.kernel.searched_model import SearchedPartition
+from wattune.levels.kernel.view.stream_timeline import PartitionStreams, partition_streams
+from wattune.levels.kernel.view.used_settings import used_choices
+from wattune.physics.gpu_model import GpuModel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchedKernels:
+    """The partitions of a model after a search on a GPU."""
+
+    model: PartitionedModel
+    gpu: GpuModel
+    partitions: tuple[SearchedPartition, ...]
+    measured: bool
+    """Whether the trials are of real GPUs."""
+
+    @property
+    def trials(self) -> int:
+        return sum(len(own.history) for own in self.partitions)
+
+    @property
+    def ranks(self) -> int:
+        """GPUs that make a trial together."""
+        return self.model.layout.tp * self.model.layout.cp
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU time that the trials take on real GPUs."""
+        return gpu_hours(self.trials, gpus=self.ranks)
+
+    @property
+    def kareus_trials(self) -> int | None:
+        """What Kareus measures of the same partitions; None where it does not know one of them."""
+        return kareus_trials([own.partition.name for own in self.partitions])
+
+    @property
+    def kareus_gpu_hours(self) -> float | None:
+        trials = self.kareus_trials
+        return None if trials is None else gpu_hours(trials, gpus=self.ranks)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelReport:
+    """A frontier of plans, and where they are known the search and the comparison that it came with."""
+
+    title: str
+    planned: PlannedPipeline
+    searched: SearchedKernels | None = None
+    comparison: MegatronComparison | None = None
+
+    @property
+    def streams(self) -> tuple[PartitionStreams, ...]:
+        """Both streams of each partition at the setting that most instructions of the chosen plan have."""
+        if self.searched is None:
+            return ()
+        found = []
+        for own in self.searched.partitions:
+            used = used_choices(self.planned.plan.choice, own.partition.name)
+            if used:
+                found.append(partition_streams(own.partition, self.searched.gpu, used[0]))
+        return tuple(found)
