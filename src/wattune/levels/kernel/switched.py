@@ -119,6 +119,11 @@ class _Search:
         settings = sorted({trial.choice.setting for kind in kinds for trial in profile[kind]}, reverse=True)
         self._tables = {kind: _Table.of(profile[kind], settings, blocking_power_w) for kind in kinds}
         self._settings = len(settings)
+        lengths = dict.fromkeys(len(places) for places in graph.by_rank)
+        self._alike = [
+            np.array([places for places in graph.by_rank if len(places) == length], dtype=np.int64)
+            for length in lengths
+        ]
         self._tries = SEARCHED if len(graph.operations) < LARGE else SEARCHED_IN_LARGE
 
     def constant(self) -> Iterator[Trial[Plan]]:
@@ -148,29 +153,29 @@ class _Search:
 
     def _plan(self, stalls_w: Floats, prices_w: Floats, limits_s: Floats | None) -> Trial[Plan]:
         chosen: dict[int, Trial[StageChoice]] = {}
-        for places in self._graph.by_rank:
-            own = np.array(places, dtype=np.int64)
-            chosen |= self._rank(own, stalls_w[own], prices_w[own], None if limits_s is None else limits_s[own])
+        for places in self._alike:
+            chosen |= self._ranks(places, stalls_w, prices_w, limits_s)
         return self._charged([chosen[place] for place in range(len(self._graph.operations))])
 
     def _charged(self, trials: list[Trial[StageChoice]]) -> Trial[Plan]:
         return charged(self._graph, trials, self._switching, blocking_power_w=self._blocking_power_w)
 
-    def _rank(
+    def _ranks(
         self, places: Ints, stalls_w: Floats, prices_w: Floats, limits_s: Floats | None
     ) -> dict[int, Trial[StageChoice]]:
-        """The options of one rank's operations."""
-        kinds = [self._graph.operations[place].kind for place in places.tolist()]
-        rows = [self._tables[kind].priced(price_w) for kind, price_w in zip(kinds, prices_w.tolist(), strict=True)]
-        costs, times_s = np.array([row.costs for row in rows]), np.array([row.times_s for row in rows])
+        """The options of the operations of some ranks: (ranks, instructions)."""
+        kinds = [self._graph.operations[place].kind for place in places.ravel().tolist()]
+        prices = prices_w[places].ravel().tolist()
+        rows = [self._tables[kind].priced(price_w) for kind, price_w in zip(kinds, prices, strict=True)]
+        shape = (*places.shape, self._settings)
+        costs = np.array([row.costs for row in rows]).reshape(shape)
+        times_s = np.array([row.times_s for row in rows]).reshape(shape)
         if limits_s is not None:
-            costs = np.where(times_s <= limits_s[:, None], costs, IMPOSSIBLE)
-        stalls = stalls_w * self._switching.stall_s
+            costs = np.where(times_s <= limits_s[places][..., None], costs, IMPOSSIBLE)
+        stalls = stalls_w[places] * self._switching.stall_s
         settings = held_settings(costs, times_s, stalls, self._switching.latency_s)
-        return {
-            place: self._tables[kind].trials[row.options[setting]]
-            for place, kind, row, setting in zip(places.tolist(), kinds, rows, settings.tolist(), strict=True)
-        }
+        found = zip(places.ravel().tolist(), kinds, rows, settings.ravel().tolist(), strict=True)
+        return {place: self._tables[kind].trials[row.options[setting]] for place, kind, row, setting in found}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -71,39 +71,49 @@ def shortest_dwell_s(plan: Plan) -> float | None:
 
 
 def held_settings(costs: Floats, times_s: Floats, stalls: Floats, latency_s: float) -> Ints:
-    """Return the setting of each instruction of a rank with the least sum of costs, none held for less than L.
+    """Return the settings of the instructions of some ranks with the least sum of costs, none held for less than L.
 
-    `costs` and `times_s` are (instructions, settings), a cost `IMPOSSIBLE` where a setting must not be; `stalls` is the
-    cost of a change before each instruction. A dynamic programme over the ends of runs: `least[j]` is the least cost of
-    the first j instructions with a run that ends there.
+    `costs` and `times_s` are (ranks, instructions, settings), a cost `IMPOSSIBLE` where a setting must not be; `stalls`
+    (ranks, instructions) is the cost of a change before each instruction. A dynamic programme over the ends of runs,
+    for all ranks side by side: `least[r, j]` is the least cost of the first j instructions with a run that ends there.
     """
-    count, settings = costs.shape
-    spent = np.vstack((np.zeros(settings), np.cumsum(costs, axis=0)))
-    passed_s = np.vstack((np.zeros(settings), np.cumsum(times_s, axis=0)))
-    ripe = np.column_stack(
-        [np.searchsorted(own_s, own_s[:-1] + latency_s - CLOSE_S, side="left") for own_s in passed_s.T]
-    )
-    ripe = np.maximum(ripe, np.arange(1, count + 1)[:, None])
+    ranks, count, settings = costs.shape
+    nothing = np.zeros((ranks, 1, settings))
+    spent = np.concatenate((nothing, np.cumsum(costs, axis=1)), axis=1)
+    ripe = _ripe(np.concatenate((nothing, np.cumsum(times_s, axis=1)), axis=1), latency_s)
     # Costs of runs minus `spent` at their end, when they become long enough, and their first instructions.
-    comes, came_from = np.full((count + 2, settings), np.inf), np.zeros((count + 2, settings), dtype=np.int64)
-    best, first = np.full(settings, np.inf), np.zeros(settings, dtype=np.int64)
-    least, ended = np.full(count + 1, np.inf), np.zeros((count + 1, 2), dtype=np.int64)
-    least[0] = 0.0
-    columns = np.arange(settings)
+    comes = np.full((ranks, count + 2, settings), np.inf)
+    came_from = np.zeros((ranks, count + 2, settings), dtype=np.int64)
+    best, first = np.full((ranks, settings), np.inf), np.zeros((ranks, settings), dtype=np.int64)
+    least, ended = np.full((ranks, count + 1), np.inf), np.zeros((ranks, count + 1, 2), dtype=np.int64)
+    least[:, 0] = 0.0
+    rows, columns = np.indices((ranks, settings))
     for place in range(count + 1):
-        better = comes[place] < best
-        best, first = np.where(better, comes[place], best), np.where(better, came_from[place], first)
+        better = comes[:, place] < best
+        best, first = np.where(better, comes[:, place], best), np.where(better, came_from[:, place], first)
         if place:
-            totals = best + spent[place]
-            setting = int(np.argmin(totals))
-            least[place], ended[place] = totals[setting], (setting, first[setting])
-        if place < count and least[place] < np.inf:
-            value = least[place] + (stalls[place] if place else 0.0) - spent[place]
-            at = np.minimum(ripe[place], count + 1)
-            cheaper = value < comes[at, columns]
-            comes[at[cheaper], columns[cheaper]] = value[cheaper]
-            came_from[at[cheaper], columns[cheaper]] = place
-    return _followed(spent[-1], least, ended)
+            totals = best + spent[:, place]
+            setting = np.argmin(totals, axis=1)
+            least[:, place] = totals[rows[:, 0], setting]
+            ended[:, place] = np.stack((setting, first[rows[:, 0], setting]), axis=1)
+        if place < count:
+            start = least[:, place] + (stalls[:, place] if place else 0.0)
+            value, at = start[:, None] - spent[:, place], ripe[:, place]
+            cheaper = value < comes[rows, at, columns]
+            where = rows[cheaper], at[cheaper], columns[cheaper]
+            comes[where], came_from[where] = value[cheaper], place
+    return np.stack([_followed(spent[rank, -1], least[rank], ended[rank]) for rank in range(ranks)])
+
+
+def _ripe(passed_s: Floats, latency_s: float) -> Ints:
+    """For a run from each instruction on, the first place where it has lasted L; beyond the end where it never does."""
+    ranks, places, settings = passed_s.shape
+    found = np.empty((ranks, places - 1, settings), dtype=np.int64)
+    for rank in range(ranks):
+        for setting in range(settings):
+            own_s = passed_s[rank, :, setting]
+            found[rank, :, setting] = np.searchsorted(own_s, own_s[:-1] + latency_s - CLOSE_S, side="left")
+    return np.maximum(found, np.arange(1, places)[None, :, None])
 
 
 def _followed(single: Floats, least: Floats, ended: Ints) -> Ints:

@@ -37,19 +37,20 @@ def cost_of(chosen, costs, stalls):
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_the_settings_of_a_rank_are_the_cheapest_that_are_held_long_enough(data):
-    count, choices = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
+    ranks, count, choices = (data.draw(st.integers(1, most)) for most in (2, 6, 3))
     number = st.integers(1, 20)
-    costs = [[data.draw(number) for _ in range(choices)] for _ in range(count)]
-    times_s = [[data.draw(number) for _ in range(choices)] for _ in range(count)]
-    stalls = [data.draw(st.integers(0, 5)) for _ in range(count)]
+    costs, times_s = (
+        [[[data.draw(number) for _ in range(choices)] for _ in range(count)] for _ in range(ranks)] for _ in range(2)
+    )
+    stalls = [[data.draw(st.integers(0, 5)) for _ in range(count)] for _ in range(ranks)]
     latency_s = data.draw(st.integers(0, 40))
-    every = [own for own in product(range(choices), repeat=count) if is_held(own, times_s, latency_s)]
-    best = min(cost_of(own, costs, stalls) for own in every)
-    found = held_settings(
-        np.array(costs, float), np.array(times_s, float), np.array(stalls, float), float(latency_s)
-    ).tolist()
-    assert is_held(found, times_s, latency_s)
-    assert cost_of(found, costs, stalls) == pytest.approx(best)
+    every = list(product(range(choices), repeat=count))
+    found = held_settings(*(np.array(own, float) for own in (costs, times_s, stalls)), float(latency_s))
+    for rank, chosen in enumerate(found.tolist()):
+        allowed = [own for own in every if is_held(own, times_s[rank], latency_s)]
+        best = min(cost_of(own, costs[rank], stalls[rank]) for own in allowed)
+        assert is_held(chosen, times_s[rank], latency_s)
+        assert cost_of(chosen, costs[rank], stalls[rank]) == pytest.approx(best)
 
 
 @st.composite
