@@ -31,10 +31,10 @@ from wattune.levels.kernel.partition_search import (
 )
 from wattune.search.gaussian_process import GaussianProcess, Hyper, HyperPrior, Inputs, condition, fit_process
 
-_LENGTHS = {LAUNCH: 0.2, END: 0.5, COMM_SMS: 0.5, COMM_BLOCK: 1.0, SM_MHZ: 0.7}
+_LENGTHS = {LAUNCH: 0.15, END: 1.0, COMM_SMS: 0.5, COMM_BLOCK: 2.0, SM_MHZ: 0.7}
 _OTHER_LENGTH = 0.5
 _PARTITION_LENGTH = 1.0
-_SMOOTH_SD, _ROUGH_SD = 0.015, 0.003
+_SMOOTH_SD, _ROUGH_SD = 0.022, 0.0015
 _SPREADS = (0.5, 0.7, 0.5)
 
 _CONSTANT_SD = 0.05

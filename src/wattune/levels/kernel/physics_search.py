@@ -103,7 +103,8 @@ class PhysicsSearch:
 
     def _merit(self, surrogate: Surrogate, points: Floats) -> Floats:
         reach = np.log1p(self.tolerance)
-        return expected_improvement(points - reach, surrogate.logs, surrogate.sd, reference(points, surrogate.logs) - reach)
+        limit = reference(points, surrogate.logs) - reach
+        return expected_improvement(points - reach, surrogate.logs, surrogate.sd, limit)
 
     def _remaining(self, surrogate: Surrogate, seen: Observed) -> Remaining:
         points = surrogate.smoothed(seen)[0]
