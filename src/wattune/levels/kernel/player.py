@@ -63,6 +63,13 @@ class PlanPlayer:
         wanted = None if step.setting == self.requested else step.setting
         return replace(self, place=self.place + 1, requested=step.setting), wanted
 
+    def ahead(self) -> tuple[PlanPlayer, Setting | None]:
+        """Return the player with the setting of the next step requested, and that setting where it is a new one."""
+        if self.place >= len(self.steps) or self.steps[self.place].setting == self.requested:
+            return self, None
+        setting = self.steps[self.place].setting
+        return replace(self, requested=setting), setting
+
     def from_start(self) -> PlanPlayer:
         """Return the player at the first step of an iteration."""
         return replace(self, place=0)
@@ -130,11 +137,17 @@ class PlanListener:
         if self._clocks.disabled is not None:
             return
         self._player, wanted = self._player.begin(piece.name)
+        self._request(wanted)
+
+    def end(self, piece: Piece) -> None:  # noqa: ARG002 - as the protocol has it
+        """Request the clock of the next instruction already here: it may take hold while the rank waits for others."""
+        if self._clocks.disabled is None:
+            self._player, wanted = self._player.ahead()
+            self._request(wanted)
+
+    def _request(self, wanted: Setting | None) -> None:
         if wanted is not None:
             self._clocks.put(wanted, reached=self._stamp().passed)
-
-    def end(self, piece: Piece) -> None:
-        pass
 
     def finish(self) -> None:
         pass

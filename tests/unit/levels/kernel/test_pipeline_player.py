@@ -59,3 +59,17 @@ def test_a_rank_that_the_plan_lacks_and_a_clock_that_the_part_lacks():
         PlanPlayer.of(plan(FAST), 1, spec=SPEC)
     with pytest.raises(SettingRefused, match="1000 MHz"):
         PlanPlayer.of(plan(Setting(1000)), 0, spec=SPEC)
+
+
+def test_the_next_setting_is_asked_for_ahead_and_not_again():
+    player, first = PlanPlayer.of(plan(FAST, FAST, SLOW), 0, spec=SPEC).begin("forward 0.0")
+    assert first == FAST
+    player, wanted = player.ahead()
+    assert wanted is None  # the same holds on
+    player, _ = player.begin(player.steps[1].span)
+    player, wanted = player.ahead()
+    assert wanted == SLOW
+    assert player.ahead() == (player, None)
+    player, wanted = player.begin(player.steps[2].span)
+    assert wanted is None
+    assert player.ahead() == (player, None)  # the iteration is over
