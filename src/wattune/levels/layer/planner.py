@@ -193,7 +193,8 @@ def _ideal(costs: LayerCosts) -> Frontier[Plan]:
         return found
 
     rings = [ring for _, ring in _hull(costs, solve, IDEAL_POINTS)]
-    pool = [*(ring.columns for ring in rings), *_singles(costs), *_by_layer(costs)]
+    corners = [ring.columns for ring in rings]
+    pool = [*corners, *_mixed(corners), *_singles(costs), *_by_layer(costs)]
     return _bounded(charged_frontier(costs, pool, FREE), rings)
 
 
