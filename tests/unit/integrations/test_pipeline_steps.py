@@ -8,11 +8,14 @@ import pytest
 
 from fakes import FakeGpu
 from pipelines import planned_at
+from wattune.control.ranks import Alone
 from wattune.core.errors import InputError, PlanError
 from wattune.core.setting import DRIVER_DEFAULT
-from wattune.integrations.pipeline_steps import deepspeed_hooks, megatron_hooks, played_steps
+from wattune.integrations.pipeline_steps import deepspeed_hooks, megatron_hooks, played_steps, profiled_steps
+from wattune.levels.kernel.online import PlanProfiling
 from wattune.levels.kernel.plan_file import plan_text
 from wattune.levels.kernel.schedules import BACKWARD, FORWARD, interleaved, one_forward_one_backward
+from wattune.levels.kernel.shape import PipelineShape
 
 CLOCKS = (1410, 900, 1005)
 
@@ -203,3 +206,23 @@ def test_what_cannot_be_hooked_is_refused():
         empty = SimpleNamespace(_INSTRUCTION_MAP={})
         with pytest.raises(InputError, match="_INSTRUCTION_MAP"), deepspeed_hooks(empty, hooks):
             pass
+
+
+def test_a_profile_is_measured_through_the_same_hooks(tmp_path):
+    shape = PipelineShape("1f1b", stages=1, microbatches=2)
+    gpu, done = FakeGpu(), []
+    profile = profiled_steps(shape, gpu, rank=0, ranks=Alone(), out=tmp_path / "profile.csv", clocks=2)
+    with profile as hooks:
+        forward, backward = hooks.forward(done.append), hooks.backward(done.append)
+
+        def schedule():
+            for piece in shape.order[0]:
+                (forward if piece.instruction == FORWARD else backward)(piece.instruction)
+
+        train = hooks.iteration(schedule)
+        for _ in range(2):
+            train()
+        assert hooks.listener.progress == PlanProfiling()  # the first clock is not measured yet
+        assert hooks.actuator.disabled is None
+    assert done == [piece.instruction for piece in shape.order[0]] * 2
+    assert gpu.setting == DRIVER_DEFAULT
