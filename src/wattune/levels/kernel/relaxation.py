@@ -141,7 +141,7 @@ class Relaxation:
     def flows_w(self) -> Floats:
         """Return for each operation what a second of it costs in the last solution: its multipliers, summed."""
         duals_w = np.maximum(np.asarray(self._model.getSolution().row_dual), 0.0)
-        return np.bincount(self._before, weights=duals_w, minlength=self._end)
+        return np.bincount(self._before, weights=duals_w, minlength=self._end).astype(np.float64)
 
     def fix(self, corners: Mapping[int, int]) -> None:
         """Fix the duration of each of these operations at this corner of its hull."""
