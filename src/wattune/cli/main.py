@@ -25,6 +25,7 @@ COMMANDS = {
     "period": "Find the period of a power trace, with its error, or why there is none.",
     "physics": "Fit a simulated GPU to your own sweep.",
     "pipeline": "Plan the clocks of a training pipeline: least energy for each iteration time.",
+    "kernels": "Plan launch, SMs and clock of the kernels of a large model together.",
     "layers": "Plan clocks per layer of a network, and find out whether changing them pays.",
     "simulate": "Run a command against simulated GPUs served as an NVML library.",
     "history": "List earlier runs, or show one.",

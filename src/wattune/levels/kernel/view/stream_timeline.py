@@ -11,7 +11,6 @@ from rich.text import Text
 from wattune.levels.kernel.partition_space import PartitionChoice
 from wattune.levels.kernel.partitions import KernelPartition
 from wattune.levels.kernel.simulated_stages import partition_cost_table
-from wattune.levels.kernel.view.used_settings import choice_words
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.overlap import compute_cost, slot_times
 from wattune.render.chart import tick_labels, ticks
@@ -68,7 +67,8 @@ class PartitionStreams:
 
     @property
     def heading(self) -> str:
-        own = f", collective {choice_words(self.choice)}" if self.collective else ""
+        start = "after computation" if self.choice.sequential else f"from {self.choice.launch} on"
+        own = f", collective {start}, {self.choice.comm_sms} SMs" if self.collective else ""
         cost = f"{quantity(self.end_s, 's')}, {quantity(self.energy_j, 'J')}"
         return f"{self.name} at {self.choice.sm_mhz} MHz{own}: {cost}"
 
@@ -168,7 +168,8 @@ def _row(bars: Sequence[StreamBar], end_s: float, columns: int) -> Text:
         first, last = round(bar.start_s / end_s * columns), round(bar.end_s / end_s * columns)
         row.append(" " * (first - place))
         wide = last - first
-        label = f" {bar.label}" if len(bar.label) + 3 <= wide else ""
+        names = (bar.label, bar.label.partition("_")[0].partition(",")[0])
+        label = next((f" {name}" for name in names if len(name) + 3 <= wide), "")
         row.append("▕" * min(wide, 1) + f"{label} ".ljust(max(wide - 1, 0), "─")[: max(wide - 1, 0)], _style(bar))
         place = last
     return row

@@ -1,0 +1,259 @@
+"""Output of `wattune kernels`: JSON documents, tables, streams and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table as ScreenTable
+
+from wattune._version import __version__
+from wattune.cli.kernels.planning import KernelPlans
+from wattune.cli.output import console, print_line, write_text
+from wattune.cli.pipeline.output import switching_words
+from wattune.core.measurement import Measurement
+from wattune.levels.kernel.baselines import TRIAL_S
+from wattune.levels.kernel.partition_space import choices
+from wattune.levels.kernel.plan_file import plan_text
+from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, time_percent
+from wattune.levels.kernel.stage_profile import stage_profile_text
+from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
+from wattune.levels.kernel.view.partitions_page import kernels_page
+from wattune.levels.kernel.view.stream_timeline import text_streams
+from wattune.levels.kernel.view.used_settings import UsedOption, choice_words, kind_words, used_options
+from wattune.render.page import render_page
+from wattune.render.quantity import UNKNOWN, percent
+
+MOST_OPTIONS = 3
+"""Options of an instruction beside each other on the screen; files and JSON have all."""
+
+
+def write_files(result: KernelPlans, files: Mapping[str, Path | None]) -> None:
+    """Write those of the files `out`, `profile_csv` and `html` that have a path."""
+    texts: dict[str, Callable[[], str]] = {
+        "out": lambda: plan_text(result.planned),
+        "profile_csv": lambda: stage_profile_text(result.profile),
+        "html": lambda: page_text(result.report),
+    }
+    for name, text in texts.items():
+        path = files.get(name)
+        if path is not None:
+            write_text(path, text())
+
+
+def page_text(report: KernelReport) -> str:
+    """Render the page."""
+    made = f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+    return render_page(kernels_page(report, made=made))
+
+
+def document(result: KernelPlans) -> dict[str, Any]:
+    """Describe the search, the comparison and the chosen plan as one JSON document."""
+    planned, model = result.planned, result.searched.model
+    return {
+        "simulated": planned.source.simulated,
+        "model": model.name,
+        "title": result.report.title,
+        "gpus": model.layout.devices,
+        "stage_layers": model.stage_layers,
+        "nanobatches": model.nanobatches,
+        "recompute": model.recompute,
+        "schedule": planned.shape.schedule,
+        "microbatches": planned.shape.microbatches,
+        "blocking_power_w": planned.blocking_power_w,
+        "blocking_power_source": result.blocking_power_source,
+        **search_document(result.searched),
+        "comparison": _comparison(result.report),
+        **plan_document(planned),
+    }
+
+
+def search_document(searched: SearchedKernels) -> dict[str, Any]:
+    """Describe what was measured of each partition."""
+    return {
+        "measured_on_gpus": searched.measured,
+        "partitions": [
+            {
+                "name": own.partition.name,
+                "settings": len(choices(own.partition, searched.gpu)),
+                "measurements": len(own.history),
+                "frontier": len(own.frontier),
+                "expected_epsilon": own.remaining.epsilon if own.remaining else None,
+                "expected_missing_hypervolume": own.remaining.hypervolume_share if own.remaining else None,
+            }
+            for own in searched.partitions
+        ],
+        "measurements": searched.trials,
+        "gpu_hours": searched.gpu_hours,
+        "kareus_measurements": searched.kareus_trials,
+        "kareus_gpu_hours": searched.kareus_gpu_hours,
+    }
+
+
+def plan_document(planned: PlannedPipeline) -> dict[str, Any]:
+    """Describe the chosen plan and its settings."""
+    cost, default = planned.plan.cost, planned.default.cost
+    return {
+        "default": _cost(default),
+        "plans": len(planned.frontier),
+        "chosen": planned.chosen,
+        "plan": {
+            **_cost(cost),
+            "time_percent": time_percent(cost, default),
+            "energy_percent": energy_percent(cost, default),
+        },
+        "instructions": {
+            kind: [_option(option) for option in options] for kind, options in used_options(planned.plan.choice).items()
+        },
+    }
+
+
+def _option(option: UsedOption) -> dict[str, Any]:
+    settings = {name: {"launch": own.launch, "comm_sms": own.comm_sms} for name, own in option.partitions.items()}
+    return {"sm_mhz": option.choice.setting.sm_mhz, "runs": option.runs, "settings": settings}
+
+
+def _cost(cost: Measurement) -> dict[str, float]:
+    return {"time_s": cost.time_s, "energy_j": cost.energy_j}
+
+
+def _comparison(report: KernelReport) -> dict[str, Any] | None:
+    found = report.comparison
+    if found is None:
+        return None
+    return {
+        "megatron": _cost(found.default.cost),
+        "perseus": _cost(found.perseus.fastest.cost),
+        "wattune": _cost(found.ours.fastest.cost),
+        "equal_time_energy_percent": found.equal_time_energy_percent,
+        "equal_energy_time_percent": found.equal_energy_time_percent,
+    }
+
+
+def show_plan(result: KernelPlans, *, epsilon: float) -> None:
+    """Print the model, its partitions, the comparison and the chosen plan."""
+    planned, model = result.planned, result.searched.model
+    layers = "/".join(map(str, model.stage_layers))
+    again = "activations recomputed" if model.recompute else "activations kept"
+    print_line(f"{result.report.title} (simulated)")
+    print_line(
+        f"{layers} layers, {model.nanobatches} nanobatches, {again}; {planned.shape}; {model.layout.devices} GPUs"
+    )
+    show_partitions(result.searched, epsilon=epsilon)
+    print_line("")
+    console().print(_comparison_table(result.report))
+    for line in _gain_words(result):
+        print_line(line)
+
+
+def show_partitions(searched: SearchedKernels, *, epsilon: float) -> None:
+    """Print a row per partition, those that were not searched up to ε, and what it costs on real GPUs."""
+    table = _table("partition", "settings", "measured", "frontier", "expected ε", "missing area")
+    for own in searched.partitions:
+        left = own.remaining
+        expected = (UNKNOWN, UNKNOWN) if left is None else (_share(left.epsilon), _share(left.hypervolume_share))
+        counts = (len(choices(own.partition, searched.gpu)), len(own.history), len(own.frontier))
+        table.add_row(own.partition.name, *map(str, counts), *expected)
+    console().print(table)
+    unfinished = [
+        own.partition.name for own in searched.partitions if own.remaining and own.remaining.epsilon > epsilon
+    ]
+    if unfinished:
+        print_line(f"Above {100 * epsilon:g} %: {', '.join(unfinished)}; a larger --budget lowers it.")
+    print_line(hours_words(searched))
+
+
+def hours_words(searched: SearchedKernels) -> str:
+    """Say what the measurements take on real GPUs, beside those of Kareus."""
+    words = f"{searched.trials} measurements"
+    if not searched.measured:
+        each = f"{TRIAL_S:g} s each on {searched.ranks} real GPUs"
+        words += f": {each} would be {searched.gpu_hours:.1f} GPU-hours"
+    if searched.kareus_gpu_hours is not None:
+        words += f" (Kareus: {searched.kareus_trials}, {searched.kareus_gpu_hours:.1f} GPU-hours)"
+    return f"{words}."
+
+
+def _comparison_table(report: KernelReport) -> ScreenTable:
+    planned, found = report.planned, report.comparison
+    default = planned.default.cost
+    rows = [("default" if found is None else "Megatron", default)]
+    if found is not None:
+        rows.append(("Megatron + Perseus, fastest", found.perseus.fastest.cost))
+    rows.append(("wattune, fastest", planned.frontier.fastest.cost))
+    rows.append((f"wattune, chosen (plan {planned.chosen} of {len(planned.frontier)})", planned.plan.cost))
+    table = _table("per iteration", "time", "energy", "Δ time", "Δ energy")
+    for name, cost in rows:
+        changes = ("", "")
+        if cost is not default:
+            changes = (percent(time_percent(cost, default)), percent(energy_percent(cost, default)))
+        table.add_row(name, f"{cost.time_s:.3f} s", f"{cost.energy_j:.0f} J", *changes)
+    return table
+
+
+def _gain_words(result: KernelPlans) -> list[str]:
+    planned, found = result.planned, result.report.comparison
+    lines = []
+    if found is None:
+        lines.append("Plain execution is not measured, so there is no comparison with Megatron.")
+    else:
+        lines.append(
+            f"Against Megatron + Perseus: {percent(found.equal_time_energy_percent)} energy at equal time, "
+            f"{percent(found.equal_energy_time_percent)} time at equal energy."
+        )
+    lines.append(
+        f"Energy of one GPU of each stage; one that waits draws {planned.blocking_power_w:g} W "
+        f"({result.blocking_power_source})."
+    )
+    words = switching_words(planned).partition("`wattune pipeline plan`")
+    lines.append(words[0] + (f"--switch-latency{' charges it.'}" if words[1] else ""))
+    return lines
+
+
+def show_settings(report: KernelReport) -> None:
+    """Print the settings of each kind of instruction in the chosen plan, and the streams of the partitions."""
+    planned = report.planned
+    cost, default = planned.plan.cost, planned.default.cost
+    label = " (simulated)" if planned.source.simulated else ""
+    print_line(f"{planned.shape}; {report.title}{label}")
+    print_line(
+        f"plan {planned.chosen} of {len(planned.frontier)}: {cost.time_s:.3f} s, {cost.energy_j:.0f} J "
+        f"({percent(time_percent(cost, default))} time, {percent(energy_percent(cost, default))} energy)"
+    )
+    screen = console()
+    for kind, options in used_options(planned.plan.choice).items():
+        screen.print()
+        screen.print(_settings_table(kind, options))
+    if report.streams:
+        screen.print()
+        for line in text_streams(report.streams, width=screen.width):
+            screen.print(line, no_wrap=True, crop=True)
+
+
+def _settings_table(kind: str, options: tuple[UsedOption, ...]) -> ScreenTable:
+    """Tabulate partitions down and options across."""
+    shown = options[:MOST_OPTIONS]
+    heads = [f"{option.choice.setting.sm_mhz} MHz ×{option.runs}" for option in shown]
+    more = f" (+{len(options) - len(shown)})" if len(options) > len(shown) else ""
+    table = _table(f"{kind_words(kind)}{more}", *heads)
+    names = dict.fromkeys(name for option in shown for name in option.partitions)
+    for name in names:
+        cells = (option.partitions.get(name) for option in shown)
+        table.add_row(name, *(choice_words(cell) if cell else "no nanobatches" for cell in cells))
+    if not names:
+        table.add_row("whole microbatches", *("no nanobatches" for _ in shown))
+    return table
+
+
+def _table(first: str, *others: str) -> ScreenTable:
+    table = ScreenTable(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column(first, no_wrap=True)
+    for head in others:
+        table.add_column(head, justify="right", no_wrap=True)
+    return table
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.2f} %"

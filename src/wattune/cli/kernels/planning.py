@@ -1,0 +1,90 @@
+"""From searched partitions to plans: the stage profile, the frontier of the pipeline, and Megatron's beside it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wattune.cli.pipeline.switching import switching_of
+from wattune.levels.kernel.baselines import MegatronComparison, megatron_profile
+from wattune.levels.kernel.partitions import PartitionedModel
+from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, plan_profile
+from wattune.levels.kernel.searched_model import searched_profile
+from wattune.levels.kernel.stage_profile import StageProfile, stage_profile_text
+from wattune.levels.kernel.trial_file import layout_text
+from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
+from wattune.physics.gpu_model import GpuModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """How to plan the pipeline of a searched model."""
+
+    schedule: str
+    microbatches: int
+    blocking_power_w: float | None
+    switch_latency: str | None
+    deadline_s: float | None
+    with_plain: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelPlans:
+    """What was planned, with the profile that it came from."""
+
+    report: KernelReport
+    searched: SearchedKernels
+    profile: StageProfile
+    blocking_power_source: str
+
+    @property
+    def planned(self) -> PlannedPipeline:
+        return self.report.planned
+
+
+def plan_kernels(searched: SearchedKernels, plain: PartitionedModel, options: PlanOptions) -> KernelPlans:
+    """Compose the profile of all stages and plan the pipeline; from simulated trials, beside Megatron's plans.
+
+    Plain execution is simulated, so that measured partitions are neither mixed nor compared with it.
+    """
+    model, gpu = searched.model, searched.gpu
+    alone = searched.measured or not options.with_plain
+    profile = searched_profile(model, gpu, searched.partitions, plain=None if alone else plain)
+    waiting_w, origin = _blocking_power(options.blocking_power_w, gpu)
+    profile.check_blocking_power(waiting_w)
+    title = model_title(model, gpu)
+    digest = hashlib.sha256(stage_profile_text(profile).encode()).hexdigest()
+    source = Source(title, digest, simulated=True)
+    planned = _planned(profile, options, source, waiting_w, gpu)
+    comparison = None
+    if not searched.measured:
+        megatron = _planned(megatron_profile(plain, gpu), options, source, waiting_w, gpu)
+        planned = replace(planned, default=megatron.default)
+        comparison = MegatronComparison(megatron.default, megatron.frontier, planned.frontier)
+    chosen = choose(planned, deadline_s=options.deadline_s)
+    return KernelPlans(KernelReport(title, chosen, searched, comparison), searched, profile, origin)
+
+
+def _planned(
+    profile: StageProfile, options: PlanOptions, source: Source, waiting_w: float, gpu: GpuModel
+) -> PlannedPipeline:
+    latency = options.switch_latency
+    switching = None if latency is None else switching_of(latency=latency, gpu=gpu.name)
+    shape = profile.shape(options.schedule, options.microbatches)
+    return plan_profile(profile, shape, source=source, blocking_power_w=waiting_w, switching=switching)
+
+
+def _blocking_power(given_w: float | None, gpu: GpuModel) -> tuple[float, str]:
+    """Return the power of a GPU that waits, and where it comes from."""
+    if given_w is not None:
+        return given_w, "as given"
+    idle_w = float(gpu.context_idle_w(np.array([float(gpu.max_mhz)]), None)[0])
+    return round(idle_w, 1), f"{gpu.name} idle with a context at {gpu.max_mhz} MHz, simulated"
+
+
+def model_title(model: PartitionedModel, gpu: GpuModel) -> str:
+    """Name a model, its sizes, its stages and its GPU in one line."""
+    stages = f", {model.stages} stages" if model.stages > 1 else ""
+    return f"{layout_text(model)}{stages} on {gpu.name}"

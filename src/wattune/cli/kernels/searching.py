@@ -1,0 +1,155 @@
+"""Searching the partitions of a model on a simulated GPU, with every trial appended to a file and known ones kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattune.cli.output import stderr_console
+from wattune.core.errors import InputError
+from wattune.core.frontier import History
+from wattune.core.measurement import Measurement
+from wattune.levels.kernel.partition_space import PartitionChoice, check_clocks, check_comm_sms, choices
+from wattune.levels.kernel.partitions import NONE, KernelPartition, PartitionedModel
+from wattune.levels.kernel.searched_model import (
+    Measure,
+    OnPartition,
+    SearchedPartition,
+    search_model,
+    simulated_measure,
+)
+from wattune.levels.kernel.trial_file import (
+    PartitionTrial,
+    TrialHeader,
+    appended_trials,
+    read_header,
+    read_trials,
+)
+from wattune.levels.kernel.view.kernel_report import SearchedKernels
+from wattune.physics.gpu_model import GpuModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """How to search, and the file of trials to go on from."""
+
+    search: str
+    budget: int | None
+    seed: int
+    epsilon: float
+    trials: Path | None
+
+
+def searched_kernels(model: PartitionedModel, gpu: GpuModel, options: SearchOptions) -> SearchedKernels:
+    """Search the partitions, or take those of a file that real GPUs measured as they are."""
+    file = options.trials
+    if file is None:
+        return _searched(model, gpu, options, simulated_measure(gpu), ())
+    before = read_header(file)
+    header = TrialHeader.of(model, gpu=gpu.name, simulated=before is None or before.simulated)
+    known = read_trials(file, header) if before is not None else ()
+    if not header.simulated:
+        return measured_kernels(model, gpu, known, file=file)
+    with appended_trials(file, header) as append:
+        return _searched(model, gpu, options, _appending(simulated_measure(gpu), append), known)
+
+
+def measured_kernels(
+    model: PartitionedModel, gpu: GpuModel, trials: Sequence[PartitionTrial], *, file: Path
+) -> SearchedKernels:
+    """Take the trials of a file as they are; refuse a file that lacks a partition."""
+    known = _histories(model, gpu, trials, file)
+    for partition in model.partitions:
+        if partition.name not in known:
+            raise InputError(f"{file} has no trial of partition {partition.name}", hint="measure it too")
+    found = tuple(SearchedPartition(partition, known[partition.name]) for partition in model.partitions)
+    return SearchedKernels(model, gpu, found, measured=not all(trial.simulated for trial in trials))
+
+
+def _searched(
+    model: PartitionedModel, gpu: GpuModel, options: SearchOptions, measure: Measure, trials: Sequence[PartitionTrial]
+) -> SearchedKernels:
+    known = _histories(model, gpu, trials, options.trials)
+    with _bars() as on_partition:
+        found = search_model(
+            model,
+            gpu,
+            measure,
+            search_name=options.search,
+            budget=options.budget,
+            seed=options.seed,
+            enough=options.epsilon,
+            known=known,
+            on_partition=on_partition,
+        )
+    return SearchedKernels(model, gpu, found, measured=False)
+
+
+def _histories(
+    model: PartitionedModel, gpu: GpuModel, trials: Sequence[PartitionTrial], file: Path | None
+) -> dict[str, History[PartitionChoice]]:
+    """Group trials by partition; refuse those that the model or the GPU cannot have."""
+    known: dict[str, History[PartitionChoice]] = {}
+    for trial in trials:
+        _check(model.partition(trial.partition), gpu, trial, file)
+        known[trial.partition] = (*known.get(trial.partition, ()), trial.trial)
+    return known
+
+
+def _check(partition: KernelPartition, gpu: GpuModel, trial: PartitionTrial, file: Path | None) -> None:
+    choice = trial.choice
+    check_clocks(gpu, [choice.sm_mhz])
+    check_comm_sms(gpu, [choice.comm_sms])
+    if choice.launch not in (*partition.launches, NONE):
+        raise InputError(
+            f"{file}: {partition.name} cannot launch its collective at {choice.launch!r}",
+            hint=f"at {', '.join((*partition.launches, NONE))}",
+        )
+    if trial.simulated and choice not in choices(partition, gpu):
+        raise InputError(
+            f"{file}: {choice.text} at {choice.sm_mhz} MHz is no setting of {partition.name}",
+            hint="search into another file",
+        )
+
+
+def _appending(measure: Measure, append: Callable[[PartitionTrial], None]) -> Measure:
+    """Append what is measured. A computed trial is at the temperature at which the GPU settles, without windows."""
+
+    def one(partition: KernelPartition, choice: PartitionChoice) -> Measurement:
+        cost = measure(partition, choice)
+        append(
+            PartitionTrial(
+                partition=partition.name,
+                choice=choice,
+                cost=cost,
+                repeats=1,
+                cooling_s=0.0,
+                window_s=0.0,
+                start_c=None,
+                end_c=None,
+                simulated=True,
+            )
+        )
+        return cost
+
+    return one
+
+
+@contextmanager
+def _bars() -> Iterator[OnPartition]:
+    """Show a bar for each partition on standard error; without a terminal there is none."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    screen = stderr_console()
+    columns = (TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(name: str, done: int, most: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=most)
+            bars.update(tasks[name], completed=done)
+
+        yield show

@@ -1,0 +1,289 @@
+"""`wattune kernels`: plans, what is refused, resuming, the files of Kareus, and that every option is documented."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from wattune.cli.kernels import command
+from wattune.cli.kernels.plan import SCHEDULES, SEARCHES
+from wattune.cli.main import run
+from wattune.core.measurement import Measurement
+from wattune.levels.kernel import searched_model, shape
+from wattune.levels.kernel.layout import ParallelLayout
+from wattune.levels.kernel.partition_space import PartitionChoice, choices
+from wattune.levels.kernel.partitions import partition_model
+from wattune.levels.kernel.plan_file import read_plan
+from wattune.levels.kernel.trial_file import PartitionTrial, TrialHeader, appended_trials, read_header, read_trials
+from wattune.physics.catalog import load_model
+
+MODEL = ("--model", "llama-3.2-3b", "--tp", "8", "--microbatch-size", "8", "--sequence", "4096")
+PLAN = ("kernels", "plan", *MODEL, "--pp", "2", "--microbatches", "4", "--gpu", "a100-40gb", "--out", "plan.json")
+RANDOM = ("--search", "random", "--budget", "40")
+COMMANDS_PAGE = Path(__file__).parents[3] / "docs" / "reference" / "commands.md"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    for variable, place in (("STORE", "h.db"), ("STATE", "state"), ("CONFIG", "none.toml")):
+        monkeypatch.setenv(f"WATTUNE_{variable}", str(tmp_path / place))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def complaint(capsys, *arguments):
+    assert run([*arguments]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith("hint: ")
+    return lines[0].removeprefix("error: "), lines[1]
+
+
+def planned(capsys, *arguments):
+    assert run([*PLAN, *RANDOM, "--json", *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_plan_is_compared_with_megatron_and_its_file_says_the_same(home, capsys):
+    found = planned(capsys, "--html", "page.html", "--profile-csv", "stages.csv")
+    assert found["simulated"]
+    assert [own["name"] for own in found["partitions"]] == ["fwd_attn", "fwd_mlp", "bwd_mlp", "bwd_attn"]
+    assert found["kareus_measurements"] == 896
+    assert found["gpu_hours"] == pytest.approx(found["measurements"] * 12.5 * 8 / 3600)
+    compared = found["comparison"]
+    assert compared["wattune"]["time_s"] <= compared["perseus"]["time_s"] <= compared["megatron"]["time_s"] * 1.001
+    assert compared["equal_time_energy_percent"] < 0
+    assert compared["equal_energy_time_percent"] < 0
+    assert found["plan"]["time_s"] <= found["default"]["time_s"] == compared["megatron"]["time_s"]
+    plan = read_plan(home / "plan.json")
+    assert (len(plan.frontier), plan.chosen) == (found["plans"], found["chosen"])
+    assert plan.plan.cost.energy_j == pytest.approx(found["plan"]["energy_j"])
+    page = (home / "page.html").read_text(encoding="utf-8")
+    assert "simulated" in page
+    assert "all-reduce, " in page
+    assert run(["pipeline", "verify", "plan.json", "--profile", "stages.csv", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["plans"]
+    assert all(abs(row["time_percent"]) < 1e-4 and abs(row["energy_percent"]) < 1e-4 for row in rows)
+
+
+def test_the_same_command_plans_the_same(capsys):
+    assert planned(capsys)["plan"] == planned(capsys)["plan"]
+
+
+def test_text_output_shows_partitions_comparison_and_what_was_assumed(capsys):
+    assert run([*PLAN, *RANDOM, "--blocking-power", "85"]) == 0
+    text = capsys.readouterr().out
+    for words in ("(simulated)", "Megatron + Perseus, fastest", "GPU-hours", "85 W (as given)", "Switching is taken"):
+        assert words in text
+
+
+def test_a_deadline_and_a_cost_of_switching(capsys):
+    slow = planned(capsys, "--deadline", "3")
+    assert slow["plan"]["time_s"] <= 3
+    assert slow["plan"]["energy_j"] < planned(capsys)["plan"]["energy_j"]
+    assert run([*PLAN, *RANDOM, "--switch-latency", "5ms"]) == 0
+    assert "A change of clocks takes 5 ms" in capsys.readouterr().out
+
+
+def test_trials_are_kept_and_a_stopped_search_goes_on(home, capsys):
+    whole = planned(capsys, "--trials", "t.jsonl")
+    lines = (home / "t.jsonl").read_text().splitlines()
+    assert len(lines) == 1 + whole["measurements"]
+    (home / "t.jsonl").write_text("\n".join(lines[:50]) + '\n{"partition": "fwd_')
+    again = planned(capsys, "--trials", "t.jsonl")
+    assert again["plan"] == whole["plan"]
+    assert (home / "t.jsonl").read_text().splitlines() == lines
+    planned(capsys, "--trials", "t.jsonl")
+    assert len((home / "t.jsonl").read_text().splitlines()) == len(lines)
+
+
+def test_measured_trials_are_planned_from(capsys):
+    assert (
+        run(["kernels", "measure", *MODEL, *RANDOM, "--device", "sim:a100-40gb", "--trials", "t.jsonl", "--json"]) == 0
+    )
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["simulated"]
+    found = planned(capsys, "--trials", "t.jsonl")
+    assert found["measurements"] == measured["measurements"]
+
+
+def test_schedules_of_kareus_are_written_and_read_back(home, capsys):
+    planned(capsys, "--no-plain", "--profile-csv", "stages.csv")
+    assert run(["pipeline", "export", "plan.json", "--format", "kareus", "--out", "kareus"]) == 0
+    imported = ["--profile", "stages.csv", "--blocking-power", "96.8", "--out", "back.json"]
+    assert run(["pipeline", "import", "kareus", *imported]) == 0
+    before, after = read_plan(home / "plan.json"), read_plan(home / "back.json")
+    assert [trial.choice.choices for trial in after.frontier] == [trial.choice.choices for trial in before.frontier]
+
+
+def test_plans_without_nanobatches_cannot_be_schedules_of_kareus(capsys):
+    small = ["--model", "qwen3-1.7b", "--tp", "4", "--cp", "2", "--microbatch-size", "8", "--sequence", "4096"]
+    rest = ["--pp", "2", "--microbatches", "4", "--gpu", "a100", "--search", "random", "--budget", "20"]
+    assert run(["kernels", "plan", *small, *rest, "--out", "plan.json"]) == 0
+    assert run(["kernels", "show", "plan.json"]) == 0
+    assert "no nanobatches" in capsys.readouterr().out
+    problem, hint = complaint(capsys, "pipeline", "export", "plan.json", "--format", "kareus", "--out", "kareus")
+    assert "without nanobatches" in problem
+    assert "--no-plain" in hint
+
+
+def test_show_lists_settings_and_draws_streams(home, capsys):
+    planned(capsys, "--trials", "t.jsonl")
+    assert run(["kernels", "show", "plan.json", "--trials", "t.jsonl", "--html", "page.html"]) == 0
+    text = capsys.readouterr().out
+    for words in ("stage 1 backward", "bwd_mlp", " SMs", "MHz ×", "fwd_attn at "):
+        assert words in text
+    assert max(map(len, text.splitlines()[2:])) <= 80
+    assert "streams" in (home / "page.html").read_text(encoding="utf-8")
+    assert run(["kernels", "show", "plan.json", "--plan", "0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    runs = [option["runs"] for option in found["instructions"]["0.forward"]]
+    assert (found["chosen"], sum(runs)) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (("--tp", "7"), "24 heads"),
+        (("--tp", "3"), "3 tensor-parallel GPUs cannot share"),
+        (("--pp", "29"), "28 layers do not fill 29 stages"),
+        (("--microbatch-size", "3"), "cannot be split into 2 equal nanobatches"),
+        (("--sequence", "4095", "--sequence-parallel"), "4095 tokens"),
+        (("--stage-layers", "20,20"), "no split of 28 layers"),
+        (("--stage-layers", "a,b"), "no list of layers"),
+        (("--model", "gpt-9"), "no transformer 'gpt-9'"),
+        (("--gpu", "a101"), "no simulated GPU 'a101'"),
+        (("--epsilon", "small"), "no share"),
+        (("--switch-latency", "soon"), "--switch-latency soon"),
+        (("--deadline", "0.1"), "no choice on the frontier takes 0.1 s"),
+        (("--blocking-power", "5000"), "less than the blocking power"),
+        (("--out", "missing/plan.json"), "cannot write"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_one_line(changes, words, capsys):
+    assert words in complaint(capsys, *PLAN, *RANDOM, *changes)[0]
+
+
+def test_trials_of_another_model_layout_or_gpu_are_refused(home, capsys):
+    planned(capsys, "--trials", "t.jsonl")
+    other = ["--trials", "t.jsonl", "--tp", "4"]
+    assert "its layout is llama3.2-3b tp8 8x4096, and now llama3.2-3b tp4" in complaint(capsys, *PLAN, *other)[0]
+    assert "its gpu is" in complaint(capsys, *PLAN, "--trials", "t.jsonl", "--gpu", "a100-80gb")[0]
+    (home / "bad.jsonl").write_text("no trials\n")
+    assert "bad.jsonl, line 1" in complaint(capsys, *PLAN, "--trials", "bad.jsonl")[0]
+    assert "no trials in none.jsonl" in complaint(capsys, "kernels", "show", "plan.json", "--trials", "none.jsonl")[0]
+
+
+def partitioned():
+    return partition_model("llama3.2-3b", ParallelLayout(tp=8, pp=2), microbatch_size=8, sequence=4096)
+
+
+def write_trials(file, own, *, simulated=False):
+    """Write trials as ranks measure them, from (partition, choice, cost)."""
+    header = TrialHeader.of(partitioned(), gpu=load_model("a100-40gb").name, simulated=simulated)
+    rest = {"repeats": 9, "cooling_s": 1.0, "window_s": 2.0, "start_c": 40.0, "end_c": 45.0, "simulated": simulated}
+    with appended_trials(file, header) as append:
+        for name, choice, cost in own:
+            append(PartitionTrial(partition=name, choice=choice, cost=cost, **rest))
+
+
+def test_trials_of_real_gpus_are_planned_from_as_they_are(home, capsys):
+    gpu, model = load_model("a100-40gb"), partitioned()
+    measure = searched_model.simulated_measure(gpu)
+    own = [
+        (partition.name, choice, measure(partition, choice))
+        for partition in model.partitions
+        for choice in choices(partition, gpu, clocks_mhz=[1110, 1410], comm_sms=[6, 12])
+    ]
+    write_trials(home / "t.jsonl", own)
+    before = (home / "t.jsonl").read_bytes()
+    found = planned(capsys, "--trials", "t.jsonl")
+    assert (found["measured_on_gpus"], found["comparison"], found["measurements"]) == (True, None, len(own))
+    assert (home / "t.jsonl").read_bytes() == before
+    assert run([*PLAN, "--trials", "t.jsonl"]) == 0
+    assert "no comparison with Megatron" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "choice", "words"),
+    [
+        ("fwd_attn", PartitionChoice(1410, 200, "norm_0"), "200 of the 108 SMs"),
+        ("fwd_attn", PartitionChoice(1411, 6, "norm_0"), "no core clock of 1411 MHz"),
+        ("fwd_attn", PartitionChoice(1410, 6, "linear_7"), "cannot launch its collective at 'linear_7'"),
+        ("fwd_ssm", PartitionChoice(1410, 6, "norm_0"), "no partition 'fwd_ssm'"),
+        ("fwd_attn", PartitionChoice(1410, 6, "norm_0"), "no trial of partition fwd_mlp"),
+    ],
+)
+def test_trials_that_the_model_or_the_gpu_cannot_have_are_refused(name, choice, words, home, capsys):
+    write_trials(home / "t.jsonl", [(name, choice, Measurement(1e-3, 0.3))])
+    assert words in complaint(capsys, *PLAN, "--trials", "t.jsonl")[0]
+
+
+def test_measured_partitions_must_share_their_clocks(home, capsys):
+    own = [
+        (partition.name, PartitionChoice(clock, 6, "norm_0"), Measurement(1e-3, 0.3))
+        for partition, clock in zip(partitioned().partitions, (1410, 1410, 1410, 1110), strict=True)
+    ]
+    write_trials(home / "t.jsonl", own)
+    assert "was not measured at 1110 MHz" in complaint(capsys, *PLAN, "--trials", "t.jsonl")[0]
+
+
+def test_a_layout_is_read_back_from_the_header_of_trials(home):
+    layout = ParallelLayout(cp=2, tp=4, sequence_parallel=True)
+    model = partition_model("qwen3-1.7b", layout, microbatch_size=8, sequence=4096)
+    header = TrialHeader.of(model, gpu="a100", simulated=True)
+    assert header.layout == "qwen3-1.7b cp2 tp4 sp 8x4096"
+    assert header.model == model
+    assert read_header(home / "none.jsonl") is None
+    assert read_trials(home / "none.jsonl", header) == ()
+
+
+def test_a_real_gpu_is_measured_inside_a_job(capsys):
+    problem, hint = complaint(capsys, "kernels", "measure", *MODEL, "--device", "nvml:0", "--trials", "t.jsonl")
+    assert "nvml:0 cannot run partitions" in problem
+    assert "TrialSession" in hint
+
+
+def test_a_plan_of_clocks_alone_is_shown_by_the_pipeline_command(home, capsys):
+    rows = "stage,instruction,frequency,time,energy\n0,forward,900,2,200\n0,forward,1410,1,300\n"
+    (home / "stages.csv").write_text(rows + rows.partition("\n")[2].replace("forward", "backward"))
+    plan = ["--profile", "stages.csv", "--microbatches", "2", "--blocking-power", "50", "--out", "plan.json"]
+    assert run(["pipeline", "plan", *plan]) == 0
+    capsys.readouterr()
+    assert "clocks alone" in complaint(capsys, "kernels", "show", "plan.json")[0]
+
+
+def test_the_names_that_are_written_out_are_those_that_there_are():
+    assert SEARCHES == searched_model.SEARCHES
+    assert set(SCHEDULES) <= set(shape.SCHEDULE_NAMES)
+
+
+def section(name):
+    text = COMMANDS_PAGE.read_text(encoding="utf-8")
+    return re.search(rf"^## wattune kernels {name}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)[1]
+
+
+@pytest.mark.parametrize("name", list(command.commands))
+def test_every_option_has_a_line(name):
+    documented = set(re.findall(r"^\| `(--[a-z-]+)", section(name), re.MULTILINE))
+    parameters = command.commands[name].params
+    there = {max(own.opts, key=len) for own in parameters if isinstance(own, click.Option)}
+    assert documented == there - {"--json", "--help"}
+
+
+def fields(document):
+    if isinstance(document, dict):
+        inner = {
+            key for name, part in document.items() if name not in ("instructions", "settings") for key in fields(part)
+        }
+        return set(document) | inner
+    return {key for part in document for key in fields(part)} if isinstance(document, list) else set()
+
+
+def test_every_field_has_a_word(capsys):
+    words = " ".join(re.findall(r"`[^`\n]+`", section("plan")))
+    assert [name for name in sorted(fields(planned(capsys))) if not re.search(rf"\b{name}\b", words)] == []
