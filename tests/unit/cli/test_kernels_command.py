@@ -77,7 +77,7 @@ def test_the_same_command_plans_the_same(capsys):
 def test_text_output_shows_partitions_comparison_and_what_was_assumed(capsys):
     assert run([*PLAN, *RANDOM, "--blocking-power", "85"]) == 0
     text = capsys.readouterr().out
-    for words in ("(simulated)", "Megatron + Perseus, fastest", "GPU-hours", "85 W (as given)", "Switching is taken"):
+    for words in ("(simulated)", "Megatron + Perseus, fastest", "GPU-hours", "85 W: as given", "Switching is taken"):
         assert words in text
 
 

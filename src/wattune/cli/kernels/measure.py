@@ -68,5 +68,5 @@ def measure(
         )
         return
     print_line(f"{name} on {gpu.name}{'' if found.measured else ' (simulated)'}")
-    output.show_partitions(found, epsilon=rule.epsilon)
+    output.show_partitions(found, rule)
     print_line(f"Plan with them: wattune kernels plan … --trials {trials}")

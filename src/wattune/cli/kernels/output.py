@@ -11,6 +11,7 @@ from rich.table import Table as ScreenTable
 
 from wattune._version import __version__
 from wattune.cli.kernels.planning import KernelPlans
+from wattune.cli.kernels.searching import SearchOptions
 from wattune.cli.output import console, print_line, write_text
 from wattune.cli.pipeline.output import switching_words
 from wattune.core.measurement import Measurement
@@ -18,6 +19,7 @@ from wattune.levels.kernel.baselines import TRIAL_S
 from wattune.levels.kernel.partition_space import choices
 from wattune.levels.kernel.plan_file import plan_text
 from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, time_percent
+from wattune.levels.kernel.searched_model import SearchedPartition
 from wattune.levels.kernel.stage_profile import stage_profile_text
 from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
 from wattune.levels.kernel.view.partitions_page import kernels_page
@@ -132,24 +134,23 @@ def _comparison(report: KernelReport) -> dict[str, Any] | None:
     }
 
 
-def show_plan(result: KernelPlans, *, epsilon: float) -> None:
+def show_plan(result: KernelPlans, rule: SearchOptions) -> None:
     """Print the model, its partitions, the comparison and the chosen plan."""
     planned, model = result.planned, result.searched.model
     layers = "/".join(map(str, model.stage_layers))
     again = "activations recomputed" if model.recompute else "activations kept"
     print_line(f"{result.report.title} (simulated)")
-    print_line(
-        f"{layers} layers, {model.nanobatches} nanobatches, {again}; {planned.shape}; {model.layout.devices} GPUs"
-    )
-    show_partitions(result.searched, epsilon=epsilon)
+    print_line(f"{layers} layers, {model.nanobatches} nanobatches, {again}; {model.layout.devices} GPUs")
+    print_line(str(planned.shape))
+    show_partitions(result.searched, rule)
     print_line("")
     console().print(_comparison_table(result.report))
     for line in _gain_words(result):
         print_line(line)
 
 
-def show_partitions(searched: SearchedKernels, *, epsilon: float) -> None:
-    """Print a row per partition, those that were not searched up to ε, and what it costs on real GPUs."""
+def show_partitions(searched: SearchedKernels, rule: SearchOptions) -> None:
+    """Print a row per partition, those whose search the budget ended, and what all costs on real GPUs."""
     table = _table("partition", "settings", "measured", "frontier", "expected ε", "missing area")
     for own in searched.partitions:
         left = own.remaining
@@ -157,22 +158,24 @@ def show_partitions(searched: SearchedKernels, *, epsilon: float) -> None:
         counts = (len(choices(own.partition, searched.gpu)), len(own.history), len(own.frontier))
         table.add_row(own.partition.name, *map(str, counts), *expected)
     console().print(table)
-    unfinished = [
-        own.partition.name for own in searched.partitions if own.remaining and own.remaining.epsilon > epsilon
-    ]
+    unfinished = [own.partition.name for own in searched.partitions if _ended_early(own, rule)]
     if unfinished:
-        print_line(f"Above {100 * epsilon:g} %: {', '.join(unfinished)}; a larger --budget lowers it.")
+        print_line(f"Ended by --budget above {100 * rule.epsilon:g} %: {', '.join(unfinished)}.")
     print_line(hours_words(searched))
+
+
+def _ended_early(own: SearchedPartition, rule: SearchOptions) -> bool:
+    spent = rule.budget is not None and len(own.history) >= rule.budget
+    return spent and own.remaining is not None and own.remaining.epsilon > rule.epsilon
 
 
 def hours_words(searched: SearchedKernels) -> str:
     """Say what the measurements take on real GPUs, beside those of Kareus."""
     words = f"{searched.trials} measurements"
     if not searched.measured:
-        each = f"{TRIAL_S:g} s each on {searched.ranks} real GPUs"
-        words += f": {each} would be {searched.gpu_hours:.1f} GPU-hours"
+        words += f": {searched.gpu_hours:.1f} GPU-hours at {TRIAL_S:g} s on real GPUs"
     if searched.kareus_gpu_hours is not None:
-        words += f" (Kareus: {searched.kareus_trials}, {searched.kareus_gpu_hours:.1f} GPU-hours)"
+        words += f" (Kareus: {searched.kareus_trials}, {searched.kareus_gpu_hours:.1f})"
     return f"{words}."
 
 
@@ -200,15 +203,13 @@ def _gain_words(result: KernelPlans) -> list[str]:
         lines.append("Plain execution is not measured, so there is no comparison with Megatron.")
     else:
         lines.append(
-            f"Against Megatron + Perseus: {percent(found.equal_time_energy_percent)} energy at equal time, "
+            f"Against Perseus: {percent(found.equal_time_energy_percent)} energy at equal time, "
             f"{percent(found.equal_energy_time_percent)} time at equal energy."
         )
-    lines.append(
-        f"Energy of one GPU of each stage; one that waits draws {planned.blocking_power_w:g} W "
-        f"({result.blocking_power_source})."
-    )
-    words = switching_words(planned).partition("`wattune pipeline plan`")
-    lines.append(words[0] + (f"--switch-latency{' charges it.'}" if words[1] else ""))
+    lines.append("Energies are those of one GPU of each stage.")
+    lines.append(f"A GPU that waits draws {planned.blocking_power_w:g} W: {result.blocking_power_source}.")
+    free = "Switching is taken to be free; --switch-latency charges it."
+    lines.append(free if planned.switching is None else switching_words(planned))
     return lines
 
 

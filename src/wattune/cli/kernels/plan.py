@@ -135,7 +135,7 @@ def plan(
     if as_json:
         print_json({**output.document(result), "search": search, "seed": seed, **files})
         return
-    output.show_plan(result, epsilon=rule.epsilon)
+    output.show_plan(result, rule)
     print_written(out, profile_csv, html)
 
 

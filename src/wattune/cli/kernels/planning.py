@@ -81,7 +81,7 @@ def _blocking_power(given_w: float | None, gpu: GpuModel) -> tuple[float, str]:
     if given_w is not None:
         return given_w, "as given"
     idle_w = float(gpu.context_idle_w(np.array([float(gpu.max_mhz)]), None)[0])
-    return round(idle_w, 1), f"{gpu.name} idle with a context at {gpu.max_mhz} MHz, simulated"
+    return round(idle_w, 1), f"idle with a context at {gpu.max_mhz} MHz, simulated"
 
 
 def model_title(model: PartitionedModel, gpu: GpuModel) -> str:

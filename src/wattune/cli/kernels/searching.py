@@ -51,7 +51,9 @@ def searched_kernels(model: PartitionedModel, gpu: GpuModel, options: SearchOpti
     header = TrialHeader.of(model, gpu=gpu.name, simulated=before is None or before.simulated)
     known = read_trials(file, header) if before is not None else ()
     if not header.simulated:
-        return measured_kernels(model, gpu, known, file=file)
+        found = measured_kernels(model, gpu, known, file=file)
+        _check_clocks(found, file)
+        return found
     with appended_trials(file, header) as append:
         return _searched(model, gpu, options, _appending(simulated_measure(gpu), append), known)
 
@@ -66,6 +68,19 @@ def measured_kernels(
             raise InputError(f"{file} has no trial of partition {partition.name}", hint="measure it too")
     found = tuple(SearchedPartition(partition, known[partition.name]) for partition in model.partitions)
     return SearchedKernels(model, gpu, found, measured=not all(trial.simulated for trial in trials))
+
+
+def _check_clocks(found: SearchedKernels, file: Path) -> None:
+    """Refuse clocks at which some partitions were measured and others were not; plans would leave them out."""
+    clocks = {own.partition.name: {trial.choice.sm_mhz for trial in own.history} for own in found.partitions}
+    every = set().union(*clocks.values())
+    for name, own in clocks.items():
+        if every - own:
+            missing = ", ".join(map(str, sorted(every - own)))
+            raise InputError(
+                f"{file}: partition {name} was not measured at {missing} MHz, where others were",
+                hint="measure it there, or leave these clocks out of the other partitions",
+            )
 
 
 def _searched(
