@@ -50,7 +50,7 @@ KAREUS_TRIALS = {1: 896, 2: 1400}
 
 SHARE, MOST = 1 / 5, 0.3
 """Of the trials of Kareus: the goal, and where a search is given up."""
-FIRST, BATCH, LEARNED = 4, 2, 4
+FIRST, BATCH, LEARNED = 4, 1, 4
 COVERED, SETTLED = 0.003, 0.0025
 """ε of the plans that are verified to all expected plans: smaller than the goal, for what is expected is not exact."""
 _WRONG, _OWN_WRONG = 0.2, 0.05
