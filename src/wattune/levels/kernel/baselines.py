@@ -15,6 +15,7 @@ from wattune.core.plan import Plan, StageChoice
 from wattune.levels.kernel.partition_space import PLAIN
 from wattune.levels.kernel.partitions import PartitionedModel
 from wattune.levels.kernel.planned import energy_percent, time_percent
+from wattune.levels.kernel.searched_model import KNOB_ORDER
 from wattune.levels.kernel.simulated_stages import profile_from, sequentially, stage_profile_of
 from wattune.levels.kernel.stage_profile import StageProfile
 from wattune.physics.gpu_model import GpuModel
@@ -74,8 +75,9 @@ def megatron_profile(plain: PartitionedModel, gpu: GpuModel) -> StageProfile:
 
 def kareus_trials(names: Sequence[str]) -> int | None:
     """Return how many trials Kareus makes of these partitions; None where it does not know one of them."""
-    counts = [KAREUS_TRIALS.get(name.split("_")[1]) for name in names]
-    return None if None in counts else sum(count or 0 for count in counts)
+    if not set(names) <= set(KNOB_ORDER):
+        return None
+    return sum(KAREUS_TRIALS[name.split("_")[1]] for name in names)
 
 
 def gpu_hours(trials: int, *, gpus: int) -> float:

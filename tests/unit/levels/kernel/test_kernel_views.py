@@ -108,7 +108,8 @@ def test_the_budget_of_kareus_is_the_published_one():
     for layout, trials in ((TP, 896), (CP, 1400)):
         names = [partition.name for partition in model_of(layout).partitions]
         assert kareus_trials(names) == trials
-    assert kareus_trials(["fwd_router"]) is None
+    for unknown in (ParallelLayout(tp=8, sequence_parallel=True), ParallelLayout()):
+        assert kareus_trials([partition.name for partition in model_of(unknown).partitions]) is None
     assert gpu_hours(896, gpus=8) == pytest.approx(24.9, abs=0.05)
 
 

@@ -12,6 +12,8 @@ from wattune.levels.kernel.view.stream_timeline import PartitionStreams, partiti
 from wattune.levels.kernel.view.used_settings import used_choices
 from wattune.physics.gpu_model import GpuModel
 
+KAREUS_NANOBATCHES = 2
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchedKernels:
@@ -39,7 +41,9 @@ class SearchedKernels:
 
     @property
     def kareus_trials(self) -> int | None:
-        """What Kareus measures of the same partitions; None where it does not know one of them."""
+        """What Kareus measures of the same partitions; None where it does not know one, or not so many nanobatches."""
+        if self.model.nanobatches != KAREUS_NANOBATCHES:
+            return None
         return kareus_trials([own.partition.name for own in self.partitions])
 
     @property
