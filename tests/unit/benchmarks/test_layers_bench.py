@@ -16,7 +16,7 @@ def test_rows_of_the_thesis_have_every_strategy_and_limit(monkeypatch: pytest.Mo
         Case("vgg16", "a4000", scope, latency_s, "ahead") for scope in ("forward", "step") for latency_s in (0.0, 10e-3)
     )
     monkeypatch.setattr(thesis, "cases", lambda: few)
-    rows = thesis_rows(1, lambda done: None)
+    rows = thesis_rows(1, lambda _: None)
     assert len(rows) == len(few) * len(thesis.SLOWDOWNS) * 5
     assert all(row["simulated"] for row in rows)
     assert all(row["time_percent"] <= row["slowdown_limit_percent"] + 1e-6 for row in rows if row["within_limit"])

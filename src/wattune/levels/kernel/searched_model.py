@@ -18,6 +18,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel.composition import UNCALIBRATED, Calibration, Part, compose
+from wattune.levels.kernel.joint_search import JointPart, JointSearch, with_roofline
 from wattune.levels.kernel.kareus_search import KareusSearch
 from wattune.levels.kernel.partition_search import (
     COMM_SMS,
@@ -28,16 +29,14 @@ from wattune.levels.kernel.partition_search import (
     Searcher,
     search,
 )
-from wattune.levels.kernel.partition_space import PartitionChoice, choices
+from wattune.levels.kernel.partition_space import PartitionChoice, choices, usual_clocks_mhz
 from wattune.levels.kernel.partitions import NONE, KernelPartition, PartitionedModel
-from wattune.levels.kernel.physics_search import PhysicsSearch, Remaining
+from wattune.levels.kernel.physics_search import Remaining
 from wattune.levels.kernel.schedules import kind_of
 from wattune.levels.kernel.simulated_stages import (
     INSTRUCTIONS,
-    CostTable,
     extra_cost,
     instruction_cost,
-    limited,
     played_cost_table,
     profile_from,
     sequentially,
@@ -97,11 +96,9 @@ def _launch_place(partition: KernelPartition, choice: PartitionChoice) -> int:
     return -1 if choice.launch == NONE else partition.slots.index(choice.launch)
 
 
-def searcher_named(name: str, partition: str, *, seed: int, enough: float | None = None) -> Searcher:
-    """Return a search by name for a partition; `enough` is the expected ε at which ours ends."""
+def searcher_named(name: str, partition: str, *, seed: int) -> Searcher:
+    """Return a published search, or a random one, by name for a partition."""
     match name:
-        case "wattune":
-            return PhysicsSearch(seed=seed, batch=4, enough=enough)
         case "kareus":
             initial, batch, batches = _BUDGETS.get(partition, _LARGE)
             return KareusSearch(seed=seed, initial=initial, batch=batch, batches=batches)
@@ -122,25 +119,75 @@ def search_model(
     known: Mapping[str, History[PartitionChoice]] | None = None,
     on_partition: OnPartition | None = None,
 ) -> tuple[SearchedPartition, ...]:
-    """Search every partition; `budget` is the largest number of trials of each, `known` are trials to go on from."""
-    found = []
-    for partition in model.partitions:
-        space = space_of(partition, gpu)
-        searcher = searcher_named(search_name, partition.name, seed=seed, enough=enough)
-        most = min(budget or len(space), len(space))
+    """Search every partition; `budget` is the largest number of trials of each, `known` are trials to go on from.
 
-        def one(choice: PartitionChoice, own: KernelPartition = partition) -> Measurement:
-            return measure(own, choice)
-
-        def note(history: History[PartitionChoice], own: KernelPartition = partition, most: int = most) -> bool:
-            if on_partition is not None:
-                on_partition(own.name, len(history), most)
-            return False
-
-        history = search(space, searcher, one, budget=most, history=(known or {}).get(partition.name, ()), until=note)
-        remaining = searcher.remaining(space, history) if isinstance(searcher, PhysicsSearch) else None
-        found.append(SearchedPartition(partition, history, remaining))
+    `enough` is the ε that ours aims at: of the plans that it measures to those that it expects.
+    """
+    trials = _PartitionTrials(measure, budget, known or {}, on_partition)
+    if search_name == "wattune":
+        # The rest of the tolerance is for what is expected, which is not exact.
+        return tuple(trials.jointly(model, gpu, JointSearch(seed=seed, covered=0.6 * enough)))
+    found = [
+        trials.alone(partition, gpu, searcher_named(search_name, partition.name, seed=seed))
+        for partition in model.partitions
+    ]
     return completed(found, measure)
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionTrials:
+    measure: Measure
+    budget: int | None
+    known: Mapping[str, History[PartitionChoice]]
+    on_partition: OnPartition | None
+
+    def alone(self, partition: KernelPartition, gpu: GpuModel, searcher: Searcher) -> SearchedPartition:
+        """Search one partition by itself."""
+        space = space_of(partition, gpu)
+        most = self._most(space)
+        history = search(
+            space,
+            searcher,
+            lambda choice: self.measure(partition, choice),
+            budget=most,
+            history=self.known.get(partition.name, ()),
+            until=lambda history: self._note(partition, history, most),
+        )
+        return SearchedPartition(partition, history)
+
+    def jointly(self, model: PartitionedModel, gpu: GpuModel, rule: JointSearch) -> list[SearchedPartition]:
+        """Search all partitions in turns, until the plans that they compose to are measured."""
+        parts = [
+            JointPart(own, with_roofline(space_of(own, gpu), own, gpu), self.known.get(own.name, ()))
+            for own in model.partitions
+        ]
+        while any(proposed := rule.propose(parts)):
+            spent = sum(len(part.history) for part in parts)
+            parts = [self._measured(part, own) for part, own in zip(parts, proposed, strict=True)]
+            if sum(len(part.history) for part in parts) == spent:
+                break  # the budget of every partition that lacks something is spent
+        return [
+            SearchedPartition(
+                part.partition, part.history, rule.searcher(part, parts).remaining(part.space, part.history)
+            )
+            for part in parts
+        ]
+
+    def _measured(self, part: JointPart, proposed: tuple[PartitionChoice, ...]) -> JointPart:
+        most = self._most(part.space)
+        history = part.history
+        for choice in proposed[: max(most - len(history), 0)]:
+            history = (*history, Trial(choice, self.measure(part.partition, choice)))
+            self._note(part.partition, history, most)
+        return replace(part, history=history)
+
+    def _most(self, space: PartitionSpace[PartitionChoice]) -> int:
+        return min(self.budget or len(space), len(space))
+
+    def _note(self, partition: KernelPartition, history: History[PartitionChoice], most: int) -> bool:
+        if self.on_partition is not None:
+            self.on_partition(partition.name, len(history), most)
+        return False
 
 
 def completed(searched: Sequence[SearchedPartition], measure: Measure) -> tuple[SearchedPartition, ...]:
@@ -196,7 +243,7 @@ def searched_profile(
         for instruction in INSTRUCTIONS:
             trials = _composed_trials(model, gpu, by_name, stage, instruction, calibration)
             if plain is not None:
-                trials += _plain_trials(plain, gpu, stage, instruction, sorted({t.choice.setting for t in trials}))
+                trials += _plain_trials(plain, gpu, stage, instruction)
             options[kind_of(stage, instruction)] = tuple(_cheapest_of_each(trials))
     return profile_from(options, name=f"{model.name} on {gpu.name} (simulated)", stages=model.stages)
 
@@ -210,11 +257,15 @@ def _composed_trials(
     calibration: Calibration,
 ) -> list[Trial[StageChoice]]:
     counts = dict(sorted(model.counts(stage, instruction).items(), key=lambda own: _knob_place(own[0])))
-    parts = [Part(name, searched[name].history, count) for name, count in counts.items()]
+    clocks = set.intersection(*({t.choice.sm_mhz for t in searched[name].history} for name in counts))
+    parts = [
+        Part(name, tuple(trial for trial in searched[name].history if trial.choice.sm_mhz in clocks), count)
+        for name, count in counts.items()
+    ]
     frontier = compose(parts, lambda choice: choice.sm_mhz, calibration=calibration)
-    clocks = sorted({trial.choice.sm_mhz for trial in frontier})
-    extra = extra_cost(model.extra(stage, instruction), gpu, clocks)
-    more = {clock: Measurement(t, e) for clock, t, e in zip(clocks, extra.time_s, extra.energy_j, strict=True)}
+    used = sorted({trial.choice.sm_mhz for trial in frontier})
+    extra = extra_cost(model.extra(stage, instruction), gpu, used)
+    more = {clock: Measurement(t, e) for clock, t, e in zip(used, extra.time_s, extra.energy_j, strict=True)}
     found = []
     for trial in frontier:
         cost = trial.cost + more[trial.choice.sm_mhz]
@@ -232,14 +283,10 @@ def _knob_place(name: str) -> int:
     return KNOB_ORDER.index(name) if name in KNOB_ORDER else len(KNOB_ORDER)
 
 
-def _plain_trials(
-    plain: PartitionedModel, gpu: GpuModel, stage: int, instruction: str, settings: Sequence[Setting]
-) -> list[Trial[StageChoice]]:
-    """Return the instruction without nanobatches, all collectives exposed."""
-    clocks = [setting.sm_mhz or gpu.max_mhz for setting in settings]
-    cost: CostTable = limited(
-        instruction_cost(plain, gpu, stage=stage, instruction=instruction, how=sequentially(), clocks_mhz=clocks), gpu
-    )
+def _plain_trials(plain: PartitionedModel, gpu: GpuModel, stage: int, instruction: str) -> list[Trial[StageChoice]]:
+    """Return the instruction without nanobatches, all collectives exposed, at every usual clock."""
+    clocks = usual_clocks_mhz(gpu)
+    cost = instruction_cost(plain, gpu, stage=stage, instruction=instruction, how=sequentially(), clocks_mhz=clocks)
     pairs = zip(clocks, cost.time_s.tolist(), cost.energy_j.tolist(), strict=True)
     return [Trial(StageChoice(Setting(clock), (("nanobatches", "1"),)), Measurement(t, e)) for clock, t, e in pairs]
 
