@@ -11,6 +11,7 @@ from wattune.benchmarks.kernels.configurations import CONFIGURATIONS, GPU
 from wattune.benchmarks.kernels.overlap_table import missing_note, read_overlap_tables
 from wattune.benchmarks.kernels.table import bench_table
 from wattune.core.errors import InputError
+from wattune.levels.kernel.joint_search import JointSearch, sufficient
 from wattune.physics.catalog import load_model
 from wattune.search.hypervolume import epsilon, front_places
 
@@ -84,18 +85,25 @@ def test_searches_are_counted_until_the_frontier_is_found(tmp_path: Path, noise:
 
 
 def test_the_prior_of_the_simulated_search_is_not_the_truth() -> None:
-    parts = simulated_search._parts(CONFIGURATIONS[0], load_model(GPU), 0)
-    for part in parts:
+    parts, truths = simulated_search._parts(CONFIGURATIONS[0], load_model(GPU), 0)
+    for part, truth in zip(parts, truths, strict=True):
         assert part.space.prior is not None
-        wrong = np.abs(np.log(part.truth / part.space.prior))
+        wrong = np.abs(np.log(truth / part.space.prior))
         assert wrong.max() > 0.1
         assert wrong.max() < 1.5
+
+
+def test_a_search_that_ends_has_plans_or_says_how_far_it_is() -> None:
+    parts, truths = simulated_search._parts(CONFIGURATIONS[0], load_model(GPU), 0)
+    reached, count = simulated_search.searched(parts, truths, JointSearch(seed=0), budget=24)
+    assert 24 <= count < 32
+    assert reached > 0
 
 
 def test_few_plans_cover_all() -> None:
     random = np.random.default_rng(0)
     points = np.exp(random.normal(0, 0.1, (400, 2)))
-    rows = simulated_search._cover(points)
+    rows = sufficient(points, 0.003)
     front = points[front_places(points)]
-    assert epsilon(points[rows], front) <= simulated_search.COVERED + 1e-12
+    assert epsilon(points[rows], front) <= 0.003 + 1e-12
     assert len(rows) <= len(front)

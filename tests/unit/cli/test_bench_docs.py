@@ -16,7 +16,12 @@ BENCHMARKS = ROOT / "src/wattune/benchmarks"
 ROWS = {
     "change": ("change/__init__.py",),
     "job": ("job/figures.py",),
-    "kernels": ("kernels/configurations.py", "kernels/end_to_end.py", "kernels/table.py"),
+    "kernels": (
+        "kernels/configurations.py",
+        "kernels/end_to_end.py",
+        "kernels/simulated_search.py",
+        "kernels/table.py",
+    ),
     "layers": (
         "layers/thesis.py",
         "layers/switching.py",

@@ -15,12 +15,13 @@ from typing import Any
 
 from wattune.benchmarks.kernels.configurations import GPU, configuration_rows, truth_goals
 from wattune.benchmarks.kernels.end_to_end import end_to_end_goals, end_to_end_rows, speed_goals, speed_rows
+from wattune.benchmarks.kernels.simulated_search import NOTE, search_goals, search_rows
 from wattune.benchmarks.kernels.table import bench_table
 from wattune.benchmarks.result import Bench, Goal, Row
 from wattune.core.errors import InputError
 from wattune.physics.catalog import load_model
 
-SECTIONS = ("truth", "end-to-end", "speed", "table")
+SECTIONS = ("truth", "end-to-end", "search", "speed", "table")
 
 
 def bench_kernels_level(
@@ -55,6 +56,11 @@ def bench_kernels_level(
                 )
                 rows.extend(found)
                 goals.extend(end_to_end_goals(found))
+            case "search":
+                found = search_rows(seed=0, processes=processes, on_case=lambda done: on_step("search", done, 10))
+                rows.extend(found)
+                goals.extend(search_goals(found))
+                notes.append(NOTE)
             case "speed":
                 speeds = speed_rows()
                 rows.extend(speeds)

@@ -29,10 +29,10 @@ from wattune.benchmarks.kernels.configurations import (
 )
 from wattune.benchmarks.parallel import in_processes
 from wattune.benchmarks.result import Goal, Row, at_least, at_most
-from wattune.core.errors import Infeasible
-from wattune.core.frontier import Frontier
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
+from wattune.levels.kernel.baselines import MegatronComparison, gpu_hours
 from wattune.levels.kernel.composition import compose_points
 from wattune.levels.kernel.layout import ParallelLayout
 from wattune.levels.kernel.partitions import partition_model
@@ -41,11 +41,8 @@ from wattune.levels.kernel.searched_model import search_model, searched_profile,
 from wattune.physics.catalog import load_model
 
 WATTUNE = "wattune"
-TRIAL_S = 12.5
-"""GPU time of a trial: settling, cool-down, warm-up and window, as Kareus takes it."""
 GPUS = 8
 """That measure a partition."""
-_CLOSE = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +64,15 @@ def _rows(case: SearchCase) -> list[Row]:
     gpu, configuration = load_model(GPU), case.configuration
     plain = system_profile(configuration, MEGATRON, gpu)
     perseus = iteration_frontier(plain)
-    default = default_trial(iteration_graph(), plain, blocking_power_w=BLOCKING_POWER_W).cost
+    default = default_trial(iteration_graph(), plain, blocking_power_w=BLOCKING_POWER_W)
     nanobatching = iteration_frontier(system_profile(configuration, NANOBATCHING, gpu))
     found: list[tuple[str, Frontier[Plan], int | None]] = [(PERSEUS, perseus, None), (NANOBATCHING, nanobatching, None)]
     for name in (KAREUS, WATTUNE):
         frontier, trials = _searched(configuration, name, case.seed)
         found.append((name, frontier, trials))
-    rows = [_row(configuration, MEGATRON, default, None, perseus, trials=None)]
+    rows = [_row(configuration, MEGATRON, default.cost, None, perseus, default=default, trials=None)]
     rows += [
-        _row(configuration, name, frontier.fastest.cost, frontier, perseus, trials=trials)
+        _row(configuration, name, frontier.fastest.cost, frontier, perseus, default=default, trials=trials)
         for name, frontier, trials in found
     ]
     return rows
@@ -99,37 +96,24 @@ def _row(
     frontier: Frontier[Plan] | None,
     perseus: Frontier[Plan],
     *,
+    default: Trial[Plan],
     trials: int | None,
 ) -> Row:
     published = configuration.gains.get(system)
+    own = None if frontier is None else MegatronComparison(default, perseus, frontier)
     return {
         **configuration_row(configuration, system, cost, reference=perseus.fastest.cost),
-        "equal_time_energy_percent": equal_time(frontier, perseus) if frontier else None,
+        "equal_time_energy_percent": _saved(own.equal_time_energy_percent if own else None),
         "published_equal_time_energy_percent": published.energy_percent if published else None,
-        "equal_energy_time_percent": equal_energy(frontier, perseus) if frontier else None,
+        "equal_energy_time_percent": _saved(own.equal_energy_time_percent if own else None),
         "published_equal_energy_time_percent": published.time_percent if published else None,
         "measurements": trials,
-        "gpu_hours": None if trials is None else trials * TRIAL_S * GPUS / 3600,
+        "gpu_hours": None if trials is None else gpu_hours(trials, gpus=GPUS),
     }
 
 
-def equal_time(frontier: Frontier[Plan], perseus: Frontier[Plan]) -> float | None:
-    """Return the energy saved, in per cent, at the time of the fastest plan of Megatron+Perseus."""
-    reference = perseus.fastest.cost
-    try:
-        own = frontier.within(reference.time_s * (1 + _CLOSE)).cost
-    except Infeasible:
-        return None
-    return 100 * (1 - own.energy_j / reference.energy_j)
-
-
-def equal_energy(frontier: Frontier[Plan], perseus: Frontier[Plan]) -> float | None:
-    """Return the time saved, in per cent, at the energy of the cheapest plan of Megatron+Perseus."""
-    reference = perseus.cheapest.cost
-    for trial in frontier:
-        if trial.cost.energy_j <= reference.energy_j * (1 + _CLOSE):
-            return 100 * (1 - trial.cost.time_s / reference.time_s)
-    return None
+def _saved(change_percent: float | None) -> float | None:
+    return None if change_percent is None else -change_percent
 
 
 def end_to_end_goals(rows: Iterable[Row]) -> list[Goal]:

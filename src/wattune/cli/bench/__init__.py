@@ -294,7 +294,10 @@ def layers(kernels: Path | None, sections: tuple[str, ...], seeds: int, processe
     help="Measured overlap sweep: partition,sm_mhz,comm_sms,launch,time_s,energy_j.",
 )
 @click.option(
-    "--section", "sections", multiple=True, help="Only this section: truth, end-to-end, speed, table; may be repeated."
+    "--section",
+    "sections",
+    multiple=True,
+    help="Only this section: truth, end-to-end, search, speed, table; may be repeated.",
 )
 @click.option(
     "--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Seeds of searches of a table."

@@ -282,7 +282,7 @@ def kernels_tables(bench: Bench) -> None:
         shown = {name: head for name, head in _SYSTEM_HEADS.items() if any(row[name] is not None for row in rows)}
         blank = [{name: "" if row[name] is None else row[name] for name in shown} for row in rows]
         show_table(f"{config} (simulated)", blank, heads=shown, formats={"time_s": ".3f"}, digits=".1f")
-    searches = [row for row in bench.rows if "search" in row and "seed" in row]
+    searches = [row for row in bench.rows if "search" in row and "partition" in row]
     keys = ("partition", "search")
     means = []
     for (partition, name), group in groupby(sorted(searches, key=_picked(keys)), key=_picked(keys)):
