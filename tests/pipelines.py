@@ -8,10 +8,10 @@ from itertools import cycle
 from wattune.core.frontier import Frontier
 from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
-from wattune.levels.kernel.plan_cost import timed
 from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, default_trial, plan_profile
 from wattune.levels.kernel.schedules import Order
 from wattune.levels.kernel.shape import shape_of_order
+from wattune.levels.kernel.solver.plan_cost import timed
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 
 BLOCKING_W = 60.0

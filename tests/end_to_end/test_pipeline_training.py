@@ -13,8 +13,8 @@ from wattune.cli.main import run
 from wattune.devices.open import Surroundings, restore_abandoned
 from wattune.levels.kernel.plan_file import plan_text, read_plan
 from wattune.levels.kernel.schedules import interleaved
+from wattune.levels.kernel.solver.switching import shortest_dwell_s
 from wattune.levels.kernel.stage_profile import parse_stage_profile
-from wattune.levels.kernel.switching import shortest_dwell_s
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
 

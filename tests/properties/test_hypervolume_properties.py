@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from wattune.core.errors import InputError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.composition import Calibration, Composed, Part, compose, compose_points
+from wattune.levels.kernel.partition.composition import Calibration, Composed, Part, compose, compose_points
 from wattune.search.hypervolume import (
     epsilon,
     epsilon_course,

@@ -127,7 +127,7 @@ def partition_cost(
     """
     if partition.launch is not None and not 0 <= partition.launch <= 1:
         raise InputError(f"a launch lies between 0 and 1, not at {partition.launch}", hint="None: one after the other")
-    run = _Run.of(model, partition.compute, partition.communication, mem_mhz=mem_mhz)
+    run = _StreamRun.of(model, partition.compute, partition.communication, mem_mhz=mem_mhz)
     phases = run.phases(partition.comm_sms)
     all_s = phases.alone_s.sum(axis=0)
     before_s = np.full_like(all_s, np.inf) if partition.launch is None else partition.launch * all_s
@@ -147,7 +147,7 @@ def slot_costs(
 
     None stands for a launch after all computation.
     """
-    run = _Run.of(model, compute, communication)
+    run = _StreamRun.of(model, compute, communication)
     phases = run.phases(comm_sms)
     if any(launch is not None and not 0 <= launch < len(compute) for launch in launches):
         raise InputError(f"a partition of {len(compute)} phases has no such launches", hint="count phases from 0")
@@ -176,7 +176,7 @@ def slot_times(
     sm_mhz: int,
 ) -> StreamTimes:
     """Compute when everything runs at one clock; `launch` is the place of a phase as for `slot_costs`."""
-    run = _Run.of(model, compute, communication)
+    run = _StreamRun.of(model, compute, communication)
     at = [run.clocks_mhz.index(sm_mhz)]
     every = run.phases(comm_sms)
     arrays = (every.alone_s, every.alone_w, every.beside_s, every.beside_w, every.progress)
@@ -194,20 +194,20 @@ def slot_times(
 def compute_cost(model: GpuModel, compute: tuple[Phase, ...], *, temperature_c: float | None = None) -> Cost:
     """Compute phases that no communication belongs to."""
     nothing = Communication(name="nothing", link_bytes=0.0, gpus=1, latency_s=0.0)
-    run = _Run.of(replace(model, link=model.link or _NO_LINK), compute, nothing)
+    run = _StreamRun.of(replace(model, link=model.link or _NO_LINK), compute, nothing)
     return run.cost(1, run.phases(1), np.full(len(run), np.inf), temperature_c)
 
 
 def communication_cost(model: GpuModel, communication: Communication, *, comm_sms: int, mem_mhz: int) -> Cost:
     """Compute time and energy of a collective that overlaps with nothing, on one of several equal GPUs."""
-    run = _Run.of(model, (), communication, mem_mhz=mem_mhz)
+    run = _StreamRun.of(model, (), communication, mem_mhz=mem_mhz)
     time_s = run.communication_s(min(comm_sms, model.sms - 1))
     alone = StreamCost(time_s, np.zeros_like(time_s), time_s, time_s)
     return run.joined(min(comm_sms, model.sms - 1), alone, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Run:
+class _StreamRun:
     """A partition on a GPU at its core clocks, before SMs and launch are chosen."""
 
     model: GpuModel
@@ -221,7 +221,7 @@ class _Run:
     @classmethod
     def of(
         cls, model: GpuModel, compute: tuple[Phase, ...], communication: Communication, *, mem_mhz: int | None = None
-    ) -> _Run:
+    ) -> _StreamRun:
         if model.link is None:
             raise NotSupported(f"{model.name} has no known link", hint="give its catalogue file a [link]")
         row = model.mem_clocks_mhz.index(mem_mhz) if mem_mhz is not None else 0

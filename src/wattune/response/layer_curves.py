@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from wattune.core.errors import InputError
 from wattune.response.layer_design import pairs_to_measure
 from wattune.response.layer_forms import MEMBERS, RATIO_SD, time_form, time_members
-from wattune.response.layer_posterior import Curves, LayerData, posterior_curves
+from wattune.response.layer_posterior import LayerCurves, LayerData, posterior_curves
 from wattune.response.layer_power import power_curves
 from wattune.response.statistics import Floats
 
@@ -103,7 +103,7 @@ def predict_layers(measured: LayerMeasurements) -> LayerPrediction:
     if not np.isfinite(energy_j).any():
         return LayerPrediction(found_s, np.full_like(found_s, np.nan), time_error, np.full_like(found_s, np.nan))
     powers = power_curves(energy_j / found_s, found_s, demand=demand, clocks=np.exp(log_clocks), similarity=similarity)
-    energies = Curves(np.log(found_s * powers.power_w), np.hypot(time_error, powers.error))
+    energies = LayerCurves(np.log(found_s * powers.power_w), np.hypot(time_error, powers.error))
     found_j, energy_error = _kept(energy_j, energies, np.full(len(energy_j), _ENERGY_NOISE))
     return LayerPrediction(found_s, found_j, time_error, energy_error)
 
@@ -137,7 +137,7 @@ def _log_clocks(measured: LayerMeasurements) -> Floats:
     return np.asarray(np.log(clocks / clocks.max(axis=0)))
 
 
-def _kept(measured: Floats, curves: Curves, noise: Floats) -> tuple[Floats, Floats]:
+def _kept(measured: Floats, curves: LayerCurves, noise: Floats) -> tuple[Floats, Floats]:
     """Return values and relative errors, with what was measured in its place."""
     known = np.isfinite(measured)
     errors = np.where(known, np.broadcast_to(noise[:, np.newaxis], known.shape), curves.error)

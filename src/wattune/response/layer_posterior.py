@@ -62,7 +62,7 @@ class LayerData:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curves:
+class LayerCurves:
     """Predicted log values and their standard errors, (layers, pairs)."""
 
     log_value: Floats
@@ -83,7 +83,7 @@ class _Group:
     """(all pairs,): standard deviation of δ and of the scale, given the residuals."""
 
 
-def posterior_curves(data: LayerData, form: Form, log_clocks: Floats, *, residual_sd: float) -> Curves:
+def posterior_curves(data: LayerData, form: Form, log_clocks: Floats, *, residual_sd: float) -> LayerCurves:
     """Predict the median of every layer at every pair; `log_clocks` is (pairs, 2)."""
     groups = tuple(_groups(data, log_clocks, residual_sd))
     fits = _likelihoods(data, form, groups)
@@ -99,7 +99,7 @@ def posterior_curves(data: LayerData, form: Form, log_clocks: Floats, *, residua
             weights[np.ix_(group.layers, members)],
             group,
         )
-    return _with_scales(data, Curves(middle, error), weights @ log_value)
+    return _with_scales(data, LayerCurves(middle, error), weights @ log_value)
 
 
 def _residual_covariance(log_clocks: Floats, residual_sd: float) -> Floats:
@@ -179,7 +179,7 @@ def _predicted(values: Floats, curves: Floats, weights: Floats, group: _Group) -
     return middle + values @ group.gain.T, np.sqrt(variance + spread**2)
 
 
-def _with_scales(data: LayerData, curves: Curves, shape: Floats) -> Curves:
+def _with_scales(data: LayerData, curves: LayerCurves, shape: Floats) -> LayerCurves:
     """Add the scale of similar layers to layers that were not measured at all."""
     measured = np.isfinite(data.log_value)
     missing, known = ~measured.any(axis=1), measured.any(axis=1)
@@ -195,4 +195,4 @@ def _with_scales(data: LayerData, curves: Curves, shape: Floats) -> Curves:
     log_value, error = curves.log_value.copy(), curves.error.copy()
     log_value[missing] += (centre + data.expected[missing])[:, np.newaxis]
     error[missing] = np.sqrt(error[missing] ** 2 + np.maximum(variance, 0.0)[:, np.newaxis])
-    return Curves(log_value, error)
+    return LayerCurves(log_value, error)

@@ -11,7 +11,7 @@ from wattune.benchmarks.kernels.configurations import CONFIGURATIONS, GPU
 from wattune.benchmarks.kernels.overlap_table import missing_note, read_overlap_tables
 from wattune.benchmarks.kernels.table import bench_table
 from wattune.core.errors import InputError
-from wattune.levels.kernel.joint_search import JointSearch, sufficient
+from wattune.levels.kernel.partition.joint_search import JointSearch, sufficient
 from wattune.physics.catalog import load_model
 from wattune.search.hypervolume import epsilon, front_places
 

@@ -11,12 +11,12 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'watt
 from wattune.benchmarks.layers import hooks
 from wattune.core.setting import Setting
 from wattune.integrations.torch.layers import overhead
-from wattune.integrations.torch.layers.overhead import HookedStep, NetworkSize, StepTime
+from wattune.integrations.torch.layers.overhead import HookedStep, NetworkSize, TimedStep
 
 
 def pair(plain_s, hooked_s, *, identical=True):
     return HookedStep(
-        plain=StepTime(plain_s, plain_s / 2), hooked=StepTime(hooked_s, hooked_s / 2), identical=identical
+        plain=TimedStep(plain_s, plain_s / 2), hooked=TimedStep(hooked_s, hooked_s / 2), identical=identical
     )
 
 

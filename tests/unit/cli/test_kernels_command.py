@@ -13,12 +13,19 @@ from wattune.cli.kernels import command
 from wattune.cli.kernels.plan import SCHEDULES, SEARCHES
 from wattune.cli.main import run
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel import searched_model, shape
-from wattune.levels.kernel.layout import ParallelLayout
-from wattune.levels.kernel.partition_space import PartitionChoice, choices
-from wattune.levels.kernel.partitions import partition_model
+from wattune.levels.kernel import shape
+from wattune.levels.kernel.partition import searched_model
+from wattune.levels.kernel.partition.layout import ParallelLayout
+from wattune.levels.kernel.partition.partitions import partition_model
+from wattune.levels.kernel.partition.space import PartitionChoice, choices
+from wattune.levels.kernel.partition.trial_file import (
+    PartitionTrial,
+    TrialHeader,
+    appended_trials,
+    read_header,
+    read_trials,
+)
 from wattune.levels.kernel.plan_file import read_plan
-from wattune.levels.kernel.trial_file import PartitionTrial, TrialHeader, appended_trials, read_header, read_trials
 from wattune.physics.catalog import load_model
 
 MODEL = ("--model", "llama-3.2-3b", "--tp", "8", "--microbatch-size", "8", "--sequence", "4096")

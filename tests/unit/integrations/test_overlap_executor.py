@@ -30,9 +30,9 @@ from wattune.integrations.overlap import (
     SequenceParallelBlock,
 )
 from wattune.integrations.overlap.program import partition_slots
-from wattune.levels.kernel.layout import ParallelLayout
-from wattune.levels.kernel.partition_space import PartitionChoice
-from wattune.levels.kernel.partitions import partition_model
+from wattune.levels.kernel.partition.layout import ParallelLayout
+from wattune.levels.kernel.partition.partitions import partition_model
+from wattune.levels.kernel.partition.space import PartitionChoice
 
 FORWARD, BACKWARD = ("fwd_attn", "fwd_mlp"), ("bwd_mlp", "bwd_attn")
 

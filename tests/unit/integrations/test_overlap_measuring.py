@@ -21,8 +21,8 @@ from wattune.integrations.overlap.measuring import measure_partition
 from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions, WholePasses
 from wattune.integrations.overlap.trial_session import TrialSession
 from wattune.integrations.overlap.trial_windows import TrialRule, TrialWindow, is_cool, next_repeats, result_of
-from wattune.levels.kernel.partition_search import PartitionSpace, RandomSearch, search
-from wattune.levels.kernel.partition_space import PartitionChoice
+from wattune.levels.kernel.partition.search import PartitionSpace, RandomSearch, search
+from wattune.levels.kernel.partition.space import PartitionChoice
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 

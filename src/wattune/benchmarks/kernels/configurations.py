@@ -16,12 +16,12 @@ from wattune.benchmarks.result import Goal, Row, at_most
 from wattune.core.frontier import Frontier
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, WorkGraph
-from wattune.levels.kernel.layout import ParallelLayout
-from wattune.levels.kernel.partitions import PartitionedModel, partition_model
+from wattune.levels.kernel.partition.layout import ParallelLayout
+from wattune.levels.kernel.partition.partitions import PartitionedModel, partition_model
+from wattune.levels.kernel.partition.simulated_stages import at_first_slot, sequentially, stage_profile_of
 from wattune.levels.kernel.planned import default_trial
 from wattune.levels.kernel.planner import plan_pipeline
 from wattune.levels.kernel.shape import PipelineShape
-from wattune.levels.kernel.simulated_stages import at_first_slot, sequentially, stage_profile_of
 from wattune.levels.kernel.stage_profile import StageProfile
 from wattune.physics.gpu_model import GpuModel
 

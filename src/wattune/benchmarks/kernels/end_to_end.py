@@ -32,12 +32,12 @@ from wattune.benchmarks.result import Goal, Row, at_least, at_most
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
-from wattune.levels.kernel.baselines import MegatronComparison, gpu_hours
-from wattune.levels.kernel.composition import compose_points
-from wattune.levels.kernel.layout import ParallelLayout
-from wattune.levels.kernel.partitions import partition_model
+from wattune.levels.kernel.partition.baselines import MegatronComparison, gpu_hours
+from wattune.levels.kernel.partition.composition import compose_points
+from wattune.levels.kernel.partition.layout import ParallelLayout
+from wattune.levels.kernel.partition.partitions import partition_model
+from wattune.levels.kernel.partition.searched_model import search_model, searched_profile, simulated_measure
 from wattune.levels.kernel.planned import Source, default_trial, plan_profile
-from wattune.levels.kernel.searched_model import search_model, searched_profile, simulated_measure
 from wattune.physics.catalog import load_model
 
 WATTUNE = "wattune"

@@ -18,7 +18,7 @@ import numpy as np
 
 from wattune.benchmarks.datasets.overlap_sweep import COLUMNS as KAREUS_COLUMNS
 from wattune.core.csv_input import Row, parse_csv, read_text
-from wattune.levels.kernel.partition_search import COMM_BLOCK, COMM_SMS, END, LAUNCH, SM_MHZ, Floats, PartitionSpace
+from wattune.levels.kernel.partition.search import COMM_BLOCK, COMM_SMS, END, LAUNCH, SM_MHZ, Floats, PartitionSpace
 
 PLAIN_COLUMNS = ("partition", SM_MHZ, COMM_SMS, LAUNCH, "time_s", "energy_j")
 _HINT = f"an overlap sweep has the columns {','.join(PLAIN_COLUMNS)}, or those of Kareus"

@@ -23,12 +23,12 @@ from wattune.benchmarks.parallel import in_processes
 from wattune.benchmarks.result import Goal, Row, at_most
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.baselines import gpu_hours, kareus_trials
-from wattune.levels.kernel.joint_search import JointPart, JointSearch, composed_plans, with_roofline
-from wattune.levels.kernel.partition_search import Floats, observed
-from wattune.levels.kernel.partition_space import PartitionChoice
+from wattune.levels.kernel.partition.baselines import gpu_hours, kareus_trials
+from wattune.levels.kernel.partition.joint_search import JointPart, JointSearch, composed_plans, with_roofline
+from wattune.levels.kernel.partition.search import Floats, observed
+from wattune.levels.kernel.partition.searched_model import simulated_measure, space_of
+from wattune.levels.kernel.partition.space import PartitionChoice
 from wattune.levels.kernel.schedules import BACKWARD, FORWARD
-from wattune.levels.kernel.searched_model import simulated_measure, space_of
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import GpuModel
 from wattune.search.hypervolume import epsilon, front_places

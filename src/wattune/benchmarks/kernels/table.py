@@ -24,9 +24,9 @@ from wattune.benchmarks.parallel import in_processes
 from wattune.benchmarks.result import Bench, Goal, Row, at_most
 from wattune.core.frontier import History
 from wattune.core.measurement import SIGMAS_95, Measurement
-from wattune.levels.kernel.kareus_search import KareusSearch
-from wattune.levels.kernel.partition_search import RandomSearch, Searcher, search
-from wattune.levels.kernel.physics_search import PhysicsSearch
+from wattune.levels.kernel.partition.kareus_search import KareusSearch
+from wattune.levels.kernel.partition.physics_search import PhysicsSearch
+from wattune.levels.kernel.partition.search import RandomSearch, Searcher, search
 from wattune.search import boosted_trees
 from wattune.search.hypervolume import epsilon, front_places, hypervolume
 

@@ -48,7 +48,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Case:
+class _KernelCase:
     """What is measured: (kernels, pairs)."""
 
     measured: str
@@ -89,20 +89,20 @@ def _chosen_pairs(table: KernelTable, count: int) -> tuple[tuple[int, int], ...]
     return pairs_to_measure(sorted(set(cores)), sorted(set(memories)), count)
 
 
-def _cases(table: KernelTable, seeds: int) -> Iterator[_Case]:
+def _cases(table: KernelTable, seeds: int) -> Iterator[_KernelCase]:
     kernels, pairs = table.time_s.shape
     three = [table.pairs.index(pair) for pair in _chosen_pairs(table, 3)]
     (one,) = [table.pairs.index(pair) for pair in _chosen_pairs(table, 1)]
     few = max(1, kernels // 10)
     everywhere = tuple(range(kernels))
-    yield _Case(THREE, None, _mask(table, everywhere, three, one))
-    yield _Case(FEW, None, _mask(table, _chosen_kernels(table, few, three, one), three, one))
+    yield _KernelCase(THREE, None, _mask(table, everywhere, three, one))
+    yield _KernelCase(FEW, None, _mask(table, _chosen_kernels(table, few, three, one), three, one))
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
         drawn = rng.choice(pairs, 3, replace=False).tolist()
-        yield _Case(RANDOM_PAIRS, seed, _mask(table, everywhere, drawn, drawn[0]))
+        yield _KernelCase(RANDOM_PAIRS, seed, _mask(table, everywhere, drawn, drawn[0]))
         some = tuple(rng.choice(kernels, few, replace=False).tolist())
-        yield _Case(RANDOM_KERNELS, seed, _mask(table, some, three, one))
+        yield _KernelCase(RANDOM_KERNELS, seed, _mask(table, some, three, one))
 
 
 def _chosen_kernels(table: KernelTable, count: int, three: list[int], one: int) -> tuple[int, ...]:
@@ -124,7 +124,7 @@ def _mask(table: KernelTable, kernels: tuple[int, ...], pairs: list[int], one: i
     return seen
 
 
-def _rows(table: KernelTable, case: _Case) -> Iterator[Row]:
+def _rows(table: KernelTable, case: _KernelCase) -> Iterator[Row]:
     for predictor, (predicted_s, expected) in _predictions(table, case.seen):
         weights = np.where(case.seen, 0.0, table.total_s)
         errors = np.abs(predicted_s / table.time_s - 1.0)

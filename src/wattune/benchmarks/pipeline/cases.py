@@ -20,9 +20,9 @@ from wattune.core.errors import InputError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
-from wattune.levels.kernel.plan_cost import timed
 from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial
 from wattune.levels.kernel.shape import PipelineShape
+from wattune.levels.kernel.solver.plan_cost import timed
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 
 BLOCKING_POWER_W = {"a100": 83.64, "a40": 70.38}

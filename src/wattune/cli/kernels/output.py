@@ -15,11 +15,11 @@ from wattune.cli.kernels.searching import SearchOptions
 from wattune.cli.output import console, print_line, write_text
 from wattune.cli.pipeline.output import switching_words
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.baselines import TRIAL_S
-from wattune.levels.kernel.partition_space import choices
+from wattune.levels.kernel.partition.baselines import TRIAL_S
+from wattune.levels.kernel.partition.searched_model import SearchedPartition
+from wattune.levels.kernel.partition.space import choices
 from wattune.levels.kernel.plan_file import plan_text
 from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, time_percent
-from wattune.levels.kernel.searched_model import SearchedPartition
 from wattune.levels.kernel.stage_profile import stage_profile_text
 from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
 from wattune.levels.kernel.view.partitions_page import kernels_page

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattune.cli.pipeline.switching import switching_of
-from wattune.levels.kernel.baselines import MegatronComparison, megatron_profile
-from wattune.levels.kernel.partitions import PartitionedModel
+from wattune.levels.kernel.partition.baselines import MegatronComparison, megatron_profile
+from wattune.levels.kernel.partition.partitions import PartitionedModel
+from wattune.levels.kernel.partition.searched_model import searched_profile
+from wattune.levels.kernel.partition.trial_file import layout_text
 from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, plan_profile
-from wattune.levels.kernel.searched_model import searched_profile
 from wattune.levels.kernel.stage_profile import StageProfile, stage_profile_text
-from wattune.levels.kernel.trial_file import layout_text
 from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
 from wattune.physics.gpu_model import GpuModel
 

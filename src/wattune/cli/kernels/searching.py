@@ -11,16 +11,16 @@ from wattune.cli.output import stderr_console
 from wattune.core.errors import InputError
 from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.partition_space import PartitionChoice, check_clocks, check_comm_sms, choices
-from wattune.levels.kernel.partitions import NONE, KernelPartition, PartitionedModel
-from wattune.levels.kernel.searched_model import (
+from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
+from wattune.levels.kernel.partition.searched_model import (
     Measure,
     OnPartition,
     SearchedPartition,
     search_model,
     simulated_measure,
 )
-from wattune.levels.kernel.trial_file import (
+from wattune.levels.kernel.partition.space import PartitionChoice, check_clocks, check_comm_sms, choices
+from wattune.levels.kernel.partition.trial_file import (
     PartitionTrial,
     TrialHeader,
     appended_trials,

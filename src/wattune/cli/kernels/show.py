@@ -82,7 +82,7 @@ def _check_knobs(planned: PlannedPipeline, file: Path) -> None:
 def _searched(file: Path, planned: PlannedPipeline) -> SearchedKernels:
     """Read the trials of a plan; refuse those of another model."""
     from wattune.cli.kernels.searching import measured_kernels
-    from wattune.levels.kernel.trial_file import read_header, read_trials
+    from wattune.levels.kernel.partition.trial_file import read_header, read_trials
     from wattune.levels.kernel.view.used_settings import used_options
     from wattune.physics.catalog import load_model
 

@@ -94,7 +94,7 @@ def _measured(
     """Measure with the load that the GPU can have: its own if it is simulated, else the command."""
     from wattune.control.actuator import passes_by_itself
     from wattune.devices.gpu import PlaysWorkloads
-    from wattune.levels.layer.switch_latency import UNIFORM_STEPS, Polling, measure_switching
+    from wattune.levels.layer.switch_latency import UNIFORM_STEPS, ClockPolling, measure_switching
     from wattune.workloads.catalog import make_workload
 
     if isinstance(gpu, PlaysWorkloads):
@@ -107,14 +107,14 @@ def _measured(
         # The steps of other workloads are not uniform, so that no stall follows from their number.
         steps = (lambda: gpu.iterations) if load is UNIFORM_STEPS else None
         gpu.play(load)
-        polling = Polling(wait=gpu.wait, interval_s=VIRTUAL_INTERVAL_S, steps=steps)
+        polling = ClockPolling(wait=gpu.wait, interval_s=VIRTUAL_INTERVAL_S, steps=steps)
         return measure_switching(gpu, switches, polling=polling, load=load.name)
     if workload is not None:
         raise InputError("--workload is for simulated GPUs", hint=f"leave it out; {_RUN_A_PROGRAM}")
     if not passes_by_itself(gpu):
         raise InputError(f"{gpu.spec.label} is played from a file", hint="choose a GPU: nvml:0, sim:a100")
     remark(f"{len(switches)} changes of clocks on {gpu.spec.label}, up to 2 s each")
-    polling = Polling(wait=time.sleep)
+    polling = ClockPolling(wait=time.sleep)
     if not command_line:
         return measure_switching(gpu, switches, polling=polling, load=None)
     with _running(command_line) as is_over:

@@ -26,7 +26,7 @@ from wattune.devices.gpu import Gpu
 from wattune.integrations.overlap.executor import OverlapExecutor
 from wattune.integrations.overlap.launching import Choices, PlannedLaunch
 from wattune.integrations.pipelining import listened, played
-from wattune.levels.kernel.partition_space import parse_choice
+from wattune.levels.kernel.partition.space import parse_choice
 from wattune.levels.kernel.plan_file import read_plan
 from wattune.levels.kernel.schedules import BACKWARD, FORWARD, Piece
 

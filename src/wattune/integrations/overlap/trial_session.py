@@ -26,8 +26,8 @@ from wattune.devices.gpu import Gpu
 from wattune.integrations.overlap.measuring import measure_partition
 from wattune.integrations.overlap.repeating import PartitionRunner
 from wattune.integrations.overlap.trial_windows import TrialRule
-from wattune.levels.kernel.partition_space import PartitionChoice
-from wattune.levels.kernel.trial_file import PartitionTrial, TrialHeader, appended_trials, read_trials
+from wattune.levels.kernel.partition.space import PartitionChoice
+from wattune.levels.kernel.partition.trial_file import PartitionTrial, TrialHeader, appended_trials, read_trials
 
 
 @dataclass(frozen=True, slots=True)

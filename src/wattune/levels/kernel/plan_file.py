@@ -16,11 +16,11 @@ from wattune.core.codec import JsonReader
 from wattune.core.csv_input import read_text
 from wattune.core.plan import WorkGraph
 from wattune.core.plan_file import PIPELINE_PLAN, PlanReader, PlanSet, check_range, parse_plan_file, plan_file_text
-from wattune.levels.kernel.plan_cost import timed
 from wattune.levels.kernel.planned import PlannedPipeline, Source
 from wattune.levels.kernel.schedules import Piece
 from wattune.levels.kernel.shape import LISTED, PipelineShape
-from wattune.levels.kernel.switching import ClockSwitching
+from wattune.levels.kernel.solver.plan_cost import timed
+from wattune.levels.kernel.solver.switching import ClockSwitching
 
 ORIGINS = {
     "options": "the profile",

@@ -8,12 +8,12 @@ from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, WorkGraph
-from wattune.levels.kernel.plan_cost import charged, timed
 from wattune.levels.kernel.planner import plan_pipeline
 from wattune.levels.kernel.shape import PipelineShape
+from wattune.levels.kernel.solver.plan_cost import charged, timed
+from wattune.levels.kernel.solver.switched import plan_switched
+from wattune.levels.kernel.solver.switching import ClockSwitching
 from wattune.levels.kernel.stage_profile import StageProfile
-from wattune.levels.kernel.switched import plan_switched
-from wattune.levels.kernel.switching import ClockSwitching
 
 
 @dataclass(frozen=True, slots=True)

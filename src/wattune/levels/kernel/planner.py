@@ -17,11 +17,11 @@ from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, StageChoice, WorkGraph
-from wattune.levels.kernel.aggregation import Aggregation
-from wattune.levels.kernel.periodic import Periodic
-from wattune.levels.kernel.relaxation import Floats, Options, Relaxation, Relaxed
-from wattune.levels.kernel.rounding import Rounding
-from wattune.levels.kernel.steady import SteadyRounding
+from wattune.levels.kernel.solver.aggregation import Aggregation
+from wattune.levels.kernel.solver.periodic import Periodic
+from wattune.levels.kernel.solver.relaxation import Floats, Options, Relaxation, Relaxed
+from wattune.levels.kernel.solver.rounding import Rounding
+from wattune.levels.kernel.solver.steady import SteadyRounding
 
 LARGE = 4000
 """From this number of operations on, those between fill and drain are planned by one period."""

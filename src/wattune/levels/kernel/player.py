@@ -21,9 +21,9 @@ from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.plan import Plan, StageChoice, Step, WorkGraph
 from wattune.core.setting import Setting
-from wattune.levels.kernel.plan_cost import timed
-from wattune.levels.kernel.relaxation import effective
 from wattune.levels.kernel.schedules import EXTRAS, Piece
+from wattune.levels.kernel.solver.plan_cost import timed
+from wattune.levels.kernel.solver.relaxation import effective
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from wattune.core.plan import StageChoice
 from wattune.core.refresh import READ_S, RESOLUTION_J, UNKNOWN_PERIOD_S, Refresh
 from wattune.core.setting import Setting
 from wattune.core.voltage import switching
-from wattune.levels.kernel.relaxation import Floats
+from wattune.levels.kernel.solver.relaxation import Floats
 from wattune.physics.timing import smooth_maximum
 
 WAITING = "waiting"

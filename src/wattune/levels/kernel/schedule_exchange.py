@@ -9,8 +9,7 @@ from dataclasses import replace
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.plan import Plan, StageChoice, WorkGraph
-from wattune.levels.kernel.partition_space import PLAIN
-from wattune.levels.kernel.plan_cost import timed
+from wattune.levels.kernel.partition.space import PLAIN
 from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial
 from wattune.levels.kernel.planner import options_by_kind, relaxation_of
 from wattune.levels.kernel.schedule_files import (
@@ -26,6 +25,7 @@ from wattune.levels.kernel.schedule_files import (
 )
 from wattune.levels.kernel.schedules import EXTRAS
 from wattune.levels.kernel.shape import PipelineShape, shape_of
+from wattune.levels.kernel.solver.plan_cost import timed
 from wattune.levels.kernel.stage_profile import StageProfile
 
 FREQS_NAME = re.compile(r"freqs_pipeline_(\d{1,9})\.py(\.txt)?")

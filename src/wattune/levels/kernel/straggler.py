@@ -15,8 +15,8 @@ from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, StageChoice, WorkGraph
 from wattune.levels.kernel.planned import PlannedPipeline
-from wattune.levels.kernel.relaxation import Options, Relaxation
-from wattune.levels.kernel.rounding import Rounding
+from wattune.levels.kernel.solver.relaxation import Options, Relaxation
+from wattune.levels.kernel.solver.rounding import Rounding
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from wattune.core.setting import Setting
 from wattune.levels.layer.costs import LayerCosts
 from wattune.levels.layer.planner import INTENSITY, STRATEGIES, RooflineTimes, plan_layers
 from wattune.levels.layer.switching import SwitchCost
-from wattune.levels.layer.verdict import Played, Verdict, judge, mean_played
+from wattune.levels.layer.verdict import Played, SwitchingVerdict, judge, mean_played
 
 _EXACT = 1e-9
 
@@ -40,7 +40,7 @@ class LayerComparison:
     costs: LayerCosts
     scope: str
     """The pass that is planned, or a whole step."""
-    verdict: Verdict
+    verdict: SwitchingVerdict
     strategies: tuple[StrategyPlans, ...]
 
     @property
@@ -103,7 +103,7 @@ def compare_strategies(
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class PlannedSegment:
     """Neighbouring layers at one setting; times count from the start of the step."""
 
     setting: Setting
@@ -114,15 +114,17 @@ class Segment:
     end_s: float
 
 
-def segments_of(plan: Plan) -> tuple[Segment, ...]:
+def segments_of(plan: Plan) -> tuple[PlannedSegment, ...]:
     """Return the segments of a plan in the order in which they run."""
-    found: list[Segment] = []
+    found: list[PlannedSegment] = []
     end_s = 0.0
     for operation, choice, duration_s in zip(plan.graph.operations, plan.choices, plan.durations_s, strict=True):
         start_s, end_s = end_s, end_s + duration_s
         if found and found[-1].setting == choice.setting:
             last = found.pop()
-            found.append(Segment(choice.setting, last.first, operation.name, last.layers + 1, last.start_s, end_s))
+            found.append(
+                PlannedSegment(choice.setting, last.first, operation.name, last.layers + 1, last.start_s, end_s)
+            )
         else:
-            found.append(Segment(choice.setting, operation.name, operation.name, 1, start_s, end_s))
+            found.append(PlannedSegment(choice.setting, operation.name, operation.name, 1, start_s, end_s))
     return tuple(found)

@@ -62,7 +62,7 @@ class LayerPlans:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class _LayerHead:
     """The members of the JSON object before the plans, in the order of the file."""
 
     simulated: bool
@@ -92,7 +92,7 @@ class _Head:
 
 def layer_plan_text(plans: LayerPlans) -> str:
     """Write the plan file: one line per plan and per layer's options, so that two files can be compared by eye."""
-    head = _Head(
+    head = _LayerHead(
         plans.simulated,
         plans.gpu,
         plans.workload,
@@ -118,7 +118,7 @@ def parse_layer_plans(text: str, *, file: str) -> LayerPlans:
 
 
 def _layer_plans(reader: PlanReader) -> LayerPlans:
-    head = reader.head(_Head)
+    head = reader.head(_LayerHead)
     graph = WorkGraph.chain(tuple(Operation(name, name) for name in head.layers))
     plans = reader.plans(graph, partial(_added_up, graph))
     return LayerPlans(

@@ -76,7 +76,7 @@ class SegmentSolver:
         values = relaxed.ends()
         states = []
         for number, price_w in enumerate(prices_w):
-            state = _Search(price_w, values[:, number], np.argsort(values[:, number]))
+            state = _RingSearch(price_w, values[:, number], np.argsort(values[:, number]))
             # Where the easier problem has a ring as its answer, that is the best one.
             first = int(state.order[0])
             state.offer(self, relaxed.path(number, first)[::-1])
@@ -88,7 +88,7 @@ class SegmentSolver:
             self._try(open_)
         return [Ring(self._order[state.best], state.price_w, state.bound) for state in states]
 
-    def _try(self, states: list[_Search]) -> None:
+    def _try(self, states: list[_RingSearch]) -> None:
         """Solve each open search with its next first setting."""
         firsts = [state.next_first() for state in states]
         ways = [(state, first, joined) for joined in (True, False) for state, first in zip(states, firsts, strict=True)]
@@ -99,7 +99,7 @@ class SegmentSolver:
             if cost < state.cost and not state.offer(self, table.path(number, end)):
                 state.unproven = min(state.unproven, self._try_cuts(state, first, cost))
 
-    def _try_cuts(self, state: _Search, first: int, cost: float) -> float:
+    def _try_cuts(self, state: _RingSearch, first: int, cost: float) -> float:
         """Solve for each place where a first segment shorter than D may end; return the cost that remains unproven.
 
         The segment at the cut was too short in the ring of this cost.
@@ -134,7 +134,7 @@ class SegmentSolver:
 
 
 @dataclass(slots=True)
-class _Search:
+class _RingSearch:
     """What is known of the best ring at one price."""
 
     price_w: float

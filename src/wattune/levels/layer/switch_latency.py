@@ -119,7 +119,7 @@ def latest_switching(runs: Iterable[Run], spec: GpuSpec, *, known: SwitchCost) -
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Polling:
+class ClockPolling:
     """How a GPU is polled: how time passes, how often, for how long, and where the steps of its load are counted."""
 
     wait: Callable[[float], None]
@@ -134,7 +134,7 @@ def measure_switching(
     gpu: Gpu,
     switches: Sequence[ClockSwitch],
     *,
-    polling: Polling,
+    polling: ClockPolling,
     load: str | None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> SwitchLatency:
@@ -152,7 +152,7 @@ def measure_switching(
     return summed_up(gpu.spec, seen, load=load)
 
 
-def _settle(gpu: Gpu, setting: Setting, polling: Polling) -> None:
+def _settle(gpu: Gpu, setting: Setting, polling: ClockPolling) -> None:
     """Apply a setting to start from, and wait for its clocks."""
     gpu.apply(setting)
     for knob, mhz in ((SM_CLOCK, setting.sm_mhz), (MEM_CLOCK, setting.mem_mhz)):
@@ -160,7 +160,7 @@ def _settle(gpu: Gpu, setting: Setting, polling: Polling) -> None:
             _await(gpu, ClockSwitch(knob, setting, setting, mhz), polling)
 
 
-def _sampled(gpu: Gpu, switch: ClockSwitch, polling: Polling) -> SwitchSamples:
+def _sampled(gpu: Gpu, switch: ClockSwitch, polling: ClockPolling) -> SwitchSamples:
     polls = [_poll(gpu, switch, polling)]
     polling.wait(REST_S)
     polls.append(_poll(gpu, switch, polling))
@@ -175,7 +175,7 @@ def _sampled(gpu: Gpu, switch: ClockSwitch, polling: Polling) -> SwitchSamples:
     return SwitchSamples(switch=switch, requested_s=requested_s, returned_s=returned_s, polls=tuple(polls))
 
 
-def _await(gpu: Gpu, switch: ClockSwitch, polling: Polling) -> list[ClockPoll]:
+def _await(gpu: Gpu, switch: ClockSwitch, polling: ClockPolling) -> list[ClockPoll]:
     """Poll until the target holds or the time limit has passed."""
     polls = [_poll(gpu, switch, polling)]
     while (elapsed_s := polls[-1].time_s - polls[0].time_s) < polling.limit_s:
@@ -186,7 +186,7 @@ def _await(gpu: Gpu, switch: ClockSwitch, polling: Polling) -> list[ClockPoll]:
     return polls
 
 
-def _poll(gpu: Gpu, switch: ClockSwitch, polling: Polling) -> ClockPoll:
+def _poll(gpu: Gpu, switch: ClockSwitch, polling: ClockPolling) -> ClockPoll:
     reading = gpu.read()
     mhz = reading.sm_mhz if switch.knob == SM_CLOCK else reading.mem_mhz
     return ClockPoll(reading.time_s, mhz, reading.throttle, polling.steps() if polling.steps else None)

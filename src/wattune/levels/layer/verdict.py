@@ -49,7 +49,7 @@ class Played:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SwitchingVerdict:
     """The best plans within a slowdown limit, and the latency from which on switching pays."""
 
     default: Measurement
@@ -79,7 +79,7 @@ def judge(
     spread: float,
     roofline: RooflineTimes | None = None,
     on_step: Callable[[str], None] | None = None,
-) -> Verdict:
+) -> SwitchingVerdict:
     """Judge the frontiers of the strategies `single`, `segments` and `ideal` within a slowdown limit."""
     limit_s = costs.default.time_s * (1.0 + slowdown)
     single = frontiers[SINGLE].within(limit_s * (1 + _EXACT))
@@ -95,7 +95,7 @@ def judge(
         frontier = plan_layers(costs, other, SEGMENTS, roofline=roofline, points=_QUICK_POINTS)
         return _pays(best(frontier, other), single, costs.default)
 
-    return Verdict(
+    return SwitchingVerdict(
         default=costs.default,
         slowdown=slowdown,
         single=single,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from wattune.levels.kernel.baselines import MegatronComparison, gpu_hours, kareus_trials, megatron_profile
-from wattune.levels.kernel.layout import ParallelLayout
-from wattune.levels.kernel.partition_space import PartitionChoice, choices
-from wattune.levels.kernel.partitions import partition_model
+from wattune.levels.kernel.partition.baselines import MegatronComparison, gpu_hours, kareus_trials, megatron_profile
+from wattune.levels.kernel.partition.layout import ParallelLayout
+from wattune.levels.kernel.partition.partitions import partition_model
+from wattune.levels.kernel.partition.searched_model import search_model, searched_profile, simulated_measure
+from wattune.levels.kernel.partition.simulated_stages import partition_cost_table
+from wattune.levels.kernel.partition.space import PartitionChoice, choices
 from wattune.levels.kernel.planned import Source, plan_profile
-from wattune.levels.kernel.searched_model import search_model, searched_profile, simulated_measure
-from wattune.levels.kernel.simulated_stages import partition_cost_table
 from wattune.levels.kernel.stage_profile import parse_stage_profile, stage_profile_text
 from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
 from wattune.levels.kernel.view.partitions_page import clocks_chart, kernels_page, partition_chart

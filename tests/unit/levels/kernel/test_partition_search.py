@@ -6,16 +6,16 @@ import pytest
 from wattune.core.errors import InputError
 from wattune.core.frontier import History, Trial
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.kareus_search import KareusSearch, encoded
-from wattune.levels.kernel.partition_search import (
+from wattune.levels.kernel.partition.kareus_search import KareusSearch, encoded
+from wattune.levels.kernel.partition.physics_search import PhysicsSearch
+from wattune.levels.kernel.partition.search import (
     PartitionSpace,
     RandomSearch,
     Searcher,
     observed,
     search,
 )
-from wattune.levels.kernel.partition_surrogate import OtherResiduals, coordinates
-from wattune.levels.kernel.physics_search import PhysicsSearch
+from wattune.levels.kernel.partition.surrogate import OtherResiduals, coordinates
 from wattune.search.boosted_trees import installed
 from wattune.search.hypervolume import epsilon, front_places
 

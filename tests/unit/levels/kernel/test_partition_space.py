@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattune.core.errors import InputError
-from wattune.levels.kernel.layout import ParallelLayout
-from wattune.levels.kernel.partition_space import PartitionChoice, choices, parse_choice, usual_clocks_mhz
-from wattune.levels.kernel.partitions import PartitionedModel, partition_model
+from wattune.levels.kernel.partition.layout import ParallelLayout
+from wattune.levels.kernel.partition.partitions import PartitionedModel, partition_model
+from wattune.levels.kernel.partition.space import PartitionChoice, choices, parse_choice, usual_clocks_mhz
 from wattune.physics.catalog import load_model
 
 A100 = load_model("a100")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattune.core.errors import InputError
-from wattune.levels.kernel.layout import Experts, ParallelLayout, shape_named
-from wattune.levels.kernel.partitions import KernelPartition, PartitionedModel, partition_model
+from wattune.levels.kernel.partition.layout import Experts, ParallelLayout, shape_named
+from wattune.levels.kernel.partition.partitions import KernelPartition, PartitionedModel, partition_model
 from wattune.workloads.operation import NetworkOp, backward_phase, element_bytes, forward_phase
 from wattune.workloads.transformer import TRANSFORMERS, TransformerPart, transformer
 

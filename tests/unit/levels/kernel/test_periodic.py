@@ -5,13 +5,13 @@ import pytest
 
 from pipelines import small_profile
 from wattune.core.plan import Operation, WorkGraph
-from wattune.levels.kernel import series as series_module
-from wattune.levels.kernel.periodic import Periodic
 from wattune.levels.kernel.planner import options_by_kind
-from wattune.levels.kernel.relaxation import Relaxation
-from wattune.levels.kernel.rounding import Rounding
-from wattune.levels.kernel.series import Series
-from wattune.levels.kernel.steady import SteadyRounding
+from wattune.levels.kernel.solver import series as series_module
+from wattune.levels.kernel.solver.periodic import Periodic
+from wattune.levels.kernel.solver.relaxation import Relaxation
+from wattune.levels.kernel.solver.rounding import Rounding
+from wattune.levels.kernel.solver.series import MicrobatchSeries
+from wattune.levels.kernel.solver.steady import SteadyRounding
 
 BLOCKING_W = 60.0
 
@@ -54,13 +54,13 @@ def test_bound_and_plan_enclose_the_exact_value(schedule, chunks, close):
 
 def test_every_instruction_of_the_middle_is_found_once(monkeypatch):
     graph, options = problem("1f1b", 40)
-    series = Series.of(graph, list(options))
+    series = MicrobatchSeries.of(graph, list(options))
     rounding = Rounding.of(graph, options)
     steady = SteadyRounding(graph, options, series, rounding)
     operations = np.concatenate([menu.operations.ravel() for menu in steady._menus])
     assert sorted(operations.tolist()) == np.flatnonzero(series.middle).tolist()
     monkeypatch.setattr(series_module, "NEAR", 16)
-    assert Series.of(graph, list(options)).middle.sum() > series.middle.sum()
+    assert MicrobatchSeries.of(graph, list(options)).middle.sum() > series.middle.sum()
 
 
 def test_a_steady_plan_ends_in_time_and_spends_little_more_than_relaxed():
@@ -79,7 +79,7 @@ def test_a_steady_plan_ends_in_time_and_spends_little_more_than_relaxed():
 
 
 def test_a_graph_that_does_not_repeat_has_no_period(monkeypatch):
-    monkeypatch.setattr("wattune.levels.kernel.periodic.NEAR", 20)
+    monkeypatch.setattr("wattune.levels.kernel.solver.periodic.NEAR", 20)
     generator = np.random.default_rng(3)
     operations = tuple(Operation(f"op{place}", f"kind{place % 3}", place % 2) for place in range(300))
     before = tuple(

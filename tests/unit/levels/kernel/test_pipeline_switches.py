@@ -13,9 +13,9 @@ from wattune.core.gpu_spec import Switching
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, StageChoice
 from wattune.core.setting import Setting
-from wattune.levels.kernel.plan_cost import timed
 from wattune.levels.kernel.player import without_short_switches
 from wattune.levels.kernel.shape import PipelineShape
+from wattune.levels.kernel.solver.plan_cost import timed
 
 MHZ = (900, 1005, 1410)
 WAITING_W = 50.0

@@ -13,8 +13,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import Operation, WorkGraph
 from wattune.levels.kernel import planner as pipeline_module
 from wattune.levels.kernel.planner import plan_pipeline
-from wattune.levels.kernel.relaxation import Options, Relaxation
 from wattune.levels.kernel.schedules import kind_of, one_forward_one_backward, work_graph
+from wattune.levels.kernel.solver.relaxation import Options, Relaxation
 
 
 def curve(scale_s, *, clocks=6, seed=0):

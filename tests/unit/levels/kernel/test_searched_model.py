@@ -3,10 +3,9 @@
 import pytest
 
 from wattune.core.errors import InputError
-from wattune.levels.kernel.layout import ParallelLayout
-from wattune.levels.kernel.partitions import partition_model
-from wattune.levels.kernel.planner import plan_pipeline
-from wattune.levels.kernel.searched_model import (
+from wattune.levels.kernel.partition.layout import ParallelLayout
+from wattune.levels.kernel.partition.partitions import partition_model
+from wattune.levels.kernel.partition.searched_model import (
     completed,
     search_model,
     searched_profile,
@@ -14,7 +13,8 @@ from wattune.levels.kernel.searched_model import (
     simulated_measure,
     space_of,
 )
-from wattune.levels.kernel.simulated_stages import sequentially, stage_profile_of
+from wattune.levels.kernel.partition.simulated_stages import sequentially, stage_profile_of
+from wattune.levels.kernel.planner import plan_pipeline
 from wattune.physics.catalog import load_model
 
 GPU = load_model("a100-40gb")

@@ -10,12 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattune.core.errors import InputError
-from wattune.levels.kernel.layout import ParallelLayout
-from wattune.levels.kernel.partition_space import PartitionChoice, choices
-from wattune.levels.kernel.partitions import NONE, KernelPartition, PartitionedModel, partition_model
-from wattune.levels.kernel.planned import default_trial
-from wattune.levels.kernel.planner import plan_pipeline
-from wattune.levels.kernel.simulated_stages import (
+from wattune.levels.kernel.partition.layout import ParallelLayout
+from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel, partition_model
+from wattune.levels.kernel.partition.simulated_stages import (
     JOIN_S,
     at_first_slot,
     extra_cost,
@@ -24,6 +21,9 @@ from wattune.levels.kernel.simulated_stages import (
     sequentially,
     stage_profile_of,
 )
+from wattune.levels.kernel.partition.space import PartitionChoice, choices
+from wattune.levels.kernel.planned import default_trial
+from wattune.levels.kernel.planner import plan_pipeline
 from wattune.physics.catalog import load_model
 from wattune.physics.overlap import communication_cost, compute_cost
 

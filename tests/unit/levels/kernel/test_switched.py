@@ -13,11 +13,11 @@ from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Operation, StageChoice, WorkGraph
 from wattune.core.setting import Setting
-from wattune.levels.kernel.plan_cost import charged
 from wattune.levels.kernel.plan_file import parse_plan, plan_text
 from wattune.levels.kernel.planned import Source, choose, plan_profile, verify
-from wattune.levels.kernel.switched import plan_switched
-from wattune.levels.kernel.switching import ClockSwitching, held_settings, new_settings, shortest_dwell_s
+from wattune.levels.kernel.solver.plan_cost import charged
+from wattune.levels.kernel.solver.switched import plan_switched
+from wattune.levels.kernel.solver.switching import ClockSwitching, held_settings, new_settings, shortest_dwell_s
 
 SLOW = ClockSwitching(0.05, 0.0002, "a test")
 

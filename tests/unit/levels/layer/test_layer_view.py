@@ -15,7 +15,7 @@ from wattune.levels.layer.comparison import LayerComparison, segments_of
 from wattune.levels.layer.costs import STEP, simulated_costs
 from wattune.levels.layer.planner import SEGMENTS, STRATEGIES
 from wattune.levels.layer.switching import FREE, switches_of
-from wattune.levels.layer.verdict import LATENCIES_S, Played, Verdict
+from wattune.levels.layer.verdict import LATENCIES_S, Played, SwitchingVerdict
 from wattune.levels.layer.view.charts import clock_charts, reach_of, strategies_chart
 from wattune.levels.layer.view.page import Origins, layers_page, roofline_page
 from wattune.levels.layer.view.roofline import LayersAt, limit_words, lower_pair, roofline_charts
@@ -41,7 +41,7 @@ def judged(
         return Trial(plan, Measurement(1.04 * default.time_s, share * default.energy_j))
 
     planned = trial(segments, *((1, 2) if switches else (1,)))
-    verdict = Verdict(
+    verdict = SwitchingVerdict(
         default=default,
         slowdown=0.05,
         single=trial(single, 1),

@@ -17,7 +17,7 @@ from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.layer.switch_latency import (
     KIND,
     UNIFORM_STEPS,
-    Polling,
+    ClockPolling,
     SwitchLatency,
     latest_switching,
     measure_switching,
@@ -49,7 +49,7 @@ def simulated(name: str) -> SimulatedGpu:
 
 def measured(gpu: SimulatedGpu, *, repeats: int = 5, clocks_mhz: tuple[int, ...] = ()) -> SwitchLatency:
     gpu.play(UNIFORM_STEPS)
-    polling = Polling(wait=gpu.wait, interval_s=0.0002, steps=lambda: gpu.iterations)
+    polling = ClockPolling(wait=gpu.wait, interval_s=0.0002, steps=lambda: gpu.iterations)
     switches = planned_switches(gpu.spec, repeats=repeats, clocks_mhz=clocks_mhz)
     return measure_switching(gpu, switches, polling=polling, load="uniform steps")
 
@@ -158,7 +158,7 @@ def test_a_clock_above_the_power_limit_is_missed() -> None:
     gpu = simulated("a100")
     gpu.play(make_workload("resnet50"))
     switches = planned_switches(gpu.spec, repeats=1, clocks_mhz=(705, 1005, 1410))
-    found = measure_switching(gpu, switches, polling=Polling(wait=gpu.wait), load="resnet50")
+    found = measure_switching(gpu, switches, polling=ClockPolling(wait=gpu.wait), load="resnet50")
     by_clock = {target.mhz: target for target in found.sm.targets}
     assert by_clock[705].reached == by_clock[705].tried == 2
     assert by_clock[1410].reached == 0
@@ -173,7 +173,7 @@ def test_a_clock_above_the_power_limit_is_missed() -> None:
 def test_an_idle_gpu_is_named_idle() -> None:
     gpu = simulated("a100")
     switches = planned_switches(gpu.spec, repeats=1)
-    assert measure_switching(gpu, switches, polling=Polling(wait=gpu.wait), load=None).idle
+    assert measure_switching(gpu, switches, polling=ClockPolling(wait=gpu.wait), load=None).idle
 
 
 def test_it_stops_when_the_load_has_ended() -> None:
@@ -181,7 +181,7 @@ def test_it_stops_when_the_load_has_ended() -> None:
     gpu.play(UNIFORM_STEPS)
     answers = iter([False, False, False, True])
     switches = planned_switches(gpu.spec, repeats=1)
-    polling = Polling(wait=gpu.wait)
+    polling = ClockPolling(wait=gpu.wait)
     found = measure_switching(gpu, switches, polling=polling, load=None, is_over=lambda: next(answers))
     assert found.sm.tried == 3
 
@@ -199,7 +199,7 @@ def test_the_gpu_is_restored_whatever_happens(calls: int) -> None:
         gpu.wait(seconds)
 
     with pytest.raises(DeviceError):
-        measure_switching(gpu, planned_switches(gpu.spec, repeats=1), polling=Polling(wait=wait), load=None)
+        measure_switching(gpu, planned_switches(gpu.spec, repeats=1), polling=ClockPolling(wait=wait), load=None)
     assert gpu.setting == DRIVER_DEFAULT
 
 

@@ -86,7 +86,7 @@ def heard(
 
     Nothing is reported in evaluation mode and without gradients.
     """
-    calls = _Calls(model, listener)
+    calls = _LayerCalls(model, listener)
     with ExitStack() as stack:
 
         def hook(handle: Any) -> None:
@@ -107,7 +107,7 @@ def heard(
         yield
 
 
-class _Calls:
+class _LayerCalls:
     """The calls of one forward pass after the other."""
 
     def __init__(self, model: torch.nn.Module, listener: CallListener) -> None:

@@ -69,7 +69,7 @@ def residual_network(size: NetworkSize) -> nn.Module:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTime:
+class TimedStep:
     """Seconds of a step: by the wall, and on a core, in the thread that trains."""
 
     wall_s: float
@@ -80,8 +80,8 @@ class StepTime:
 class HookedStep:
     """One step without hooks and the same step with them."""
 
-    plain: StepTime
-    hooked: StepTime
+    plain: TimedStep
+    hooked: TimedStep
     identical: bool
     """Whether outputs, loss and all gradients have the same bits."""
 
@@ -107,8 +107,8 @@ def hooked_steps(
     """
     with _one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        one = _Training(residual_network(size))
-        two = _Training(copy.deepcopy(one.model))
+        one = _TrainingLoop(residual_network(size))
+        two = _TrainingLoop(copy.deepcopy(one.model))
         done = 0
         while done < steps:
             hooked, plain = (one, two) if done // BLOCK % 2 else (two, one)
@@ -126,7 +126,7 @@ def hooked_steps(
                             on_step(done)
 
 
-class _Training:
+class _TrainingLoop:
     """A network, its optimizer and the results of its last step."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -134,7 +134,7 @@ class _Training:
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         self._results: list[Any] = []
 
-    def step(self, images: Any, labels: Any) -> StepTime:
+    def step(self, images: Any, labels: Any) -> TimedStep:
         """Train on a batch."""
         start_s, start_cpu_s = time.perf_counter(), time.thread_time()
         self.optimizer.zero_grad()
@@ -142,11 +142,11 @@ class _Training:
         loss = functional.cross_entropy(outputs, labels)
         loss.backward()
         self.optimizer.step()
-        taken = StepTime(time.perf_counter() - start_s, time.thread_time() - start_cpu_s)
+        taken = TimedStep(time.perf_counter() - start_s, time.thread_time() - start_cpu_s)
         self._results = [outputs.detach(), loss.detach(), *(weight.grad for weight in self.model.parameters())]
         return taken
 
-    def is_same_as(self, other: _Training) -> bool:
+    def is_same_as(self, other: _TrainingLoop) -> bool:
         return all(torch.equal(one, two) for one, two in zip(self._results, other._results, strict=True))
 
 

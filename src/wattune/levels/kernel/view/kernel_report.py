@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattune.levels.kernel.baselines import MegatronComparison, gpu_hours, kareus_trials
-from wattune.levels.kernel.partitions import PartitionedModel
+from wattune.levels.kernel.partition.baselines import MegatronComparison, gpu_hours, kareus_trials
+from wattune.levels.kernel.partition.partitions import PartitionedModel
+from wattune.levels.kernel.partition.searched_model import SearchedPartition
 from wattune.levels.kernel.planned import PlannedPipeline
-from wattune.levels.kernel.searched_model import SearchedPartition
 from wattune.levels.kernel.view.stream_timeline import PartitionStreams, partition_streams
 from wattune.levels.kernel.view.used_settings import used_choices
 from wattune.physics.gpu_model import GpuModel

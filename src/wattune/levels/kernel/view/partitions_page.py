@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
-from wattune.levels.kernel.partition_space import PartitionChoice, choices
+from wattune.levels.kernel.partition.searched_model import SearchedPartition
+from wattune.levels.kernel.partition.space import PartitionChoice, choices
 from wattune.levels.kernel.planned import energy_percent, time_percent
-from wattune.levels.kernel.searched_model import SearchedPartition
 from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
 from wattune.levels.kernel.view.stream_timeline import STREAM_STYLE, draw_streams
 from wattune.levels.kernel.view.used_settings import (

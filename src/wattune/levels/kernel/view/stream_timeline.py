@@ -8,9 +8,9 @@ from html import escape
 
 from rich.text import Text
 
-from wattune.levels.kernel.partition_space import PartitionChoice
-from wattune.levels.kernel.partitions import KernelPartition
-from wattune.levels.kernel.simulated_stages import partition_cost_table
+from wattune.levels.kernel.partition.partitions import KernelPartition
+from wattune.levels.kernel.partition.simulated_stages import partition_cost_table
+from wattune.levels.kernel.partition.space import PartitionChoice
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.overlap import compute_cost, slot_times
 from wattune.render.chart import tick_labels, ticks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from wattune.core.frontier import Trial
 from wattune.core.plan import Plan, StageChoice
-from wattune.levels.kernel.partition_space import PLAIN, PartitionChoice, parse_choice
+from wattune.levels.kernel.partition.space import PLAIN, PartitionChoice, parse_choice
 
 
 @dataclass(frozen=True, slots=True)

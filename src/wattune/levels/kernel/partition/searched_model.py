@@ -17,10 +17,12 @@ from wattune.core.frontier import Frontier, History, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
-from wattune.levels.kernel.composition import UNCALIBRATED, Calibration, Part, compose
-from wattune.levels.kernel.joint_search import JointPart, JointSearch, with_roofline
-from wattune.levels.kernel.kareus_search import KareusSearch
-from wattune.levels.kernel.partition_search import (
+from wattune.levels.kernel.partition.composition import UNCALIBRATED, Calibration, Part, compose
+from wattune.levels.kernel.partition.joint_search import JointPart, JointSearch, with_roofline
+from wattune.levels.kernel.partition.kareus_search import KareusSearch
+from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
+from wattune.levels.kernel.partition.physics_search import Remaining
+from wattune.levels.kernel.partition.search import (
     COMM_SMS,
     LAUNCH,
     SM_MHZ,
@@ -29,11 +31,7 @@ from wattune.levels.kernel.partition_search import (
     Searcher,
     search,
 )
-from wattune.levels.kernel.partition_space import PartitionChoice, choices, usual_clocks_mhz
-from wattune.levels.kernel.partitions import NONE, KernelPartition, PartitionedModel
-from wattune.levels.kernel.physics_search import Remaining
-from wattune.levels.kernel.schedules import kind_of
-from wattune.levels.kernel.simulated_stages import (
+from wattune.levels.kernel.partition.simulated_stages import (
     INSTRUCTIONS,
     extra_cost,
     instruction_cost,
@@ -41,6 +39,8 @@ from wattune.levels.kernel.simulated_stages import (
     profile_from,
     sequentially,
 )
+from wattune.levels.kernel.partition.space import PartitionChoice, choices, usual_clocks_mhz
+from wattune.levels.kernel.schedules import kind_of
 from wattune.levels.kernel.stage_profile import StageProfile
 from wattune.physics.gpu_model import GpuModel
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wattune.core.errors import InputError
-from wattune.levels.kernel.partitions import NONE, KernelPartition
+from wattune.levels.kernel.partition.partitions import NONE, KernelPartition
 from wattune.physics.gpu_model import GpuModel
 
 A100_CLOCKS_MHZ = tuple(range(900, 1411, 30))

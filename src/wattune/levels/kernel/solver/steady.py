@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattune.core.plan import WorkGraph
-from wattune.levels.kernel.relaxation import Floats, Ints, Options, lower_hull
-from wattune.levels.kernel.rounding import CLOSE_S, Rounding
-from wattune.levels.kernel.series import Series
+from wattune.levels.kernel.solver.relaxation import Floats, Ints, Options, lower_hull
+from wattune.levels.kernel.solver.rounding import CLOSE_S, Rounding
+from wattune.levels.kernel.solver.series import MicrobatchSeries
 
 REACH = 0.04
 """Largest |u| as a share of a microbatch's time. The relaxed plan is near; more only costs time."""
@@ -72,7 +72,7 @@ class SteadyRounding:
     """A graph whose middle is rounded by microbatches, and the rest with the sweeps of `rounding`."""
 
     def __init__(
-        self, graph: WorkGraph, options: Mapping[str, Options[Any]], series: Series, rounding: Rounding
+        self, graph: WorkGraph, options: Mapping[str, Options[Any]], series: MicrobatchSeries, rounding: Rounding
     ) -> None:
         self._graph = graph
         self._rounding = rounding
@@ -131,7 +131,7 @@ class SteadyRounding:
         return worth_s
 
 
-def _menus(graph: WorkGraph, options: Mapping[str, Options[Any]], series: Series) -> Iterator[_Menu]:
+def _menus(graph: WorkGraph, options: Mapping[str, Options[Any]], series: MicrobatchSeries) -> Iterator[_Menu]:
     """The menu of every rank."""
     for places in graph.by_rank:
         middle = [place for place in places if series.middle[place]]

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 
 from wattune.core.errors import InputError
 from wattune.core.workload import Phase
-from wattune.levels.kernel.layout import ParallelLayout, layer_operations, layers_of, shape_named
-from wattune.levels.kernel.schedules import BACKWARD, FORWARD
-from wattune.levels.kernel.segments import (
+from wattune.levels.kernel.partition.layout import ParallelLayout, layer_operations, layers_of, shape_named
+from wattune.levels.kernel.partition.segments import (
     PIPE,
-    Segment,
+    ModelSegment,
     SlottedOp,
     backward_segments,
     forward_segments,
     in_training,
 )
+from wattune.levels.kernel.schedules import BACKWARD, FORWARD
 from wattune.physics.overlap import Communication
 from wattune.workloads.operation import NetworkOp, backward_phase, element_bytes, forward_phase
 from wattune.workloads.transformer import TransformerPart, TransformerShape, transformer
@@ -158,7 +158,7 @@ def _nanobatch(microbatch_size: int, nanobatches: int) -> int:
     return microbatch_size // nanobatches
 
 
-def _paired(direction: str, segments: tuple[Segment, ...], nanobatches: int) -> Iterable[KernelPartition]:
+def _paired(direction: str, segments: tuple[ModelSegment, ...], nanobatches: int) -> Iterable[KernelPartition]:
     """Pair every segment with the collectives that run beside it; as many as run per layer forward."""
     for place, segment in enumerate(segments):
         before, own = segments[place - 1].communication, segment.communication
@@ -172,11 +172,11 @@ def _paired(direction: str, segments: tuple[Segment, ...], nanobatches: int) -> 
             yield _overlapping(f"{name}_{SUFFIXES[own.name]}", segment, own, nanobatches - 1)
 
 
-def _overlapping(name: str, segment: Segment, communication: Communication, count: int) -> KernelPartition:
+def _overlapping(name: str, segment: ModelSegment, communication: Communication, count: int) -> KernelPartition:
     return KernelPartition(name, segment.operations, communication, count, 0, _launches(name, segment, communication))
 
 
-def _launches(name: str, segment: Segment, communication: Communication) -> tuple[str, ...]:
+def _launches(name: str, segment: ModelSegment, communication: Communication) -> tuple[str, ...]:
     """Leave out the last slot for all-reduces, as Kareus does everywhere but in `bwd_qkv_ar`."""
     slots = tuple(operation.slot for operation in segment.operations)
     shortened = communication.name == "all-reduce" and len(slots) > 1 and name != "bwd_qkv_ar"

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattune.core.frontier import History
-from wattune.levels.kernel.partition_search import (
+from wattune.levels.kernel.partition.search import (
     END,
     LAUNCH,
     C,
     Floats,
-    Observed,
+    MeasuredChoices,
     PartitionSpace,
     Places,
     observed,
@@ -81,7 +81,7 @@ class _Predicted:
     uncertainty: Floats
 
     @classmethod
-    def of(cls, rule: KareusSearch, space: PartitionSpace[C], seen: Observed, left: Places) -> _Predicted:
+    def of(cls, rule: KareusSearch, space: PartitionSpace[C], seen: MeasuredChoices, left: Places) -> _Predicted:
         inputs = encoded(space)
         known, new = inputs[seen.places], inputs[left]
         time_s, energy_j = seen.values.T

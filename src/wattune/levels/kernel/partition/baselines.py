@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.plan import Plan, StageChoice
-from wattune.levels.kernel.partition_space import PLAIN
-from wattune.levels.kernel.partitions import PartitionedModel
+from wattune.levels.kernel.partition.partitions import PartitionedModel
+from wattune.levels.kernel.partition.searched_model import KNOB_ORDER
+from wattune.levels.kernel.partition.simulated_stages import profile_from, sequentially, stage_profile_of
+from wattune.levels.kernel.partition.space import PLAIN
 from wattune.levels.kernel.planned import energy_percent, time_percent
-from wattune.levels.kernel.searched_model import KNOB_ORDER
-from wattune.levels.kernel.simulated_stages import profile_from, sequentially, stage_profile_of
 from wattune.levels.kernel.stage_profile import StageProfile
 from wattune.physics.gpu_model import GpuModel
 

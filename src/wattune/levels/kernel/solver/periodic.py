@@ -23,8 +23,8 @@ from scipy import sparse
 
 from wattune.core.errors import PlanError
 from wattune.core.plan import WorkGraph
-from wattune.levels.kernel.relaxation import Floats, Ints, Options, Relaxed
-from wattune.levels.kernel.series import NEAR, Series
+from wattune.levels.kernel.solver.relaxation import Floats, Ints, Options, Relaxed
+from wattune.levels.kernel.solver.series import NEAR, MicrobatchSeries
 
 Matrix = Any
 """A sparse matrix of scipy."""
@@ -33,7 +33,7 @@ Matrix = Any
 class Periodic:
     """The two programmes of one graph, solved for one time after another, each from the last solution."""
 
-    def __init__(self, series: Series, options: list[Options[Any]]) -> None:
+    def __init__(self, series: MicrobatchSeries, options: list[Options[Any]]) -> None:
         self.series = series
         self._plan = _interpolated(series, options)
         self._sums = _summed_rows(series)
@@ -43,7 +43,7 @@ class Periodic:
     @classmethod
     def of(cls, graph: WorkGraph, options: Mapping[str, Options[Any]]) -> Periodic | None:
         """Make the programmes of a graph; None where its schedule does not repeat, so that they would be large."""
-        series = Series.of(graph, list(options))
+        series = MicrobatchSeries.of(graph, list(options))
         if len(_classes(series, _summed_rows(series))[0]) > 2 * NEAR:
             return None
         try:
@@ -68,7 +68,7 @@ class Periodic:
         return np.bincount(self.series.before, weights=duals_w, minlength=count).astype(np.float64)[:-1]
 
 
-def _interpolated(series: Series, options: list[Options[Any]]) -> _Programme:
+def _interpolated(series: MicrobatchSeries, options: list[Options[Any]]) -> _Programme:
     """The programme of a plan: the middle of each series on a line between its first and last operation."""
     weights, kept = _weights(series)
     both = series.middle[series.before] & series.middle[series.after]
@@ -93,7 +93,7 @@ def _interpolated(series: Series, options: list[Options[Any]]) -> _Programme:
     )
 
 
-def _weights(series: Series) -> tuple[Matrix, Ints]:
+def _weights(series: MicrobatchSeries) -> tuple[Matrix, Ints]:
     """(operations and end, kept): each as a mean of those kept, and the places of these; the end is the last."""
     places = np.flatnonzero(series.middle)
     numbers, first, last = np.unique(series.series[places]), {}, {}
@@ -116,7 +116,7 @@ def _weights(series: Series) -> tuple[Matrix, Ints]:
     return found, kept
 
 
-def _summed(series: Series, sums: Matrix, options: list[Options[Any]]) -> _Programme:
+def _summed(series: MicrobatchSeries, sums: Matrix, options: list[Options[Any]]) -> _Programme:
     """The programme of the bound: rows of a family summed, and operations with equal columns as one."""
     kept, one_of, counts = _classes(series, sums)
     count = len(series.series)
@@ -136,7 +136,7 @@ def _summed(series: Series, sums: Matrix, options: list[Options[Any]]) -> _Progr
     )
 
 
-def _summed_rows(series: Series) -> Matrix:
+def _summed_rows(series: MicrobatchSeries) -> Matrix:
     """(rows, dependencies): which dependencies each row sums."""
     touches = series.middle[series.before] | series.middle[series.after]
     single = np.stack((series.before, series.after, np.full_like(series.before, -1)), axis=1)
@@ -146,7 +146,7 @@ def _summed_rows(series: Series) -> Matrix:
     return sparse.csr_matrix((np.ones(len(row)), (row, np.arange(len(row)))))
 
 
-def _classes(series: Series, sums: Matrix) -> tuple[Ints, Ints, Ints]:
+def _classes(series: MicrobatchSeries, sums: Matrix) -> tuple[Ints, Ints, Ints]:
     """Classes of operations with equal columns: one operation of each, the class of each operation, and the counts."""
     count = len(series.series)
     # Columns are compared by two random sums of their entries, which are small integers: a chance of 2⁻⁶⁰ to be wrong.

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattune.core.frontier import History
-from wattune.levels.kernel.partition_search import C, Floats, Observed, PartitionSpace, observed
-from wattune.levels.kernel.partition_surrogate import OtherResiduals, Surrogate, fit_surrogate
+from wattune.levels.kernel.partition.search import C, Floats, MeasuredChoices, PartitionSpace, observed
+from wattune.levels.kernel.partition.surrogate import OtherResiduals, Surrogate, fit_surrogate
 from wattune.search.hypervolume import epsilon, expected_improvement, front_places, hypervolume
 
 _MARGIN, _MARGIN_SHARE = 0.06, 0.2
@@ -73,10 +73,10 @@ class PhysicsSearch:
         seen = observed(space, history)
         return self._remaining(self.surrogate(space, seen), seen)
 
-    def surrogate(self, space: PartitionSpace[C], seen: Observed) -> Surrogate:
+    def surrogate(self, space: PartitionSpace[C], seen: MeasuredChoices) -> Surrogate:
         return fit_surrogate(space, seen, fit_from=self.fit_from, others=self.others)
 
-    def _designed(self, surrogate: Surrogate, seen: Observed) -> list[int]:
+    def _designed(self, surrogate: Surrogate, seen: MeasuredChoices) -> list[int]:
         """Choose where the surrogate knows least, discounted by expected slowness; the seed scatters the choice."""
         random = np.random.default_rng((self.seed, len(seen.places)))
         chosen: list[int] = []
@@ -89,7 +89,7 @@ class PhysicsSearch:
             surrogate = surrogate.believed(chosen[-1])
         return chosen
 
-    def _improving(self, surrogate: Surrogate, seen: Observed, count: int) -> list[int]:
+    def _improving(self, surrogate: Surrogate, seen: MeasuredChoices, count: int) -> list[int]:
         points = surrogate.smoothed(seen)[0]
         chosen: list[int] = []
         while len(chosen) < min(count, len(surrogate.logs) - len(seen.places)):
@@ -106,7 +106,7 @@ class PhysicsSearch:
         limit = reference(points, surrogate.logs) - reach
         return expected_improvement(points - reach, surrogate.logs, surrogate.sd, limit)
 
-    def _remaining(self, surrogate: Surrogate, seen: Observed) -> Remaining:
+    def _remaining(self, surrogate: Surrogate, seen: MeasuredChoices) -> Remaining:
         points = surrogate.smoothed(seen)[0]
         limit = reference(points, surrogate.logs)
         merit = expected_improvement(points, surrogate.logs, surrogate.sd, limit)
@@ -143,7 +143,7 @@ def _missing(points: Floats, draw: Floats, limit: Floats, have: float) -> tuple[
     return 1.0 - have / hypervolume(front, limit), epsilon(np.exp(points), np.exp(front))
 
 
-def _doubtful(surrogate: Surrogate, seen: Observed, tolerance: float) -> list[int]:
+def _doubtful(surrogate: Surrogate, seen: MeasuredChoices, tolerance: float) -> list[int]:
     """Return the choice on the frontier whose noise is largest, if that exceeds the tolerance and repeating helps."""
     noisy = np.sqrt(seen.variance).max(axis=1)
     if not (noisy > tolerance / 2).any():

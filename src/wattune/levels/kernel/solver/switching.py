@@ -20,7 +20,7 @@ import numpy as np
 
 from wattune.core.errors import InputError
 from wattune.core.plan import Plan, StageChoice, WorkGraph
-from wattune.levels.kernel.relaxation import Floats, Ints
+from wattune.levels.kernel.solver.relaxation import Floats, Ints
 
 UNKNOWN_STALL_S = 0.2e-3
 """Longest known stall of a change of the core clock; used where only the latency is given."""

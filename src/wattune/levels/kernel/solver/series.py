@@ -1,4 +1,4 @@
-"""Series of alike operations in a long pipeline, and the dependencies between them.
+"""MicrobatchSeries of alike operations in a long pipeline, and the dependencies between them.
 
 Notation: a series is every operation of one kind, or every p-th of them in a schedule that repeats after p microbatches
 (interleaved 1F1B); an operation's index is its place in its series. Indices below a limit, and as many at the other
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattune.core.plan import WorkGraph
-from wattune.levels.kernel.relaxation import Ints
+from wattune.levels.kernel.solver.relaxation import Ints
 
 Bools = NDArray[np.bool_]
 
@@ -29,7 +29,7 @@ END = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class MicrobatchSeries:
     """The series and index of every operation, and every dependency as before and after; the end comes last."""
 
     series: Ints
@@ -40,7 +40,7 @@ class Series:
     after: Ints
 
     @classmethod
-    def of(cls, graph: WorkGraph, kinds: list[str]) -> Series:
+    def of(cls, graph: WorkGraph, kinds: list[str]) -> MicrobatchSeries:
         """Find the series of a graph, with the period whose families have fewer holes."""
         number = {kind: place for place, kind in enumerate(kinds)}
         kind = np.array([number[operation.kind] for operation in graph.operations], dtype=np.int64)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattune.core.frontier import History
-from wattune.levels.kernel.partition_search import Floats, PartitionSpace, Places, observed
-from wattune.levels.kernel.partition_space import PartitionChoice
-from wattune.levels.kernel.partition_surrogate import OtherResiduals, coordinates
-from wattune.levels.kernel.partitions import NONE, KernelPartition
-from wattune.levels.kernel.physics_search import PhysicsSearch
+from wattune.levels.kernel.partition.partitions import NONE, KernelPartition
+from wattune.levels.kernel.partition.physics_search import PhysicsSearch
+from wattune.levels.kernel.partition.search import Floats, PartitionSpace, Places, observed
+from wattune.levels.kernel.partition.space import PartitionChoice
+from wattune.levels.kernel.partition.surrogate import OtherResiduals, coordinates
 from wattune.levels.kernel.schedules import BACKWARD, FORWARD
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.overlap import communication_cost, compute_cost

@@ -25,10 +25,10 @@ from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, StageChoice, WorkGraph
 from wattune.core.setting import Setting
-from wattune.levels.kernel.plan_cost import charged
 from wattune.levels.kernel.planner import LARGE, PipelinePlanner, options_by_kind
-from wattune.levels.kernel.relaxation import Floats, Ints, Relaxed, effective
-from wattune.levels.kernel.switching import IMPOSSIBLE, ClockSwitching, held_settings
+from wattune.levels.kernel.solver.plan_cost import charged
+from wattune.levels.kernel.solver.relaxation import Floats, Ints, Relaxed, effective
+from wattune.levels.kernel.solver.switching import IMPOSSIBLE, ClockSwitching, held_settings
 
 SEARCHED, SEARCHED_IN_LARGE = 5, 2
 """Values of α tried for each time."""

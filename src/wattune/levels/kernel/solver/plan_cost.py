@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, StageChoice, WorkGraph
-from wattune.levels.kernel.switching import ClockSwitching, new_settings
+from wattune.levels.kernel.solver.switching import ClockSwitching, new_settings
 
 
 def timed(graph: WorkGraph, trials: Iterable[Trial[StageChoice]], *, blocking_power_w: float) -> Trial[Plan]:

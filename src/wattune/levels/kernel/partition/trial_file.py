@@ -18,9 +18,9 @@ from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.layout import ParallelLayout, shape_name
-from wattune.levels.kernel.partition_space import PartitionChoice
-from wattune.levels.kernel.partitions import PartitionedModel, partition_model
+from wattune.levels.kernel.partition.layout import ParallelLayout, shape_name
+from wattune.levels.kernel.partition.partitions import PartitionedModel, partition_model
+from wattune.levels.kernel.partition.space import PartitionChoice
 
 FORMAT = 1
 _HINT = "measure into another file"

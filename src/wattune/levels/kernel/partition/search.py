@@ -53,7 +53,7 @@ class PartitionSpace(Generic[C]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Observed:
+class MeasuredChoices:
     """A history as numbers, a row per choice: repeats are averaged."""
 
     places: Places
@@ -68,7 +68,7 @@ class Observed:
         return np.exp(self.logs)
 
 
-def observed(space: PartitionSpace[C], history: History[C]) -> Observed:
+def observed(space: PartitionSpace[C], history: History[C]) -> MeasuredChoices:
     """Average the trials of each choice, in the order in which they were first measured."""
     groups: dict[int, list[Measurement]] = {}
     for trial in history:
@@ -80,7 +80,7 @@ def observed(space: PartitionSpace[C], history: History[C]) -> Observed:
         for costs in groups.values()
     ]
     variance = [_variances(costs) for costs in groups.values()]
-    return Observed(
+    return MeasuredChoices(
         np.array(list(groups), dtype=np.int64),
         np.array(logs).reshape(-1, 2),
         np.array(variance).reshape(-1, 2),

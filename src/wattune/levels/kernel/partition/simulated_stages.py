@@ -19,8 +19,8 @@ from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
-from wattune.levels.kernel.partition_space import PartitionChoice, check_clocks, usual_clocks_mhz
-from wattune.levels.kernel.partitions import NONE, ExtraWork, KernelPartition, PartitionedModel
+from wattune.levels.kernel.partition.partitions import NONE, ExtraWork, KernelPartition, PartitionedModel
+from wattune.levels.kernel.partition.space import PartitionChoice, check_clocks, usual_clocks_mhz
 from wattune.levels.kernel.schedules import BACKWARD, FORWARD, kind_of
 from wattune.levels.kernel.stage_profile import StageProfile
 from wattune.physics.gpu_model import GpuModel

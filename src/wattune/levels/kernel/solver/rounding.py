@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattune.core.plan import WorkGraph
-from wattune.levels.kernel.relaxation import Floats, Options, successors
+from wattune.levels.kernel.solver.relaxation import Floats, Options, successors
 
 CLOSE_S = 1e-9
 """Times closer than this are equal."""

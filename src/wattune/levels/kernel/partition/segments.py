@@ -15,7 +15,7 @@ from functools import reduce
 from itertools import groupby
 
 from wattune.core.workload import Phase, Pipe
-from wattune.levels.kernel.layout import ParallelLayout
+from wattune.levels.kernel.partition.layout import ParallelLayout
 from wattune.physics.overlap import Communication
 from wattune.workloads.operation import (
     NetworkOp,
@@ -55,7 +55,7 @@ class SlottedOp:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class ModelSegment:
     """The computation of one nanobatch up to a collective, and that collective."""
 
     name: str
@@ -74,7 +74,7 @@ class _Piece:
 
 def forward_segments(
     operations: dict[str, NetworkOp], shape: TransformerShape, layout: ParallelLayout, *, sequence: int, samples: int
-) -> tuple[Segment, ...]:
+) -> tuple[ModelSegment, ...]:
     """Make the segments of the forward pass of a layer."""
     pieces = _forward_pieces(operations, _Collectives(shape, layout, sequence, samples))
     return tuple(_segments(pieces, samples, forward=True))
@@ -82,7 +82,7 @@ def forward_segments(
 
 def backward_segments(
     operations: dict[str, NetworkOp], shape: TransformerShape, layout: ParallelLayout, *, sequence: int, samples: int
-) -> tuple[Segment, ...]:
+) -> tuple[ModelSegment, ...]:
     """Make the segments of the backward pass of a layer, without recomputation."""
     pieces = _backward_pieces(operations, _Collectives(shape, layout, sequence, samples))
     return tuple(_segments(pieces, samples, forward=False))
@@ -178,7 +178,7 @@ def _backward_pieces(ops: dict[str, NetworkOp], collectives: _Collectives) -> li
     ]
 
 
-def _segments(pieces: list[_Piece], samples: int, *, forward: bool) -> Iterator[Segment]:
+def _segments(pieces: list[_Piece], samples: int, *, forward: bool) -> Iterator[ModelSegment]:
     """Join pieces up to each collective; what follows the last one comes before the first of the next layer."""
     ends = [place for place, piece in enumerate(pieces) if piece.communication is not None]
     turned = pieces if not ends else [*pieces[ends[-1] + 1 :], *pieces[: ends[-1] + 1]]
@@ -187,7 +187,7 @@ def _segments(pieces: list[_Piece], samples: int, *, forward: bool) -> Iterator[
         held.append(piece)
         if piece.communication is not None or place == len(turned) - 1:
             operations = (op for part in held for op in part.operations)
-            yield Segment(_name(held), slotted(operations, samples, forward=forward), piece.communication)
+            yield ModelSegment(_name(held), slotted(operations, samples, forward=forward), piece.communication)
             held = []
 
 

@@ -2,7 +2,7 @@
 
 Notation
     log t, log E    modelled one after the other: model + columns with unknown weights + smooth residual + roughness
-    model           the prior of the space where it has one, else the generic form of `partition_form`, fitted to the
+    model           the prior of the space where it has one, else the generic form of `form`, fitted to the
                     history; the columns are then the derivatives of the form by its parameters
 
 Length scales are those typical of each knob: launch positions differ abruptly, clocks and block sizes smoothly. They
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wattune.levels.kernel.partition_form import FittedForm, Knobs, fit_energy, fit_time
-from wattune.levels.kernel.partition_search import (
+from wattune.levels.kernel.partition.form import FittedForm, Knobs, fit_energy, fit_time
+from wattune.levels.kernel.partition.search import (
     COMM_BLOCK,
     COMM_SMS,
     END,
@@ -26,7 +26,7 @@ from wattune.levels.kernel.partition_search import (
     SM_MHZ,
     C,
     Floats,
-    Observed,
+    MeasuredChoices,
     PartitionSpace,
 )
 from wattune.search.gaussian_process import GaussianProcess, Hyper, HyperPrior, Inputs, condition, fit_process
@@ -84,7 +84,7 @@ class Surrogate:
         )
         return Surrogate.of((first, second), self.inputs, self.model)
 
-    def smoothed(self, seen: Observed) -> tuple[Floats, Floats]:
+    def smoothed(self, seen: MeasuredChoices) -> tuple[Floats, Floats]:
         """Return (measured choices, 2) logarithms and standard deviations of what was measured, noise averaged out."""
         count = len(seen.places)
         found = [process.smoothed() for process in self.processes]
@@ -114,7 +114,7 @@ def _scaled(name: str, values: Floats, sequential: NDArray[np.bool_]) -> Floats:
 
 
 def fit_surrogate(
-    space: PartitionSpace[C], seen: Observed, *, fit_from: int, others: OtherResiduals | None = None
+    space: PartitionSpace[C], seen: MeasuredChoices, *, fit_from: int, others: OtherResiduals | None = None
 ) -> Surrogate:
     """Fit model and processes to what was seen; residuals of others count only where the space has a prior."""
     places = coordinates(space)
@@ -143,7 +143,7 @@ def _prior(names: tuple[str, ...]) -> HyperPrior:
 def _conditioned(
     inputs: Inputs,
     model: Floats,
-    seen: Observed,
+    seen: MeasuredChoices,
     column: int,
     prior: HyperPrior,
     others: OtherResiduals | None,
@@ -161,14 +161,14 @@ def _conditioned(
     return fit_process(rows, values, prior=prior, noise=noise)
 
 
-def _time_form(space: PartitionSpace[C], seen: Observed, places: Floats) -> FittedForm:
+def _time_form(space: PartitionSpace[C], seen: MeasuredChoices, places: Floats) -> FittedForm:
     if space.prior is not None:
         return FittedForm(np.log(space.prior[:, 0]), _columns(places, own=True))
     form = fit_time(Knobs.of(space.names, space.features), seen.places, seen.logs[:, 0])
     return _with_constant(form)
 
 
-def _energy_form(space: PartitionSpace[C], seen: Observed, places: Floats, log_time: Floats) -> FittedForm:
+def _energy_form(space: PartitionSpace[C], seen: MeasuredChoices, places: Floats, log_time: Floats) -> FittedForm:
     if space.prior is not None:
         return FittedForm(np.log(space.prior[:, 1]), _columns(places, own=True))
     form = fit_energy(Knobs.of(space.names, space.features), seen.places, seen.logs[:, 1], log_time)

@@ -19,7 +19,7 @@ import highspy
 import numpy as np
 
 from wattune.core.plan import WorkGraph
-from wattune.levels.kernel.relaxation import Floats, Ints, Options, Relaxed, successors
+from wattune.levels.kernel.solver.relaxation import Floats, Ints, Options, Relaxed, successors
 
 CLOSE = 3e-4
 """Share of the time by which a path may be too long; the plan is then one for that longer time."""

@@ -1,0 +1,1 @@
+"""Partitions of a model: computation beside communication, their settings, searches and compositions."""

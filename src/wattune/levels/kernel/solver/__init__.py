@@ -1,0 +1,1 @@
+"""Solvers of the pipeline planner: linear relaxations, rounding, and the cost of switching."""
