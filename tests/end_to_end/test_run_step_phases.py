@@ -8,7 +8,7 @@ from command import Command, complaint
 PHASES = ("--step-pattern", r"step (\d+)", "--phase-pattern", r"phase (\w+)")
 SCRIPT = """
 import time
-for step in range(1, 181):
+for step in range(1, 361):
     print("phase forward")
     time.sleep(0.03)
     print("phase optimizer")

@@ -78,7 +78,7 @@ class OnlineListener:
         """
         self.progress: Progress = policy.start()
         self._policy = policy
-        self._step = policy.step if step is None else step
+        self._step = step
         self._gpu, self._clocks, self._stamp = gpu, clocks, stamp
         self._agreement = Agreement(ranks)
         self._rank, self._pipeline = rank, pipeline
@@ -142,7 +142,8 @@ class OnlineListener:
         def stepped(sums: Numbers, _maxima: Numbers) -> Sequence[float]:
             # The same on all ranks, because all step from the same numbers.
             nonlocal after
-            after = self._step(before, self._policy.decoded(before, sums))
+            step = self._step or self._policy.step
+            after = step(before, self._policy.decoded(before, sums))
             return (float(self._next_iteration(after)),)
 
         answer = self._agreement.decide(self._numbers, stepped, sizes=(self._policy.numbers, 1))
