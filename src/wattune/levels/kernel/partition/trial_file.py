@@ -1,20 +1,14 @@
-"""The file to which trials of partitions are appended, one JSON line each, so that a run that was stopped continues.
-
-The first line is the header. A line that could not be finished is removed.
-"""
+"""The file to which trials of partitions are appended, so that a run that was stopped can continue."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
-from wattune.core.codec import JsonReader, to_json
-from wattune.core.csv_input import read_text
+from wattune.control.record_file import appended_records, read_record_header, read_records
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
@@ -23,7 +17,6 @@ from wattune.levels.kernel.partition.partitions import PartitionedModel, partiti
 from wattune.levels.kernel.partition.space import PartitionChoice
 
 FORMAT = 1
-_HINT = "measure into another file"
 _LAYOUT = re.compile(
     r"(?P<name>\S+)(?: cp(?P<cp>\d{1,4}))?(?: tp(?P<tp>\d{1,4}))?(?P<sp> sp)? (?P<size>\d{1,6})x(?P<sequence>\d{1,9})"
 )
@@ -102,57 +95,14 @@ class PartitionTrial:
 
 def read_header(file: Path) -> TrialHeader | None:
     """Read what a file of trials is about; None where there is no file, or an empty one."""
-    if not file.exists():
-        return None
-    line, end, _ = read_text(file, hint=_HINT).partition("\n")
-    reader = JsonReader(source=f"{file}, line 1", hint="name a file of trials of partitions")
-    try:
-        return reader.read(TrialHeader, json.loads(line)) if end else None
-    except ValueError:
-        reader.fail("", "is no JSON")
+    return read_record_header(file, TrialHeader, hint="name a file of trials of partitions")
 
 
 def read_trials(file: Path, header: TrialHeader) -> tuple[PartitionTrial, ...]:
     """Read the trials of an earlier run of the same measurement; none where there is no file."""
-    if not file.exists():
-        return ()
-    found = []
-    for number, line in enumerate(read_text(file, hint=_HINT).split("\n")[:-1], 1):
-        reader = JsonReader(source=f"{file}, line {number}", hint=_HINT)
-        try:
-            document = json.loads(line)
-        except ValueError:
-            reader.fail("", "is no JSON")
-        if number == 1:
-            _check(reader.read(TrialHeader, document), header, file)
-        else:
-            found.append(reader.read(PartitionTrial, document))
-    return tuple(found)
+    return read_records(file, header, PartitionTrial)
 
 
-@contextmanager
-def appended_trials(file: Path, header: TrialHeader) -> Iterator[Callable[[PartitionTrial], None]]:
-    """Yield a function that appends a trial, which is on disk when it returns."""
-    try:
-        opened = open(file, "ab+")  # noqa: SIM115
-    except OSError as error:
-        raise InputError(f"cannot write {file}: {error.strerror}", hint="choose another file") from None
-    with opened as stream:
-        stream.seek(0)
-        stream.truncate(stream.read().rfind(b"\n") + 1)
-
-        def append(value: TrialHeader | PartitionTrial) -> None:
-            stream.write(json.dumps(to_json(value)).encode() + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-
-        if stream.seek(0, os.SEEK_END) == 0:
-            append(header)
-        yield append
-
-
-def _check(found: TrialHeader, wanted: TrialHeader, file: Path) -> None:
-    for name in (field.name for field in fields(TrialHeader)):
-        before, now = getattr(found, name), getattr(wanted, name)
-        if before != now:
-            raise InputError(f"{file} is of another measurement: its {name} is {before}, and now {now}", hint=_HINT)
+def appended_trials(file: Path, header: TrialHeader) -> AbstractContextManager[Callable[[PartitionTrial], None]]:
+    """Open the file; the function that its block gets appends a trial, which is on disk when it returns."""
+    return appended_records(file, header)

@@ -1,0 +1,89 @@
+"""A file to which measurements are appended, one JSON line each, so that a run that was stopped can continue.
+
+The first line is a header that says what the file is about. A line that could not be finished is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from wattune.core.codec import JsonReader, to_json
+from wattune.core.csv_input import read_text
+from wattune.core.errors import InputError
+
+H = TypeVar("H")
+R = TypeVar("R")
+
+HINT = "measure into another file"
+_LONGEST = 60
+
+
+def read_records(file: Path, header: Any, kind: type[R]) -> tuple[R, ...]:
+    """Read the records of an earlier run of the same measurement; none where there is no file."""
+    if not file.exists():
+        return ()
+    found = []
+    for number, line in enumerate(read_text(file, hint=HINT).split("\n")[:-1], 1):
+        reader = JsonReader(source=f"{file}, line {number}", hint=HINT)
+        try:
+            document = json.loads(line)
+        except ValueError:
+            reader.fail("", "is no JSON")
+        if number == 1:
+            _check(reader.read(type(header), document), header, file)
+        else:
+            found.append(reader.read(kind, document))
+    return tuple(found)
+
+
+def read_record_header(file: Path, kind: type[H], *, hint: str) -> H | None:
+    """Read what a file is about; None where there is no file, or an empty one."""
+    if not file.exists():
+        return None
+    line, end, _ = read_text(file, hint=HINT).partition("\n")
+    reader = JsonReader(source=f"{file}, line 1", hint=hint)
+    try:
+        return reader.read(kind, json.loads(line)) if end else None
+    except ValueError:
+        reader.fail("", "is no JSON")
+
+
+@contextmanager
+def appended_records(file: Path, header: Any) -> Iterator[Callable[[Any], None]]:
+    """Yield a function that appends a record, which is on disk when it returns."""
+    try:
+        opened = open(file, "ab+")  # noqa: SIM115
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror}", hint="choose another file") from None
+    with opened as stream:
+        stream.seek(0)
+        stream.truncate(stream.read().rfind(b"\n") + 1)
+
+        def append(value: Any) -> None:
+            stream.write(json.dumps(to_json(value)).encode() + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+
+        if stream.seek(0, os.SEEK_END) == 0:
+            append(header)
+        yield append
+
+
+def _check(found: Any, wanted: Any, file: Path) -> None:
+    for name in (field.name for field in fields(wanted)):
+        before, now = getattr(found, name), getattr(wanted, name)
+        if before != now:
+            raise InputError(
+                f"{file} is of another measurement: its {name} is {_short(before)}, and now {_short(now)}", hint=HINT
+            )
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
