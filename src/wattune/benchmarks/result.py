@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from wattune.core.errors import InputError
 
 Row = Mapping[str, Any]
 
@@ -57,3 +59,30 @@ def at_most(name: str, value: float | None, bound: float, *, unit: str = "", not
 def at_least(name: str, value: float | None, bound: float, *, unit: str = "", note: str | None = None) -> Goal:
     """Make a goal that a figure reaches a bound."""
     return Goal(name, value, f"≥ {bound:g}{unit}", None if value is None else value >= bound, note)
+
+
+def part(rows: Iterable[Row] = (), goals: Iterable[Goal] = (), notes: Iterable[str] = ()) -> Bench:
+    """Make one section of a bench; it is simulated where one of its rows says so."""
+    found = tuple(rows)
+    simulated = any(row.get("simulated", False) for row in found)
+    return Bench(bench="", simulated=simulated, rows=found, goals=tuple(goals), notes=tuple(notes))
+
+
+def joined(name: str, parts: Iterable[Bench]) -> Bench:
+    """Join the sections of a bench to one outcome."""
+    every = tuple(parts)
+    return Bench(
+        bench=name,
+        simulated=any(own.simulated for own in every),
+        rows=tuple(row for own in every for row in own.rows),
+        goals=tuple(goal for own in every for goal in own.goals),
+        notes=tuple(note for own in every for note in own.notes),
+        figures={key: value for own in every for key, value in own.figures.items()},
+    )
+
+
+def check_sections(sections: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse a section that a bench does not have."""
+    for section in sections:
+        if section not in known:
+            raise InputError(f"there is no section {section!r}", hint=f"there are {', '.join(known)}")

@@ -11,17 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from wattune.benchmarks.kernels.configurations import GPU, configuration_rows, truth_goals
+from wattune.benchmarks.kernels.configurations import (
+    CONFIGURATIONS,
+    GPU,
+    KAREUS,
+    MEASURED_GAINS,
+    configuration_rows,
+    truth_goals,
+)
 from wattune.benchmarks.kernels.end_to_end import end_to_end_goals, end_to_end_rows, speed_goals, speed_rows
 from wattune.benchmarks.kernels.simulated_search import NOTE, search_goals, search_rows
 from wattune.benchmarks.kernels.table import bench_table
-from wattune.benchmarks.result import Bench, Goal, Row
+from wattune.benchmarks.result import Bench, check_sections, joined, part
 from wattune.core.errors import InputError
 from wattune.physics.catalog import load_model
 
+_GAINS = MEASURED_GAINS[KAREUS]
+_MEASURED_NOTE = (
+    f"Measured, not predicted, for Kareus on {CONFIGURATIONS[0].name}: {_GAINS.energy_percent:g} % less energy at "
+    f"equal time and {_GAINS.time_percent:g} % less time at equal energy than Megatron+Perseus."
+)
+
 SECTIONS = ("truth", "end-to-end", "search", "speed", "table")
+
+
+OnStep = Callable[[str, int, int], None]
 
 
 def bench_kernels_level(
@@ -30,53 +45,46 @@ def bench_kernels_level(
     sections: tuple[str, ...] = (),
     seeds: int = 20,
     processes: int = 2,
-    on_step: Callable[[str, int, int], None],
+    on_step: OnStep,
 ) -> Bench:
     """Run the sections named, or all of them; that of a table needs a file."""
-    for section in sections:
-        if section not in SECTIONS:
-            raise InputError(f"there is no section {section!r}", hint=f"there are {', '.join(SECTIONS)}")
+    check_sections(sections, SECTIONS)
     if "table" in sections and table is None:
         raise InputError("the section table needs a measured sweep", hint="add --table FILE.csv")
-    rows: list[Row] = []
-    goals: list[Goal] = []
-    notes: list[str] = []
-    figures: dict[str, Any] = {}
+    runs: dict[str, Callable[[], Bench]] = {
+        "truth": _truth,
+        "end-to-end": lambda: _end_to_end(processes, on_step),
+        "search": lambda: _search(processes, on_step),
+        "speed": _speed,
+        "table": lambda: part() if table is None else _table(table, seeds, processes, on_step),
+    }
+    found = []
     # A table that is given stands alone unless other sections are named too.
     for section in sections or (("table",) if table is not None else SECTIONS):
         on_step(section, 0, 1)
-        match section:
-            case "truth":
-                found = configuration_rows(load_model(GPU))
-                rows.extend(found)
-                goals.extend(truth_goals(found))
-            case "end-to-end":
-                found = end_to_end_rows(
-                    seed=0, processes=processes, on_case=lambda done: on_step("end-to-end", done, 10)
-                )
-                rows.extend(found)
-                goals.extend(end_to_end_goals(found))
-            case "search":
-                found = search_rows(seed=0, processes=processes, on_case=lambda done: on_step("search", done, 10))
-                rows.extend(found)
-                goals.extend(search_goals(found))
-                notes.append(NOTE)
-            case "speed":
-                speeds = speed_rows()
-                rows.extend(speeds)
-                goals.extend(speed_goals(speeds))
-            case "table" if table is not None:
-                swept = bench_table(table, seeds=seeds, processes=processes, on_step=lambda text: on_step(text, 0, 1))
-                rows.extend(swept.rows)
-                goals.extend(swept.goals)
-                notes.extend(swept.notes)
-                figures.update(swept.figures)
-    simulated = any(row.get("simulated", False) for row in rows)
-    return Bench(
-        bench="kernels",
-        simulated=simulated,
-        rows=tuple(rows),
-        goals=tuple(goals),
-        notes=tuple(notes),
-        figures=figures,
-    )
+        found.append(runs[section]())
+    return joined("kernels", found)
+
+
+def _truth() -> Bench:
+    rows = configuration_rows(load_model(GPU))
+    return part(rows, truth_goals(rows))
+
+
+def _end_to_end(processes: int, on_step: OnStep) -> Bench:
+    rows = end_to_end_rows(seed=0, processes=processes, on_case=lambda done: on_step("end-to-end", done, 10))
+    return part(rows, end_to_end_goals(rows), (_MEASURED_NOTE,))
+
+
+def _search(processes: int, on_step: OnStep) -> Bench:
+    rows = search_rows(seed=0, processes=processes, on_case=lambda done: on_step("search", done, 10))
+    return part(rows, search_goals(rows), (NOTE,))
+
+
+def _speed() -> Bench:
+    rows = speed_rows()
+    return part(rows, speed_goals(rows))
+
+
+def _table(table: Path, seeds: int, processes: int, on_step: OnStep) -> Bench:
+    return bench_table(table, seeds=seeds, processes=processes, on_step=lambda text: on_step(text, 0, 1))

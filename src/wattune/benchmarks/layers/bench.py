@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from wattune.benchmarks.layers.kernels import bench_kernels
 from wattune.benchmarks.layers.switching import chain_goal, chain_rows, language_rows
 from wattune.benchmarks.layers.thesis import cases, thesis_goals, thesis_rows
 from wattune.benchmarks.layers.transfer import transfer_goals, transfer_rows
-from wattune.benchmarks.result import Bench, Goal, Row
+from wattune.benchmarks.result import Bench, check_sections, joined, part
 from wattune.core.errors import InputError
 
 SECTIONS = ("thesis", "language", "chain", "transfer", "hooks", "kernels")
@@ -40,55 +39,42 @@ def bench_layers(
     on_step: Callable[[str, int, int], None],
 ) -> Bench:
     """Run the sections named, or all of them; that of kernels needs a file."""
-    for section in sections:
-        if section not in SECTIONS:
-            raise InputError(f"there is no section {section!r}", hint=f"there are {', '.join(SECTIONS)}")
+    check_sections(sections, SECTIONS)
     if "kernels" in sections and kernels is None:
         raise InputError("the section kernels needs a file of kernels", hint="add --kernels FILE.csv")
-    rows: list[Row] = []
-    goals: list[Goal] = []
-    notes: list[str] = []
-    figures: dict[str, Any] = {}
-
-    def add(found: Bench) -> None:
-        rows.extend(found.rows)
-        goals.extend(found.goals)
-        notes.extend(found.notes)
-        figures.update(found.figures)
-
+    runs: dict[str, Callable[[], Bench]] = {
+        "thesis": lambda: _thesis(processes, on_step),
+        "language": lambda: part(language_rows(), notes=(_LANGUAGE_NOTE,)),
+        "chain": _chain,
+        "transfer": _transfer,
+        "hooks": _hooks,
+        "kernels": lambda: part() if kernels is None else bench_kernels(kernels, seeds=seeds),
+    }
+    found = []
     for section in sections or SECTIONS:
         on_step(section, 0, 1)
-        match section:
-            case "thesis":
-                found = thesis_rows(processes, lambda done: on_step("thesis", done, len(cases())))
-                rows.extend(found)
-                goals.extend(thesis_goals(found))
-            case "language":
-                rows.extend(language_rows())
-                notes.append(_LANGUAGE_NOTE)
-            case "chain":
-                chains = chain_rows()
-                rows.extend(chains)
-                goals.append(chain_goal(chains))
-            case "transfer":
-                transfers = transfer_rows()
-                rows.extend(transfers)
-                goals.extend(transfer_goals(transfers))
-            case "hooks":
-                if find_spec("torch") is None:
-                    notes.append("hooks: not measured, since PyTorch is not installed (pip install 'wattune[torch]')")
-                    continue
-                from wattune.benchmarks.layers.hooks import bench_hooks
+        found.append(runs[section]())
+    return joined("layers", found)
 
-                add(bench_hooks())
-            case "kernels" if kernels is not None:
-                add(bench_kernels(kernels, seeds=seeds))
-    simulated = any(row.get("simulated", False) for row in rows)
-    return Bench(
-        bench="layers",
-        simulated=simulated,
-        rows=tuple(rows),
-        goals=tuple(goals),
-        notes=tuple(notes),
-        figures=figures,
-    )
+
+def _thesis(processes: int, on_step: Callable[[str, int, int], None]) -> Bench:
+    rows = thesis_rows(processes, lambda done: on_step("thesis", done, len(cases())))
+    return part(rows, thesis_goals(rows))
+
+
+def _chain() -> Bench:
+    rows = chain_rows()
+    return part(rows, (chain_goal(rows),))
+
+
+def _transfer() -> Bench:
+    rows = transfer_rows()
+    return part(rows, transfer_goals(rows))
+
+
+def _hooks() -> Bench:
+    if find_spec("torch") is None:
+        return part(notes=("hooks: not measured, since PyTorch is not installed (pip install 'wattune[torch]')",))
+    from wattune.benchmarks.layers.hooks import bench_hooks
+
+    return bench_hooks()
