@@ -13,7 +13,6 @@ from wattune.core.measurement import Measurement
 from wattune.levels.kernel.partition.composition import Calibration, Composed, Part, compose, compose_points
 from wattune.search.hypervolume import (
     epsilon,
-    epsilon_course,
     expected_improvement,
     front_places,
     hypervolume,
@@ -69,7 +68,6 @@ def test_epsilon_is_the_least_factor_that_dominates(found: np.ndarray, frontier:
     assert all(any((row / (factor + 1e-9) <= goal).all() for row in found) for goal in frontier)
     if factor > 1.0:
         assert not all(any((row / (factor - 1e-6) <= goal).all() for row in found) for goal in frontier)
-    assert epsilon_course(found, frontier)[-1] == pytest.approx(factor - 1.0)
 
 
 _costs = st.lists(st.tuples(_whole, _whole), min_size=1, max_size=4)

@@ -62,12 +62,6 @@ def epsilon(found: Floats, frontier: Floats) -> float:
     return max(float(ratio.min(axis=0).max()) - 1.0, 0.0)
 
 
-def epsilon_course(points: Floats, frontier: Floats) -> Floats:
-    """(n,): ε of the first one, two, … n points to a frontier."""
-    ratio = (points[:, None, :] / frontier[None, :, :]).max(axis=2)
-    return np.asarray(np.maximum(np.minimum.accumulate(ratio, axis=0).max(axis=1) - 1.0, 0.0))
-
-
 def _strips(points: Floats, reference: Floats) -> tuple[Floats, Floats, Floats]:
     """Return left ends, right ends and ceilings; the first strip starts at minus infinity."""
     inside = points[(points < reference).all(axis=1)]

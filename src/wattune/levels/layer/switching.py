@@ -31,8 +31,7 @@ UNKNOWN_STALL_S, UNKNOWN_MEM_STALL_S = 0.2e-3, 0.02
 
 
 DWELL = 5.0
-"""Default of D over L. With 5, plans that are played with scattered latencies stay within 0.6 % of their planned time;
-with 1 some take 4 % longer (`wattune bench layers`, simulated)."""
+"""Default of D over L. Latencies scatter, and a segment of few latencies runs in part at the clock of its neighbour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
