@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from multiprocessing import get_context
 from typing import TypeVar
 
+from wattune.search.threads import one_thread_each
+
 C = TypeVar("C")
 R = TypeVar("R")
-
-_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def in_processes(
@@ -31,24 +30,9 @@ def _results(function: Callable[[C], R], cases: Sequence[C], processes: int) -> 
         yield from ((place, function(case)) for place, case in enumerate(cases))
         return
     with ExitStack() as stack:
-        stack.enter_context(_one_thread_each())
+        stack.enter_context(one_thread_each())
         pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=get_context("spawn")))
         stack.callback(pool.shutdown, cancel_futures=True)
         waiting = {pool.submit(function, case): place for place, case in enumerate(cases)}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Let processes that start in here compute with one thread each; more would only wait for each other."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

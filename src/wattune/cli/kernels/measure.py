@@ -41,8 +41,11 @@ def measure(
     A run that was stopped goes on where it was. Partitions on real GPUs run inside a job with all its ranks: a
     `TrialSession` of wattune.integrations.overlap writes the same file there.
     """
-    from wattune.cli.kernels import output, searching
-    from wattune.physics.catalog import load_model
+    from wattune.search.threads import one_thread_each
+
+    with one_thread_each():
+        from wattune.cli.kernels import output, searching
+        from wattune.physics.catalog import load_model
 
     check_writable(trials)
     if not device.startswith(SIMULATED):

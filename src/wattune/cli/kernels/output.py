@@ -158,6 +158,9 @@ def show_partitions(searched: SearchedKernels, rule: SearchOptions) -> None:
         counts = (len(choices(own.partition, searched.gpu)), len(own.history), len(own.frontier))
         table.add_row(own.partition.name, *map(str, counts), *expected)
     console().print(table)
+    if rule.search == "wattune":
+        print_line("Expected ε is that of a partition alone. The search aims at the plans that")
+        print_line(f"all compose to, to {100 * rule.epsilon:g} %, and leaves out what no plan uses.")
     unfinished = [own.partition.name for own in searched.partitions if _ended_early(own, rule)]
     if unfinished:
         print_line(f"Ended by --budget above {100 * rule.epsilon:g} %: {', '.join(unfinished)}.")

@@ -100,8 +100,11 @@ def plan(
     from as it is. The chosen plan is the one of least energy that is no slower than the same model without nanobatches
     at the highest clock, or that meets --deadline.
     """
-    from wattune.cli.kernels import output, planning, searching
-    from wattune.physics.catalog import load_model
+    from wattune.search.threads import one_thread_each
+
+    with one_thread_each():
+        from wattune.cli.kernels import output, planning, searching
+        from wattune.physics.catalog import load_model
 
     files = {"out": out, "profile_csv": profile_csv, "html": html, "trials": trials}
     for path in files.values():
