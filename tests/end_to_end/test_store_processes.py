@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from wattune.core.errors import StoreError
-from wattune.store.fallback import keep_run, write_run
+from wattune.store.fallback import keep_run, recover, write_run
 from wattune.store.sql_store import open_store
+from wattune.testing.job_store_contract import A_JOB
 from wattune.testing.store_contract import a_run
 
 PROCESSES, RUNS = 6, 50
@@ -216,5 +217,46 @@ def test_a_store_without_permission_is_one_line_and_stays_as_it_was(tmp_path: Pa
         assert fresh == f"the store {folder}/new.db cannot be opened"
         assert folder_less == f"cannot make the store's folder {folder}/new: Permission denied"
         assert [run.id for run in open_store(str(folder / "history.db")).runs()] == ["a"]
+    finally:
+        shutil.rmtree(folder)
+
+
+def read_without_permission(folder: Path, mode: int, outcome: Path) -> None:
+    store = open_store(f"{folder}/history.db")
+    store.add_run(a_run("a"))
+    store.jobs.define_job(A_JOB)
+    with outcome.open("w") as file:
+        (folder / "history.db").chmod(0o444)
+        folder.chmod(mode)
+        if os.geteuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        store = open_store(f"{folder}/history.db")
+        full = store.run("a") == a_run("a")
+        file.write(f"{[run.id for run in store.runs()]} {full} {[job.name for job in store.jobs.jobs()]}\n")
+        file.write(f"{recover(store, [folder / 'state'], meant_for=None)}\n")
+        for change in (lambda: store.add_run(a_run("b")), lambda: store.forget("a")):
+            try:
+                change()
+            except StoreError as error:
+                file.write(f"{error.message}\n")
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o777])
+def test_a_store_that_may_only_be_read_is_read(tmp_path: Path, mode: int) -> None:
+    folder, outcome = Path(tempfile.mkdtemp(prefix="wattune-")), tmp_path / "outcome"
+    folder.chmod(0o755)
+    try:
+        child = processes.Process(target=read_without_permission, args=(folder, mode, outcome))
+        child.start()
+        finish(child)
+        refused = f"the store {folder}/history.db may not be written"
+        assert outcome.read_text().splitlines() == [
+            f"['a'] True ['{A_JOB.name}']",
+            "Recovered(taken=0, left=0)",
+            refused,
+            refused,
+        ]
+        assert sorted(path.name for path in folder.iterdir()) == ["history.db"]
     finally:
         shutil.rmtree(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from typing import Any
 
@@ -10,8 +9,7 @@ import click
 
 from wattune.cli.output import json_option, print_json, print_line
 from wattune.config import Value, load_config
-
-_PASSWORD = re.compile(r"(://[^:@/]*:).*@")
+from wattune.store.url import redacted
 
 
 @click.command()
@@ -28,7 +26,7 @@ def command(as_json: bool) -> None:
         return
     for value in values:
         # No table: a path that is cut or wrapped cannot be copied.
-        print_line(f"{value.option.name:8}{without_password(value) or 'not set'}")
+        print_line(f"{value.option.name:8}{_shown(value) or 'not set'}")
         print_line(f"{'':8}{value.option.meaning}", style="dim")
         origin = f"from {value.origin}"
         if value.origin == "default":
@@ -37,12 +35,9 @@ def command(as_json: bool) -> None:
 
 
 def _document(value: Value) -> dict[str, Any]:
-    shown = {"name": value.option.name, "value": without_password(value), "origin": value.origin}
+    shown = {"name": value.option.name, "value": _shown(value), "origin": value.origin}
     return shown | asdict(value.option)
 
 
-def without_password(value: Value) -> str | None:
-    """Return the value without the password of a URL."""
-    if value.value is None or "://" not in value.value:
-        return value.value
-    return _PASSWORD.sub(r"\1***@", value.value)
+def _shown(value: Value) -> str | None:
+    return redacted(value.value) if value.value and value.option.name == "store" else value.value

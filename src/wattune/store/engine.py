@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -15,10 +21,15 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlche
 from sqlalchemy.pool import NullPool
 
 from wattune.core.errors import StoreError
+from wattune.store.records import StoreTimeout
+from wattune.store.url import escaped, is_ambiguous, is_path, redacted, without_secrets
 
 BUSY_TIMEOUT_S = 30.0
-CONNECT_TIMEOUT_S = 10
+"""The time for a lock or a statement where the caller gives none."""
+CONNECT_TIMEOUT_S = 10.0
 SERVER_FULL_TIMEOUT_S = 120.0
+_KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+"""A connection whose server is gone is noticed after 25 s, not after the two hours of Linux."""
 IMMEDIATELY = "BEGIN IMMEDIATE"
 # Any number that other programs are unlikely to use as their advisory lock: "wattune" on a telephone's keys.
 LOCK_KEY = 9288863
@@ -33,20 +44,33 @@ _SERVER_FULL = (
 _FORMS = "a store is a file, sqlite:///path/to/history.db, or postgresql://user@host/database"
 
 
-def engine_of(url: str) -> Engine:
+def engine_of(url: str, *, timeout_s: float | None = None) -> Engine:
     """Make the engine of a store's URL, and the folder of a file; it connects later.
 
-    Connections are not pooled: one is opened per transaction. That costs little compared to what is measured, and a
-    fork of the process or a restart of the server does no harm.
+    `timeout_s` bounds the time for connecting, for a lock and for a statement. Connections are not pooled: one is
+    opened per transaction. That costs little compared to what is measured, and a fork of the process or a restart of
+    the server does no harm.
     """
     target = parse(url)
     if target.get_backend_name() == "sqlite":
         _prepare_file(Path(target.database or ""))
-        engine = create_engine(target, poolclass=NullPool, connect_args={"timeout": BUSY_TIMEOUT_S})
-        event.listen(engine, "connect", _set_up_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        return engine
-    options = {} if "connect_timeout" in target.query else {"connect_timeout": CONNECT_TIMEOUT_S}
+        return _sqlite_engine(target, timeout_s)
+    return _postgresql_engine(target, timeout_s)
+
+
+def _sqlite_engine(target: URL, timeout_s: float | None) -> Engine:
+    options = {"timeout": BUSY_TIMEOUT_S if timeout_s is None else timeout_s}
+    engine = create_engine(target, poolclass=NullPool, connect_args=options)
+    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _postgresql_engine(target: URL, timeout_s: float | None) -> Engine:
+    # libpq takes whole seconds, and at least two.
+    connect_s = max(2, ceil(min(CONNECT_TIMEOUT_S, timeout_s or CONNECT_TIMEOUT_S)))
+    options = {"connect_timeout": connect_s, "tcp_user_timeout": 1000 * connect_s, **_KEEPALIVES}
+    options = {name: value for name, value in options.items() if name not in target.query}
     try:
         engine = create_engine(target, poolclass=NullPool, connect_args=options)
     except ImportError:
@@ -54,32 +78,67 @@ def engine_of(url: str) -> Engine:
             "a PostgreSQL store needs the psycopg package, which is not installed",
             hint="pip install 'wattune[postgres]'",
         ) from None
-    event.listen(engine, "do_connect", _connect_with_retries)
+    full_s = SERVER_FULL_TIMEOUT_S if timeout_s is None else timeout_s
+    limit_s = BUSY_TIMEOUT_S if timeout_s is None else timeout_s
+    event.listen(engine, "do_connect", partial(_connect_with_retries, full_s))
+    event.listen(engine, "begin", partial(_limit_statements, limit_s))
     return engine
+
+
+def read_only_engine(url: str) -> Engine:
+    """Make the engine of an SQLite file that this user may read but not write; see `is_readable_only`.
+
+    Without the write-ahead log's own files, which only writers make, nobody is writing: the file is read as it is.
+    """
+    target = parse(url)
+    uri = f"file:{quote(target.database or '')}?mode=ro&immutable=1"
+    engine = create_engine(
+        target, poolclass=NullPool, creator=lambda: sqlite3.connect(uri, uri=True, check_same_thread=False)
+    )
+    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def is_readable_only(engine: Engine) -> bool:
+    """Return whether a file exists that this user may read but not write, or not its folder, with nobody writing.
+
+    Opened as usual, SQLite would need a file beside it for its locks: it fails to make one, or makes one that the
+    writers may not use.
+    """
+    path = Path(engine.url.database or "")
+    log, index = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
+    if not os.access(path, os.R_OK) or index.exists() or (log.exists() and log.stat().st_size):
+        return False
+    return not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
 
 def parse(url: str) -> URL:
     """Parse the URL of a store; a plain path means SQLite."""
     if "://" not in url:
+        if not is_path(url):
+            raise StoreError("the store's URL cannot be read", hint=_FORMS)
         return _sqlite(url)
     scheme, rest = url.split("://", 1)
     if scheme == "sqlite":
         # Not parsed any further: a file may have ?, # and % in its name.
         return _sqlite(rest.removeprefix("/"))
     if scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
-        raise StoreError(f"there is no store of the kind {scheme!r}", hint=_FORMS)
+        kind = scheme if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme) else "***"
+        raise StoreError(f"there is no store of the kind {kind!r}", hint=_FORMS)
+    if is_ambiguous(url):
+        raise StoreError("the store's URL has more than one meaning", hint="write @ as %40, / as %2F and ? as %3F")
     try:
-        return make_url(f"postgresql+psycopg://{rest}")
+        return make_url(f"postgresql+psycopg://{escaped(rest)}")
     except (ArgumentError, ValueError):
         raise StoreError("the store's URL cannot be read", hint=_FORMS) from None
 
 
 def place_of(target: URL) -> str:
-    """Return where a database is, for people: its path, or its URL without the password."""
+    """Return where a database is, for people: its path, or its URL without any secret."""
     if target.get_backend_name() == "sqlite":
         return target.database or ""
-    public = target.set(drivername="postgresql").difference_update_query(["password"])
-    return public.render_as_string(hide_password=True)
+    return redacted(target.set(drivername="postgresql").render_as_string(hide_password=False))
 
 
 @contextmanager
@@ -105,13 +164,13 @@ def lock_store(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
 
 
-def use_write_ahead_log(engine: Engine) -> None:
+def use_write_ahead_log(engine: Engine, *, timeout_s: float | None = None) -> None:
     """Switch an SQLite file to the mode that lets readers and a writer work at once.
 
     SQLite does not wait for other processes that make the same change, hence the retries. A file system without shared
     memory keeps the old mode, which is slower under contention and as safe.
     """
-    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    deadline_s = time.monotonic() + (BUSY_TIMEOUT_S if timeout_s is None else timeout_s)
     while True:
         try:
             with engine.execution_options(wattune_begin=None).connect() as connection:
@@ -147,9 +206,19 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
     connection.execute("PRAGMA foreign_keys=ON").close()
 
 
-def _connect_with_retries(dialect: Dialect, _record: object, words: Any, options: Any) -> DBAPIConnection:
+def _limit_statements(limit_s: float, connection: Connection) -> None:
+    """Let the server end what takes too long. Set per transaction, which connection poolers allow."""
+    limit = f"{ceil(1000 * limit_s)}ms"
+    names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+    calls = ", ".join(f"set_config('{name}', '{limit}', true)" for name in names)
+    connection.exec_driver_sql(f"SELECT {calls}").close()
+
+
+def _connect_with_retries(
+    full_s: float, dialect: Dialect, _record: object, words: Any, options: Any
+) -> DBAPIConnection:
     """Connect, and retry while other processes use all connections of the server."""
-    deadline_s = time.monotonic() + SERVER_FULL_TIMEOUT_S
+    deadline_s = time.monotonic() + full_s
     while True:
         try:
             return dialect.connect(*words, **options)
@@ -210,7 +279,7 @@ _SQLITE = {
     "SQLITE_READONLY": ("the store {place} may not be written", _ELSEWHERE),
     "SQLITE_CANTOPEN": ("the store {place} cannot be opened", _ELSEWHERE),
     "SQLITE_PERM": ("the store {place} may not be opened", _ELSEWHERE),
-    "SQLITE_BUSY": ("another process has kept the store {place} locked for 30 s", "find it with: fuser {place}"),
+    "SQLITE_BUSY": ("another process keeps the store {place} locked", "find it with: fuser {place}"),
 }
 
 # By SQLSTATE; the server's manual, appendix A.
@@ -220,7 +289,12 @@ _POSTGRESQL = {
     "25006": ("the store {place} is read-only", "connect to the primary server, not to a standby"),
     "28P01": ("the store {place} refused the password", "put it into the URL or into ~/.pgpass"),
     "3D000": ("the store {place} does not exist on its server", "make it with: createdb DATABASE"),
+    "55P03": ("another process keeps the store {place} locked", "find it with: SELECT * FROM pg_stat_activity"),
+    "57014": ("the store {place} took too long to answer", "see what it does: SELECT * FROM pg_stat_activity"),
 }
+
+_OUTAGES = ("SQLITE_BUSY", "55P03", "57014")
+"""Errors that mean that the store may answer later."""
 
 
 @contextmanager
@@ -229,19 +303,23 @@ def explained(engine: Engine) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise store_error(error, place_of(engine.url)) from None
+        raise store_error(error, engine.url) from None
 
 
-def store_error(error: SQLAlchemyError, place: str) -> StoreError:
-    """Convert a database error to one about the store at `place`."""
+def store_error(error: SQLAlchemyError, target: URL) -> StoreError:
+    """Convert a database error to one about the store at a URL; no secret of the URL is in it."""
+    place = place_of(target)
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     name, state = getattr(cause, "sqlite_errorname", None) or "", getattr(cause, "sqlstate", None) or ""
     known = next((words for prefix, words in _SQLITE.items() if name.startswith(prefix)), _POSTGRESQL.get(state))
+    kind = StoreTimeout if (name or state).startswith(_OUTAGES) else StoreError
     if known is not None:
         message, hint = known
-        return StoreError(message.format(place=place), hint=hint.format(place=place))
+        return kind(message.format(place=place), hint=hint.format(place=place))
     lines = str(cause).strip().splitlines() or [type(cause).__name__]
-    hint = _ELSEWHERE
-    if place.startswith("postgresql://"):
-        hint = "check that the server runs and that the URL in WATTUNE_STORE is right: psql URL"
-    return StoreError(f"the store {place} cannot be used: {lines[0]}", hint=hint)
+    if target.get_backend_name() == "sqlite":
+        return StoreError(f"the store {place} cannot be used: {lines[0]}", hint=_ELSEWHERE)
+    hint = "check that the server runs and that the URL in WATTUNE_STORE is right: psql URL"
+    kind = StoreTimeout if "timeout" in lines[0] else StoreError
+    line = without_secrets(lines[0], password=target.password, options=target.query)
+    return kind(f"the store {place} cannot be used: {line}", hint=hint)

@@ -33,6 +33,10 @@ class RunExists(StoreError):
     """A run with this id is in the store already."""
 
 
+class StoreTimeout(StoreError):
+    """The store did not answer in time: it is locked, stopped or far away."""
+
+
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 

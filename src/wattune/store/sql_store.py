@@ -14,7 +14,16 @@ from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store import schema
-from wattune.store.engine import engine_of, explained, place_of, reading, use_write_ahead_log, writing
+from wattune.store.engine import (
+    engine_of,
+    explained,
+    is_readable_only,
+    place_of,
+    read_only_engine,
+    reading,
+    use_write_ahead_log,
+    writing,
+)
 from wattune.store.records import SETTING, FullRun, Run, RunExists, RunGpu, TraceSummary, TrialRecord, storable
 from wattune.store.schema import migrate, record_of, row_of
 from wattune.store.sql_job_store import JobStore
@@ -166,14 +175,18 @@ def _only_run(connection: Connection, prefix: str) -> Run:
     )
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, timeout_s: float | None = None) -> Store:
     """Open the store at a URL (`sqlite:///path`, `postgresql://...` or a plain path); create or migrate it if needed.
 
     It holds no connection between calls, so it needs no closing and may be used by several threads and after a fork.
+    `timeout_s` bounds the time for connecting, for a lock and for a statement. A file that this user may only read can
+    be read.
     """
-    engine = engine_of(url)
+    engine = engine_of(url, timeout_s=timeout_s)
     with explained(engine):
-        if engine.dialect.name == "sqlite":
-            use_write_ahead_log(engine)
+        if engine.dialect.name == "sqlite" and is_readable_only(engine):
+            engine = read_only_engine(url)
+        elif engine.dialect.name == "sqlite":
+            use_write_ahead_log(engine, timeout_s=timeout_s)
         migrate(engine)
     return Store(engine)

@@ -170,12 +170,12 @@ def test_server_errors_get_a_message_and_a_hint(state: str, words: str) -> None:
     class Refusal(Exception):
         sqlstate = state
 
-    error = store_error(OperationalError("INSERT", {}, Refusal("detail\nmore detail")), "postgresql://host/db")
+    error = store_error(OperationalError("INSERT", {}, Refusal("detail\nmore detail")), parse("postgresql://host/db"))
     assert words in error.message
 
 
 def test_other_errors_show_their_first_line() -> None:
-    error = store_error(OperationalError("INSERT", {}, Exception("first\nsecond")), "/data/history.db")
+    error = store_error(OperationalError("INSERT", {}, Exception("first\nsecond")), parse("/data/history.db"))
     assert error.message == "the store /data/history.db cannot be used: first"
 
 
