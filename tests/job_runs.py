@@ -10,6 +10,7 @@ from wattune.levels.job.options import JobKnob
 from wattune.levels.job.session import RecurringRun
 from wattune.levels.job.store_access import JobStoreAccess
 from wattune.physics.catalog import load_model
+from wattune.store.worker import StoreWorker
 from wattune.workloads.catalog import make_workload
 
 JOB = Job(name="nightly", batch_sizes=(32, 64, 128), default_batch_size=64, target=0.75, max_epochs=12)
@@ -50,8 +51,9 @@ class Jobs:
         return open_store(self.store_url).jobs
 
     def store_access(self, job=JOB, searcher=None, **changes):
-        where = {"store_url": self.store_url, "state_dir": self.folder / "state", "warn": self.warnings.append}
-        return JobStoreAccess(job, searcher or Stubborn(), **(where | changes))
+        where = {"state_dir": self.folder / "state", "warn": self.warnings.append, "patience_s": 60.0}
+        worker = StoreWorker(changes.pop("store_url", self.store_url), wait_s=60.0)
+        return JobStoreAccess(job, searcher or Stubborn(), worker=worker, **(where | changes))
 
     def session(self, *gpus, job=JOB, searcher=None, store_access=None, knob=JobKnob.POWER_LIMIT, ranks=None):
         return RecurringRun(

@@ -73,6 +73,7 @@ def recurring_job(
     from wattune.levels.job.policies import searcher_named
     from wattune.levels.job.session import RecurringRun, log_warning
     from wattune.levels.job.store_access import JobStoreAccess
+    from wattune.store.worker import StoreWorker
 
     job = Job(
         name=name,
@@ -90,7 +91,11 @@ def recurring_job(
         )
     config = load_config()
     store_access = JobStoreAccess(
-        job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, warn=log_warning
+        job,
+        searcher_named(searcher),
+        worker=StoreWorker(config.store_url),
+        state_dir=config.state_dir,
+        warn=log_warning,
     )
     with open_gpus(*devices) as gpus:
         run = RecurringRun(
@@ -159,18 +164,26 @@ def phase_policy(policy: RunPolicy, objective: Objective, gpus: Sequence[Gpu]) -
 
     if policy.name != "wattune" or not isinstance(objective, LeastEnergy) or not gpus:
         return None
-    return PhasePolicy(policy, objective.slowdown, cache(partial(_switching, gpus[0].spec)))
+    return PhasePolicy(policy, objective.slowdown, _switching(gpus[0].spec))
 
 
-def _switching(spec: GpuSpec) -> SwitchCost:
-    """Return what a change of clocks costs: as measured on such a GPU, or else by its specification."""
+def _switching(spec: GpuSpec) -> Callable[[], SwitchCost]:
+    """Return what returns the cost of a change of clocks: as measured on such a GPU, or else by its specification.
+
+    The store is read in a thread, from the first call on. The specification counts until it has answered, since a
+    program that trains does not wait for a store.
+    """
     from wattune.levels.layer.switch_latency import KIND, latest_switching
     from wattune.levels.layer.switching import SwitchCost
-    from wattune.store.sql_store import open_store
+    from wattune.store.worker import PATIENCE_S, StoreWorker
 
     known = SwitchCost.of(spec)
-    try:
-        runs = open_store(load_config().store_url).runs(kind=KIND)
-        return latest_switching(runs, spec, known=known) or known
-    except WattuneError:
-        return known
+    stored = cache(lambda: StoreWorker(load_config().store_url).post(lambda store: store.runs(kind=KIND)))
+
+    def switching() -> SwitchCost:
+        try:
+            return latest_switching(stored().result(PATIENCE_S), spec, known=known) or known
+        except (WattuneError, TimeoutError):
+            return known
+
+    return switching

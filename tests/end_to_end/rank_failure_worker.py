@@ -40,6 +40,7 @@ from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled
 from wattune.levels.kernel.profiling import Attribution
 from wattune.levels.run.policy import CurvePolicy
 from wattune.physics.catalog import load_model
+from wattune.store.worker import StoreWorker
 from wattune.workloads.catalog import make_workload
 
 WIDTH = 8
@@ -285,7 +286,7 @@ def job_level(case, rank):
     store_access = JobStoreAccess(
         job,
         searcher_named("wattune"),
-        store_url=f"sqlite:///{case.folder}/{rank}.db",
+        worker=StoreWorker(f"sqlite:///{case.folder}/{rank}.db", wait_s=60.0),
         state_dir=Path(case.folder) / f"state{rank}",
         warn=warnings.append,
     )

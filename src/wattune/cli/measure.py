@@ -92,12 +92,14 @@ def command(
     config = load_config()
     check_writable(trace_file)
     outcome = _measure(command_line, devices, workload=workload, interval_s=interval_s, quiet=as_json)
-    if not no_store:
-        _keep(config, name or shlex.join(command_line), outcome)
-    if as_json:
-        print_json(document(command_line, outcome))
-    else:
-        _show(outcome)
+    try:
+        if as_json:
+            print_json(document(command_line, outcome))
+        else:
+            _show(outcome)
+    finally:
+        if not no_store:
+            _keep(config, name or shlex.join(command_line), outcome)
     if trace_file is not None and not write_each(trace_file, [trace_csv(trace) for trace in outcome.traces]):
         return outcome.exit_code or 1
     return outcome.exit_code

@@ -1,9 +1,10 @@
 """The fallback for a store that cannot be written: a file of JSON lines, until the store imports it.
 
 Each line is `{"store": place, "run": {...}, "trials": [...], "traces": [...]}` or, for a run of a recurring job that
-ended while the store could not be written, `{"store": place, "job_end": {...}}`. Writers append under a lock. The
-import runs under the same lock and removes only what the store has; a run that was imported before is known by its id.
-So a process that dies half-way loses and doubles no run.
+ended while the store could not be written, `{"store": place, "job_end": {...}}`, or with `job_run` if the store did not
+have the run at all. Writers append under a lock. An import reads the lines, stores them without
+the lock, since a store may take long, and then removes under the lock what the store has. A run that was imported
+before is known by its id. So commands that import at once, or die half-way, lose and double no run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import socket
 import stat
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,13 +30,17 @@ from typing import TYPE_CHECKING, Any
 from wattune._version import __version__
 from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import InputError, StoreError
-from wattune.store.job_records import NoSuchRun, RunEnd, RunOver
+from wattune.store.job_records import NoSuchRun, RunEnd, RunOver, UnsubmittedRun
 from wattune.store.records import FullRun, Run, RunExists, RunGpu, full_run_from_json, full_run_to_json
+from wattune.store.worker import WAIT_S, StoreWorker
 
 if TYPE_CHECKING:
     from wattune.store.sql_store import Store
 
 FILE_NAME = "unsaved-runs.jsonl"
+LOCK_S = 2.0
+"""The longest wait for the lock of a fallback file, which is held for a few milliseconds."""
+_PRIVATE = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,11 @@ def write_run(full: FullRun, place: str | None, folders: Sequence[Path]) -> Path
 def write_end(end: RunEnd, place: str | None, folders: Sequence[Path]) -> Path:
     """Write the end of a job's run for the store at `place` to the fallback file, and return that file."""
     return _write({"store": place, "job_end": to_json(end)}, folders)
+
+
+def write_job_run(run: UnsubmittedRun, place: str | None, folders: Sequence[Path]) -> Path:
+    """Write a job's run that the store at `place` does not have to the fallback file, and return that file."""
+    return _write({"store": place, "job_run": to_json(run)}, folders)
 
 
 def _write(document: Mapping[str, Any], folders: Sequence[Path]) -> Path:
@@ -89,14 +100,27 @@ def _recover_file(store: Store, path: Path, meant_for: str | None) -> Recovered:
         if not path.exists() or not _is_safe(path.parent):
             return Recovered(0, 0)
         with _locked(path) as file:
-            lines = [line for line in file.read().splitlines() if line]
-            left = [line for line in lines if not _import_line(store, line, meant_for)]
-            _replace(path, left)
-            return Recovered(len(lines) - len(left), len(left))
+            lines = _lines(file)
+        done = {line for line in lines if _import_line(store, line, meant_for)}
+        return _remove(path, done)
     except OSError as error:
         raise StoreError(
             f"cannot import the runs of {path}: {error.strerror}", hint="check that you may write to it"
         ) from None
+
+
+def _remove(path: Path, done: set[bytes]) -> Recovered:
+    """Remove lines that the store has; another process may have done so already."""
+    with _locked(path) as file:
+        lines = _lines(file)
+        left = [line for line in lines if line not in done]
+        if len(left) < len(lines) or not lines:
+            _replace(path, left)
+        return Recovered(len(lines) - len(left), len(left))
+
+
+def _lines(file: io.FileIO) -> list[bytes]:
+    return [line for line in file.read().splitlines() if line]
 
 
 def _import_line(store: Store, line: bytes, meant_for: str | None) -> bool:
@@ -105,9 +129,7 @@ def _import_line(store: Store, line: bytes, meant_for: str | None) -> bool:
         document = json.loads(line)
         if meant_for not in (None, document["store"]):
             return False
-        is_end = "job_end" in document
-        reader = JsonReader(unknown_fields="skip")
-        record = reader.read(RunEnd, document["job_end"]) if is_end else full_run_from_json(document)
+        record = _record_of(document)
     except (ValueError, KeyError, TypeError, AttributeError, InputError):
         return False
     match record:
@@ -123,6 +145,19 @@ def _import_line(store: Store, line: bytes, meant_for: str | None) -> bool:
             except NoSuchRun:  # this store has forgotten the run, or it is another store's
                 return bool(document["store"] == store.place)
             return True
+        case UnsubmittedRun():
+            with suppress(RunOver):
+                store.jobs.add_ended_run(record)
+            return True
+
+
+def _record_of(document: Mapping[str, Any]) -> FullRun | RunEnd | UnsubmittedRun:
+    reader = JsonReader(unknown_fields="skip")
+    if "job_end" in document:
+        return reader.read(RunEnd, document["job_end"])
+    if "job_run" in document:
+        return reader.read(UnsubmittedRun, document["job_run"])
+    return full_run_from_json(document)
 
 
 def _append(path: Path, line: bytes) -> None:
@@ -145,7 +180,8 @@ def _replace(path: Path, lines: list[bytes]) -> None:
         path.unlink()
         return
     fresh = path.with_suffix(".new")
-    with fresh.open("wb") as file:
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, _PRIVATE | os.O_WRONLY | os.O_EXCL, 0o600), "wb") as file:
         file.writelines(line + b"\n" for line in lines)
         file.flush()
         os.fsync(file.fileno())
@@ -160,15 +196,30 @@ def _is_safe(folder: Path) -> bool:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[io.FileIO]:
-    """Open and lock the file, unbuffered, so that a full disk is noticed at once."""
+    """Open and lock the file, private and unbuffered, so that a full disk is noticed at once."""
+    deadline_s = time.monotonic() + LOCK_S
     while True:
-        with path.open("a+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with os.fdopen(os.open(path, _PRIVATE | os.O_RDWR | os.O_APPEND, 0o600), "a+b", buffering=0) as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                os.fchmod(file.fileno(), 0o600)
+            _lock(file, deadline_s)
             # The previous holder of the lock may have replaced the file; then this one is obsolete.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 file.seek(0)
                 yield file
                 return
+
+
+def _lock(file: io.FileIO, deadline_s: float) -> None:
+    """Lock the file; PermissionError if another process, which may be stopped, does not release it in time."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                raise PermissionError(errno.EAGAIN, "another process keeps it locked") from None
+            time.sleep(0.005)
 
 
 def new_run(
@@ -206,34 +257,41 @@ def new_run(
 
 
 def keep_run(full: FullRun, *, store_url: str, state_dir: Path) -> None:
-    """Store a run.
+    """Store a run; see `keep_runs`."""
+    keep_runs([full], store_url=store_url, state_dir=state_dir)
 
-    If the store cannot be written, write the run to a file under `state_dir` and raise an error that names it. A store
-    that can be written again imports what earlier failures left there.
+
+def keep_runs(runs: Sequence[FullRun], *, store_url: str, state_dir: Path, wait_s: float = WAIT_S) -> None:
+    """Store runs, in a few seconds at most.
+
+    If the store cannot be written or does not answer in time, write the runs to a file under `state_dir` and raise an
+    error that names it. A store that can be written again imports what earlier failures left there.
     """
-    # Imported here, so that a measurement does not load a database library before it ends.
-    from wattune.store.sql_store import open_store
-
-    folders = fallback_folders(state_dir)
+    folders, worker = fallback_folders(state_dir), StoreWorker(store_url, wait_s=wait_s)
+    started_s = time.monotonic()
     try:
-        store = open_store(store_url)
-        store.add_run(full)
+        worker.call(lambda store: _add_all(store, runs))
     except RunExists:
         raise
     except StoreError as error:
-        path = write_run(full, _place(store_url), folders)
+        path = _write_all(runs, worker.place, folders)
         raise StoreError(
-            f"{error.message}; the run is kept in {path}",
+            f"{error.message}; the {'run is' if len(runs) == 1 else 'runs are'} kept in {path}",
             hint=f"{error.hint}; then import the run with: wattune history --recover",
         ) from None
+    except BaseException:  # a signal while waiting
+        _write_all(runs, worker.place, folders)
+        raise
+    rest_s = max(0.0, wait_s - (time.monotonic() - started_s))
     with suppress(StoreError):  # what could not be imported stays in the file, and the next run tries again
-        recover(store, folders, meant_for=store.place)
+        worker.result(worker.post(lambda store: recover(store, folders, meant_for=store.place)), wait_s=rest_s)
 
 
-def _place(store_url: str) -> str | None:
-    from wattune.store.engine import parse, place_of
+def _add_all(store: Store, runs: Sequence[FullRun]) -> None:
+    for full in runs:
+        store.add_run(full)
 
-    try:
-        return place_of(parse(store_url))
-    except StoreError:
-        return None
+
+def _write_all(runs: Sequence[FullRun], place: str | None, folders: Sequence[Path]) -> Path:
+    """Write the runs to the fallback file. Those that the store has after all are known by their ids."""
+    return [write_run(full, place, folders) for full in runs][-1]

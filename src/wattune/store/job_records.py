@@ -151,6 +151,35 @@ class RunEnd:
         object.__setattr__(self, "metrics", tuple(metric_value(metric) for metric in self.metrics))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsubmittedRun:
+    """A run that has ended and that the store did not have; kept in a file until the store can be written."""
+
+    job: Job
+    """As the run was started with."""
+    run_id: str
+    batch_size: int
+    gpu: JobGpu
+    why: str
+    submitted_at: datetime
+    replaces: str | None = None
+    host: str
+    pid: int
+    end: RunEnd
+
+    def run(self, *, order: int, recurrence: int) -> JobRun:
+        """Return the run as it was when it began, at its place among the runs of the store."""
+        return JobRun(
+            id=storable(self.run_id),
+            order=order,
+            recurrence=recurrence,
+            batch_size=int(self.batch_size),
+            gpu=storable_gpu(self.gpu),
+            why=storable(self.why),
+            submitted_at=utc_time(self.submitted_at),
+        )
+
+
 def place_of_epoch(
     known: Mapping[int, float | None], epoch: int | None, *, metric: float | None, max_epochs: int
 ) -> int | None:

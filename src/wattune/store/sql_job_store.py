@@ -10,13 +10,13 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
-from wattune.core.errors import InputError
+from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
@@ -25,8 +25,10 @@ from wattune.store import schema
 from wattune.store.engine import lock_store, reading, writing
 from wattune.store.job_records import (
     JobSummary,
+    NoSuchRun,
     RecordedRun,
     RunEnd,
+    UnsubmittedRun,
     check_lease,
     place_of_epoch,
     storable_gpu,
@@ -54,17 +56,7 @@ class JobStore:
         job = storable_job(job)
         with writing(self._engine) as connection:
             lock_store(connection)  # a job that does not exist yet has no row to lock
-            current = statements.find_job(connection, job.name, locked=True)
-            if current is not None and current.job == job:
-                return job
-            number = 1 if current is None else current.definition + 1
-            if current is None:
-                fresh = {"name": job.name, "definition": number, "submitted": 0, "recurrences": 0}
-                connection.execute(insert(schema.jobs), fresh)
-            else:
-                connection.execute(update(schema.jobs).where(schema.jobs.c.name == job.name).values(definition=number))
-            row = statements.definition_row(job) | {"number": number, "defined_at": utc_time(now)}
-            connection.execute(insert(schema.definitions), row)
+            _define(connection, job, utc_time(now))
         return job
 
     def job(self, name: str) -> Job:
@@ -106,6 +98,7 @@ class JobStore:
         lease_s: float,
         now: datetime | None = None,
         replaces: str | None = None,
+        run_id: str | None = None,
     ) -> JobRun:
         """Store and return a run of this process with the batch size that `decide` returns.
 
@@ -123,7 +116,7 @@ class JobStore:
             proposal = decide(current.job, statements.memory_of(connection, current, now=at))
             _check_size(proposal.batch_size, current.job)
             run = JobRun(
-                id=str(uuid.uuid4()),
+                id=run_id or str(uuid.uuid4()),
                 order=current.submitted,
                 recurrence=recurrence,
                 batch_size=int(proposal.batch_size),
@@ -142,9 +135,7 @@ class JobStore:
                 host=storable(socket.gethostname()),
                 pid=os.getpid(),
             )
-            connection.execute(insert(schema.job_runs), statements.job_run_row(record))
-            counts = {"submitted": current.submitted + 1, "recurrences": max(current.recurrences, recurrence + 1)}
-            connection.execute(update(schema.jobs).where(schema.jobs.c.name == current.job.name).values(counts))
+            _insert_run(connection, current, record)
         return run
 
     def report(
@@ -218,14 +209,25 @@ class JobStore:
     def record_end(self, end: RunEnd) -> JobRun:
         """End a run as `end_run` does."""
         with self._one_run(end.run_id, end.ended_at) as (connection, current, found):
-            record = found.ended(end.outcome, now=end.ended_at, submitted=current.submitted)
-            if record is found:
-                return found.run
-            known = statements.epochs_of_run(connection, end.run_id)
-            missing = {epoch: metric for epoch, metric in enumerate(end.metrics) if epoch not in known}
-            statements.insert_epochs(connection, end.run_id, missing, at=end.ended_at)
-            statements.rewrite_run(connection, record.with_totals(end.cost, end.profiling, end.setting))
-            return statements.record_of_run(connection, current, end.run_id, now=end.ended_at).run
+            return _ended(connection, current, found, end)
+
+    def add_ended_run(self, unsubmitted: UnsubmittedRun) -> JobRun:
+        """Store a run that was done without the store, and how it ended; the same run again changes nothing.
+
+        The job keeps its definition of today, if it has one.
+        """
+        at, job = unsubmitted.end.ended_at, storable_job(unsubmitted.job)
+        with writing(self._engine) as connection:
+            lock_store(connection)
+            try:
+                current = statements.job_of_run(connection, unsubmitted.run_id, locked=True)
+            except NoSuchRun:
+                current, found = _late_run(connection, job, unsubmitted)
+            else:
+                found = statements.record_of_run(connection, current, unsubmitted.run_id, now=at)
+                # A submission that was given up may have come through later, with another choice.
+                found = replace(found, run=replace(found.run, batch_size=unsubmitted.batch_size))
+            return _ended(connection, current, found, unsubmitted.end)
 
     def keep_profile(self, name: str, profile: Profile, *, now: datetime | None = None) -> None:
         """Store a profile as the newest of its batch size and GPU; older ones stay on record."""
@@ -252,6 +254,29 @@ class JobStore:
             yield connection, current, statements.record_of_run(connection, current, run_id, now=at)
 
 
+def _define(connection: Connection, job: Job, at: datetime) -> statements.CurrentJob:
+    """Make this the definition of its job, where it is not, and return the job."""
+    current = statements.find_job(connection, job.name, locked=True)
+    if current is not None and current.job == job:
+        return current
+    number = 1 if current is None else current.definition + 1
+    if current is None:
+        fresh = {"name": job.name, "definition": number, "submitted": 0, "recurrences": 0}
+        connection.execute(insert(schema.jobs), fresh)
+    else:
+        connection.execute(update(schema.jobs).where(schema.jobs.c.name == job.name).values(definition=number))
+    row = statements.definition_row(job) | {"number": number, "defined_at": at}
+    connection.execute(insert(schema.definitions), row)
+    return statements.current_job(connection, job.name, locked=True)
+
+
+def _insert_run(connection: Connection, current: statements.CurrentJob, record: RecordedRun) -> None:
+    connection.execute(insert(schema.job_runs), statements.job_run_row(record))
+    recurrences = max(current.recurrences, record.run.recurrence + 1)
+    counts = {"submitted": current.submitted + 1, "recurrences": recurrences}
+    connection.execute(update(schema.jobs).where(schema.jobs.c.name == current.job.name).values(counts))
+
+
 def _give_up_overdue(connection: Connection, current: statements.CurrentJob, at: datetime) -> None:
     """Mark every run whose lease is over as lost."""
     table = schema.job_runs.c
@@ -268,6 +293,43 @@ def _replace_run(connection: Connection, current: statements.CurrentJob, run_id:
         record = record.with_outcome(Outcome.LOST, at=at, submitted=current.submitted)
     statements.rewrite_run(connection, replace(record, replaced=True))
     return record.run.recurrence
+
+
+def _late_run(
+    connection: Connection, job: Job, unsubmitted: UnsubmittedRun
+) -> tuple[statements.CurrentJob, RecordedRun]:
+    """Insert a run that was done without the store, under the definition that it was started with."""
+    before = statements.find_job(connection, job.name, locked=True)
+    current = _define(connection, job, unsubmitted.end.ended_at)
+    recurrence, replaces = current.recurrences, None
+    with suppress(StoreError):  # the run that it replaces is not in the store, or was no failure
+        recurrence = _replace_run(connection, current, unsubmitted.replaces or "", unsubmitted.submitted_at)
+        replaces = unsubmitted.replaces
+    run = unsubmitted.run(order=current.submitted, recurrence=recurrence)
+    record = RecordedRun(
+        job=job.name,
+        definition=current.definition,
+        comparable=True,
+        run=run,
+        replaces=replaces,
+        lease_until=unsubmitted.end.ended_at,
+        host=storable(unsubmitted.host),
+        pid=unsubmitted.pid,
+    )
+    _insert_run(connection, current, record)
+    return _define(connection, job if before is None else before.job, unsubmitted.end.ended_at), record
+
+
+def _ended(connection: Connection, current: statements.CurrentJob, found: RecordedRun, end: RunEnd) -> JobRun:
+    """Write the end of a run, with the epochs that the store does not have."""
+    record = found.ended(end.outcome, now=end.ended_at, submitted=current.submitted)
+    if record is found:
+        return found.run
+    known = statements.epochs_of_run(connection, end.run_id)
+    missing = {epoch: metric for epoch, metric in enumerate(end.metrics) if epoch not in known}
+    statements.insert_epochs(connection, end.run_id, missing, at=end.ended_at)
+    statements.rewrite_run(connection, record.with_totals(end.cost, end.profiling, end.setting))
+    return statements.record_of_run(connection, current, end.run_id, now=end.ended_at).run
 
 
 def _check_size(batch_size: int, job: Job) -> None:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from wattune.cli.job.program import ScaledRate
     from wattune.cli.job.recurrence import Attempt
     from wattune.cli.training_child import ReportWatch
-    from wattune.config import Config
     from wattune.core.job import Job
     from wattune.devices.gpu import Gpu
     from wattune.levels.job.session import RecurringRun
+    from wattune.store.worker import StoreWorker
 
 LINGER_S = 10.0
 """Enough to save a model of a few gigabytes to disk; little idle power compared with hours of training."""
@@ -144,6 +144,7 @@ def run(
     from wattune.cli.job.program import JobProgram, Wanted, changes, first_definition, parse_sizes, redefined
     from wattune.cli.job.recurrence import Patience, run_recurrence
     from wattune.config import load_config
+    from wattune.store.worker import StoreWorker
 
     watch = _watch(metric_file, metric_pattern, metric_http, step_pattern)
     rate = _rate(lr, lr_rule)
@@ -156,7 +157,8 @@ def run(
         objective=objective,
     )
     config = load_config()
-    known = _known(name, config)
+    worker = StoreWorker(config.store_url)
+    known = _known(name, worker)
     job = first_definition(name, wanted) if known is None else redefined(known, wanted)
     changed = () if known is None else changes(known, job)
     for line in changed:
@@ -166,7 +168,7 @@ def run(
         if not program.check(job):
             _say("the command has no {batch_size}; the program must read WATTUNE_BATCH_SIZE")
         patience = Patience(attempts=attempts, linger_s=None if keep_going else linger_s, grace_s=grace_s)
-        new_run = _runs(job, gpus, knob=JobKnob(knob), searcher=searcher, config=config)
+        new_run = _runs(job, gpus, knob=JobKnob(knob), searcher=searcher, worker=worker, state_dir=config.state_dir)
         done = run_recurrence(program, new_run, patience, quiet=as_json, say=_say)
     if as_json:
         print_json(_document(job, searcher, changed, done))
@@ -211,13 +213,12 @@ def _rate(lr: str | None, rule: str | None) -> ScaledRate | None:
     return ScaledRate.parse(lr, rule)
 
 
-def _known(name: str, config: Config) -> Job | None:
+def _known(name: str, worker: StoreWorker) -> Job | None:
     """Return the job as it was defined last; None where it is new, or the history cannot be reached."""
     from wattune.store.records import storable
-    from wattune.store.sql_store import open_store
 
     try:
-        jobs = open_store(config.store_url).jobs.jobs()
+        jobs = worker.call(lambda store: store.jobs.jobs())
     except StoreError as error:
         _say(f"{error.message}; the job is defined by the options alone")
         return None
@@ -225,16 +226,14 @@ def _known(name: str, config: Config) -> Job | None:
 
 
 def _runs(
-    job: Job, gpus: tuple[Gpu, ...], *, knob: JobKnob, searcher: str, config: Config
+    job: Job, gpus: tuple[Gpu, ...], *, knob: JobKnob, searcher: str, worker: StoreWorker, state_dir: Path
 ) -> Callable[[], RecurringRun]:
     """Return a function that makes the run of each attempt."""
     from wattune.levels.job.policies import searcher_named
     from wattune.levels.job.session import RecurringRun
     from wattune.levels.job.store_access import JobStoreAccess
 
-    store_access = JobStoreAccess(
-        job, searcher_named(searcher), store_url=config.store_url, state_dir=config.state_dir, warn=_say
-    )
+    store_access = JobStoreAccess(job, searcher_named(searcher), worker=worker, state_dir=state_dir, warn=_say)
     return lambda: RecurringRun(job, gpus, store_access=store_access, knob=knob, warn=_say)
 
 

@@ -137,10 +137,10 @@ def _catalogue(model: GpuModel) -> str:
 
 def _measured(source: LayerSource, known: SwitchCost) -> tuple[SwitchCost, str] | None:
     """Return what `wattune layers switch-latency` measured on a real GPU of this model, else on a simulated one."""
-    from wattune.store.sql_store import open_store
+    from wattune.store.worker import StoreWorker
 
     try:
-        runs = open_store(load_config().store_url).runs(kind=KIND)
+        runs = StoreWorker(load_config().store_url).call(lambda store: store.runs(kind=KIND))
     except StoreError as error:
         print_error(error, kind="warning")
         return None

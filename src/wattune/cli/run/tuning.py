@@ -26,6 +26,7 @@ from wattune.levels.run.session import RunSession
 from wattune.levels.run.view.terminal import job_lines, job_news
 from wattune.levels.run.view.words import closing_lines, joined, setting_rows, table_lines
 from wattune.render.quantity import duration, quantity
+from wattune.store.worker import StoreWorker
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,6 +143,7 @@ class TunedProgram:
         check_writable(options.report_file)
         self._options, self._name = options, name
         self._config = None if options.no_store else load_config()
+        self._worker = None if self._config is None else StoreWorker(self._config.store_url)
         self._knobs = knobs_named(options.knobs)
         self._objective = objective_text(options.max_slowdown, options.objective)
         self._started_at = datetime.now(UTC)
@@ -165,7 +167,7 @@ class TunedProgram:
             gpus[0].spec,
             on_learning=lambda line: click.echo(f"wattune: {line}", err=True),
         )
-        memory = _recalled(self._name, gpus[0], policy=policy, config=self._config)
+        memory = _recalled(self._name, gpus[0], policy=policy, worker=self._worker)
         per_phase = phase_policy(policy, objective, gpus)
         return RunSession(
             gpus,
@@ -190,35 +192,37 @@ class TunedProgram:
         return RunScreen(self.reports, stderr_console()) if wanted else nullcontext()
 
     def finish(self, exit_code: int | None) -> int:
-        """Store, print and write what the tuning achieved, and return the exit code.
+        """Print, write and store what the tuning achieved, and return the exit code.
 
         `exit_code` is None for a program that was attached to.
         """
         written = True
         try:
             reports = self.reports(ended=True)
-            if self._config is not None:
-                self._store(self._config, reports, exit_code)
             if self._options.as_json:
                 print_json(self._document(reports, exit_code))
             else:
                 for report in reports:
                     print_closing(report, stderr_console())
             written = self._write(reports)
+            if self._config is not None:
+                self._store(self._config, reports, exit_code)
         except Exception as error:  # the program has run: nothing that fails here may take the place of its exit code
             click.echo(f"warning: the result of the tuning cannot be shown: {type(error).__name__}: {error}", err=True)
         return exit_code or (0 if written else 1)
 
     def _store(self, config: Config, reports: tuple[RunReport, ...], exit_code: int | None) -> None:
         """Add the runs to the history; a store that fails must not hide the figures or the exit code."""
-        from wattune.store.fallback import keep_run
+        from wattune.store.fallback import keep_runs
 
-        for (_, session), report in zip(self.sessions, reports, strict=True):
-            full = stored_run(session, report, started_at=self._started_at, exit_code=exit_code)
-            try:
-                keep_run(full, store_url=config.store_url, state_dir=config.state_dir)
-            except StoreError as error:
-                print_error(error, kind="warning")
+        runs = [
+            stored_run(session, report, started_at=self._started_at, exit_code=exit_code)
+            for (_, session), report in zip(self.sessions, reports, strict=True)
+        ]
+        try:
+            keep_runs(runs, store_url=config.store_url, state_dir=config.state_dir)
+        except StoreError as error:
+            print_error(error, kind="warning")
 
     def _document(self, reports: tuple[RunReport, ...], exit_code: int | None) -> dict[str, Any]:
         """Return one JSON document, also of GPUs that were tuned separately."""
@@ -243,16 +247,16 @@ class TunedProgram:
         return write_each(file, [run_file(report, made=made, suffix=file.suffix) for report in reports])
 
 
-def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, config: Config | None) -> Memory | None:
+def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, worker: StoreWorker | None) -> Memory | None:
     """Return what an earlier run of a program measured; None where there was none or the policy does not use it."""
-    if config is None or not policy.uses_history:
+    if worker is None or not policy.uses_history:
         return None
     from wattune.control.recall import load_memory
-    from wattune.store.sql_store import open_store
 
     try:
-        store = open_store(config.store_url)
-        return load_memory(store, command_line, gpu=gpu.spec.name, simulated=gpu.spec.simulated)
+        return worker.call(
+            lambda store: load_memory(store, command_line, gpu=gpu.spec.name, simulated=gpu.spec.simulated)
+        )
     except StoreError as error:
         click.echo(f"warning: {error.message}; no earlier run is used\nhint: {error.hint}", err=True)
         return None

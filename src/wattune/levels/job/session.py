@@ -238,7 +238,7 @@ class RecurringRun:
         return self._run
 
     def end(self, outcome: Outcome | None = None, *, error: BaseException | None = None) -> JobRun:
-        """End the run and restore the GPUs.
+        """End the run, restore the GPUs, and wait a few seconds at most until the store has the end.
 
         An earlier verdict stands. Otherwise the outcome is the one given, or follows from the error, or is a missed
         target, if there was any epoch.
@@ -249,6 +249,7 @@ class RecurringRun:
                 self._run = self._spent(self._own_cost())
             self.verdict = RunVerdict(outcome, _why(outcome, error))
             self._close(outcome)
+        self._store_access.finish()
         return self.run
 
     def _begin(self, memory: JobMemory, limit_w: float | None) -> None:

@@ -1,32 +1,37 @@
-"""Access of a running job to its history; failures of the store never stop the training.
+"""Access of a running job to its history; neither a failure nor a delay of the store reaches the training.
 
-Reports that fail are repeated by the end of the run, which has all metrics; an end that fails is saved in a file, which
-the next submission takes in.
+Everything but the submission is posted to a thread. Reports that fail are repeated by the end of the run, which has all
+metrics. An end that fails, and the whole run where it could not be submitted, is saved in a file, which the next
+submission takes in.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import uuid
 from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import TypeVar
 
 from wattune.core.errors import StoreError
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.levels.job.policies import JobSearcher
-from wattune.store.fallback import fallback_folders, recover, write_end
-from wattune.store.job_records import NoSuchRun, RunEnd, RunOver
-from wattune.store.sql_store import Store, open_store
+from wattune.store.fallback import fallback_folders, recover, write_end, write_job_run
+from wattune.store.job_records import NoSuchRun, RunEnd, RunOver, UnsubmittedRun
+from wattune.store.sql_store import Store
+from wattune.store.worker import PATIENCE_S, StoreWorker
 
 LEASE_S = 900.0
 """A run without a sign of life for a quarter of an hour is lost; a thread renews the lease long before."""
 
-UNRECORDED = "unrecorded"
-"""The id of a run that is in no store."""
+MOST_WAITING = 8
+"""Reports that wait for the store; more are left to the end of the run."""
 
-T = TypeVar("T")
 Warn = Callable[[str], None]
 
 
@@ -34,88 +39,81 @@ class JobStoreAccess:
     """Submits, reports and ends the runs of one job."""
 
     def __init__(
-        self, job: Job, searcher: JobSearcher, *, store_url: str, state_dir: Path, warn: Warn, lease_s: float = LEASE_S
+        self,
+        job: Job,
+        searcher: JobSearcher,
+        *,
+        worker: StoreWorker,
+        state_dir: Path,
+        warn: Warn,
+        lease_s: float = LEASE_S,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.job, self.lease_s = job, lease_s
-        self._searcher, self._store_url, self._warn = searcher, store_url, warn
+        self._searcher, self._worker, self._warn, self._patience_s = searcher, worker, warn, patience_s
         self._folders = fallback_folders(state_dir)
-        self._store: Store | None = None
         self._memory = JobMemory()
+        self._late: Callable[..., UnsubmittedRun] | None = None
+        """Makes the record of the present run from its end, where the store does not have the run."""
+        self._over = False
+        """True once another run has taken the place of the present one."""
+        self._waiting: list[tuple[Future[None], str]] = []
+        """Calls whose result is not known yet, with the consequence of a failure."""
+        self._ending: tuple[RunEnd | UnsubmittedRun, Future[JobRun]] | None = None
+        self._warned: str | None = None
 
     def submit(self, gpu: JobGpu, *, replaces: str | None = None) -> tuple[JobRun, JobMemory]:
         """Submit the next run of the job; return it and what was known when it was chosen.
 
-        Where the history cannot be reached, it is a run at the default batch size that is not recorded.
+        Where the history cannot be reached in time, it is a run at the default batch size, which is stored when it has
+        ended.
         """
-        found = self._try(lambda: self._submitted(gpu, replaces), "this run is not in the history")
-        if found is not None:
-            return found, self._memory
-        why = "the default, since the history of the job cannot be reached"
-        size = self.job.default_batch_size
-        return JobRun(id=UNRECORDED, order=0, recurrence=0, batch_size=size, gpu=gpu, why=why), JobMemory()
-
-    def memory(self) -> JobMemory:
-        """Return all that is known of the job now, or was when the history could last be reached."""
-        store = self._store
-        if store is not None:
-            found = self._try(lambda: store.jobs.job_memory(self.job.name), "using what was known before")
-            self._memory = found or self._memory
-        return self._memory
+        self._over, self._late = False, None
+        run_id, given_up = str(uuid.uuid4()), Event()
+        try:
+            run = self._worker.call(
+                lambda store: self._submitted(store, gpu, run_id=run_id, replaces=replaces, given_up=given_up)
+            )
+            return run, self._memory
+        except StoreError as error:
+            given_up.set()
+            self._tell(
+                f"{error.message}; this run has the default batch size {self.job.default_batch_size}, without the "
+                "history of the job, and is stored when it has ended"
+            )
+        self._memory = JobMemory()
+        return self._unsubmitted(gpu, run_id, replaces), JobMemory()
 
     def stop(self, run: JobRun) -> str | None:
-        """Return why the policy wants the run to end now; None where it should go on, or is not recorded."""
-        if run.id == UNRECORDED:
-            return None
-        return self._searcher.stop(self.job, self.memory(), run)
+        """Return why the policy wants the run to end now; None where it should go on, or its history is not known."""
+        return self._searcher.stop(self.job, self._memory, run) if self._late is None else None
 
     def report(self, run: JobRun) -> bool:
-        """Store the newest epoch; return whether the run still owns its place."""
-        store = self._store
-        if store is None or run.id == UNRECORDED:
-            return True
-        try:
-            store.jobs.report(
-                run.id,
-                metric=run.metrics[-1],
-                epoch=run.epochs - 1,
-                cost=run.cost,
-                profiling=run.profiling,
-                setting=run.setting,
-                lease_s=self.lease_s,
-            )
-        except RunOver as error:
-            self._warn(error.message)
-            return False
-        except StoreError as error:
-            self._warn(f"{error.message}; the report is repeated later")
-        return True
+        """Store the newest epoch, soon; return whether the run still owns its place, as far as is known."""
+        if self._late is None:
+            self._post(lambda store: self._reported(store, run), "the report is repeated later")
+        return not self._over
 
     def renew(self, run: JobRun) -> bool:
-        """Renew the lease; return whether to try again later."""
-        store = self._store
-        if store is None or run.id == UNRECORDED:
+        """Renew the lease and wait for it; return whether to try again later."""
+        if self._late is not None:
             return False
         try:
-            store.jobs.renew(run.id, self.lease_s)
+            self._worker.post(lambda store: store.jobs.renew(run.id, self.lease_s)).result(self.lease_s)
         except (RunOver, NoSuchRun):
             return False
-        except StoreError:
+        except (StoreError, TimeoutError):
             return True  # the store may be back before the lease ends
         return True
 
     def keep_profile(self, profile: Profile) -> None:
         """Store the profile, if possible."""
-        store = self._store
-        if store is not None and profile.trials:
-            self._try(
-                lambda: store.jobs.keep_profile(self.job.name, profile), "the profile is measured again next time"
-            )
+        name = self.job.name
+        if profile.trials and self._late is None:
+            self._post(lambda store: store.jobs.keep_profile(name, profile), "the profile is measured again next time")
 
     def end(self, run: JobRun, outcome: Outcome) -> None:
-        """Store how the run ended, in the store or in a file that the next submission takes in."""
-        store = self._store
-        if store is None or run.id == UNRECORDED:
-            return
+        """Store how the run ended, soon; `finish` waits for it."""
         end = RunEnd(
             run_id=run.id,
             outcome=outcome,
@@ -125,46 +123,120 @@ class JobStoreAccess:
             setting=run.setting,
             metrics=run.metrics,
         )
-        try:
-            store.jobs.record_end(end)
-        except (RunOver, NoSuchRun) as error:
-            self._warn(error.message)
-        except StoreError as error:
-            self._save_end(end, store.place, error)
-
-    def _save_end(self, end: RunEnd, place: str, error: StoreError) -> None:
-        try:
-            path = write_end(end, place, self._folders)
-        except StoreError as worse:
-            self._warn(worse.message)
+        if self._late is None:
+            self._ending = (end, self._worker.post(lambda store: store.jobs.record_end(end)))
         else:
-            self._warn(f"{error.message}; how the run ended is kept in {path}")
+            late = self._late(end=end)
+            self._ending = (late, self._worker.post(lambda store: store.jobs.add_ended_run(late)))
+        if not self._waiting:
+            wait([self._ending[1]], self._patience_s)
 
-    def _submitted(self, gpu: JobGpu, replaces: str | None) -> JobRun:
-        store = open_store(self._store_url)
+    def finish(self) -> None:
+        """Wait until the end of the run is stored, a few seconds at most; then save it in a file.
+
+        The next submission takes it in from there.
+        """
+        if self._ending is None:
+            return
+        (record, future), self._ending = self._ending, None
+        try:
+            self._worker.result(future, wait_s=self._worker.rest_s)
+        except (RunOver, NoSuchRun) as error:
+            self._tell(error.message)
+        except StoreError as error:
+            self._save(record, error.message)
+        except BaseException:  # a signal while waiting
+            self._save(record, "the store was not waited for")
+            raise
+        finally:
+            self._settle()
+
+    def _submitted(self, store: Store, gpu: JobGpu, *, run_id: str, replaces: str | None, given_up: Event) -> JobRun:
         with suppress(StoreError):  # files that cannot be taken in are kept
             recover(store, self._folders, meant_for=store.place)
         store.jobs.define_job(self.job)
-        run = store.jobs.submit(
-            self.job.name,
-            gpu,
-            lambda job, memory: self._decide(job, memory, gpu),
-            lease_s=self.lease_s,
+
+        def decide(job: Job, memory: JobMemory) -> Proposal:
+            with self._worker.computing():
+                proposal = self._searcher.propose(job, memory, gpu)
+            if given_up.is_set():
+                raise StoreError("the run has begun without the store")
+            self._memory = memory
+            return proposal
+
+        return store.jobs.submit(self.job.name, gpu, decide, lease_s=self.lease_s, replaces=replaces, run_id=run_id)
+
+    def _unsubmitted(self, gpu: JobGpu, run_id: str, replaces: str | None) -> JobRun:
+        """Return a run at the default batch size that the store gets when it has ended."""
+        self._late = partial(
+            UnsubmittedRun,
+            job=self.job,
+            run_id=run_id,
+            batch_size=self.job.default_batch_size,
+            gpu=gpu,
+            why="the default, since the history of the job cannot be reached",
+            submitted_at=datetime.now(UTC),
             replaces=replaces,
+            host=socket.gethostname(),
+            pid=os.getpid(),
         )
-        self._store = store
-        return run
+        ended = RunEnd(run_id=run_id, outcome=Outcome.LOST, ended_at=datetime.now(UTC))
+        return self._late(end=ended).run(order=0, recurrence=0)
 
-    def _decide(self, job: Job, memory: JobMemory, gpu: JobGpu) -> Proposal:
-        self._memory = memory
-        return self._searcher.propose(job, memory, gpu)
+    def _reported(self, store: Store, run: JobRun) -> None:
+        """Write the newest epoch and read what is known of the job by now."""
+        store.jobs.report(
+            run.id,
+            metric=run.metrics[-1],
+            epoch=run.epochs - 1,
+            cost=run.cost,
+            profiling=run.profiling,
+            setting=run.setting,
+            lease_s=self.lease_s,
+        )
+        self._memory = store.jobs.job_memory(self.job.name)
 
-    def _try(self, act: Callable[[], T], consequence: str) -> T | None:
+    def _post(self, act: Callable[[Store], None], consequence: str) -> None:
+        """Post a call, and wait a moment for its result where no earlier one is late."""
+        is_late = bool(self._waiting)
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append((self._worker.post(act), consequence))
+        if not is_late:
+            wait([self._waiting[-1][0]], self._patience_s)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Handle the calls that have been answered. Warnings come from here only, in the thread of the program."""
+        answered = [(future, consequence) for future, consequence in self._waiting if future.done()]
+        self._waiting = [pair for pair in self._waiting if pair not in answered]
+        for future, consequence in answered:
+            try:
+                future.result()
+            except RunOver as error:
+                self._over = True
+                self._tell(error.message)
+            except StoreError as error:
+                self._tell(f"{error.message}; {consequence}")
+            except (Exception, CancelledError) as error:
+                self._tell(f"{type(error).__name__}: {error}; {consequence}")
+
+    def _save(self, record: RunEnd | UnsubmittedRun, reason: str) -> None:
+        place = self._worker.place
         try:
-            return act()
-        except StoreError as error:
-            self._warn(f"{error.message}; {consequence}")
-            return None
+            if isinstance(record, RunEnd):
+                path = write_end(record, place, self._folders)
+            else:
+                path = write_job_run(record, place, self._folders)
+        except StoreError as worse:
+            self._tell(worse.message)
+        else:
+            self._tell(f"{reason}; how the run ended is kept in {path}, and is stored by the next run of the job")
+
+    def _tell(self, text: str) -> None:
+        """Warn, but not of the same again and again."""
+        if text != self._warned:
+            self._warn(text)
+        self._warned = text
 
 
 PULSES = 3
@@ -183,9 +255,8 @@ class LeaseKeeper:
         self._thread.start()
 
     def stop(self) -> None:
+        # A renewal that waits for the store is left alone: it changes nothing once the run has ended.
         self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def _keep(self) -> None:
         while not self._ended.wait(self._pause_s):

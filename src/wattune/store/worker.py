@@ -1,0 +1,137 @@
+"""Calls to a store from a thread of their own, so that no program waits for a store that is locked or stopped.
+
+A call that is not answered in time is abandoned: the thread may still finish it, so whatever it writes must be written
+again without harm (a run is known by its id). The thread never keeps the process from ending.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, TypeVar
+
+from wattune.core.errors import StoreError
+from wattune.store.records import StoreTimeout
+from wattune.store.url import redacted
+
+if TYPE_CHECKING:
+    from wattune.store.sql_store import Store
+
+WAIT_S = 5.0
+"""The longest wait for the store, before a program starts and after it has ended."""
+PATIENCE_S = 0.02
+"""The longest wait of a program that trains. A store on a local disk answers within it; with a slower one, decisions
+are made with what was known before."""
+RETRY_S = 30.0
+"""After an outage, calls fail at once for so long: a command waits for its store once, not at every step."""
+AGAIN_S = 0.5
+"""The wait for a store that failed a moment ago."""
+
+T = TypeVar("T")
+
+
+class StoreWorker:
+    """Calls the store at a URL, one call after the other, in a thread that starts with the first."""
+
+    def __init__(self, url: str, *, wait_s: float = WAIT_S) -> None:
+        self.wait_s = wait_s
+        self._url = url
+        self._calls: queue.SimpleQueue[tuple[Callable[[Store], object], Future[object]]] = queue.SimpleQueue()
+        self._thread: Thread | None = None
+        self._lock = Lock()
+        self._store: Store | None = None
+        self._computing = False
+        self._alive_s = 0.0
+        """The time at which work of our own within a call last ended."""
+        self._failed: tuple[float, StoreTimeout] | None = None
+        """The time of the last outage, and its error."""
+
+    @property
+    def place(self) -> str | None:
+        """The store's place, for people; None for a URL that cannot be read."""
+        from wattune.store.engine import parse, place_of
+
+        try:
+            return place_of(parse(self._url))
+        except StoreError:
+            return None
+
+    @property
+    def rest_s(self) -> float:
+        """The time to wait for a call that was posted: less soon after an outage, which was waited for already."""
+        return min(AGAIN_S, self.wait_s) if self._is_out else self.wait_s
+
+    @property
+    def _is_out(self) -> bool:
+        return self._failed is not None and time.monotonic() - self._failed[0] < RETRY_S
+
+    def post(self, act: Callable[[Store], T]) -> Future[T]:
+        """Call the store when its turn comes; the future has the result or the error."""
+        future: Future[T] = Future()
+        self._calls.put((act, future))  # type: ignore[arg-type]
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = Thread(target=self._run, name="wattune-store", daemon=True)
+                self._thread.start()
+        return future
+
+    def call(self, act: Callable[[Store], T]) -> T:
+        """Call the store and wait; `StoreTimeout` if it does not answer in time, and at once soon after an outage."""
+        if self._failed is not None and self._is_out:
+            raise self._failed[1]
+        return self.result(self.post(act), wait_s=self.wait_s)
+
+    def result(self, future: Future[T], *, wait_s: float) -> T:
+        """Wait for a call that was posted; where it has not begun by then, it is cancelled."""
+        started_s = time.monotonic()
+        try:
+            while True:
+                rest_s = wait_s - (time.monotonic() - max(started_s, self._alive_s))
+                with suppress(TimeoutError):
+                    return future.result(max(0.01, rest_s))
+                if not self._computing and time.monotonic() - max(started_s, self._alive_s) >= wait_s:
+                    raise TimeoutError
+        except TimeoutError:
+            future.cancel()
+            error = StoreTimeout(
+                f"the store {redacted(self._url)} did not answer within {wait_s:g} s",
+                hint="check that it runs and that no other process keeps it locked",
+            )
+            self._failed = (time.monotonic(), error)
+            raise error from None
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Run a block of a call whose time is not the store's: it does not count as waiting for it."""
+        self._computing = True
+        try:
+            yield
+        finally:
+            self._alive_s = time.monotonic()
+            self._computing = False
+
+    def _run(self) -> None:
+        while True:
+            act, future = self._calls.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(act(self._opened()))
+            except StoreTimeout as error:
+                self._failed = (time.monotonic(), error)
+                future.set_exception(error)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                self._failed = None
+
+    def _opened(self) -> Store:
+        with self.computing():  # a database library takes long to load on a busy machine
+            from wattune.store.sql_store import open_store
+        if self._store is None:
+            self._store = open_store(self._url, timeout_s=self.wait_s)
+        return self._store
