@@ -52,7 +52,7 @@ class Jobs:
 
     def store_access(self, job=JOB, searcher=None, **changes):
         where = {"state_dir": self.folder / "state", "warn": self.warnings.append, "patience_s": 60.0}
-        worker = StoreWorker(changes.pop("store_url", self.store_url), wait_s=60.0)
+        worker = StoreWorker(changes.pop("store_url", self.store_url), wait_s=changes.pop("wait_s", 60.0))
         return JobStoreAccess(job, searcher or Stubborn(), worker=worker, **(where | changes))
 
     def session(self, *gpus, job=JOB, searcher=None, store_access=None, knob=JobKnob.POWER_LIMIT, ranks=None):

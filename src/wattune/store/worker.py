@@ -97,12 +97,16 @@ class StoreWorker:
                     raise TimeoutError
         except TimeoutError:
             future.cancel()
-            error = StoreTimeout(
-                f"the store {redacted(self._url)} did not answer within {wait_s:g} s",
-                hint="check that it runs and that no other process keeps it locked",
-            )
+            known = self._failed if self._is_out else None
+            error = self._no_answer(wait_s) if known is None else known[1]
             self._failed = (time.monotonic(), error)
             raise error from None
+
+    def _no_answer(self, wait_s: float) -> StoreTimeout:
+        return StoreTimeout(
+            f"the store {self.place or redacted(self._url)} did not answer within {wait_s:g} s",
+            hint="check that it runs and that no other process keeps it locked",
+        )
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -133,5 +137,6 @@ class StoreWorker:
         with self.computing():  # a database library takes long to load on a busy machine
             from wattune.store.sql_store import open_store
         if self._store is None:
-            self._store = open_store(self._url, timeout_s=self.wait_s)
+            # A little less than the caller waits, so that the store's own error is the one that is shown.
+            self._store = open_store(self._url, timeout_s=0.9 * self.wait_s)
         return self._store

@@ -50,7 +50,7 @@ class JobStoreAccess:
         patience_s: float = PATIENCE_S,
     ) -> None:
         self.job, self.lease_s = job, lease_s
-        self._searcher, self._worker, self._warn, self._patience_s = searcher, worker, warn, patience_s
+        self.worker, self._searcher, self._warn, self._patience_s = worker, searcher, warn, patience_s
         self._folders = fallback_folders(state_dir)
         self._memory = JobMemory()
         self._late: Callable[..., UnsubmittedRun] | None = None
@@ -71,7 +71,7 @@ class JobStoreAccess:
         self._over, self._late = False, None
         run_id, given_up = str(uuid.uuid4()), Event()
         try:
-            run = self._worker.call(
+            run = self.worker.call(
                 lambda store: self._submitted(store, gpu, run_id=run_id, replaces=replaces, given_up=given_up)
             )
             return run, self._memory
@@ -99,7 +99,7 @@ class JobStoreAccess:
         if self._late is not None:
             return False
         try:
-            self._worker.post(lambda store: store.jobs.renew(run.id, self.lease_s)).result(self.lease_s)
+            self.worker.post(lambda store: store.jobs.renew(run.id, self.lease_s)).result(self.lease_s)
         except (RunOver, NoSuchRun):
             return False
         except (StoreError, TimeoutError):
@@ -124,10 +124,10 @@ class JobStoreAccess:
             metrics=run.metrics,
         )
         if self._late is None:
-            self._ending = (end, self._worker.post(lambda store: store.jobs.record_end(end)))
+            self._ending = (end, self.worker.post(lambda store: store.jobs.record_end(end)))
         else:
             late = self._late(end=end)
-            self._ending = (late, self._worker.post(lambda store: store.jobs.add_ended_run(late)))
+            self._ending = (late, self.worker.post(lambda store: store.jobs.add_ended_run(late)))
         if not self._waiting:
             wait([self._ending[1]], self._patience_s)
 
@@ -140,7 +140,7 @@ class JobStoreAccess:
             return
         (record, future), self._ending = self._ending, None
         try:
-            self._worker.result(future, wait_s=self._worker.rest_s)
+            self.worker.result(future, wait_s=self.worker.rest_s)
         except (RunOver, NoSuchRun) as error:
             self._tell(error.message)
         except StoreError as error:
@@ -157,7 +157,7 @@ class JobStoreAccess:
         store.jobs.define_job(self.job)
 
         def decide(job: Job, memory: JobMemory) -> Proposal:
-            with self._worker.computing():
+            with self.worker.computing():
                 proposal = self._searcher.propose(job, memory, gpu)
             if given_up.is_set():
                 raise StoreError("the run has begun without the store")
@@ -200,7 +200,7 @@ class JobStoreAccess:
         """Post a call, and wait a moment for its result where no earlier one is late."""
         is_late = bool(self._waiting)
         if len(self._waiting) < MOST_WAITING:
-            self._waiting.append((self._worker.post(act), consequence))
+            self._waiting.append((self.worker.post(act), consequence))
         if not is_late:
             wait([self._waiting[-1][0]], self._patience_s)
         self._settle()
@@ -221,7 +221,7 @@ class JobStoreAccess:
                 self._tell(f"{type(error).__name__}: {error}; {consequence}")
 
     def _save(self, record: RunEnd | UnsubmittedRun, reason: str) -> None:
-        place = self._worker.place
+        place = self.worker.place
         try:
             if isinstance(record, RunEnd):
                 path = write_end(record, place, self._folders)

@@ -1,0 +1,1 @@
+"""`wattune bench reliability`: what fails when processes, signals and stores fail."""
