@@ -134,9 +134,9 @@ class StoreWorker:
                 self._failed = None
 
     def _opened(self) -> Store:
-        with self.computing():  # a database library takes long to load on a busy machine
-            from wattune.store.sql_store import open_store
         if self._store is None:
+            with self.computing():  # a database library takes long to load on a busy machine
+                from wattune.store.sql_store import open_store
             # A little less than the caller waits, so that the store's own error is the one that is shown.
             self._store = open_store(self._url, timeout_s=0.9 * self.wait_s)
         return self._store
