@@ -245,7 +245,8 @@ def test_training_goes_on_without_a_history(job, tmp_path, monkeypatch):
     (tmp_path / "h.db").write_text("this is no database, " * 100, encoding="utf-8")
     code, done, errors = job("run", "nightly", *NEW, *QUICK, *GOOD)
     assert (code, done["runs"][0]["batch_size"], done["reached"]) == (0, 32, True)
-    assert "this run is not in the history" in errors
+    assert "default batch size 32, without the history of the job" in errors
+    assert "how the run ended is kept in" in errors
 
 
 # signals
