@@ -28,6 +28,8 @@ BUSY_TIMEOUT_S = 30.0
 """The time for a lock or a statement where the caller gives none."""
 CONNECT_TIMEOUT_S = 10.0
 SERVER_FULL_TIMEOUT_S = 120.0
+IDLE_TIMEOUT_S = 120.0
+"""A process that is stopped or lost within a transaction holds its locks for so long; a policy decides much faster."""
 _KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 """A connection whose server is gone is noticed after 25 s, not after the two hours of Linux."""
 IMMEDIATELY = "BEGIN IMMEDIATE"
@@ -208,10 +210,13 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
 
 def _limit_statements(limit_s: float, connection: Connection) -> None:
     """Let the server end what takes too long. Set per transaction, which connection poolers allow."""
-    limit = f"{ceil(1000 * limit_s)}ms"
-    names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
-    calls = ", ".join(f"set_config('{name}', '{limit}', true)" for name in names)
-    connection.exec_driver_sql(f"SELECT {calls}").close()
+    limits_s = {
+        "statement_timeout": limit_s,
+        "lock_timeout": limit_s,
+        "idle_in_transaction_session_timeout": IDLE_TIMEOUT_S,
+    }
+    calls = (f"set_config('{name}', '{ceil(1000 * value_s)}ms', true)" for name, value_s in limits_s.items())
+    connection.exec_driver_sql(f"SELECT {', '.join(calls)}").close()
 
 
 def _connect_with_retries(

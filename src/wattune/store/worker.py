@@ -28,6 +28,8 @@ PATIENCE_S = 0.02
 are made with what was known before."""
 RETRY_S = 30.0
 """After an outage, calls fail at once for so long: a command waits for its store once, not at every step."""
+IDLE_S = 1.0
+"""A thread without calls ends after so long; the next call starts another."""
 AGAIN_S = 0.5
 """The wait for a store that failed a moment ago."""
 
@@ -120,18 +122,28 @@ class StoreWorker:
 
     def _run(self) -> None:
         while True:
-            act, future = self._calls.get()
-            if not future.set_running_or_notify_cancel():
-                continue
             try:
-                future.set_result(act(self._opened()))
-            except StoreTimeout as error:
-                self._failed = (time.monotonic(), error)
-                future.set_exception(error)
-            except BaseException as error:
-                future.set_exception(error)
+                act, future = self._calls.get(timeout=IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if self._calls.empty():
+                        self._thread = None
+                        return
             else:
-                self._failed = None
+                self._answer(act, future)
+
+    def _answer(self, act: Callable[[Store], object], future: Future[object]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = act(self._opened())
+        except BaseException as error:
+            if isinstance(error, StoreTimeout):
+                self._failed = (time.monotonic(), error)
+            future.set_exception(error)
+        else:
+            self._failed = None
+            future.set_result(result)
 
     def _opened(self) -> Store:
         if self._store is None:

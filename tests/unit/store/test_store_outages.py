@@ -83,6 +83,18 @@ def test_errors_of_a_call_reach_the_caller(url: str) -> None:
         StoreWorker(url).call(lambda store: store.run("x"))
 
 
+def test_a_thread_without_calls_ends_and_the_next_call_starts_another(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattune.store.worker.IDLE_S", 0.01)
+    worker = StoreWorker(url)
+    threads = {worker.call(lambda _: threading.current_thread())}
+    for thread in threads:
+        thread.join()
+    threads.add(worker.call(lambda _: threading.current_thread()))
+    assert len(threads) == 2
+
+
 # runs
 
 
