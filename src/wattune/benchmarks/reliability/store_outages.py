@@ -2,9 +2,8 @@
 
 Each command runs a program that writes a line with the time every few milliseconds. The stall is the longest time that
 the program was kept from going on by a line that it wrote; for the Python interface, by a call. The delay is the
-longest time that a line took to come out of the command, where policies compute too. What the command takes longer
-before and after the program than the same command with a healthy store is its wait. When the outage is over, records
-are counted.
+longest time that a line took to come out of the command, where policies compute too. The waits are those of the command
+for its store, before and after the program. When the outage is over, records are counted.
 """
 
 from __future__ import annotations
@@ -70,7 +69,20 @@ with recurring_job("nightly", **job) as run:
     print(f"program {start_s!r} {time.monotonic()!r} {worst_s!r}", flush=True)
 """
 
-_WATTUNE = (sys.executable, "-m", "wattune")
+TIMED = """
+import sys, time
+from wattune.store.worker import StoreWorker
+waiting = StoreWorker.result
+def timed(self, future, *, wait_s):
+    start_s = time.monotonic()
+    try:
+        return waiting(self, future, wait_s=wait_s)
+    finally:
+        print(f"waited {start_s!r} {time.monotonic()!r}", file=sys.stderr, flush=True)
+StoreWorker.result = timed
+"""
+"""Lets a process print each wait for its store."""
+_WATTUNE = (sys.executable, "-c", f"{TIMED}\nfrom wattune.cli.main import main\nmain()")
 _JOB = "job run nightly --device sim:a100 --batch-sizes 16,32 --default 16 --target 0.8"
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "measure": (*_WATTUNE, "measure", "--device", "sim:a100", "--"),
@@ -97,11 +109,10 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
-    """The start and end of a command and of its program, the longest stall and the longest delay, in seconds."""
+    """The waits before and after the program, the longest stall and the longest delay, in seconds."""
 
-    started_s: float
-    ended_s: float
-    program_s: tuple[float, float]
+    start_wait_s: float
+    end_wait_s: float
     stall_s: float
     delay_s: float
 
@@ -116,12 +127,9 @@ def store_rows(
         programs = server_programs()
         server = None if programs is None else stack.enter_context(running_postgres(programs))
         for command in commands:
-            healthy: Row | None = None
             for outage in outages(folder / command.replace(" ", "-"), server, middle_s=seconds / 3):
                 case = folder / f"{len(rows)}"
-                row = _row(outage, command, folder=case, seconds=seconds, healthy=healthy)
-                healthy = healthy or row
-                rows.append(row)
+                rows.append(_row(outage, command, folder=case, seconds=seconds))
                 on_case(len(rows))
     return tuple(rows)
 
@@ -160,13 +168,10 @@ def store_part(*, seconds: float = PROGRAM_S, on_case: Callable[[int], None]) ->
     return part(rows, goals, notes)
 
 
-def _row(outage: Outage, command: str, *, folder: Path, seconds: float, healthy: Row | None) -> Row:
+def _row(outage: Outage, command: str, *, folder: Path, seconds: float) -> Row:
     environment = _environment(folder, outage.url)
     timing = _run(outage, command, seconds=seconds, environment=environment)
-    start_s, end_s = timing.program_s
-    before_s, after_s = start_s - timing.started_s, timing.ended_s - end_s
     count = _count(outage, environment, command)
-    usual = {"before_s": before_s, "after_s": after_s} if healthy is None else healthy
     return {
         "section": "store",
         "outage": outage.name,
@@ -174,10 +179,8 @@ def _row(outage: Outage, command: str, *, folder: Path, seconds: float, healthy:
         "simulated": True,
         "stall_ms": 1000.0 * timing.stall_s,
         "delay_ms": 1000.0 * timing.delay_s,
-        "before_s": before_s,
-        "after_s": after_s,
-        "start_wait_s": max(0.0, before_s - usual["before_s"]),
-        "end_wait_s": max(0.0, after_s - usual["after_s"]),
+        "start_wait_s": timing.start_wait_s,
+        "end_wait_s": timing.end_wait_s,
         "lost": max(0, 1 - count),
         "doubled": max(0, count - 1),
     }
@@ -196,13 +199,13 @@ def _environment(folder: Path, url: str) -> dict[str, str]:
 
 def _run(outage: Outage, command: str, *, seconds: float, environment: Mapping[str, str]) -> _Timing:
     """Run a command during an outage, and read its output as it comes."""
-    words = [*COMMANDS[command], sys.executable, "-c", PROGRAM if COMMANDS[command] else LIBRARY, str(seconds)]
+    words = [*COMMANDS[command], sys.executable, "-c", PROGRAM if COMMANDS[command] else TIMED + LIBRARY, str(seconds)]
     with ExitStack() as stack:
         if outage.after_s is None:
             stack.enter_context(outage.block())
-        started_s = time.monotonic()
-        process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        stack.callback(process.wait)
+        process = stack.enter_context(
+            subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        )
         stack.callback(process.kill)
         lines = _Lines()
         for line in process.stdout or ():
@@ -211,7 +214,7 @@ def _run(outage: Outage, command: str, *, seconds: float, environment: Mapping[s
                 stack.enter_context(outage.block())
                 outage = replace(outage, after_s=None)
         process.wait()
-        return lines.timing(started_s, time.monotonic())
+        return lines.timing()
 
 
 class _Lines:
@@ -221,6 +224,7 @@ class _Lines:
         self._first_s: float | None = None
         self._latest_s = 0.0
         self._program: tuple[float, float, float] | None = None
+        self._waits: list[tuple[float, float]] = []
         self._others: list[str] = []
 
     def take(self, line: str, *, now_s: float) -> None:
@@ -230,6 +234,8 @@ class _Lines:
                 self._latest_s = max(self._latest_s, now_s - float(written))
             case ["program", start, end, worst]:
                 self._program = (float(start), float(end), float(worst))
+            case ["waited", start, end]:
+                self._waits.append((float(start), float(end)))
             case _:
                 self._others.append(line)
 
@@ -237,11 +243,13 @@ class _Lines:
         """Return whether the program has run for so long."""
         return self._first_s is not None and time.monotonic() - self._first_s > after_s
 
-    def timing(self, started_s: float, ended_s: float) -> _Timing:
+    def timing(self) -> _Timing:
         if self._program is None:
             raise RuntimeError(f"the program did not end: {''.join(self._others)}")
         start_s, end_s, worst_s = self._program
-        return _Timing(started_s, ended_s, (start_s, end_s), worst_s, self._latest_s)
+        before_s = sum(end - start for start, end in self._waits if end <= start_s)
+        after_s = sum(end - start for start, end in self._waits if start >= end_s)
+        return _Timing(before_s, after_s, worst_s, self._latest_s)
 
 
 def _count(outage: Outage, environment: Mapping[str, str], command: str) -> int:
