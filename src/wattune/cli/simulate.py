@@ -96,20 +96,25 @@ def _simulate(
     """Return the exit code of the command, the true time and energy of each GPU, and the number of NVML calls."""
     from wattune.emulator.launch import assign_load, environment_for, open_scenario, truths
     from wattune.emulator.library import build_library
+    from wattune.store.fallback import fallback_folders, move_unsaved
 
-    library = build_library(load_config().cache_dir)
+    config = load_config()
+    library = build_library(config.cache_dir)
     with (
         tempfile.TemporaryDirectory(prefix="wattune-simulate-") as folder,
         open_scenario(scenario, Path(folder), library=library) as node,
     ):
         environment = environment_for(node, Path(folder), before=os.environ)
         before = truths(node, scenario.gpus)
-        exit_code = run_child(
-            command_line,
-            environment=environment,
-            stdout_to_stderr=quiet,
-            on_start=lambda pid: assign_load(node, scenario, pid),
-        )
+        try:
+            exit_code = run_child(
+                command_line,
+                environment=environment,
+                stdout_to_stderr=quiet,
+                on_start=lambda pid: assign_load(node, scenario, pid),
+            )
+        finally:  # the state folder of the node goes; runs that its store could not take must not
+            move_unsaved(Path(environment["WATTUNE_STATE"]), fallback_folders(config.state_dir))
         spent = tuple(end.since(start) for start, end in zip(before, truths(node, scenario.gpus), strict=True))
         return exit_code, spent, {"getters": node.getter_calls(), "setters": node.setter_calls()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import re
@@ -80,6 +81,8 @@ def _postgresql_engine(target: URL, timeout_s: float | None) -> Engine:
             "a PostgreSQL store needs the psycopg package, which is not installed",
             hint="pip install 'wattune[postgres]'",
         ) from None
+    # Its errors reach us; what it logs besides would stand between the lines of a program.
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)
     full_s = SERVER_FULL_TIMEOUT_S if timeout_s is None else timeout_s
     limit_s = BUSY_TIMEOUT_S if timeout_s is None else timeout_s
     event.listen(engine, "do_connect", partial(_connect_with_retries, full_s))

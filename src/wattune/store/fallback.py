@@ -72,7 +72,10 @@ def write_job_run(run: UnsubmittedRun, place: str | None, folders: Sequence[Path
 
 
 def _write(document: Mapping[str, Any], folders: Sequence[Path]) -> Path:
-    line = json.dumps(document, allow_nan=False).encode() + b"\n"
+    return _write_line(json.dumps(document, allow_nan=False).encode() + b"\n", folders)
+
+
+def _write_line(line: bytes, folders: Sequence[Path]) -> Path:
     reasons = []
     for folder in folders:
         try:
@@ -87,6 +90,16 @@ def _write(document: Mapping[str, Any], folders: Sequence[Path]) -> Path:
     raise StoreError(
         f"the run could not be kept anywhere ({'; '.join(reasons)})", hint="free some space, then measure again"
     )
+
+
+def move_unsaved(source: Path, folders: Sequence[Path]) -> None:
+    """Move the lines of the fallback file in one folder to that of others, before the folder is removed."""
+    path = source / FILE_NAME
+    if path.exists():
+        with _locked(path) as file:
+            for line in _lines(file):
+                _write_line(line + b"\n", folders)
+            path.unlink()
 
 
 def recover(store: Store, folders: Sequence[Path], *, meant_for: str | None) -> Recovered:

@@ -15,7 +15,7 @@ from job_runs import JOB, Jobs
 from wattune.core.errors import StoreError
 from wattune.core.job import JobMemory, Outcome, Proposal
 from wattune.core.measurement import Measurement
-from wattune.store.fallback import FILE_NAME, Recovered, keep_runs, recover, write_job_run, write_run
+from wattune.store.fallback import FILE_NAME, Recovered, keep_runs, move_unsaved, recover, write_job_run, write_run
 from wattune.store.job_records import RunEnd, UnsubmittedRun
 from wattune.store.records import StoreTimeout
 from wattune.store.sql_store import Store, open_store
@@ -66,8 +66,10 @@ def test_a_call_that_is_not_answered_is_given_up_and_the_next_fails_at_once(url:
 
 
 def test_work_of_our_own_within_a_call_is_no_outage(url: str, gate: threading.Event) -> None:
-    worker = StoreWorker(url, wait_s=0.05)
-    late = threading.Timer(0.3, gate.set)
+    worker = StoreWorker(url)
+    worker.post(lambda store: store.runs()).result(60)
+    worker.wait_s = 1.0
+    late = threading.Timer(1.3, gate.set)
 
     def decide(store: Store) -> str:
         with worker.computing():
@@ -125,6 +127,16 @@ def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "state" / FILE_NAME).symlink_to(tmp_path / "precious")
     assert write_run(a_run("a"), None, [tmp_path / "state", tmp_path / "other"]) == tmp_path / "other" / FILE_NAME
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_unsaved_runs_of_a_folder_that_goes_are_moved(url: str, tmp_path: Path) -> None:
+    store, kept = open_store(url), tmp_path / "kept"
+    for run_id in ("a", "b"):
+        write_run(a_run(run_id), store.place, [tmp_path / "goes"])
+    move_unsaved(tmp_path / "goes", [kept])
+    move_unsaved(tmp_path / "goes", [kept])
+    assert not (tmp_path / "goes" / FILE_NAME).exists()
+    assert recover(store, [kept], meant_for=store.place) == Recovered(taken=2, left=0)
 
 
 def test_a_signal_while_waiting_loses_no_run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
