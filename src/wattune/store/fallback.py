@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 FILE_NAME = "unsaved-runs.jsonl"
 LOCK_S = 2.0
 """The longest wait for the lock of a fallback file, which is held for a few milliseconds."""
+_ANY_FILE = "unsaved-runs*.jsonl"
 _PRIVATE = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -82,11 +83,9 @@ def _write_line(line: bytes, folders: Sequence[Path]) -> Path:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_safe(folder):
                 raise PermissionError(errno.EPERM, "it belongs to another user")
-            _append(folder / FILE_NAME, line)
+            return _append_somewhere(folder, line)
         except OSError as error:
             reasons.append(f"{folder}: {error.strerror or error}")
-        else:
-            return folder / FILE_NAME
     raise StoreError(
         f"the run could not be kept anywhere ({'; '.join(reasons)})", hint="free some space, then measure again"
     )
@@ -94,8 +93,7 @@ def _write_line(line: bytes, folders: Sequence[Path]) -> Path:
 
 def move_unsaved(source: Path, folders: Sequence[Path]) -> None:
     """Move the lines of the fallback file in one folder to that of others, before the folder is removed."""
-    path = source / FILE_NAME
-    if path.exists():
+    for path in sorted(source.glob(_ANY_FILE)):
         with _locked(path) as file:
             for line in _lines(file):
                 _write_line(line + b"\n", folders)
@@ -104,7 +102,8 @@ def move_unsaved(source: Path, folders: Sequence[Path]) -> None:
 
 def recover(store: Store, folders: Sequence[Path], *, meant_for: str | None) -> Recovered:
     """Import the fallback files into the store: the lines meant for one place, or all if that is None."""
-    parts = [_recover_file(store, folder / FILE_NAME, meant_for) for folder in folders]
+    files = [path for folder in folders for path in sorted(folder.glob(_ANY_FILE))]
+    parts = [_recover_file(store, path, meant_for) for path in files]
     return Recovered(sum(part.taken for part in parts), sum(part.left for part in parts))
 
 
@@ -173,6 +172,17 @@ def _record_of(document: Mapping[str, Any]) -> FullRun | RunEnd | UnsubmittedRun
     return full_run_from_json(document)
 
 
+def _append_somewhere(folder: Path, line: bytes) -> Path:
+    """Append to the file of a folder or, where others keep that locked, to a file of one's own beside it."""
+    path = folder / FILE_NAME
+    try:
+        _append(path, line)
+    except BlockingIOError:
+        path = path.with_stem(f"{path.stem}-{uuid.uuid4()}")
+        _append(path, line)
+    return path
+
+
 def _append(path: Path, line: bytes) -> None:
     with _locked(path) as file:
         size = file.seek(0, os.SEEK_END)
@@ -224,14 +234,14 @@ def _locked(path: Path) -> Iterator[io.FileIO]:
 
 
 def _lock(file: io.FileIO, deadline_s: float) -> None:
-    """Lock the file; PermissionError if another process, which may be stopped, does not release it in time."""
+    """Lock the file; BlockingIOError if another process, which may be stopped, does not release it in time."""
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             if time.monotonic() > deadline_s:
-                raise PermissionError(errno.EAGAIN, "another process keeps it locked") from None
+                raise BlockingIOError(errno.EAGAIN, "another process keeps it locked") from None
             time.sleep(0.005)
 
 

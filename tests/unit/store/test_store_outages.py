@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -137,6 +138,19 @@ def test_unsaved_runs_of_a_folder_that_goes_are_moved(url: str, tmp_path: Path) 
     move_unsaved(tmp_path / "goes", [kept])
     assert not (tmp_path / "goes" / FILE_NAME).exists()
     assert recover(store, [kept], meant_for=store.place) == Recovered(taken=2, left=0)
+
+
+def test_a_file_that_a_stopped_process_keeps_locked_loses_no_run(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattune.store.fallback.LOCK_S", 0.01)
+    store = open_store(url)
+    write_run(a_run("a"), store.place, [tmp_path])
+    with (tmp_path / FILE_NAME).open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert write_run(a_run("b"), store.place, [tmp_path]) != tmp_path / FILE_NAME
+    assert recover(store, [tmp_path], meant_for=store.place) == Recovered(taken=2, left=0)
+    assert sorted(path.name for path in tmp_path.glob("unsaved*")) == []
 
 
 def test_a_signal_while_waiting_loses_no_run(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
