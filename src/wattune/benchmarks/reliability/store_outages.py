@@ -30,6 +30,11 @@ PROGRAM_S = 6.0
 STALL_MS = 50.0
 HEALTHY = "none"
 
+_NOTE = (
+    "Store outages: waits include loading the database library, which is no wait for the store; it takes "
+    "seconds on a busy machine, where a stall may also be that of the system. Compare with the rows of outage none."
+)
+
 PROGRAM = """
 import sys, time
 length_s, worst_s, epochs = float(sys.argv[1]), 0.0, 0
@@ -164,7 +169,9 @@ def store_part(*, seconds: float = PROGRAM_S, on_case: Callable[[int], None]) ->
         at_most("store outages, records lost", sum(row["lost"] for row in rows), 0),
         at_most("store outages, records stored twice", sum(row["doubled"] for row in rows), 0),
     )
-    notes = () if server_programs() else ("Store outages: no PostgreSQL server here, so that only SQLite was tried.",)
+    notes = [_NOTE]
+    if server_programs() is None:
+        notes.append("Store outages: no PostgreSQL server here, so that only SQLite was tried.")
     return part(rows, goals, notes)
 
 
