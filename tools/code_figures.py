@@ -5,7 +5,8 @@
     python tools/code_figures.py --json           one JSON document
 
 A file is "crossed" by a command when the command calls at least one function that is defined in it; importing the file
-alone does not count. The commands run on simulated GPUs, in a process of their own.
+alone does not count. The commands run on simulated GPUs, in a process of their own, with this Python or, where it lacks
+what wattune needs, with that of the tree's `.venv`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PROFILE = "stage,instruction,frequency,time,energy\n" + "".join(
 
 CROSSING = """
 import sys, threading
-seen = set()
+seen, code = set(), None
 def note(frame, event, argument):
     is_function = frame.f_code.co_flags & 1 and frame.f_code.co_name[0] != "<"  # not a module or the body of a class
     if event == "call" and is_function:
@@ -126,11 +127,25 @@ def structure_figures(source: Path) -> dict[str, object]:
 
 
 def crossing_figures(root: Path) -> dict[str, object]:
-    """Count the files that each of a few commands crosses."""
-    return {f"files crossed by `{name}`": _crossed(root, words) for name, words in COMMANDS.items()}
+    """Count the files that each of a few commands crosses; say so where no Python can run them."""
+    python = _python_of(root)
+    if python is None:
+        reason = "unknown: wattune's dependencies are not installed; run `make check` first, it makes .venv"
+        return dict.fromkeys((f"files crossed by `{name}`" for name in COMMANDS), reason)
+    return {f"files crossed by `{name}`": _crossed(root, python, words) for name, words in COMMANDS.items()}
 
 
-def _crossed(root: Path, words: list[str]) -> object:
+def _python_of(root: Path) -> str | None:
+    """Find a Python that can import the commands: this one, or that of the tree's environment."""
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    for python in (sys.executable, str(root / ".venv" / "bin" / "python")):
+        command = [python, "-c", "import click, numpy, scipy, sqlalchemy, wattune.cli.main"]
+        if Path(python).exists() and not subprocess.run(command, env=environment, capture_output=True).returncode:
+            return python
+    return None
+
+
+def _crossed(root: Path, python: str, words: list[str]) -> object:
     with tempfile.TemporaryDirectory() as folder:
         profile = Path(folder, "profile.csv")
         profile.write_text(PROFILE)
@@ -144,7 +159,7 @@ def _crossed(root: Path, words: list[str]) -> object:
         }
         command = [str(profile) if word == "PROFILE" else word for word in words]
         done = subprocess.run(
-            [sys.executable, "-c", CROSSING, str(listing), *command],
+            [python, "-c", CROSSING, str(listing), *command],
             env=environment, cwd=folder, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         code, *files = listing.read_text().split("\n")
