@@ -13,6 +13,7 @@ import platformdirs
 from wattune.core.errors import ConfigError
 
 APP = "wattune"
+PROFILE_FOLDER = "WATTUNE_PROFILE_FOLDER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Config:
     values: tuple[Value, ...]
     visible_gpus: str | None = None
     """CUDA_VISIBLE_DEVICES; None where it is not set."""
+    profile_folder: Path | None = None
+    """Folder in which `wattune pipeline profile` waits for what the ranks of its program measure; None without it."""
 
     def _get(self, name: str) -> str | None:
         return next(value.value for value in self.values if value.option.name == name)
@@ -90,7 +93,8 @@ def load_config(environment: Mapping[str, str] | None = None, file: Path | None 
         "data": None,
     }
     values = tuple(_value(option, environment, file, written, defaults[option.name]) for option in OPTIONS)
-    return Config(values, environment.get("CUDA_VISIBLE_DEVICES"))
+    folder = environment.get(PROFILE_FOLDER)
+    return Config(values, environment.get("CUDA_VISIBLE_DEVICES"), Path(folder) if folder else None)
 
 
 def _value(

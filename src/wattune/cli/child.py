@@ -24,10 +24,11 @@ def run_child(
     environment: Mapping[str, str] | None = None,
     stdout_to_stderr: bool = False,
     on_start: Callable[[int], None] | None = None,
+    on_wait: Callable[[], None] | None = None,
 ) -> int:
     """Run a command and return its exit code, 128 + n where signal n ended it.
 
-    `on_start` is called with the process id as soon as there is one.
+    `on_start` is called with the process id as soon as there is one, `on_wait` every half second while it runs.
     """
     with Forwarding() as forwarding:
         process = start_child(
@@ -36,25 +37,34 @@ def run_child(
         forwarding.to(process)
         if on_start is not None:
             on_start(process.pid)
-        return shell_code(wait_for(process))
+        return shell_code(wait_for(process, on_wait=on_wait))
 
 
-def wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a process and return its exit code, while signals are handled.
+def wait_for(process: subprocess.Popen[bytes], *, on_wait: Callable[[], None] | None = None) -> int:
+    """Wait for the end of a process and return its exit code, while signals are handled and `on_wait` is called.
 
     `process.wait()` is not interrupted by a signal that arrives just before the system call or in another thread, and
     Python would run its handler only after the end of the process.
     """
+    meanwhile = on_wait or (lambda: None)
     try:
         ended = os.fdopen(os.pidfd_open(process.pid))
     except (AttributeError, OSError):  # not on this system, or not allowed in this container
-        return process.wait()
+        return _polled(process, meanwhile)
     with ended:
         poll = select.poll()
         poll.register(ended, select.POLLIN)
         while not poll.poll(HANDLED_MS):
-            pass
+            meanwhile()
     return process.wait()
+
+
+def _polled(process: subprocess.Popen[bytes], meanwhile: Callable[[], None]) -> int:
+    while True:
+        try:
+            return process.wait(HANDLED_MS / 1000)
+        except subprocess.TimeoutExpired:
+            meanwhile()
 
 
 def start_child(

@@ -15,14 +15,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from wattune.control.actuator import Actuator, ActuatorThread
+from wattune.control.actuator import Actuator, ActuatorThread, actuator_for
 from wattune.control.ranks import Ranks
 from wattune.control.stamps import HostStamp, Stamps
 from wattune.core.errors import InputError, PlanError
 from wattune.core.plan import Plan
 from wattune.devices.gpu import Gpu
 from wattune.integrations.method_hooks import hooked, replaced
-from wattune.integrations.profile_run import profile_listener
+from wattune.integrations.profile_run import profile_listener, profile_target
 from wattune.levels.kernel.plan_file import read_plan
 from wattune.levels.kernel.player import InstructionListener, PlanListener, PlanPlayer
 from wattune.levels.kernel.schedules import BACKWARD, FORWARD, Piece
@@ -129,15 +129,16 @@ def profiled_steps(
     *,
     rank: int,
     ranks: Ranks,
-    out: Path | str,
-    clocks: int = 5,
+    out: Path | str | None = None,
+    clocks: int | None = None,
     stamp: Stamps | None = None,
 ) -> Iterator[StepHooks]:
     """Measure the stage profile of a pipeline of this shape; yield the hooks that its schedule is to call.
 
     `ranks` are the processes of the pipeline, such as `TorchRanks(group)`. See `profiled` of `pipelining`.
     """
-    with ActuatorThread([gpu]) as actuator:
+    target = profile_target(out, clocks)
+    with actuator_for([gpu]) as actuator:
         listener: OnlineListener = profile_listener(
             shape.order,
             gpu=gpu,
@@ -145,8 +146,7 @@ def profiled_steps(
             stamp=stamp or HostStamp.now,
             ranks=ranks,
             rank=rank,
-            out=Path(out),
-            clocks=clocks,
+            target=target,
         )
         yield StepHooks(listener, shape.order[rank], actuator=actuator)
 

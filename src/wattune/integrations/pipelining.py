@@ -21,14 +21,14 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("playing a plan in PyTorch needs PyTorch: pip install 'wattune[torch]'") from error
 
-from wattune.control.actuator import Actuator, ActuatorThread
+from wattune.control.actuator import Actuator, ActuatorThread, actuator_for
 from wattune.control.stamps import Stamps
 from wattune.core.errors import PlanError
 from wattune.core.plan import Plan
 from wattune.devices.gpu import Gpu
 from wattune.integrations.cuda_stamp import stamps_on
 from wattune.integrations.method_hooks import hooked, replaced
-from wattune.integrations.profile_run import profile_listener
+from wattune.integrations.profile_run import profile_listener, profile_target
 from wattune.integrations.torch_ranks import TorchRanks
 from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
 from wattune.levels.kernel.plan_file import read_plan
@@ -147,15 +147,18 @@ def tuned(
 
 @contextmanager
 def profiled(
-    schedule: Any, gpu: Gpu, *, out: Path | str, clocks: int = 5, group: Any = None
+    schedule: Any, gpu: Gpu, *, out: Path | str | None = None, clocks: int | None = None, group: Any = None
 ) -> Iterator[OnlineListener]:
     """Measure the stage profile while the schedule trains: `clocks` core clocks, one after another.
 
-    After each clock the first rank writes `out`, a CSV file for `wattune pipeline plan --profile`; a file that was
-    begun is continued. When all clocks are measured, the GPUs are restored, training goes on, and the `progress` of the
-    listener is `PlanProfiled` with the power of a GPU that waits. All ranks of the group enter the block together.
+    `wattune pipeline profile` runs the program, gives the number of clocks and collects what the ranks measure. Without
+    that command the first rank writes `out` after each clock, a CSV file for `wattune pipeline plan --profile`. A file
+    that was begun is continued. When all clocks are measured, the GPUs are restored, training goes on, `has_profile` of
+    the listener is True, and its `progress` is `PlanProfiled` with the power of a GPU that waits. All ranks of the
+    group enter the block together.
     """
-    with ActuatorThread([gpu]) as actuator:
+    target = profile_target(out, clocks)
+    with actuator_for([gpu]) as actuator:
         listener = profile_listener(
             order_of(schedule),
             gpu=gpu,
@@ -163,8 +166,7 @@ def profiled(
             stamp=stamps_for(schedule),
             ranks=TorchRanks(stages_of(schedule)[0].group if group is None else group),
             rank=rank_of(schedule),
-            out=Path(out),
-            clocks=clocks,
+            target=target,
         )
         with listened(schedule, listener):
             yield listener

@@ -255,13 +255,16 @@ def test_transfers_and_endings_of_a_profile_are_planned_too(tmp_path, capsys):
     assert run(["pipeline", "verify", str(plan), "--profile", str(profile)]) == 0
 
 
+GIVEN = "latency as given, stall of the slowest"
+
+
 def test_switching_is_free_unless_its_latency_or_the_gpu_is_given(home, capsys):
     free = document(capsys, *PLAN)
     assert free["switching"] is None
     assert "free_energy_j" not in free["frontier"][0]
     assert "Switching is taken to be free" in words(capsys, *PLAN)
     slow = document(capsys, *PLAN, "--switch-latency", "40ms", "--out", "plan.json")
-    assert slow["switching"] == {"latency_s": 0.04, "stall_s": 0.0002, "source": "as given"}
+    assert slow["switching"] == {"latency_s": 0.04, "stall_s": 0.0002, "source": f"{GIVEN} known GPU"}
     for row in slow["frontier"]:
         assert row["energy_j"] >= row["free_energy_j"] > 0
         assert row["switching_loss_percent"] == pytest.approx(100 * (row["energy_j"] / row["free_energy_j"] - 1))

@@ -19,6 +19,7 @@ from wattune.cli.output import (
     stderr_console,
     write_text,
 )
+from wattune.cli.pipeline.profile import profile
 from wattune.levels.kernel.schedule_files import FORMATS
 from wattune.levels.kernel.shape import INTERLEAVED, SCHEDULE_NAMES
 
@@ -34,9 +35,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 def command() -> None:
     """Plan the clocks of a training pipeline: the least energy for every iteration time.
 
-    A profile has the time and energy of each instruction of each stage at each clock. `plan` writes the whole frontier
-    to a plan file; the other commands show, convert and check it.
+    A profile has the time and energy of each instruction of each stage at each clock; `profile` measures one while a
+    program trains. `plan` writes the whole frontier to a plan file; the other commands show, convert and check it.
     """
+
+
+command.add_command(profile)
 
 
 def _choice_options(function: F) -> F:
@@ -48,7 +52,13 @@ def _choice_options(function: F) -> F:
 
 
 @command.command(short_help="Find the frontier of a pipeline from a stage profile.")
-@click.option("--profile", type=_FILE, required=True, help="CSV: stage,instruction,frequency,time,energy.")
+@click.option(
+    "--profile",
+    "profile_file",
+    type=_FILE,
+    required=True,
+    help="CSV: stage,instruction,frequency,time,energy.",
+)
 @click.option(
     "--schedule",
     type=click.Choice(SCHEDULE_NAMES),
@@ -73,7 +83,7 @@ def _choice_options(function: F) -> F:
 @click.option("--frontier-csv", "csv_file", type=_FILE, help="Write time_s,energy_j,bound_j as CSV.")
 @json_option
 def plan(
-    profile: Path,
+    profile_file: Path,
     schedule: str,
     microbatches: int,
     chunks: int | None,
@@ -102,7 +112,7 @@ def plan(
     for path in (out, csv_file):
         check_writable(path)
     switching = switching_of(latency=switch_latency, gpu=gpu)
-    found, source = output.read_profile(profile)
+    found, source = output.read_profile(profile_file)
     found.check_blocking_power(blocking_power)
     shape = found.shape(schedule, microbatches, chunks=chunks or (2 if schedule == INTERLEAVED else 1))
     operations = sum(len(rank) for rank in shape.order)

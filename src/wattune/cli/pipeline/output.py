@@ -18,6 +18,7 @@ from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
 from wattune.levels.kernel.planned import PlannedPipeline, Source, energy_percent, gap_percent, time_percent
 from wattune.levels.kernel.schedule_exchange import FREQS_NAME
+from wattune.levels.kernel.solver.switching import new_settings, shortest_dwell_s
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 from wattune.levels.kernel.straggler import StragglerAnswer
 from wattune.levels.kernel.view.page import pipeline_page
@@ -97,12 +98,12 @@ def frontier_table(planned: PlannedPipeline) -> Table:
     from rich.table import Table
 
     default, trials = planned.default.cost, planned.frontier.trials
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("plan")
     losses = planned.switching_losses_percent
-    for head in ("time", "energy", "above bound", *(("for switching",) if losses else ()), "Δ time", "Δ energy"):
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1 if losses else 2, 0, 0))
+    table.add_column("plan")
+    for head in ("time", "energy", "above bound", *(("lost to\nswitching",) if losses else ()), "Δ time", "Δ energy"):
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     unknown = [""] * (4 if losses else 3)
     table.add_row("", f"{default.time_s:.4f} s", f"{default.energy_j:.1f} J", *unknown, "default")
     for number in _few(len(trials), planned.chosen):
@@ -160,13 +161,19 @@ def print_frontier(planned: PlannedPipeline, answer: StragglerAnswer | None) -> 
 
 def switching_words(planned: PlannedPipeline) -> str:
     """Describe what changes of clocks were taken to cost, and what the chosen plan loses by them."""
-    switching = planned.switching
+    switching, plan = planned.switching, planned.plan.choice
+    dwell_s = shortest_dwell_s(plan)
+    held = f"holds each clock for {1e3 * dwell_s:.3g} ms or longer" if dwell_s else "never changes the clock of a rank"
+    held += f" ({len(new_settings(plan.graph, plan.choices))} changes per iteration, all ranks)" if dwell_s else ""
     if switching is None:
-        return "Switching is taken to be free. `wattune pipeline plan` takes --switch-latency, or --gpu to look it up."
+        return (
+            f"Switching is taken to be free; the chosen plan {held}. "
+            "`wattune pipeline plan` takes --switch-latency, or --gpu to look it up."
+        )
     loss = planned.switching_losses_percent[planned.chosen]
     return (
         f"A change of clocks takes {1e3 * switching.latency_s:g} ms and stalls for {1e3 * switching.stall_s:g} ms "
-        f"({switching.source}); the chosen plan spends {loss:.2f} % more than if switching were free."
+        f"({switching.source}); the chosen plan {held} and spends {loss:.2f} % more than if switching were free."
     )
 
 

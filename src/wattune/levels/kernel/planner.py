@@ -133,14 +133,14 @@ class PipelinePlanner:
     def _timed(self, choice: tuple[int, ...], relaxed: Relaxed) -> Trial[Plan]:
         chosen = [own.trials[option] for own, option in zip(self._options, choice, strict=True)]
         time_s = self._rounding.time_of(choice)
+        energy_j = self._rounding.effective_of(choice) + self._waiting_w * time_s
         plan = Plan(
             self._graph,
             tuple(trial.choice for trial in chosen),
             tuple(trial.cost.time_s for trial in chosen),
             tuple(trial.cost.energy_j for trial in chosen),
-            self.bound_j(relaxed, time_s),
+            min(self.bound_j(relaxed, time_s), energy_j),  # the last digits of the linear programme
         )
-        energy_j = self._rounding.effective_of(choice) + self._waiting_w * time_s
         return Trial(plan, Measurement(time_s, energy_j))
 
     def _dive(self, exact: Relaxation, relaxed: Relaxed) -> tuple[int, ...]:

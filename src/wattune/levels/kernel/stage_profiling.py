@@ -6,7 +6,7 @@ follow on each. A file that already has a clock for every kind of instruction is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -23,22 +23,32 @@ Rows = Mapping[str, Sequence[Trial[Setting]]]
 
 @dataclass(frozen=True, slots=True)
 class StageProfiling:
-    """Profile with the settings of a planning, and plan nothing; `on_rows` gets the new rows after every clock."""
+    """Profile with the settings of a planning, and plan nothing."""
 
     planning: OnlinePlanning
-    on_rows: Callable[[Rows], None]
 
     def step(self, progress: Progress, readings: Readings) -> Progress:
         """Return the progress after one more iteration, given the readings of all ranks."""
         if not isinstance(progress, PlanProfiling):
             return progress
         after = self.planning.collected(progress, readings)
-        if after.place > progress.place:
-            self.on_rows(self.planning.means(after))
         if after.place < len(self.planning.settings):
             return after
         trials = tuple((kind, trial) for kind, own in self.planning.means(after).items() for trial in own)
         return PlanProfiled(trials, fmean(after.waiting_w) if after.waiting_w else None)
+
+    def rows(self, progress: Progress) -> Rows:
+        """Return the rows that a progress has: those of every clock that is measured."""
+        match progress:
+            case PlanProfiling():
+                return self.planning.means(progress)
+            case PlanProfiled():
+                found: dict[str, tuple[Trial[Setting], ...]] = {}
+                for kind, trial in progress.trials:
+                    found[kind] = (*found.get(kind, ()), trial)
+                return found
+            case _:
+                return {}
 
 
 def profile_csv(rows: Rows, *, simulated: bool) -> str:

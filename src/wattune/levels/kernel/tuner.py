@@ -71,14 +71,17 @@ class OnlineListener:
         pipeline: int = 0,
         wait: Wait = time.sleep,
         step: DecisionStep | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         """`ranks` are the processes of all pipelines; `rank` counts within this `pipeline`.
 
         `step` replaces that of the policy: it returns the progress after one more iteration, the same on all ranks.
+        `on_progress` is called with each new progress; where it raises, tuning ends.
         """
         self.progress: Progress = policy.start()
         self._policy = policy
         self._step = step
+        self._on_progress = on_progress
         self._gpu, self._clocks, self._stamp = gpu, clocks, stamp
         self._agreement = Agreement(ranks)
         self._rank, self._pipeline = rank, pipeline
@@ -93,6 +96,11 @@ class OnlineListener:
         """Iterations that are over, and how many will be at the next decision point."""
         self._decided_at = (0, 0.0)
         """Iteration and time of the last decision."""
+
+    @property
+    def has_profile(self) -> bool:
+        """True once a profile is complete, on all ranks after the same iteration."""
+        return isinstance(self.progress, PlanProfiled)
 
     def start(self) -> None:
         self._player = self._player.from_start()
@@ -151,6 +159,7 @@ class OnlineListener:
             why = str(self._agreement.disabled)
             self.progress = PlanDisabled(why)
             self._clocks.disable(why)
+            self._report()
             return
         self._next, self.progress = int(answer[0]), after
         if isinstance(after, PlanProfiled):
@@ -158,9 +167,14 @@ class OnlineListener:
         if after != before:
             steps = self._policy.steps(after, pipeline=self._pipeline, rank=self._rank)
             self._player = self._player.following(steps)
+            self._report()
         self._measure_again(before)
         if isinstance(self._state, Measuring) and self._state.window:
             self._delay()
+
+    def _report(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self.progress)
 
     def _next_iteration(self, progress: Progress) -> int:
         now_s, (iteration, last_s) = self._gpu.count().time_s, self._decided_at

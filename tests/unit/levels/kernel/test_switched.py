@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from pipelines import BLOCKING_W, planned_pipeline, small_profile
 from wattune.core.errors import InputError, PlanError
-from wattune.core.frontier import Trial
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Operation, StageChoice, WorkGraph
+from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.core.setting import Setting
 from wattune.levels.kernel.plan_file import parse_plan, plan_text
 from wattune.levels.kernel.planned import Source, choose, plan_profile, verify
 from wattune.levels.kernel.solver.plan_cost import charged
-from wattune.levels.kernel.solver.switched import plan_switched
+from wattune.levels.kernel.solver.switched import SwitchedFrontiers, plan_switched
 from wattune.levels.kernel.solver.switching import ClockSwitching, held_settings, new_settings, shortest_dwell_s
 
 SLOW = ClockSwitching(0.05, 0.0002, "a test")
@@ -117,6 +117,29 @@ def test_a_stall_is_hidden_where_a_rank_waits():
     assert found.choice.durations_s == (1.0, 2.0, 1.5)
     assert found.cost.time_s == 4.5
     assert found.cost.energy_j == pytest.approx(900 + 20 * (0.5 + 3.5 + 1.0))
+
+
+def test_a_stall_delays_what_follows_once():
+    operations = (Operation("x", "k", 1), Operation("y", "k", 1), Operation("w", "k", 0), Operation("z", "k", 1))
+    graph = WorkGraph(operations, ((), (0,), (), (1, 2)))
+    high, low = StageChoice(Setting(1400)), StageChoice(Setting(800))
+    trials = [Trial(own, Measurement(time_s, 90.0)) for own, time_s in ((high, 1), (low, 1), (high, 3.2), (high, 1))]
+    found = charged(graph, trials, ClockSwitching(0.01, 0.5, "a test"), blocking_power_w=20.0)
+    # The stall before y ends at 1.5 s; that before z ends at 3.0 s, while z waits for w.
+    assert found.choice.durations_s == (1, 1.5, 3.2, 1)
+    assert found.cost.time_s == pytest.approx(4.2)
+
+
+def test_the_loss_of_a_plan_between_two_free_ones_is_seen():
+    def trial(time_s, energy_j):
+        graph = WorkGraph((Operation("x", "k", 0),), ((),))
+        return Trial(Plan(graph, (StageChoice(Setting(1400)),), (time_s,), (energy_j,)), Measurement(time_s, energy_j))
+
+    frontiers = SwitchedFrontiers(Frontier(()), Frontier((trial(1.0, 100.0), trial(2.0, 80.0))))
+    assert frontiers.free_energy_j(trial(1.5, 95.0)) == pytest.approx(90.0)
+    assert frontiers.free_energy_j(trial(1.5, 85.0)) == 85.0
+    assert frontiers.free_energy_j(trial(3.0, 85.0)) == 80.0
+    assert frontiers.free_energy_j(trial(0.9, 105.0)) == 100.0
 
 
 def planned_slowly(stages=3, microbatches=6):

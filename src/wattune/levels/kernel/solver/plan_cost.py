@@ -35,7 +35,7 @@ def charged(
     """
     chosen = list(trials)
     if switching is not None and switching.stall_s:
-        for place, added_s in _stalls_s(graph, chosen, switching.stall_s):
+        for place, added_s in tuple(_stalls_s(graph, chosen, switching.stall_s)):  # before any option changes
             own = chosen[place]
             stalled = Measurement(own.cost.time_s + added_s, own.cost.energy_j + blocking_power_w * added_s)
             chosen[place] = Trial(own.choice, stalled)

@@ -48,12 +48,14 @@ class SwitchedFrontiers:
     free: Frontier[Plan]
 
     def free_energy_j(self, trial: Trial[Plan]) -> float:
-        """Return the least energy within the time of a plan if clocks changed at once.
+        """Return the energy of a plan of this time if clocks changed at once, interpolated between the free plans.
 
-        The plan itself would then end earlier, so it never spends less than that.
+        The next faster free plan alone would hide the loss of a plan between two of them. The plan itself would end
+        earlier if clocks changed at once, so it never spends less than that.
         """
-        within = self.free.within(max(trial.cost.time_s, self.free.fastest.cost.time_s))
-        return min(within.cost.energy_j, trial.cost.energy_j)
+        costs = [own.cost for own in self.free]
+        times_s, energies_j = [cost.time_s for cost in costs], [cost.energy_j for cost in costs]
+        return min(float(np.interp(trial.cost.time_s, times_s, energies_j)), trial.cost.energy_j)
 
 
 def plan_switched(

@@ -47,7 +47,7 @@ class ClockSwitching:
     @classmethod
     def given(cls, latency_s: float) -> ClockSwitching:
         """Return the switching of a GPU of which only the latency is known."""
-        return cls(latency_s, min(UNKNOWN_STALL_S, latency_s), "as given")
+        return cls(latency_s, min(UNKNOWN_STALL_S, latency_s), "latency as given, stall of the slowest known GPU")
 
 
 def new_settings(graph: WorkGraph, choices: Sequence[StageChoice]) -> list[int]:
