@@ -77,7 +77,7 @@ def _choice_options(function: F) -> F:
 @click.option(
     "--points",
     type=click.IntRange(2, 2000),
-    help="Plans to compute.  [default: 40, or 20 for thousands of operations]",
+    help="Iteration times to solve for.  [default: 40, or 20 for thousands of operations]",
 )
 @click.option("--out", type=_FILE, help="Write the plan file (JSON).")
 @click.option("--frontier-csv", "csv_file", type=_FILE, help="Write time_s,energy_j,bound_j as CSV.")

@@ -9,7 +9,8 @@ plans are both slower and more expensive; for a straggler that takes T' the best
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,7 +28,10 @@ LARGE = 4000
 """From this number of operations on, those between fill and drain are planned by one period."""
 
 POINTS, POINTS_OF_LARGE = 40, 20
-"""Default numbers of plans of a frontier."""
+"""Default numbers of iteration times that are solved for."""
+
+BETWEEN = 2
+"""Plans between each two of these times."""
 
 WORTH_DIVING = 0.008
 """Share of energy above the bound from which fixing operations one after another is tried too."""
@@ -51,13 +55,17 @@ def plan_pipeline(
 ) -> Frontier[Plan]:
     """Compute the frontier of plans, from the fastest to the time of least energy.
 
-    It has a plan for each of `points` evenly spaced iteration times, ends included, and for each of `times_s` between.
+    It has a plan for each of `points` evenly spaced iteration times, ends included, and for each of `times_s` between;
+    where the pipeline is not large, also a few between each two of these.
     """
     if not blocking_power_w >= 0:
         raise PlanError(f"blocking power is not negative, not {blocking_power_w} W", hint="measure a GPU that waits")
     options = options_by_kind(graph, profile, blocking_power_w)
     planner = PipelinePlanner(graph, options, blocking_power_w)
-    return Frontier.of(plan for relaxed in planner.relaxed(points, times_s) for plan in planner.plans(relaxed))
+    solved = list(planner.relaxed(points, times_s))
+    found = [plan for relaxed in solved for plan in planner.plans(relaxed)]
+    found += [plan for slower, faster in pairwise(solved) for plan in planner.between(slower, faster)]
+    return Frontier.of(found)
 
 
 def options_by_kind(
@@ -111,6 +119,16 @@ class PipelinePlanner:
             fastest = (0,) * len(self._options)
             yield self._timed(self._rounding.reusing_slack(fastest, self._fastest_s), relaxed)
 
+    def between(self, slower: Relaxed, faster: Relaxed) -> Iterator[Trial[Plan]]:
+        """Round mixtures of two relaxed plans: in time, since the end of an iteration is convex in the durations.
+
+        They cost a tenth of a linear programme each. Without them a deadline between two plans gets the faster one.
+        """
+        for share in np.arange(1, BETWEEN + 1) / (BETWEEN + 1) if self._exact else ():
+            time_s = float((1 - share) * slower.time_s + share * faster.time_s)
+            durations_s = (1 - share) * slower.durations_s + share * faster.durations_s
+            yield self._timed(self._rounding.rounded(durations_s, time_s), slower, faster)
+
     def plan(self, relaxed: Relaxed) -> Trial[Plan]:
         """Round a relaxed plan to options, with the resulting time and energy."""
         if self._steady is not None:
@@ -130,16 +148,18 @@ class PipelinePlanner:
         """Return for each operation what a second of it costs in the last relaxed plan."""
         return self._relaxation.flows_w()
 
-    def _timed(self, choice: tuple[int, ...], relaxed: Relaxed) -> Trial[Plan]:
+    def _timed(self, choice: tuple[int, ...], *relaxed: Relaxed) -> Trial[Plan]:
+        """Time a choice; its bound is the best that follows from these relaxed plans."""
         chosen = [own.trials[option] for own, option in zip(self._options, choice, strict=True)]
         time_s = self._rounding.time_of(choice)
         energy_j = self._rounding.effective_of(choice) + self._waiting_w * time_s
+        bound_j = max(self.bound_j(one, time_s) for one in relaxed)
         plan = Plan(
             self._graph,
             tuple(trial.choice for trial in chosen),
             tuple(trial.cost.time_s for trial in chosen),
             tuple(trial.cost.energy_j for trial in chosen),
-            min(self.bound_j(relaxed, time_s), energy_j),  # the last digits of the linear programme
+            min(bound_j, energy_j),  # the last digits of the linear programme
         )
         return Trial(plan, Measurement(time_s, energy_j))
 
