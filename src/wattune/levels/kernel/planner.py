@@ -86,6 +86,10 @@ def relaxation_of(graph: WorkGraph, options: Mapping[str, Options[StageChoice]])
     return Periodic.of(graph, options) or Aggregation(graph, options)
 
 
+def _is_worth_diving(plan: Trial[Plan]) -> bool:
+    return plan.cost.energy_j > (1 + WORTH_DIVING) * plan.choice.bound_j
+
+
 class PipelinePlanner:
     """One graph with its options, relaxed and rounded for one time after another."""
 
@@ -122,12 +126,16 @@ class PipelinePlanner:
     def between(self, slower: Relaxed, faster: Relaxed) -> Iterator[Trial[Plan]]:
         """Round mixtures of two relaxed plans: in time, since the end of an iteration is convex in the durations.
 
-        They cost a tenth of a linear programme each. Without them a deadline between two plans gets the faster one.
+        They cost a tenth of a linear programme each. Without them a deadline between two plans gets the faster one. A
+        time at which a mixture is far above the bound is solved for.
         """
-        for share in np.arange(1, BETWEEN + 1) / (BETWEEN + 1) if self._exact else ():
+        if self._exact is None:
+            return
+        for share in np.arange(1, BETWEEN + 1) / (BETWEEN + 1):
             time_s = float((1 - share) * slower.time_s + share * faster.time_s)
             durations_s = (1 - share) * slower.durations_s + share * faster.durations_s
-            yield self._timed(self._rounding.rounded(durations_s, time_s), slower, faster)
+            plan = self._timed(self._rounding.rounded_once(durations_s, time_s), slower, faster)
+            yield self.plan(self._exact.at(time_s)) if _is_worth_diving(plan) else plan
 
     def plan(self, relaxed: Relaxed) -> Trial[Plan]:
         """Round a relaxed plan to options, with the resulting time and energy."""
@@ -135,7 +143,7 @@ class PipelinePlanner:
             time_s = max(relaxed.time_s, self._graph.makespan_s(tuple(relaxed.durations_s.tolist())))
             return self._timed(self._steady.rounded(relaxed.durations_s, time_s), relaxed)
         plan = self._timed(self._rounding.rounded(relaxed.durations_s, relaxed.time_s), relaxed)
-        if self._exact and plan.cost.energy_j > (1 + WORTH_DIVING) * plan.choice.bound_j:
+        if self._exact and _is_worth_diving(plan):
             dived = self._timed(self._dive(self._exact, relaxed), relaxed)
             plan = min(plan, dived, key=lambda trial: trial.cost.energy_j - trial.choice.bound_j)
         return plan
@@ -156,9 +164,9 @@ class PipelinePlanner:
         bound_j = max(self.bound_j(one, time_s) for one in relaxed)
         plan = Plan(
             self._graph,
-            tuple(trial.choice for trial in chosen),
-            tuple(trial.cost.time_s for trial in chosen),
-            tuple(trial.cost.energy_j for trial in chosen),
+            tuple([trial.choice for trial in chosen]),
+            tuple([trial.cost.time_s for trial in chosen]),
+            tuple([trial.cost.energy_j for trial in chosen]),
             min(bound_j, energy_j),  # the last digits of the linear programme
         )
         return Trial(plan, Measurement(time_s, energy_j))

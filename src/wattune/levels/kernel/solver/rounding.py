@@ -4,7 +4,9 @@ A relaxed plan lets an operation last anywhere between two options; a real plan 
 everywhere keeps the planned time but wastes the difference. Three sweeps, each once through the graph, pass the slack
 on: an operation may last until its latest finish in the relaxed plan, counted from its actual start. They differ in
 what may use slack: every option, the corners of the hull, or only operations that the relaxed plan left between two
-corners. The best result is swept once more with the remaining slack. All keep finish ≤ latest finish, hence the time.
+corners. Each result is swept once more with the slack that it left, and the best is taken: a sweep that leaves more
+slack often ends up better. The last sweep alone is nearly as good, in a third of the time. All keep finish ≤ latest
+finish, hence the time.
 """
 
 from __future__ import annotations
@@ -52,7 +54,12 @@ class Rounding:
         wanted_s = durations_s.tolist()
         latest_s = self.latest_s(wanted_s, time_s)
         sweeps = (*self.sweeps(latest_s), self._sweep_undecided(wanted_s, latest_s))
-        return self.reusing_slack(min(sweeps, key=self.effective_of), time_s)
+        return min((self.reusing_slack(choice, time_s) for choice in sweeps), key=self.effective_of)
+
+    def rounded_once(self, durations_s: Floats, time_s: float) -> tuple[int, ...]:
+        """Round as `rounded` does with its last sweep alone."""
+        wanted_s = durations_s.tolist()
+        return self.reusing_slack(self._sweep_undecided(wanted_s, self.latest_s(wanted_s, time_s)), time_s)
 
     def sweeps(self, latest_s: list[float]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Sweep over every option, and over the corners of the hull."""
