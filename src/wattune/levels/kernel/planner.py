@@ -36,6 +36,9 @@ BETWEEN = 2
 WORTH_DIVING = 0.008
 """Share of energy above the bound from which fixing operations one after another is tried too."""
 
+WORTH_SOLVING = 0.01
+"""Share above the bound from which a mixture of two plans is not good enough, and its own time is solved for."""
+
 DIVES = 12
 
 SHORTEST = 1e-3
@@ -86,8 +89,8 @@ def relaxation_of(graph: WorkGraph, options: Mapping[str, Options[StageChoice]])
     return Periodic.of(graph, options) or Aggregation(graph, options)
 
 
-def _is_worth_diving(plan: Trial[Plan]) -> bool:
-    return plan.cost.energy_j > (1 + WORTH_DIVING) * plan.choice.bound_j
+def _is_above(plan: Trial[Plan], share: float) -> bool:
+    return plan.cost.energy_j > (1 + share) * plan.choice.bound_j
 
 
 class PipelinePlanner:
@@ -135,7 +138,7 @@ class PipelinePlanner:
             time_s = float((1 - share) * slower.time_s + share * faster.time_s)
             durations_s = (1 - share) * slower.durations_s + share * faster.durations_s
             plan = self._timed(self._rounding.rounded_once(durations_s, time_s), slower, faster)
-            yield self.plan(self._exact.at(time_s)) if _is_worth_diving(plan) else plan
+            yield self.plan(self._exact.at(time_s)) if _is_above(plan, WORTH_SOLVING) else plan
 
     def plan(self, relaxed: Relaxed) -> Trial[Plan]:
         """Round a relaxed plan to options, with the resulting time and energy."""
@@ -143,7 +146,7 @@ class PipelinePlanner:
             time_s = max(relaxed.time_s, self._graph.makespan_s(tuple(relaxed.durations_s.tolist())))
             return self._timed(self._steady.rounded(relaxed.durations_s, time_s), relaxed)
         plan = self._timed(self._rounding.rounded(relaxed.durations_s, relaxed.time_s), relaxed)
-        if self._exact and _is_worth_diving(plan):
+        if self._exact and _is_above(plan, WORTH_DIVING):
             dived = self._timed(self._dive(self._exact, relaxed), relaxed)
             plan = min(plan, dived, key=lambda trial: trial.cost.energy_j - trial.choice.bound_j)
         return plan
