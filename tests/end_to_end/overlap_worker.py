@@ -29,6 +29,7 @@ from wattune.integrations.overlap import (
     GroupTransport,
     OverlapExecutor,
     SequenceParallelBlock,
+    WholeMicrobatch,
 )
 from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions
 from wattune.integrations.overlap.trial_session import TrialSession
@@ -48,6 +49,8 @@ class Case:
     nanobatches: int = 2
     launch: str = "norm_0"
     sequence_parallel: bool = False
+    whole: str = ""
+    """forward, backward or `forward backward`: the passes that run without nanobatches."""
     failure: str | None = None
     """raises, killed or hung: what the last rank does in its backward pass or, measured, in its second trial."""
     measured: bool = False
@@ -128,6 +131,8 @@ def run(case, rank, ranks):
         backward = all_choices(("bwd_mlp", "bwd_attn"), case.launch, comm_sms=6)
         choices = forward | backward
         executor.follow(forward=forward, backward=choices if activations is Activations.RECOMPUTE else backward)
+        if case.whole:
+            executor.follow(**dict.fromkeys(case.whole.split(), WholeMicrobatch(1200)))
     hidden = hidden.clone().requires_grad_()
     found = executor(hidden)
     found_loss = loss_of(found)
@@ -143,7 +148,7 @@ def run(case, rank, ranks):
         "output": largest_error([(found.detach(), output)]),
         "loss": abs(found_loss.item() / loss - 1.0),
         "gradients": largest_error([(hidden.grad, gradient), *zip(weights, own_gradients, strict=True)]),
-        "collectives": check_order(log, choices) if choices and case.nanobatches > 1 else 0,
+        "collectives": check_order(log, choices) if choices and case.nanobatches > 1 and not case.whole else 0,
         "budgets": list(transport.budgets),
         "exchange": exchange(rank, ranks) if case.sequence_parallel else 0.0,
         "log": [list(launch) for launch in log],

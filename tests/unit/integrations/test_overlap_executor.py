@@ -28,6 +28,7 @@ from wattune.integrations.overlap import (
     PartitionClocks,
     PlannedLaunch,
     SequenceParallelBlock,
+    WholeMicrobatch,
 )
 from wattune.integrations.overlap.program import partition_slots
 from wattune.levels.kernel.partition.layout import ParallelLayout
@@ -74,6 +75,54 @@ def test_values_and_gradients_are_those_of_plain_execution_and_the_order_is_the_
     check_equal(blocks, executor, sample_input(5))  # which is not a multiple of the nanobatches
     if nanobatches > 1:
         assert check_order(log, forward | backward) > 2 * nanobatches
+
+
+WHOLE = WholeMicrobatch(1200)
+
+
+@pytest.mark.parametrize("activations", [Activations.SAVE, Activations.RECOMPUTE])
+@pytest.mark.parametrize(("whole_forward", "whole_backward"), [(True, True), (True, False), (False, True)])
+def test_a_pass_without_nanobatches_computes_the_same(activations, whole_forward, whole_backward):
+    blocks, log = whole_blocks(2), []
+    executor = OverlapExecutor(
+        blocks, {"tp": LateTransport()}, nanobatches=2, activations=activations, record=log.append
+    )
+    forward = WHOLE if whole_forward else all_choices(FORWARD, "linear_0")
+    backward = WHOLE if whole_backward else all_choices(names_of(activations), "linear_0")
+    if activations is Activations.SAVE and whole_forward != whole_backward:
+        with pytest.raises(PlanError, match="cannot be split into nanobatches"):
+            executor.check_split(forward, backward)
+        return
+    executor.check_split(forward, backward)
+    executor.follow(forward=forward, backward=backward)
+    check_equal(blocks, executor, sample_input(5))
+    last = max(place for place, launch in enumerate(log) if launch.partition == "fwd_trail")
+    forward_parts = {launch.nanobatch for launch in log[: last + 1]}
+    backward_parts = {launch.nanobatch for launch in log[last + 1 :]}
+    assert (len(forward_parts), len(backward_parts)) == (1 if whole_forward else 2, 1 if whole_backward else 2)
+    executor.follow(forward={}, backward={})
+    check_equal(blocks, executor, sample_input(5))
+
+
+def test_a_microbatch_of_one_sample_runs_whole():
+    executor = OverlapExecutor(whole_blocks(1), {"tp": LateTransport()}, nanobatches=2)
+    with torch.no_grad(), pytest.raises(InputError, match="cannot be split into 2"):
+        executor(sample_input(1))
+    executor.follow(forward=WHOLE)
+    with torch.no_grad():
+        assert executor(sample_input(1)).shape[0] == 1
+
+
+def test_random_numbers_of_a_whole_microbatch_are_not_drawn_again_in_nanobatches():
+    class Dropping:
+        def steps(self):
+            drop = BlockOperation("drop", "norm", lambda state: state, random=True)
+            return (drop, *whole_blocks(1)[0].steps())
+
+    executor = OverlapExecutor([Dropping()], {"tp": LateTransport()}, activations=Activations.RECOMPUTE)
+    executor.check_split(WHOLE, WHOLE)
+    with pytest.raises(PlanError, match="random numbers"):
+        executor.check_split(WHOLE, {})
 
 
 def test_the_order_of_a_small_case_by_hand():

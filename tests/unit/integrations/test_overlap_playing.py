@@ -18,9 +18,10 @@ from pipelines import planned_at
 from wattune.core.errors import PlanError
 from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
-from wattune.integrations.overlap import GroupTransport, OverlapExecutor, transport
+from wattune.integrations.overlap import Activations, GroupTransport, OverlapExecutor, transport
 from wattune.integrations.overlap.playing import check_same, launches_of, played_overlap
 from wattune.integrations.overlap.transport import limited_options
+from wattune.levels.kernel.partition.space import PLAIN
 from wattune.levels.kernel.schedules import one_forward_one_backward
 
 MICROBATCHES = 3
@@ -49,13 +50,15 @@ def knobs(names, microbatch, comm_sms):
     return tuple((name, f"{LAUNCHES[microbatch]}-none-{comm_sms + microbatch}-1024") for name in names)
 
 
-def plan_for(**changed):
+def plan_for(*, recompute=False, **changed):
     """Return a plan whose launches and SMs differ from microbatch to microbatch."""
     plan = planned_at(one_forward_one_backward(1, MICROBATCHES), (900, 1005)).plan.choice
     choices = []
     for operation, choice in zip(plan.graph.operations, plan.choices, strict=True):
         instruction, microbatch = operation.name.partition(" ")[0], int(operation.name[-1])
         names = ("fwd_attn", "fwd_mlp") if instruction == "forward" else ("bwd_mlp", "bwd_attn")
+        if recompute and instruction == "backward":
+            names = ("fwd_attn", "fwd_mlp", *names)
         found = knobs(names, microbatch, 3 if instruction == "forward" else 10)
         choices.append(StageChoice(choice.setting, tuple((name, changed.get(name, text)) for name, text in found)))
     return replace(plan, choices=tuple(choices))
@@ -84,6 +87,50 @@ def test_each_instruction_follows_its_own_choices_and_computes_the_same():
             StageChoice(Setting(900), knobs(("fwd_attn", "fwd_mlp", "bwd_mlp", "bwd_attn"), microbatch, 3))
         )
         assert check_order(part, choices) > 8
+
+
+def with_whole(plan, *names):
+    """Return the plan with these instructions not split."""
+    pairs = zip(plan.graph.operations, plan.choices, strict=True)
+    return replace(
+        plan,
+        choices=tuple(StageChoice(own.setting, (PLAIN,)) if place.name in names else own for place, own in pairs),
+    )
+
+
+def test_instructions_without_nanobatches_are_played_and_compute_the_same():
+    blocks, transport, log = whole_blocks(2, torch.float64), LateTransport(), []
+    batch = sample_input(2 * MICROBATCHES)
+    *_, gradients = plain(blocks, batch)
+    for block in blocks:
+        block.zero_grad()
+    executor = OverlapExecutor(blocks, {"tp": transport}, activations=Activations.RECOMPUTE, record=log.append)
+    stage = PipelineStage(Stage(blocks, executor), 0, 1, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=lambda output, _: loss_of(output), scale_grads=False)
+    own = with_whole(plan_for(recompute=True), "forward 0.0", "backward 0.0", "forward 0.1", "backward 0.2")
+    with played_overlap(schedule, own, FakeGpu(), {0: executor}) as clocks:
+        schedule.step(batch, target=batch)
+        assert clocks.disabled is None
+    found = [weight.grad for block in blocks for weight in block.parameters()]
+    torch.testing.assert_close(found, gradients, rtol=1e-12, atol=1e-10)
+    parts = []
+    for place, launch in enumerate(log):
+        if launch.partition.endswith("trail") and (
+            place + 1 == len(log) or log[place + 1].partition != launch.partition
+        ):
+            parts.append(launch.nanobatch + 1)
+    assert parts[-2 * MICROBATCHES :] == [1, 1, 1, 2, 2, 1]
+
+
+def test_kept_activations_are_not_split_otherwise_on_the_way_back():
+    executor = OverlapExecutor(whole_blocks(1), {"tp": LateTransport()})
+    stage = PipelineStage(Stage([], executor), 0, 1, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=nn.functional.mse_loss)
+    with (
+        pytest.raises(PlanError, match=r"backward 0\.1: kept activations"),
+        played_overlap(schedule, with_whole(plan_for(), "forward 0.1"), FakeGpu(), {0: executor}),
+    ):
+        pass
 
 
 def test_a_plan_for_other_blocks_is_refused_before_training():

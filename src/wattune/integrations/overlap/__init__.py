@@ -7,7 +7,7 @@ with played_overlap(schedule, "plan.json", gpu, {stage_index: executor}):
 
 from wattune.integrations.overlap.execution import Launch
 from wattune.integrations.overlap.executor import OverlapExecutor, PartitionClocks
-from wattune.integrations.overlap.launching import SEQUENTIAL, LaunchChoice, PlannedLaunch
+from wattune.integrations.overlap.launching import SEQUENTIAL, LaunchChoice, PlannedLaunch, WholeMicrobatch
 from wattune.integrations.overlap.llama import LlamaBlock, LlamaShape, SequenceParallelBlock
 from wattune.integrations.overlap.measuring import measure_partition
 from wattune.integrations.overlap.playing import played_overlap
@@ -36,6 +36,7 @@ __all__ = [
     "SimulatedPartitions",
     "Transport",
     "TrialSession",
+    "WholeMicrobatch",
     "WholePasses",
     "measure_partition",
     "played_overlap",

@@ -6,7 +6,7 @@ the backward pass can go through the operations in our order and start collectiv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -75,6 +75,19 @@ class Execution:
         self._autocast = casts_on(self.nanobatches[0].state[0].device)
         self.keeps_graphs = False
         """Whether a backward pass can be repeated; for measurements."""
+
+    def regroup(self, count: int, *, dim: int) -> None:
+        """Divide the microbatch into so many nanobatches from now on; what a forward pass kept is joined and split."""
+        if count == len(self.nanobatches):
+            return
+        if any(nanobatch.graphs or nanobatch.random_states for nanobatch in self.nanobatches):
+            raise RuntimeError("what a forward pass kept cannot be divided into other nanobatches")
+        found = [Nanobatch(state) for state in _divided([own.state for own in self.nanobatches], count, dim)]
+        for position in tuple(self.nanobatches[0].checkpoints):
+            states = [own.checkpoints.pop(position) for own in self.nanobatches]
+            for nanobatch, state in zip(found, _divided(states, count, dim), strict=True):
+                nanobatch.checkpoints[position] = state
+        self.nanobatches = found
 
     def run(self, actions: Iterable[Action]) -> None:
         """Carry out actions one after the other."""
@@ -171,6 +184,20 @@ class Execution:
     def _note(self, partition: str, name: str, nanobatch: int) -> None:
         if self._record is not None:
             self._record(Launch(partition, name, nanobatch))
+
+
+def joined_state(states: Sequence[State], *, dim: int) -> State:
+    """Return the tensors of all nanobatches together."""
+    return tuple(torch.cat(parts, dim=dim) for parts in zip(*states, strict=True))
+
+
+def split_state(state: Sequence[Any], count: int, *, dim: int) -> list[State]:
+    """Return the tensors of each of so many nanobatches."""
+    return list(zip(*(torch.tensor_split(tensor, count, dim=dim) for tensor in state), strict=True))
+
+
+def _divided(states: Sequence[State], count: int, dim: int) -> list[State]:
+    return split_state(states[0] if len(states) == 1 else joined_state(states, dim=dim), count, dim=dim)
 
 
 def _gradients(graph: OperationGraph, gradients: State, parameters: State, *, keep: bool) -> State:

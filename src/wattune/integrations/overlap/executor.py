@@ -23,12 +23,26 @@ except ModuleNotFoundError as error:
 
 from wattune.control.actuator import Actuator
 from wattune.control.stamps import Stamps
-from wattune.core.errors import InputError
+from wattune.core.errors import InputError, PlanError
 from wattune.core.setting import Setting
-from wattune.integrations.overlap.execution import Execution, Launch
-from wattune.integrations.overlap.launching import Action, Choices, Enter, LaunchChoice, actions_of, check_choices
-from wattune.integrations.overlap.program import Activations, PartitionRun, backward_runs, forward_runs
-from wattune.integrations.overlap.steps import Block, BlockStack, Collective
+from wattune.integrations.overlap.execution import Execution, Launch, joined_state, split_state
+from wattune.integrations.overlap.launching import (
+    Action,
+    Choices,
+    Enter,
+    LaunchChoice,
+    WholeMicrobatch,
+    actions_of,
+    check_choices,
+)
+from wattune.integrations.overlap.program import (
+    Activations,
+    PartitionRun,
+    backward_runs,
+    forward_runs,
+    partition_slots,
+)
+from wattune.integrations.overlap.steps import Block, BlockOperation, BlockStack, Collective
 from wattune.integrations.overlap.transport import Transport
 
 
@@ -55,15 +69,28 @@ class _Followed:
 
     stack: BlockStack
     runs: tuple[PartitionRun, ...]
+    """In nanobatches."""
+    whole_runs: tuple[PartitionRun, ...]
+    """The same of a microbatch that is not split."""
+    nanobatches: int
+    whole: bool = False
+    """Whether the microbatch is not split at present."""
     actions: tuple[Action, ...] = ()
-    known: dict[frozenset[tuple[str, LaunchChoice]], tuple[Action, ...]] = field(default_factory=dict)
+    known: dict[tuple[bool, frozenset[tuple[str, LaunchChoice]]], tuple[Action, ...]] = field(default_factory=dict)
 
-    def follow(self, choices: Choices) -> None:
-        key = frozenset(choices.items())
+    @property
+    def parts(self) -> int:
+        return 1 if self.whole else self.nanobatches
+
+    def follow(self, wanted: Choices | WholeMicrobatch) -> None:
+        whole = isinstance(wanted, WholeMicrobatch)
+        runs = self.whole_runs if whole else self.runs
+        choices = wanted.choices(partition_slots(self.stack, runs)) if isinstance(wanted, WholeMicrobatch) else wanted
+        key = whole, frozenset(choices.items())
         if key not in self.known:
-            check_choices(self.stack, self.runs, choices)
-            self.known[key] = actions_of(self.stack, self.runs, choices)
-        self.actions = self.known[key]
+            check_choices(self.stack, runs, choices)
+            self.known[key] = actions_of(self.stack, runs, choices)
+        self.whole, self.actions = whole, self.known[key]
 
 
 class OverlapExecutor:
@@ -86,19 +113,40 @@ class OverlapExecutor:
         self.transports = _checked(self.stack, transports)
         self.nanobatches, self.activations, self.batch_dim = nanobatches, activations, batch_dim
         self.clocks, self.record = clocks, record
-        self._forward = _Followed(self.stack, forward_runs(self.stack, nanobatches))
-        self._backward = _Followed(self.stack, backward_runs(self.stack, nanobatches, activations))
+        split, whole = (forward_runs(self.stack, parts) for parts in (nanobatches, 1))
+        self._forward = _Followed(self.stack, split, whole, nanobatches)
+        split, whole = (backward_runs(self.stack, parts, activations) for parts in (nanobatches, 1))
+        self._backward = _Followed(self.stack, split, whole, nanobatches)
         self.follow(forward={}, backward={})
 
-    def follow(self, *, forward: Choices | None = None, backward: Choices | None = None) -> None:
-        """Run the next passes as these choices say; None leaves a pass as it is.
+    def follow(
+        self, *, forward: Choices | WholeMicrobatch | None = None, backward: Choices | WholeMicrobatch | None = None
+    ) -> None:
+        """Run the next passes as these choices say, or without nanobatches; None leaves a pass as it is.
 
         Without any choices collectives follow the computation. `backward` has the choices of the forward partitions
-        too, where these are recomputed. All ranks of a group must follow the same choices.
+        too, where these are recomputed. All ranks of a group must follow the same choices. A backward pass may be split
+        unlike its forward pass where activations are recomputed and nothing is random (`check_split`).
         """
         for followed, choices in ((self._forward, forward), (self._backward, backward)):
             if choices is not None:
                 followed.follow(choices)
+
+    def check_split(self, forward: Choices | WholeMicrobatch, backward: Choices | WholeMicrobatch) -> None:
+        """Raise unless a backward pass that follows one of these can use what the forward pass of the other keeps."""
+        splits = [self.nanobatches > 1 and not isinstance(own, WholeMicrobatch) for own in (forward, backward)]
+        if splits[0] == splits[1]:
+            return
+        if self.activations is not Activations.RECOMPUTE:
+            raise PlanError(
+                "kept activations of a whole microbatch cannot be split into nanobatches, nor joined",
+                hint="recompute them, or plan with --no-plain",
+            )
+        if any(isinstance(step, BlockOperation) and step.random for step in self.stack.steps):
+            raise PlanError(
+                "random numbers of a whole microbatch cannot be drawn again in nanobatches, nor joined",
+                hint="plan with --no-plain",
+            )
 
     @property
     def forward_runs(self) -> tuple[PartitionRun, ...]:
@@ -138,22 +186,21 @@ class OverlapExecutor:
         return execution
 
     def _split(self, inputs: Sequence[Any]) -> list[tuple[Any, ...]]:
-        sizes = {tensor.shape[self.batch_dim] for tensor in inputs}
-        if len(sizes) != 1 or min(sizes) < self.nanobatches:
+        sizes, parts = {tensor.shape[self.batch_dim] for tensor in inputs}, self._forward.parts
+        if len(sizes) != 1 or min(sizes) < parts:
             raise InputError(
-                f"microbatches of {', '.join(map(str, sorted(sizes)))} cannot be split into {self.nanobatches}",
+                f"microbatches of {', '.join(map(str, sorted(sizes)))} cannot be split into {parts}",
                 hint="give all inputs one microbatch of at least as many samples as there are nanobatches",
             )
-        parts = [torch.tensor_split(tensor.detach(), self.nanobatches, dim=self.batch_dim) for tensor in inputs]
-        return list(zip(*parts, strict=True))
+        return split_state([tensor.detach() for tensor in inputs], parts, dim=self.batch_dim)
 
     def joined(self, execution: Execution) -> tuple[Any, ...]:
         """Return the outputs of a forward pass, of all nanobatches together."""
-        states = [nanobatch.state for nanobatch in execution.nanobatches]
-        return tuple(torch.cat(parts, dim=self.batch_dim) for parts in zip(*states, strict=True))
+        return joined_state([nanobatch.state for nanobatch in execution.nanobatches], dim=self.batch_dim)
 
     def load_gradients(self, execution: Execution, gradients: Sequence[Any]) -> None:
-        """Give the nanobatches the gradients of their outputs, so that the backward pass can begin."""
+        """Give the nanobatches of the backward pass the gradients of their outputs, so that it can begin."""
+        execution.regroup(self._backward.parts, dim=self.batch_dim)
         places = [nanobatch.state[0].shape[self.batch_dim] for nanobatch in execution.nanobatches]
         parts = [
             [None] * len(places) if gradient is None else gradient.split(places, dim=self.batch_dim)

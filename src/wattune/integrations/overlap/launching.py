@@ -7,7 +7,7 @@ the same nanobatch it needs the result, so the collective comes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +42,17 @@ class PlannedLaunch:
     sm_mhz: int | None = None
     comm_sms: int | None = None
     launch: str = SEQUENTIAL
+
+
+@dataclass(frozen=True, slots=True)
+class WholeMicrobatch:
+    """An instruction that runs without nanobatches, each collective after its computation, at this clock."""
+
+    sm_mhz: int | None = None
+
+    def choices(self, partitions: Iterable[str]) -> Choices:
+        """Return the same for each of these partitions."""
+        return dict.fromkeys(partitions, PlannedLaunch(self.sm_mhz))
 
 
 Choices = Mapping[str, LaunchChoice]

@@ -6,7 +6,7 @@
 
 The clock of each instruction is set as `wattune.integrations.pipelining.played` does it; besides, the executor of the
 stage follows the choices of each instruction: knobs of the plan named after partitions, such as `fwd_attn` with the
-value `rope_0-none-12-1024`.
+value `rope_0-none-12-1024`, or `nanobatches` with the value 1 for an instruction that is not split.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from wattune.core.errors import PlanError
 from wattune.core.plan import Plan, StageChoice
 from wattune.devices.gpu import Gpu
 from wattune.integrations.overlap.executor import OverlapExecutor
-from wattune.integrations.overlap.launching import Choices, PlannedLaunch
+from wattune.integrations.overlap.launching import Choices, PlannedLaunch, WholeMicrobatch
 from wattune.integrations.pipelining import listened, played
-from wattune.levels.kernel.partition.space import parse_choice
+from wattune.levels.kernel.partition.space import PLAIN, parse_choice
 from wattune.levels.kernel.plan_file import read_plan
 from wattune.levels.kernel.schedules import BACKWARD, FORWARD, Piece
 
 
-def launches_of(choice: StageChoice) -> Choices:
-    """Return the choices of the partitions of an instruction; other knobs are left out."""
+def launches_of(choice: StageChoice) -> Choices | WholeMicrobatch:
+    """Return the choices of the partitions of an instruction, or that it is not split; other knobs are left out."""
+    if PLAIN in choice.knobs:
+        return WholeMicrobatch(choice.setting.sm_mhz)
     found = {}
     for name, text in choice.knobs:
         if name.startswith(("fwd_", "bwd_")):
@@ -77,6 +79,8 @@ class ChoiceListener:
             if executor is not None:
                 try:
                     _follow(executor, instruction, choices)
+                    if instruction == BACKWARD:
+                        executor.check_split(self._choices.get(f"{FORWARD} {place}", choices), choices)
                 except PlanError as error:
                     raise PlanError(f"{name}: {error.message}", hint=error.hint) from None
         for executor in self._executors.values():
@@ -120,7 +124,7 @@ def check_same(plan: Plan, ranks: Ranks) -> None:
         )
 
 
-def _follow(executor: OverlapExecutor, instruction: str, choices: Choices) -> None:
+def _follow(executor: OverlapExecutor, instruction: str, choices: Choices | WholeMicrobatch) -> None:
     if instruction == FORWARD:
         executor.follow(forward=choices)
     elif instruction == BACKWARD:
