@@ -52,6 +52,8 @@ class Config:
     """CUDA_VISIBLE_DEVICES; None where it is not set."""
     profile_folder: Path | None = None
     """Folder in which `wattune pipeline profile` waits for what the ranks of its program measure; None without it."""
+    kernels: str | None = None
+    """WATTUNE_KERNELS: what `wattune kernels measure` asks the program that it runs for; None elsewhere."""
 
     def _get(self, name: str) -> str | None:
         return next(value.value for value in self.values if value.option.name == name)
@@ -94,7 +96,12 @@ def load_config(environment: Mapping[str, str] | None = None, file: Path | None 
     }
     values = tuple(_value(option, environment, file, written, defaults[option.name]) for option in OPTIONS)
     folder = environment.get(PROFILE_FOLDER)
-    return Config(values, environment.get("CUDA_VISIBLE_DEVICES"), Path(folder) if folder else None)
+    return Config(
+        values,
+        environment.get("CUDA_VISIBLE_DEVICES"),
+        Path(folder) if folder else None,
+        environment.get("WATTUNE_KERNELS") or None,
+    )
 
 
 def _value(

@@ -54,14 +54,16 @@ def test_ranks_compute_what_plain_execution_does_in_the_planned_order(start_torc
                 assert result["budgets"] == [3, 6]
 
 
-@pytest.mark.parametrize("failure", ["raises", "killed", "hung"])
-def test_a_rank_that_fails_is_an_error_on_the_others_and_no_hang(start_torch, tmp_path, failure):
-    lost = () if failure == "raises" else (1,)
+@pytest.mark.parametrize(("failure", "ranks"), [("raises", 2), ("killed", 2), ("hung", 2), ("killed", 4)])
+def test_a_rank_that_fails_is_an_error_on_the_others_and_no_hang(start_torch, tmp_path, failure, ranks):
+    lost = () if failure == "raises" else (ranks - 1,)
     cases = [Case(launch="none", failure=failure)]
-    results = ran(start_torch, tmp_path, ranks=2, cases=cases, timeout_s=4.0, lost=lost)
-    ((first,), *others) = results
-    assert "another rank failed or hangs" in first["notes"][0]
-    assert not others or "this rank is broken" in others[0][0]["error"]
+    results = ran(start_torch, tmp_path, ranks=ranks, cases=cases, timeout_s=4.0, lost=lost)
+    for (found,), rank in zip(results, range(ranks), strict=False):
+        if failure == "raises" and rank == ranks - 1:
+            assert "this rank is broken" in found["error"]
+        else:
+            assert "another rank failed or hangs" in found["notes"][0]
 
 
 def test_ranks_measure_partitions_together_and_continue_after_a_stop(start_torch, tmp_path):

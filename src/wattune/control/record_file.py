@@ -5,11 +5,12 @@ The first line is a header that says what the file is about. A line that could n
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,11 +25,15 @@ HINT = "measure into another file"
 _LONGEST = 60
 
 
-def read_records(file: Path, header: Any, kind: type[R]) -> tuple[R, ...]:
-    """Read the records of an earlier run of the same measurement; none where there is no file."""
+def read_records(file: Path, header: Any, kind: type[R], *others: type[Any]) -> tuple[R, ...]:
+    """Read the records of an earlier run of the same measurement; none where there is no file.
+
+    Lines of one of the other kinds, which differ in their fields, are left out.
+    """
     if not file.exists():
         return ()
     found = []
+    skipped = [{field.name for field in fields(other)} for other in others]
     for number, line in enumerate(read_text(file, hint=HINT).split("\n")[:-1], 1):
         reader = JsonReader(source=f"{file}, line {number}", hint=HINT)
         try:
@@ -36,8 +41,9 @@ def read_records(file: Path, header: Any, kind: type[R]) -> tuple[R, ...]:
         except ValueError:
             reader.fail("", "is no JSON")
         if number == 1:
-            _check(reader.read(type(header), document), header, file)
-        else:
+            header_reader = replace(reader, missing_fields="default")
+            _check(header_reader.read(type(header), document), header, file)
+        elif not isinstance(document, dict) or set(document) not in skipped:
             found.append(reader.read(kind, document))
     return tuple(found)
 
@@ -47,7 +53,7 @@ def read_record_header(file: Path, kind: type[H], *, hint: str) -> H | None:
     if not file.exists():
         return None
     line, end, _ = read_text(file, hint=HINT).partition("\n")
-    reader = JsonReader(source=f"{file}, line 1", hint=hint)
+    reader = JsonReader(source=f"{file}, line 1", hint=hint, missing_fields="default")
     try:
         return reader.read(kind, json.loads(line)) if end else None
     except ValueError:
@@ -56,12 +62,16 @@ def read_record_header(file: Path, kind: type[H], *, hint: str) -> H | None:
 
 @contextmanager
 def appended_records(file: Path, header: Any) -> Iterator[Callable[[Any], None]]:
-    """Yield a function that appends a record, which is on disk when it returns."""
+    """Yield a function that appends a record, which is on disk when it returns; one process at a time can do so."""
     try:
         opened = open(file, "ab+")  # noqa: SIM115
     except OSError as error:
         raise InputError(f"cannot write {file}: {error.strerror}", hint="choose another file") from None
     with opened as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"another process measures into {file}", hint="let it end, or " + HINT) from None
         stream.seek(0)
         stream.truncate(stream.read().rfind(b"\n") + 1)
 

@@ -24,7 +24,7 @@ from wattune.devices.meter import measured
 from wattune.devices.passing_time import PassingTime, VirtualTime
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
-from wattune.physics.load_table import LoadTable
+from wattune.physics.load_table import LoadTables
 from wattune.physics.operating_point import IDEAL, context_point, delay_of, loaded_point, power_limit_w, resting_point
 from wattune.physics.sensor import (
     PartTimeCount,
@@ -64,7 +64,7 @@ class _Held:
 class _RunningWorkload:
     """A workload runs; the number distinguishes one start from the next."""
 
-    tables: tuple[LoadTable, ...]
+    tables: LoadTables
     start: int
 
 
@@ -98,7 +98,7 @@ class SimulatedGpu:
         self._activity: _Activity = _Resting()
         self._starts = 0
         self._context_idle_w = _context_idle_w(model)
-        self._tables: dict[Workload, tuple[LoadTable, ...]] = {}
+        self._tables: dict[Workload, LoadTables] = {}
         self._timeline = Timeline.begin(model.thermal, resting_point(model, DRIVER_DEFAULT), model.idle_w)
 
     @property
@@ -147,12 +147,17 @@ class SimulatedGpu:
     def restore(self) -> None:
         self.apply(DRIVER_DEFAULT)
 
-    def play(self, workload: Workload) -> None:
-        """Run the workload, iteration after iteration, until something else is asked for."""
+    def play(self, workload: Workload | LoadTables) -> None:
+        """Run the workload, or one by its tables, again and again until something else is asked for."""
+        self._starts += 1
+        self._do(_RunningWorkload(self._tabulated(workload), self._starts))
+
+    def _tabulated(self, workload: Workload | LoadTables) -> LoadTables:
+        if isinstance(workload, tuple):
+            return workload
         if workload not in self._tables:
             self._tables[workload] = tabulate(self.model, workload)
-        self._starts += 1
-        self._do(_RunningWorkload(self._tables[workload], self._starts))
+        return self._tables[workload]
 
     def pause(self) -> None:
         """Stop the workload; the program keeps the GPU open."""
@@ -162,7 +167,7 @@ class SimulatedGpu:
         """Stop the workload and close the GPU."""
         self._do(_Resting())
 
-    def run(self, workload: Workload, *, iterations: float = 1) -> None:
+    def run(self, workload: Workload | LoadTables, *, iterations: float = 1) -> None:
         """Run so many iterations and stop.
 
         More are run if another thread raises the clock while this one waits in wall time.

@@ -103,3 +103,7 @@ class LoadTable:
             tensor_util=None if self.tensor_util is None else mean(self.tensor_util),
             fp32_util=None if self.fp32_util is None else mean(self.fp32_util),
         )
+
+
+LoadTables = tuple[LoadTable, ...]
+"""One per memory clock, the highest first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import click
@@ -20,6 +21,8 @@ from wattune.levels.kernel.partition.partitions import partition_model
 from wattune.levels.kernel.partition.space import PartitionChoice, choices
 from wattune.levels.kernel.partition.trial_file import (
     PartitionTrial,
+    PassChoice,
+    PassTrial,
     TrialHeader,
     appended_trials,
     read_header,
@@ -163,6 +166,8 @@ def test_show_lists_settings_and_draws_streams(home, capsys):
         (("--stage-layers", "20,20"), "no split of 28 layers"),
         (("--stage-layers", "a,b"), "no list of layers"),
         (("--model", "gpt-9"), "no transformer 'gpt-9'"),
+        (("--model", "llama3.2-3b:depth=4"), "'depth=4' in 'llama3.2-3b:depth=4' is no size"),
+        (("--model", "llama3.2-3b:width=100,heads=24"), "24 heads cannot share a width of 100"),
         (("--gpu", "a101"), "no simulated GPU 'a101'"),
         (("--epsilon", "small"), "no share"),
         (("--switch-latency", "soon"), "--switch-latency soon"),
@@ -189,9 +194,12 @@ def partitioned():
     return partition_model("llama3.2-3b", ParallelLayout(tp=8, pp=2), microbatch_size=8, sequence=4096)
 
 
-def write_trials(file, own, *, simulated=False):
+PARTITIONS = ("fwd_attn", "fwd_mlp", "bwd_mlp", "bwd_attn")
+
+
+def write_trials(file, own, *, simulated=False, executed=False):
     """Write trials as ranks measure them, from (partition, choice, cost)."""
-    header = TrialHeader.of(partitioned(), gpu=load_model("a100-40gb").name, simulated=simulated)
+    header = TrialHeader.of(partitioned(), gpu=load_model("a100-40gb").name, simulated=simulated, executed=executed)
     rest = {"repeats": 9, "cooling_s": 1.0, "window_s": 2.0, "start_c": 40.0, "end_c": 45.0, "simulated": simulated}
     with appended_trials(file, header) as append:
         for name, choice, cost in own:
@@ -236,7 +244,17 @@ def test_measured_partitions_must_share_their_clocks(home, capsys):
         for partition, clock in zip(partitioned().partitions, (1410, 1410, 1410, 1110), strict=True)
     ]
     write_trials(home / "t.jsonl", own)
-    assert "was not measured at 1110 MHz" in complaint(capsys, *PLAN, "--trials", "t.jsonl")[0]
+    problem, _ = complaint(capsys, *PLAN, "--trials", "t.jsonl")
+    assert "no clock is measured in all partitions of a backward pass" in problem
+    assert "lacks 1110 MHz" in problem
+    more = [(name, PartitionChoice(1110, 6, "norm_0"), cost) for name, _, cost in own[:2]]
+    more += [(name, PartitionChoice(1410, 6, "norm_0"), cost) for name, _, cost in own[3:]]
+    (home / "t.jsonl").unlink()
+    write_trials(home / "t.jsonl", own + more)
+    assert run([*PLAN, "--trials", "t.jsonl"]) == 0
+    text = capsys.readouterr().out
+    assert "Left out of backward passes, not measured in every partition: 1110 MHz." in text
+    assert "Left out of forward" not in text
 
 
 def test_a_layout_is_read_back_from_the_header_of_trials(home):
@@ -249,10 +267,99 @@ def test_a_layout_is_read_back_from_the_header_of_trials(home):
     assert read_trials(home / "none.jsonl", header) == ()
 
 
-def test_a_real_gpu_is_measured_inside_a_job(capsys):
-    problem, hint = complaint(capsys, "kernels", "measure", *MODEL, "--device", "nvml:0", "--trials", "t.jsonl")
-    assert "nvml:0 cannot run partitions" in problem
-    assert "TrialSession" in hint
+MEASURE = ("kernels", "measure", *MODEL, "--trials", "t.jsonl")
+
+
+def test_a_real_gpu_is_measured_by_a_program(capsys):
+    problem, hint = complaint(capsys, *MEASURE, "--device", "nvml:0")
+    assert "nvml:0 needs a program" in problem
+    assert "torchrun" in hint
+
+
+def program(text):
+    """Return a command that knows what it is asked for as `request`, and has the function that writes trials."""
+    head = (
+        "import json, os, sys\n"
+        "from pathlib import Path\n"
+        f"sys.path[:0] = {[str(Path(__file__).parent), *sys.path]!r}\n"
+        "request = json.loads(os.environ['WATTUNE_KERNELS'])\n"
+    )
+    return ("--", sys.executable, "-c", head + text)
+
+
+WRITING = (
+    "from test_kernels_command import write_trials, measured_rows\n"
+    "write_trials(Path(request['trials']), measured_rows(), executed=True)\n"
+)
+
+
+def test_a_program_that_measures_nothing_is_reported(home, capsys):
+    problem, hint = complaint(capsys, *MEASURE, *program("assert request['layout'] == 'llama3.2-3b tp8 8x4096'"))
+    assert "measured nothing" in problem
+    assert "measured_if_asked" in hint
+    assert "exit code 3" in complaint(capsys, *MEASURE, *program("sys.exit(3)"))[0]
+    assert "no command 'torchrunn'" in complaint(capsys, *MEASURE, "--", "torchrunn", "x")[0]
+    planned(capsys, "--trials", "t.jsonl")
+    assert "has computed trials" in complaint(capsys, *MEASURE, *program(""))[0]
+
+
+def test_trials_of_a_program_are_shown_and_stored_also_where_it_fails(home, capfd):
+    assert run([*MEASURE, *program(WRITING + "sys.exit(4)")]) == 4
+    text = capfd.readouterr().err
+    assert "ended with exit code 4; it added 8 trials to t.jsonl" in text
+    assert "goes on from there" in text
+    assert run([*MEASURE, *program("")]) == 0
+    text = capfd.readouterr().out
+    assert "8 measurements" in text
+    assert "Calibration of forward passes: not calibrated." in text
+    assert run(["history", "--kind", "kernels", "--json"]) == 0
+    stored = json.loads(capfd.readouterr().out)["runs"]
+    assert [own["name"] for own in stored] == ["llama3.2-3b tp8 8x4096"] * 2
+    (home / "other.jsonl").write_bytes((home / "t.jsonl").read_bytes())
+    other = [*MEASURE[:-1], "other.jsonl", "--tp", "4", *program("")]
+    assert run(other) == 1
+    assert "its layout is llama3.2-3b tp8 8x4096, and now llama3.2-3b tp4" in capfd.readouterr().err
+
+
+def measured_rows():
+    """Return (partition, choice, cost) as ranks of real GPUs may measure them."""
+    return [
+        (own.name, PartitionChoice(clock, 6, "norm_0"), Measurement(1e-3 * 1410 / clock, 0.3 * clock / 1410))
+        for own in partitioned().partitions
+        for clock in (1110, 1410)
+    ]
+
+
+def write_passes(file, factor, *, settings="norm_0-none-6-1024"):
+    """Add whole passes of 2 layers, which take so many times the sum of their partitions."""
+    header = TrialHeader.of(partitioned(), gpu=load_model("a100-40gb").name, simulated=False, executed=True)
+    rest = {"repeats": 9, "cooling_s": 1.0, "window_s": 2.0, "start_c": 40.0, "end_c": 45.0, "simulated": False}
+    with appended_trials(file, header) as append:
+        for instruction, names in (("forward", ("fwd_attn", "fwd_mlp")), ("backward", tuple(PARTITIONS))):
+            cost = Measurement(factor * 2 * 2 * len(names) * 1e-3, factor * 2 * 2 * len(names) * 0.3)
+            choice = PassChoice(instruction, 1410, dict.fromkeys(names, settings) if settings else {})
+            append(PassTrial(choice=choice, layers=2, recompute=True, cost=cost, **rest))
+
+
+def test_measured_passes_calibrate_plans_and_whole_microbatches_are_compared(home, capsys):
+    write_trials(home / "t.jsonl", measured_rows(), executed=True)
+    before = planned(capsys, "--trials", "t.jsonl", "--stage-layers", "14,14", "--blocking-power", "50")
+    assert before["calibrations"] == {"forward": None, "backward": None}
+    write_passes(home / "t.jsonl", 1.25)
+    found = planned(capsys, "--trials", "t.jsonl", "--stage-layers", "14,14", "--blocking-power", "50")
+    assert found["calibrations"]["backward"] == pytest.approx({"time": 1.25, "energy": 1.25})
+    assert found["measurements"] == before["measurements"]
+    # Not all of an iteration is in layers, so that it takes less than 1.25 times as long.
+    assert 1.15 < found["default"]["time_s"] / before["default"]["time_s"] < 1.25
+    assert found["comparison"] is None
+    write_passes(home / "t.jsonl", 1.4, settings=None)
+    found = planned(capsys, "--trials", "t.jsonl", "--stage-layers", "14,14", "--blocking-power", "50")
+    assert found["comparison"]["megatron"]["time_s"] > found["comparison"]["wattune"]["time_s"]
+    assert found["calibrations"]["forward"] is not None
+    assert run([*PLAN, "--trials", "t.jsonl", "--no-recompute", "--blocking-power", "50"]) == 0
+    text = capsys.readouterr().out
+    assert "Calibration of forward passes: time ×1.250, energy ×1.250 (1 passes)." in text
+    assert "Calibration of backward passes: not calibrated." in text
 
 
 def test_a_plan_of_clocks_alone_is_shown_by_the_pipeline_command(home, capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -13,7 +12,6 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'watt
 import torch
 from torch import distributed, nn
 
-from overlap_samples import LateTransport, sample_input, whole_blocks
 from wattune.control.ranks import Alone
 from wattune.core.workload import Workload
 from wattune.devices.simulated import SimulatedGpu
@@ -23,8 +21,9 @@ from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "overlap-kernels.md"
-PLANNING = PAGE.with_name("plan-kernels.md")
-DESCRIBE, EXECUTE, MEASURE, _, FOLLOW = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+DESCRIBE, EXECUTE, ASKED, MEASURE, _, FOLLOW = re.findall(
+    r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+)
 WIDTH, HEAD_WIDTH, KV_WIDTH = 16, 4, 8
 
 
@@ -75,26 +74,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
         names["output"].sum().backward()
         found = [weight.grad for block in blocks for weight in block.parameters()]
         torch.testing.assert_close(found, list(plain), rtol=1e-4, atol=1e-5)
-        exec(MEASURE + FOLLOW, names)
+        exec(ASKED + MEASURE + FOLLOW, names)
     finally:
         distributed.destroy_process_group()
     assert len((tmp_path / "trials.jsonl").read_text().splitlines()) == 1 + 4 * 4
-
-
-def test_the_search_on_ranks_of_the_page_about_planning_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    gpu = SimulatedGpu(load_model("a100-40gb"))
-    work = Workload(name="partition", phases=make_workload("resnet50").phases[:1])
-    repeated = overlap.RepeatedPartitions
-    simulated = type("", (), {"__new__": lambda _, *what: SimulatedPartitions(repeated(*what), gpu, lambda *_: work)})
-    monkeypatch.setattr(overlap, "RepeatedPartitions", simulated)
-    executor = overlap.OverlapExecutor(whole_blocks(2), {"tp": LateTransport()})
-    (block,) = re.findall(r"```python\n(.*?)```", PLANNING.read_text(encoding="utf-8"), re.DOTALL)
-    names = {"executor": executor, "hidden": sample_input(4), "gpu": gpu, "ranks": Alone()}
-    exec(block.replace("budget=45", "budget=2"), names)
-    first = (tmp_path / "trials.jsonl").read_text()
-    header, *trials = map(json.loads, first.splitlines())
-    assert header["layout"] == "llama3.2-3b tp8 8x4096"
-    assert {trial["partition"] for trial in trials} == {"fwd_attn", "fwd_mlp", "bwd_mlp", "bwd_attn"}
-    exec(block.replace("budget=45", "budget=2"), names)
-    assert (tmp_path / "trials.jsonl").read_text() == first

@@ -10,7 +10,9 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
 
-from overlap_samples import LateTransport, all_choices, sample_input, whole_blocks
+import torch
+
+from overlap_samples import LateTransport, sample_input, whole_blocks
 from wattune.core.errors import DeviceError, InputError, SettingRefused
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT
@@ -18,11 +20,17 @@ from wattune.core.workload import Workload
 from wattune.devices.simulated import SimulatedGpu
 from wattune.integrations.overlap import Activations, OverlapExecutor
 from wattune.integrations.overlap.measuring import measure_partition
-from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions, WholePasses
+from wattune.integrations.overlap.repeating import (
+    RepeatedPartitions,
+    SimulatedPartitions,
+    SimulatedPasses,
+    WholePasses,
+)
 from wattune.integrations.overlap.trial_session import TrialSession
 from wattune.integrations.overlap.trial_windows import TrialRule, TrialWindow, is_cool, next_repeats, result_of
 from wattune.levels.kernel.partition.search import PartitionSpace, RandomSearch, search
 from wattune.levels.kernel.partition.space import PartitionChoice
+from wattune.levels.kernel.partition.trial_file import PassChoice
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 
@@ -70,17 +78,80 @@ def test_repeating_leaves_no_gradients_behind():
     assert all(weight.grad is None for weight in blocks[0].parameters())
 
 
-@pytest.mark.parametrize(("name", "collectives"), [("forward", 8), ("step", 8 + 12)])
-def test_whole_passes_are_repeated_under_the_choices_that_are_followed(name, collectives):
-    transport = LateTransport()
-    executor = OverlapExecutor(whole_blocks(2), {"tp": transport}, activations=Activations.RECOMPUTE)
-    executor.follow(forward=all_choices(("fwd_attn", "fwd_mlp"), "linear_0", comm_sms=9))
+def pass_choice(instruction, activations, *, split):
+    names = PARTITIONS if activations is Activations.RECOMPUTE else PARTITIONS[2:]
+    names = PARTITIONS[:2] if instruction == "forward" else names
+    return PassChoice(instruction, 1410, dict.fromkeys(names, "linear_0-none-9-1024") if split else {})
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("activations", [Activations.SAVE, Activations.RECOMPUTE])
+@pytest.mark.parametrize(("instruction", "collectives"), [("forward", 4), ("backward", 4)])
+def test_whole_passes_are_repeated_as_they_run_in_a_step(instruction, collectives, activations, split):
+    transport, log = LateTransport(), []
+    blocks = whole_blocks(2)
+    executor = OverlapExecutor(blocks, {"tp": transport}, activations=activations, record=log.append)
     passes = WholePasses(executor, [sample_input(4)])
-    passes.prepare(name, PartitionChoice(1410, 5, "none"))(2)
-    assert len(transport.started) == 2 * collectives
-    assert ("all_reduce", 9) in transport.started
+    choice = pass_choice(instruction, activations, split=split)
+    repeat = passes.prepare(choice)
+    repeat(1)
+    transport.started.clear()
+    log.clear()
+    repeat(3)
+    again = 2 if instruction == "backward" and activations is Activations.RECOMPUTE else 0
+    assert len(transport.started) == 3 * (2 if split else 1) * (collectives + again)
+    assert (("all_reduce", 9) in transport.started) == split
+    assert {launch.nanobatch for launch in log} == ({0, 1} if split else {0})
+    assert log == 3 * log[: len(log) // 3]
+    assert all(weight.grad is None for block in blocks for weight in block.parameters())
+
+
+def test_the_gradients_of_a_repeated_backward_pass_are_those_of_a_step():
+    blocks = whole_blocks(2)
+    executor = OverlapExecutor(blocks, {"tp": LateTransport()}, activations=Activations.RECOMPUTE)
+    started = []
+    start = executor.start
+    executor.start = lambda *what, **how: started.append(start(*what, **how)) or started[-1]
+    WholePasses(executor, [sample_input(4)]).prepare(pass_choice("backward", Activations.RECOMPUTE, split=True))(3)
+    executor.start = start
+    executor(sample_input(4)).sum().backward()
+    for block in blocks:
+        for weight in block.parameters():
+            torch.testing.assert_close(started[0].parameter_gradients[id(weight)], weight.grad)
+
+
+def test_an_unknown_pass_is_refused():
+    passes = WholePasses(OverlapExecutor(whole_blocks(1), {"tp": LateTransport()}), [sample_input(4)])
     with pytest.raises(InputError, match="no pass 'fwd_attn'"):
-        passes.prepare("fwd_attn", PartitionChoice(1410, 5, "none"))
+        passes.prepare(PassChoice("fwd_attn", 1410, {}))
+
+
+def test_a_session_measures_passes_once_and_without_them_refuses(tmp_path):
+    partitions, gpu = simulated()
+    work = Workload(name="pass", phases=make_workload("resnet50").phases[:1])
+    executor = OverlapExecutor(whole_blocks(2), {"tp": LateTransport()}, activations=Activations.RECOMPUTE)
+    passes = SimulatedPasses(WholePasses(executor, [sample_input(4)]), gpu, lambda *_: work)
+    choice = pass_choice("backward", Activations.RECOMPUTE, split=True)
+    found = []
+    for _ in range(2):
+        with session_of(partitions, gpu, file=tmp_path / "t.jsonl", passes=passes) as session:
+            found.append(session.measure_pass(choice))
+            session.measure(*CHOICES[0])
+    assert found[0] == found[1]
+    assert (found[0].layers, found[0].recompute, found[0].simulated) == (2, True, True)
+    assert len((tmp_path / "t.jsonl").read_text().splitlines()) == 1 + 2
+    with pytest.raises(InputError, match="no whole passes"), session_of(partitions, gpu) as session:
+        session.measure_pass(choice)
+
+
+def test_one_process_at_a_time_measures_into_a_file(tmp_path):
+    partitions, gpu = simulated()
+    with (
+        session_of(partitions, gpu, file=tmp_path / "t.jsonl"),
+        pytest.raises(InputError, match="another process measures"),
+        session_of(partitions, gpu, file=tmp_path / "t.jsonl"),
+    ):
+        pass
 
 
 def test_a_search_measures_by_a_session():

@@ -17,6 +17,7 @@ from wattune.cli.pipeline.output import switching_words
 from wattune.core.measurement import Measurement
 from wattune.levels.kernel.partition.baselines import TRIAL_S
 from wattune.levels.kernel.partition.searched_model import SearchedPartition
+from wattune.levels.kernel.partition.simulated_stages import INSTRUCTIONS
 from wattune.levels.kernel.partition.space import choices
 from wattune.levels.kernel.plan_file import plan_text
 from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, time_percent
@@ -75,7 +76,8 @@ def document(result: KernelPlans) -> dict[str, Any]:
 def search_document(searched: SearchedKernels) -> dict[str, Any]:
     """Describe what was measured of each partition."""
     return {
-        "measured_on_gpus": searched.measured,
+        "measured_by_ranks": searched.measured,
+        "measured_on_gpus": searched.measured and not searched.simulated,
         "partitions": [
             {
                 "name": own.partition.name,
@@ -87,10 +89,22 @@ def search_document(searched: SearchedKernels) -> dict[str, Any]:
             }
             for own in searched.partitions
         ],
+        "calibrations": _calibrations(searched),
+        "left_out_mhz": searched.left_out_mhz if searched.measured else None,
         "measurements": searched.trials,
         "gpu_hours": searched.gpu_hours,
         "kareus_measurements": searched.kareus_trials,
         "kareus_gpu_hours": searched.kareus_gpu_hours,
+    }
+
+
+def _calibrations(searched: SearchedKernels) -> dict[str, Any]:
+    found = searched.calibrations
+    return {
+        instruction: {"time": found[instruction].factor.time, "energy": found[instruction].factor.energy}
+        if instruction in found
+        else None
+        for instruction in INSTRUCTIONS
     }
 
 
@@ -158,13 +172,37 @@ def show_partitions(searched: SearchedKernels, rule: SearchOptions) -> None:
         counts = (len(choices(own.partition, searched.gpu)), len(own.history), len(own.frontier))
         table.add_row(own.partition.name, *map(str, counts), *expected)
     console().print(table)
-    if rule.search == "wattune":
+    if any(own.remaining is not None for own in searched.partitions):
         print_line("Expected ε is that of a partition alone. The search aims at the plans that")
         print_line(f"all compose to, to {100 * rule.epsilon:g} %, and leaves out what no plan uses.")
     unfinished = [own.partition.name for own in searched.partitions if _ended_early(own, rule)]
     if unfinished:
         print_line(f"Ended by --budget above {100 * rule.epsilon:g} %: {', '.join(unfinished)}.")
     print_line(hours_words(searched))
+    for line in _measured_words(searched):
+        print_line(line)
+
+
+def _measured_words(searched: SearchedKernels) -> list[str]:
+    """Say by which factors composed passes are multiplied, and which clocks are left out."""
+    if not searched.measured:
+        return []
+    factors = []
+    for instruction in INSTRUCTIONS:
+        own = searched.calibrations.get(instruction)
+        words = "not calibrated"
+        if own is not None:
+            words = f"time ×{own.factor.time:.3f}, energy ×{own.factor.energy:.3f} ({own.passes} passes)"
+        factors.append(f"Calibration of {instruction} passes: {words}.")
+    return [*factors, *_left_out_words(searched)]
+
+
+def _left_out_words(searched: SearchedKernels) -> list[str]:
+    left = {name: clocks for name, clocks in searched.left_out_mhz.items() if clocks}
+    return [
+        f"Left out of {name} passes, not measured in every partition: {', '.join(map(str, clocks))} MHz."
+        for name, clocks in left.items()
+    ]
 
 
 def _ended_early(own: SearchedPartition, rule: SearchOptions) -> bool:
@@ -203,7 +241,7 @@ def _gain_words(result: KernelPlans) -> list[str]:
     planned, found = result.planned, result.report.comparison
     lines = []
     if found is None:
-        lines.append("Plain execution is not measured, so there is no comparison with Megatron.")
+        lines.append("Whole microbatches are not measured, so there is no comparison with Megatron.")
     else:
         lines.append(
             f"Against Perseus: {percent(found.equal_time_energy_percent)} energy at equal time, "

@@ -9,6 +9,7 @@ import numpy as np
 
 from wattune.cli.pipeline.switching import switching_of
 from wattune.levels.kernel.partition.baselines import MegatronComparison, megatron_profile
+from wattune.levels.kernel.partition.calibration import whole_options, whole_profile
 from wattune.levels.kernel.partition.partitions import PartitionedModel
 from wattune.levels.kernel.partition.searched_model import searched_profile
 from wattune.levels.kernel.partition.trial_file import layout_text
@@ -45,13 +46,21 @@ class KernelPlans:
 
 
 def plan_kernels(searched: SearchedKernels, plain: PartitionedModel, options: PlanOptions) -> KernelPlans:
-    """Compose the profile of all stages and plan the pipeline; from simulated trials, beside Megatron's plans.
+    """Compose the profile of all stages and plan the pipeline beside Megatron's plans.
 
-    Plain execution is simulated, so that measured partitions are neither mixed nor compared with it.
+    Whole microbatches are computed where the partitions are. Where ranks measured these, so they must have measured
+    whole microbatches; else there are none, and no comparison.
     """
     model, gpu = searched.model, searched.gpu
-    alone = searched.measured or not options.with_plain
-    profile = searched_profile(model, gpu, searched.partitions, plain=None if alone else plain)
+    whole = whole_options(model, gpu, searched.passes) if searched.measured else {}
+    profile = searched_profile(
+        model,
+        gpu,
+        searched.partitions,
+        plain=plain if options.with_plain and not searched.measured else None,
+        calibrations={name: own.factor for name, own in searched.calibrations.items()},
+        others=whole if options.with_plain else {},
+    )
     waiting_w, origin = _blocking_power(options.blocking_power_w, gpu)
     profile.check_blocking_power(waiting_w)
     title = model_title(model, gpu)
@@ -59,8 +68,9 @@ def plan_kernels(searched: SearchedKernels, plain: PartitionedModel, options: Pl
     source = Source(title, digest, simulated=True)
     planned = _planned(profile, options, source, waiting_w, gpu)
     comparison = None
-    if not searched.measured:
-        megatron = _planned(megatron_profile(plain, gpu), options, source, waiting_w, gpu)
+    if whole or not searched.measured:
+        megatron_options = whole_profile(model, whole) if whole else megatron_profile(plain, gpu)
+        megatron = _planned(megatron_options, options, source, waiting_w, gpu)
         planned = replace(planned, default=megatron.default)
         comparison = MegatronComparison(megatron.default, megatron.frontier, planned.frontier)
     chosen = choose(planned, deadline_s=options.deadline_s)

@@ -14,7 +14,6 @@ from wattune.core.measurement import Measurement
 from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
 from wattune.levels.kernel.partition.searched_model import (
     Measure,
-    OnPartition,
     SearchedPartition,
     search_model,
     simulated_measure,
@@ -22,9 +21,11 @@ from wattune.levels.kernel.partition.searched_model import (
 from wattune.levels.kernel.partition.space import PartitionChoice, check_clocks, check_comm_sms, choices
 from wattune.levels.kernel.partition.trial_file import (
     PartitionTrial,
+    PassTrial,
     TrialHeader,
     appended_trials,
     read_header,
+    read_passes,
     read_trials,
 )
 from wattune.levels.kernel.view.kernel_report import SearchedKernels
@@ -48,10 +49,11 @@ def searched_kernels(model: PartitionedModel, gpu: GpuModel, options: SearchOpti
     if file is None:
         return _searched(model, gpu, options, simulated_measure(gpu), ())
     before = read_header(file)
-    header = TrialHeader.of(model, gpu=gpu.name, simulated=before is None or before.simulated)
+    simulated, executed = (True, False) if before is None else (before.simulated, before.executed)
+    header = TrialHeader.of(model, gpu=gpu.name, simulated=simulated, executed=executed)
     known = read_trials(file, header) if before is not None else ()
-    if not header.simulated:
-        found = measured_kernels(model, gpu, known, file=file)
+    if executed or not simulated:
+        found = measured_kernels(model, gpu, known, read_passes(file, header), file=file)
         _check_clocks(found, file)
         return found
     with appended_trials(file, header) as append:
@@ -59,7 +61,12 @@ def searched_kernels(model: PartitionedModel, gpu: GpuModel, options: SearchOpti
 
 
 def measured_kernels(
-    model: PartitionedModel, gpu: GpuModel, trials: Sequence[PartitionTrial], *, file: Path
+    model: PartitionedModel,
+    gpu: GpuModel,
+    trials: Sequence[PartitionTrial],
+    passes: Sequence[PassTrial] = (),
+    *,
+    file: Path,
 ) -> SearchedKernels:
     """Take the trials of a file as they are; refuse a file that lacks a partition."""
     known = _histories(model, gpu, trials, file)
@@ -67,19 +74,21 @@ def measured_kernels(
         if partition.name not in known:
             raise InputError(f"{file} has no trial of partition {partition.name}", hint="measure it too")
     found = tuple(SearchedPartition(partition, known[partition.name]) for partition in model.partitions)
-    return SearchedKernels(model, gpu, found, measured=not all(trial.simulated for trial in trials))
+    simulated = all(trial.simulated for trial in trials)
+    executed = not simulated or any(trial.window_s for trial in trials)
+    return SearchedKernels(model, gpu, found, measured=executed, simulated=simulated, passes=tuple(passes))
 
 
 def _check_clocks(found: SearchedKernels, file: Path) -> None:
-    """Refuse clocks at which some partitions were measured and others were not; plans would leave them out."""
-    clocks = {own.partition.name: {trial.choice.sm_mhz for trial in own.history} for own in found.partitions}
-    every = set().union(*clocks.values())
-    for name, own in clocks.items():
-        if every - own:
-            missing = ", ".join(map(str, sorted(every - own)))
+    """Refuse partitions without a common clock, and say which has none."""
+    for instruction, clocks in found.clocks_mhz.items():
+        if not set.intersection(*clocks.values()):
+            every = set().union(*clocks.values())
+            name = min(clocks, key=lambda name: len(clocks[name]))
+            missing = ", ".join(map(str, sorted(every - clocks[name])))
             raise InputError(
-                f"{file}: partition {name} was not measured at {missing} MHz, where others were",
-                hint="measure it there, or leave these clocks out of the other partitions",
+                f"{file}: no clock is measured in all partitions of a {instruction} pass; {name} lacks {missing} MHz",
+                hint="measure it there",
             )
 
 
@@ -87,7 +96,7 @@ def _searched(
     model: PartitionedModel, gpu: GpuModel, options: SearchOptions, measure: Measure, trials: Sequence[PartitionTrial]
 ) -> SearchedKernels:
     known = _histories(model, gpu, trials, options.trials)
-    with _bars() as on_partition:
+    with bars() as on_partition:
         found = search_model(
             model,
             gpu,
@@ -153,7 +162,7 @@ def _appending(measure: Measure, append: Callable[[PartitionTrial], None]) -> Me
 
 
 @contextmanager
-def _bars() -> Iterator[OnPartition]:
+def bars() -> Iterator[Callable[[str, int, int | None], None]]:
     """Show a bar for each partition on standard error; without a terminal there is none."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -162,7 +171,7 @@ def _bars() -> Iterator[OnPartition]:
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def show(name: str, done: int, most: int) -> None:
+        def show(name: str, done: int, most: int | None) -> None:
             if name not in tasks:
                 tasks[name] = bars.add_task(name, total=most)
             bars.update(tasks[name], completed=done)

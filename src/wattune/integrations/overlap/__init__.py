@@ -13,6 +13,7 @@ from wattune.integrations.overlap.measuring import measure_partition
 from wattune.integrations.overlap.playing import played_overlap
 from wattune.integrations.overlap.program import Activations
 from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions, WholePasses
+from wattune.integrations.overlap.requested import measured_if_asked
 from wattune.integrations.overlap.steps import Block, BlockOperation, Collective
 from wattune.integrations.overlap.transport import GroupTransport, Transport
 from wattune.integrations.overlap.trial_session import TrialSession
@@ -39,5 +40,6 @@ __all__ = [
     "WholeMicrobatch",
     "WholePasses",
     "measure_partition",
+    "measured_if_asked",
     "played_overlap",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 try:
@@ -52,6 +52,14 @@ class Nanobatch:
     random_states: dict[int, Any] = field(default_factory=dict)
     """The state of the random numbers before each operation that draws some."""
 
+    def copy(self) -> Nanobatch:
+        return replace(
+            self,
+            graphs=dict(self.graphs),
+            checkpoints=dict(self.checkpoints),
+            random_states=dict(self.random_states),
+        )
+
 
 class Execution:
     """One forward pass over a microbatch, and the backward pass that belongs to it."""
@@ -75,6 +83,14 @@ class Execution:
         self._autocast = casts_on(self.nanobatches[0].state[0].device)
         self.keeps_graphs = False
         """Whether a backward pass can be repeated; for measurements."""
+
+    def kept(self) -> tuple[Nanobatch, ...]:
+        """Return copies of the nanobatches as they are now; their tensors are shared."""
+        return tuple(own.copy() for own in self.nanobatches)
+
+    def bring_back(self, kept: Iterable[Nanobatch]) -> None:
+        """Continue from nanobatches that were kept, which may be brought back again."""
+        self.nanobatches = [own.copy() for own in kept]
 
     def regroup(self, count: int, *, dim: int) -> None:
         """Divide the microbatch into so many nanobatches from now on; what a forward pass kept is joined and split."""

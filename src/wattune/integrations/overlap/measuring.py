@@ -1,4 +1,4 @@
-"""Measures a partition on the devices of all ranks at once.
+"""Measures a partition or a pass on the devices of all ranks at once.
 
 All ranks decide from the same numbers, exchanged after each window, so that they run equally many repetitions. What
 fails on one rank is an error on all.
@@ -15,10 +15,10 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
 from wattune.devices.meter import measured
-from wattune.integrations.overlap.repeating import PartitionRunner, Repeat
+from wattune.integrations.overlap.repeating import PartitionRunner, PassRunner, Repeat
 from wattune.integrations.overlap.trial_windows import TrialRule, TrialWindow, is_cool, next_repeats, result_of
 from wattune.levels.kernel.partition.space import PartitionChoice
-from wattune.levels.kernel.partition.trial_file import PartitionTrial
+from wattune.levels.kernel.partition.trial_file import MeasuredRuns, PartitionTrial, PassChoice, PassTrial
 
 
 def measure_partition(
@@ -36,9 +36,57 @@ def measure_partition(
     `start_c` is the temperature at which the first trial started; the trial waits until the GPUs are as cool. The
     clock of the choice stays set.
     """
+    runs = measure_runs(
+        lambda: partitions.prepare(partition, choice),
+        partition,
+        choice.sm_mhz,
+        gpu,
+        wait=partitions.wait,
+        ranks=ranks,
+        start_c=start_c,
+        rule=rule,
+    )
+    return PartitionTrial(partition=partition, choice=choice, **runs.fields)
+
+
+def measure_pass(
+    passes: PassRunner,
+    choice: PassChoice,
+    gpu: Gpu,
+    *,
+    ranks: Ranks | None = None,
+    start_c: float | None = None,
+    rule: TrialRule | None = None,
+) -> PassTrial:
+    """Repeat a whole pass, as `measure_partition` does with a partition."""
+    runs = measure_runs(
+        lambda: passes.prepare(choice),
+        choice.instruction,
+        choice.sm_mhz,
+        gpu,
+        wait=passes.wait,
+        ranks=ranks,
+        start_c=start_c,
+        rule=rule,
+    )
+    return PassTrial(choice=choice, layers=passes.layers, recompute=passes.recompute, **runs.fields)
+
+
+def measure_runs(
+    prepare: Callable[[], Repeat],
+    name: str,
+    sm_mhz: int,
+    gpu: Gpu,
+    *,
+    wait: Callable[[float], None],
+    ranks: Ranks | None,
+    start_c: float | None,
+    rule: TrialRule | None,
+) -> MeasuredRuns:
+    """Repeat what is prepared at a clock, on all ranks at once, and return what one run takes on each GPU."""
     rule = rule or TrialRule()
-    shared = _SharedTrial(gpu, ranks or Alone(), partitions, rule)
-    repeat = shared.prepare(partition, choice)
+    shared = _SharedTrial(gpu, ranks or Alone(), wait, rule)
+    repeat = shared.prepare(prepare, sm_mhz)
     cooling_s, before_c = shared.cool(start_c)
     windows: tuple[TrialWindow, ...] = ()
     while (result := result_of(windows, rule)) is None:
@@ -46,11 +94,9 @@ def measure_partition(
     cost = result.cost / result.repeats
     if not (cost.time_s > 0 and cost.energy_j > 0):
         raise DeviceError(
-            f"no time or energy passes on {gpu.spec.label} while {partition} runs", hint="see `wattune doctor`"
+            f"no time or energy passes on {gpu.spec.label} while {name} runs", hint="see `wattune doctor`"
         )
-    return PartitionTrial(
-        partition=partition,
-        choice=choice,
+    return MeasuredRuns(
         cost=cost,
         repeats=result.repeats,
         cooling_s=cooling_s,
@@ -64,16 +110,16 @@ def measure_partition(
 class _SharedTrial:
     """One trial on all ranks: each step returns the same on all of them, or raises on all of them."""
 
-    def __init__(self, gpu: Gpu, ranks: Ranks, partitions: PartitionRunner, rule: TrialRule) -> None:
-        self._gpu, self._ranks, self._partitions, self._rule = gpu, ranks, partitions, rule
+    def __init__(self, gpu: Gpu, ranks: Ranks, wait: Callable[[float], None], rule: TrialRule) -> None:
+        self._gpu, self._ranks, self._wait, self._rule = gpu, ranks, wait, rule
 
-    def prepare(self, partition: str, choice: PartitionChoice) -> Repeat:
-        """Set the clock and run the partition once."""
+    def prepare(self, prepare: Callable[[], Repeat], sm_mhz: int) -> Repeat:
+        """Set the clock and run what is measured once."""
         prepared: list[Repeat] = []
 
         def start() -> Numbers:
-            self._gpu.apply(Setting(choice.sm_mhz))
-            prepared.append(self._partitions.prepare(partition, choice))
+            self._gpu.apply(Setting(sm_mhz))
+            prepared.append(prepare())
             prepared[0](1)
             return ()
 
@@ -90,13 +136,13 @@ class _SharedTrial:
             found = (*found, warmest_c)
             if is_cool(found, self._rule, start_c=start_c):
                 return (len(found) - 1) * self._rule.cooling_step_s, warmest_c
-            self._partitions.wait(self._rule.cooling_step_s)
+            self._wait(self._rule.cooling_step_s)
 
     def window(self, repeat: Repeat, repeats: int) -> TrialWindow:
         """Measure so many repetitions: the longest time, and mean energy and error of all GPUs."""
 
         def measure() -> Numbers:
-            with measured(self._gpu, wait=self._partitions.wait) as span:
+            with measured(self._gpu, wait=self._wait) as span:
                 repeat(repeats)
             cost = span.measurement
             return cost.time_s, cost.energy_j, cost.energy_error_j or 0.0

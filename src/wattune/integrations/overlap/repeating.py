@@ -1,4 +1,4 @@
-"""One partition of an executor, over and over: with the tensors that it meets in a step, under any choice."""
+"""One partition or one pass of an executor, over and over: with the tensors of a step, under any choice."""
 
 from __future__ import annotations
 
@@ -13,12 +13,23 @@ except ModuleNotFoundError as error:
 
 from wattune.core.errors import InputError
 from wattune.core.workload import Workload
+from wattune.devices.simulated import SimulatedGpu
 from wattune.integrations.overlap.execution import Execution
 from wattune.integrations.overlap.executor import OverlapExecutor
-from wattune.integrations.overlap.launching import Action, Enter, LaunchChoice, Start, actions_of, run_actions
-from wattune.integrations.overlap.program import Direction, PartitionRun, collective_kind
+from wattune.integrations.overlap.launching import (
+    Action,
+    Enter,
+    LaunchChoice,
+    Start,
+    WholeMicrobatch,
+    actions_of,
+    run_actions,
+)
+from wattune.integrations.overlap.program import Activations, Direction, PartitionRun, collective_kind
 from wattune.integrations.overlap.steps import ALL_REDUCE, SUFFIXES
-from wattune.levels.layer.runners import RunsWork
+from wattune.levels.kernel.partition.trial_file import PassChoice
+from wattune.levels.kernel.schedules import BACKWARD, FORWARD
+from wattune.physics.load_table import LoadTables
 
 Repeat = Callable[[int], None]
 """Runs a partition so many times in a row, and returns when that is done."""
@@ -29,6 +40,20 @@ class PartitionRunner(Protocol):
 
     def prepare(self, partition: str, choice: LaunchChoice) -> Repeat:
         """Return a function that repeats a partition under a choice; the clock is set by the caller."""
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass without work."""
+
+
+class PassRunner(Protocol):
+    """Runs whole passes on the device of this rank; all ranks of a group run the same."""
+
+    layers: int
+    recompute: bool
+    """Whether its backward passes run the forward partitions again."""
+
+    def prepare(self, choice: PassChoice) -> Repeat:
+        """Return a function that repeats a pass; the clock is set by the caller."""
 
     def wait(self, seconds: float) -> None:
         """Let time pass without work."""
@@ -64,33 +89,48 @@ class RepeatedPartitions:
         time.sleep(seconds)
 
 
-FORWARD_PASS, STEP = "forward", "step"
-"""Names of whole passes: forward, and forward with backward."""
-
-
 class WholePasses:
-    """Whole passes of an executor under the choices that it follows: to compare with the sum of their partitions.
+    """Whole forward or backward passes of an executor, to compare with the sum of their partitions.
 
-    The choice of a trial then gives the clock only.
+    Preparing one lets the executor follow its choice.
     """
 
     def __init__(self, executor: OverlapExecutor, inputs: Sequence[Any]) -> None:
         self._executor, self._inputs = executor, tuple(inputs)
+        self.layers = executor.stack.blocks
+        self.recompute = executor.activations is Activations.RECOMPUTE
 
-    def prepare(self, partition: str, choice: LaunchChoice) -> Repeat:
-        del choice
-        if partition not in (FORWARD_PASS, STEP):
-            raise InputError(f"there is no pass {partition!r}", hint=f"use {FORWARD_PASS} or {STEP}")
-        executor, inputs = self._executor, self._inputs
+    def prepare(self, choice: PassChoice) -> Repeat:
+        """Return a function that repeats a pass; the clock is set by the caller."""
+        wanted = choice.choices or WholeMicrobatch()
+        if choice.instruction == FORWARD:
+            self._executor.follow(forward=wanted)
+            return self._forwards
+        if choice.instruction == BACKWARD:
+            # Kept activations are those of equal nanobatches.
+            self._executor.follow(forward={} if choice.choices else WholeMicrobatch(), backward=wanted)
+            return self._backwards()
+        raise InputError(f"there is no pass {choice.instruction!r}", hint=f"use {FORWARD} or {BACKWARD}")
+
+    def _forwards(self, times: int) -> None:
+        for _ in range(times):
+            self._executor.start(self._inputs, self._executor.activations)
+        _synchronise(self._inputs)
+
+    def _backwards(self) -> Repeat:
+        executor = self._executor
+        execution = executor.start(self._inputs, executor.activations)
+        outputs = executor.joined(execution)
+        execution.keeps_graphs = not self.recompute  # those that are recomputed would fill the memory
+        kept = execution.kept()
 
         def repeat(times: int) -> None:
             for _ in range(times):
-                execution = executor.start(inputs, executor.activations)
-                if partition == STEP:
-                    outputs = executor.joined(execution)
-                    executor.load_gradients(execution, [torch.ones_like(tensor) for tensor in outputs])
-                    execution.run(executor.backward_actions)
-            _synchronise(inputs)
+                execution.bring_back(kept)
+                execution.parameter_gradients.clear()
+                executor.load_gradients(execution, [torch.ones_like(tensor) for tensor in outputs])
+                execution.run(executor.backward_actions)
+            _synchronise(self._inputs)
 
         return repeat
 
@@ -102,21 +142,37 @@ class SimulatedPartitions:
     """Runs a partition once per window, and all repetitions as described work on a GPU that is simulated."""
 
     def __init__(
-        self, partitions: PartitionRunner, gpu: RunsWork, work: Callable[[str, LaunchChoice], Workload]
+        self, partitions: PartitionRunner, gpu: SimulatedGpu, work: Callable[[str, Any], Workload | LoadTables]
     ) -> None:
         self._partitions, self._gpu, self._work = partitions, gpu, work
 
     def prepare(self, partition: str, choice: LaunchChoice) -> Repeat:
-        repeat, work = self._partitions.prepare(partition, choice), self._work(partition, choice)
-
-        def simulated(times: int) -> None:
-            repeat(1)
-            self._gpu.run(work, iterations=times)
-
-        return simulated
+        return _simulated(self._partitions.prepare(partition, choice), self._gpu, self._work(partition, choice))
 
     def wait(self, seconds: float) -> None:
         self._gpu.idle(seconds)
+
+
+class SimulatedPasses:
+    """Runs a pass once per window, and all repetitions as described work on a GPU that is simulated."""
+
+    def __init__(self, passes: PassRunner, gpu: SimulatedGpu, work: Callable[[PassChoice, int], LoadTables]) -> None:
+        self._passes, self._gpu, self._work = passes, gpu, work
+        self.layers, self.recompute = passes.layers, passes.recompute
+
+    def prepare(self, choice: PassChoice) -> Repeat:
+        return _simulated(self._passes.prepare(choice), self._gpu, self._work(choice, self.layers))
+
+    def wait(self, seconds: float) -> None:
+        self._gpu.idle(seconds)
+
+
+def _simulated(repeat: Repeat, gpu: SimulatedGpu, work: Workload | LoadTables) -> Repeat:
+    def run(times: int) -> None:
+        repeat(1)
+        gpu.run(work, iterations=times)
+
+    return run
 
 
 def _synchronise(tensors: Sequence[Any]) -> None:
@@ -131,10 +187,7 @@ class _Captured:
     def __init__(self, executor: OverlapExecutor, inputs: Sequence[Any], partition: str) -> None:
         self._executor = executor
         self._run, self._before, self._execution = _step_until(executor, inputs, partition)
-        self._nanobatches = [
-            (nanobatch.state, nanobatch.gradients, dict(nanobatch.graphs), dict(nanobatch.checkpoints))
-            for nanobatch in self._execution.nanobatches
-        ]
+        self._kept = self._execution.kept()
         self._sent: Any = None
         kind = None if self._before is None else collective_kind(executor.stack, self._before)
         self._writes_in_place = kind == ALL_REDUCE
@@ -149,11 +202,7 @@ class _Captured:
         self._execution.parameter_gradients.clear()
 
     def run(self, actions: Sequence[Action]) -> None:
-        for nanobatch, (state, gradients, graphs, checkpoints) in zip(
-            self._execution.nanobatches, self._nanobatches, strict=True
-        ):
-            nanobatch.state, nanobatch.gradients = state, gradients
-            nanobatch.graphs, nanobatch.checkpoints = dict(graphs), dict(checkpoints)
+        self._execution.bring_back(self._kept)
         if self._before is not None:
             self._load(self._before)
         self._execution.run(actions)

@@ -1,4 +1,4 @@
-"""Trials of partitions, one after the other: the search runs on rank 0, and all ranks run what it asks for.
+"""Trials of partitions and passes, one after the other: the search runs on rank 0, and all ranks run what it asks for.
 
 partitions = RepeatedPartitions(executor, [hidden])
 with open_gpu(f"nvml:{local_rank}") as gpu, TrialSession(partitions, gpu, layout="...", ...) as session:
@@ -14,28 +14,41 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from wattune.control.ranks import Alone, Ranks, error_text
 from wattune.core.codec import JsonReader, to_json
-from wattune.core.errors import DeviceError
+from wattune.core.errors import DeviceError, InputError
 from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
 from wattune.devices.gpu import Gpu
-from wattune.integrations.overlap.measuring import measure_partition
-from wattune.integrations.overlap.repeating import PartitionRunner
+from wattune.integrations.overlap.measuring import measure_partition, measure_pass
+from wattune.integrations.overlap.repeating import PartitionRunner, PassRunner
 from wattune.integrations.overlap.trial_windows import TrialRule
 from wattune.levels.kernel.partition.space import PartitionChoice
-from wattune.levels.kernel.partition.trial_file import PartitionTrial, TrialHeader, appended_trials, read_trials
+from wattune.levels.kernel.partition.trial_file import (
+    MeasuredRuns,
+    PartitionTrial,
+    PassChoice,
+    PassTrial,
+    TrialHeader,
+    appended_trials,
+    read_passes,
+    read_trials,
+)
+
+T = TypeVar("T", bound=MeasuredRuns)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """What rank 0 asks all ranks to do: measure a partition under a choice, or end, after a failure or without."""
+    """What rank 0 asks all ranks to do: measure a partition or a whole pass, or end, after a failure or without."""
 
     partition: str = ""
     choice: PartitionChoice | None = None
+    whole: PassChoice | None = None
     failure: str | None = None
 
 
@@ -55,10 +68,12 @@ class TrialSession:
         nanobatches: int,
         ranks: Ranks | None = None,
         file: Path | None = None,
+        passes: PassRunner | None = None,
         rule: TrialRule | None = None,
         progress: Callable[[PartitionTrial], None] | None = None,
     ) -> None:
-        self._partitions, self._gpu, self._rule, self._progress = partitions, gpu, rule, progress
+        self._partitions, self._passes, self._gpu = partitions, passes, gpu
+        self._rule, self._progress = rule, progress
         self._ranks = ranks or Alone()
         self._file = file if self.leads else None
         self._header = TrialHeader(
@@ -67,9 +82,11 @@ class TrialSession:
             simulated=gpu.spec.simulated,
             ranks=self._ranks.size,
             nanobatches=nanobatches,
+            executed=True,
         )
         self._trials: dict[tuple[str, PartitionChoice], PartitionTrial] = {}
-        self._append: Callable[[PartitionTrial], None] | None = None
+        self._whole: dict[object, PassTrial] = {}
+        self._append: Callable[[MeasuredRuns], None] | None = None
         self._start_c: float | None = None
         self._runs = 0
         self._others_serve = self._ranks.size > 1
@@ -94,6 +111,7 @@ class TrialSession:
         if self._file is not None:
             try:
                 self._trials = {trial.key: trial for trial in read_trials(self._file, self._header)}
+                self._whole = {trial.choice.key: trial for trial in read_passes(self._file, self._header)}
                 self._append = self._stack.enter_context(appended_trials(self._file, self._header))
             except Exception as error:
                 self.__exit__(type(error), error, None)
@@ -112,7 +130,7 @@ class TrialSession:
         if known is not None:
             return known.cost
         self._ask(TrialRequest(partition, choice))
-        trial = self._measured(partition, choice)
+        trial = self._measured(lambda: self._trial(partition, choice))
         if self._append is not None:
             self._append(trial)
         self._trials[trial.key] = trial
@@ -120,24 +138,39 @@ class TrialSession:
             self._progress(trial)
         return trial.cost
 
+    def measure_pass(self, choice: PassChoice) -> PassTrial:
+        """Return what a whole pass takes on each GPU, measured by all ranks or known; on rank 0 only."""
+        known = self._whole.get(choice.key)
+        if known is not None:
+            return known
+        self._ask(TrialRequest(whole=choice))
+        trial = self._measured(lambda: self._pass(choice))
+        if self._append is not None:
+            self._append(trial)
+        self._whole[choice.key] = trial
+        return trial
+
     def serve(self) -> None:
         """Run what rank 0 asks for until its block ends; raise where that ends with an error."""
         while True:
             request = JsonReader().read(TrialRequest, json.loads(self._ranks.broadcast("")))
             if request.failure is not None:
                 raise DeviceError(f"the search on rank 0 failed: {request.failure}", hint="see the output of rank 0")
-            if request.choice is None:
+            if request.whole is not None:
+                self._measured(partial(self._pass, request.whole))
+            elif request.choice is not None:
+                self._measured(partial(self._trial, request.partition, request.choice))
+            else:
                 return
-            self._measured(request.partition, request.choice)
 
     def _ask(self, request: TrialRequest) -> None:
         self._ranks.broadcast(json.dumps(to_json(request)))
 
-    def _measured(self, partition: str, choice: PartitionChoice) -> PartitionTrial:
+    def _measured(self, measure: Callable[[], T]) -> T:
         try:
             if self._runs == 0:
-                self._trial(partition, choice)  # warms the GPU up, which is never again as cold as before
-            trial = self._trial(partition, choice)
+                measure()  # warms the GPU up, which is never again as cold as before
+            trial = measure()
         except Exception:
             self._others_serve = False  # they have seen the same failure
             raise
@@ -157,3 +190,8 @@ class TrialSession:
             start_c=self._start_c,
             rule=self._rule,
         )
+
+    def _pass(self, choice: PassChoice) -> PassTrial:
+        if self._passes is None:
+            raise InputError("this session has no whole passes to measure", hint="give it passes=WholePasses(…)")
+        return measure_pass(self._passes, choice, self._gpu, ranks=self._ranks, start_c=self._start_c, rule=self._rule)

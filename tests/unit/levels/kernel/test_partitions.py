@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattune.core.errors import InputError
-from wattune.levels.kernel.partition.layout import Experts, ParallelLayout, shape_named
+from wattune.levels.kernel.partition.layout import Experts, ParallelLayout, shape_name, shape_named
 from wattune.levels.kernel.partition.partitions import KernelPartition, PartitionedModel, partition_model
 from wattune.workloads.operation import NetworkOp, backward_phase, element_bytes, forward_phase
 from wattune.workloads.transformer import TRANSFORMERS, TransformerPart, transformer
@@ -224,3 +224,15 @@ def test_other_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="are 16 GPUs, not 24"):
         TP8.check_devices(24)
     TP8.check_devices(16)
+
+
+def test_a_name_may_change_sizes_of_a_known_transformer() -> None:
+    name = "Llama-3.2-3B:heads=32,width=4096,layers=32"
+    assert shape_name(name) == "llama3.2-3b:layers=32,width=4096,heads=32"
+    shape, known = shape_named(name), shape_named("llama3.2-3b")
+    assert shape == replace(known, layers=32, width=4096, heads=32, head_width=128)
+    assert shape_named("llama3.2-3b:key-heads=4") == replace(known, key_heads=4)
+    assert shape_named(shape_name(name)) == shape
+    for wrong in ("llama3.2-3b:", "llama3.2-3b:layers", "llama3.2-3b:layers=0", "llama3.2-3b:causal=1"):
+        with pytest.raises(InputError, match="no size of a transformer"):
+            shape_named(wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from wattune.core.errors import InputError
 from wattune.workloads.operation import NetworkOp, dense, elementwise
@@ -83,17 +84,42 @@ class ParallelLayout:
         return " ".join(parts) or "one GPU"
 
 
+SIZES = ("layers", "width", "heads", "key_heads", "head_width", "inner", "vocabulary")
+"""What a name may change of a known transformer, as in `llama3.2-3b:layers=32,width=4096,heads=32`."""
+
+
 def shape_named(name: str) -> TransformerShape:
-    """Find a transformer; hyphens, blanks and capitals are ignored."""
-    return TRANSFORMERS[shape_name(name)]
+    """Find a transformer, or one with other sizes; hyphens, blanks and capitals of its name are ignored."""
+    known, _, changes = shape_name(name).partition(":")
+    pairs = (part.partition("=") for part in changes.split(",") if part)
+    sizes: dict[str, Any] = {key: int(value) for key, _, value in pairs}
+    shape = TRANSFORMERS[known]
+    if "head_width" not in sizes and sizes.keys() & {"width", "heads"}:
+        width, heads = sizes.get("width", shape.width), sizes.get("heads", shape.heads)
+        _divides(heads, width, "heads cannot share a width of {} evenly")
+        sizes["head_width"] = width // heads
+    return replace(shape, **sizes)
 
 
 def shape_name(name: str) -> str:
-    """Return the name of a transformer as it is known."""
+    """Return the name of a transformer as it is known, with the sizes that differ in a fixed order."""
+    base, colon, changes = name.partition(":")
     known = {_key(known): known for known in TRANSFORMERS}
-    if _key(name) not in known:
-        raise InputError(f"there is no transformer {name!r}", hint=f"known are {', '.join(TRANSFORMERS)}")
-    return known[_key(name)]
+    if _key(base) not in known:
+        raise InputError(f"there is no transformer {base!r}", hint=f"known are {', '.join(TRANSFORMERS)}")
+    sizes = dict(_size(part, name) for part in changes.split(",")) if colon else {}
+    listed = ",".join(f"{size}={sizes[size]}" for size in SIZES if size in sizes)
+    return known[_key(base)] + (f":{listed}" if listed else "")
+
+
+def _size(text: str, name: str) -> tuple[str, int]:
+    size, _, value = text.strip().replace("-", "_").partition("=")
+    if size not in SIZES or not value.isdecimal() or not 0 < int(value) < 10**9:
+        raise InputError(
+            f"{text!r} in {name!r} is no size of a transformer",
+            hint=f"write llama3.2-3b:layers=32,width=4096 with any of {', '.join(SIZES)}",
+        )
+    return size, int(value)
 
 
 def layers_of(shape: TransformerShape, given: tuple[int, ...] | None, *, stages: int) -> tuple[int, ...]:

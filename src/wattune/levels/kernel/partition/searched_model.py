@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -49,6 +50,9 @@ OnPartition = Callable[[str, int, int], None]
 """Called with a partition, the trials so far and the budget."""
 
 SEARCHES = ("wattune", "kareus", "random")
+
+NOT_CALIBRATED: Mapping[str, Calibration] = MappingProxyType({})
+NO_OTHERS: Mapping[str, Sequence[Trial[StageChoice]]] = MappingProxyType({})
 
 _LARGE, _MIDDLE, _SMALL = (96, 32, 4), (48, 16, 4), (36, 16, 3)
 """Random choices, batch and batches that Kareus spends on a partition."""
@@ -234,16 +238,22 @@ def searched_profile(
     searched: Sequence[SearchedPartition],
     *,
     plain: PartitionedModel | None = None,
-    calibration: Calibration = UNCALIBRATED,
+    calibrations: Mapping[str, Calibration] = NOT_CALIBRATED,
+    others: Mapping[str, Sequence[Trial[StageChoice]]] = NO_OTHERS,
 ) -> StageProfile:
-    """Compose the frontier of every instruction of every stage; `plain` is the same model without nanobatches."""
+    """Compose the frontier of every instruction of every stage; `plain` is the same model without nanobatches.
+
+    `calibrations` are factors by instruction, `others` further options by kind.
+    """
     by_name = {own.partition.name: own for own in searched}
     options = {}
     for stage in range(model.stages):
         for instruction in INSTRUCTIONS:
-            trials = _composed_trials(model, gpu, by_name, stage, instruction, calibration)
+            factor = calibrations.get(instruction, UNCALIBRATED)
+            trials = _composed_trials(model, gpu, by_name, stage, instruction, factor)
             if plain is not None:
                 trials += _plain_trials(plain, gpu, stage, instruction)
+            trials += others.get(kind_of(stage, instruction), ())
             options[kind_of(stage, instruction)] = tuple(_cheapest_of_each(trials))
     return profile_from(options, name=f"{model.name} on {gpu.name} (simulated)", stages=model.stages)
 

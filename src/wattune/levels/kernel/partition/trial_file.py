@@ -1,12 +1,13 @@
-"""The file to which trials of partitions are appended, so that a run that was stopped can continue."""
+"""The file to which trials of partitions and of whole passes are appended, so that a stopped run can continue."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from wattune.control.record_file import appended_records, read_record_header, read_records
 from wattune.core.errors import InputError
@@ -14,7 +15,7 @@ from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.levels.kernel.partition.layout import ParallelLayout, shape_name
 from wattune.levels.kernel.partition.partitions import PartitionedModel, partition_model
-from wattune.levels.kernel.partition.space import PartitionChoice
+from wattune.levels.kernel.partition.space import PartitionChoice, parse_choice
 
 FORMAT = 1
 _LAYOUT = re.compile(
@@ -33,29 +34,45 @@ class TrialHeader:
     simulated: bool
     ranks: int
     nanobatches: int
+    executed: bool = False
+    """Whether ranks ran the partitions, each by itself; otherwise they were computed, with the joins inside a model."""
 
     @classmethod
-    def of(cls, model: PartitionedModel, *, gpu: str, simulated: bool) -> TrialHeader:
+    def of(cls, model: PartitionedModel, *, gpu: str, simulated: bool, executed: bool = False) -> TrialHeader:
         """Return the header of trials of a described model; stages and replicas do not change its partitions."""
-        ranks = model.layout.tp * model.layout.cp
-        return cls(layout=layout_text(model), gpu=gpu, simulated=simulated, ranks=ranks, nanobatches=model.nanobatches)
+        return cls(
+            layout=layout_text(model),
+            gpu=gpu,
+            simulated=simulated,
+            ranks=model.layout.tp * model.layout.cp,
+            nanobatches=model.nanobatches,
+            executed=executed,
+        )
 
     @property
     def model(self) -> PartitionedModel:
         """The described model, on one stage; `InputError` where the layout was written in another form."""
-        found = _LAYOUT.fullmatch(self.layout)
-        if found is None:
-            raise InputError(
-                f"the trials are of {self.layout!r}, which names no known model",
-                hint="write the layout as llama3.2-3b tp8 8x4096",
-            )
-        layout = ParallelLayout(
-            cp=int(found["cp"] or 1), tp=int(found["tp"] or 1), sequence_parallel=found["sp"] is not None
+        return model_of(self.layout, nanobatches=self.nanobatches)
+
+
+def model_of(text: str, *, nanobatches: int, recompute: bool = True) -> PartitionedModel:
+    """Return the model, on one stage, that a layout describes, such as `llama3.2-3b tp8 8x4096`."""
+    found = _LAYOUT.fullmatch(text)
+    if found is None:
+        raise InputError(
+            f"the trials are of {text!r}, which names no known model", hint="write the layout as llama3.2-3b tp8 8x4096"
         )
-        size, sequence = int(found["size"]), int(found["sequence"])
-        return partition_model(
-            found["name"], layout, microbatch_size=size, sequence=sequence, nanobatches=self.nanobatches
-        )
+    layout = ParallelLayout(
+        cp=int(found["cp"] or 1), tp=int(found["tp"] or 1), sequence_parallel=found["sp"] is not None
+    )
+    return partition_model(
+        found["name"],
+        layout,
+        microbatch_size=int(found["size"]),
+        sequence=int(found["sequence"]),
+        nanobatches=nanobatches,
+        recompute=recompute,
+    )
 
 
 def layout_text(model: PartitionedModel) -> str:
@@ -67,11 +84,9 @@ def layout_text(model: PartitionedModel) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionTrial:
-    """A partition under a choice, and what one run of it takes on each GPU."""
+class MeasuredRuns:
+    """What one run of something takes on each GPU, and how that was measured."""
 
-    partition: str
-    choice: PartitionChoice
     cost: Measurement
     repeats: int
     """Runs that were measured."""
@@ -85,12 +100,70 @@ class PartitionTrial:
     simulated: bool
 
     @property
+    def fields(self) -> dict[str, Any]:
+        """The values above by name, for a record that says what ran."""
+        return {field.name: getattr(self, field.name) for field in fields(MeasuredRuns)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTrial(MeasuredRuns):
+    """A partition under a choice."""
+
+    partition: str
+    choice: PartitionChoice
+
+    @property
     def trial(self) -> Trial[PartitionChoice]:
         return Trial(self.choice, self.cost)
 
     @property
     def key(self) -> tuple[str, PartitionChoice]:
         return self.partition, self.choice
+
+
+@dataclass(frozen=True, slots=True)
+class PassChoice:
+    """A whole forward or backward pass at a clock, under these settings of its partitions."""
+
+    instruction: str
+    sm_mhz: int
+    settings: Mapping[str, str]
+    """Launch and SMs by partition, as schedules of Kareus write them; none where the microbatch is not split."""
+
+    @property
+    def key(self) -> tuple[str, int, frozenset[tuple[str, str]]]:
+        return self.instruction, self.sm_mhz, frozenset(self.settings.items())
+
+    @property
+    def choices(self) -> dict[str, PartitionChoice]:
+        return {name: parse_choice(text, sm_mhz=self.sm_mhz) for name, text in self.settings.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTrial(MeasuredRuns):
+    """A whole pass through some layers."""
+
+    choice: PassChoice
+    layers: int
+    recompute: bool
+    """Whether its backward pass runs the forward partitions again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest:
+    """What `wattune kernels measure` asks the ranks of a program to measure."""
+
+    layout: str
+    nanobatches: int
+    search: str
+    budget: int | None
+    seed: int
+    epsilon: float
+    passes: bool
+    """Whether whole passes are measured too."""
+    trials: str
+    """The file of rank 0."""
+    device: str | None
 
 
 def read_header(file: Path) -> TrialHeader | None:
@@ -100,9 +173,14 @@ def read_header(file: Path) -> TrialHeader | None:
 
 def read_trials(file: Path, header: TrialHeader) -> tuple[PartitionTrial, ...]:
     """Read the trials of an earlier run of the same measurement; none where there is no file."""
-    return read_records(file, header, PartitionTrial)
+    return read_records(file, header, PartitionTrial, PassTrial)
 
 
-def appended_trials(file: Path, header: TrialHeader) -> AbstractContextManager[Callable[[PartitionTrial], None]]:
+def read_passes(file: Path, header: TrialHeader) -> tuple[PassTrial, ...]:
+    """Read the whole passes of an earlier run of the same measurement; none where there is no file."""
+    return read_records(file, header, PassTrial, PartitionTrial)
+
+
+def appended_trials(file: Path, header: TrialHeader) -> AbstractContextManager[Callable[[MeasuredRuns], None]]:
     """Open the file; the function that its block gets appends a trial, which is on disk when it returns."""
     return appended_records(file, header)

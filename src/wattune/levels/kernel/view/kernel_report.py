@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wattune.levels.kernel.partition.baselines import MegatronComparison, gpu_hours, kareus_trials
+from wattune.levels.kernel.partition.calibration import PassCalibration, calibrations
 from wattune.levels.kernel.partition.partitions import PartitionedModel
 from wattune.levels.kernel.partition.searched_model import SearchedPartition
+from wattune.levels.kernel.partition.simulated_stages import INSTRUCTIONS
+from wattune.levels.kernel.partition.trial_file import PassTrial
 from wattune.levels.kernel.planned import PlannedPipeline
 from wattune.levels.kernel.view.stream_timeline import PartitionStreams, partition_streams
 from wattune.levels.kernel.view.used_settings import used_choices
@@ -23,7 +26,38 @@ class SearchedKernels:
     gpu: GpuModel
     partitions: tuple[SearchedPartition, ...]
     measured: bool
-    """Whether the trials are of real GPUs."""
+    """Whether ranks measured the trials; otherwise they were computed."""
+    simulated: bool = True
+    """Whether the GPUs are simulated."""
+    passes: tuple[PassTrial, ...] = ()
+    """Whole passes that ranks measured."""
+
+    @property
+    def calibrations(self) -> dict[str, PassCalibration]:
+        """Factors of composed passes by instruction; none for one that was not measured as a whole."""
+        return calibrations(self.model, self.partitions, self.passes)
+
+    @property
+    def clocks_mhz(self) -> dict[str, dict[str, set[int]]]:
+        """By instruction, the clocks at which each of its partitions was measured."""
+        return {
+            instruction: {
+                own.partition.name: {trial.choice.sm_mhz for trial in own.history}
+                for own in self.partitions
+                if own.partition.per_layer(instruction)
+            }
+            for instruction in INSTRUCTIONS
+        }
+
+    @property
+    def left_out_mhz(self) -> dict[str, tuple[int, ...]]:
+        """By instruction, clocks that no plan can use, because some of its partitions were not measured there."""
+        found = {}
+        for instruction, clocks in self.clocks_mhz.items():
+            every = {clock for own in clocks.values() for clock in own}
+            missing = (clock for clock in every if not all(clock in own for own in clocks.values()))
+            found[instruction] = tuple(sorted(missing))
+        return found
 
     @property
     def trials(self) -> int:

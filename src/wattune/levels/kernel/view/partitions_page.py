@@ -204,9 +204,8 @@ def _origins(report: KernelReport) -> tuple[str, ...]:
     planned, searched = report.planned, report.searched
     found = []
     if searched is not None:
-        how = "measured on GPUs" if searched.measured else f"computed for a simulated {searched.gpu.name}"
         found.append(
-            f"Partitions were {how}; embedding, head and plain execution are simulated. All partitions of an "
+            f"Partitions were {_origin(searched)}; embedding and head are simulated. All partitions of an "
             "instruction have its clock; their settings are combined exactly. ε is the factor by which the measured "
             "points are expected to miss the frontier."
         )
@@ -221,6 +220,17 @@ def _origins(report: KernelReport) -> tuple[str, ...]:
         )
     found.append("A partition's streams are drawn at the setting that most instructions of the chosen plan have.")
     return tuple(found)
+
+
+def _origin(searched: SearchedKernels) -> str:
+    kind = "simulated " if searched.simulated else ""
+    if not searched.measured:
+        return f"computed for a {kind}{searched.gpu.name}, and so was plain execution"
+    factors = [
+        f"{name} passes time ×{own.factor.time:.3f}, energy ×{own.factor.energy:.3f}"
+        for name, own in searched.calibrations.items()
+    ]
+    return f"measured by ranks on {kind}GPUs ({'; '.join(factors) or 'not calibrated'})"
 
 
 def _subtitle(simulated: bool) -> str:
