@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 from wattune.core.errors import NotSupported, SettingRefused
 from wattune.core.setting import Setting
 
+_MARK = " (simulated)"
+
 
 def labelled(name: str, simulated: bool) -> str:
     """Return the name of a GPU, marked as simulated if it is."""
-    return name if not simulated or "simulated" in name else f"{name} (simulated)"
+    return name if not simulated or "simulated" in name else f"{name}{_MARK}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,11 @@ class GpuSpec:
     def label(self) -> str:
         """The name, marked as simulated if it is."""
         return labelled(self.name, self.simulated)
+
+    @property
+    def model_name(self) -> str:
+        """The name as the catalogue has it: the emulated library marks its own as simulated."""
+        return self.name.removesuffix(_MARK) if self.simulated else self.name
 
     def check(self, setting: Setting) -> None:
         """Raise an error that names what the GPU has, unless it has this setting."""

@@ -12,7 +12,7 @@ import torch
 
 from wattune.core.errors import NotSupported
 from wattune.integrations.overlap import streams
-from wattune.integrations.overlap.streams import StreamTransport, green_stream, symmetric_all_reduce
+from wattune.integrations.overlap.streams import GreenStreams, StreamTransport, symmetric_all_reduce
 from wattune.integrations.overlap.transport import placeholder
 
 
@@ -71,7 +71,66 @@ def test_a_collective_waits_for_its_place_and_the_computation_for_the_collective
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for a PyTorch without CUDA")
 def test_green_contexts_are_refused_where_there_are_none():
     with pytest.raises(NotSupported, match="no green contexts"):
-        green_stream(12)
+        GreenStreams(None)
+
+
+def test_each_number_of_sms_has_one_green_context_made_when_it_is_first_needed(monkeypatch):
+    made = []
+
+    class Context:
+        @staticmethod
+        def create(*, num_sms, device_id):
+            if num_sms > 100:
+                raise RuntimeError("CUDA driver error: invalid resource")
+            made.append((num_sms, device_id))
+            return Context(num_sms)
+
+        def __init__(self, sms):
+            self._sms = sms
+
+        def Stream(self):  # noqa: N802, the name that PyTorch gave it
+            return f"stream of {self._sms}"
+
+    contexts = type("", (), {"SUPPORTED": True})
+    monkeypatch.setattr(streams.torch.cuda, "green_contexts", contexts, raising=False)
+    monkeypatch.setattr(streams.torch.cuda, "GreenContext", Context, raising=False)
+    found = GreenStreams("any", device=3)
+    assert made == []
+    assert [found.of(sms) for sms in (12, 6, None, 12)] == ["stream of 12", "stream of 6", "any", "stream of 12"]
+    assert made == [(12, 3), (6, 3)]
+    with pytest.raises(NotSupported, match="no green context of 108 SMs"):
+        found.of(108)
+
+
+@pytest.mark.parametrize("multicast", [0, 4096])
+def test_symmetric_memory_adds_up_in_a_buffer_where_the_switch_can(monkeypatch, multicast):
+    from torch.distributed import _symmetric_memory as symmetric_memory
+
+    groups, made = [], []
+    group = type("Group", (), {"group_name": "tp"})()
+
+    class Operations:
+        @staticmethod
+        def multimem_all_reduce_(buffer, how, name):
+            groups.append((how, name))
+            buffer.mul_(2)
+
+    def rendezvous(buffer, of):
+        made.append((tuple(buffer.shape), of))
+        return type("Handle", (), {"multicast_ptr": multicast})
+
+    monkeypatch.setattr(streams.torch.ops, "symm_mem", Operations, raising=False)
+    monkeypatch.setattr(symmetric_memory, "empty", torch.empty)
+    monkeypatch.setattr(symmetric_memory, "rendezvous", rendezvous)
+    run = symmetric_all_reduce(group)
+    if not multicast:
+        with pytest.raises(NotSupported, match="no switch"):
+            run("all_reduce", torch.ones(3), 0, None)
+        return
+    for _ in range(2):
+        assert run("all_reduce", torch.ones(3), 0, 6).tolist() == [2, 2, 2]
+    assert made == [((3,), group)]
+    assert groups == [("sum", "tp")] * 2
 
 
 def test_symmetric_memory_carries_all_reduces_only(monkeypatch):

@@ -11,6 +11,7 @@ runs on rank 0, which appends every trial to the file of the command.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from wattune.api import surroundings
 from wattune.config import Config, load_config
 from wattune.control.ranks import Alone, Ranks
 from wattune.core.codec import JsonReader
-from wattune.core.errors import DeviceNotFound, InputError, PlanError
+from wattune.core.errors import DeviceNotFound, InputError, PlanError, WattuneError
 from wattune.devices.gpu import Gpu
 from wattune.devices.open import expand, open_gpu
 from wattune.devices.simulated import SimulatedGpu
@@ -49,6 +50,7 @@ from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, Pa
 from wattune.levels.kernel.partition.space import PartitionChoice
 from wattune.levels.kernel.partition.trial_file import MeasureRequest, layout_text, model_of
 from wattune.physics.catalog import load_model
+from wattune.physics.gpu_model import GpuModel
 
 
 def measured_if_asked(
@@ -62,7 +64,18 @@ def measured_if_asked(
     config = load_config()
     if config.kernels is None:
         return False
-    request = JsonReader(source="WATTUNE_KERNELS").read(MeasureRequest, json.loads(config.kernels))
+    try:
+        _measure_all(config, config.kernels, executor, inputs, group=group, gpu=gpu)
+    except WattuneError as error:  # the program is ours as long as it measures
+        sys.stderr.write(f"error: {error.message}\nhint: {error.hint}\n")
+        raise SystemExit(1) from None
+    return True
+
+
+def _measure_all(
+    config: Config, text: str, executor: OverlapExecutor, inputs: Sequence[Any], *, group: Any, gpu: Gpu | None
+) -> None:
+    request = JsonReader(source="WATTUNE_KERNELS").read(MeasureRequest, json.loads(text))
     model = model_of(
         request.layout,
         nanobatches=request.nanobatches,
@@ -75,7 +88,6 @@ def measured_if_asked(
     else:
         with _opened(request.device, config) as own:
             _measure(request, _Measured(executor, tuple(inputs), model, own), ranks)
-    return True
 
 
 def check_executor(executor: OverlapExecutor, inputs: Sequence[Any], model: PartitionedModel, *, ranks: int) -> None:
@@ -133,6 +145,18 @@ class _Measured:
     gpu: Gpu
 
     @property
+    def described_gpu(self) -> GpuModel:
+        """The GPU of the catalogue, with whose clocks and SMs the search starts."""
+        name = self.gpu.spec.model_name
+        try:
+            return load_model(name)
+        except DeviceNotFound:
+            raise InputError(
+                f"{name} is not in the catalogue, which the search starts from",
+                hint="add it (docs/how-to/add-a-gpu.md), or propose choices yourself with TrialSession",
+            ) from None
+
+    @property
     def runners(self) -> tuple[PartitionRunner, PassRunner]:
         """Partitions and passes that run here, and on a simulated GPU as described work."""
         partitions = RepeatedPartitions(self.executor, self.inputs)
@@ -172,7 +196,7 @@ def _search(request: MeasureRequest, measured: _Measured, session: TrialSession)
     from wattune.levels.kernel.partition.calibration import passes_to_measure
     from wattune.levels.kernel.partition.searched_model import search_model
 
-    model, gpu = measured.model, load_model(measured.gpu.spec.name)
+    model, gpu = measured.model, measured.described_gpu
     searched = search_model(
         model,
         gpu,

@@ -1,7 +1,8 @@
-"""Collectives on a CUDA stream of our own: for functions that run on the current stream, as those on symmetric memory.
+"""Collectives on CUDA streams of our own: for functions that run on the current stream, as those on symmetric memory.
 
-transport = StreamTransport(symmetric_all_reduce(group), torch.cuda.Stream(priority=-1))
-transport = StreamTransport(run, green_stream(sms=12))         # in a green context with 12 SMs
+beside = torch.cuda.Stream(priority=-1)
+transport = StreamTransport(symmetric_all_reduce(group), beside, size=8)
+transport = StreamTransport(symmetric_all_reduce(group), GreenStreams(beside), size=8)    # as many SMs as the plan says
 """
 
 from __future__ import annotations
@@ -38,25 +39,48 @@ class StreamTransfer:
 
 
 class StreamTransport:
-    """Runs a collective on a stream, once the current stream has got there."""
+    """Runs a collective on a stream, once the current stream has got there.
 
-    def __init__(self, run: StreamCollective, stream: Any, *, size: int) -> None:
-        self._run, self._stream, self.size = run, stream, size
+    All collectives run on one stream, or each on that of its number of SMs.
+    """
+
+    def __init__(self, run: StreamCollective, streams: Any, *, size: int) -> None:
+        self._run, self._streams, self.size = run, streams, size
 
     def start(self, kind: str, tensor: Any, *, dim: int, sms: int | None) -> StreamTransfer:
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
+        stream = self._streams.of(sms) if isinstance(self._streams, GreenStreams) else self._streams
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             result = self._run(kind, tensor, dim, sms)
-            done = self._stream.record_event()
+            done = stream.record_event()
         return StreamTransfer(result, done, tensor)
 
 
-def green_stream(sms: int, device: int = 0) -> Any:
-    """Return a stream of a green context with so many SMs, where PyTorch and the driver have them."""
-    kind = getattr(torch.cuda, "GreenContext", None)
-    if kind is None or not getattr(torch.cuda.green_contexts, "SUPPORTED", False):
-        raise NotSupported("this PyTorch has no green contexts", hint="limit SMs by NCCL: GroupTransport")
-    return kind.create(num_sms=sms, device_id=device).Stream()
+class GreenStreams:
+    """A stream per number of SMs, each of a green context that has so many, made when it is first needed.
+
+    A collective that may use any number runs on the stream that is given.
+    """
+
+    def __init__(self, other: Any, *, device: int | None = None) -> None:
+        contexts = getattr(torch.cuda, "green_contexts", None)
+        if not getattr(contexts, "SUPPORTED", False):
+            raise NotSupported("this PyTorch has no green contexts", hint="limit SMs by NCCL: GroupTransport")
+        self._other, self._device = other, device
+        self._contexts: dict[int, Any] = {}  # kept, since a stream lives as long as its context
+
+    def of(self, sms: int | None) -> Any:
+        """Return the stream for so many SMs; the driver may round their number up."""
+        if sms is None:
+            return self._other
+        if sms not in self._contexts:
+            try:
+                self._contexts[sms] = torch.cuda.GreenContext.create(num_sms=sms, device_id=self._device)
+            except RuntimeError as error:
+                raise NotSupported(
+                    f"the driver makes no green context of {sms} SMs: {error}", hint="limit SMs by NCCL: GroupTransport"
+                ) from None
+        return self._contexts[sms].Stream()
 
 
 def symmetric_all_reduce(group: Any) -> StreamCollective:
@@ -75,7 +99,10 @@ def symmetric_all_reduce(group: Any) -> StreamCollective:
         key = (tuple(tensor.shape), tensor.dtype)
         if key not in buffers:
             buffers[key] = symmetric_memory.empty(*tensor.shape, dtype=tensor.dtype, device=tensor.device)
-            symmetric_memory.rendezvous(buffers[key], group)
+            joined = symmetric_memory.rendezvous(buffers[key], group or distributed.group.WORLD)
+            if not getattr(joined, "multicast_ptr", 0):
+                del buffers[key]
+                raise NotSupported("these GPUs have no switch that adds up", hint="use GroupTransport")
         buffer = buffers[key].copy_(tensor)
         operations.multimem_all_reduce_(buffer, "sum", (group or distributed.group.WORLD).group_name)
         return tensor.copy_(buffer)

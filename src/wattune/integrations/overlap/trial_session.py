@@ -78,7 +78,7 @@ class TrialSession:
         self._file = file if self.leads else None
         self._header = TrialHeader(
             layout=layout,
-            gpu=gpu.spec.name,
+            gpu=gpu.spec.model_name,
             simulated=gpu.spec.simulated,
             ranks=self._ranks.size,
             nanobatches=nanobatches,

@@ -25,9 +25,7 @@ def job_gpu_of(gpus: Sequence[Gpu], ranks: Ranks | None = None) -> JobGpu:
         )
     (max_power_w, count), _ = (ranks or Alone()).sum_and_max((sum(map(highest_limit_w, gpus)), len(gpus)))
     spec = gpus[0].spec
-    # The name of an emulated GPU ends with a mark that `simulated` would repeat.
-    name = spec.name.removesuffix(" (simulated)") if spec.simulated else spec.name
-    return JobGpu(name=name, simulated=spec.simulated, max_power_w=max_power_w, count=round(count))
+    return JobGpu(name=spec.model_name, simulated=spec.simulated, max_power_w=max_power_w, count=round(count))
 
 
 def highest_limit_w(gpu: Gpu) -> float:

@@ -128,7 +128,7 @@ def _catalogue_name(spec: GpuSpec) -> str | None:
     from wattune.physics.catalog import load_model
 
     try:
-        return load_model(spec.name.removesuffix(" (simulated)")).name
+        return load_model(spec.model_name).name
     except DeviceNotFound:
         return None
 
