@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
@@ -25,19 +27,46 @@ def run_child(
     stdout_to_stderr: bool = False,
     on_start: Callable[[int], None] | None = None,
     on_wait: Callable[[], None] | None = None,
+    on_line: Callable[[str], object] | None = None,
 ) -> int:
     """Run a command and return its exit code, 128 + n where signal n ended it.
 
-    `on_start` is called with the process id as soon as there is one, `on_wait` every half second while it runs.
+    `on_start` is called with the process id as soon as there is one, `on_wait` every half second while it runs. With
+    `on_line` it gets every line that the command would write to a terminal.
     """
+    stdout = sys.stderr.fileno() if stdout_to_stderr else None
+    stderr = None if on_line is None else subprocess.PIPE
+    if on_line is not None and (stdout_to_stderr or sys.stdout.isatty()):
+        stdout, stderr = subprocess.PIPE, subprocess.STDOUT
     with Forwarding() as forwarding:
-        process = start_child(
-            command, environment=environment, stdout=sys.stderr.fileno() if stdout_to_stderr else None
-        )
+        process = start_child(command, environment=environment, stdout=stdout, stderr=stderr)
         forwarding.to(process)
         if on_start is not None:
             on_start(process.pid)
-        return shell_code(wait_for(process, on_wait=on_wait))
+        with _lines_read(process, on_line):
+            return shell_code(wait_for(process, on_wait=on_wait))
+
+
+@contextmanager
+def _lines_read(process: subprocess.Popen[bytes], on_line: Callable[[str], object] | None) -> Iterator[None]:
+    """Pass the lines of a pipe on from a thread; its end is not waited for where another process holds it open."""
+    pipe = process.stdout or process.stderr
+    if on_line is None or pipe is None:
+        yield
+        return
+
+    def read() -> None:
+        for line in pipe:
+            on_line(line.decode(errors="replace").rstrip())
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(timeout=HANDLED_MS / 1000)
+        if not thread.is_alive():
+            pipe.close()
 
 
 def wait_for(process: subprocess.Popen[bytes], *, on_wait: Callable[[], None] | None = None) -> int:

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -29,3 +30,13 @@ def test_without_process_descriptors_the_exit_code_is_the_same(error, monkeypatc
     monkeypatch.setattr(os, "pidfd_open", refuse)
     with subprocess.Popen(("sh", "-c", "exit 7")) as process:
         assert wait_for(process) == 7
+
+
+def test_lines_of_a_child_are_passed_on_and_its_output_stays_where_it_was(capfd):
+    lines = []
+    text = "import sys; print('out', flush=True); print('one\\ntwo', file=sys.stderr); sys.exit(3)"
+    assert run_child([sys.executable, "-c", text], on_line=lines.append) == 3
+    assert (lines, capfd.readouterr().out) == (["one", "two"], "out\n")
+    lines.clear()
+    assert run_child([sys.executable, "-c", text], stdout_to_stderr=True, on_line=lines.append) == 3
+    assert (sorted(lines), capfd.readouterr().out) == (["one", "out", "two"], "")

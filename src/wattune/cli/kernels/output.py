@@ -259,7 +259,8 @@ def show_settings(report: KernelReport) -> None:
     planned = report.planned
     cost, default = planned.plan.cost, planned.default.cost
     label = " (simulated)" if planned.source.simulated else ""
-    print_line(f"{planned.shape}; {report.title}{label}")
+    print_line(f"{report.title}{label}")
+    print_line(str(planned.shape))
     print_line(
         f"plan {planned.chosen} of {len(planned.frontier)}: {cost.time_s:.3f} s, {cost.energy_j:.0f} J "
         f"({percent(time_percent(cost, default))} time, {percent(energy_percent(cost, default))} energy)"

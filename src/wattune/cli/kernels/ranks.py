@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wattune.cli.child import run_child
 from wattune.cli.kernels.searching import bars, measured_kernels
+from wattune.cli.output import stderr_console
 from wattune.config import Config
 from wattune.core.codec import to_json
 from wattune.core.errors import DeviceError, InputError
@@ -32,6 +35,9 @@ from wattune.levels.kernel.view.kernel_report import SearchedKernels
 from wattune.physics.catalog import load_model
 from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 VARIABLE = "WATTUNE_KERNELS"
 PASSES = "whole passes"
@@ -53,8 +59,11 @@ def run_ranks(command_line: Sequence[str], request: MeasureRequest, model: Parti
     """Run a program whose ranks measure what is requested, into its file; raise where it measured nothing."""
     file, started_at = Path(request.trials), datetime.now(UTC)
     known = _known(file, model)
-    with _followed(file, model, request):
-        code = run_child(command_line, environment=_environment(request), stdout_to_stderr=quiet)
+    screen = stderr_console()
+    # Lines of the program would be overwritten by the bars, unless they are printed above them.
+    say = partial(screen.print, markup=False, soft_wrap=True) if screen.is_terminal else None
+    with _followed(file, model, request, screen):
+        code = run_child(command_line, environment=_environment(request), stdout_to_stderr=quiet, on_line=say)
     header = read_header(file)
     if header is None:
         if code:
@@ -85,10 +94,10 @@ def _environment(request: MeasureRequest) -> dict[str, str]:
 
 
 @contextmanager
-def _followed(file: Path, model: PartitionedModel, request: MeasureRequest) -> Iterator[None]:
+def _followed(file: Path, model: PartitionedModel, request: MeasureRequest, screen: Console) -> Iterator[None]:
     """Show a bar for each partition while the file grows."""
     done = threading.Event()
-    with bars() as show:
+    with bars(screen) as show:
 
         def follow() -> None:
             while not done.wait(_POLL_S):

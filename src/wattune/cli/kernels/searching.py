@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wattune.cli.output import stderr_console
 from wattune.core.errors import InputError
@@ -30,6 +31,9 @@ from wattune.levels.kernel.partition.trial_file import (
 )
 from wattune.levels.kernel.view.kernel_report import SearchedKernels
 from wattune.physics.gpu_model import GpuModel
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +100,7 @@ def _searched(
     model: PartitionedModel, gpu: GpuModel, options: SearchOptions, measure: Measure, trials: Sequence[PartitionTrial]
 ) -> SearchedKernels:
     known = _histories(model, gpu, trials, options.trials)
-    with bars() as on_partition:
+    with bars(stderr_console()) as on_partition:
         found = search_model(
             model,
             gpu,
@@ -162,11 +166,10 @@ def _appending(measure: Measure, append: Callable[[PartitionTrial], None]) -> Me
 
 
 @contextmanager
-def bars() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Show a bar for each partition on standard error; without a terminal there is none."""
+def bars(screen: Console) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Show a bar for each partition below what the screen prints; without a terminal there is none."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-    screen = stderr_console()
     columns = (TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}

@@ -194,7 +194,7 @@ def _search(request: MeasureRequest, measured: _Measured, session: TrialSession)
         return session.measure(partition.name, choice)
 
     from wattune.levels.kernel.partition.calibration import passes_to_measure
-    from wattune.levels.kernel.partition.searched_model import search_model
+    from wattune.levels.kernel.partition.searched_model import completed, search_model
 
     model, gpu = measured.model, measured.described_gpu
     searched = search_model(
@@ -207,6 +207,8 @@ def _search(request: MeasureRequest, measured: _Measured, session: TrialSession)
         enough=request.epsilon,
         known={own.name: session.history(own.name) for own in model.partitions},
     )
+    # The fastest plan is at the highest clock, also where a budget ended the search before.
+    searched = completed(searched, measure, clocks_mhz=[gpu.max_mhz])
     if request.passes:
         for choice in passes_to_measure(searched, gpu):
             session.measure_pass(choice)

@@ -23,7 +23,7 @@ from wattune.levels.kernel.schedule_files import (
     parse_scheds,
     scheds_text,
 )
-from wattune.levels.kernel.schedules import EXTRAS
+from wattune.levels.kernel.schedules import EXTRAS, FORWARD
 from wattune.levels.kernel.shape import PipelineShape, shape_of
 from wattune.levels.kernel.solver.plan_cost import timed
 from wattune.levels.kernel.stage_profile import StageProfile
@@ -180,7 +180,10 @@ def _lengths(stages: Iterable[Sequence[object]]) -> str:
 
 
 def _trial(instruction: Instruction, kind: str, profile: StageProfile) -> Trial[StageChoice]:
-    """Find the row of the profile for an entry; of several, the cheapest."""
+    """Find the row of the profile for an entry; of several, the cheapest.
+
+    Where the profile has clocks alone, the entry keeps its configurations and has the cost of its clock.
+    """
     fitting = [trial for trial in profile.options[kind] if trial.choice.setting.sm_mhz == instruction.sm_mhz]
     if instruction.configs:
         configs = instruction.configs
@@ -193,7 +196,29 @@ def _trial(instruction: Instruction, kind: str, profile: StageProfile) -> Trial[
             f"{profile.file}: stage {stage}, {name} has no row at {instruction.sm_mhz} MHz{configs_words}",
             hint="import with the profile that the files were made from",
         )
-    return min(fitting, key=lambda trial: trial.cost.energy_j)
+    found = min(fitting, key=lambda trial: trial.cost.energy_j)
+    if instruction.configs and not found.choice.knobs:
+        names = _knob_names(kind.partition(".")[2], len(instruction.configs))
+        knobs = tuple(zip(names, instruction.configs, strict=True))
+        return Trial(replace(found.choice, knobs=knobs), found.cost)
+    return found
+
+
+def _knob_names(instruction: str, count: int) -> tuple[str, ...]:
+    """Return the partitions of an entry of Kareus, by their number: tensor or context parallel, recomputed or not."""
+    from wattune.levels.kernel.partition.searched_model import KNOB_ORDER
+
+    forward = [name for name in KNOB_ORDER if name.startswith("fwd_")]
+    backward = [name for name in KNOB_ORDER if name.startswith("bwd_")]
+    for segments in ({"attn", "mlp"}, {"qkv", "ao", "a", "o", "mlp"}):
+        first, second = ([n for n in names if n.split("_")[1] in segments] for names in (forward, backward))
+        for names in (first,) if instruction == FORWARD else (second, first + second):
+            if len(names) == count:
+                return tuple(names)
+    raise PlanError(
+        f"{count} configurations are of no {instruction} pass that is known",
+        hint="import with the profile that the files were made from",
+    )
 
 
 def _bounded(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines import BLOCKING_W, planned_pipeline, profile_csv, small_profile
 from wattune.core.errors import InputError, PlanError
+from wattune.core.frontier import Frontier
 from wattune.levels.kernel.planned import Source
 from wattune.levels.kernel.schedule_exchange import export_files, import_files
 from wattune.levels.kernel.schedule_files import (
@@ -237,6 +239,38 @@ def test_a_kareus_frontier_survives_with_its_configurations():
     assert len(files) == 2 * len(planned.frontier)
     again = imported(files, profile)
     assert [trial.choice.choices for trial in again.frontier] == [t.choice.choices for t in planned.frontier]
+
+
+TP = {"forward": ("fwd_attn", "fwd_mlp"), "backward": ("fwd_attn", "fwd_mlp", "bwd_attn", "bwd_mlp")}
+CP = {
+    "forward": ("fwd_qkv_ar", "fwd_qkv_ag", "fwd_ao_ag", "fwd_ao_ar", "fwd_mlp"),
+    "backward": ("bwd_qkv_ar", "bwd_qkv_rs", "bwd_a_rs", "bwd_a_ag", "bwd_o_ag", "bwd_o_ar", "bwd_mlp"),
+}
+
+
+@pytest.mark.parametrize("names", [TP, TP | {"backward": ("bwd_attn", "bwd_mlp")}, CP])
+def test_schedules_of_kareus_keep_their_configurations_beside_a_profile_of_clocks(names):
+    planned = planned_pipeline(points=3)
+    entries = {kind: tuple((name, f"norm_0-none-{n + 3}-1024") for n, name in enumerate(names[kind])) for kind in names}
+    trials = [
+        replace(
+            trial,
+            choice=replace(
+                trial.choice,
+                choices=tuple(
+                    replace(choice, knobs=entries[operation.name.partition(" ")[0]])
+                    for operation, choice in zip(trial.choice.graph.operations, trial.choice.choices, strict=True)
+                ),
+            ),
+        )
+        for trial in planned.frontier
+    ]
+    files = export_files(replace(planned, frontier=Frontier.of(trials)), "kareus")
+    again = imported(files, parse_stage_profile(profile_csv(3), file="p.csv"))
+    assert [trial.choice.choices for trial in again.frontier] == [trial.choice.choices for trial in trials]
+    one = {name: text.replace(", 'norm_0-none-4-1024'", "") for name, text in files.items()}
+    with pytest.raises(PlanError, match="configurations are of no"):
+        imported(one, parse_stage_profile(profile_csv(3), file="p.csv"))
 
 
 def test_a_kareus_file_without_configurations_is_refused():

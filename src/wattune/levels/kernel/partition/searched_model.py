@@ -194,12 +194,14 @@ class _PartitionTrials:
         return False
 
 
-def completed(searched: Sequence[SearchedPartition], measure: Measure) -> tuple[SearchedPartition, ...]:
-    """Measure each partition at the clocks at which only others were, with its best setting of the nearest clock.
+def completed(
+    searched: Sequence[SearchedPartition], measure: Measure, *, clocks_mhz: Sequence[int] = ()
+) -> tuple[SearchedPartition, ...]:
+    """Measure each partition at clocks that it lacks, by default those of others, with its best setting nearby.
 
     Instructions are composed clock by clock, so a clock that one partition lacks would be lost for all.
     """
-    clocks = sorted({trial.choice.sm_mhz for own in searched for trial in own.history})
+    clocks = clocks_mhz or sorted({trial.choice.sm_mhz for own in searched for trial in own.history})
     found = []
     for own in searched:
         missing = sorted(set(clocks) - {trial.choice.sm_mhz for trial in own.history})
