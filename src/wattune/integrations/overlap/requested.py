@@ -84,10 +84,10 @@ def _measure_all(
     ranks: Ranks = TorchRanks(group) if distributed.is_initialized() else Alone()
     check_executor(executor, inputs, model, ranks=ranks.size)
     if gpu is not None:
-        _measure(request, _Measured(executor, tuple(inputs), model, gpu), ranks)
+        _measure(request, _RankMeasurement(executor, tuple(inputs), model, gpu), ranks)
     else:
         with _opened(request.device, config) as own:
-            _measure(request, _Measured(executor, tuple(inputs), model, own), ranks)
+            _measure(request, _RankMeasurement(executor, tuple(inputs), model, own), ranks)
 
 
 def check_executor(executor: OverlapExecutor, inputs: Sequence[Any], model: PartitionedModel, *, ranks: int) -> None:
@@ -136,7 +136,7 @@ def _opened(device: str | None, config: Config) -> AbstractContextManager[Gpu]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Measured:
+class _RankMeasurement:
     """What is measured, on the GPU of this rank."""
 
     executor: OverlapExecutor
@@ -170,7 +170,7 @@ class _Measured:
         )
 
 
-def _measure(request: MeasureRequest, measured: _Measured, ranks: Ranks) -> None:
+def _measure(request: MeasureRequest, measured: _RankMeasurement, ranks: Ranks) -> None:
     partitions, passes = measured.runners
     with TrialSession(
         partitions,
@@ -187,7 +187,7 @@ def _measure(request: MeasureRequest, measured: _Measured, ranks: Ranks) -> None
             session.serve()
 
 
-def _search(request: MeasureRequest, measured: _Measured, session: TrialSession) -> None:
+def _search(request: MeasureRequest, measured: _RankMeasurement, session: TrialSession) -> None:
     """Make the trials that the search asks for, then the passes that calibrate them; on rank 0."""
 
     def measure(partition: KernelPartition, choice: PartitionChoice) -> Any:
