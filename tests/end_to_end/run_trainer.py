@@ -1,7 +1,8 @@
 """A small real training loop in PyTorch on the CPU, whose emulated GPU follows it step by step.
 
 Each step is computed by PyTorch and then runs once on the emulated GPU, at whatever clock that has: so the loop is as
-fast as its GPU is, and its losses have nothing to do with it.
+fast as its GPU is, and its losses have nothing to do with it. It goes on until a clock was set, however busy the
+machine is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from wattune.physics.spend import tabulate
 from wattune.workloads.catalog import make_workload
 
 
-def main(steps: int) -> None:
+def main(steps: int, most: int) -> None:
     torch.manual_seed(7)
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
@@ -27,7 +28,11 @@ def main(steps: int) -> None:
     targets = inputs.sum(dim=1, keepdim=True).sin()
     with Node.attach(Path(os.environ["WATTUNE_NODE"])) as node:
         node.play(0, tabulate(load_model("a100"), make_workload("resnet50")))
-        for step in range(steps):
+        was_set = False
+        for step in range(most):
+            was_set = was_set or node.setting(0).sm_mhz is not None
+            if step >= steps and was_set:
+                break
             optimizer.zero_grad()
             loss = torch.nn.functional.mse_loss(model(inputs), targets)
             loss.backward()
@@ -39,4 +44,4 @@ def main(steps: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[-1]))

@@ -14,8 +14,8 @@ from wattune.core.setting import Setting
 pytest.importorskip("torch")
 
 TRAINER = str(Path(__file__).with_name("run_trainer.py"))
-STEPS = 230
-"""At 70 ms each: a baseline, two trials and a while beyond."""
+STEPS, MOST = 120, 2000
+"""At 70 ms each: a baseline and some time at another clock; more where the machine is busy."""
 FOUND = Setting(None, None, 400.0)
 
 
@@ -41,7 +41,7 @@ def test_training_is_tuned_and_its_losses_are_the_same(tuning, tmp_path):
     plain = subprocess.run(
         [sys.executable, TRAINER, "20"], env=command.environment, capture_output=True, text=True, check=True
     )
-    line = ("--step-pattern", r"step \d+", "--report", "run.html", "--", sys.executable, TRAINER, str(STEPS))
+    line = ("--report", "run.html", "--", sys.executable, TRAINER, str(STEPS), str(MOST))
     process = command.start("run", "--json", *line)
     seen = set()
     while process.poll() is None:
@@ -53,13 +53,14 @@ def test_training_is_tuned_and_its_losses_are_the_same(tuning, tmp_path):
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert losses(err)[:20] == losses(plain.stdout)
-    assert len(losses(err)) == STEPS
+    assert len(losses(err)) >= STEPS
     assert any(setting.sm_mhz is not None for setting in seen)
     assert node.setting(0) == FOUND
 
     document = json.loads(out)
     assert document["simulated"] is True
     assert document["exit_code"] == 0
+    assert document["step_source"] == "hook"
     purposes = [window["purpose"] for window in document["windows"]]
     assert purposes[0] == "baseline"  # which other windows were completed depends on the machine
     assert all(window["applied"] for window in document["windows"])

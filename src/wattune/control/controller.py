@@ -113,6 +113,20 @@ class WindowController:
         noted = progress.noted(f"tuning ended, the GPU is as it was found: {why}")
         return replace(noted, state=Disabled(why))
 
+    def restarted(self, progress: Progress, why: str) -> Progress:
+        """Return the progress where the unit of work is another from now on: begin again with a baseline."""
+        noted = progress.noted(why)
+        if noted.windows and not noted.windows[-1].changed:
+            last, now_s = noted.windows[-1], noted.time_s
+            noted = replace(
+                noted,
+                windows=(*noted.windows[:-1], replace(last, changed=True)),
+                changes=(*noted.changes, Change(time_s=now_s, since_s=now_s, samples=1, shifts={})),
+            )
+        if isinstance(noted.state, Settling | Measuring):
+            return self._next(replace(noted, unmeasured=_unmeasured(noted)))
+        return noted
+
     def closed(self, progress: Progress, step_time: StepTime | None) -> Progress:
         """Return the progress at the end of the program: an unfinished window counts as far as it went."""
         match progress.state:

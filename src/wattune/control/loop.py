@@ -131,6 +131,7 @@ class ControlLoop:
         if isinstance(self.progress.state, Disabled) and self._failing_since_s is not None:
             return
         now_s = self._sample()
+        self._follow_steps(now_s)
         self._follow_phases(now_s)
         if now_s is not None and now_s - self._decided_s >= DECIDE_S:
             self._decided_s = now_s
@@ -246,6 +247,17 @@ class ControlLoop:
             return None, {}, ()
         counters = found.counters.between(since_s, now_s)
         return found.between(since_s, now_s), counters, found.phases_between(since_s, now_s)
+
+    def _follow_steps(self, now_s: float | None) -> None:
+        """Take the steps that are counted inside the program; begin again where their unit is new."""
+        news = None if now_s is None else self._step_times.follow(now_s)
+        failure = None if self._step_times.hook is None else self._step_times.hook.failure()
+        if failure is not None:
+            self.remark(f"a process of the program does not count its steps: {failure}")
+        if news is not None:
+            self._step_times.forget()
+            self.progress = self.controller.restarted(self.progress, news)
+            self._set()
 
     def _follow_phases(self, now_s: float | None) -> None:
         """Place the marks that the GPU has passed, and end settings per phase that failed."""

@@ -1,8 +1,8 @@
 """Step time and changes of a program, from all that shows its progress.
 
-Steps that the program reports come first, then the period of its power, then the counters of its GPUs. Where none of
-these is available there is no step time, and a policy has only utilisation. Their units differ, so a program stays
-with the source of its first step time.
+Steps that the program reports, or that a hook counts inside it, come first, then the period of its power, then the
+counters of its GPUs. Where none of these is available there is no step time, and a policy has only utilisation. Their
+units differ, so a program stays with the source of its first step time; only steps that begin later replace it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from math import floor, isfinite
 
 from wattune.control.phase_marks import PhaseMarks, phase_costs
 from wattune.control.state import StepTime
+from wattune.control.step_file import NewSteps, StepFollower
 from wattune.control.step_time import COUNTERS, CounterWatch, StepMarks, WorkUnit, same_unit
 from wattune.control.window_totals import Tally, working_mhz
 from wattune.core.gpu_spec import Sensors
@@ -144,6 +145,12 @@ LONGEST_S = 60.0
 """A sample that waits for the end of a step ends after so long: the program may have stopped to report phases."""
 
 
+REPORTED, PATTERN, HOOK, UTILISATION, NO_SOURCE = "reported", "pattern", "hook", "utilisation", "none"
+"""Sources of step times beside `period` and `counters`."""
+UNMATCHED = 20
+"""A pattern that has matched nothing when the hook has counted so many steps is given up."""
+
+
 _Applied = tuple[Setting, tuple[PhaseSetting, ...]]
 
 
@@ -152,6 +159,12 @@ class ProgressEstimator:
 
     def __init__(self, sensors: Sensors) -> None:
         self.marks = StepMarks()
+        self.reported_by = REPORTED
+        """What fills the marks: the program itself, or a pattern in its output."""
+        self.hook: StepFollower | None = None
+        """Steps that are counted inside the program; used where nothing else fills the marks."""
+        self._hooked = False
+        self._unmatched = 0
         self.phases = PhaseMarks()
         self.counters = CounterWatch()
         """Empty where there are no counters."""
@@ -175,6 +188,40 @@ class ProgressEstimator:
     def unit(self) -> str:
         """The unit of a step time: a step, a period, or a unit of counted work."""
         return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
+
+    @property
+    def step_source(self) -> str:
+        """What the step times come from: hook, pattern, reported, period, counters, utilisation or none."""
+        if self.marks.total:
+            return HOOK if self._hooked else self.reported_by
+        if self._source is not None:
+            return self._source
+        seen = any(reading.sm_util is not None for reading in self._readings)
+        return UTILISATION if seen else NO_SOURCE
+
+    def follow(self, now_s: float) -> str | None:
+        """Take the steps that the hook has counted by this time of the GPU.
+
+        Return a remark where the unit of work is another from now on, so that everything has to be measured again.
+        """
+        steps = None if self.hook is None else self.hook.take()
+        if self.hook is None or steps is None or not self._takes_hook(steps):
+            return None
+        first, self._hooked = not self._hooked, True
+        self.marks.add(now_s - steps.age_s, steps.count)
+        if first:
+            return f"steps are counted from now on: by the program's {self.hook.source}"
+        changed, self.hook.unit_changed = self.hook.unit_changed, False
+        return "another optimizer or process is counted from now on" if changed else None
+
+    def _takes_hook(self, steps: NewSteps) -> bool:
+        """Return whether the marks are filled by the hook: a pattern that was asked for has its chance first."""
+        if self._hooked:
+            return True
+        if self.marks.total:
+            return False
+        self._unmatched += steps.count
+        return self.reported_by != PATTERN or self._unmatched >= UNMATCHED
 
     def add(
         self, readings: Sequence[Reading], *, setting: Setting, by_phase: tuple[PhaseSetting, ...] = ()

@@ -84,8 +84,9 @@ class StepMarks:
         self._lock = Lock()
 
     def add(self, time_s: float, count: int = 1) -> None:
+        """Add steps that ended at this time; one before the last mark counts as at that."""
         with self._lock:
-            self._times_s.append(time_s)
+            self._times_s.append(max(time_s, self._times_s[-1]) if self._times_s else time_s)
             self._counts.append((self._counts[-1] if self._counts else 0) + count)
             if len(self._times_s) > KEPT:
                 del self._times_s[: KEPT // 2], self._counts[: KEPT // 2]

@@ -12,5 +12,5 @@ def test_a_row_for_one_gpu_and_for_several(emulated_library: Path) -> None:
     assert [row["gpus"] for row in bench.rows] == list(GPU_COUNTS)
     assert all(row["control_core_percent"] > 0 for row in bench.rows)
     assert bench.simulated
-    assert len(bench.goals) == 1
+    assert len(bench.goals) == 2
     assert len(said) == len(GPU_COUNTS)

@@ -73,6 +73,7 @@ def tuning_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option("--device", "devices", multiple=True, help="GPU of the program: auto, nvml:0, sim:a100 … (repeatable).")
 @click.option("--per-gpu", is_flag=True, help="Tune each GPU by itself, for programs that do not work together.")
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
+@click.option("--no-inject", is_flag=True, help="Do not count steps inside the program's Python.")
 @click.option("--phase-pattern", metavar="REGEX", help="It prints this, with a name, where a phase of one begins.")
 @tuning_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
@@ -81,10 +82,14 @@ def command(
     devices: tuple[str, ...],
     per_gpu: bool,
     step_pattern: str | None,
+    no_inject: bool,
     phase_pattern: str | None,
     command_line: tuple[str, ...],
 ) -> int:
     """Run any program and tune the clocks of its GPU meanwhile, so that it spends less and is hardly slower.
+
+    Optimizer steps of PyTorch, or else items of tqdm bars, are counted inside the program by a hook that its Python
+    loads at its start; --no-inject leaves that out.
 
     The program keeps its input, output and exit code. The result goes to standard error at the end, or with --json as
     one document to standard output (the program's own output then goes to standard error). However the program ends,
@@ -94,7 +99,10 @@ def command(
     from wattune.api import open_gpus
     from wattune.cli.child import check_command
     from wattune.cli.run.tuning import TunedProgram
+    from wattune.control.progress_estimator import PATTERN
     from wattune.control.reports.report import PhasePattern, StepPattern
+    from wattune.control.step_file import StepFile, StepFollower
+    from wattune.devices.gpu import PlaysWorkloads
 
     check_command(command_line)
     tuned = TunedProgram(options, shlex.join(command_line))
@@ -104,8 +112,11 @@ def command(
     phases = None if phase_pattern is None else PhasePattern.parse(phase_pattern)
     if phases is not None and steps is None:
         raise click.UsageError("--phase-pattern needs --step-pattern: phases are parts of a step")
-    with open_gpus(*devices, wall_clock=True) as gpus:
-        tuned.open(gpus, per_gpu=per_gpu)
+    with open_gpus(*devices, wall_clock=True) as gpus, ExitStack() as files:
+        # A program does not follow the clock of a GPU that is simulated in this process, and --per-gpu has no steps.
+        hooked = not (no_inject or per_gpu or any(isinstance(gpu, PlaysWorkloads) for gpu in gpus))
+        file = files.enter_context(StepFile.made()) if hooked else None
+        tuned.open(gpus, per_gpu=per_gpu, hook=None if file is None else StepFollower(file))
         with ExitStack() as stack, tuned.screen(default=sys.stderr.isatty() and not sys.stdout.isatty()):
 
             def begin(pid: int) -> None:
@@ -114,7 +125,10 @@ def command(
                     stack.enter_context(session)
 
             session = tuned.sessions[0][1]
-            exit_code = _run(command_line, session, steps, phases, quiet=options.as_json, begin=begin)
+            if steps is not None:
+                session.watch.reported_by = PATTERN
+            environment = dict(os.environ) if file is None else file.environment(os.environ)
+            exit_code = _run(command_line, session, steps, phases, environment, quiet=options.as_json, begin=begin)
     return tuned.finish(exit_code)
 
 
@@ -123,6 +137,7 @@ def _run(
     session: RunSession,
     steps: StepPattern | None,
     phases: PhasePattern | None,
+    environment: dict[str, str],
     *,
     quiet: bool,
     begin: Callable[[int], None],
@@ -131,7 +146,7 @@ def _run(
     from wattune.cli.child import run_child
 
     if steps is None:
-        return run_child(command_line, stdout_to_stderr=quiet, on_start=begin)
+        return run_child(command_line, environment=environment, stdout_to_stderr=quiet, on_start=begin)
     from wattune.cli.training_child import ReportWatch, run_watched
     from wattune.control.reports.http import Answer
     from wattune.control.reports.report import AnyReport, PhaseReport, StepCount, StepReport
@@ -148,7 +163,7 @@ def _run(
         return Answer()
 
     # Python buffers what goes into a pipe; steps that come late would be useless.
-    environment = {**os.environ, "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED") or "1"}
+    environment = {**environment, "PYTHONUNBUFFERED": environment.get("PYTHONUNBUFFERED") or "1"}
     ending = run_watched(
         command_line,
         ReportWatch(steps=steps, phases=phases),

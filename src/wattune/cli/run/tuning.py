@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from wattune.cli.run import TuningOptions
     from wattune.config import Config
     from wattune.control.recall import Memory
+    from wattune.control.step_file import StepFollower
     from wattune.core.gpu_spec import GpuSpec
     from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
@@ -150,17 +151,26 @@ class TunedProgram:
         self.sessions: list[tuple[ProcessWatch, RunSession]] = []
         """One for all GPUs, or one for each."""
 
-    def open(self, gpus: Sequence[Gpu], *, per_gpu: bool = False, pid: int | None = None) -> None:
+    def open(
+        self,
+        gpus: Sequence[Gpu],
+        *,
+        per_gpu: bool = False,
+        pid: int | None = None,
+        hook: StepFollower | None = None,
+    ) -> None:
         """Make the sessions on these GPUs, and play the workload on simulated ones."""
         objective = wanted_objective(self._options.max_slowdown, self._options.objective, gpus)
         for group in [(gpu,) for gpu in gpus] if per_gpu else [tuple(gpus)]:
             simulated = any(isinstance(gpu, PlaysWorkloads) for gpu in group)
             program = ProcessWatch(users_of(group), simulated=simulated, pid=pid)
-            self.sessions.append((program, self._session(group, objective, program)))
+            self.sessions.append((program, self._session(group, objective, program, hook)))
         play_on_simulated(gpus, self._options.workload)
         self._started_at = datetime.now(UTC)
 
-    def _session(self, gpus: Sequence[Gpu], objective: Objective, program: ProcessWatch) -> RunSession:
+    def _session(
+        self, gpus: Sequence[Gpu], objective: Objective, program: ProcessWatch, hook: StepFollower | None
+    ) -> RunSession:
         policy, notes = trained_policy(
             self._options.policy,
             objective,
@@ -178,6 +188,7 @@ class TunedProgram:
             memory=memory,
             notes=notes,
             phase_players=None if per_phase is None else partial(per_phase.player, spec=gpus[0].spec),
+            hook=hook,
         )
 
     def reports(self, *, ended: bool = False) -> tuple[RunReport, ...]:
@@ -310,6 +321,7 @@ def document(report: RunReport, gpus: Sequence[GpuSpec], *, exit_code: int | Non
         "break_even_s": figures.break_even_s,
         "control_core_percent": None if report.cpu_share is None else 100 * report.cpu_share,
         "unit": report.unit,
+        "step_source": report.step_source,
         "windows": [_window(window) for window in report.windows],
         "events": [{"time_s": event.time_s, "text": event.text} for event in report.progress.events],
     }

@@ -41,6 +41,8 @@ class RunReport:
     """Power and settings are per GPU: the mean of so many."""
     unit: str = "step"
     """The unit of a step time: a step that the program reports, a period of its power, or a unit of work."""
+    step_source: str = "none"
+    """What step times come from: hook, pattern, reported, period, counters, utilisation or none."""
     trace: PowerTrace = field(default_factory=PowerTrace)
     latest: tuple[Reading, ...] = ()
     """The last reading of each GPU."""
@@ -104,6 +106,7 @@ def report_of(session: RunSession, *, program: str, objective: str, ended: bool 
         policy=session.policy.name,
         gpus=count,
         unit=session.watch.unit,
+        step_source=session.watch.step_source,
         trace=session.watch.trace,
         latest=session.loop.latest,
         period=None if session.watch.marks.total else session.watch.answer,

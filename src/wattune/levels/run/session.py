@@ -25,6 +25,7 @@ from wattune.control.ranks import RankExchange, Ranks, SharedGpu, error_text
 from wattune.control.recall import Memory
 from wattune.control.stamps import Stamp
 from wattune.control.state import Disabled, Progress
+from wattune.control.step_file import StepFollower
 from wattune.control.step_time import CounterWatch, counters_of
 from wattune.core.errors import DeviceError, InputError, SettingRefused
 from wattune.core.gpu_spec import KNOBS, limited_to
@@ -55,16 +56,19 @@ class RunSession:
         memory: Memory | None = None,
         notes: Sequence[str] = (),
         phase_players: PhasePlayers | None = None,
+        hook: StepFollower | None = None,
     ) -> None:
         """`memory` is what an earlier run of the same program showed; `notes` become the first events.
 
-        `phase_players` is for a policy that may order a setting per phase of a step.
+        `phase_players` is for a policy that may order a setting per phase of a step; `hook` counts steps inside the
+        program.
         """
         check_alike(tuple(gpus))
         self.objective = objective
         self.policy = policy_named(policy, objective) if isinstance(policy, str) else policy
         spec = gpus[0].spec
         self.watch = ProgressEstimator(spec.sensors)
+        self.watch.hook = hook
         self._own = tuple(gpus)
         self._shared: SharedGpu | None = None
         self._exchange: RankExchange | None = None

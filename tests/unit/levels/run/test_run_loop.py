@@ -7,13 +7,16 @@ from run_fakes import Moody, OddGpu, Script, ticked
 
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
-from wattune.control.progress_estimator import ProgressEstimator
+from wattune.control.progress_estimator import PATTERN, ProgressEstimator
 from wattune.control.state import Condition, Disabled, Waiting
+from wattune.control.step_file import NewSteps
 from wattune.control.window_state import Measuring
 from wattune.core.errors import DeviceError, DeviceLost, NoPermission, NotSupported, SettingRefused
+from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Purpose
+from wattune.core.window import Purpose, phases_of
 from wattune.devices.passing_time import VirtualTime
+from wattune.levels.run.session import RunSession
 
 LOW, LOWER = Setting(1200), Setting(1005)
 
@@ -298,3 +301,84 @@ def test_a_gpu_that_cannot_be_restored_is_reported():
     gpu.restore = fail
     loop.close()
     assert "could not be restored" in texts(loop)
+
+
+class CountedInside:
+    """Steps of 0.1 s that a hook counts, from a time on."""
+
+    source = "optimizer"
+
+    def __init__(self, gpu, *, from_s):
+        self.gpu, self.from_s, self.taken, self.unit_changed = gpu, from_s, 0, False
+
+    def take(self):
+        now_s = self.gpu.count().time_s - self.from_s
+        new = int(now_s / 0.1) - self.taken if now_s > 0 else 0
+        self.taken += new
+        return NewSteps(new, now_s % 0.1) if new else None
+
+    def failure(self):
+        return "OSError: it is full" if self.taken == 1 else None
+
+
+def hooked_loop(gpu, *, from_s, policy="wattune"):
+    session = RunSession((gpu,), objective=LeastEnergy(0.05), policy=policy)
+    session.watch.hook = CountedInside(gpu, from_s=from_s)
+    return session
+
+
+def test_steps_that_begin_late_lead_to_a_new_baseline():
+    gpu = OddGpu()
+    session = hooked_loop(gpu, from_s=gpu.count().time_s + 40)
+    ticked(session.loop, gpu, 120)
+    before, after = phases_of(session.progress.windows)
+    assert before[0].purpose is after[0].purpose is Purpose.BASELINE
+    assert after[0].start_s >= 40
+    assert all(one.step_time_s == pytest.approx(0.1, rel=0.01) for one in after)
+    assert all(one.counted for one in after)
+    assert "steps are counted from now on: by the program's optimizer" in texts(session.loop)
+    assert session.watch.step_source == "hook"
+
+
+def test_steps_from_the_start_need_no_second_baseline():
+    gpu = OddGpu()
+    session = hooked_loop(gpu, from_s=gpu.count().time_s)
+    ticked(session.loop, gpu, 30)
+    (only,) = phases_of(session.progress.windows)
+    assert only[0].step_time_s == pytest.approx(0.1, rel=0.01)
+
+
+def test_another_unit_of_work_leads_to_a_new_baseline():
+    gpu = OddGpu()
+    session = hooked_loop(gpu, from_s=gpu.count().time_s)
+    ticked(session.loop, gpu, 30)
+    session.watch.hook.unit_changed = True
+    ticked(session.loop, gpu, 30)
+    _, after = phases_of(session.progress.windows)
+    assert after[0].purpose is Purpose.BASELINE
+
+
+def test_a_hook_that_fails_is_an_event():
+    gpu = OddGpu()
+    session = hooked_loop(gpu, from_s=gpu.count().time_s)
+    ticked(session.loop, gpu, 5)
+    assert "does not count its steps: OSError: it is full" in texts(session.loop)
+
+
+def test_a_pattern_that_never_matches_gives_way_to_the_hook():
+    gpu = OddGpu()
+    session = hooked_loop(gpu, from_s=gpu.count().time_s)
+    session.watch.reported_by = PATTERN
+    ticked(session.loop, gpu, 1.5)
+    assert session.watch.marks.total == 0
+    ticked(session.loop, gpu, 10)
+    assert session.watch.step_source == "hook"
+
+
+def test_a_pattern_that_matches_comes_before_the_hook():
+    gpu = OddGpu()
+    session = hooked_loop(gpu, from_s=gpu.count().time_s)
+    session.watch.reported_by = PATTERN
+    ticked(session.loop, gpu, 10, step_s=0.5, marks=session.watch.marks)
+    assert session.watch.step_source == "pattern"
+    assert session.progress.windows[0].step_time_s == pytest.approx(0.5, rel=0.05)

@@ -1,0 +1,266 @@
+"""Count the steps of a Python program from inside, for `wattune run`.
+
+Python imports this file at its start, since its folder comes first on PYTHONPATH (`control.step_file` puts it there).
+It imports nothing of wattune and nothing but the standard library, works with Python 3.9 and newer, starts no thread
+and prints nothing. What fails here is written to the shared file and never reaches the program.
+
+Optimizer steps of PyTorch come from its own global hook, once the program has imported torch. Where there is no
+optimizer, the items of tqdm bars count. Of several optimizers one counts: the first that stepped, until another has
+stepped `TAKES_OVER` times without it. Of nested bars the innermost counts.
+
+The file has a head and slots of 64 bytes: process, source, count, time of the last count in ns of the monotonic clock,
+and how often the counted optimizer or bar was replaced by another.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # `typing` would make every start of Python slower
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import IO, Any
+
+HEAD, SLOT = 256, 64
+PROCESS, SOURCE, COUNT, TIME_NS, REPLACED = range(5)
+OPTIMIZER, BAR = 1, 2
+TAKES_OVER = 64
+LOCK_TRIES = 200
+VARIABLE = "WATTUNE_STEP_FILE"
+
+
+def _run_hidden() -> None:
+    """Import the sitecustomize that this file hides, as Python would have done."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    own = sys.modules.pop("sitecustomize", None)
+    try:
+        __import__("sitecustomize")
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        if own is not None:
+            sys.modules.setdefault("sitecustomize", own)
+
+
+class Steps:
+    """The counts of this process, and the slot that they go to."""
+
+    def __init__(self, path: str) -> None:
+        from time import monotonic_ns
+
+        self.path, self.now_ns = path, monotonic_ns
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin again, after a fork with slots of its own."""
+        self.slots: dict[int, memoryview] = {}
+        self.failed = False
+        self.optimizer: int | None = None
+        self.other: int | None = None
+        self.others = 0
+        self.bars, self.innermost, self.shallow = 0, 1, 0
+        self.iterated: set[int] = set()
+
+    def count(self, source: int, more: int = 1) -> None:
+        slot = self.slots.get(source)
+        if slot is None:
+            if self.failed:
+                return
+            slot = self.slots[source] = self.claimed(source)
+        slot[COUNT] += more
+        slot[TIME_NS] = self.now_ns()
+
+    def claimed(self, source: int) -> memoryview:
+        """Take a free slot, or that of a process that has ended."""
+        import fcntl
+        import mmap
+
+        with open(self.path, "r+b", buffering=0) as file:
+            self.lock(file)
+            try:
+                memory = memoryview(mmap.mmap(file.fileno(), 0))
+                for start in range(HEAD, len(memory), SLOT):
+                    slot = memory[start : start + SLOT].cast("Q")
+                    if not slot[PROCESS] or not os.path.exists(f"/proc/{slot[PROCESS]}"):
+                        slot[COUNT] = slot[TIME_NS] = slot[REPLACED] = 0
+                        slot[SOURCE], slot[PROCESS] = source, os.getpid()
+                        return slot
+            finally:
+                # The map holds the file open, so that closing it here would not unlock it.
+                fcntl.flock(file, fcntl.LOCK_UN)
+        raise OSError("too many processes count steps")
+
+    def lock(self, file: IO[bytes]) -> None:
+        """Lock the file; give up soon, since another process may have been stopped meanwhile."""
+        import fcntl
+        import time
+
+        for _ in range(LOCK_TRIES):
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.001)
+        raise OSError("the file of steps is locked")
+
+    def fail(self, error: Exception) -> None:
+        """Stop counting, and leave the reason in the head of the file."""
+        self.failed, self.slots = True, {}
+        try:
+            text = f"{type(error).__name__}: {error}".encode("utf-8", "replace")[: HEAD - 9]
+            with open(self.path, "r+b", buffering=0) as file:
+                file.seek(8)
+                file.write(text.ljust(HEAD - 8, b"\0"))
+        except Exception:
+            pass
+
+    def optimizer_stepped(self, optimizer: object) -> None:
+        if self.failed:
+            return
+        try:
+            key = id(optimizer)
+            if key != self.optimizer and not self.replaces(key):
+                return
+            self.others = 0
+            self.count(OPTIMIZER)
+        except Exception as error:
+            self.fail(error)
+
+    def replaces(self, key: int) -> bool:
+        """Return whether another optimizer counts from now on."""
+        if self.optimizer is None:
+            self.optimizer = key
+            return True
+        if not self.others:
+            self.other = key
+        if key != self.other:
+            return False
+        self.others += 1
+        if self.others < TAKES_OVER:
+            return False
+        self.optimizer = key
+        self.slots[OPTIMIZER][REPLACED] += 1
+        return True
+
+    def bar_moved(self, depth: int, more: int = 1) -> None:
+        if self.failed:
+            return
+        try:
+            if depth < self.innermost:
+                self.shallow += 1
+                if self.shallow < TAKES_OVER:
+                    return
+                if BAR in self.slots:
+                    self.slots[BAR][REPLACED] += 1
+            self.innermost, self.shallow = depth, 0
+            self.count(BAR, more)
+        except Exception as error:
+            self.fail(error)
+
+
+def _hook_torch(steps: Steps, module: ModuleType) -> None:
+    register = getattr(module, "register_optimizer_step_post_hook", None)
+    if register is None:
+        raise ImportError("this version of torch has no hook for optimizer steps")
+
+    def stepped(optimizer: object, *_: object) -> None:
+        steps.optimizer_stepped(optimizer)
+
+    stepped.__dict__["_torchdynamo_disable"] = True  # a compiled step calls it as it is
+    register(stepped)
+
+
+def _hook_tqdm(steps: Steps, module: ModuleType) -> None:
+    bar = module.tqdm
+    iterate, update = bar.__iter__, bar.update
+
+    def iterate_(self: Any) -> Iterator[Any]:
+        steps.bars += 1
+        depth = steps.bars
+        steps.iterated.add(id(self))
+        try:
+            for item in iterate(self):
+                yield item
+                steps.bar_moved(depth)
+        finally:
+            steps.bars = max(steps.bars - 1, 0)
+            steps.iterated.discard(id(self))
+
+    def update_(self: Any, n: Any = 1) -> Any:
+        # Bars that are iterated call this themselves; bars of bytes are downloads.
+        if n and n > 0 and id(self) not in steps.iterated and getattr(self, "unit", "it") != "B":
+            steps.bar_moved(steps.bars + 1, int(n) or 1)
+        return update(self, n)
+
+    iterate_.__doc__, update_.__doc__ = iterate.__doc__, update.__doc__
+    bar.__iter__, bar.update = iterate_, update_
+
+
+HOOKS: dict[str, Callable[[Steps, ModuleType], None]] = {"torch.optim.optimizer": _hook_torch, "tqdm.std": _hook_tqdm}
+
+
+class _Finder:
+    """Hooks modules when the program imports them; it imports none by itself."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps, self.left = steps, dict(HOOKS)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name not in self.left:
+            return None
+        hook = self.left.pop(name)
+        try:
+            spec = self.others_spec(name, path, target)
+            if spec is not None and spec.loader is not None:
+                self.follow(name, spec.loader, hook)
+            return spec
+        except Exception as error:
+            self.steps.fail(error)
+            return None
+
+    def others_spec(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            if finder is not self and find is not None:
+                spec: ModuleSpec | None = find(name, path, target)
+                if spec is not None:
+                    return spec
+        return None
+
+    def follow(self, name: str, loader: Any, hook: Callable[[Steps, ModuleType], None]) -> None:
+        """Call the hook once the loader has run the module; the loader itself stays what it is."""
+        if isinstance(loader, type):
+            return  # one for all modules of its kind, such as frozen ones
+        run = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            run(module)
+            try:
+                if module.__name__ == name:
+                    hook(self.steps, module)
+            except Exception as error:
+                self.steps.fail(error)
+
+        loader.exec_module = exec_module
+
+
+def _start() -> None:
+    path = os.environ.get(VARIABLE)
+    if not path or not os.path.exists(path):
+        return  # `wattune run` has ended, or this process cannot see its files
+    steps = Steps(path)
+    sys.meta_path.insert(0, _Finder(steps))
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=steps.forget)
+
+
+if __name__ == "sitecustomize":
+    try:
+        _start()
+    finally:
+        _run_hidden()

@@ -1,0 +1,190 @@
+"""Steps that a hook inside the program's own Python counts in a shared file, read from outside.
+
+    with StepFile.made() as file:
+        start the program with file.environment(os.environ)
+        file.slots()                   one per process that has counted
+
+The hook is `injected/sitecustomize.py`; its folder goes on PYTHONPATH, so that every Python that the program starts
+imports it: workers of torchrun, spawned and forked processes, other virtual environments. Programs that are not Python,
+or that run Python with -E, -I or -S, count nothing.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattune.control.injected import sitecustomize as injected
+
+FOLDER = Path(injected.__file__).parent
+SLOTS = 1000
+"""Processes that can count at a time: more than the GPUs of any machine."""
+
+OPTIMIZER, BAR = "optimizer", "progress bar"
+_SOURCES = {injected.OPTIMIZER: OPTIMIZER, injected.BAR: BAR}
+TRIES = 100
+"""To read a slot in a moment in which its process does not write."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedSteps:
+    """The steps that one process has counted."""
+
+    pid: int
+    source: str
+    """optimizer or progress bar"""
+    count: int
+    time_s: float
+    """Of the last step, by the monotonic clock."""
+    replaced: int = 0
+    """How often another optimizer or bar has taken the place of the one that counts: the unit may have changed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepFile:
+    """The shared file."""
+
+    path: Path
+    memory: mmap.mmap
+
+    @classmethod
+    @contextmanager
+    def made(cls) -> Iterator[StepFile]:
+        """Make the file until the block ends."""
+        descriptor, name = tempfile.mkstemp(prefix="wattune-steps-")
+        try:
+            os.ftruncate(descriptor, injected.HEAD + SLOTS * injected.SLOT)
+            with mmap.mmap(descriptor, 0) as memory:
+                yield cls(Path(name), memory)
+        finally:
+            os.close(descriptor)
+            Path(name).unlink(missing_ok=True)
+
+    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a program that is to count its steps here."""
+        others = environment.get("PYTHONPATH")
+        python_path = os.pathsep.join([str(FOLDER), *([others] if others else [])])
+        return {**environment, "PYTHONPATH": python_path, injected.VARIABLE: str(self.path)}
+
+    @property
+    def failure(self) -> str | None:
+        """The reason why a process could not count, or None."""
+        text = self.memory[8 : injected.HEAD].rstrip(b"\0")
+        return text.decode("utf-8", "replace") or None
+
+    def slots(self) -> tuple[CountedSteps, ...]:
+        """Return the counts of all processes, in the order in which they began to count."""
+        found = []
+        for start in range(injected.HEAD, len(self.memory), injected.SLOT):
+            values = self._values(start)
+            if not values[injected.PROCESS]:
+                break
+            if values[injected.COUNT]:
+                found.append(_steps_of(values))
+        return tuple(found)
+
+    def _values(self, start: int) -> list[int]:
+        """Read a slot; its count and its time are of the same step."""
+        place = slice(start, start + injected.SLOT)
+        values = memoryview(self.memory[place]).cast("Q").tolist()
+        for _ in range(TRIES):
+            again = memoryview(self.memory[place]).cast("Q").tolist()
+            if again == values:
+                break
+            values = again
+        return values
+
+
+def _steps_of(values: list[int]) -> CountedSteps:
+    return CountedSteps(
+        pid=values[injected.PROCESS],
+        source=_SOURCES.get(values[injected.SOURCE], BAR),
+        count=values[injected.COUNT],
+        time_s=values[injected.TIME_NS] / 1e9,
+        replaced=values[injected.REPLACED],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NewSteps:
+    """Steps since the last look, and how long ago the last of them ended."""
+
+    count: int
+    age_s: float
+
+
+class StepFollower:
+    """The steps of one program out of the counts of its processes.
+
+    One process stands for all: ranks of a job step together. Optimizers come before progress bars. Another process is
+    followed once the first has ended, or has been silent while others went on.
+    """
+
+    def __init__(self, file: StepFile) -> None:
+        self._file = file
+        self._followed: CountedSteps | None = None
+        self._failure: str | None = None
+        self.source: str | None = None
+        """What is counted; None before the first step."""
+        self.unit_changed = False
+        """True where what counts as a step may have changed since this was last set to False."""
+
+    def take(self) -> NewSteps | None:
+        """Return the steps since the last call; None where there were none."""
+        slots = self._file.slots()
+        before, now = self._followed, self._chosen(slots)
+        if now is None:
+            return None
+        self._followed = now
+        same = before is not None and (before.pid, before.source) == (now.pid, now.source)
+        if before is None or not same or before.replaced != now.replaced:
+            self.unit_changed = self.unit_changed or before is not None
+            self.source = now.source
+            return NewSteps(1, _age_s(now))
+        return NewSteps(now.count - before.count, _age_s(now)) if now.count > before.count else None
+
+    def failure(self) -> str | None:
+        """Return the reason why a process could not count, once."""
+        now = self._file.failure
+        if now == self._failure:
+            return None
+        self._failure = now
+        return now
+
+    def _chosen(self, slots: tuple[CountedSteps, ...]) -> CountedSteps | None:
+        optimizers = [one for one in slots if one.source == OPTIMIZER]
+        candidates = optimizers or list(slots)
+        if not candidates:
+            return None
+        own = next((one for one in candidates if self._follows(one)), None)
+        newest = max(candidates, key=lambda one: one.time_s)
+        if own is None or (_is_gone(own.pid) and newest.time_s > own.time_s) or _is_silent(own, newest):
+            return next(one for one in candidates if one.time_s >= newest.time_s - _TOGETHER_S)
+        return own
+
+    def _follows(self, one: CountedSteps) -> bool:
+        return self._followed is not None and (one.pid, one.source) == (self._followed.pid, self._followed.source)
+
+
+_TOGETHER_S = 1.0
+"""Processes whose last steps are no further apart count together."""
+SILENT_S = 60.0
+"""A process that has not stepped for so long while another did is not followed any more."""
+
+
+def _is_silent(own: CountedSteps, newest: CountedSteps) -> bool:
+    return newest.time_s - own.time_s > SILENT_S
+
+
+def _is_gone(pid: int) -> bool:
+    return not os.path.exists(f"/proc/{pid}")
+
+
+def _age_s(steps: CountedSteps) -> float:
+    return max(time.monotonic() - steps.time_s, 0.0)
