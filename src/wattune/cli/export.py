@@ -16,6 +16,7 @@ from wattune.cli.history import open_history
 from wattune.cli.output import json_option, print_json, remark, write_bytes
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError
+from wattune.core.output_file import is_replaced
 from wattune.core.setting import Setting
 from wattune.store.records import Run, TrialRecord, mean_power_w
 
@@ -95,7 +96,7 @@ def _chosen_format(format_: str | None, out: str, as_json: bool) -> str:
 def _refuse_existing(path: Path, force: bool) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder", hint=f"name a file in it: {path / 'history.csv'}")
-    if path.exists() and not force:
+    if path.exists() and is_replaced(path) and not force:
         raise InputError(f"{path} exists already", hint="replace it with --force, or name another file")
 
 

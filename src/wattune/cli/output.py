@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -14,6 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from wattune.core.errors import InputError, WattuneError
+from wattune.core.output_file import check_writable as check_writable
+from wattune.core.output_file import is_replaced
+from wattune.core.output_file import write_bytes as write_bytes
+from wattune.core.output_file import write_text as write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,17 +87,6 @@ def print_written(*paths: Path | None) -> None:
             print_line(f"written to {path}")
 
 
-def check_writable(path: Path | None) -> None:
-    """Raise where a file cannot be written there, before a measurement rather than after it."""
-    if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
-        raise InputError(f"cannot write {path}: no folder to write to", hint=f"make it first: mkdir -p {path.parent}")
-
-
-def write_text(file: Path, text: str) -> None:
-    """Write a text file as `write_bytes` does."""
-    write_bytes(file, text.encode())
-
-
 def try_to_write(file: Path, text: str) -> bool:
     """Write a text file after the work is done: print a failure, and return whether the file was written."""
     try:
@@ -107,34 +98,12 @@ def try_to_write(file: Path, text: str) -> bool:
 
 
 def write_each(file: Path, texts: Sequence[str]) -> bool:
-    """Write each text as `try_to_write` does, to a file with its number where there are several."""
-    files = [file] if len(texts) == 1 else [file.with_stem(f"{file.stem}-{index}") for index in range(len(texts))]
+    """Write each text as `try_to_write` does, to a file with its number where there are several.
+
+    A stream or a device gets them one after the other.
+    """
+    if len(texts) == 1 or not is_replaced(file):
+        return try_to_write(file, "".join(texts))
+    files = [file.with_stem(f"{file.stem}-{index}") for index in range(len(texts))]
     written = [try_to_write(own, text) for own, text in zip(files, texts, strict=True)]
     return all(written)
-
-
-def write_bytes(file: Path, content: bytes) -> None:
-    """Write a file beside the target and rename it; on failure the target is as before."""
-    partial = None
-    try:
-        handle, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(partial, 0o666 & ~_umask())
-        os.replace(partial, file)
-    except BaseException as error:
-        if partial is not None:
-            Path(partial).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            hint = "choose a folder that exists, is writable and has room"
-            raise InputError(f"cannot write {file}: {error.strerror}", hint=hint) from None
-        raise
-
-
-def _umask() -> int:
-    """Return the process's file mask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

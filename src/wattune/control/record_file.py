@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from wattune.core.codec import JsonReader, to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
+from wattune.core.output_file import check_plain
 
 H = TypeVar("H")
 R = TypeVar("R")
@@ -28,6 +29,7 @@ def read_records(file: Path, header: Any, kind: type[R]) -> tuple[R, ...]:
     """Read the records of an earlier run of the same measurement; none where there is no file."""
     if not file.exists():
         return ()
+    check_plain(file)
     found = []
     for number, line in enumerate(read_text(file, hint=HINT).split("\n")[:-1], 1):
         reader = JsonReader(source=f"{file}, line {number}", hint=HINT)
@@ -46,6 +48,7 @@ def read_record_header(file: Path, kind: type[H], *, hint: str) -> H | None:
     """Read what a file is about; None where there is no file, or an empty one."""
     if not file.exists():
         return None
+    check_plain(file)
     line, end, _ = read_text(file, hint=HINT).partition("\n")
     reader = JsonReader(source=f"{file}, line 1", hint=hint)
     try:
@@ -57,6 +60,7 @@ def read_record_header(file: Path, kind: type[H], *, hint: str) -> H | None:
 @contextmanager
 def appended_records(file: Path, header: Any) -> Iterator[Callable[[Any], None]]:
     """Yield a function that appends a record, which is on disk when it returns."""
+    check_plain(file)
     try:
         opened = open(file, "ab+")  # noqa: SIM115
     except OSError as error:

@@ -67,10 +67,12 @@ class Row:
 def read_text(file: Path, *, hint: str) -> str:
     """Read a file of the user, or raise an error with the hint."""
     try:
-        if file.stat().st_size > LARGEST_BYTES:
+        with file.open("rb") as stream:
+            content = stream.read(LARGEST_BYTES + 1) if file.stat().st_size <= LARGEST_BYTES else None
+        if content is None or len(content) > LARGEST_BYTES:  # a device such as /dev/zero has no size and no end
             raise InputError(f"{file} is larger than {LARGEST_BYTES} bytes", hint=hint)
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"cannot read {file}: {reason}", hint=hint) from None
 

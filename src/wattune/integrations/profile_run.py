@@ -8,6 +8,7 @@ from wattune.control.actuator import Actuator
 from wattune.control.ranks import Ranks
 from wattune.control.stamps import Stamps
 from wattune.core.errors import InputError
+from wattune.core.output_file import write_text
 from wattune.devices.gpu import Gpu
 from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
 from wattune.levels.kernel.schedules import Order, work_graph
@@ -40,7 +41,7 @@ def profile_listener(
 
     def write(new: Rows) -> None:
         if ranks.rank == 0:
-            _write(out, profile_csv(merged(rows, new), simulated=gpu.spec.simulated))
+            write_text(out, profile_csv(merged(rows, new), simulated=gpu.spec.simulated))
 
     policy = StageProfiling(planning, write)
     return OnlineListener(planning, gpu=gpu, clocks=actuator, stamp=stamp, ranks=ranks, rank=rank, step=policy.step)
@@ -51,10 +52,3 @@ def _text_of(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file at once, so that a killed run leaves a whole one."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
