@@ -100,6 +100,7 @@ def test_a_pipe_is_written_through(tmp_path):
     check_writable(pipe)
     assert not is_replaced(pipe)
     opened = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    keep = os.open(pipe, os.O_WRONLY)  # without a writer the reader would end at once
     os.set_blocking(opened, True)
 
     def collect():
@@ -109,6 +110,7 @@ def test_a_pipe_is_written_through(tmp_path):
     reader = threading.Thread(target=collect)
     reader.start()
     write_bytes(pipe, b"y" * 200_000)
+    os.close(keep)
     reader.join()
     assert read == [b"y" * 200_000]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
