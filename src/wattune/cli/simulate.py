@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from wattune.cli.child import run_child
+from wattune.cli.child import grace_option, run_child
 from wattune.cli.output import FILE, check_writable, json_option, print_json, stderr_console, try_to_write
 from wattune.config import load_config
 from wattune.core.codec import to_json
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--part-time-counter", is_flag=True, help="Let the energy counter miss what the power sensor misses.")
 @click.option("--truth", "truth_file", type=FILE, help="Write the true time and energy as JSON.")
+@grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -49,6 +50,7 @@ def command(
     switching: Literal["ideal", "real"],
     part_time_counter: bool,
     truth_file: Path | None,
+    grace_s: float,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> int:
@@ -74,7 +76,7 @@ def command(
         switching=switching,
     )
     check_writable(truth_file)
-    exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json)
+    exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json, grace_s=grace_s)
     found = {
         "simulated": True,
         "command": list(command_line),
@@ -91,7 +93,7 @@ def command(
 
 
 def _simulate(
-    scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool
+    scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool, grace_s: float
 ) -> tuple[int, tuple[Truth, ...], dict[str, int]]:
     """Return the exit code of the command, the true time and energy of each GPU, and the number of NVML calls."""
     from wattune.emulator.launch import assign_load, environment_for, open_scenario, truths
@@ -109,7 +111,8 @@ def _simulate(
             environment=environment,
             stdout_to_stderr=quiet,
             on_start=lambda pid: assign_load(node, scenario, pid),
-        )
+            grace_s=grace_s,
+        ).exit_code
         spent = tuple(end.since(start) for start, end in zip(before, truths(node, scenario.gpus), strict=True))
         return exit_code, spent, {"getters": node.getter_calls(), "setters": node.setter_calls()}
 

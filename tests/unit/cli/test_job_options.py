@@ -1,6 +1,7 @@
 """What the options of `wattune job` say: definitions, placeholders, learning rates, and mistakes in one line."""
 
 import re
+import signal
 
 import pytest
 from hypothesis import given
@@ -195,7 +196,7 @@ def listener(linger_s=10.0):
 
 
 def ending(code=0, *, interrupted=False, asked=False, tail=""):
-    return Ending(code, interrupted, asked, tail)
+    return Ending(code, signal.SIGTERM if interrupted else None, asked, tail)
 
 
 def test_each_event_is_reported_once_and_none_after_the_end():
@@ -255,7 +256,7 @@ def test_how_a_run_ended_follows_from_how_its_program_did(end, reports, outcome)
         (Outcome.MISSED, ending(0, asked=True), 1),
         (Outcome.CRASHED, ending(9), 9),
         (Outcome.CRASHED, ending(0), 1),
-        (Outcome.CRASHED, ending(0, interrupted=True), 0),
+        (Outcome.CRASHED, ending(0, interrupted=True), 143),
         (Outcome.STOPPED, ending(143, asked=True), 1),
     ],
 )

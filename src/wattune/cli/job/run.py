@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wattune.cli.child import grace_option
 from wattune.cli.output import json_option, print_json, stderr_console
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 LINGER_S = 10.0
 """Enough to save a model of a few gigabytes to disk; little idle power compared with hours of training."""
-
-GRACE_S = 30.0
-"""The default of Kubernetes and Slurm between SIGTERM and SIGKILL."""
 
 ATTEMPTS = 10
 
@@ -96,14 +94,7 @@ searcher_option = click.option(
     help="Seconds to save the model, once the target is reached, before the program is ended.",
 )
 @click.option("--keep-going", is_flag=True, help="Do not end the program when the target is reached.")
-@click.option(
-    "--grace",
-    "grace_s",
-    type=click.FloatRange(min=0),
-    default=GRACE_S,
-    show_default=True,
-    help="Seconds between SIGTERM and SIGKILL.",
-)
+@grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def run(

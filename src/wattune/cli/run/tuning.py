@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from wattune.cli.run import TuningOptions
     from wattune.config import Config
+    from wattune.control.process_monitor import HeldProcess
     from wattune.control.recall import Memory
     from wattune.core.gpu_spec import GpuSpec
     from wattune.core.window import RunPolicy, Window
@@ -148,12 +149,12 @@ class TunedProgram:
         self.sessions: list[tuple[ProcessWatch, RunSession]] = []
         """One for all GPUs, or one for each."""
 
-    def open(self, gpus: Sequence[Gpu], *, per_gpu: bool = False, pid: int | None = None) -> None:
+    def open(self, gpus: Sequence[Gpu], *, per_gpu: bool = False, process: HeldProcess | None = None) -> None:
         """Make the sessions on these GPUs, and play the workload on simulated ones."""
         objective = wanted_objective(self._options.max_slowdown, self._options.objective, gpus)
         for group in [(gpu,) for gpu in gpus] if per_gpu else [tuple(gpus)]:
             simulated = any(isinstance(gpu, PlaysWorkloads) for gpu in group)
-            program = ProcessWatch(users_of(group), simulated=simulated, pid=pid)
+            program = ProcessWatch(users_of(group), simulated=simulated, process=process)
             self.sessions.append((program, self._session(group, objective, program)))
         play_on_simulated(gpus, self._options.workload)
         self._started_at = datetime.now(UTC)
