@@ -142,7 +142,8 @@ def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurem
     ends = [(trace.readings[0], trace.readings[-1]) for trace in traces if trace.readings]
     if len(ends) < len(traces) or any(reading.energy_j is None for pair in ends for reading in pair):
         raise error
-    click.echo(f"warning: {error.message}; the figures are those until its last reading\nhint: {error.hint}", err=True)
+    known = DeviceError(f"{error.message}; the figures are those until its last reading", hint=error.hint)
+    print_error(known, kind="warning")
     return tuple(Measurement.between(first, last) for first, last in ends)
 
 

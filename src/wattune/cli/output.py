@@ -27,6 +27,17 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 """The type of an option that names a file."""
 
 
+_STEERING = dict.fromkeys(
+    {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - set(map(ord, "\t\n"))
+)
+"""Control characters, and those that turn the direction of writing; a terminal acts on them instead of showing them."""
+
+
+def shown(text: str) -> str:
+    """Return a text without characters that steer a terminal, before one shows what comes from outside."""
+    return text if text.isprintable() else text.translate(_STEERING)
+
+
 def json_option(function: F) -> F:
     """Add the --json flag that every command has."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")(function)
@@ -34,16 +45,16 @@ def json_option(function: F) -> F:
 
 def console() -> Console:
     """Return the console on standard output."""
-    from rich.console import Console
+    from wattune.cli.plain_console import PlainConsole
 
-    return Console(highlight=False)
+    return PlainConsole(highlight=False)
 
 
 def stderr_console() -> Console:
     """Return the console on standard error, for progress and remarks."""
-    from rich.console import Console
+    from wattune.cli.plain_console import PlainConsole
 
-    return Console(stderr=True, highlight=False)
+    return PlainConsole(stderr=True, highlight=False)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -65,9 +76,9 @@ def _plain(value: Any) -> Any:
 
 def print_error(error: WattuneError, *, kind: str = "error") -> None:
     """Print one line and a hint to standard error."""
-    click.echo(f"{kind}: {error.message}", err=True)
+    click.echo(shown(f"{kind}: {error.message}"), err=True)
     if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
+        click.echo(shown(f"hint: {error.hint}"), err=True)
 
 
 def print_line(text: str, *, style: str | None = None) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +16,7 @@ from wattune.cli.child import grace_option, run_child
 from wattune.cli.output import FILE, check_writable, json_option, print_json, stderr_console, try_to_write
 from wattune.config import load_config
 from wattune.core.codec import to_json
+from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
     from wattune.emulator.launch import Scenario, Truth
@@ -100,11 +103,9 @@ def _simulate(
     from wattune.emulator.library import build_library
 
     library = build_library(load_config().cache_dir)
-    with (
-        tempfile.TemporaryDirectory(prefix="wattune-simulate-") as folder,
-        open_scenario(scenario, Path(folder), library=library) as node,
-    ):
-        environment = environment_for(node, Path(folder), before=os.environ)
+    with _temporary_folder() as folder, open_scenario(scenario, folder, library=library) as node:
+        with _telling_no_room(folder):
+            environment = environment_for(node, folder, before=os.environ)
         before = truths(node, scenario.gpus)
         exit_code = run_child(
             command_line,
@@ -115,6 +116,26 @@ def _simulate(
         ).exit_code
         spent = tuple(end.since(start) for start, end in zip(before, truths(node, scenario.gpus), strict=True))
         return exit_code, spent, {"getters": node.getter_calls(), "setters": node.setter_calls()}
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Make a folder for the files of the simulated GPUs, or raise an error of one line."""
+    with ExitStack() as stack:
+        with _telling_no_room(None):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="wattune-simulate-"))
+        yield Path(folder)
+
+
+@contextmanager
+def _telling_no_room(folder: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        place = folder or error.filename or "a temporary folder"
+        raise InputError(
+            f"cannot write to {place}: {error.strerror}", hint="make room there, or name another folder: TMPDIR=FOLDER"
+        ) from None
 
 
 def _show(truths: tuple[Truth, ...]) -> None:

@@ -14,14 +14,19 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from wattune.cli.child import Forwarding, start_child, wait_for
+from wattune.cli.output import remark
 from wattune.control.reports.file import LineBuffer, MetricFile
 from wattune.control.reports.http import Answer, Answerer, MetricServer, ReportQueue
-from wattune.control.reports.report import AnyReport, MetricPattern, PhasePattern, StepPattern
+from wattune.control.reports.report import AnyReport, MetricPattern, PhasePattern, SlowPattern, StepPattern
 
 if TYPE_CHECKING:
     import psutil
 
 
+AnyPattern = MetricPattern | StepPattern | PhasePattern
+
+MOST_SLOW = 10
+"""Lines that a pattern may fail to search in its time, until it is searched no more: the program waits meanwhile."""
 POLL_S = 0.05
 """The time between two reads of the metric file."""
 TAIL = 1 << 14
@@ -44,14 +49,13 @@ class ReportWatch:
     def reads_output(self) -> bool:
         return any(pattern is not None for pattern in (self.pattern, self.steps, self.phases))
 
-    def found(self, line: str) -> tuple[AnyReport, ...]:
-        """Return the reports in a line: the step before the metric, since the step is part of the epoch.
+    @property
+    def patterns(self) -> tuple[AnyPattern, ...]:
+        """All that is searched in a line: the step before the metric, since the step is part of the epoch.
 
         A phase comes last: the one that a line begins follows the step that it ends.
         """
-        patterns = (self.steps, self.pattern, self.phases)
-        found = (None if pattern is None else pattern.read(line) for pattern in patterns)
-        return tuple(report for report in found if report is not None)
+        return tuple(pattern for pattern in (self.steps, self.pattern, self.phases) if pattern is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,8 @@ class _Child:
     asked: bool = False
     _end_at_s: float | None = None
     _family: list[psutil.Process] = field(default_factory=list)
+    _slow: dict[AnyPattern, int] = field(default_factory=dict)
+    """Lines that each pattern did not search in its time."""
     _tail: bytes = b""
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     _streams: list[_Stream] = field(default_factory=list)
@@ -206,8 +212,24 @@ class _Child:
         return True
 
     def _search(self, line: str) -> None:
-        for report in self.watch.found(line):
-            self._handle(report)
+        for pattern in self.watch.patterns:
+            report = self._found(pattern, line)
+            if report is not None:
+                self._handle(report)
+
+    def _found(self, pattern: AnyPattern, line: str) -> AnyReport | None:
+        """Return the report that a pattern finds; where patterns take too long, say so and give them up at last."""
+        slow = self._slow.get(pattern, 0)
+        if slow >= MOST_SLOW:
+            return None
+        try:
+            return pattern.read(line)
+        except SlowPattern:
+            self._slow[pattern] = slow + 1
+            if slow in (0, MOST_SLOW - 1):
+                what = "a line is skipped" if slow == 0 else "it is searched no more"
+                remark(f"wattune: the pattern {pattern.regex.pattern!r} takes too long: {what}; make it simpler")
+            return None
 
     def _read_file(self, *, ended: bool) -> None:
         if self.file is not None:
