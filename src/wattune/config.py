@@ -108,8 +108,11 @@ def _read(file: Path) -> dict[str, str]:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read the settings file {file}: {error}", hint="correct it or move it away") from None
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, or too long a number
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"cannot read the settings file {file}: {reason}", hint="correct it or move it away"
+        ) from None
     known = {option.name for option in OPTIONS}
     for name, value in document.items():
         if name not in known:

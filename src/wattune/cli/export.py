@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.history import open_history
-from wattune.cli.output import json_option, print_json, remark, shown, write_bytes
+from wattune.cli.output import check_writable, json_option, print_json, remark, shown, write_bytes
 from wattune.core.codec import to_json
 from wattune.core.csv_input import csv_text
 from wattune.core.errors import InputError, StoreError
@@ -72,6 +72,7 @@ def command(format_: str | None, what: str, out: str, force: bool, as_json: bool
     if out == STDOUT and chosen == "parquet":
         raise click.UsageError("Parquet goes to a file: give --out FILE.parquet")
     if out != STDOUT:
+        check_writable(Path(out))
         _refuse_existing(Path(out), force)
     table = flat_table(open_history(), what)
     content, rows = FORMATS[chosen](table), len(table.rows)

@@ -35,7 +35,7 @@ def read_records(file: Path, header: Any, kind: type[R]) -> tuple[R, ...]:
         reader = JsonReader(source=f"{file}, line {number}", hint=HINT)
         try:
             document = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             reader.fail("", "is no JSON")
         if number == 1:
             _check(reader.read(type(header), document), header, file)
@@ -53,7 +53,7 @@ def read_record_header(file: Path, kind: type[H], *, hint: str) -> H | None:
     reader = JsonReader(source=f"{file}, line 1", hint=hint)
     try:
         return reader.read(kind, json.loads(line)) if end else None
-    except ValueError:
+    except (ValueError, RecursionError):
         reader.fail("", "is no JSON")
 
 

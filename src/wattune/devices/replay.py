@@ -74,7 +74,7 @@ def _document(source: str, text: str) -> tuple[JsonReader, dict[str, Any]]:
     reader = JsonReader(source=source, hint="record the run again, or correct that line", missing_fields="default")
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         reader.fail("", "is not JSON")
     if not isinstance(document, dict):
         reader.fail("", "is not a JSON object")

@@ -60,8 +60,8 @@ def parse_traces(text: str, *, file: str) -> tuple[PowerSamples, ...]:
 
 def busiest(traces: Sequence[PowerSamples]) -> int:
     """Return the number of the GPU that drew the most power."""
-    means_w = [float(np.nanmean(trace.power_w)) for trace in traces]
-    return int(np.argmax(means_w))
+    known = [trace.power_w[np.isfinite(trace.power_w)] for trace in traces]
+    return int(np.argmax([float(power_w.mean()) if len(power_w) else -np.inf for power_w in known]))
 
 
 _KINDS = {"time": _TIMES, "power": _POWERS, "sm": _SM_UTILS, "mem": _MEM_UTILS, "gpu": _GPUS}

@@ -22,7 +22,7 @@ from wattune.control.sweep import Knob
     show_default=True,
     help="The setting to vary.",
 )
-@click.option("--points", type=click.IntRange(min=1), default=20, show_default=True, help="Most settings to try.")
+@click.option("--points", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Most settings to try.")
 @click.option("--iterations", type=click.IntRange(min=1), help="Iterations, or runs of COMMAND, at each setting.")
 @click.option("--csv", "csv_file", type=FILE, help="Write the trials as CSV.")
 @click.option("--report", type=FILE, help="Write a report page (HTML).")

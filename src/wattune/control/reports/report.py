@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import threading
+import warnings
 from dataclasses import dataclass
 from math import isfinite
 from types import FrameType
@@ -217,9 +218,12 @@ def _give_up(_number: int, _frame: FrameType | None) -> None:
 def _compiled(text: str, name: str, *, example: str, hint: str) -> re.Pattern[str]:
     """Compile a pattern; where it has several groups, one of them must have this name."""
     try:
-        regex = re.compile(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of a syntax that may change one day
+            regex = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise InputError(f"{text!r} is no regular expression: {error}", hint=f"for example {example!r}") from None
+        reason = " ".join(str(error).split())
+        raise InputError(f"{text!r} is no regular expression: {reason}", hint=f"for example {example!r}") from None
     if regex.groups > 1 and name not in regex.groupindex:
         raise InputError(f"the pattern {text!r} has {regex.groups} groups and none is called {name}", hint=hint)
     return regex

@@ -41,8 +41,9 @@ class Sheet:
     def read(cls, file: Path) -> Sheet:
         try:
             return cls(str(file), tomllib.loads(file.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"cannot read {file}: {error}", hint="a catalogue file is TOML") from None
+        except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, or too long a number
+            reason = " ".join(str(error).split())
+            raise InputError(f"cannot read {file}: {reason}", hint="a catalogue file is TOML") from None
 
     def wrong(self, key: str, problem: str) -> InputError:
         return InputError(
