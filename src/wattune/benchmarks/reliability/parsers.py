@@ -261,7 +261,7 @@ def _planned(text: str) -> PlannedPipeline:
 
 def _layer_plan() -> str:
     model, workload = load_model(GPU), make_workload("vgg16")
-    workload = replace(workload, phases=workload.phases[:4])
+    workload = replace(workload, phases=workload.phases[:2])
     costs = simulated_costs(model, workload)
     switching = SwitchCost.of(model.spec(), model.change).at(0.001)
     plans = LayerPlans(
@@ -274,7 +274,7 @@ def _layer_plan() -> str:
         switching=switching,
         strategy=SEGMENTS,
         default=charged(costs, np.zeros(len(costs.names), dtype=np.intp), switching),
-        frontier=plan_layers(costs, switching, SEGMENTS, points=3),
+        frontier=plan_layers(costs, switching, SEGMENTS, points=2),
         chosen=0,
     )
     return layer_plan_text(plans)

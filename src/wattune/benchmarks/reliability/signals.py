@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from wattune.benchmarks.result import Bench, at_most, part
+from wattune.core.errors import DeviceError
 from wattune.core.setting import Setting
 from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.emulator.library import build_library
@@ -39,7 +40,7 @@ _PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
 folder, how = Path(sys.argv[1]), sys.argv[2]
-heard = lambda number, frame: (folder / f"heard-{number}").touch()
+heard = lambda number, frame: (folder / ("heard-" + str(number))).touch()
 signal.signal(signal.SIGUSR1, heard)
 signal.signal(signal.SIGCONT, heard)
 if how == "deaf":
@@ -276,7 +277,11 @@ class _Played:
     def _next_pid(self, before: int | None, process: subprocess.Popen[bytes]) -> int:
         """Return the process id of the program once it is started, or once more."""
         file = self.folder / "pid"
-        _within(lambda: file.exists() and file.read_text(encoding="ascii") != str(before), PATIENCE_S, process)
+        if not _within(lambda: file.exists() and file.read_text(encoding="ascii") != str(before), PATIENCE_S, process):
+            said = (self.folder / "stderr").read_text(encoding="utf-8", errors="replace").strip()
+            raise DeviceError(
+                f"{self.case.command.name} did not start its program: {said[-200:]}", hint="try it by hand"
+            )
         return int(file.read_text(encoding="ascii"))
 
 
