@@ -57,7 +57,8 @@ def check_writable(file: Path | None) -> None:
         return
     target = Path(os.path.realpath(file))
     if not (target.parent.is_dir() and os.access(target.parent, os.W_OK)):
-        raise InputError(f"cannot write {file}: no folder to write to", hint=f"make it first: mkdir -p {target.parent}")
+        folder = target.parent if file.is_symlink() else file.parent
+        raise InputError(f"cannot write {file}: no folder to write to", hint=f"make it first: mkdir -p {folder}")
     if found is not None and not os.access(target, os.W_OK):
         raise InputError(f"cannot write {file}: it is write-protected", hint="choose another file")
 

@@ -161,7 +161,8 @@ def _by_turns(time_s: Floats) -> Ints:
     """Return which GPU each row belongs to, by their times: rows of one poll come close together."""
     alone = np.zeros(len(time_s), dtype=np.int64)
     steps_s = np.diff(time_s)
-    usual_s = float(np.nanquantile(steps_s, 0.9)) if len(steps_s) else 0.0
+    known_s = steps_s[np.isfinite(steps_s)]
+    usual_s = float(np.quantile(known_s, 0.9)) if len(known_s) else 0.0
     if usual_s <= 0:
         return alone
     first = np.append(True, ~(steps_s < _TOGETHER * usual_s))
