@@ -61,20 +61,28 @@ class Config:
     def store_url(self) -> str:
         """The URL of the history's database."""
         store = self._get("store") or ""
-        return store if "://" in store else f"sqlite:///{Path(store).expanduser().absolute()}"
+        return store if "://" in store else f"sqlite:///{_path(store).absolute()}"
 
     @property
     def state_dir(self) -> Path:
-        return Path(self._get("state") or "").expanduser()
+        return _path(self._get("state") or "")
 
     @property
     def cache_dir(self) -> Path:
-        return Path(self._get("cache") or "").expanduser()
+        return _path(self._get("cache") or "")
 
     @property
     def data_dir(self) -> Path | None:
         data = self._get("data")
-        return Path(data).expanduser() if data else None
+        return _path(data) if data else None
+
+
+def _path(text: str) -> Path:
+    """Return the path that a setting names, with `~` for the home folder."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"there is no home folder for {text!r}", hint="write the whole path") from None
 
 
 def load_config(environment: Mapping[str, str] | None = None, file: Path | None = None) -> Config:

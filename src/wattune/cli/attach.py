@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from wattune.cli.run import TuningOptions, tuning_options
-from wattune.control.process_monitor import HeldProcess, no_process
 from wattune.core.errors import DeviceError, InputError
+
+if TYPE_CHECKING:
+    from wattune.control.process_monitor import HeldProcess
 
 WAIT_S = 0.5
 """Longest time until a signal that did not interrupt the wait for the program is handled."""
@@ -27,6 +30,7 @@ def command(options: TuningOptions, pid: int, devices: tuple[str, ...]) -> int:
     """
     from wattune.api import open_gpus
     from wattune.cli.run.tuning import TunedProgram
+    from wattune.control.process_monitor import HeldProcess
 
     with HeldProcess.open(pid) as process:
         tuned = TunedProgram(options, _name(process))
@@ -53,6 +57,8 @@ def _wait(process: HeldProcess) -> int:
 def _name(held: HeldProcess) -> str:
     """Return the command line of a process, or raise an error of one line."""
     import psutil
+
+    from wattune.control.process_monitor import no_process
 
     try:
         process = psutil.Process(held.pid)
