@@ -308,7 +308,6 @@ def failing(tmp_path, monkeypatch, capfd):
         ((*NEW[:4], *PATTERN), "new is a new job and lacks the metric to reach"),
         ((*NEW, *PATTERN, "--default", "5"), "the default batch size 5 is none of 16, 32"),
         ((*NEW, *PATTERN, "--batch-sizes", "x"), "'x' is no list of batch sizes"),
-        ((*NEW, *PATTERN, "--target", "nan"), "the target nan is no number"),
         ((*NEW, *PATTERN, "--objective", "best"), "'best' is no objective"),
         ((*NEW, *PATTERN, "--lr", "0.1"), "no option gives the scaling of the learning rate"),
         ((*NEW, *PATTERN, "--lr", "0.1", "--lr-rule", "linear"), "is no learning rate at a batch size"),
@@ -328,6 +327,8 @@ def test_a_mistake_is_one_line_and_a_hint(failing, arguments, message):
     "arguments",
     [
         (*NEW, *PATTERN, "--metric-http", "--", "true"),
+        (*NEW, *PATTERN, "--target", "nan", "--", "true"),
+        (*NEW, *PATTERN, "--max-epochs", "9" * 400, "--", "true"),
         (*NEW, *PATTERN, "--lr-rule", "linear", "--", "true"),
         (*NEW, *PATTERN, "--metric-http", "70000", "--", "true"),
         (*NEW, *PATTERN),
