@@ -66,20 +66,28 @@ class Config:
     def store_url(self) -> str:
         """The URL of the history's database."""
         store = self._get("store") or ""
-        return store if "://" in store else f"sqlite:///{Path(store).expanduser().absolute()}"
+        return store if "://" in store else f"sqlite:///{_path(store).absolute()}"
 
     @property
     def state_dir(self) -> Path:
-        return Path(self._get("state") or "").expanduser()
+        return _path(self._get("state") or "")
 
     @property
     def cache_dir(self) -> Path:
-        return Path(self._get("cache") or "").expanduser()
+        return _path(self._get("cache") or "")
 
     @property
     def data_dir(self) -> Path | None:
         data = self._get("data")
-        return Path(data).expanduser() if data else None
+        return _path(data) if data else None
+
+
+def _path(text: str) -> Path:
+    """Return the path that a setting names, with `~` for the home folder."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"there is no home folder for {text!r}", hint="write the whole path") from None
 
 
 def load_config(environment: Mapping[str, str] | None = None, file: Path | None = None) -> Config:
@@ -119,8 +127,11 @@ def _read(file: Path) -> dict[str, str]:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read the settings file {file}: {error}", hint="correct it or move it away") from None
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, or too long a number
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"cannot read the settings file {file}: {reason}", hint="correct it or move it away"
+        ) from None
     known = {option.name for option in OPTIONS}
     for name, value in document.items():
         if name not in known:

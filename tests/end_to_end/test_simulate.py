@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from command import Command, complaint
+
 PYNVML = """
 import json, os, pynvml
 pynvml.nvmlInit()
@@ -154,3 +156,30 @@ def test_bad_input_is_one_line_and_a_hint(simulate, arguments, code, words):
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert list(simulate.folder.glob("wattune-simulate-*")) == []
+
+
+FULL = """
+mount -t tmpfs -o size=64k none "$1" && cd "$1" && head -c 60000 /dev/zero > filling
+shift
+exec "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk")
+def test_a_full_disk_is_named_and_does_not_end_with_sigbus(tmp_path, emulated_library):
+    small = tmp_path / "small"
+    small.mkdir()
+    command = Command(tmp_path)
+    command.environment["WATTUNE_CACHE"] = str(emulated_library.parents[1])  # compiled before the disk is full
+    shell = ["unshare", "-m", "sh", "-ec", FULL, "sh", str(small)]
+    if subprocess.run([*shell, "true"], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    done = subprocess.run(
+        [*shell, *command.line("simulate", "--", "true")],
+        env={**command.environment, "TMPDIR": str(small)},
+        capture_output=True,
+        text=True,
+    )
+    message, hint = complaint(done)
+    assert "No space left on device" in message
+    assert "TMPDIR" in hint

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -31,8 +34,20 @@ def _results(function: Callable[[C], R], cases: Sequence[C], processes: int) -> 
         return
     with ExitStack() as stack:
         stack.enter_context(one_thread_each())
-        pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=get_context("spawn")))
+        pool = stack.enter_context(
+            ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
+        )
         stack.callback(pool.shutdown, cancel_futures=True)
         waiting = {pool.submit(function, case): place for place, case in enumerate(cases)}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
+
+
+_SET_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
+
+def _end_with_parent() -> None:
+    """Let the system kill this process when its parent ends: a bench that is killed leaves no workers behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
-from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from wattune.cli.run import TuningOptions, tuning_options
 from wattune.core.errors import DeviceError, InputError
 
-POLL_S = 0.2
-"""Between two checks that the program still runs."""
+if TYPE_CHECKING:
+    from wattune.control.process_monitor import HeldProcess
+
+WAIT_S = 0.5
+"""Longest time until a signal that did not interrupt the wait for the program is handled."""
 
 
 @click.command()
@@ -28,30 +30,46 @@ def command(options: TuningOptions, pid: int, devices: tuple[str, ...]) -> int:
     """
     from wattune.api import open_gpus
     from wattune.cli.run.tuning import TunedProgram
+    from wattune.control.process_monitor import HeldProcess
 
-    tuned = TunedProgram(options, _name(pid))
-    with open_gpus(*(devices or _devices_of(pid)), wall_clock=True) as gpus:
-        tuned.open(gpus, pid=pid)
-        ((program, session),) = tuned.sessions
-        with session, tuned.screen(default=sys.stderr.isatty()), suppress(KeyboardInterrupt):
-            while program.runs:
-                time.sleep(POLL_S)
-    return tuned.finish(None)
+    with HeldProcess.open(pid) as process:
+        tuned = TunedProgram(options, _name(process))
+        with open_gpus(*(devices or _devices_of(pid)), wall_clock=True) as gpus:
+            tuned.open(gpus, process=process)
+            ((_, session),) = tuned.sessions
+            with session, tuned.screen(default=sys.stderr.isatty()):
+                ended_by = _wait(process)
+    return tuned.finish(None) or ended_by
 
 
-def _name(pid: int) -> str:
+def _wait(process: HeldProcess) -> int:
+    """Wait for the end of the process and return 0, also after Ctrl-C; 128 + n where a signal n ends the tuning."""
+    try:
+        while not process.wait(WAIT_S):
+            pass
+    except KeyboardInterrupt:
+        return 0
+    except SystemExit as end:  # the tuning ends in good order, and its result is kept
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+def _name(held: HeldProcess) -> str:
     """Return the command line of a process, or raise an error of one line."""
     import psutil
 
+    from wattune.control.process_monitor import no_process
+
     try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            raise psutil.NoSuchProcess(pid)
-        return shlex.join(process.cmdline()) or process.name()
+        process = psutil.Process(held.pid)
+        name = shlex.join(process.cmdline()) or process.name()
     except psutil.NoSuchProcess:
-        raise InputError(f"there is no process {pid}", hint="find its process id with `ps` or `nvidia-smi`") from None
+        name = ""
     except psutil.AccessDenied:
-        return f"process {pid}"
+        name = f"process {held.pid}"
+    if not name or not held.runs:  # asked last: what runs now had this process id all the time
+        raise no_process(held.pid)
+    return name
 
 
 def _devices_of(pid: int) -> tuple[str, ...]:

@@ -1,4 +1,9 @@
-"""Run the user's command, with its own output, signals and exit code."""
+"""Run the user's command, with its own output, signals and exit code.
+
+A signal that was ignored when wattune started, as under nohup, stays ignored here and in the command. Every other
+signal that would stop wattune goes to the command; so do SIGUSR1, SIGUSR2 and job control. After SIGTERM the command
+has a grace period to end, and is killed then.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +14,51 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Self
+from typing import Any, NoReturn, Self, TypeVar
+
+import click
 
 from wattune.core.errors import InputError
 
 HANDLED_MS = 500
 """Longest time until a signal that did not interrupt the wait for a child is handled."""
+GRACE_S = 25.0
+"""From SIGTERM to SIGKILL. Kubernetes and Slurm wait for 30 s: GPUs are to be restored before."""
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+"""Warnings of schedulers, and the end of a stop."""
+_OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+"""The keys that a terminal sends to all processes in its foreground."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def grace_option(function: F) -> F:
+    """Add the --grace option that every command with a program has."""
+    return click.option(
+        "--grace",
+        "grace_s",
+        type=click.FloatRange(min=0),
+        default=GRACE_S,
+        show_default=True,
+        help="Seconds between SIGTERM and SIGKILL.",
+    )(function)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildEnd:
+    """The end of a command."""
+
+    exit_code: int
+    """Its own, or 128 + n where signal n ended it or made wattune end it."""
+    signal: int | None
+    """The first signal that asked wattune to stop meanwhile."""
 
 
 def run_child(
@@ -28,8 +69,9 @@ def run_child(
     on_start: Callable[[int], None] | None = None,
     on_wait: Callable[[], None] | None = None,
     on_line: Callable[[str], object] | None = None,
-) -> int:
-    """Run a command and return its exit code, 128 + n where signal n ended it.
+    grace_s: float = GRACE_S,
+) -> ChildEnd:
+    """Run a command and return how it ended.
 
     `on_start` is called with the process id as soon as there is one, `on_wait` every half second while it runs. With
     `on_line` it gets every line that the command would write to a terminal.
@@ -38,13 +80,20 @@ def run_child(
     stderr = None if on_line is None else subprocess.PIPE
     if on_line is not None and (stdout_to_stderr or sys.stdout.isatty()):
         stdout, stderr = subprocess.PIPE, subprocess.STDOUT
-    with Forwarding() as forwarding:
+    with Forwarding(grace_s=grace_s) as forwarding:
         process = start_child(command, environment=environment, stdout=stdout, stderr=stderr)
         forwarding.to(process)
         if on_start is not None:
             on_start(process.pid)
+
+        def meanwhile() -> None:
+            forwarding.kill_overdue()
+            if on_wait is not None:
+                on_wait()
+
         with _lines_read(process, on_line):
-            return shell_code(wait_for(process, on_wait=on_wait))
+            wait_for(process, meanwhile=meanwhile)
+        return forwarding.end()
 
 
 @contextmanager
@@ -69,31 +118,25 @@ def _lines_read(process: subprocess.Popen[bytes], on_line: Callable[[str], objec
             pipe.close()
 
 
-def wait_for(process: subprocess.Popen[bytes], *, on_wait: Callable[[], None] | None = None) -> int:
-    """Wait for the end of a process and return its exit code, while signals are handled and `on_wait` is called.
+def wait_for(process: subprocess.Popen[bytes], *, meanwhile: Callable[[], None]) -> None:
+    """Wait for the end of a process while signals are handled, and call `meanwhile` now and then.
 
     `process.wait()` is not interrupted by a signal that arrives just before the system call or in another thread, and
     Python would run its handler only after the end of the process.
     """
-    meanwhile = on_wait or (lambda: None)
     try:
         ended = os.fdopen(os.pidfd_open(process.pid))
     except (AttributeError, OSError):  # not on this system, or not allowed in this container
-        return _polled(process, meanwhile)
+        while process.poll() is None:
+            meanwhile()
+            time.sleep(0.02)
+        return
     with ended:
         poll = select.poll()
         poll.register(ended, select.POLLIN)
         while not poll.poll(HANDLED_MS):
             meanwhile()
-    return process.wait()
-
-
-def _polled(process: subprocess.Popen[bytes], meanwhile: Callable[[], None]) -> int:
-    while True:
-        try:
-            return process.wait(HANDLED_MS / 1000)
-        except subprocess.TimeoutExpired:
-            meanwhile()
+    process.wait()
 
 
 def start_child(
@@ -110,8 +153,9 @@ def start_child(
         )
     except FileNotFoundError:
         raise _no_command(command[0]) from None
-    except OSError as error:
-        raise InputError(f"cannot run {command[0]!r}: {error.strerror}", hint="is it an executable file?") from None
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot run {command[0]!r}: {reason}", hint="is it an executable file?") from None
 
 
 def check_command(command: Sequence[str]) -> None:
@@ -129,6 +173,13 @@ def shell_code(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
+def leave_by(number: int) -> NoReturn:
+    """End this command with the exit code of a signal, so that `with` blocks end in order."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
+
+
 class Forwarding:
     """While this is open, signals that would stop wattune go to the child instead.
 
@@ -136,16 +187,22 @@ class Forwarding:
     reaches a running child by itself, since both are in the foreground, and is not forwarded.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, grace_s: float = GRACE_S) -> None:
+        self._grace_s = grace_s
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
         self._before: dict[int, Any] = {}
-        self.came = False
-        """True once any signal arrived."""
+        self._kill_at_s: float | None = None
+        self._killed = False
+        self.received: int | None = None
+        """The first signal that asked to stop."""
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._before[number] = signal.signal(number, self._forward)
+        for number in (*STOPPING, *PASSED_ON, signal.SIGTSTP):
+            # Ignored signals are left alone, and a child inherits that. Handlers that were not set from Python (None)
+            # cannot be put back.
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -161,12 +218,65 @@ class Forwarding:
         for number in self._early:
             process.send_signal(number)
 
-    def _forward(self, number: int, _frame: FrameType | None) -> None:
-        self.came = True
+    def ask_to_end(self) -> None:
+        """Ask the process to end; its grace period begins, unless a SIGTERM began it before."""
+        assert self._process is not None
+        self._begin_grace()
+        self._process.terminate()
+
+    def kill_overdue(self) -> None:
+        """Kill the process, and those that it started, once its time to end after SIGTERM is over."""
+        if self._process is None or self._killed or self._kill_at_s is None or time.monotonic() < self._kill_at_s:
+            return
+        self._killed = True
+        kill_family(self._process)
+
+    def end(self) -> ChildEnd:
+        """Return how the process ended, once it has."""
+        assert self._process is not None
+        code = shell_code(self._process.wait())
+        return ChildEnd(128 + self.received if self._killed and self.received else code, self.received)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGTSTP:
+            self._stop()
+            return
+        if number in STOPPING:
+            self.received = self.received or number
+        if number == signal.SIGTERM:
+            self._begin_grace()
         if self._process is None:
             self._early.append(number)
-        elif number != signal.SIGINT or not _in_foreground():
+        elif number not in _OF_TERMINAL or not _in_foreground():
             self._process.send_signal(number)
+
+    def _begin_grace(self) -> None:
+        if self._kill_at_s is None:
+            self._kill_at_s = time.monotonic() + self._grace_s
+
+    def _stop(self) -> None:
+        """Stop together with the process, until SIGCONT, which is passed on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, self._handle)
+
+
+def kill_family(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all that it started."""
+    import psutil
+
+    try:
+        family = psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:
+        family = []
+    process.kill()
+    for one in family:
+        try:
+            one.kill()
+        except psutil.Error:
+            continue
 
 
 def _in_foreground() -> bool:
@@ -176,5 +286,7 @@ def _in_foreground() -> bool:
         return False
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # the terminal has gone
+        return False
     finally:
         os.close(terminal)

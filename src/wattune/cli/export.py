@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.history import open_history
-from wattune.cli.output import json_option, print_json, remark, write_bytes
+from wattune.cli.output import check_writable, json_option, print_json, remark, shown, write_bytes
 from wattune.core.codec import to_json
+from wattune.core.csv_input import csv_text
 from wattune.core.errors import InputError, StoreError
+from wattune.core.output_file import is_replaced
 from wattune.core.setting import Setting
 from wattune.store.records import Run, TrialRecord, mean_power_w
 
@@ -70,11 +72,12 @@ def command(format_: str | None, what: str, out: str, force: bool, as_json: bool
     if out == STDOUT and chosen == "parquet":
         raise click.UsageError("Parquet goes to a file: give --out FILE.parquet")
     if out != STDOUT:
+        check_writable(Path(out))
         _refuse_existing(Path(out), force)
     table = flat_table(open_history(), what)
     content, rows = FORMATS[chosen](table), len(table.rows)
     if out == STDOUT:
-        click.echo(content, nl=False)
+        click.echo(shown(content.decode()) if sys.stdout.isatty() else content, nl=False)
         return
     write_bytes(Path(out), content)
     if as_json:
@@ -95,7 +98,7 @@ def _chosen_format(format_: str | None, out: str, as_json: bool) -> str:
 def _refuse_existing(path: Path, force: bool) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder", hint=f"name a file in it: {path / 'history.csv'}")
-    if path.exists() and not force:
+    if path.exists() and is_replaced(path) and not force:
         raise InputError(f"{path} exists already", hint="replace it with --force, or name another file")
 
 
@@ -134,12 +137,11 @@ def _of_run(run: Run) -> dict[str, Any]:
 
 
 def csv_bytes(table: FlatTable) -> bytes:
-    """Format the table as CSV: a header, empty fields for unknown values, true and false in lower case."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows(map(_field, row.values()) for row in table.rows)
-    return text.getvalue().encode()
+    """Format the table as CSV: a header, empty fields for unknown values, true and false in lower case.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe in front.
+    """
+    return csv_text([table.columns, *(map(_field, row.values()) for row in table.rows)]).encode("utf-8", "replace")
 
 
 def json_bytes(table: FlatTable) -> bytes:
@@ -174,9 +176,7 @@ def _kind(column: str) -> type:
     return float if column.endswith(_UNITS) else str
 
 
-def _field(cell: Cell) -> str:
-    if cell is None:
-        return ""
+def _field(cell: Cell) -> Cell:
     if isinstance(cell, bool):
         return "true" if cell else "false"
-    return repr(cell) if isinstance(cell, float) else str(cell)
+    return cell

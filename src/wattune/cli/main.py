@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from math import isfinite
 from typing import Any
 
 import click
@@ -49,6 +50,7 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(f"wattune.cli.{cmd_name}")
         command: click.Command = module.command
+        _bound_numbers(command)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -78,6 +80,28 @@ class LazyGroup(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+MOST = 10**9
+"""Largest whole number that an option takes where it names no other bound."""
+
+
+def _bound_numbers(command: click.Command) -> None:
+    """Let every numeric option of a command refuse what no computation can use: NaN, infinity, and 400 digits."""
+    for parameter in command.params:
+        if isinstance(parameter.type, click.types.IntParamType | click.types.FloatParamType):
+            parameter.callback = parameter.callback or _usable
+    for own in command.commands.values() if isinstance(command, click.Group) else ():
+        _bound_numbers(own)
+
+
+def _usable(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, float) and not isfinite(number):
+            raise click.BadParameter(f"{number} is not a finite number.", ctx, parameter)
+        if isinstance(number, int) and abs(number) > MOST:
+            raise click.BadParameter(f"a number above {MOST} is too large.", ctx, parameter)
+    return value
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

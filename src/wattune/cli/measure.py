@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import run_child
+from wattune.cli.child import grace_option, run_child
 from wattune.cli.output import FILE, check_writable, json_option, print_error, print_json, stderr_console, write_each
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, StoreError
@@ -69,6 +69,7 @@ class MeasuredCommand:
 )
 @click.option("--trace", "trace_file", type=FILE, help="Write the power trace to this CSV.")
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
+@grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -78,6 +79,7 @@ def command(
     interval_s: float,
     trace_file: Path | None,
     no_store: bool,
+    grace_s: float,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> int:
@@ -91,7 +93,7 @@ def command(
     """
     config = load_config()
     check_writable(trace_file)
-    outcome = _measure(command_line, devices, workload=workload, interval_s=interval_s, quiet=as_json)
+    outcome = _measure(command_line, devices, workload=workload, interval_s=interval_s, quiet=as_json, grace_s=grace_s)
     try:
         if as_json:
             print_json(document(command_line, outcome))
@@ -106,7 +108,13 @@ def command(
 
 
 def _measure(
-    command_line: tuple[str, ...], devices: tuple[str, ...], *, workload: str, interval_s: float, quiet: bool
+    command_line: tuple[str, ...],
+    devices: tuple[str, ...],
+    *,
+    workload: str,
+    interval_s: float,
+    quiet: bool,
+    grace_s: float,
 ) -> MeasuredCommand:
     from wattune.api import open_gpus
     from wattune.devices.gpu import play_on_simulated
@@ -121,7 +129,7 @@ def _measure(
         exit_code = None
         try:
             with measured(*gpus) as span, Sampler(gpus, interval_s=interval_s) as sampler:
-                exit_code = run_child(command_line, stdout_to_stderr=quiet)
+                exit_code = run_child(command_line, stdout_to_stderr=quiet, grace_s=grace_s).exit_code
             parts = span.parts
         except DeviceError as error:
             if exit_code is None:
@@ -136,7 +144,8 @@ def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurem
     ends = [(trace.readings[0], trace.readings[-1]) for trace in traces if trace.readings]
     if len(ends) < len(traces) or any(reading.energy_j is None for pair in ends for reading in pair):
         raise error
-    click.echo(f"warning: {error.message}; the figures are those until its last reading\nhint: {error.hint}", err=True)
+    known = DeviceError(f"{error.message}; the figures are those until its last reading", hint=error.hint)
+    print_error(known, kind="warning")
     return tuple(Measurement.between(first, last) for first, last in ends)
 
 

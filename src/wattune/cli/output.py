@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -14,6 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from wattune.core.errors import InputError, WattuneError
+from wattune.core.output_file import check_writable as check_writable
+from wattune.core.output_file import is_replaced
+from wattune.core.output_file import write_bytes as write_bytes
+from wattune.core.output_file import write_text as write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +27,17 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 """The type of an option that names a file."""
 
 
+_STEERING = dict.fromkeys(
+    {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - set(map(ord, "\t\n"))
+)
+"""Control characters, and those that turn the direction of writing; a terminal acts on them instead of showing them."""
+
+
+def shown(text: str) -> str:
+    """Return a text without characters that steer a terminal, before one shows what comes from outside."""
+    return text if text.isprintable() else text.translate(_STEERING)
+
+
 def json_option(function: F) -> F:
     """Add the --json flag that every command has."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")(function)
@@ -32,16 +45,16 @@ def json_option(function: F) -> F:
 
 def console() -> Console:
     """Return the console on standard output."""
-    from rich.console import Console
+    from wattune.cli.plain_console import PlainConsole
 
-    return Console(highlight=False)
+    return PlainConsole(highlight=False)
 
 
 def stderr_console() -> Console:
     """Return the console on standard error, for progress and remarks."""
-    from rich.console import Console
+    from wattune.cli.plain_console import PlainConsole
 
-    return Console(stderr=True, highlight=False)
+    return PlainConsole(stderr=True, highlight=False)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -63,9 +76,9 @@ def _plain(value: Any) -> Any:
 
 def print_error(error: WattuneError, *, kind: str = "error") -> None:
     """Print one line and a hint to standard error."""
-    click.echo(f"{kind}: {error.message}", err=True)
+    click.echo(shown(f"{kind}: {error.message}"), err=True)
     if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
+        click.echo(shown(f"hint: {error.hint}"), err=True)
 
 
 def print_line(text: str, *, style: str | None = None) -> None:
@@ -85,17 +98,6 @@ def print_written(*paths: Path | None) -> None:
             print_line(f"written to {path}")
 
 
-def check_writable(path: Path | None) -> None:
-    """Raise where a file cannot be written there, before a measurement rather than after it."""
-    if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
-        raise InputError(f"cannot write {path}: no folder to write to", hint=f"make it first: mkdir -p {path.parent}")
-
-
-def write_text(file: Path, text: str) -> None:
-    """Write a text file as `write_bytes` does."""
-    write_bytes(file, text.encode())
-
-
 def try_to_write(file: Path, text: str) -> bool:
     """Write a text file after the work is done: print a failure, and return whether the file was written."""
     try:
@@ -107,34 +109,12 @@ def try_to_write(file: Path, text: str) -> bool:
 
 
 def write_each(file: Path, texts: Sequence[str]) -> bool:
-    """Write each text as `try_to_write` does, to a file with its number where there are several."""
-    files = [file] if len(texts) == 1 else [file.with_stem(f"{file.stem}-{index}") for index in range(len(texts))]
+    """Write each text as `try_to_write` does, to a file with its number where there are several.
+
+    A stream or a device gets them one after the other.
+    """
+    if len(texts) == 1 or not is_replaced(file):
+        return try_to_write(file, "".join(texts))
+    files = [file.with_stem(f"{file.stem}-{index}") for index in range(len(texts))]
     written = [try_to_write(own, text) for own, text in zip(files, texts, strict=True)]
     return all(written)
-
-
-def write_bytes(file: Path, content: bytes) -> None:
-    """Write a file beside the target and rename it; on failure the target is as before."""
-    partial = None
-    try:
-        handle, partial = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(partial, 0o666 & ~_umask())
-        os.replace(partial, file)
-    except BaseException as error:
-        if partial is not None:
-            Path(partial).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            hint = "choose a folder that exists, is writable and has room"
-            raise InputError(f"cannot write {file}: {error.strerror}", hint=hint) from None
-        raise
-
-
-def _umask() -> int:
-    """Return the process's file mask, which can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

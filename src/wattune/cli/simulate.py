@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from wattune.cli.child import run_child
+from wattune.cli.child import grace_option, run_child
 from wattune.cli.output import FILE, check_writable, json_option, print_json, stderr_console, try_to_write
 from wattune.config import load_config
 from wattune.core.codec import to_json
+from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
     from wattune.emulator.launch import Scenario, Truth
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("--part-time-counter", is_flag=True, help="Let the energy counter miss what the power sensor misses.")
 @click.option("--truth", "truth_file", type=FILE, help="Write the true time and energy as JSON.")
+@grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -49,6 +53,7 @@ def command(
     switching: Literal["ideal", "real"],
     part_time_counter: bool,
     truth_file: Path | None,
+    grace_s: float,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> int:
@@ -74,7 +79,7 @@ def command(
         switching=switching,
     )
     check_writable(truth_file)
-    exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json)
+    exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json, grace_s=grace_s)
     found = {
         "simulated": True,
         "command": list(command_line),
@@ -91,7 +96,7 @@ def command(
 
 
 def _simulate(
-    scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool
+    scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool, grace_s: float
 ) -> tuple[int, tuple[Truth, ...], dict[str, int]]:
     """Return the exit code of the command, the true time and energy of each GPU, and the number of NVML calls."""
     from wattune.emulator.launch import assign_load, environment_for, open_scenario, truths
@@ -100,11 +105,9 @@ def _simulate(
 
     config = load_config()
     library = build_library(config.cache_dir)
-    with (
-        tempfile.TemporaryDirectory(prefix="wattune-simulate-") as folder,
-        open_scenario(scenario, Path(folder), library=library) as node,
-    ):
-        environment = environment_for(node, Path(folder), before=os.environ)
+    with _temporary_folder() as folder, open_scenario(scenario, folder, library=library) as node:
+        with _telling_no_room(folder):
+            environment = environment_for(node, folder, before=os.environ)
         before = truths(node, scenario.gpus)
         try:
             exit_code = run_child(
@@ -112,11 +115,32 @@ def _simulate(
                 environment=environment,
                 stdout_to_stderr=quiet,
                 on_start=lambda pid: assign_load(node, scenario, pid),
-            )
+                grace_s=grace_s,
+            ).exit_code
         finally:  # the state folder of the node goes; runs that its store could not take must not
             move_unsaved(Path(environment["WATTUNE_STATE"]), fallback_folders(config.state_dir))
         spent = tuple(end.since(start) for start, end in zip(before, truths(node, scenario.gpus), strict=True))
         return exit_code, spent, {"getters": node.getter_calls(), "setters": node.setter_calls()}
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Make a folder for the files of the simulated GPUs, or raise an error of one line."""
+    with ExitStack() as stack:
+        with _telling_no_room(None):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="wattune-simulate-"))
+        yield Path(folder)
+
+
+@contextmanager
+def _telling_no_room(folder: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        place = folder or error.filename or "a temporary folder"
+        raise InputError(
+            f"cannot write to {place}: {error.strerror}", hint="make room there, or name another folder: TMPDIR=FOLDER"
+        ) from None
 
 
 def _show(truths: tuple[Truth, ...]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import time
@@ -14,15 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from wattune.cli.child import Forwarding, shell_code, start_child
+from wattune.cli.child import Forwarding, start_child, wait_for
+from wattune.cli.output import remark
 from wattune.control.reports.file import LineBuffer, MetricFile
 from wattune.control.reports.http import Answer, Answerer, MetricServer, ReportQueue
-from wattune.control.reports.report import AnyReport, MetricPattern, PhasePattern, StepPattern
+from wattune.control.reports.report import AnyReport, MetricPattern, PhasePattern, SlowPattern, StepPattern
 
 if TYPE_CHECKING:
     import psutil
 
 
+AnyPattern = MetricPattern | StepPattern | PhasePattern
+
+MOST_SLOW = 10
+"""Lines that a pattern may fail to search in its time, until it is searched no more: the program waits meanwhile."""
 POLL_S = 0.05
 """The time between two reads of the metric file."""
 TAIL = 1 << 14
@@ -45,14 +49,13 @@ class ReportWatch:
     def reads_output(self) -> bool:
         return any(pattern is not None for pattern in (self.pattern, self.steps, self.phases))
 
-    def found(self, line: str) -> tuple[AnyReport, ...]:
-        """Return the reports in a line: the step before the metric, since the step is part of the epoch.
+    @property
+    def patterns(self) -> tuple[AnyPattern, ...]:
+        """All that is searched in a line: the step before the metric, since the step is part of the epoch.
 
         A phase comes last: the one that a line begins follows the step that it ends.
         """
-        patterns = (self.steps, self.pattern, self.phases)
-        found = (None if pattern is None else pattern.read(line) for pattern in patterns)
-        return tuple(report for report in found if report is not None)
+        return tuple(pattern for pattern in (self.steps, self.pattern, self.phases) if pattern is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,16 @@ class Ending:
     """The end of a program."""
 
     exit_code: int
-    interrupted: bool
-    """True if a signal that was meant to end wattune was forwarded to it."""
+    signal: int | None
+    """The signal that was meant to end wattune and was forwarded to it, if any."""
     asked: bool
     """True if wattune ended it."""
     tail: str
     """The end of its standard error, and of its standard output where that was searched."""
+
+    @property
+    def interrupted(self) -> bool:
+        return self.signal is not None
 
 
 def run_watched(
@@ -81,7 +88,8 @@ def run_watched(
     """Run the program, call `answer` with each report in this thread, and return how the program ended.
 
     Where an answer is to stop, the program has its time to end by itself, then gets SIGTERM, and `grace_s` later
-    SIGKILL. With `quiet` its standard output goes to standard error. `on_start` is called with its process id.
+    SIGKILL; so it does where wattune gets SIGTERM. With `quiet` its standard output goes to standard error. `on_start`
+    is called with its process id.
     """
     with ExitStack() as stack:
         queue = stack.enter_context(ReportQueue())
@@ -90,19 +98,28 @@ def run_watched(
             server = stack.enter_context(MetricServer(queue.put, port=watch.port))
             environment |= {"WATTUNE_METRIC_URL": server.url("metric"), "WATTUNE_STEP_URL": server.url("step")}
         file = None if watch.file is None else MetricFile(watch.file)
-        forwarding = stack.enter_context(Forwarding())
+        forwarding = stack.enter_context(Forwarding(grace_s=grace_s))
         process = start_child(
             command, environment=environment, stdout=_stdout(watch, quiet=quiet), stderr=subprocess.PIPE
         )
         forwarding.to(process)
         if on_start is not None:
             on_start(process.pid)
-        child = _Child(process=process, watch=watch, answer=answer, file=file, quiet=quiet, grace_s=grace_s)
+        child = _Child(
+            process=process,
+            forwarding=forwarding,
+            watch=watch,
+            answer=answer,
+            file=file,
+            quiet=quiet,
+            grace_s=grace_s,
+        )
         try:
             child.follow(queue)
         finally:
             child.leave_none_behind()
-        return Ending(shell_code(process.returncode), forwarding.came, child.asked, child.tail)
+        end = forwarding.end()
+        return Ending(end.exit_code, end.signal, child.asked, child.tail)
 
 
 def _stdout(watch: ReportWatch, *, quiet: bool) -> int | None:
@@ -117,14 +134,17 @@ class _Child:
     """A running program and the end of its output."""
 
     process: subprocess.Popen[bytes]
+    forwarding: Forwarding
     watch: ReportWatch
     answer: Answerer
     file: MetricFile | None
     quiet: bool
     grace_s: float
     asked: bool = False
-    _signal: tuple[float, signal.Signals] | None = None
+    _end_at_s: float | None = None
     _family: list[psutil.Process] = field(default_factory=list)
+    _slow: dict[AnyPattern, int] = field(default_factory=dict)
+    """Lines that each pattern did not search in its time."""
     _tail: bytes = b""
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     _streams: list[_Stream] = field(default_factory=list)
@@ -151,7 +171,7 @@ class _Child:
                         self._pass_on(key.data)
                 self._read_file(ended=False)
                 queue.answer_all(self._handle)
-                self._send_signal()
+                self._end_in_time()
             self._drain()
         queue.answer_all(self._handle)
 
@@ -161,11 +181,7 @@ class _Child:
             stream.pipe.close()
         if self.process.poll() is None:
             self._begin_end()
-            try:
-                self.process.wait(self.grace_s)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+            wait_for(self.process, meanwhile=self.forwarding.kill_overdue)
         if self._family:
             _end_all(self._family, self.grace_s)
 
@@ -196,8 +212,24 @@ class _Child:
         return True
 
     def _search(self, line: str) -> None:
-        for report in self.watch.found(line):
-            self._handle(report)
+        for pattern in self.watch.patterns:
+            report = self._found(pattern, line)
+            if report is not None:
+                self._handle(report)
+
+    def _found(self, pattern: AnyPattern, line: str) -> AnyReport | None:
+        """Return the report that a pattern finds; where patterns take too long, say so and give them up at last."""
+        slow = self._slow.get(pattern, 0)
+        if slow >= MOST_SLOW:
+            return None
+        try:
+            return pattern.read(line)
+        except SlowPattern:
+            self._slow[pattern] = slow + 1
+            if slow in (0, MOST_SLOW - 1):
+                what = "a line is skipped" if slow == 0 else "it is searched no more"
+                remark(f"wattune: the pattern {pattern.regex.pattern!r} takes too long: {what}; make it simpler")
+            return None
 
     def _read_file(self, *, ended: bool) -> None:
         if self.file is not None:
@@ -206,19 +238,15 @@ class _Child:
 
     def _handle(self, report: AnyReport) -> Answer:
         answer = self.answer(report)
-        if answer.stop and self._signal is None:
-            self._signal = (time.monotonic() + (answer.within_s or 0.0), signal.SIGTERM)
+        if answer.stop and self._end_at_s is None:
+            self._end_at_s = time.monotonic() + (answer.within_s or 0.0)
         return answer
 
-    def _send_signal(self) -> None:
-        """Send the signal that is due, if any."""
-        if self._signal is None or time.monotonic() < self._signal[0]:
-            return
-        if self._signal[1] is signal.SIGTERM:
+    def _end_in_time(self) -> None:
+        """Ask it to end when that is due, and kill it once its grace period is over."""
+        if not self.asked and self._end_at_s is not None and time.monotonic() >= self._end_at_s:
             self._begin_end()
-        else:
-            self.process.kill()
-        self._signal = (time.monotonic() + self.grace_s, signal.SIGKILL)
+        self.forwarding.kill_overdue()
 
     def _begin_end(self) -> None:
         """Ask it to end; note its children before, since orphans cannot be found later."""
@@ -229,7 +257,7 @@ class _Child:
             self._family = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.Error:
             self._family = []
-        self.process.terminate()
+        self.forwarding.ask_to_end()
 
 
 @dataclass(frozen=True, slots=True)

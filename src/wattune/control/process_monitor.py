@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+import select
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from wattune.control.state import Condition
+from wattune.core.errors import InputError
 from wattune.devices.gpu import Gpu
 
 
@@ -32,6 +36,61 @@ class Itself:
         return None
 
 
+class HeldProcess:
+    """A process that is known by a descriptor: its id may be used again by another process, its descriptor not.
+
+    Where the system gives no descriptors, the time at which it was started tells it from others.
+    """
+
+    def __init__(self, pid: int, descriptor: int | None) -> None:
+        import psutil
+
+        self.pid = pid
+        self._descriptor = descriptor
+        self._process = psutil.Process(pid) if descriptor is None else None
+
+    @classmethod
+    @contextmanager
+    def open(cls, pid: int) -> Iterator[HeldProcess]:
+        """Hold a process during a block, or raise an error of one line where there is none."""
+        import psutil
+
+        descriptor = None
+        try:
+            descriptor = os.pidfd_open(pid)
+        except (ProcessLookupError, OverflowError):
+            raise no_process(pid) from None
+        except (AttributeError, OSError):  # not on this system, or not allowed in this container
+            pass
+        try:
+            yield cls(pid, descriptor)
+        except psutil.NoSuchProcess:
+            raise no_process(pid) from None
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    @property
+    def runs(self) -> bool:
+        return not self.wait(0.0)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the process, for a time at most; return whether it has ended."""
+        if self._descriptor is not None:
+            poll = select.poll()
+            poll.register(self._descriptor, select.POLLIN)
+            return bool(poll.poll(1000 * seconds))
+        assert self._process is not None
+        if seconds:
+            time.sleep(seconds)
+        return not self._process.is_running() or _status(self.pid) in (None, "zombie")
+
+
+def no_process(pid: int) -> InputError:
+    """Return the error for a process that does not exist."""
+    return InputError(f"there is no process {pid}", hint="find its process id with `ps` or `nvidia-smi`")
+
+
 SEARCH_EVERY = 30
 """Checks of a program after which its processes are searched again in any case."""
 
@@ -42,17 +101,22 @@ Users = Callable[[], tuple[frozenset[int], ...] | None]
 class ProcessWatch:
     """A program by its process ID, with all processes that it started."""
 
-    def __init__(self, users: Users, *, simulated: bool = False, pid: int | None = None) -> None:
-        """`simulated` GPUs run in this process, so that the program does not appear on them."""
-        self._users, self._simulated = users, simulated
-        self.pid = pid
+    def __init__(
+        self, users: Users, *, simulated: bool = False, pid: int | None = None, process: HeldProcess | None = None
+    ) -> None:
+        """`simulated` GPUs run in this process, so that the program does not appear on them.
+
+        A program that this process did not start is given as `process`: its id alone could become that of another.
+        """
+        self._users, self._simulated, self._process = users, simulated, process
+        self.pid = pid if process is None else process.pid
         """None until the program has started."""
         self._family: frozenset[int] = frozenset()
         self._others: frozenset[int] = frozenset()
         self._checks = 0
 
     def condition(self) -> Condition:
-        if self.pid is None:
+        if self.pid is None or (self._process is not None and not self._process.runs):
             return Condition.UNUSED
         users = None if self._simulated else self._users()
         everyone = frozenset[int]().union(*users or ())
@@ -67,10 +131,6 @@ class ProcessWatch:
             return None
         family = self._family_among(frozenset().union(*users)) | {os.getpid()}
         return frozenset(place for place, one in enumerate(users) if one & family) or None
-
-    @property
-    def runs(self) -> bool:
-        return self.pid is not None and _status(self.pid) not in (None, "zombie")
 
     def _family_among(self, everyone: frozenset[int]) -> frozenset[int]:
         """Return the IDs of the program's processes, as far as they are on GPUs.

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from wattune.core.codec import JsonReader, to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
+from wattune.core.output_file import check_plain
 
 H = TypeVar("H")
 R = TypeVar("R")
@@ -32,13 +33,14 @@ def read_records(file: Path, header: Any, kind: type[R], *others: type[Any]) -> 
     """
     if not file.exists():
         return ()
+    check_plain(file)
     found = []
     skipped = [{field.name for field in fields(other)} for other in others]
     for number, line in enumerate(read_text(file, hint=HINT).split("\n")[:-1], 1):
         reader = JsonReader(source=f"{file}, line {number}", hint=HINT)
         try:
             document = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             reader.fail("", "is no JSON")
         if number == 1:
             header_reader = replace(reader, missing_fields="default")
@@ -52,17 +54,19 @@ def read_record_header(file: Path, kind: type[H], *, hint: str) -> H | None:
     """Read what a file is about; None where there is no file, or an empty one."""
     if not file.exists():
         return None
+    check_plain(file)
     line, end, _ = read_text(file, hint=HINT).partition("\n")
     reader = JsonReader(source=f"{file}, line 1", hint=hint, missing_fields="default")
     try:
         return reader.read(kind, json.loads(line)) if end else None
-    except ValueError:
+    except (ValueError, RecursionError):
         reader.fail("", "is no JSON")
 
 
 @contextmanager
 def appended_records(file: Path, header: Any) -> Iterator[Callable[[Any], None]]:
     """Yield a function that appends a record, which is on disk when it returns; one process at a time can do so."""
+    check_plain(file)
     try:
         opened = open(file, "ab+")  # noqa: SIM115
     except OSError as error:

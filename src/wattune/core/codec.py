@@ -143,7 +143,7 @@ class JsonReader:
         return value
 
     def _number(self, kind: type[int] | type[float], value: object, where: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
             self.fail(where, f"{value!r} is not a finite number")
         if kind is int and value != int(value):
             self.fail(where, f"{value!r} is not a whole number")
@@ -171,7 +171,8 @@ def _at(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _is_finite(number: float) -> bool:
+def is_finite(number: float) -> bool:
+    """Return whether a float can hold a number: a whole number of 400 digits is none of those."""
     try:
         return isfinite(number)
     except OverflowError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -19,6 +19,34 @@ SWEEP_COLUMNS = ("workload", "sm_mhz", "mem_mhz", "power_limit_w", "time_s", "en
 """The columns of a sweep: `wattune sweep --csv` writes them; tables of GPUs and fits are read from them."""
 
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
+"""What a spreadsheet takes for the beginning of a formula."""
+_LINE_END = "\r\n"
+
+
+def text_cell(text: str) -> str:
+    """Return a cell of CSV that no spreadsheet runs as a formula: an apostrophe marks it as text."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as CSV that `parse_csv` and spreadsheets read back, whatever their texts hold."""
+    lines: list[str] = []
+    # With this line end the writer also quotes a lone carriage return, which would split the row in two.
+    writer = csv.writer(_Lines(lines), lineterminator=_LINE_END)
+    for row in rows:
+        writer.writerow(text_cell(cell) if isinstance(cell, str) else cell for cell in row)
+    return "".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    lines: list[str]
+
+    def write(self, line: str) -> None:
+        self.lines.append(f"{line.removesuffix(_LINE_END)}\n")
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of a CSV file."""
@@ -31,11 +59,11 @@ class Row:
         return InputError(f"{self.file}, line {self.line}, column {column}: {problem}", hint="correct that cell")
 
     def text(self, column: str) -> str:
-        """Return the cell, which must not be empty."""
+        """Return the cell, which must not be empty, without the mark of `text_cell`."""
         value = self.cells.get(column, "").strip()
         if not value:
             raise self.wrong(column, "is empty")
-        return value
+        return value[1:] if value.startswith("'") and value[1:].startswith(_FORMULA) else value
 
     def positive(self, column: str) -> float:
         """Return the cell as a finite number above 0."""
@@ -67,10 +95,12 @@ class Row:
 def read_text(file: Path, *, hint: str) -> str:
     """Read a file of the user, or raise an error with the hint."""
     try:
-        if file.stat().st_size > LARGEST_BYTES:
+        with file.open("rb") as stream:
+            content = stream.read(LARGEST_BYTES + 1) if file.stat().st_size <= LARGEST_BYTES else None
+        if content is None or len(content) > LARGEST_BYTES:  # a device such as /dev/zero has no size and no end
             raise InputError(f"{file} is larger than {LARGEST_BYTES} bytes", hint=hint)
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputError(f"cannot read {file}: {reason}", hint=hint) from None
 

@@ -24,6 +24,7 @@ class WattuneError(Exception):
     """An error with a message of one line and a hint about what to do next."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        message = " ".join(message.splitlines()) or message  # names from outside may hold line ends
         super().__init__(message)
         self.message = message
         self.hint = hint

@@ -16,6 +16,7 @@ from wattune.core.codec import JsonReader, to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import DeviceLost, InputError, NotSupported
 from wattune.core.gpu_spec import GpuSpec, Sensors
+from wattune.core.output_file import write_text
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -44,10 +45,7 @@ def record(spec: GpuSpec, readings: Iterable[Reading], file: Path) -> None:
         "sensors": _known(to_json(spec.sensors)),
     }
     lines = [json.dumps(head), *(json.dumps(_known(to_json(reading)), allow_nan=False) for reading in readings)]
-    try:
-        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {file}: {error.strerror}", hint="choose a file that can be written") from None
+    write_text(file, "\n".join(lines) + "\n")
 
 
 def read_recording(file: Path) -> Recording:
@@ -76,7 +74,7 @@ def _document(source: str, text: str) -> tuple[JsonReader, dict[str, Any]]:
     reader = JsonReader(source=source, hint="record the run again, or correct that line", missing_fields="default")
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         reader.fail("", "is not JSON")
     if not isinstance(document, dict):
         reader.fail("", "is not a JSON object")

@@ -21,7 +21,7 @@ from wattune.physics.spend import tabulate
 CODES = {"timeout": 10, "lost": 15, "reset-required": 16, "in-use": 19, "not-ready": 27, "unknown": 999}
 """The NVML errors that have a name here."""
 
-_FORM = re.compile(r"(?P<index>\d+):(?P<kind>[a-z-]+)(?:@(?P<at>\d+(?:\.\d+)?)s?)?")
+_FORM = re.compile(r"(?P<index>[0-9]{1,4}):(?P<kind>[a-z-]+)(?:@(?P<at>[0-9]{1,9}(?:\.[0-9]+)?)s?)?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def load_library(path: Path) -> ctypes.CDLL:
     nvidia-ml-py loads.
     """
     try:
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(path), use_errno=True)
         for name, (result, *arguments) in _SIGNATURES.items():
             function = getattr(library, name)
             function.restype = result

@@ -64,7 +64,11 @@ class Node:
         latency_ns = round(call_latency_s * 1e9)
         handle = c.wattuneNodeCreate(os.fsencode(making), len(gpus), clock == "virtual", int(privilege), latency_ns)
         if not handle:
-            raise DeviceError(f"cannot make a node of {len(gpus)} simulated GPUs in {path}", hint="1 to 16 GPUs fit")
+            reason = os.strerror(ctypes.get_errno())
+            raise DeviceError(
+                f"cannot make a node of {len(gpus)} simulated GPUs in {path}: {reason}",
+                hint="1 to 16 GPUs fit, into a folder that is writable and has room; TMPDIR names another one",
+            )
         node = cls(path, library=library, handle=handle, is_owner=True)
         try:
             for index, gpu in enumerate(gpus):

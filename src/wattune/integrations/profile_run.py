@@ -16,9 +16,10 @@ from wattune.control.actuator import Actuator
 from wattune.control.ranks import Ranks
 from wattune.control.stamps import Stamps
 from wattune.core.errors import InputError
+from wattune.core.output_file import write_text
 from wattune.devices.gpu import Gpu, PlaysWorkloads
 from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled, PlanProfiled, Progress, profiling_settings
-from wattune.levels.kernel.profile_parts import PartState, ProfilePart, read_request, replace_text, write_part
+from wattune.levels.kernel.profile_parts import PartState, ProfilePart, read_request, write_part
 from wattune.levels.kernel.schedules import Order, work_graph
 from wattune.levels.kernel.stage_profile import parse_stage_profile
 from wattune.levels.kernel.stage_profiling import Rows, StageProfiling, merged, profile_csv, remaining, rows_of
@@ -127,7 +128,7 @@ class _Writer:
 
 def _write_rows(path: Path, part: ProfilePart) -> None:
     if part.profile:
-        replace_text(path, part.profile)
+        write_text(path, part.profile)
 
 
 def _text_of(path: Path) -> str:

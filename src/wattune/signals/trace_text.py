@@ -60,8 +60,8 @@ def parse_traces(text: str, *, file: str) -> tuple[PowerSamples, ...]:
 
 def busiest(traces: Sequence[PowerSamples]) -> int:
     """Return the number of the GPU that drew the most power."""
-    means_w = [float(np.nanmean(trace.power_w)) for trace in traces]
-    return int(np.argmax(means_w))
+    known = [trace.power_w[np.isfinite(trace.power_w)] for trace in traces]
+    return int(np.argmax([float(power_w.mean()) if len(power_w) else -np.inf for power_w in known]))
 
 
 _KINDS = {"time": _TIMES, "power": _POWERS, "sm": _SM_UTILS, "mem": _MEM_UTILS, "gpu": _GPUS}
@@ -161,7 +161,8 @@ def _by_turns(time_s: Floats) -> Ints:
     """Return which GPU each row belongs to, by their times: rows of one poll come close together."""
     alone = np.zeros(len(time_s), dtype=np.int64)
     steps_s = np.diff(time_s)
-    usual_s = float(np.nanquantile(steps_s, 0.9)) if len(steps_s) else 0.0
+    known_s = steps_s[np.isfinite(steps_s)]
+    usual_s = float(np.quantile(known_s, 0.9)) if len(known_s) else 0.0
     if usual_s <= 0:
         return alone
     first = np.append(True, ~(steps_s < _TOGETHER * usual_s))

@@ -87,6 +87,10 @@ def network_named(name: str) -> Network:
     return _BY_NAME[_key(name.strip().lower())]
 
 
+MOST_SAMPLES = 10**9
+"""Largest batch size."""
+
+
 def make_workload(name: str, *, batch_size: int | None = None, pipe: Pipe | None = None, shards: int = 1) -> Workload:
     """Make a training iteration of the named network, in its usual precision unless another is given.
 
@@ -139,9 +143,10 @@ def _chosen(name: str, *, batch_size: int | None, pipe: Pipe | None, shards: int
         raise InputError(f"{name!r} and a batch size of {batch_size} contradict each other", hint="give one of them")
     network = _BY_NAME[key]
     size = next(size for size in (named_size, batch_size, network.batch_size) if size is not None)
-    if size < 1:
+    if not 1 <= size <= MOST_SAMPLES:
         raise InputError(
-            f"a batch size is a whole number above 0, not {size}", hint=f'write for example "{network.name}:64"'
+            f"a batch size is a whole number from 1 to {MOST_SAMPLES}, not {size:g}",
+            hint=f'write for example "{network.name}:64"',
         )
     part = TransformerPart(stage_number, stages, shards)
     stage = f"@{part.stage}/{part.stages}" if part.stages > 1 else ""
@@ -176,7 +181,7 @@ def _parsed(name: str) -> tuple[str, int | None, int, int]:
 
 
 def _is_count(text: str) -> bool:
-    return text.isdecimal() and int(text) >= 1
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_SAMPLES)) and int(text) >= 1
 
 
 def _key(name: str) -> str:

@@ -5,10 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager, suppress
 
+import psutil
 import pytest
 
-from wattune.cli.child import run_child, wait_for
+from processes import wait_until
+from wattune.cli.child import ChildEnd, run_child, wait_for
 
 ENDLESS = ("sleep", "3600")
 
@@ -19,7 +22,7 @@ def test_a_signal_that_does_not_interrupt_the_wait_is_forwarded():
     def end_soon(_pid):
         threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
 
-    assert run_child(ENDLESS, on_start=end_soon) == 128 + signal.SIGTERM
+    assert run_child(ENDLESS, on_start=end_soon) == ChildEnd(128 + signal.SIGTERM, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("error", [AttributeError, PermissionError])
@@ -29,14 +32,107 @@ def test_without_process_descriptors_the_exit_code_is_the_same(error, monkeypatc
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
     with subprocess.Popen(("sh", "-c", "exit 7")) as process:
-        assert wait_for(process) == 7
+        wait_for(process, meanwhile=lambda: None)
+        assert process.wait() == 7
 
 
 def test_lines_of_a_child_are_passed_on_and_its_output_stays_where_it_was(capfd):
     lines = []
     text = "import sys; print('out', flush=True); print('one\\ntwo', file=sys.stderr); sys.exit(3)"
-    assert run_child([sys.executable, "-c", text], on_line=lines.append) == 3
+    assert run_child([sys.executable, "-c", text], on_line=lines.append).exit_code == 3
     assert (lines, capfd.readouterr().out) == (["one", "two"], "out\n")
     lines.clear()
-    assert run_child([sys.executable, "-c", text], stdout_to_stderr=True, on_line=lines.append) == 3
+    assert run_child([sys.executable, "-c", text], stdout_to_stderr=True, on_line=lines.append).exit_code == 3
     assert (sorted(lines), capfd.readouterr().out) == (["one", "out", "two"], "")
+
+
+RUN = """
+import sys
+from wattune.cli.child import run_child
+end = run_child(sys.argv[2:], grace_s=float(sys.argv[1]))
+print("signal", end.signal, flush=True)
+sys.exit(end.exit_code)
+"""
+
+TALKS = """
+import os, signal, sys
+for number in (signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, lambda number, _frame: print(signal.Signals(number).name, flush=True))
+{}
+print("pid", os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+
+
+@contextmanager
+def running(script, *, grace_s=1000.0, ignored=()):
+    """Run a Python script as the child of a process of ours; yield that process and the id of the child."""
+
+    def ignore():
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+
+    command = [sys.executable, "-c", RUN, str(grace_s), sys.executable, "-c", TALKS.format(script)]
+    # A group of its own in this session: an orphaned group would not be stopped.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0, preexec_fn=ignore) as process:
+        try:
+            yield process, int(process.stdout.readline().split()[1])
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_an_ignored_signal_stays_ignored_by_us_and_by_the_child():
+    with running("pass", ignored=[signal.SIGHUP, signal.SIGINT]) as (process, child):
+        for number in (signal.SIGHUP, signal.SIGINT):
+            os.killpg(process.pid, number)
+        os.kill(process.pid, signal.SIGUSR1)
+        assert process.stdout.readline() == "SIGUSR1\n"  # both live on
+        os.kill(child, signal.SIGUSR2)
+        assert process.stdout.readline() == "SIGUSR2\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_warnings_of_schedulers_are_passed_on(number):
+    with running("pass") as (process, _):
+        os.kill(process.pid, number)
+        assert process.stdout.readline() == f"{number.name}\n"
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait() == 128 + signal.SIGTERM
+
+
+def test_both_stop_and_both_continue():
+    with running("pass") as (process, child):
+        pair = [psutil.Process(pid) for pid in (process.pid, child)]
+        for _ in range(2):
+            os.kill(process.pid, signal.SIGTSTP)
+            wait_until(lambda: [one.status() for one in pair] == ["stopped"] * 2)
+            os.kill(process.pid, signal.SIGCONT)
+            wait_until(lambda: "stopped" not in [one.status() for one in pair])
+
+
+DEAF = """
+import subprocess
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", "import signal; signal.pause(); signal.pause()"])
+"""
+
+
+def test_a_child_that_ignores_sigterm_is_killed_after_the_grace_period_with_its_own_children():
+    with running(DEAF, grace_s=0.1) as (process, child):
+        family = psutil.Process(child).children()
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.stdout.read() == f"signal {signal.SIGTERM.value}\n"
+        assert process.wait() == 128 + signal.SIGTERM
+        assert len(family) == 1
+        wait_until(lambda: not family[0].is_running() or family[0].status() == psutil.STATUS_ZOMBIE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+def test_a_child_that_ends_in_good_order_keeps_its_exit_code(number):
+    script = f"signal.signal({number.value}, lambda *_: sys.exit(7))"
+    with running(script) as (process, _):
+        os.kill(process.pid, number)
+        assert process.stdout.read() == f"signal {number.value}\n"
+        assert process.wait() == 7

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from wattune.cli.export import FlatTable, csv_bytes
 from wattune.cli.main import run
+from wattune.core.csv_input import Row, text_cell
 from wattune.store.sql_store import open_store
 from wattune.testing.store_contract import a_run
 
@@ -125,3 +127,10 @@ def test_without_pyarrow_the_error_has_the_line_to_type(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "pip install 'wattune[parquet]'" in complained(capsys, "--out", str(home / "out.parquet"))
     assert not (home / "out.parquet").exists()
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx", "\rx", "=cmd|' /C calc'!A0"])
+def test_a_text_is_never_a_formula(text: str) -> None:
+    table = FlatTable(["name", "time_s"], [{"name": text, "time_s": -1.5}])
+    assert list(csv.reader(io.StringIO(csv_bytes(table).decode(), newline="")))[1] == [f"'{text}", "-1.5"]
+    assert Row("f", 1, {"name": text_cell(text)}).text("name") == text

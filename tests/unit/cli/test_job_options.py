@@ -1,6 +1,7 @@
 """What the options of `wattune job` say: definitions, placeholders, learning rates, and mistakes in one line."""
 
 import re
+import signal
 
 import pytest
 from hypothesis import given
@@ -195,7 +196,7 @@ def listener(linger_s=10.0):
 
 
 def ending(code=0, *, interrupted=False, asked=False, tail=""):
-    return Ending(code, interrupted, asked, tail)
+    return Ending(code, signal.SIGTERM if interrupted else None, asked, tail)
 
 
 def test_each_event_is_reported_once_and_none_after_the_end():
@@ -255,7 +256,7 @@ def test_how_a_run_ended_follows_from_how_its_program_did(end, reports, outcome)
         (Outcome.MISSED, ending(0, asked=True), 1),
         (Outcome.CRASHED, ending(9), 9),
         (Outcome.CRASHED, ending(0), 1),
-        (Outcome.CRASHED, ending(0, interrupted=True), 0),
+        (Outcome.CRASHED, ending(0, interrupted=True), 143),
         (Outcome.STOPPED, ending(143, asked=True), 1),
     ],
 )
@@ -307,7 +308,6 @@ def failing(tmp_path, monkeypatch, capfd):
         ((*NEW[:4], *PATTERN), "new is a new job and lacks the metric to reach"),
         ((*NEW, *PATTERN, "--default", "5"), "the default batch size 5 is none of 16, 32"),
         ((*NEW, *PATTERN, "--batch-sizes", "x"), "'x' is no list of batch sizes"),
-        ((*NEW, *PATTERN, "--target", "nan"), "the target nan is no number"),
         ((*NEW, *PATTERN, "--objective", "best"), "'best' is no objective"),
         ((*NEW, *PATTERN, "--lr", "0.1"), "no option gives the scaling of the learning rate"),
         ((*NEW, *PATTERN, "--lr", "0.1", "--lr-rule", "linear"), "is no learning rate at a batch size"),
@@ -327,6 +327,8 @@ def test_a_mistake_is_one_line_and_a_hint(failing, arguments, message):
     "arguments",
     [
         (*NEW, *PATTERN, "--metric-http", "--", "true"),
+        (*NEW, *PATTERN, "--target", "nan", "--", "true"),
+        (*NEW, *PATTERN, "--max-epochs", "9" * 400, "--", "true"),
         (*NEW, *PATTERN, "--lr-rule", "linear", "--", "true"),
         (*NEW, *PATTERN, "--metric-http", "70000", "--", "true"),
         (*NEW, *PATTERN),

@@ -62,7 +62,7 @@ def test_the_closing_has_the_figures_the_settings_and_the_events_without_control
     assert "wattune: NVIDIA GeForce RTX 3080 Ti (simulated): 21.4 kJ in 84.0 s" in text
     assert "the slowdown limit of 5 % was met" in text
     assert "too slow" in text
-    assert "at 3.0 s: some  [31m[bold]text" in text
+    assert "at 3.0 s: some [31m[bold]text" in text
     assert "\x1b" not in text
 
 

@@ -31,4 +31,7 @@ def test_a_pattern_that_names_no_phase_is_refused(pattern, why):
 def test_a_line_that_ends_a_step_and_begins_a_phase_reports_the_step_first():
     watch = ReportWatch(steps=StepPattern.parse(r"step (\d+)"), phases=PhasePattern.parse(r"phase (\w+)"))
     assert watch.reads_output
-    assert watch.found("step 3, phase forward") == (StepReport(3), PhaseReport("forward"))
+    assert tuple(pattern.read("step 3, phase forward") for pattern in watch.patterns) == (
+        StepReport(3),
+        PhaseReport("forward"),
+    )

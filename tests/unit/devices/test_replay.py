@@ -102,5 +102,5 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 def test_a_recording_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot write .*Is a directory"):
+    with pytest.raises(InputError, match=r"cannot write .*it is a folder"):
         record(SPEC, READINGS, tmp_path)

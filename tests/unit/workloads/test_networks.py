@@ -244,5 +244,5 @@ def test_an_impossible_batch_size_is_refused(name: str) -> None:
 def test_two_batch_sizes_are_refused() -> None:
     with pytest.raises(InputError, match="contradict"):
         make_workload("resnet50:64", batch_size=32)
-    with pytest.raises(InputError, match="above 0"):
+    with pytest.raises(InputError, match="from 1 to"):
         make_workload("resnet50", batch_size=0)

@@ -70,7 +70,7 @@ class ScaledRate:
             base, at = float(rate), int(size)
         except ValueError:
             base, at = inf, 0
-        if not (0 < base < inf and at >= 1):
+        if not (0 < base < inf and 1 <= at < 10**9):
             raise InputError(f"{text!r} is no learning rate at a batch size", hint="write both, as 0.1@256")
         return cls(base, at, rule)
 
@@ -167,7 +167,7 @@ class Wanted:
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Parse a list such as `16,32,64`."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
+    if not parts or not all(part.isascii() and part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
         raise InputError(f"{text!r} is no list of batch sizes", hint="write whole numbers from 1, as 16,32,64")
     return tuple(sorted({int(part) for part in parts}))
 

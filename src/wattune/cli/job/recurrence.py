@@ -98,11 +98,14 @@ class Attempt:
 
     @property
     def exit_code(self) -> int:
-        """That of the program, but 0 where it was ended at its target, and never 0 where it missed that."""
+        """That of the program, but 0 where it was ended at its target, and never 0 where it missed that.
+
+        A program that ended in good order after a signal gives 128 + n.
+        """
         if self.run.outcome is Outcome.REACHED:
             return 0 if self.ending.asked else self.ending.exit_code
         if self.ending.interrupted:
-            return self.ending.exit_code
+            return self.ending.exit_code or 128 + (self.ending.signal or 0)
         return 1 if self.ending.asked else self.ending.exit_code or 1
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import json_option, print_json, stderr_console
+from wattune.cli.child import grace_option
+from wattune.cli.output import json_option, print_error, print_json, stderr_console
 from wattune.core.codec import to_json
-from wattune.core.errors import InputError, StoreError
+from wattune.core.errors import InputError, StoreError, WattuneError
 from wattune.levels.job.options import MAX_EPOCHS, RULES, JobKnob
 from wattune.levels.job.policies import SEARCHERS
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 LINGER_S = 10.0
 """Enough to save a model of a few gigabytes to disk; little idle power compared with hours of training."""
-
-GRACE_S = 30.0
-"""The default of Kubernetes and Slurm between SIGTERM and SIGKILL."""
 
 ATTEMPTS = 10
 
@@ -96,14 +94,7 @@ searcher_option = click.option(
     help="Seconds to save the model, once the target is reached, before the program is ended.",
 )
 @click.option("--keep-going", is_flag=True, help="Do not end the program when the target is reached.")
-@click.option(
-    "--grace",
-    "grace_s",
-    type=click.FloatRange(min=0),
-    default=GRACE_S,
-    show_default=True,
-    help="Seconds between SIGTERM and SIGKILL.",
-)
+@grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def run(
@@ -174,7 +165,7 @@ def run(
         print_json(_document(job, searcher, changed, done))
     complaint = _complaint(job, done)
     if complaint is not None:
-        click.echo(f"error: {complaint[0]}\nhint: {complaint[1]}", err=True)
+        print_error(complaint)
     return done[-1].exit_code
 
 
@@ -256,7 +247,7 @@ def _document(job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Att
     }
 
 
-def _complaint(job: Job, done: tuple[Attempt, ...]) -> tuple[str, str] | None:
+def _complaint(job: Job, done: tuple[Attempt, ...]) -> WattuneError | None:
     """Return what is wrong and what to do, where the target was not reached; None where it was."""
     from wattune.core.job import Outcome
 
@@ -266,19 +257,20 @@ def _complaint(job: Job, done: tuple[Attempt, ...]) -> tuple[str, str] | None:
         case Outcome.REACHED:
             return None
         case Outcome.CRASHED if last.ending.interrupted:
-            return f"{job.name}: the program was interrupted", "run it again; this run adds nothing to the history"
+            hint = "run it again; this run adds nothing to the history"
+            return WattuneError(f"{job.name}: the program was interrupted", hint=hint)
         case Outcome.CRASHED if last.ending.exit_code == 0:
-            return (
+            return WattuneError(
                 f"{job.name}: the program ended and no metric was found",
-                "check the pattern, file or address of the metric; this run adds nothing to the history",
+                hint="check the pattern, file or address of the metric; this run adds nothing to the history",
             )
         case Outcome.CRASHED:
-            return f"{job.name}: the program died with exit code {last.ending.exit_code}", show
+            return WattuneError(f"{job.name}: the program died with exit code {last.ending.exit_code}", hint=show)
         case Outcome.LOST:
-            return f"{job.name}: {last.why}", show
+            return WattuneError(f"{job.name}: {last.why}", hint=show)
         case _:
             runs = "run" if len(done) == 1 else f"{len(done)} runs"
-            return f"{job.name}: the target {job.target:g} was not reached in {runs}", show
+            return WattuneError(f"{job.name}: the target {job.target:g} was not reached in {runs}", hint=show)
 
 
 def _say(text: str) -> None:

@@ -63,7 +63,7 @@ def run_ranks(command_line: Sequence[str], request: MeasureRequest, model: Parti
     # Lines of the program would be overwritten by the bars, unless they are printed above them.
     say = partial(screen.print, markup=False, soft_wrap=True) if screen.is_terminal else None
     with _followed(file, model, request, screen):
-        code = run_child(command_line, environment=_environment(request), stdout_to_stderr=quiet, on_line=say)
+        code = run_child(command_line, environment=_environment(request), stdout_to_stderr=quiet, on_line=say).exit_code
     header = read_header(file)
     if header is None:
         if code:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.child import Forwarding, start_child
+from wattune.cli.child import Forwarding, grace_option, leave_by, start_child, wait_for
 from wattune.cli.output import console, json_option, print_error, print_json, print_line, remark
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, InputError, StoreError
@@ -29,8 +28,6 @@ VIRTUAL_INTERVAL_S = 0.0002
 """Between polls in virtual time, which take no time."""
 LOAD_LIMIT_S, BUSY = 60.0, 0.05
 """How long a command may take until the GPU is busy, and from which utilisation on it is."""
-END_LIMIT_S = 10.0
-"""How long a command may take to end after SIGTERM."""
 
 _RUN_A_PROGRAM = "run a program meanwhile: wattune layers switch-latency -- COMMAND"
 
@@ -43,6 +40,7 @@ _RUN_A_PROGRAM = "run a program meanwhile: wattune layers switch-latency -- COMM
 )
 @click.option("--workload", help="The workload of a simulated GPU.  [default: short equal kernels]")
 @click.option("--no-store", is_flag=True, help="Do not store the result in the history.")
+@grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND]")
 def switch_latency(
@@ -51,6 +49,7 @@ def switch_latency(
     repeats: int,
     workload: str | None,
     no_store: bool,
+    grace_s: float,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> None:
@@ -68,7 +67,7 @@ def switch_latency(
     with open_gpu(device or config.device, replace(api.surroundings(config), switching="real")) as gpu:
         switches = planned_switches(gpu.spec, repeats=repeats, clocks_mhz=_listed(clocks))
         start_s = gpu.count().time_s
-        found = _measured(gpu, switches, workload=workload, command_line=command_line)
+        found = _measured(gpu, switches, workload=workload, command_line=command_line, grace_s=grace_s)
         time_s = gpu.count().time_s - start_s
     _check(found)
     if not no_store:
@@ -89,7 +88,12 @@ def _listed(clocks: str | None) -> tuple[int, ...]:
 
 
 def _measured(
-    gpu: Gpu, switches: tuple[ClockSwitch, ...], *, workload: str | None, command_line: tuple[str, ...]
+    gpu: Gpu,
+    switches: tuple[ClockSwitch, ...],
+    *,
+    workload: str | None,
+    command_line: tuple[str, ...],
+    grace_s: float,
 ) -> SwitchLatency:
     """Measure with the load that the GPU can have: its own if it is simulated, else the command."""
     from wattune.control.actuator import passes_by_itself
@@ -117,7 +121,7 @@ def _measured(
     polling = ClockPolling(wait=time.sleep)
     if not command_line:
         return measure_switching(gpu, switches, polling=polling, load=None)
-    with _running(command_line) as is_over:
+    with _running(command_line, grace_s) as is_over:
         _await_load(gpu, is_over)
         found = measure_switching(gpu, switches, polling=polling, load=shlex.join(command_line), is_over=is_over)
         if is_over():
@@ -127,26 +131,21 @@ def _measured(
 
 
 @contextmanager
-def _running(command_line: tuple[str, ...]) -> Iterator[Callable[[], bool]]:
-    """Run a command during a block, and end it after that; yield a function that returns whether it has ended."""
-    with Forwarding() as forwarding:
+def _running(command_line: tuple[str, ...], grace_s: float) -> Iterator[Callable[[], bool]]:
+    """Run a command during a block, and end it after that; yield a function that returns whether it has ended.
+
+    A signal ends the measurement too, however the command takes it.
+    """
+    with Forwarding(grace_s=grace_s) as forwarding:
         process = start_child(command_line, stdout=sys.stderr.fileno())
         forwarding.to(process)
         try:
-            yield lambda: process.poll() is not None
+            yield lambda: process.poll() is not None or forwarding.received is not None
         finally:
-            _end(process)
-    if forwarding.came:
-        raise KeyboardInterrupt
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(END_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+            forwarding.ask_to_end()
+            wait_for(process, meanwhile=forwarding.kill_overdue)
+    if forwarding.received is not None:
+        leave_by(forwarding.received)
 
 
 def _await_load(gpu: Gpu, is_over: Callable[[], bool]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import check_command, run_child
+from wattune.cli.child import check_command, grace_option, run_child
 from wattune.cli.output import (
     FILE,
     check_writable,
@@ -41,9 +41,10 @@ GRACE_S = 10.0
 @click.option("--out", type=FILE, required=True, help="The stage profile (CSV); one that was begun is continued.")
 @click.option("--clocks", type=click.IntRange(2, 1000), default=8, show_default=True, help="Core clocks to measure.")
 @click.option("--stop", is_flag=True, help="End the program when all clocks are measured.")
+@grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
-def profile(out: Path, clocks: int, stop: bool, as_json: bool, command_line: tuple[str, ...]) -> int:
+def profile(out: Path, clocks: int, stop: bool, grace_s: float, as_json: bool, command_line: tuple[str, ...]) -> int:
     """Run a training program and collect the stage profile that its ranks measure.
 
     The program wraps its schedule with `profiled(schedule, gpu)` of wattune.integrations.pipelining, or has the hooks
@@ -63,7 +64,8 @@ def profile(out: Path, clocks: int, stop: bool, as_json: bool, command_line: tup
             stdout_to_stderr=as_json,
             on_start=collector.started,
             on_wait=collector.collect,
-        )
+            grace_s=grace_s,
+        ).exit_code
         collector.collect()
     try:
         found = collector.result(code)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wattune.cli.child import grace_option
 from wattune.cli.output import FILE, json_option
 from wattune.levels.run.policies import POLICIES
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.levels.run.session import RunSession
 
-GRACE_S = 30.0
 _OPTIONS = (
     click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]"),
     click.option("--objective", metavar="FORM", help="What to save instead: edp, cost:0.5, power:250 …"),
@@ -75,6 +75,7 @@ def tuning_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
 @click.option("--no-inject", is_flag=True, help="Do not count steps inside the program's Python.")
 @click.option("--phase-pattern", metavar="REGEX", help="It prints this, with a name, where a phase of one begins.")
+@grace_option
 @tuning_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -84,6 +85,7 @@ def command(
     step_pattern: str | None,
     no_inject: bool,
     phase_pattern: str | None,
+    grace_s: float,
     command_line: tuple[str, ...],
 ) -> int:
     """Run any program and tune the clocks of its GPU meanwhile, so that it spends less and is hardly slower.
@@ -128,7 +130,16 @@ def command(
             if steps is not None:
                 session.watch.reported_by = PATTERN
             environment = dict(os.environ) if file is None else file.environment(os.environ)
-            exit_code = _run(command_line, session, steps, phases, environment, quiet=options.as_json, begin=begin)
+            exit_code = _run(
+                command_line,
+                session,
+                steps,
+                phases,
+                environment,
+                quiet=options.as_json,
+                grace_s=grace_s,
+                begin=begin,
+            )
     return tuned.finish(exit_code)
 
 
@@ -140,13 +151,15 @@ def _run(
     environment: dict[str, str],
     *,
     quiet: bool,
+    grace_s: float,
     begin: Callable[[int], None],
 ) -> int:
     """Run the program and return its exit code; its output is searched for steps and phases by their patterns."""
     from wattune.cli.child import run_child
 
     if steps is None:
-        return run_child(command_line, environment=environment, stdout_to_stderr=quiet, on_start=begin)
+        end = run_child(command_line, environment=environment, stdout_to_stderr=quiet, on_start=begin, grace_s=grace_s)
+        return end.exit_code
     from wattune.cli.training_child import ReportWatch, run_watched
     from wattune.control.reports.http import Answer
     from wattune.control.reports.report import AnyReport, PhaseReport, StepCount, StepReport
@@ -170,7 +183,7 @@ def _run(
         hear,
         environment=environment,
         quiet=quiet,
-        grace_s=GRACE_S,
+        grace_s=grace_s,
         on_start=begin,
     )
     return ending.exit_code

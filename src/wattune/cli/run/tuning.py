@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from wattune.api import phase_policy
-from wattune.cli.output import check_writable, print_error, print_json, stderr_console, write_each
+from wattune.cli.output import check_writable, print_error, print_json, remark, shown, stderr_console, write_each
 from wattune.config import load_config
 from wattune.control.process_monitor import ProcessWatch, users_of
 from wattune.core.codec import to_json
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from wattune.cli.run import TuningOptions
     from wattune.config import Config
+    from wattune.control.process_monitor import HeldProcess
     from wattune.control.recall import Memory
     from wattune.control.step_file import StepFollower
     from wattune.core.gpu_spec import GpuSpec
@@ -156,14 +157,14 @@ class TunedProgram:
         gpus: Sequence[Gpu],
         *,
         per_gpu: bool = False,
-        pid: int | None = None,
+        process: HeldProcess | None = None,
         hook: StepFollower | None = None,
     ) -> None:
         """Make the sessions on these GPUs, and play the workload on simulated ones."""
         objective = wanted_objective(self._options.max_slowdown, self._options.objective, gpus)
         for group in [(gpu,) for gpu in gpus] if per_gpu else [tuple(gpus)]:
             simulated = any(isinstance(gpu, PlaysWorkloads) for gpu in group)
-            program = ProcessWatch(users_of(group), simulated=simulated, pid=pid)
+            program = ProcessWatch(users_of(group), simulated=simulated, process=process)
             self.sessions.append((program, self._session(group, objective, program, hook)))
         play_on_simulated(gpus, self._options.workload)
         self._started_at = datetime.now(UTC)
@@ -175,7 +176,7 @@ class TunedProgram:
             self._options.policy,
             objective,
             gpus[0].spec,
-            on_learning=lambda line: click.echo(f"wattune: {line}", err=True),
+            on_learning=lambda line: remark(f"wattune: {line}"),
         )
         memory = _recalled(self._name, gpus[0], policy=policy, worker=self._worker)
         per_phase = phase_policy(policy, objective, gpus)
@@ -219,7 +220,7 @@ class TunedProgram:
             if self._config is not None:
                 self._store(self._config, reports, exit_code)
         except Exception as error:  # the program has run: nothing that fails here may take the place of its exit code
-            click.echo(f"warning: the result of the tuning cannot be shown: {type(error).__name__}: {error}", err=True)
+            remark(f"warning: the result of the tuning cannot be shown: {type(error).__name__}: {error}")
         return exit_code or (0 if written else 1)
 
     def _store(self, config: Config, reports: tuple[RunReport, ...], exit_code: int | None) -> None:
@@ -269,7 +270,7 @@ def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, worker: StoreWo
             lambda store: load_memory(store, command_line, gpu=gpu.spec.name, simulated=gpu.spec.simulated)
         )
     except StoreError as error:
-        click.echo(f"warning: {error.message}; no earlier run is used\nhint: {error.hint}", err=True)
+        print_error(StoreError(f"{error.message}; no earlier run is used", hint=error.hint), kind="warning")
         return None
 
 
@@ -278,8 +279,7 @@ def print_closing(report: RunReport, out: Console) -> None:
 
     def say(text: str) -> None:
         # Lines that go to a pipe are not wrapped.
-        plain = "".join(letter if letter.isprintable() else " " for letter in text)
-        out.print(plain, markup=False, soft_wrap=not out.is_terminal)
+        out.print(shown(text).replace("\n", " "), markup=False, soft_wrap=not out.is_terminal)
 
     out.print()
     say(f"wattune: {report.label}: {quantity(report.spent.energy_j, 'J')} in {duration(report.spent.time_s)}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from wattune.cli.child import grace_option
 from wattune.cli.output import FILE, check_writable, json_option
 from wattune.config import load_config
 from wattune.control.sweep import Knob
@@ -21,10 +22,11 @@ from wattune.control.sweep import Knob
     show_default=True,
     help="The setting to vary.",
 )
-@click.option("--points", type=click.IntRange(min=1), default=20, show_default=True, help="Most settings to try.")
+@click.option("--points", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Most settings to try.")
 @click.option("--iterations", type=click.IntRange(min=1), help="Iterations, or runs of COMMAND, at each setting.")
 @click.option("--csv", "csv_file", type=FILE, help="Write the trials as CSV.")
 @click.option("--report", type=FILE, help="Write a report page (HTML).")
+@grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND]")
 def command(
@@ -35,6 +37,7 @@ def command(
     iterations: int | None,
     csv_file: Path | None,
     report: Path | None,
+    grace_s: float,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> None:
@@ -57,6 +60,7 @@ def command(
         points=points,
         iterations=iterations,
         command_line=command_line,
+        grace_s=grace_s,
         on_failure=lambda partial: keep_partial(partial, config),
     )
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +14,7 @@ from wattune._version import __version__
 from wattune.cli.output import console, print_json, stderr_console, write_text
 from wattune.config import Config
 from wattune.core.codec import to_json
-from wattune.core.csv_input import SWEEP_COLUMNS
+from wattune.core.csv_input import SWEEP_COLUMNS, csv_text
 from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
@@ -145,14 +143,12 @@ def _signs(view: FrontierView[Setting]) -> dict[Setting, str]:
 
 def sweep_csv(swept: Swept) -> str:
     """Return the sweep as CSV, one row per trial; a field is empty where the driver decides."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(SWEEP_COLUMNS)
+    rows: list[tuple[object, ...]] = [SWEEP_COLUMNS]
     for trial in swept.history:
         knobs = (trial.choice.sm_mhz, trial.choice.mem_mhz, trial.choice.power_limit_w)
         shown = ["" if knob is None else f"{knob:g}" for knob in knobs]
-        writer.writerow((swept.workload, *shown, repr(trial.cost.time_s), repr(trial.cost.energy_j)))
-    return text.getvalue()
+        rows.append((swept.workload, *shown, trial.cost.time_s, trial.cost.energy_j))
+    return csv_text(rows)
 
 
 def sweep_report(swept: Swept, *, made_at: datetime) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from wattune.api import open_gpu
-from wattune.cli.child import run_child
+from wattune.cli.child import GRACE_S, leave_by, run_child
 from wattune.cli.output import stderr_console
 from wattune.cli.sweep.output import Swept
 from wattune.control.sweep import Knob, recorded_settings, sweep, sweep_settings
@@ -34,6 +34,7 @@ def make_sweep(
     points: int,
     iterations: int | None,
     command_line: tuple[str, ...] = (),
+    grace_s: float = GRACE_S,
     on_failure: Callable[[Swept], None] | None = None,
 ) -> Swept:
     """Sweep one device; where a setting fails, pass what was measured before it to `on_failure`."""
@@ -44,7 +45,7 @@ def make_sweep(
             settings = recorded_settings(gpu.settings, knob, points=points)
         else:
             settings = sweep_settings(gpu.spec, knob, points=points)
-        name, repeats, measure = find_work(gpu, workload, iterations, command_line)
+        name, repeats, measure = find_work(gpu, workload, iterations, command_line, grace_s=grace_s)
 
         def swept() -> Swept:
             return Swept(
@@ -74,11 +75,11 @@ def make_sweep(
 
 
 def find_work(
-    gpu: Gpu, workload: str | None, iterations: int | None, command_line: tuple[str, ...]
+    gpu: Gpu, workload: str | None, iterations: int | None, command_line: tuple[str, ...], *, grace_s: float = GRACE_S
 ) -> tuple[str, int, Measure]:
     """Return the name of the work, how often it is repeated at each setting, and the function that measures it."""
     if not isinstance(gpu, RunsWorkloads):
-        return _commanded(gpu, workload, iterations or 1, command_line)
+        return _commanded(gpu, workload, iterations or 1, command_line, grace_s=grace_s)
     if command_line:
         raise InputError(
             f"{gpu.spec.label} trains a workload and cannot run a command",
@@ -89,7 +90,9 @@ def find_work(
     return name, repeats, lambda _setting: measure(repeats) / repeats
 
 
-def _commanded(gpu: Gpu, workload: str | None, runs: int, command_line: tuple[str, ...]) -> tuple[str, int, Measure]:
+def _commanded(
+    gpu: Gpu, workload: str | None, runs: int, command_line: tuple[str, ...], *, grace_s: float
+) -> tuple[str, int, Measure]:
     if not command_line:
         raise InputError(
             f"on {gpu.spec.label} a sweep needs a command to run at each setting",
@@ -101,7 +104,7 @@ def _commanded(gpu: Gpu, workload: str | None, runs: int, command_line: tuple[st
     def measure(setting: Setting) -> Measurement:
         with measured(gpu) as span:
             for _ in range(runs):
-                _run(command_line, setting)
+                _run(command_line, setting, grace_s=grace_s)
         return span.measurement / runs
 
     # File names need not be text; what names the work must be.
@@ -109,9 +112,12 @@ def _commanded(gpu: Gpu, workload: str | None, runs: int, command_line: tuple[st
     return name, runs, measure
 
 
-def _run(command_line: tuple[str, ...], setting: Setting) -> None:
+def _run(command_line: tuple[str, ...], setting: Setting, *, grace_s: float) -> None:
     """Run the command and raise where it fails; its output goes to standard error, since ours is on standard output."""
-    code = run_child(command_line, stdout_to_stderr=True)
+    end = run_child(command_line, stdout_to_stderr=True, grace_s=grace_s)
+    code = end.exit_code
+    if end.signal is not None:
+        leave_by(end.signal)  # however the command took it: the sweep ends
     if code == 128 + signal.SIGINT:
         raise KeyboardInterrupt
     if code != 0:

@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wattune.control.reports.report import AnyReport, NoMemory, Report, StepReport, Unreadable, finite, number_of
+from wattune.control.reports.report import (
+    LARGEST_NUMBER,
+    AnyReport,
+    NoMemory,
+    Report,
+    StepReport,
+    Unreadable,
+    finite,
+    number_of,
+)
 from wattune.core.errors import InputError
 
 OUT_OF_MEMORY = "out_of_memory"
@@ -98,7 +107,7 @@ def _whole(value: object) -> int | None:
         return None
     try:
         number = float(value)
-        return int(number) if number == int(number) else None
+        return int(number) if number == int(number) and abs(number) <= LARGEST_NUMBER else None
     except (ValueError, OverflowError):
         return None
 

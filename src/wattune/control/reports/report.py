@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
+import threading
+import warnings
 from dataclasses import dataclass
 from math import isfinite
+from types import FrameType
 
 from wattune.core.errors import InputError
 
@@ -62,6 +66,16 @@ def number_of(text: str) -> float | None:
         return None
 
 
+LARGEST_NUMBER = 1 << 53
+"""Largest epoch or step: up to here a float holds every whole number."""
+
+
+def whole_of(text: str) -> int | None:
+    """Parse the number of an epoch or step; None where the text is none."""
+    number = number_of(text)
+    return None if number is None or abs(number) > LARGEST_NUMBER else int(number)
+
+
 @dataclass(frozen=True, slots=True)
 class StepCount:
     """Epochs and steps reported so far, so that none counts twice."""
@@ -114,14 +128,13 @@ class MetricPattern:
 
     def read(self, line: str) -> Report | None:
         """Return the metric in a line, or None without one; a group that is no number gives a metric of None."""
-        match = self.regex.search(line)
+        match = search(self.regex, line)
         if match is None:
             return None
         metric = match["metric"] if "metric" in self.regex.groupindex else match[1]
         if metric is None:
             return None
-        epoch = number_of(_group(match, "epoch") or "")
-        return Report(number_of(metric), None if epoch is None else int(epoch))
+        return Report(number_of(metric), whole_of(_group(match, "epoch") or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +149,13 @@ class StepPattern:
         return cls(_compiled(text, "step", example=_STEP_EXAMPLE, hint=f"name it: {_STEP_EXAMPLE!r}"))
 
     def read(self, line: str) -> StepReport | None:
-        match = self.regex.search(line)
+        match = search(self.regex, line)
         if match is None:
             return None
         if self.regex.groups == 0:
             return StepReport()
-        number = number_of(_group(match, "step") or match[1] or "")
-        return None if number is None or number < 0 else StepReport(int(number))
+        number = whole_of(_group(match, "step") or match[1] or "")
+        return None if number is None or number < 0 else StepReport(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +176,54 @@ class PhasePattern:
         return cls(regex)
 
     def read(self, line: str) -> PhaseReport | None:
-        match = self.regex.search(line)
+        match = search(self.regex, line)
         name = None if match is None else _group(match, "phase") or match[1]
         return PhaseReport(name) if name else None
+
+
+LONGEST_SEARCHED = 8192
+"""Characters of a line, from its end, in which patterns are searched."""
+SEARCH_LIMIT_S = 0.1
+"""CPU time after which the search of one line is given up: some patterns take years on a line of 40 characters."""
+
+
+class SlowPattern(Exception):
+    """A pattern was not searched through in its time."""
+
+
+def search(regex: re.Pattern[str], line: str) -> re.Match[str] | None:
+    """Search a line for a pattern of the user; SlowPattern where that takes too long.
+
+    The regular expressions of Python look for signals while they search, in the main thread. Elsewhere only the length
+    of the line is bounded.
+    """
+    line = line[-LONGEST_SEARCHED:]
+    if threading.current_thread() is not threading.main_thread():
+        return regex.search(line)
+    before = signal.signal(signal.SIGVTALRM, _give_up)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, SEARCH_LIMIT_S)
+            return regex.search(line)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _give_up(_number: int, _frame: FrameType | None) -> None:
+    raise SlowPattern
 
 
 def _compiled(text: str, name: str, *, example: str, hint: str) -> re.Pattern[str]:
     """Compile a pattern; where it has several groups, one of them must have this name."""
     try:
-        regex = re.compile(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of a syntax that may change one day
+            regex = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise InputError(f"{text!r} is no regular expression: {error}", hint=f"for example {example!r}") from None
+        reason = " ".join(str(error).split())
+        raise InputError(f"{text!r} is no regular expression: {reason}", hint=f"for example {example!r}") from None
     if regex.groups > 1 and name not in regex.groupindex:
         raise InputError(f"the pattern {text!r} has {regex.groups} groups and none is called {name}", hint=hint)
     return regex

@@ -1,6 +1,7 @@
 /* Making a node and describing its devices: accessors by name, so that no other language has to mirror the layout. */
 #include "call.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <string.h>
@@ -26,23 +27,34 @@ static void init_mutex(pthread_mutex_t *mutex)
     pthread_mutexattr_destroy(&attributes);
 }
 
-/* A node file that is still to be described and published, or NULL. */
+/* A node file that is still to be described and published, or NULL with errno. */
 EXPORT struct node *wattuneNodeCreate(const char *path, unsigned int devices, int is_virtual, unsigned int privilege,
                                       int64_t latency_ns)
 {
     size_t size = sizeof(struct node) + devices * sizeof(struct device);
-    if (devices == 0 || devices > MAX_DEVICES)
+    if (devices == 0 || devices > MAX_DEVICES) {
+        errno = EINVAL;
         return NULL;
+    }
     /* Where privilege goes by user, other users must be able to open the file. */
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (file < 0)
         return NULL;
     struct node *node = MAP_FAILED;
-    if ((privilege != PRIVILEGE_EUID || fchmod(file, 0666) == 0) && ftruncate(file, (off_t)size) == 0)
+    int problem = privilege == PRIVILEGE_EUID && fchmod(file, 0666) ? errno : 0;
+    /* All of it is allocated now: on a full disk, writing to a file with holes would end with SIGBUS. */
+    if (!problem)
+        problem = posix_fallocate(file, 0, (off_t)size);
+    if (!problem) {
         node = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        problem = node == MAP_FAILED ? errno : 0;
+    }
     close(file);
-    if (node == MAP_FAILED)
+    if (problem) {
+        unlink(path);
+        errno = problem;
         return NULL;
+    }
     node->version = NODE_VERSION;
     node->devices = devices;
     node->size = size;

@@ -21,6 +21,7 @@ from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
+from wattune.core.output_file import write_text
 from wattune.core.setting import Setting
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 from wattune.levels.kernel.stage_profiling import Rows, rows_of
@@ -92,7 +93,7 @@ def read_request(folder: Path) -> ProfileRequest:
 
 def write_part(folder: Path, part: ProfilePart) -> None:
     """Write the part of the pipeline whose first rank is this process."""
-    replace_text(folder / _PART.replace("*", f"{socket.gethostname()}-{os.getpid()}"), json.dumps(to_json(part)))
+    write_text(folder / _PART.replace("*", f"{socket.gethostname()}-{os.getpid()}"), json.dumps(to_json(part)))
 
 
 def read_parts(folder: Path) -> tuple[ProfilePart, ...]:
@@ -101,13 +102,6 @@ def read_parts(folder: Path) -> tuple[ProfilePart, ...]:
         JsonReader(source=file.name).read(ProfilePart, json.loads(file.read_text(encoding="utf-8")))
         for file in sorted(folder.glob(_PART))
     )
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Replace a file at once, so that a reader or a killed process finds a whole one."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
 
 
 @dataclass(frozen=True, slots=True)

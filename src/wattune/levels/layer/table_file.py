@@ -6,15 +6,13 @@ which they run.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from wattune.core.csv_input import Row, parse_csv, read_text
+from wattune.core.csv_input import Row, csv_text, parse_csv, read_text
 from wattune.core.errors import InputError
 from wattune.core.setting import Setting
 from wattune.levels.layer.costs import Floats, LayerCosts
@@ -121,14 +119,12 @@ def cost_table(file: Path, *, gpu: str, waiting_w: float, workload: str | None =
 
 def table_text(cells: Iterable[LayerCell], *, simulated: bool = False) -> str:
     """Write measured layers as CSV; those of a simulated GPU have a further column that says so."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow((*COLUMNS, "simulated") if simulated else COLUMNS)
+    rows: list[tuple[object, ...]] = [(*COLUMNS, "simulated") if simulated else COLUMNS]
     for cell in cells:
         clocks = ("" if mhz is None else mhz for mhz in (cell.setting.sm_mhz, cell.setting.mem_mhz))
-        row = (cell.layer, *clocks, repr(cell.time_s), repr(cell.energy_j))
-        writer.writerow((*row, _YES) if simulated else row)
-    return text.getvalue()
+        row = (cell.layer, *clocks, cell.time_s, cell.energy_j)
+        rows.append((*row, _YES) if simulated else row)
+    return csv_text(rows)
 
 
 def _cell(row: Row) -> LayerCell:

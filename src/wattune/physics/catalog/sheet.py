@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
-from math import inf, isfinite
+from math import inf
 from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar
 
+from wattune.core.codec import is_finite
 from wattune.core.errors import InputError
 
 T = TypeVar("T")
@@ -41,8 +42,9 @@ class Sheet:
     def read(cls, file: Path) -> Sheet:
         try:
             return cls(str(file), tomllib.loads(file.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"cannot read {file}: {error}", hint="a catalogue file is TOML") from None
+        except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, or too long a number
+            reason = " ".join(str(error).split())
+            raise InputError(f"cannot read {file}: {reason}", hint="a catalogue file is TOML") from None
 
     def wrong(self, key: str, problem: str) -> InputError:
         return InputError(
@@ -80,7 +82,7 @@ class Sheet:
     def number(self, key: str, *, above: float = 0.0, least: float | None = None, most: float = inf) -> float:
         """Return a sourced number above `above`, or from `least` on where that is given, and at most `most`."""
         value = self.sourced(key).value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
             raise self.wrong(key, f"is a number, not {value!r}")
         if not (value > above if least is None else value >= least) or value > most:
             bound = f"more than {above:g}" if least is None else f"at least {least:g}"

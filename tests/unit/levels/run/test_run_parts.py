@@ -2,6 +2,7 @@
 
 import os
 import random
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from run_fakes import window
 
 from wattune.control import process_monitor as run_program
-from wattune.control.process_monitor import ProcessWatch, use_of
+from wattune.control.process_monitor import HeldProcess, ProcessWatch, use_of
 from wattune.control.recall import fingerprint, trials_of
 from wattune.control.state import Condition, as_one
 from wattune.control.step_time import StepMarks, WorkUnit, counted_step_time, same_unit
@@ -273,9 +274,27 @@ def test_use_of_the_gpu_by_processes():
 def test_a_process_that_does_not_exist():
     watch = ProcessWatch(lambda: None)
     assert watch.condition() is Condition.UNUSED
-    assert not watch.runs
     assert ProcessWatch(lambda: None, pid=os.getpid()).condition() is Condition.WORKING
-    assert not ProcessWatch(lambda: None, pid=4_190_000).runs
+    with pytest.raises(InputError, match="there is no process 4190000"), HeldProcess.open(4_190_000):
+        pass
+
+
+@pytest.mark.parametrize("descriptors", [True, False])
+def test_a_held_process_is_not_mistaken_for_the_next_with_its_id(monkeypatch, descriptors):
+    if not descriptors:
+        monkeypatch.delattr(os, "pidfd_open")
+    with subprocess.Popen(["sleep", "1000"]) as program, HeldProcess.open(program.pid) as held:
+        watch = ProcessWatch(lambda: None, process=held)
+        assert held.runs
+        assert watch.condition() is Condition.WORKING
+        program.kill()
+        while not held.wait(0.01):
+            pass
+        monkeypatch.setattr(run_program, "_status", lambda _pid: "running")  # another process has its id
+        assert not held.runs or not descriptors
+        program.wait()
+        assert not held.runs
+        assert watch.condition() is Condition.UNUSED
 
 
 def test_processes_are_searched_when_a_new_one_uses_the_gpu(monkeypatch):

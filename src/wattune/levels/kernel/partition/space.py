@@ -25,7 +25,7 @@ BLOCK = 1024
 PLAIN = ("nanobatches", "1")
 """The knob of an instruction that runs without nanobatches."""
 
-_TEXT = re.compile(r"(?P<launch>none|[a-z]+_\d+|-1)-(?P<end>none|-1)-(?P<sms>\d+)-(?P<block>\d+)")
+_TEXT = re.compile(r"(?P<launch>none|[a-z]+_\d+|-1)-(?P<end>none|-1)-(?P<sms>[0-9]{1,6})-(?P<block>[0-9]{1,6})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
