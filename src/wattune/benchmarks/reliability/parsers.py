@@ -102,12 +102,14 @@ def _tables() -> tuple[Parser, ...]:
 def _plans() -> tuple[Parser, ...]:
     planned = _planned(_profile_text())
     kareus = _planned(_profile_text(knobs=True))
-    profile, source = _stage_profile(_profile_text()), Source("p.csv", "0" * 64, simulated=False)
+    profile, with_knobs = _stage_profile(_profile_text()), _stage_profile(_profile_text(knobs=True))
+    source = Source("p.csv", "0" * 64, simulated=False)
 
     def imported(text: str) -> object:
         names, freqs = "freqs_pipeline_00000.py", text.partition("\f")
         texts = {names: freqs[0]} | ({names.replace("freqs", "scheds"): freqs[2]} if freqs[1] else {})
-        return import_files(texts, profile, source=source, blocking_power_w=BLOCKING_W, schedule="1f1b")
+        made_from = with_knobs if freqs[1] else profile
+        return import_files(texts, made_from, source=source, blocking_power_w=BLOCKING_W, schedule="1f1b")
 
     both = export_files(kareus, "kareus")
     pair = "\f".join(text for name, text in sorted(both.items()) if name.endswith("00000.py"))
