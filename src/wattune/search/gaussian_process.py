@@ -159,7 +159,7 @@ def _unlikeliness(
     # The derivative of ½ yᵀK⁻¹y + ½ log|K| by a parameter is ½ tr((K⁻¹ − αα') ∂K), α = K⁻¹y.
     slope = 0.5 * (inverse - np.outer(weights, weights))
     distance = _distances(inputs.features, inputs.features, hyper.lengths)
-    smooth = hyper.smooth_sd**2 * _matern(distance)
+    smooth = hyper.smooth_sd**2 * matern(distance)
     # ∂M/∂log ℓ_j = 5/3·(1 + √5·r)·exp(−√5·r)·(Δ_j/ℓ_j)²
     inner = slope * hyper.smooth_sd**2 * (5.0 / 3.0) * (1.0 + _ROOT_5 * distance) * np.exp(-_ROOT_5 * distance)
     scaled = inputs.features / hyper.lengths
@@ -178,7 +178,7 @@ def _factor(hyper: Hyper, inputs: Inputs, noise: Floats) -> Floats:
 
 def _covariance(hyper: Hyper, first: Inputs, second: Inputs) -> Floats:
     """Return the prior covariance of two sets of places, without the roughness of equal ones."""
-    smooth = hyper.smooth_sd**2 * _matern(_distances(first.features, second.features, hyper.lengths))
+    smooth = hyper.smooth_sd**2 * matern(_distances(first.features, second.features, hyper.lengths))
     return np.asarray(first.basis @ second.basis.T + smooth)
 
 
@@ -188,5 +188,6 @@ def _distances(first: Floats, second: Floats, lengths: Floats) -> Floats:
     return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
 
-def _matern(distance: Floats) -> Floats:
+def matern(distance: Floats) -> Floats:
+    """Return the Matérn 5/2 correlation at distances in length scales."""
     return np.asarray((1.0 + _ROOT_5 * distance + 5.0 / 3.0 * distance**2) * np.exp(-_ROOT_5 * distance))

@@ -56,10 +56,18 @@ def expected_improvement(points: Floats, mean: Floats, sd: Floats, reference: Fl
 
 def epsilon(found: Floats, frontier: Floats) -> float:
     """Return ε of found points to a frontier, both (n, 2) and positive; inf without points."""
+    return max(float(distances(found, frontier).max()), 0.0)
+
+
+def distances(found: Floats, frontier: Floats) -> Floats:
+    """(points of the frontier,): ε of found points to each of them; below 0 where they dominate it."""
     if not len(found):
-        return float("inf")
-    ratio = (found[:, None, :] / frontier[None, :, :]).max(axis=2)
-    return max(float(ratio.min(axis=0).max()) - 1.0, 0.0)
+        return np.full(len(frontier), np.inf)
+    front = found[front_places(found)]
+    # Along a frontier a/b grows, so the best point for another is one of the two between which its a/b lies.
+    after = np.searchsorted(front[:, 0] / front[:, 1], frontier[:, 0] / frontier[:, 1])
+    near = np.stack([np.maximum(after - 1, 0), np.minimum(after, len(front) - 1)])
+    return np.asarray((front[near] / frontier[None]).max(axis=2).min(axis=0) - 1.0)
 
 
 def _strips(points: Floats, reference: Floats) -> tuple[Floats, Floats, Floats]:

@@ -11,7 +11,7 @@ from wattune.benchmarks.kernels.configurations import CONFIGURATIONS, GPU
 from wattune.benchmarks.kernels.overlap_table import missing_note, read_overlap_tables
 from wattune.benchmarks.kernels.table import bench_table
 from wattune.core.errors import InputError
-from wattune.levels.kernel.partition.joint_search import JointSearch, sufficient
+from wattune.levels.kernel.partition.joint_search import JointSearch, JointState, sufficient, uncovered
 from wattune.physics.catalog import load_model
 from wattune.search.hypervolume import epsilon, front_places
 
@@ -84,20 +84,33 @@ def test_searches_are_counted_until_the_frontier_is_found(tmp_path: Path, noise:
     assert len(bench.goals) == 3
 
 
-def test_the_prior_of_the_simulated_search_is_not_the_truth() -> None:
-    parts, truths = simulated_search._parts(CONFIGURATIONS[0], load_model(GPU), 0)
-    for part, truth in zip(parts, truths, strict=True):
-        assert part.space.prior is not None
-        wrong = np.abs(np.log(truth / part.space.prior))
-        assert wrong.max() > 0.1
-        assert wrong.max() < 1.5
+def test_the_model_of_the_simulated_search_is_not_the_truth() -> None:
+    gpu = load_model(GPU)
+    parts, truths = simulated_search._parts(CONFIGURATIONS[0], gpu, 0)
+    expected = np.exp(JointState.of(parts).logs)
+    wrong = np.abs(np.log(np.concatenate(truths) / expected))
+    assert 0.05 < wrong.max() < 1.5
+    rippled = simulated_search._parts(CONFIGURATIONS[0], gpu, 0, 0.01)[1]
+    ripple = np.log(np.concatenate(rippled) / np.concatenate(truths))
+    assert 0.005 < ripple.std() < 0.03
 
 
-def test_a_search_that_ends_has_plans_or_says_how_far_it_is() -> None:
+def test_a_search_that_the_budget_ends_says_how_far_it_is() -> None:
     parts, truths = simulated_search._parts(CONFIGURATIONS[0], load_model(GPU), 0)
-    reached, count = simulated_search.searched(parts, truths, JointSearch(seed=0), budget=24)
-    assert 24 <= count < 32
-    assert reached > 0
+    found = simulated_search.searched(parts, truths, JointSearch(seed=0), budget=20)
+    assert 20 <= found.count < 36
+    assert found.true.epsilon > 0
+    assert found.expected.epsilon > 0
+
+
+def test_a_search_ends_near_the_frontier_and_expects_that() -> None:
+    parts, truths = simulated_search._parts(CONFIGURATIONS[0], load_model(GPU), 0)
+    found = simulated_search.searched(parts, truths, JointSearch(seed=0), budget=300)
+    assert found.reached is not None
+    assert found.reached <= 179
+    assert found.true.epsilon < 0.005
+    assert found.true.hypervolume_share < 0.01
+    assert abs(found.expected.epsilon - found.true.epsilon) < 0.003
 
 
 def test_few_plans_cover_all() -> None:
@@ -107,3 +120,14 @@ def test_few_plans_cover_all() -> None:
     front = points[front_places(points)]
     assert epsilon(points[rows], front) <= 0.003 + 1e-12
     assert len(rows) <= len(front)
+
+
+def test_known_plans_need_no_others_beside_them() -> None:
+    random = np.random.default_rng(1)
+    points = np.exp(random.normal(0, 0.1, (200, 2)))
+    front = points[front_places(points)]
+    assert uncovered(points, front, 0.003) == []
+    known = front[::2]
+    rows = uncovered(points, known, 0.003)
+    assert epsilon(np.concatenate([known, points[rows]]), front) <= 0.003 + 1e-12
+    assert len(uncovered(points, np.zeros((0, 2)), 0.003)) >= len(rows)

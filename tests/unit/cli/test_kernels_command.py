@@ -161,6 +161,8 @@ def test_show_lists_settings_and_draws_streams(home, capsys):
         (("--tp", "7"), "24 heads"),
         (("--tp", "3"), "3 tensor-parallel GPUs cannot share"),
         (("--pp", "29"), "28 layers do not fill 29 stages"),
+        (("--gpus", "24"), "are 16 GPUs, not 24"),
+        (("--cp", "3"), "6 pieces of context-parallel GPUs cannot share 4096 tokens"),
         (("--microbatch-size", "3"), "cannot be split into 2 equal nanobatches"),
         (("--sequence", "4095", "--sequence-parallel"), "4095 tokens"),
         (("--stage-layers", "20,20"), "no split of 28 layers"),

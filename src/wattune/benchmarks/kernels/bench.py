@@ -21,7 +21,7 @@ from wattune.benchmarks.kernels.configurations import (
     truth_goals,
 )
 from wattune.benchmarks.kernels.end_to_end import end_to_end_goals, end_to_end_rows, speed_goals, speed_rows
-from wattune.benchmarks.kernels.simulated_search import NOTE, search_goals, search_rows
+from wattune.benchmarks.kernels.simulated_search import NOTE, SEARCH_CASES, search_goals, search_rows
 from wattune.benchmarks.kernels.table import bench_table
 from wattune.benchmarks.result import Bench, check_sections, joined, part
 from wattune.core.errors import InputError
@@ -77,7 +77,7 @@ def _end_to_end(processes: int, on_step: OnStep) -> Bench:
 
 
 def _search(processes: int, on_step: OnStep) -> Bench:
-    rows = search_rows(seed=0, processes=processes, on_case=lambda done: on_step("search", done, 10))
+    rows = search_rows(seed=0, processes=processes, on_case=lambda done: on_step("search", done, SEARCH_CASES))
     return part(rows, search_goals(rows), (NOTE,))
 
 

@@ -81,7 +81,7 @@ def _rows(case: SearchCase) -> list[Row]:
 def _searched(configuration: KernelConfiguration, name: str, seed: int) -> tuple[Frontier[Plan], int]:
     """Search all partitions; Kareus has no sequential execution and no plain one to fall back to."""
     gpu, model = load_model(GPU), configuration.partitioned()
-    searched = search_model(model, gpu, simulated_measure(gpu), search_name=name, seed=seed)
+    searched = search_model(model, gpu, simulated_measure(gpu), search_name=name, seed=seed, waiting_w=BLOCKING_POWER_W)
     if name == KAREUS:
         profile = searched_profile(model, gpu, searched)
     else:

@@ -26,6 +26,8 @@ class ModelOptions:
     cp: int
     pp: int = 1
     dp: int = 1
+    gpus: int | None = None
+    """Of the whole job, where they are given."""
     sequence_parallel: bool
     microbatch_size: int
     sequence: int
@@ -41,6 +43,8 @@ class ModelOptions:
         layout = ParallelLayout(
             tp=self.tp, cp=self.cp, pp=self.pp, dp=self.dp, sequence_parallel=self.sequence_parallel
         )
+        if self.gpus is not None:
+            layout.check_devices(self.gpus)
         return partition_model(
             self.name,
             layout,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from wattune.cli.output import console, print_line, write_text
 from wattune.cli.pipeline.output import switching_words
 from wattune.core.measurement import Measurement
 from wattune.levels.kernel.partition.baselines import TRIAL_S
-from wattune.levels.kernel.partition.searched_model import SearchedPartition
 from wattune.levels.kernel.partition.simulated_stages import INSTRUCTIONS
 from wattune.levels.kernel.partition.space import choices
 from wattune.levels.kernel.plan_file import plan_text
@@ -27,7 +27,7 @@ from wattune.levels.kernel.view.partitions_page import kernels_page
 from wattune.levels.kernel.view.stream_timeline import text_streams
 from wattune.levels.kernel.view.used_settings import UsedOption, choice_words, kind_words, used_options
 from wattune.render.page import render_page
-from wattune.render.quantity import UNKNOWN, percent
+from wattune.render.quantity import percent
 
 MOST_OPTIONS = 3
 """Options of an instruction beside each other on the screen; files and JSON have all."""
@@ -74,7 +74,8 @@ def document(result: KernelPlans) -> dict[str, Any]:
 
 
 def search_document(searched: SearchedKernels) -> dict[str, Any]:
-    """Describe what was measured of each partition."""
+    """Describe what was measured of each partition, and what the composed plans are expected to lack."""
+    left = searched.remaining
     return {
         "measured_by_ranks": searched.measured,
         "measured_on_gpus": searched.measured and not searched.simulated,
@@ -84,13 +85,13 @@ def search_document(searched: SearchedKernels) -> dict[str, Any]:
                 "settings": len(choices(own.partition, searched.gpu)),
                 "measurements": len(own.history),
                 "frontier": len(own.frontier),
-                "expected_epsilon": own.remaining.epsilon if own.remaining else None,
-                "expected_missing_hypervolume": own.remaining.hypervolume_share if own.remaining else None,
             }
             for own in searched.partitions
         ],
         "calibrations": _calibrations(searched),
         "left_out_mhz": searched.left_out_mhz if searched.measured else None,
+        "expected_epsilon": _known(left.epsilon) if left else None,
+        "expected_missing_hypervolume": left.hypervolume_share if left else None,
         "measurements": searched.trials,
         "gpu_hours": searched.gpu_hours,
         "kareus_measurements": searched.kareus_trials,
@@ -165,19 +166,13 @@ def show_plan(result: KernelPlans, rule: SearchOptions) -> None:
 
 def show_partitions(searched: SearchedKernels, rule: SearchOptions) -> None:
     """Print a row per partition, those whose search the budget ended, and what all costs on real GPUs."""
-    table = _table("partition", "settings", "measured", "frontier", "expected ε", "missing area")
+    table = _table("partition", "settings", "measured", "frontier")
     for own in searched.partitions:
-        left = own.remaining
-        expected = (UNKNOWN, UNKNOWN) if left is None else (_share(left.epsilon), _share(left.hypervolume_share))
         counts = (len(choices(own.partition, searched.gpu)), len(own.history), len(own.frontier))
-        table.add_row(own.partition.name, *map(str, counts), *expected)
+        table.add_row(own.partition.name, *map(str, counts))
     console().print(table)
-    if any(own.remaining is not None for own in searched.partitions):
-        print_line("Expected ε is that of a partition alone. The search aims at the plans that")
-        print_line(f"all compose to, to {100 * rule.epsilon:g} %, and leaves out what no plan uses.")
-    unfinished = [own.partition.name for own in searched.partitions if _ended_early(own, rule)]
-    if unfinished:
-        print_line(f"Ended by --budget above {100 * rule.epsilon:g} %: {', '.join(unfinished)}.")
+    for line in _remaining_words(searched, rule):
+        print_line(line)
     print_line(hours_words(searched))
     for line in _measured_words(searched):
         print_line(line)
@@ -205,9 +200,24 @@ def _left_out_words(searched: SearchedKernels) -> list[str]:
     ]
 
 
-def _ended_early(own: SearchedPartition, rule: SearchOptions) -> bool:
-    spent = rule.budget is not None and len(own.history) >= rule.budget
-    return spent and own.remaining is not None and own.remaining.epsilon > rule.epsilon
+def _remaining_words(searched: SearchedKernels, rule: SearchOptions) -> list[str]:
+    """Say what the search expects the composed plans to lack; nothing where it does not know."""
+    left = searched.remaining
+    if left is None:
+        return []
+    if _known(left.epsilon) is None:
+        return ["Too little is measured to expect how far the plans are from the frontier."]
+    lines = [
+        f"Expected, not measured: plans within {100 * left.epsilon:.2f} % of the frontier of all settings,",
+        f"{100 * left.hypervolume_share:.2f} % of its area missing.",
+    ]
+    if left.epsilon > rule.epsilon:
+        lines.append(f"That is above {100 * rule.epsilon:g} %: --budget ended the search.")
+    return lines
+
+
+def _known(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 def hours_words(searched: SearchedKernels) -> str:
@@ -296,7 +306,3 @@ def _table(first: str, *others: str) -> ScreenTable:
     for head in others:
         table.add_column(head, justify="right", no_wrap=True)
     return table
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.2f} %"

@@ -46,6 +46,7 @@ def search_options(function: F) -> F:
 @model_options
 @click.option("--pp", type=click.IntRange(1, 100_000), required=True, help="Stages of the pipeline.")
 @click.option("--dp", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Replicas of the model.")
+@click.option("--gpus", type=click.IntRange(1), help="GPUs of the job, to check the layout against.")
 @click.option("--microbatches", type=click.IntRange(1, 100_000), required=True, help="Microbatches per iteration.")
 @click.option("--gpu", required=True, help="A GPU of the catalogue: a100-40gb …")
 @click.option("--no-recompute", is_flag=True, help="Keep activations; backward passes do not run forward again.")
@@ -75,6 +76,7 @@ def plan(
     nanobatches: int,
     pp: int,
     dp: int,
+    gpus: int | None,
     microbatches: int,
     gpu: str,
     no_recompute: bool,
@@ -115,6 +117,7 @@ def plan(
         cp=cp,
         pp=pp,
         dp=dp,
+        gpus=gpus,
         sequence_parallel=sequence_parallel,
         microbatch_size=microbatch_size,
         sequence=sequence,
@@ -123,7 +126,14 @@ def plan(
         stage_layers=stage_layers,
     )
     model, plain, simulated = options.partitioned(), options.partitioned(nanobatches=1), load_model(gpu)
-    rule = searching.SearchOptions(search=search, budget=budget, seed=seed, epsilon=epsilon_of(epsilon), trials=trials)
+    rule = searching.SearchOptions(
+        search=search,
+        budget=budget,
+        seed=seed,
+        epsilon=epsilon_of(epsilon),
+        trials=trials,
+        waiting_w=blocking_power,
+    )
     wanted = planning.PlanOptions(
         schedule=schedule,
         microbatches=microbatches,

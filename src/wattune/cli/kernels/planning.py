@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from wattune.cli.pipeline.switching import switching_of
 from wattune.levels.kernel.partition.baselines import MegatronComparison, megatron_profile
 from wattune.levels.kernel.partition.calibration import whole_options, whole_profile
 from wattune.levels.kernel.partition.partitions import PartitionedModel
-from wattune.levels.kernel.partition.searched_model import searched_profile
+from wattune.levels.kernel.partition.searched_model import idle_w, searched_profile
 from wattune.levels.kernel.partition.trial_file import layout_text
 from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, plan_profile
 from wattune.levels.kernel.stage_profile import StageProfile, stage_profile_text
@@ -90,8 +88,7 @@ def _blocking_power(given_w: float | None, gpu: GpuModel) -> tuple[float, str]:
     """Return the power of a GPU that waits, and where it comes from."""
     if given_w is not None:
         return given_w, "as given"
-    idle_w = float(gpu.context_idle_w(np.array([float(gpu.max_mhz)]), None)[0])
-    return round(idle_w, 1), f"idle with a context at {gpu.max_mhz} MHz, simulated"
+    return idle_w(gpu), f"idle with a context at {gpu.max_mhz} MHz, simulated"
 
 
 def model_title(model: PartitionedModel, gpu: GpuModel) -> str:

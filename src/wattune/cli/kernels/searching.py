@@ -13,9 +13,11 @@ from wattune.core.errors import InputError
 from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
 from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
+from wattune.levels.kernel.partition.physics_search import Remaining
 from wattune.levels.kernel.partition.searched_model import (
     Measure,
     SearchedPartition,
+    expected_remaining,
     search_model,
     simulated_measure,
 )
@@ -45,6 +47,8 @@ class SearchOptions:
     seed: int
     epsilon: float
     trials: Path | None
+    waiting_w: float | None = None
+    """Power of a GPU that waits; None: idle with a context."""
 
 
 def searched_kernels(model: PartitionedModel, gpu: GpuModel, options: SearchOptions) -> SearchedKernels:
@@ -109,10 +113,16 @@ def _searched(
             budget=options.budget,
             seed=options.seed,
             enough=options.epsilon,
+            waiting_w=options.waiting_w,
             known=known,
             on_partition=on_partition,
         )
-    return SearchedKernels(model, gpu, found, measured=False)
+    return SearchedKernels(model, gpu, found, measured=False, remaining=_remaining(found, gpu, options))
+
+
+def _remaining(found: tuple[SearchedPartition, ...], gpu: GpuModel, options: SearchOptions) -> Remaining | None:
+    """Expect what plans lack after our search; the published ones do not have such a rule."""
+    return expected_remaining(found, gpu, seed=options.seed) if options.search == "wattune" else None
 
 
 def _histories(

@@ -40,7 +40,7 @@ def test_clocks_that_a_partition_lacks_are_measured(searched):
     first = short[0]
     missing = max(trial.choice.sm_mhz for trial in first.history)
     kept = tuple(trial for trial in first.history if trial.choice.sm_mhz != missing)
-    short[0] = type(first)(first.partition, kept, None)
+    short[0] = type(first)(first.partition, kept)
     again = completed(short, simulated_measure(GPU))
     assert missing in {trial.choice.sm_mhz for trial in again[0].history}
 

@@ -19,7 +19,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel.partition.composition import UNCALIBRATED, Calibration, Part, compose
-from wattune.levels.kernel.partition.joint_search import JointPart, JointSearch, with_roofline
+from wattune.levels.kernel.partition.joint_search import JointPart, JointSearch
 from wattune.levels.kernel.partition.kareus_search import KareusSearch
 from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
 from wattune.levels.kernel.partition.physics_search import Remaining
@@ -41,6 +41,7 @@ from wattune.levels.kernel.partition.simulated_stages import (
     sequentially,
 )
 from wattune.levels.kernel.partition.space import PartitionChoice, choices, usual_clocks_mhz
+from wattune.levels.kernel.partition.stream_terms import stream_terms
 from wattune.levels.kernel.schedules import kind_of
 from wattune.levels.kernel.stage_profile import StageProfile
 from wattune.physics.gpu_model import GpuModel
@@ -72,11 +73,10 @@ KNOB_ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class SearchedPartition:
-    """A partition, all its trials, and what the search expects to be missing; None where it does not say."""
+    """A partition and all its trials."""
 
     partition: KernelPartition
     history: History[PartitionChoice]
-    remaining: Remaining | None = None
 
     @property
     def frontier(self) -> Frontier[PartitionChoice]:
@@ -120,17 +120,19 @@ def search_model(
     budget: int | None = None,
     seed: int = 0,
     enough: float = 0.005,
+    waiting_w: float | None = None,
     known: Mapping[str, History[PartitionChoice]] | None = None,
     on_partition: OnPartition | None = None,
 ) -> tuple[SearchedPartition, ...]:
     """Search every partition; `budget` is the largest number of trials of each, `known` are trials to go on from.
 
-    `enough` is the ε that ours aims at: of the plans that it measures to those that it expects.
+    `enough` is the ε of the composed plans that ours aims at, and `waiting_w` the power of a GPU that waits for others:
+    if not given, that of one that is idle with a context.
     """
     trials = _PartitionTrials(measure, budget, known or {}, on_partition)
     if search_name == "wattune":
-        # The rest of the tolerance is for what is expected, which is not exact.
-        return tuple(trials.jointly(model, gpu, JointSearch(seed=seed, covered=0.6 * enough)))
+        rule = JointSearch.within(enough, seed=seed, waiting_w=idle_w(gpu) if waiting_w is None else waiting_w)
+        return _with_a_clock(trials.jointly(model, gpu, rule), measure)
     found = [
         trials.alone(partition, gpu, searcher_named(search_name, partition.name, seed=seed))
         for partition in model.partitions
@@ -161,21 +163,13 @@ class _PartitionTrials:
 
     def jointly(self, model: PartitionedModel, gpu: GpuModel, rule: JointSearch) -> list[SearchedPartition]:
         """Search all partitions in turns, until the plans that they compose to are measured."""
-        parts = [
-            JointPart(own, with_roofline(space_of(own, gpu), own, gpu), self.known.get(own.name, ()))
-            for own in model.partitions
-        ]
+        parts = [joint_part(own, gpu, self.known.get(own.name, ()), most=self.budget) for own in model.partitions]
         while any(proposed := rule.propose(parts)):
             spent = sum(len(part.history) for part in parts)
             parts = [self._measured(part, own) for part, own in zip(parts, proposed, strict=True)]
             if sum(len(part.history) for part in parts) == spent:
                 break  # the budget of every partition that lacks something is spent
-        return [
-            SearchedPartition(
-                part.partition, part.history, rule.searcher(part, parts).remaining(part.space, part.history)
-            )
-            for part in parts
-        ]
+        return [SearchedPartition(part.partition, part.history) for part in parts]
 
     def _measured(self, part: JointPart, proposed: tuple[PartitionChoice, ...]) -> JointPart:
         most = self._most(part.space)
@@ -192,6 +186,33 @@ class _PartitionTrials:
         if self.on_partition is not None:
             self.on_partition(partition.name, len(history), most)
         return False
+
+
+def joint_part(
+    partition: KernelPartition, gpu: GpuModel, history: History[PartitionChoice], *, most: int | None = None
+) -> JointPart:
+    """Make a partition with its trials ready for our search."""
+    space = space_of(partition, gpu)
+    return JointPart(partition, space, stream_terms(partition, gpu, space.choices), history, most)
+
+
+def expected_remaining(searched: Sequence[SearchedPartition], gpu: GpuModel, *, seed: int = 0) -> Remaining | None:
+    """Expect what the plans composed of these trials lack; None where a trial is none that our search would make."""
+    parts = [joint_part(own.partition, gpu, own.history) for own in searched]
+    if any(trial.choice not in part.space.place for part in parts for trial in part.history):
+        return None
+    return JointSearch(seed=seed).remaining(parts)
+
+
+def idle_w(gpu: GpuModel) -> float:
+    """Return the power of a GPU that holds a context and runs nothing, at its highest clock."""
+    return round(float(gpu.context_idle_w(np.array([float(gpu.max_mhz)]), None)[0]), 1)
+
+
+def _with_a_clock(searched: Sequence[SearchedPartition], measure: Measure) -> tuple[SearchedPartition, ...]:
+    """Complete the clocks where the budget ended the search before any clock was measured in all partitions."""
+    shared = set.intersection(*({trial.choice.sm_mhz for trial in own.history} for own in searched))
+    return tuple(searched) if shared else completed(searched, measure)
 
 
 def completed(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from wattune.levels.kernel.partition.baselines import MegatronComparison, gpu_hours, kareus_trials
 from wattune.levels.kernel.partition.calibration import PassCalibration, calibrations
 from wattune.levels.kernel.partition.partitions import PartitionedModel
+from wattune.levels.kernel.partition.physics_search import Remaining
 from wattune.levels.kernel.partition.searched_model import SearchedPartition
 from wattune.levels.kernel.partition.simulated_stages import INSTRUCTIONS
 from wattune.levels.kernel.partition.trial_file import PassTrial
@@ -27,6 +28,8 @@ class SearchedKernels:
     partitions: tuple[SearchedPartition, ...]
     measured: bool
     """Whether ranks measured the trials; otherwise they were computed."""
+    remaining: Remaining | None = None
+    """What the composed plans are expected to lack; None where that is unknown."""
     simulated: bool = True
     """Whether the GPUs are simulated."""
     passes: tuple[PassTrial, ...] = ()

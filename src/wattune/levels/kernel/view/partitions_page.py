@@ -21,7 +21,7 @@ from wattune.levels.kernel.view.used_settings import (
 )
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Shape, Tone
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
-from wattune.render.quantity import UNKNOWN, percent, quantity, unit_for
+from wattune.render.quantity import percent, quantity, unit_for
 
 MOST_KINDS = 6
 """Lines in the chart of clocks; with more kinds of instructions, their means over all stages."""
@@ -190,13 +190,8 @@ def partitions_table(searched: SearchedKernels) -> Table:
     rows = []
     for own in searched.partitions:
         space = len(choices(own.partition, searched.gpu))
-        missing = own.remaining
-        expected = (UNKNOWN, UNKNOWN)
-        if missing is not None:
-            expected = (f"{100 * missing.epsilon:.2f} %", f"{100 * missing.hypervolume_share:.2f} %")
-        counts = (str(space), str(len(own.history)), str(len(own.frontier)))
-        rows.append((own.partition.name, *counts, *expected))
-    head = ("partition", "settings", "measured", "on the frontier", "expected ε", "expected missing hypervolume")
+        rows.append((own.partition.name, str(space), str(len(own.history)), str(len(own.frontier))))
+    head = ("partition", "settings", "measured", "on the frontier")
     return Table("Partitions", head, tuple(rows))
 
 
@@ -206,9 +201,14 @@ def _origins(report: KernelReport) -> tuple[str, ...]:
     if searched is not None:
         found.append(
             f"Partitions were {_origin(searched)}; embedding and head are simulated. All partitions of an "
-            "instruction have its clock; their settings are combined exactly. ε is the factor by which the measured "
-            "points are expected to miss the frontier."
+            "instruction have its clock; their settings are combined exactly."
         )
+        if searched.remaining is not None:
+            found.append(
+                f"Plans are expected, not measured, to lie within {100 * searched.remaining.epsilon:.2f} % of the "
+                f"frontier of all settings, with {100 * searched.remaining.hypervolume_share:.2f} % of its area "
+                "missing."
+            )
     found.append(
         f"An instruction starts as soon as the schedule lets it, and a GPU that waits draws "
         f"{planned.blocking_power_w:.1f} W. Energies are those of one GPU of each stage."
