@@ -11,7 +11,9 @@ from wattune.benchmarks.kernels.configurations import CONFIGURATIONS, GPU
 from wattune.benchmarks.kernels.overlap_table import missing_note, read_overlap_tables
 from wattune.benchmarks.kernels.table import bench_table
 from wattune.core.errors import InputError
-from wattune.levels.kernel.partition.joint_search import JointSearch, JointState, sufficient, uncovered
+from wattune.levels.kernel.partition.joint_plans import sufficient, uncovered
+from wattune.levels.kernel.partition.joint_search import JointSearch
+from wattune.levels.kernel.partition.joint_state import JointState
 from wattune.physics.catalog import load_model
 from wattune.search.hypervolume import epsilon, front_places
 

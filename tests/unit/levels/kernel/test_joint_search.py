@@ -7,7 +7,9 @@ import pytest
 
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.partition.joint_search import DIRECTIONS, JointSearch, JointState, composed_plans
+from wattune.levels.kernel.partition.joint_plans import composed_plans
+from wattune.levels.kernel.partition.joint_search import JointSearch
+from wattune.levels.kernel.partition.joint_state import DIRECTIONS, JointState
 from wattune.levels.kernel.partition.layout import ParallelLayout
 from wattune.levels.kernel.partition.partitions import partition_model
 from wattune.levels.kernel.partition.searched_model import (

@@ -17,24 +17,20 @@ than those of least energy have a use: plans are compared by energy above that p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from wattune.core.frontier import History
-from wattune.levels.kernel.partition.joint_surrogate import JointSurrogate, SettingGrid, fit_joint
-from wattune.levels.kernel.partition.partitions import KernelPartition
-from wattune.levels.kernel.partition.physics_search import Remaining, reference
-from wattune.levels.kernel.partition.search import Floats, PartitionSpace, Places, observed
+from wattune.levels.kernel.partition.joint_plans import composed_plans, missing, uncovered
+from wattune.levels.kernel.partition.joint_state import DIRECTIONS, JointPart, JointState
+from wattune.levels.kernel.partition.physics_search import Remaining
+from wattune.levels.kernel.partition.search import Floats, Places
 from wattune.levels.kernel.partition.space import PartitionChoice
-from wattune.levels.kernel.partition.stream_terms import StreamTerms, model_terms
-from wattune.levels.kernel.schedules import BACKWARD, FORWARD
-from wattune.search.hypervolume import distances, epsilon, front_places, hypervolume
 
 _DESIGN_SCALE, _DESIGN_SCATTER = 0.1, 0.05
-"""Slowness, against the best of a cell, that halves the worth of a first measurement (by e), and its random part."""
+"""Slowness, against the best of a cell, that divides the worth of a first measurement by e, and its random part."""
 _WEIGHTS = ((1.0, 0.0), (0.5, 0.5), (0.0, 1.0))
 """Of the logarithms of time and energy by which settings of a cell are compared."""
 _DRAWS, _PLAN_DRAWS = 48, 24
@@ -46,84 +42,6 @@ _WAITING_TOLERANCE = 0.006
 """ε of measured plans by energy above the power of a GPU that waits: these serve operations that others wait for."""
 _NEAR = 0.0002
 """ε of composed plans that is not told apart while searching."""
-
-DIRECTIONS = (FORWARD, BACKWARD)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class JointPart:
-    """A partition, its space, what a model expects of its streams, and what was measured."""
-
-    partition: KernelPartition
-    space: PartitionSpace[PartitionChoice]
-    terms: StreamTerms
-    history: History[PartitionChoice] = ()
-    most: int | None = None
-    """Trials that it may have."""
-
-    @property
-    def open(self) -> bool:
-        """Whether it may be measured further."""
-        return self.most is None or len(self.history) < self.most
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ComposedPlans:
-    """Settings of all partitions at a common clock, a row per plan."""
-
-    costs: Floats
-    """(plans, 2): seconds and joules of a layer."""
-    places: Places
-    """(plans, partitions): of the settings in their spaces; −1 where a partition does not run."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class JointState:
-    """All partitions with what is expected of them; arrays have the settings of one partition after another."""
-
-    parts: Sequence[JointPart]
-    surrogate: JointSurrogate
-    grid: SettingGrid
-    measured: NDArray[np.bool_]
-    logs: Floats
-    """(settings, 2): measured where there is a measurement, expected elsewhere."""
-    starts: Places = field(init=False)
-    """Of the settings of each partition."""
-
-    def __post_init__(self) -> None:
-        sizes = [len(part.space) for part in self.parts]
-        object.__setattr__(self, "starts", np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64))
-
-    @classmethod
-    def of(cls, parts: Sequence[JointPart]) -> JointState:
-        """Fit the surrogate to all histories."""
-        seen = [observed(part.space, part.history) for part in parts]
-        terms = model_terms([part.terms for part in parts])
-        grid = SettingGrid.of(terms, [choice for part in parts for choice in part.space.choices])
-        starts = np.concatenate([[0], terms.ends[:-1]])
-        places = np.concatenate([start + own.places for start, own in zip(starts, seen, strict=True)]).astype(np.int64)
-        values, noise = (np.concatenate(own) for own in zip(*((one.logs, one.variance) for one in seen), strict=True))
-        surrogate = fit_joint(terms, grid, places, values, noise)
-        logs, measured = surrogate.logs.copy(), np.zeros(len(grid.clock), dtype=bool)
-        logs[places], measured[places] = values, True
-        return cls(parts, surrogate, grid, measured, logs)
-
-    @property
-    def allowed(self) -> NDArray[np.bool_]:
-        """Settings that are measured or can be."""
-        closed = np.array([not part.open for part in self.parts])
-        return np.asarray(self.measured | ~closed[self.grid.partition])
-
-    def by_part(self, values: Floats) -> list[Floats]:
-        return np.split(values, self.starts[1:])
-
-    def choices(self, places: Sequence[int]) -> tuple[tuple[PartitionChoice, ...], ...]:
-        """Return settings by partition, in their order."""
-        found: list[list[PartitionChoice]] = [[] for _ in self.parts]
-        for place in places:
-            own = int(self.grid.partition[place])
-            found[own].append(self.parts[own].space.choices[place - self.starts[own]])
-        return tuple(tuple(own) for own in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +106,7 @@ class JointSearch:
         """Choose settings about whose time least is known, discounted by slowness within their cells."""
         random, process, every = self._random(state), state.surrogate.time, np.arange(len(state.logs))
         left = np.array([self.first - len(part.history) if part.open else 0 for part in state.parts])
-        merit = _DESIGN_SCATTER * random.standard_normal(len(every)) - _above_best(state) / _DESIGN_SCALE
+        merit = _DESIGN_SCATTER * random.standard_normal(len(every)) - state.above_best / _DESIGN_SCALE
         known = solve_triangular(process.lower, process.across(process.places, every), lower=True)
         variance, chosen = process.variance, list[int]()
         while (left > 0).any():
@@ -268,8 +186,8 @@ class _Regrets:
 
     @classmethod
     def of(cls, state: JointState, draws: Floats) -> _Regrets:
-        cells, starts = _cells(state)
-        shares = _shares(state)[state.grid.partition[starts]]
+        cells, starts = state.cells
+        shares = state.shares[state.grid.partition[starts]]
         allowed = state.allowed
         mean, saved = [], np.zeros(len(cells))
         for weights in _WEIGHTS:
@@ -290,91 +208,13 @@ class _Regrets:
         return cls(float(sums.max()), of_partition, saved, draws.std(axis=0).sum(axis=1))
 
 
-def _cells(state: JointState) -> tuple[Places, Places]:
-    """Return the cell of every setting, and where cells start; settings are in the order of their clocks."""
-    changes = np.diff(state.grid.clock) != 0
-    changes |= np.diff(state.grid.partition) != 0
-    return np.concatenate([[0], np.cumsum(changes)]), np.concatenate([[0], np.flatnonzero(changes) + 1])
-
-
 def _first_in_cell(marked: NDArray[np.bool_], starts: Places) -> Places:
     """Return the first marked setting of every cell, which has one."""
     places = np.where(marked, np.arange(len(marked)), len(marked))
     return np.asarray(np.minimum.reduceat(places, starts))
 
 
-def _above_best(state: JointState) -> Floats:
-    """(settings,): logarithm of expected time over the least of the cell."""
-    cells, starts = _cells(state)
-    return np.asarray(state.logs[:, 0] - np.minimum.reduceat(state.logs[:, 0], starts)[cells])
-
-
-def _shares(state: JointState) -> Floats:
-    """(partitions,): of the time of a layer, the larger of forward and backward."""
-    fastest_s = np.array([np.exp(own[:, 0].min()) for own in state.by_part(state.logs)])
-    found = np.zeros(len(state.parts))
-    for direction in DIRECTIONS:
-        times_s = fastest_s * [part.partition.per_layer(direction) for part in state.parts]
-        found = np.maximum(found, times_s / max(float(times_s.sum()), 1e-30))
-    return found
-
-
 def _above(costs: Floats, waiting_w: float, shown: NDArray[np.bool_]) -> Floats:
     """Return seconds, and joules above those of a GPU that waits; infinite where they are not shown."""
     dynamic_j = np.maximum(costs[:, 1] - waiting_w * costs[:, 0], 1e-3 * costs[:, 1])
     return np.where(shown[:, None], np.stack([costs[:, 0], dynamic_j], axis=1), np.inf)
-
-
-def missing(have: Floats, every: Floats) -> tuple[float, float]:
-    """Return the share of hypervolume and the ε that plans lack, if all of these exist."""
-    both = np.concatenate([have, every])
-    front = both[front_places(both)]
-    limit = reference(np.log(have), np.log(front))
-    return 1.0 - hypervolume(np.log(have), limit) / hypervolume(np.log(front), limit), epsilon(have, front)
-
-
-def composed_plans(
-    parts: Sequence[JointPart], direction: str, costs: Sequence[Floats], *, tolerance: float = 0.0
-) -> ComposedPlans:
-    """Compose a layer of one direction by these costs of settings; where a cost is infinite, there is no plan.
-
-    Above a tolerance of 0 settings, and sums of them, are left out that others come so near to.
-    """
-    clocks = [np.array([choice.sm_mhz for choice in part.space.choices]) for part in parts]
-    found = []
-    for clock in np.unique(clocks[0]):
-        total, picks = np.zeros((1, 2)), np.zeros((1, 0), dtype=np.int64)
-        for part, own, cost in zip(parts, clocks, costs, strict=True):
-            count = part.partition.per_layer(direction)
-            if not count:
-                picks = np.column_stack([picks, np.full(len(picks), -1)])
-                continue
-            at = np.flatnonzero((own == clock) & np.isfinite(cost[:, 0]))
-            kept = at[sufficient(cost[at], tolerance)]
-            sums = (total[:, None] + count * cost[kept][None]).reshape(-1, 2)
-            rows = np.array(sufficient(sums, tolerance / len(parts)), dtype=np.int64)
-            before, added = np.divmod(rows, max(len(kept), 1))
-            total, picks = sums[rows], np.column_stack([picks[before], kept[added]])
-        found.append(ComposedPlans(total, picks))
-    return ComposedPlans(np.concatenate([own.costs for own in found]), np.concatenate([own.places for own in found]))
-
-
-def uncovered(points: Floats, known: Floats, tolerance: float) -> list[int]:
-    """Return few rows of points that, beside known ones, have an ε to all points of at most the tolerance."""
-    front = front_places(points)
-    left = front[distances(known, points[front]) > tolerance]
-    return [int(left[row]) for row in sufficient(points[left], tolerance)] if len(left) else []
-
-
-def sufficient(points: Floats, tolerance: float) -> list[int]:
-    """Return few rows whose ε to all points is at most the tolerance: from the fastest on, the furthest that do."""
-    front = front_places(points)
-    if not tolerance:
-        return [int(row) for row in front]
-    ordered, kept, at = points[front], [], 0
-    while at < len(front):
-        within = np.flatnonzero(ordered[:, 0] <= ordered[at, 0] * (1.0 + tolerance))
-        kept.append(int(front[within[-1]]))
-        done = ordered[:, 1] * (1.0 + tolerance) >= ordered[within[-1], 1]
-        at = int(np.flatnonzero(done)[-1]) + 1
-    return kept

@@ -19,7 +19,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel.partition.composition import UNCALIBRATED, Calibration, Part, compose
-from wattune.levels.kernel.partition.joint_search import JointPart, JointSearch
+from wattune.levels.kernel.partition.joint_search import JointSearch
+from wattune.levels.kernel.partition.joint_state import JointPart
 from wattune.levels.kernel.partition.kareus_search import KareusSearch
 from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
 from wattune.levels.kernel.partition.physics_search import Remaining
