@@ -12,6 +12,7 @@ from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.levels.kernel.partition.composition import Calibration, Composed, Part, compose, compose_points
 from wattune.search.hypervolume import (
+    distances,
     epsilon,
     expected_improvement,
     front_places,
@@ -125,3 +126,9 @@ def test_points_alone_compose_alike(drawn: list[tuple[list[tuple[int, int]], int
     found = compose(only, lambda choice: choice[0])
     points = compose_points([(np.array(costs, dtype=float), count) for costs, count in drawn])
     assert points == pytest.approx(np.array([(t.cost.time_s, t.cost.energy_j) for t in found]))
+
+
+@given(_points, _points)
+def test_distances_are_the_least_of_all_pairs(found: np.ndarray, frontier: np.ndarray) -> None:
+    every = (found[:, None] / frontier[None]).max(axis=2).min(axis=0) - 1.0
+    assert distances(found, frontier) == pytest.approx(every)
