@@ -89,7 +89,7 @@ def search_goals(rows: Sequence[Row]) -> list[Goal]:
         )
         goals.append(replace(goal, met=False) if count is None else goal)
     off = [row["expected_epsilon_percent"] - row["epsilon_percent"] for row in rows]
-    goals.append(at_most("ε at the end below what is true, worst (simulated)", -min(off), 0.2, unit=" points"))
+    goals.append(at_most("true ε above the expected one at the end, worst (simulated)", -min(off), 0.2, unit=" points"))
     goals.append(
         at_most("ε at the end, worst (simulated)", max(row["epsilon_percent"] for row in rows), 0.5, unit=" %")
     )
