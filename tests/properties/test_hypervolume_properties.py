@@ -1,4 +1,4 @@
-"""Hypervolume, its expected improvement and ε, beside brute force; compositions beside the full product."""
+"""Hypervolume, expected improvements and ε, beside brute force; compositions beside the full product."""
 
 from itertools import product
 
@@ -15,6 +15,7 @@ from wattune.search.hypervolume import (
     distances,
     epsilon,
     expected_improvement,
+    expected_maximin,
     front_places,
     hypervolume,
     improvement,
@@ -61,6 +62,24 @@ def test_expected_improvement_agrees_with_sampling(
     exact = expected_improvement(points, np.array([mean]), np.array([sd]), REFERENCE)[0]
     error = sampled.std() / 200.0
     assert exact == pytest.approx(sampled.mean(), abs=5.0 * error + 1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    _points,
+    st.tuples(st.floats(0, 12), st.floats(0, 12)),
+    st.tuples(st.floats(0.1, 3), st.floats(0.1, 3)),
+    st.floats(0, 2),
+)
+def test_expected_maximin_agrees_with_sampling(
+    points: np.ndarray, mean: tuple[float, float], sd: tuple[float, float], tolerance: float
+) -> None:
+    draws = np.array(mean) + np.array(sd) * np.random.default_rng(0).standard_normal((40_000, 2))
+    shift = (points[None] - draws[:, None]).max(axis=2).min(axis=1)
+    sampled = np.maximum(shift - tolerance, 0.0)
+    exact = expected_maximin(points, np.array([mean]), np.array([sd]), tolerance)[0]
+    error = sampled.std() / 200.0
+    assert exact == pytest.approx(sampled.mean(), rel=0.1, abs=5.0 * error + 1e-3)
 
 
 @given(_points, _points)

@@ -47,6 +47,7 @@ def test_missing_cells_are_named(tmp_path: Path) -> None:
     assert note is not None
     assert "launch none, sm_mhz 1410, comm_sms 24" in note
     assert note.startswith("p: 2 of the combinations")
+    assert ", at 1410 MHz." in note
 
 
 def test_a_kareus_sweep_is_converted_with_its_repeats(tmp_path: Path) -> None:

@@ -87,4 +87,4 @@ def _speed() -> Bench:
 
 
 def _table(table: Path, seeds: int, processes: int, on_step: OnStep) -> Bench:
-    return bench_table(table, seeds=seeds, processes=processes, on_step=lambda text: on_step(text, 0, 1))
+    return bench_table(table, seeds=seeds, processes=processes, on_step=on_step)

@@ -156,5 +156,13 @@ def missing_note(table: OverlapTable) -> str | None:
     more = f" and {len(table.missing) - _SHOWN} more" if len(table.missing) > _SHOWN else ""
     return (
         f"{table.partition}: {len(table.missing)} of the combinations of its knobs were not measured: "
-        f"{'; '.join(table.missing[:_SHOWN])}{more}. The frontier is that of the {len(table.space)} that were."
+        f"{'; '.join(table.missing[:_SHOWN])}{more}{_clocks_note(table.missing)}. "
+        f"The frontier is that of the {len(table.space)} that were."
     )
+
+
+def _clocks_note(missing: tuple[str, ...]) -> str:
+    """Name all clocks at which something is missing."""
+    parts = {part for cell in missing for part in cell.split(", ") if part.startswith(f"{SM_MHZ} ")}
+    clocks = sorted((part.removeprefix(f"{SM_MHZ} ") for part in parts), key=float)
+    return f", at {', '.join(clocks)} MHz" if clocks else ""

@@ -37,7 +37,7 @@ _LOOSE = 1.1
 _INITIAL_SHARE = 0.15
 """Of a space, that Kareus measures at random before it models: 96 of 640 to 720, 36 of 180."""
 
-OnStep = Callable[[str], None]
+OnStep = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,11 +52,11 @@ def bench_table(
     file: Path, *, seeds: int = 20, on_step: OnStep | None = None, processes: int = 2, noise: bool = False
 ) -> Bench:
     """Count measurements of all searches on each partition of a sweep; `noise` scatters them as its repeats do."""
-    say = on_step or (lambda _: None)
+    say = on_step or (lambda *_: None)
     tables = read_overlap_tables(file)
     searches = _searches()
     cases = [_Case(table, name, seed, noise) for table in tables for name in searches for seed in range(seeds)]
-    rows = in_processes(_row, cases, processes=processes, on_case=lambda done: say(f"{done} of {len(cases)} searches"))
+    rows = in_processes(_row, cases, processes=processes, on_case=lambda done: say("table", done, len(cases)))
     return Bench(
         bench="kernels",
         simulated=False,

@@ -80,6 +80,22 @@ def test_ours_finds_a_smooth_frontier_early() -> None:
     assert _epsilon(costs, ours) < np.median(chance)
 
 
+def test_a_rough_sweep_is_recognised_as_one() -> None:
+    space, smooth = _space()
+    rough = smooth * np.exp(0.02 * np.random.default_rng(0).standard_normal(smooth.shape))
+    places = np.random.default_rng(1).permutation(len(space))[:40]
+    surrogates = [
+        PhysicsSearch(seed=0).surrogate(
+            space, observed(space, tuple(Trial(int(place), Measurement(*map(float, costs[place]))) for place in places))
+        )
+        for costs in (smooth, rough)
+    ]
+    errors = [np.abs(own.logs - np.log(costs)) for own, costs in zip(surrogates, (smooth, rough), strict=True)]
+    assert np.median(errors[0]) < 0.005
+    assert np.median(surrogates[1].sd) > 2 * np.median(surrogates[0].sd)
+    assert np.median(surrogates[1].sd) > 0.01
+
+
 def test_seeds_differ_and_repeat() -> None:
     space, costs = _space()
     runs = [[trial.choice for trial in _run(space, costs, PhysicsSearch(seed=seed), 8)] for seed in (0, 0, 1)]

@@ -5,9 +5,9 @@ Notation
     model           the prior of the space where it has one, else the generic form of `form`, fitted to the
                     history; the columns are then the derivatives of the form by its parameters
 
-Length scales are those typical of each knob: launch positions differ abruptly, clocks and block sizes smoothly. They
-are not fitted before `fit_from` measurements, because the likelihood of the first tens takes every jump that was not
-yet seen for impossible. Residuals of other partitions enter as measurements at a distance.
+Length scales start from those typical of each knob: launch positions differ abruptly, clocks and block sizes smoothly.
+From `fit_from` measurements on they are fitted, so that a rough sweep is recognised as one. Typical values were chosen
+on simulated and made-up sweeps. Residuals of other partitions enter as measurements at a distance.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from wattune.levels.kernel.partition.search import (
 )
 from wattune.search.gaussian_process import GaussianProcess, Hyper, HyperPrior, Inputs, condition, fit_process
 
-_LENGTHS = {LAUNCH: 0.15, END: 1.0, COMM_SMS: 0.5, COMM_BLOCK: 2.0, SM_MHZ: 0.7}
+_LENGTHS = {LAUNCH: 0.2, END: 1.0, COMM_SMS: 0.3, COMM_BLOCK: 1.0, SM_MHZ: 0.7}
+_PRIOR_LENGTHS = {**_LENGTHS, LAUNCH: 0.15, COMM_SMS: 0.5}
 _OTHER_LENGTH = 0.5
 _PARTITION_LENGTH = 1.0
-_SMOOTH_SD, _ROUGH_SD = 0.022, 0.0015
+_SMOOTH_SD, _ROUGH_SD, _PRIOR_ROUGH_SD = 0.022, 0.003, 0.0015
 _SPREADS = (0.5, 0.7, 0.5)
 
 _CONSTANT_SD = 0.05
@@ -119,25 +120,27 @@ def fit_surrogate(
     """Fit model and processes to what was seen; residuals of others count only where the space has a prior."""
     places = coordinates(space)
     shared = others if space.prior is not None else None
-    prior = _prior(varying(space))
+    prior = _prior(space)
 
     def process(form: FittedForm, column: int) -> tuple[GaussianProcess, Inputs]:
         inputs = Inputs(np.pad(places, ((0, 0), (0, 1))), form.basis)
         return _conditioned(inputs, form.logs, seen, column, prior, shared, fit_from), inputs
 
-    first_form = _time_form(space, seen, places)
+    first_form, active = _time_form(space, seen, places)
     first, first_inputs = process(first_form, 0)
     expected = first.predict(first_inputs)[0] + first_form.logs
     expected[seen.places] = seen.logs[:, 0]
-    second_form = _energy_form(space, seen, places, expected)
+    second_form = _energy_form(space, seen, places, expected, active)
     second, second_inputs = process(second_form, 1)
     model = np.stack([first_form.logs, second_form.logs], axis=1)
     return Surrogate.of((first, second), (first_inputs, second_inputs), model)
 
 
-def _prior(names: tuple[str, ...]) -> HyperPrior:
-    lengths = [_LENGTHS.get(name, _OTHER_LENGTH) for name in names] or [1.0]
-    return HyperPrior(Hyper(np.array([*lengths, _PARTITION_LENGTH]), _SMOOTH_SD, _ROUGH_SD), *_SPREADS)
+def _prior(space: PartitionSpace[C]) -> HyperPrior:
+    """Return what is typical of residuals: those of a model given from outside are smoother than those of the form."""
+    lengths, rough_sd = (_LENGTHS, _ROUGH_SD) if space.prior is None else (_PRIOR_LENGTHS, _PRIOR_ROUGH_SD)
+    own = [lengths.get(name, _OTHER_LENGTH) for name in varying(space)] or [1.0]
+    return HyperPrior(Hyper(np.array([*own, _PARTITION_LENGTH]), _SMOOTH_SD, rough_sd), *_SPREADS)
 
 
 def _conditioned(
@@ -161,18 +164,21 @@ def _conditioned(
     return fit_process(rows, values, prior=prior, noise=noise)
 
 
-def _time_form(space: PartitionSpace[C], seen: MeasuredChoices, places: Floats) -> FittedForm:
+def _time_form(space: PartitionSpace[C], seen: MeasuredChoices, places: Floats) -> tuple[FittedForm, Floats]:
+    """Return the form of time, and how long communication is active by it."""
     if space.prior is not None:
-        return FittedForm(np.log(space.prior[:, 0]), _columns(places, own=True))
-    form = fit_time(Knobs.of(space.names, space.features), seen.places, seen.logs[:, 0])
-    return _with_constant(form)
+        return FittedForm(np.log(space.prior[:, 0]), _columns(places, own=True)), np.zeros(len(space))
+    found = fit_time(Knobs.of(space.names, space.features), seen.places, seen.logs[:, 0])
+    return _with_constant(found.form), found.active
 
 
-def _energy_form(space: PartitionSpace[C], seen: MeasuredChoices, places: Floats, log_time: Floats) -> FittedForm:
+def _energy_form(
+    space: PartitionSpace[C], seen: MeasuredChoices, places: Floats, log_time: Floats, active: Floats
+) -> FittedForm:
     if space.prior is not None:
         return FittedForm(np.log(space.prior[:, 1]), _columns(places, own=True))
-    form = fit_energy(Knobs.of(space.names, space.features), seen.places, seen.logs[:, 1], log_time)
-    return _with_constant(form)
+    knobs = Knobs.of(space.names, space.features)
+    return _with_constant(fit_energy(knobs, seen.places, seen.logs[:, 1], log_time, active))
 
 
 def _with_constant(form: FittedForm) -> FittedForm:
