@@ -19,6 +19,7 @@ class Command:
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {
             "WATTUNE_STORE": str(folder / "store" / "history.db"),
             "WATTUNE_STATE": str(folder / "state"),
+            "WATTUNE_LOCKS": str(folder / "locks"),
             # The emulated library is compiled once for all tests, as in `emulated.py`.
             "WATTUNE_CACHE": str(shared_folder()),
             "WATTUNE_CONFIG": str(folder / "none.toml"),

@@ -35,8 +35,10 @@ def emulated_library() -> Path:
 
 
 @pytest.fixture
-def emulated_node(emulated_library: Path, tmp_path: Path) -> Iterator[MakeNode]:
+def emulated_node(emulated_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeNode]:
     """Return a function that makes a node, which NVML in this process uses until the test ends."""
+    # Nodes of tests that run at the same time have GPUs of the same UUID.
+    monkeypatch.setenv("WATTUNE_LOCKS", str(tmp_path / "locks"))
     with contextlib.ExitStack() as stack:
 
         def make(*gpus: str | EmulatedGpu, clock: str = "virtual", privilege: Privilege = Privilege.GRANTED) -> Node:

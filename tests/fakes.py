@@ -27,6 +27,7 @@ class FakeGpu:
         self.calls = 0
         self.setting = DRIVER_DEFAULT
         self.history = []
+        self.found_mw = 400_000
         self.fails = fails
         self._period_s = period_s
         self._phase_s = phase_s
@@ -46,7 +47,7 @@ class FakeGpu:
 
     @property
     def found(self):
-        return {"power_limit_w": 400.0}
+        return {"power_limit": self.found_mw}
 
     def apply(self, setting):
         if self.fails is not None:
@@ -57,9 +58,20 @@ class FakeGpu:
     def remember(self):
         self.history.append("remembered")
 
-    def undo(self, touched, found):
+    def wanted(self, setting):
+        knobs = {
+            "sm_clock": setting.sm_mhz,
+            "power_limit": setting.power_limit_w and round(setting.power_limit_w * 1000),
+        }
+        return {knob: value for knob, value in knobs.items() if value is not None}
+
+    def adopt(self, ours):
+        return ()
+
+    def undo(self, ours, found, *, since_s):
         self.setting = Setting()
-        self.history.append(("undo", touched, dict(found)))
+        self.history.append(("undo", ours, dict(found)))
+        return ()
 
     def restore(self):
-        self.undo(("sm_clock",), self.found)
+        self.undo({"sm_clock": (900,)}, self.found, since_s=0.0)

@@ -28,7 +28,8 @@ class Option:
 OPTIONS = (
     Option("device", "WATTUNE_DEVICE", "the GPU that commands use where none is named"),
     Option("store", "WATTUNE_STORE", "where the history is kept: a file, or a postgresql:// URL"),
-    Option("state", "WATTUNE_STATE", "folder of the journals and locks that restore GPUs after a crash"),
+    Option("state", "WATTUNE_STATE", "folder of the journals that restore GPUs after a crash"),
+    Option("locks", "WATTUNE_LOCKS", "folder of the locks by which all users of a machine share its GPUs"),
     Option("cache", "WATTUNE_CACHE", "folder for files that can be made again, such as the emulated library"),
     Option("data", "WATTUNE_DATA", "folder of public measurements that benches and tests compare with"),
 )
@@ -73,6 +74,10 @@ class Config:
         return _path(self._get("state") or "")
 
     @property
+    def lock_dir(self) -> Path:
+        return Path(self._get("locks") or "").expanduser()
+
+    @property
     def cache_dir(self) -> Path:
         return _path(self._get("cache") or "")
 
@@ -99,6 +104,7 @@ def load_config(environment: Mapping[str, str] | None = None, file: Path | None 
         "device": "auto",
         "store": str(Path(platformdirs.user_data_dir(APP)) / "history.db"),
         "state": platformdirs.user_state_dir(APP),
+        "locks": "/run/lock",
         "cache": platformdirs.user_cache_dir(APP),
         "data": None,
     }

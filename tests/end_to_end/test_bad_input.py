@@ -285,13 +285,14 @@ def test_a_full_disk_keeps_the_old_export(wattune):
     assert len(json.loads((wattune.folder / "trials.json").read_text())["rows"]) == 2 * 82
 
 
-def test_a_damaged_journal_is_named_and_does_not_stop_the_doctor(wattune):
+def test_a_damaged_journal_is_named_and_kept_aside(wattune):
     (wattune.folder / "state").mkdir()
-    (wattune.folder / "state" / "GPU-1.json").write_text("{")
-    assert "GPU-1.json is damaged" in complaint(wattune("restore"))[0]
+    (wattune.folder / "state" / "GPU-1.journal").write_text("{")
     findings = json.loads(wattune("doctor", "--json").stdout)["findings"]
     journal = next(finding for finding in findings if finding["topic"] == "journal")
-    assert (journal["level"], "GPU-1.json is damaged" in journal["line"]) == ("problem", True)
+    assert (journal["level"], "GPU-1" in journal["line"]) == ("problem", True)
+    assert "journal entry of GPU-1 is damaged" in complaint(wattune("restore"))[0]
+    assert "nothing to restore" in wattune("restore").stdout
 
 
 # readers that go away

@@ -8,10 +8,14 @@ import sys
 import time
 from contextlib import contextmanager
 
+import psutil
 import pytest
 
 from processes import wait_until
 from wattune.core.setting import Setting
+from wattune.devices.guarded import GuardedGpu
+from wattune.devices.journal import Journal
+from wattune.devices.nvml.open import opened_nvml
 from wattune.devices.open import Surroundings, open_gpu, restore_abandoned
 
 FOUND = Setting(None, None, 350.0)
@@ -30,23 +34,33 @@ with open_gpu("nvml:0", Surroundings(Path(sys.argv[1]))) as gpu:
             raise RuntimeError("the program failed")
         if sys.argv[2] == "exit":
             sys.exit(3)
+        if sys.argv[2] == "hold":
+            print("holds", flush=True)
+            sys.stdin.read()
+        if sys.argv[2] == "fork":
+            import os
+            if os.fork() == 0:
+                sys.stdin.read()  # a worker that outlives its parent
+                os._exit(0)
+            print("holds", flush=True)
+            sys.stdin.read()
 """
 
 
 @pytest.fixture
 def node(emulated_node):
     made = emulated_node("a100", clock="wall")
-    limit_to_350(made)
+    limit(350)
+    assert made.setting(0) == FOUND
     return made
 
 
-def limit_to_350(node):
+def limit(watts):
     import pynvml
 
     pynvml.nvmlInit()
-    pynvml.nvmlDeviceSetPowerManagementLimit(pynvml.nvmlDeviceGetHandleByIndex(0), 350_000)
+    pynvml.nvmlDeviceSetPowerManagementLimit(pynvml.nvmlDeviceGetHandleByIndex(0), watts * 1000)
     pynvml.nvmlShutdown()
-    assert node.setting(0) == FOUND
 
 
 def environment(node):
@@ -57,7 +71,12 @@ def environment(node):
 def tuner(node, state, how="loop"):
     command = [sys.executable, "-c", TUNER, str(state), how]
     process = subprocess.Popen(
-        command, env=environment(node), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command,
+        env=environment(node),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     with process:
         assert process.stdout.readline() == "open\n"
@@ -82,9 +101,9 @@ def test_an_error_or_an_exit_restores_the_gpu(node, tmp_path, how, code):
 
 
 def child_that_tunes(state, ready, *, restores_every):
-    """In a forked child: set the GPU over and over until killed."""
-    with open_gpu("nvml:0", Surroundings(state)) as gpu:
-        step = 0
+    """In a forked child without a watchdog: set the GPU over and over until killed."""
+    with opened_nvml("0", None) as bare:
+        gpu, step = GuardedGpu(bare, Journal(state), f"nvml:{bare.spec.uuid}"), 0
         while True:
             step += 1
             gpu.apply(Setting(gpu.spec.sm_clocks_mhz[20 + step % 50], power_limit_w=float(150 + step % 100)))
@@ -112,31 +131,129 @@ def test_kill_9_at_random_times_three_hundred_times(node, tmp_path):
         time.sleep(generator.uniform(0.0, 0.005))  # where the kill falls is the point of the test
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        abandoned += len(restore_abandoned(around))
+        outcomes = restore_abandoned(around)
+        assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
+        assert [outcome.left for outcome in outcomes] == [()] * len(outcomes)
+        abandoned += len(outcomes)
         assert node.setting(0) == FOUND
     os.close(opened)
     os.close(ready)
     assert abandoned > 50  # the kills did fall where it matters
 
 
-def test_the_restore_command_and_the_next_start_do_the_same(node, tmp_path):
+# the watchdog
+
+
+@contextmanager
+def holding(node, state, how="hold"):
+    """A tuner that has set the GPU and waits, and its watchdog."""
+    with tuner(node, state, how) as process:
+        assert process.stdout.readline() == "holds\n"
+        (watchdog,) = watchdogs(state)
+        yield process, watchdog
+
+
+def watchdogs(state):
+    """The watchdogs over a state folder."""
+    return [process for process in psutil.process_iter() if str(state) in command_line(process)[4:5]]
+
+
+def command_line(process):
+    try:
+        line = process.cmdline()
+    except psutil.Error:
+        return []
+    return line[2:] if "-S" in line else []
+
+
+def test_the_watchdog_is_small_alone_and_deaf(node, tmp_path):
+    with holding(node, tmp_path / "state") as (process, watchdog):
+        assert watchdog.ppid() != process.pid
+        assert os.getsid(watchdog.pid) != os.getsid(process.pid)
+        assert sorted(os.listdir(f"/proc/{watchdog.pid}/fd")) == ["0", "1", "2"]
+        assert {os.readlink(f"/proc/{watchdog.pid}/fd/{number}") for number in "12"} == {os.devnull}
+        assert watchdog.memory_info().rss < 10e6
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            watchdog.send_signal(number)
+        process.kill()
+        process.wait()
+        wait_until(lambda: node.setting(0) == FOUND)
+    wait_until(lambda: not watchdogs(tmp_path / "state"))
+    assert Journal(tmp_path / "state").left() == ()
+
+
+def test_the_watchdog_keeps_no_stream_of_its_owner_open(node, tmp_path):
+    with holding(node, tmp_path / "state") as (process, watchdog):
+        watchdog.suspend()
+        process.kill()
+        assert process.stdout.read() == ""  # the end of file, although the watchdog lives
+        watchdog.resume()
+        wait_until(lambda: node.setting(0) == FOUND)
+
+
+def test_at_a_normal_end_no_watchdog_is_left(node, tmp_path):
+    with holding(node, tmp_path / "state") as (process, _):
+        process.terminate()
+    assert node.setting(0) == FOUND
+    wait_until(lambda: not watchdogs(tmp_path / "state"))
+
+
+def test_a_forked_worker_that_lives_on_keeps_no_gpu_set(node, tmp_path):
+    with holding(node, tmp_path / "state", "fork") as (process, _):
+        process.kill()
+        process.wait()
+        wait_until(lambda: node.setting(0) == FOUND)
+        wait_until(lambda: not Journal(tmp_path / "state").holders())
+        process.stdin.close()  # the worker ends
+
+
+def test_the_watchdog_leaves_what_somebody_else_has_set_since(node, tmp_path):
+    with holding(node, tmp_path / "state") as (process, watchdog):
+        limit(120)
+        process.kill()
+        process.wait()
+        wait_until(lambda: not watchdog.is_running())
+    assert node.setting(0) == Setting(None, None, 120.0)
+    assert Journal(tmp_path / "state").left() == ()
+
+
+def test_without_the_watchdog_the_restore_command_and_the_next_start_restore(node, tmp_path):
     state = tmp_path / "state"
     for undo in ("command", "start"):
-        with tuner(node, state) as process:
-            wait_until(lambda: node.setting(0) != FOUND, process)
+        with holding(node, state) as (process, watchdog):
+            watchdog.kill()
             process.kill()
         assert node.setting(0) != FOUND
         if undo == "command":
             command = [sys.executable, "-m", "wattune", "restore"]
-            done = subprocess.run(
-                command, env={**environment(node), "WATTUNE_STATE": str(state)}, capture_output=True, text=True
-            )
+            places = {"WATTUNE_STATE": str(state), "WATTUNE_LOCKS": str(state)}
+            done = subprocess.run(command, env={**environment(node), **places}, capture_output=True, text=True)
             assert done.returncode == 0
             assert "restored nvml:GPU-" in done.stdout
         else:
             with open_gpu("nvml:0", Surroundings(state)):
                 pass
         assert node.setting(0) == FOUND
+
+
+# disks
+
+FULL = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
+"""
+
+
+@pytest.mark.parametrize(("state", "limited"), [("state", FULL), ("/proc/state", "")], ids=["full", "read-only"])
+def test_on_a_full_or_read_only_disk_the_gpu_is_not_set(node, tmp_path, state, limited):
+    command = [sys.executable, "-c", limited + TUNER, str(tmp_path / state), "loop"]
+    done = subprocess.run(command, env=environment(node), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "wattune.core.errors.ConfigError: cannot " in last
+    assert ("the GPU was not set" in last) == bool(limited)
+    assert node.setting(0) == FOUND
+    wait_until(lambda: not watchdogs(tmp_path / state))
 
 
 def test_a_second_process_cannot_tune_the_gpu(node, tmp_path):

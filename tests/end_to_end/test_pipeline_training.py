@@ -10,7 +10,6 @@ from emulated import plain_gpu
 from pipelines import planned_at, profile_csv
 from processes import wait_until
 from wattune.cli.main import run
-from wattune.devices.open import Surroundings, restore_abandoned
 from wattune.levels.kernel.plan_file import plan_text, read_plan
 from wattune.levels.kernel.schedules import interleaved
 from wattune.levels.kernel.solver.switching import shortest_dwell_s
@@ -119,9 +118,7 @@ def test_crashed_ranks_leave_all_gpus_as_they_were_found(emulated_node, tmp_path
         assert process.wait() != 0
     assert node.setting(0) == before[0]
     assert node.setting(1) == before[1]
-    left = restore_abandoned(Surroundings(tmp_path / "state"))
-    assert [error for _, error in left] == [None]
-    assert node.setting(2) == before[2]
+    wait_until(lambda: node.setting(2) == before[2])  # the watchdog of the one that was killed
 
 
 def test_ranks_plan_together_while_they_train_and_answer_a_straggler(emulated_node, tmp_path, start):

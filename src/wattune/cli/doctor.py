@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,11 @@ import click
 from wattune.cli.output import console, json_option, print_json
 from wattune.config import Config, load_config
 from wattune.core.errors import WattuneError
-from wattune.devices.journal import Journal
+from wattune.devices.journal import Journal, boot_id
 from wattune.devices.rapl import POWERCAP, find_packages
 
 if TYPE_CHECKING:
+    from wattune.devices.lock_holder import Holder
     from wattune.devices.nvml.describe import DriverExam, GpuExam
 
 MARKS = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/]"}
@@ -26,11 +28,12 @@ MARKS = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/
 def command(as_json: bool) -> None:
     """Show what prevents measuring or tuning on this machine, and how to fix it.
 
-    No setting is changed. The exit code is 0 even if there are problems, since without a GPU wattune uses a simulated
-    one.
+    Nothing is set, and no lock is taken. The exit code is 0 even if there are problems, since without a GPU wattune
+    uses a simulated one.
     """
     config = load_config()
-    facts = gather(state_dir=config.state_dir, visible=config.visible_gpus, store_failure=_store_failure(config))
+    journal = Journal(config.state_dir, config.lock_dir)
+    facts = gather(journal, visible=config.visible_gpus, store_failure=_store_failure(config))
     findings = diagnose(facts)
     if as_json:
         print_json({"simulated": facts.driver.emulated, "findings": list(findings)})
@@ -82,10 +85,14 @@ class Facts:
     compiler: str | None
     abandoned: tuple[str, ...] | WattuneError
     """The devices that a dead process left set, or the error of reading the journal."""
+    held: tuple[Holder, ...]
+    """The processes that hold GPUs now."""
+    state_problem: str | None
+    """Why no journal could be written, so that no GPU could be set."""
     store_failure: WattuneError | None
 
 
-def gather(*, state_dir: Path, visible: str | None, store_failure: WattuneError | None) -> Facts:
+def gather(journal: Journal, *, visible: str | None, store_failure: WattuneError | None) -> Facts:
     """Examine this machine without changing anything."""
     from wattune.devices.nvml.describe import examine
 
@@ -97,7 +104,9 @@ def gather(*, state_dir: Path, visible: str | None, store_failure: WattuneError 
         rapl_present=any(POWERCAP.glob("intel-rapl:*")),
         rapl_readable=bool(find_packages()),
         compiler=shutil.which("cc") or shutil.which("gcc") or shutil.which("clang"),
-        abandoned=_abandoned(state_dir),
+        abandoned=_abandoned(journal),
+        held=journal.holders(),
+        state_problem=_state_problem(Path(journal.folder)),
         store_failure=store_failure,
     )
 
@@ -112,7 +121,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     store, failure = Finding("store", "ok", "the history can be written"), facts.store_failure
     if failure is not None:
         store = Finding("store", "problem", failure.message, failure.hint)
-    return (*findings, _rapl(facts), _emulator(facts), _journal(facts), store)
+    return (*findings, _rapl(facts), _emulator(facts), _journal(facts), *_claims(facts), store)
 
 
 def _driver(facts: Facts) -> Finding:
@@ -143,16 +152,17 @@ def _gpu(gpu: GpuExam, facts: Facts) -> list[Finding]:
 
 
 def _control(topic: str, gpu: GpuExam, facts: Facts) -> Finding:
-    if gpu.limit_settable == "no permission":
-        if facts.in_container and not facts.has_sys_admin:
-            line = f"{gpu.name} can be measured but not set: this container lacks SYS_ADMIN"
-            return Finding(topic, "problem", line, "docker run --cap-add SYS_ADMIN ...")
-        line = f"{gpu.name} can be measured but not set: no permission"
-        return Finding(topic, "problem", line, "sudo wattune ...")
+    """Judge by what this process may do: a diagnosis must not try to set anything."""
     if gpu.limit_settable == "not supported":
         line = f"{gpu.name} refuses power limits, as laptop GPUs do; its clocks may still be locked"
         return Finding(topic, "note", line, "wattune sweep --knob sm-clock")
-    return Finding(topic, "ok", f"{gpu.name} can be measured and set")
+    if facts.has_sys_admin or facts.driver.emulated:
+        return Finding(topic, "ok", f"{gpu.name} can be measured and set")
+    if facts.in_container:
+        line = f"{gpu.name} can be measured but not set: this container lacks SYS_ADMIN"
+        return Finding(topic, "problem", line, "docker run --cap-add SYS_ADMIN ...")
+    line = f"{gpu.name} can be measured but not set: no permission"
+    return Finding(topic, "problem", line, "sudo wattune ...")
 
 
 def _rapl(facts: Facts) -> Finding:
@@ -178,20 +188,52 @@ def _journal(facts: Facts) -> Finding:
     if facts.abandoned:
         line = f"a process died and left settings on {', '.join(facts.abandoned)}"
         return Finding("journal", "problem", line, "wattune restore")
+    if facts.state_problem is not None:
+        line = f"no GPU can be set, since the journal cannot be written: {facts.state_problem}"
+        return Finding("journal", "problem", line, "make room, or point WATTUNE_STATE to a folder you can write")
     return Finding("journal", "ok", "no GPU was left with settings of a dead process")
 
 
-def _abandoned(state_dir: Path) -> tuple[str, ...] | WattuneError:
-    journal = Journal(state_dir)
-    left = []
+def _claims(facts: Facts) -> list[Finding]:
+    """Return a finding about each process that tunes a GPU now; one that is stopped keeps its settings on the GPU."""
+    from wattune.cli.restore import holder_line, is_stopped
+
+    return [
+        Finding("claim", "problem", holder_line(holder), f"kill -CONT {holder.pid}")
+        if is_stopped(holder)
+        else Finding("claim", "ok", holder_line(holder))
+        for holder in facts.held
+    ]
+
+
+def _abandoned(journal: Journal) -> tuple[str, ...] | WattuneError:
+    """Return the GPUs that have an entry and no owner, without claiming them."""
     try:
-        for entry in journal.entries():
-            with journal.abandoned(entry.uuid) as found:
-                if found is not None:
-                    left.append(entry.device)
+        held = {holder.name for holder in journal.holders()}
+        left = [name for name in journal.left() if name not in held]
     except WattuneError as error:
         return error
-    return tuple(left)
+    entries = {name: journal.entry(name) for name in left}
+    return tuple(
+        name if entry is None else entry.device
+        for name, entry in entries.items()
+        if entry is None or entry.boot_id == boot_id()
+    )
+
+
+def _state_problem(folder: Path) -> str | None:
+    """Return why the folder, or the nearest one above it that exists, cannot be written."""
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
+    if not there.is_dir():
+        return f"{there} is no folder"
+    found = os.statvfs(there)
+    if found.f_flag & os.ST_RDONLY:
+        return f"{there} is on a read-only file system"
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"{there} cannot be written by this user"
+    if (found.f_blocks and not found.f_bavail) or (found.f_files and not found.f_favail):
+        return f"the disk of {there} is full"
+    return None
 
 
 def _has_capability(status: Path, bit: int) -> bool:

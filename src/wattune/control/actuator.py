@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.setting import Setting
+from wattune.devices.fork import disarm_in_children
 from wattune.devices.gpu import Gpu
 from wattune.devices.guarded import held_signals
 
@@ -77,13 +78,11 @@ class Actuator:
 
     def restore(self) -> None:
         """Give the GPUs back what was found; a failure is kept for `take_failure`."""
-        before, stuck = self.stuck, []
+        stuck = []
         for gpu in self.gpus:
             try:
-                if any(gpu is one for one, _ in before):
-                    gpu.apply(DRIVER_DEFAULT)  # after a restore that failed, a GPU has nothing to restore
                 gpu.restore()
-            except Exception as error:  # its journal entry stays, and the next start tries again
+            except Exception as error:  # its journal entry stays, and the next call tries again
                 stuck.append((gpu, error))
                 self._failure = self._failure or error
         self.stuck = tuple(stuck)
@@ -102,6 +101,13 @@ class ActuatorThread(Actuator):
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._work, name="wattune clocks", daemon=True)
+        disarm_in_children(self)
+
+    def disarm(self) -> None:
+        """In a forked child, which has no such thread: set nothing, and wait for nobody."""
+        self._changed = threading.Condition()  # the thread may have held the other one
+        self._pending.clear()
+        self.disabled = self.disabled or "this is a forked child of the process that tunes"
 
     def __enter__(self) -> Self:
         self._thread.start()

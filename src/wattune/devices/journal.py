@@ -1,157 +1,290 @@
-"""The journal of what to undo if this process dies: one file per GPU, written before the GPU is set.
+"""The journal of what to undo if this process dies: an entry per GPU, written before the GPU is set; and the locks.
 
 A GPU has a lock file and, while it is set, a journal entry. The lock is held by the process that tunes the GPU; the
 kernel frees it when that process dies. An entry whose lock can be taken was therefore left by a dead process, and the
 GPU has to be restored to what the entry holds.
+
+Entries are in the state folder of a user, locks in one folder for all users of the machine. Nothing that another user
+could have written is believed: see `wattune.devices.folder`. The watchdog imports this file, so it imports little.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import json
 import os
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+import time
 
-from wattune.core.codec import from_json, to_json
-from wattune.core.errors import ConfigError, DeviceBusy, InputError
+from wattune.core.errors import ConfigError, DeviceBusy, NoPermission
+from wattune.devices.entry import SIZE, Entry, file_name, parse, text_of
+from wattune.devices.folder import FILE_FLAGS, Folder
+from wattune.devices.lock_holder import Holder, holder_of, is_held
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+ENTRY = ".journal"
+LOCK = ".lock"
+PATIENCE_S = 5.0
+"""How long to wait for a process that restores the GPU at this moment."""
+
+_POLL_S = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The state of a GPU before it was set, and the knobs that were set since."""
-
-    uuid: str
-    device: str
-    """The name that opens it again: `nvml:GPU-…`."""
-    touched: tuple[str, ...]
-    """Among sm_clock, mem_clock, power_limit."""
-    found: Mapping[str, float | None]
-    pid: int
-    boot_id: str
+class Damaged(Exception):
+    """An entry that cannot be believed, and why."""
 
 
 class Claim:
     """The exclusive right to set one GPU, held until `release`."""
 
-    def __init__(self, folder: Path, uuid: str, lock: int) -> None:
+    def __init__(self, uuid: str, folder: Folder, locks: list[tuple[Folder, int]]) -> None:
+        self.uuid = uuid
+        self._name = file_name(uuid)
         self._folder = folder
-        self._uuid = uuid
-        self._lock = lock
+        self._locks = locks
+        self._entry = -1
 
     def write(self, entry: Entry) -> None:
-        """Write the entry to disk, atomically."""
-        file = _entry_file(self._folder, self._uuid)
-        partial = file.with_suffix(".partial")
+        """Write the entry; later ones go over it in place, so that a disk that fills up does not matter."""
+        text = text_of(entry)
         try:
-            with partial.open("w", encoding="utf-8") as stream:
-                json.dump(to_json(entry), stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.replace(file)
+            if self._entry < 0:
+                self._entry = self._folder.create(self._name + ENTRY, text)
+            elif os.pwrite(self._entry, text, 0) != SIZE:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise ConfigError(
-                f"cannot write the journal {file}: {error.strerror}; the GPU was not set",
+                f"cannot write the journal {self._folder.path}/{self._name}{ENTRY}: {error.strerror}; "
+                "the GPU was not set",
                 hint="make room, or point WATTUNE_STATE to a folder you can write",
             ) from None
 
     def read(self) -> Entry | None:
-        """Return the entry that an earlier owner left, or None."""
-        return _read(_entry_file(self._folder, self._uuid))
+        """Return the entry that an earlier owner left, or None; `Damaged` if it cannot be believed."""
+        try:
+            text = self._folder.read(self._name + ENTRY, most=SIZE)
+            entry = parse(text)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Damaged(error.strerror or str(error)) from None
+        except ValueError as error:  # and UnicodeDecodeError
+            raise Damaged(str(error)) from None
+        if file_name(entry.uuid) != self._name:
+            raise Damaged(f"it is about another GPU, {entry.uuid[:60]}")
+        return entry
+
+    def written_s(self) -> float:
+        """Return when the entry was last written, in Unix time."""
+        return self._folder.modified_s(self._name + ENTRY)
 
     def erase(self) -> None:
-        _entry_file(self._folder, self._uuid).unlink(missing_ok=True)
+        self._folder.remove(self._name + ENTRY)
+
+    def set_aside(self) -> str:
+        """Rename a damaged entry, so that it blocks nothing any more; return its new path."""
+        aside = f"{self._name}.damaged-{time.time_ns()}"
+        self._folder.rename(self._name + ENTRY, aside)
+        return f"{self._folder.path}/{aside}"
 
     def release(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        """Give the claim up. The lock files go, so that another user can claim the GPU."""
+        _give_back(self._locks, _lock_name(self._name))
+        self.close()
+
+    def close(self) -> None:
+        """Close the files and leave them: in a forked child, whose parent goes on."""
+        if self._entry >= 0:
+            os.close(self._entry)
+        self._entry = -1
+        self._folder.close()
+        _close(self._locks)
 
 
-@dataclass(frozen=True, slots=True)
 class Journal:
-    """The journals and locks of all GPUs, in one folder."""
+    """The journals of a user and the locks of all users.
 
-    folder: Path
+    A claim takes two locks: one beside the entries, which protects them whoever shares the folder, and one in the
+    folder of all users.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], lock_folder: str | os.PathLike[str] | None = None) -> None:
+        """`lock_folder` is that of all users; without it, or where it cannot be used, the other lock alone counts."""
+        self.folder = os.fspath(folder)
+        self.lock_folder = os.fspath(lock_folder) if lock_folder is not None else self.folder
 
     def claim(self, uuid: str, *, label: str) -> Claim:
         """Claim a GPU; `DeviceBusy` if another process has it."""
-        file = self.folder / f"{_safe(uuid)}.lock"
+        folder = Folder.made(self.folder)
+        locks: list[tuple[Folder, int]] = []
+        deadline_s = time.monotonic() + PATIENCE_S
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot use the state folder {self.folder}: {error.strerror}",
-                hint="point WATTUNE_STATE to a folder you can write",
-            ) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(lock, 64, 0).decode(errors="replace").strip() or "unknown"
-            os.close(lock)
-            raise DeviceBusy(
-                f"{label} is being tuned by process {owner} already",
-                hint=f"wait for it, stop it with `kill {owner}`, or choose another GPU",
-            ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
-        return Claim(self.folder, uuid, lock)
+            for lock_folder in (Folder.made(self.folder), self._shared_folder(uuid, label)):
+                if lock_folder is not None:
+                    locks.append((lock_folder, -1))
+                    locks[-1] = (lock_folder, self._take(uuid, lock_folder, label, deadline_s=deadline_s))
+        except BaseException:
+            folder.close()
+            _give_back(locks, _lock_name(file_name(uuid)))
+            raise
+        return Claim(uuid, folder, locks)
 
-    def entries(self) -> tuple[Entry, ...]:
-        """Return every entry, whether its owner is alive or not."""
-        files = sorted(self.folder.glob("*.json")) if self.folder.is_dir() else []
-        return tuple(entry for entry in map(_read, files) if entry is not None)
-
-    @contextmanager
-    def abandoned(self, uuid: str) -> Iterator[tuple[Claim, Entry] | None]:
-        """Claim a GPU whose owner is dead and yield the claim and its entry; None if there is nothing to undo."""
-        if not _entry_file(self.folder, uuid).exists():
-            yield None
-            return
+    def left(self) -> tuple[str, ...]:
+        """Return the GPUs that have an entry, whether its owner is alive or not."""
+        folder = Folder.opened(self.folder)
+        if folder is None:
+            return ()
         try:
-            claim = self.claim(uuid, label=uuid)
-        except DeviceBusy:
-            yield None
-            return
-        try:
-            entry = claim.read()
-            if entry is not None and entry.boot_id != boot_id():
-                claim.erase()  # the driver forgot its settings at the reboot
-                entry = None
-            yield None if entry is None else (claim, entry)
+            return tuple(sorted(name.removesuffix(ENTRY) for name in folder.names() if name.endswith(ENTRY)))
         finally:
-            claim.release()
+            folder.close()
+
+    def entry(self, uuid: str) -> Entry | None:
+        """Read the entry of a GPU without claiming it; None if there is none that can be read now."""
+        folder = Folder.opened(self.folder)
+        if folder is None:
+            return None
+        try:
+            return parse(folder.read(file_name(uuid) + ENTRY, most=SIZE))
+        except (OSError, ValueError):
+            return None
+        finally:
+            folder.close()
+
+    def holders(self) -> tuple[Holder, ...]:
+        """Return the processes that hold GPUs now, without claiming anything."""
+        paths = dict.fromkeys((self.folder, self.lock_folder))
+        found = {(holder.name, holder.pid): holder for path in paths for holder in _holders_in(path)}
+        return tuple(found.values())
+
+    def _shared_folder(self, uuid: str, label: str) -> Folder | None:
+        """Open the folder of all users' locks; None where this user cannot have a lock there."""
+        if self.lock_folder == self.folder:
+            return None
+        try:
+            folder = Folder.opened(self.lock_folder)
+        except ConfigError:
+            return None
+        if folder is None or folder.is_writable():
+            return folder
+        try:
+            name = _lock_name(file_name(uuid))
+            if is_held(folder, name):
+                raise _busy(label, holder_of(folder, name))
+        finally:
+            folder.close()
+        return None
+
+    def _take(self, uuid: str, folder: Folder, label: str, *, deadline_s: float) -> int:
+        name = _lock_name(file_name(uuid))
+        while True:
+            lock = _open_lock(folder, name, label)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+            else:
+                if folder.is_same(name, lock):
+                    _stamp(lock)
+                    return lock
+                os.close(lock)  # its last owner has removed the file meanwhile
+                continue
+            holder = holder_of(folder, name)
+            if self._tunes(holder, uuid) or time.monotonic() >= deadline_s:
+                raise _busy(label, holder)
+            time.sleep(_POLL_S)
+
+    def _tunes(self, holder: Holder, uuid: str) -> bool:
+        """Return whether a holder tunes the GPU; one that restores it has no entry of its own and ends soon."""
+        if holder.pid is None:
+            return False
+        entry = self.entry(uuid)
+        return holder.user != os.geteuid() or (entry is not None and entry.pid == holder.pid)
+
+
+_PREFIX = "wattune-"
+
+
+def _holders_in(path: str) -> list[Holder]:
+    try:
+        folder = Folder.opened(path)
+    except ConfigError:
+        return []  # closed to this user, so that it has no locks of this user either
+    if folder is None:
+        return []
+    try:
+        names = sorted(name for name in folder.names() if name.startswith(_PREFIX) and name.endswith(LOCK))
+        held = [(name, holder_of(folder, name)) for name in names if is_held(folder, name)]
+        return [holder.named(name[len(_PREFIX) : -len(LOCK)]) for name, holder in held]
+    finally:
+        folder.close()
+
+
+def _busy(label: str, holder: Holder) -> DeviceBusy:
+    return DeviceBusy(
+        f"{label} is being tuned by process {holder.text} already",
+        hint=f"wait for it, stop it{holder.kill_hint}, or choose another GPU",
+    )
+
+
+def _give_back(locks: list[tuple[Folder, int]], name: str) -> None:
+    """Remove the locks of a claim that failed half way."""
+    for folder, lock in locks:
+        if lock >= 0:
+            folder.remove(name)
+    _close(locks)
+
+
+def _close(locks: list[tuple[Folder, int]]) -> None:
+    for folder, lock in locks:
+        if lock >= 0:
+            os.close(lock)
+        folder.close()
+    locks.clear()
+
+
+def _lock_name(name: str) -> str:
+    return f"{_PREFIX}{name}{LOCK}"
+
+
+def _open_lock(folder: Folder, name: str, label: str) -> int:
+    """Open the lock file, or create it. Files of others are opened without O_CREAT, as sticky folders ask for."""
+    try:
+        while True:
+            try:
+                return folder.open(name, os.O_RDONLY | FILE_FLAGS)
+            except FileNotFoundError:
+                pass
+            try:
+                return folder.open(name, os.O_RDONLY | os.O_CREAT | os.O_EXCL | FILE_FLAGS)
+            except FileExistsError:
+                pass
+    except PermissionError:
+        holder = holder_of(folder, name)
+        if is_held(folder, name):
+            raise _busy(label, holder) from None
+        raise NoPermission(
+            f"the last process that tuned {label} was {holder.owner_text}'s and has died",
+            hint="restore the GPU as that user: sudo wattune restore",
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"cannot use the lock {folder.path}/{name}: {error.strerror}",
+            hint="remove it if it is no plain file, or point WATTUNE_LOCKS to another folder",
+        ) from None
+
+
+def _stamp(lock: int) -> None:
+    """Note when the GPU was claimed, as the time of the file."""
+    try:
+        os.utime(lock)
+    except OSError:
+        return  # another user's file
 
 
 def boot_id() -> str:
     """Return the id of this boot of the machine; empty if the system does not report it."""
     try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
+        with open(BOOT_ID, encoding="ascii") as stream:
+            return stream.read().strip()
     except OSError:
         return ""
-
-
-def _read(file: Path) -> Entry | None:
-    try:
-        return from_json(Entry, json.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, InputError):
-        # Entries are written atomically, so one that cannot be read was damaged by something else.
-        raise ConfigError(
-            f"the journal {file} is damaged", hint="reset the GPU to its defaults by hand, then remove the file"
-        ) from None
-
-
-def _entry_file(folder: Path, uuid: str) -> Path:
-    return folder / f"{_safe(uuid)}.json"
-
-
-def _safe(uuid: str) -> str:
-    return re.sub(r"[^A-Za-z0-9-]", "_", uuid)

@@ -7,16 +7,21 @@ Names: `auto` (every visible NVIDIA GPU, else a simulated A100), `nvml` (every v
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from wattune.core.errors import DeviceError, DeviceNotFound
+from wattune.core.errors import ConfigError, DeviceError, DeviceNotFound
+from wattune.devices.entry import Entry
 from wattune.devices.gpu import Gpu
-from wattune.devices.guarded import GuardedGpu, leaving_by_exception
-from wattune.devices.journal import Entry, Journal
+from wattune.devices.guarded import GuardedGpu, leaving_by_exception, watched
+from wattune.devices.journal import Journal
+from wattune.devices.watchdog import Outcome, restore_left
+
+_LOG = logging.getLogger("wattune")
 
 SIMULATED_DEFAULT = "sim:a100"
 KINDS = ("auto", "nvml", "sim", "table", "replay")
@@ -33,6 +38,12 @@ class Surroundings:
     """True if simulated GPUs run in wall time; else their time passes when work is run on them."""
     switching: Literal["ideal", "real"] = "ideal"
     """ideal: new clocks of simulated GPUs take effect at once; real: after the delay of the GPU's specification."""
+    lock_dir: Path | None = None
+    """The folder of the locks of all users; None: the state folder."""
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.state_dir, self.lock_dir)
 
 
 @contextmanager
@@ -45,7 +56,7 @@ def open_gpu(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
 @contextmanager
 def open_gpus(names: tuple[str, ...], surroundings: Surroundings) -> Iterator[tuple[Gpu, ...]]:
     """Open the GPUs of these names and restore them at the end; first undo settings that dead processes left."""
-    restore_abandoned(surroundings)
+    _restore_at_start(surroundings)
     with leaving_by_exception(), ExitStack() as stack:
         opened: list[Gpu] = []
         for name in expand(names, surroundings):
@@ -87,14 +98,16 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
     kind, _, rest = name.partition(":")
     match kind if rest else "":
         case "nvml":
+            from wattune.devices.nvml.library import loaded_path
             from wattune.devices.nvml.open import opened_nvml
 
-            with opened_nvml(rest, surroundings.visible) as gpu:
-                guarded = GuardedGpu(gpu, Journal(surroundings.state_dir), f"nvml:{gpu.spec.uuid}")
+            journal = surroundings.journal
+            with opened_nvml(rest, surroundings.visible) as gpu, watched(journal, loaded_path) as watchdog:
+                guarded = GuardedGpu(gpu, journal, f"nvml:{gpu.spec.uuid}", watchdog=watchdog)
                 try:
                     yield guarded
                 finally:
-                    guarded.restore()
+                    guarded.close()
         case "sim":
             from wattune.devices.passing_time import VirtualTime, WallTime
             from wattune.devices.simulated import SimulatedGpu
@@ -121,32 +134,25 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
             )
 
 
-def restore_abandoned(surroundings: Surroundings) -> tuple[tuple[Entry, DeviceError | None], ...]:
-    """Undo what dead processes left set; return each entry with the error if that failed."""
-    journal = Journal(surroundings.state_dir)
-    outcomes: list[tuple[Entry, DeviceError | None]] = []
-    for entry in journal.entries():
-        with journal.abandoned(entry.uuid) as found:
-            if found is None:
-                continue
-            claim, entry = found
-            try:
-                _undo(entry)
-            except DeviceError as error:
-                outcomes.append((entry, error))
-            else:
-                claim.erase()
-                outcomes.append((entry, None))
-    return tuple(outcomes)
+def restore_abandoned(surroundings: Surroundings) -> tuple[Outcome, ...]:
+    """Undo what dead processes left set, each GPU by itself; return what came of each."""
+    return restore_left(surroundings.journal, _undo)
 
 
-def _undo(entry: Entry) -> None:
-    from wattune.devices.nvml.open import opened_nvml
+def _restore_at_start(surroundings: Surroundings) -> None:
+    """Undo what dead processes left set, as far as this user may; failures are for `wattune restore` to report."""
+    try:
+        outcomes = restore_abandoned(surroundings)
+    except ConfigError:
+        return  # not our folder: whoever sets a GPU gets this error then, and whoever only reads need not know
+    for outcome in outcomes:
+        for line in outcome.left:
+            _LOG.warning("%s: %s; it is left as it is", outcome.device, line)
+        if outcome.entry is None:
+            _LOG.warning("%s", outcome.error)
 
-    kind, _, which = entry.device.partition(":")
-    if kind != "nvml":
-        raise DeviceNotFound(
-            f"the journal names an unknown device {entry.device!r}", hint="remove it from the state folder"
-        )
-    with opened_nvml(which, None) as gpu:
-        gpu.undo(entry.touched, entry.found)
+
+def _undo(entry: Entry, since_s: float) -> tuple[str, ...]:
+    from wattune.devices.nvml.open import undo_left
+
+    return undo_left(entry, since_s=since_s)

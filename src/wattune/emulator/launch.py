@@ -151,6 +151,7 @@ def environment_for(node: Node, folder: Path, *, before: Mapping[str, str]) -> d
         "PATH": _prepended(folder, before.get("PATH")),
         # Two nodes may have GPUs of the same name and UUID, whose locks and journals must not collide.
         "WATTUNE_STATE": str(folder / "state"),
+        "WATTUNE_LOCKS": str(folder / "state"),
     }
     if node.is_virtual:
         found["LD_PRELOAD"] = _prepended(clock_library(node.library), before.get("LD_PRELOAD"))

@@ -3,7 +3,6 @@ import json
 import pytest
 
 from wattune.cli.main import run
-from wattune.emulator.node import Privilege
 
 
 @pytest.fixture(autouse=True)
@@ -24,20 +23,28 @@ def test_an_emulated_gpu_is_named_as_simulated(capsys, emulated_node):
     node = emulated_node("a100")
     before = node.setting(0)
     simulated, found = findings(capsys)
+    assert node.setter_calls() == 0
     assert simulated is True
     assert "emulated NVML (simulated GPUs)" in found["driver"]["line"]
     assert found["store"]["level"] == "ok"
     assert node.setting(0) == before
 
 
-def test_a_user_without_privilege_gets_the_line_to_run(capsys, emulated_node):
-    emulated_node("a100", privilege=Privilege.DENIED)
-    _, found = findings(capsys)
-    assert found["GPU 0"]["level"] in ("problem", "note")
+def test_a_problem_gets_the_line_to_run(capsys, emulated_node):
+    emulated_node("a100").lose(0)
     assert run(["doctor"]) == 0
     out = capsys.readouterr().out
-    assert "can be measured but not set" in out
+    assert "does not answer" in out
     assert "    → " in out
+
+
+def test_a_state_folder_that_cannot_be_written_is_a_finding(capsys, emulated_node, tmp_path, monkeypatch):
+    emulated_node("a100")
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("WATTUNE_STATE", str(tmp_path / "file" / "state"))
+    _, found = findings(capsys)
+    assert found["journal"]["level"] == "problem"
+    assert found["journal"]["fix"]
 
 
 def test_a_store_that_cannot_be_used_is_a_finding(capsys, emulated_node, monkeypatch):

@@ -6,7 +6,9 @@ import pytest
 
 from wattune.cli.doctor import Facts, diagnose, gather
 from wattune.core.errors import ConfigError, DeviceNotFound, StoreError
-from wattune.devices.journal import Entry, Journal, boot_id
+from wattune.devices.entry import Entry
+from wattune.devices.journal import Journal, boot_id
+from wattune.devices.lock_holder import Holder
 from wattune.devices.nvml.describe import DriverExam, GpuExam
 
 GOOD_GPU = GpuExam(0, "A100", limit_settable="yes", persistent=True)
@@ -19,8 +21,14 @@ GOOD = Facts(
     rapl_readable=True,
     compiler="/usr/bin/cc",
     abandoned=(),
+    held=(),
+    state_problem=None,
     store_failure=None,
 )
+
+
+def holder(state):
+    return Holder(4711, state=state, age_s=300.0, user=0, owner=0).named("GPU-1")
 
 
 def with_gpu(facts=GOOD, **changes):
@@ -45,9 +53,9 @@ def test_a_good_machine_has_no_problems():
         ),
         (replace(GOOD, driver=DriverExam(version="570.1")), "driver", "problem", "finds no GPU", "lspci"),
         (with_gpu(lost="GPU is lost"), "GPU 0", "problem", "does not answer", "--gpu-reset"),
-        (with_gpu(limit_settable="no permission"), "GPU 0", "problem", "no permission", "sudo"),
+        (replace(GOOD, has_sys_admin=False), "GPU 0", "problem", "no permission", "sudo"),
         (
-            with_gpu(replace(GOOD, in_container=True, has_sys_admin=False), limit_settable="no permission"),
+            replace(GOOD, in_container=True, has_sys_admin=False),
             "GPU 0",
             "problem",
             "lacks SYS_ADMIN",
@@ -75,6 +83,8 @@ def test_a_good_machine_has_no_problems():
             "damaged",
             "remove it",
         ),
+        (replace(GOOD, state_problem="/var is full"), "journal", "problem", "/var is full", "WATTUNE_STATE"),
+        (replace(GOOD, held=(holder("stopped"),)), "claim", "problem", "(stopped, for 5 min)", "kill -CONT 4711"),
         (
             replace(GOOD, store_failure=StoreError("the disk is full", hint="free some space")),
             "store",
@@ -91,21 +101,51 @@ def test_each_fault_gets_a_line_and_a_fix(facts, topic, level, line, fix):
     assert fix in faults[0].fix
 
 
+def test_a_running_holder_is_no_fault():
+    findings = diagnose(replace(GOOD, held=(holder("running"),)))
+    (claim,) = (finding for finding in findings if finding.topic == "claim")
+    assert (claim.level, claim.line) == ("ok", "GPU-1 is held by process 4711 (running, for 5 min)")
+
+
+def facts_of(journal):
+    return gather(journal, visible=None, store_failure=None)
+
+
 def test_the_journal_of_a_dead_process_is_reported_and_kept(tmp_path, emulated_node):
     emulated_node("a100")
-    journal = Journal(tmp_path)
+    journal = Journal(tmp_path / "state")
     claim = journal.claim("GPU-1", label="GPU-1")
-    claim.write(Entry("GPU-1", "nvml:GPU-1", ("sm_clock",), {}, 1, boot_id()))
-    assert gather(state_dir=tmp_path, visible=None, store_failure=None).abandoned == ()
-    claim.release()
-    facts = gather(state_dir=tmp_path, visible=None, store_failure=None)
+    entry = Entry("GPU-1", "nvml:GPU-1", pid=1, boot_id=boot_id(), found={}, ours={"sm_clock": (900,)})
+    claim.write(entry)
+    assert facts_of(journal).abandoned == ()
+    claim.close()
+    before = files(tmp_path / "state")
+    facts = facts_of(journal)
     assert facts.abandoned == ("nvml:GPU-1",)
     assert facts.driver.emulated
-    assert len(journal.entries()) == 1
+    assert files(tmp_path / "state") == before
+
+
+def files(folder):
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
 def test_a_damaged_journal_is_reported(tmp_path, emulated_node):
     emulated_node("a100")
-    (tmp_path / "GPU-1.json").write_text("{")
-    facts = gather(state_dir=tmp_path, visible=None, store_failure=None)
-    assert isinstance(facts.abandoned, ConfigError)
+    (tmp_path / "GPU-1.journal").write_text("{")
+    assert facts_of(Journal(tmp_path)).abandoned == ("GPU-1",)
+
+
+def test_a_read_only_or_full_disk_is_reported(tmp_path, emulated_node, monkeypatch):
+    import os
+
+    emulated_node("a100")
+    real = os.statvfs(tmp_path)
+
+    class Disk:
+        f_flag, f_blocks, f_bavail, f_files, f_favail = real.f_flag, 100, 0, 100, 100
+
+    monkeypatch.setattr("wattune.cli.doctor.os.statvfs", lambda _: Disk)
+    assert "is full" in facts_of(Journal(tmp_path / "state")).state_problem
+    Disk.f_flag |= os.ST_RDONLY
+    assert "read-only" in facts_of(Journal(tmp_path / "state")).state_problem

@@ -1,5 +1,6 @@
 """The actuator: settings arrive in order, no request waits or raises, and the GPUs are restored at the end."""
 
+import os
 import threading
 
 import pytest
@@ -136,3 +137,19 @@ def test_nothing_is_set_after_the_block_even_if_it_fails():
         failing()
     assert gpu.setting == DRIVER_DEFAULT
     assert not any(thread.name == "wattune clocks" for thread in threading.enumerate())
+
+
+def test_a_forked_child_sets_nothing_and_does_not_wait_for_the_thread():
+    gpu = FakeGpu()
+    with ActuatorThread([gpu]) as actuator:
+        with actuator._changed:  # as if the thread held it at the fork
+            pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                actuator.put(Setting(900))
+                actuator.__exit__()
+                code = 0 if gpu.history == [] else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -128,7 +128,7 @@ def _power_limits(handle: Any) -> PowerLimits:
     return PowerLimits(low_mw / 1000, default_mw / 1000, high_mw / 1000)
 
 
-Answer = Literal["yes", "no permission", "not supported", "unknown"]
+Answer = Literal["yes", "not supported", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +190,5 @@ def _exam(index: int) -> GpuExam:
 
 
 def _limit_settable(handle: Any) -> Answer:
-    """Find whether the power limit may be set, by setting it to its present value."""
-    try:
-        pynvml.nvmlDeviceSetPowerManagementLimit(handle, pynvml.nvmlDeviceGetPowerManagementLimit(handle))
-    except pynvml.NVMLError_NoPermission:
-        return "no permission"
-    except pynvml.NVMLError_NotSupported:
-        return "not supported"
-    return "yes"
+    """Return whether the GPU has power limits; nothing is set to find out."""
+    return "not supported" if known(lambda: _power_limits(handle)) is None else "yes"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,6 +78,7 @@ class Library:
 
 def load() -> Library:
     """Load and initialise NVML; `close` undoes that. `DeviceNotFound` without a driver."""
+    _forget_parent()
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -90,8 +92,49 @@ def load() -> Library:
 
 
 def close() -> None:
-    """Undo one `load`."""
-    pynvml.nvmlShutdown()
+    """Undo one `load`; in a forked child, which did not load it, do nothing."""
+    if not _inherited:
+        pynvml.nvmlShutdown()
+
+
+def native() -> ctypes.CDLL:
+    """Return the loaded library for calls without pynvml."""
+    return ctypes.CDLL(SONAME)
+
+
+def loaded_path() -> str:
+    """Return the path of the loaded library, so that another process can load the same one."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as stream:
+        for line in stream:
+            path = line.rstrip("\n").partition("/")
+            if "/libnvidia-ml.so" in line:
+                return path[1] + path[2]
+    return SONAME
+
+
+_inherited = False
+"""True in a forked child until it loads NVML itself: the parent's state is no good there."""
+
+
+def _mark_inherited() -> None:
+    global _inherited
+    _inherited = True
+
+
+os.register_at_fork(after_in_child=_mark_inherited)
+
+
+def _forget_parent() -> None:
+    """In a forked child, shut down what it inherited, so that NVML initialises anew."""
+    global _inherited
+    if not _inherited:
+        return
+    _inherited = False
+    try:
+        while True:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return  # it is not initialised any more
 
 
 def _clock(native: ctypes.CDLL) -> Callable[[], float]:

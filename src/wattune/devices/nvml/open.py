@@ -9,9 +9,11 @@ from typing import Any
 import pynvml
 
 from wattune.core.errors import DeviceNotFound, NotSupported
+from wattune.devices.entry import Entry
 from wattune.devices.nvml import library
 from wattune.devices.nvml.describe import describe, known, mig_enabled, text
 from wattune.devices.nvml.gpu import NvmlGpu
+from wattune.devices.nvml.undo import Refused, undo_entry
 
 
 def list_uuids() -> tuple[str, ...]:
@@ -59,6 +61,17 @@ def _handle(which: str, visible: str | None) -> object:
         )
         raise DeviceNotFound(f"there is no GPU nvml:{which}: {visible_text}", hint="list them with `wattune devices`")
     return pynvml.nvmlDeviceGetHandleByIndex(indices[int(which)])
+
+
+def undo_left(entry: Entry, *, since_s: float) -> tuple[str, ...]:
+    """Undo the journal entry of a dead process; return a line about each knob that somebody else has set since."""
+    library.load()
+    try:
+        return undo_entry(library.native(), entry, since_s=since_s)
+    except Refused as error:
+        library.fail(pynvml.NVMLError(error.code), f"cannot restore {entry.device}")
+    finally:
+        library.close()
 
 
 def process_ids(uuid: str) -> frozenset[int] | None:

@@ -214,8 +214,7 @@ def test_what_a_dead_process_left_is_undone_by_the_next_start(emulated_node, aro
     with opened_nvml("1", None) as bare:
         left = GuardedGpu(bare, Journal(around.state_dir), f"nvml:{bare.spec.uuid}")
         left.apply(Setting(945, power_limit_w=150))
-        left._claim.release()  # as the kernel does for a dead process
-        left._claim = None
+        left.disarm()  # its files are closed, as the kernel does for a dead process
     assert node.setting(1) == Setting(945, None, 150)
     with open_gpu("nvml:0", around):
         assert node.setting(1) == Setting(None, None, load_model("v100").power_limits.default_w)
@@ -241,15 +240,14 @@ def test_a_gpu_that_cannot_be_restored_stays_in_the_journal(emulated_node, aroun
     with opened_nvml("0", None) as bare:
         left = GuardedGpu(bare, Journal(around.state_dir), f"nvml:{bare.spec.uuid}")
         left.apply(Setting(1005))
-        left._claim.release()
-        left._claim = None
+        left.disarm()
     node.fail(0, pynvml.NVML_ERROR_GPU_IS_LOST)
-    ((entry, error),) = restore_abandoned(around)
-    assert isinstance(error, DeviceLost)
+    (outcome,) = restore_abandoned(around)
+    assert isinstance(outcome.error, DeviceLost)
     node.fail(0, 0)
-    ((entry, error),) = restore_abandoned(around)
-    assert error is None
-    assert entry.touched == ("sm_clock",)
+    (outcome,) = restore_abandoned(around)
+    assert outcome.error is None
+    assert list(outcome.entry.ours) == ["sm_clock"]
     assert node.setting(0).sm_mhz is None
 
 

@@ -1,0 +1,214 @@
+"""The watchdog: a small process beside each process that sets GPUs, which restores them when that one dies.
+
+It waits on a pipe whose other end only the tuning process holds. When that process dies, however it dies, the kernel
+closes the pipe, and the watchdog undoes the journal entries under the same locks and by the same rule as
+`wattune restore`. It has a session of its own and ignores the signals of terminals and supervisors, so that a kill of
+the whole process group does not reach it. It is nobody's child, so that a program that waits for all its children does
+not wait for it.
+
+The process imports this file and the few that it needs, and nothing else of the package (`_STUB`): below 10 MB.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from wattune.core.errors import ConfigError, DeviceBusy, WattuneError
+from wattune.devices.entry import Entry
+from wattune.devices.journal import Claim, Damaged, Journal, boot_id
+from wattune.devices.nvml.undo import Refused, undo_entry
+
+Undo = Callable[[Entry, float], tuple[str, ...]]
+"""Undoes an entry that was last written at a Unix time; returns a line about each knob that is not ours any more."""
+
+DONE = b"q"
+_ATTEMPTS_S = 5.0
+_AGAIN_S = 0.2
+_POLL_S = 0.005
+_IGNORED = (1, 2, 3, 10, 12, 13, 14, 15, 20, 21, 22)
+"""HUP, INT, QUIT, USR1, USR2, PIPE, ALRM, TERM, TSTP, TTIN, TTOU; importing `signal` takes half a megabyte."""
+
+
+class Outcome:
+    """What came of undoing one entry."""
+
+    __slots__ = ("entry", "error", "left", "name")
+
+    def __init__(
+        self, name: str, entry: Entry | None, *, left: tuple[str, ...] = (), error: Exception | None = None
+    ) -> None:
+        self.name = name
+        self.entry = entry
+        self.left = left
+        """Knobs that somebody else has set since, which were left as they are."""
+        self.error = error
+
+    @property
+    def device(self) -> str:
+        return self.name if self.entry is None else self.entry.device
+
+
+def restore_left(journal: Journal, undo: Undo) -> tuple[Outcome, ...]:
+    """Undo what dead processes left set. Each entry stands for itself; those of living processes are left alone."""
+    outcomes = []
+    for name in journal.left():
+        try:
+            outcome = _restore(journal, name, undo)
+        except DeviceBusy:
+            continue
+        except WattuneError as error:
+            outcome = Outcome(name, journal.entry(name), error=error)
+        if outcome is not None:
+            outcomes.append(outcome)
+    return tuple(outcomes)
+
+
+def _restore(journal: Journal, name: str, undo: Undo) -> Outcome | None:
+    claim = journal.claim(name, label=name)
+    try:
+        entry = claim.read()
+        if entry is None:
+            return None  # somebody else was faster
+        if entry.boot_id != boot_id():
+            claim.erase()  # the driver forgot its settings at the reboot
+            return None
+        return _undone(claim, entry, undo)
+    except Damaged as why:
+        return set_aside(claim, str(why))
+    finally:
+        claim.release()
+
+
+def _undone(claim: Claim, entry: Entry, undo: Undo) -> Outcome:
+    try:
+        left = undo(entry, claim.written_s())
+    except ValueError as error:
+        raise Damaged(str(error)) from None
+    except (Refused, WattuneError) as error:
+        return Outcome(claim.uuid, entry, error=error)  # the entry stays for the next attempt
+    claim.erase()
+    return Outcome(claim.uuid, entry, left=left)
+
+
+def set_aside(claim: Claim, why: str) -> Outcome:
+    """Keep a damaged entry under another name."""
+    error = ConfigError(
+        f"the journal entry of {claim.uuid} is damaged: {why}; it is kept as {claim.set_aside()}",
+        hint="see `nvidia-smi -q -d CLOCK,POWER` and reset that GPU by hand if it is still set",
+    )
+    return Outcome(claim.uuid, None, error=error)
+
+
+class Watchdog:
+    """The watchdog of this process, as its owner sees it."""
+
+    def __init__(self, journal: Journal, library: Callable[[], str]) -> None:
+        """`library` returns the path of the NVML library that this process uses."""
+        self._journal = journal
+        self._library = library
+        self._pipe = -1
+
+    def start(self) -> str | None:
+        """Start the process unless it runs; return why it cannot be started."""
+        if self._pipe >= 0:
+            return None
+        waiting, pipe = os.pipe()
+        try:
+            failure = self._launch(waiting)
+        except OSError as error:
+            failure = error.strerror or str(error)
+        finally:
+            os.close(waiting)
+        if failure is None:
+            self._pipe = pipe
+        else:
+            os.close(pipe)
+        return failure
+
+    def _launch(self, waiting: int) -> str | None:
+        import subprocess
+
+        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        folders = (os.path.abspath(self._journal.folder), os.path.abspath(self._journal.lock_folder))
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _STUB, package, *folders, self._library(), str(os.getpid())],
+            stdin=waiting,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+            check=False,
+        )
+        return f"it ended with code {done.returncode}" if done.returncode else None
+
+    def stop(self) -> None:
+        """End the process; if an entry is left, it makes a last attempt first."""
+        if self._pipe >= 0:
+            try:
+                if not any(entry is not None and entry.pid == os.getpid() for entry in self._entries()):
+                    os.write(self._pipe, DONE)
+            except OSError:
+                pass  # the watchdog was killed
+        self.forget()
+
+    def forget(self) -> None:
+        """Close our end of the pipe: in a forked child, whose parent goes on."""
+        if self._pipe >= 0:
+            os.close(self._pipe)
+        self._pipe = -1
+
+    def _entries(self) -> list[Entry | None]:
+        try:
+            return [self._journal.entry(name) for name in self._journal.left()]
+        except WattuneError:
+            return []
+
+
+_STUB = """
+import sys
+package = type(sys)("wattune")
+package.__path__ = [sys.argv[1]]
+sys.modules["wattune"] = package
+from wattune.devices.watchdog import main
+main(*sys.argv[2:])
+"""
+
+
+def main(folder: str, lock_folder: str, library: str, owner: str) -> None:
+    """Wait for the death of the owner, restore what it left, and end."""
+    import _signal  # type: ignore[import-not-found]
+
+    for number in _IGNORED:
+        _signal.signal(number, _signal.SIG_IGN)
+    if os.fork():
+        os._exit(0)
+    try:
+        if not os.read(0, 1):
+            _restore_after(int(owner), Journal(folder, lock_folder), library)
+    finally:
+        os._exit(0)
+
+
+def _restore_after(owner: int, journal: Journal, path: str) -> None:
+    """Restore until no entry of the owner is left, or it does not work out."""
+    library, end_s = ctypes.CDLL(path), time.monotonic() + _ATTEMPTS_S
+    while library.nvmlInit_v2():
+        if time.monotonic() >= end_s:
+            return
+        time.sleep(_AGAIN_S)
+
+    def undo(entry: Entry, since_s: float) -> tuple[str, ...]:
+        return undo_entry(library, entry, since_s=since_s)
+
+    while True:
+        outcomes = restore_left(journal, undo)
+        mine = [entry for entry in map(journal.entry, journal.left()) if entry is not None and entry.pid == owner]
+        if not mine or time.monotonic() >= end_s:
+            break
+        # Without an outcome, the kernel has not closed the files of the owner yet, or a restorer is at work.
+        time.sleep(_AGAIN_S if outcomes else _POLL_S)
+    library.nvmlShutdown()
