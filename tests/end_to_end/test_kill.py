@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from processes import wait_until
+from processes import shared_folder, wait_until
+from wattune.benchmarks.reliability.kills import KINDS, KillBench, kill_rounds
 from wattune.core.setting import Setting
 from wattune.devices.guarded import GuardedGpu
 from wattune.devices.journal import Journal
@@ -164,6 +165,13 @@ def command_line(process):
     except psutil.Error:
         return []
     return line[2:] if "-S" in line else []
+
+
+def test_the_watchdog_restores_after_every_kind_of_kill():
+    rows = kill_rounds(KillBench(len(KINDS) + 3, seed=3), cache_dir=shared_folder(), on_round=lambda _: None)
+    assert {row["kind"] for row in rows} == set(KINDS)
+    assert all(row["restored"] for row in rows), rows
+    assert not any(row["left_entries"] or row["left_processes"] for row in rows), rows
 
 
 def test_the_watchdog_is_small_alone_and_deaf(node, tmp_path):

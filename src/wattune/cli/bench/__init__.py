@@ -312,3 +312,19 @@ def kernels(table: Path | None, sections: tuple[str, ...], seeds: int, processes
     with progress_bar() as on_step:
         bench = bench_kernels_level(table=table, sections=sections, seeds=seeds, processes=processes, on_step=on_step)
     show(bench, as_json=as_json, tables=kernels_tables)
+
+
+@command.command(short_help="Processes that set GPUs are killed in every way: time until the GPUs are restored.")
+@click.option("--section", "sections", multiple=True, help="Only this section: kills; may be repeated.")
+@click.option("--rounds", type=click.IntRange(min=1), default=500, show_default=True, help="Number of kills.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random times.")
+@json_option
+def reliability(sections: tuple[str, ...], rounds: int, seed: int, as_json: bool) -> None:
+    """What is left on GPUs, in the journal and of processes after failures, on an emulated node of eight GPUs."""
+    from wattune.benchmarks.reliability.bench import ReliabilityBench, bench_reliability
+    from wattune.config import load_config
+
+    with progress_bar() as on_step:
+        bench = ReliabilityBench(cache_dir=load_config().cache_dir, rounds=rounds, seed=seed, on_step=on_step)
+        result = bench_reliability(bench, sections=sections)
+    show(result, as_json=as_json)
