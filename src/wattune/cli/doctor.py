@@ -17,7 +17,7 @@ from wattune.devices.journal import Journal, boot_id
 from wattune.devices.rapl import POWERCAP, find_packages
 
 if TYPE_CHECKING:
-    from wattune.devices.lock_holder import Holder
+    from wattune.devices.locks import Holder
     from wattune.devices.nvml.describe import DriverExam, GpuExam
 
 MARKS = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/]"}

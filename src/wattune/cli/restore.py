@@ -12,7 +12,7 @@ from wattune.core.errors import WattuneError
 from wattune.devices.entry import KNOBS
 
 if TYPE_CHECKING:
-    from wattune.devices.lock_holder import Holder
+    from wattune.devices.locks import Holder
     from wattune.devices.watchdog import Outcome
 
 

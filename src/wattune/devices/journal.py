@@ -15,14 +15,13 @@ import fcntl
 import os
 import time
 
-from wattune.core.errors import ConfigError, DeviceBusy, NoPermission
+from wattune.core.errors import ConfigError, WattuneError
 from wattune.devices.entry import SIZE, Entry, file_name, parse, text_of
-from wattune.devices.folder import FILE_FLAGS, Folder
-from wattune.devices.lock_holder import Holder, holder_of, is_held
+from wattune.devices.folder import Folder
+from wattune.devices.locks import Holder, busy, holder_of, holders_in, is_held, lock_name, lock_names, open_lock
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 ENTRY = ".journal"
-LOCK = ".lock"
 PATIENCE_S = 5.0
 """How long to wait for a process that restores the GPU at this moment."""
 
@@ -87,8 +86,9 @@ class Claim:
         return f"{self._folder.path}/{aside}"
 
     def release(self) -> None:
-        """Give the claim up. The lock files go, so that another user can claim the GPU."""
-        _give_back(self._locks, _lock_name(self._name))
+        """Give the claim up. The lock files go, so that another user can claim the GPU, unless an entry stays."""
+        if self._folder.stat(self._name + ENTRY) is None:
+            _give_back(self._locks, lock_name(self._name))
         self.close()
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Journal:
                     locks[-1] = (lock_folder, self._take(uuid, lock_folder, label, deadline_s=deadline_s))
         except BaseException:
             folder.close()
-            _give_back(locks, _lock_name(file_name(uuid)))
+            _give_back(locks, lock_name(file_name(uuid)))
             raise
         return Claim(uuid, folder, locks)
 
@@ -153,8 +153,16 @@ class Journal:
     def holders(self) -> tuple[Holder, ...]:
         """Return the processes that hold GPUs now, without claiming anything."""
         paths = dict.fromkeys((self.folder, self.lock_folder))
-        found = {(holder.name, holder.pid): holder for path in paths for holder in _holders_in(path)}
+        found = {(holder.name, holder.pid): holder for path in paths for holder in holders_in(path)}
         return tuple(found.values())
+
+    def tidy(self) -> None:
+        """Remove lock files that processes of this user left without an entry: they would keep other users out."""
+        left, held = self.left(), {holder.name for holder in self.holders()}
+        for path in dict.fromkeys((self.folder, self.lock_folder)):
+            for name in lock_names(path):
+                if name not in left and name not in held:
+                    _try_to_remove(self, name)
 
     def _shared_folder(self, uuid: str, label: str) -> Folder | None:
         """Open the folder of all users' locks; None where this user cannot have a lock there."""
@@ -167,17 +175,17 @@ class Journal:
         if folder is None or folder.is_writable():
             return folder
         try:
-            name = _lock_name(file_name(uuid))
+            name = lock_name(file_name(uuid))
             if is_held(folder, name):
-                raise _busy(label, holder_of(folder, name))
+                raise busy(label, holder_of(folder, name))
         finally:
             folder.close()
         return None
 
     def _take(self, uuid: str, folder: Folder, label: str, *, deadline_s: float) -> int:
-        name = _lock_name(file_name(uuid))
+        name = lock_name(file_name(uuid))
         while True:
-            lock = _open_lock(folder, name, label)
+            lock = open_lock(folder, name, label)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -189,41 +197,33 @@ class Journal:
                 os.close(lock)  # its last owner has removed the file meanwhile
                 continue
             holder = holder_of(folder, name)
+            if holder.pid is None:  # some file systems hide it
+                holder = self._living_owner(uuid) or holder
             if self._tunes(holder, uuid) or time.monotonic() >= deadline_s:
-                raise _busy(label, holder)
+                raise busy(label, holder)
             time.sleep(_POLL_S)
 
     def _tunes(self, holder: Holder, uuid: str) -> bool:
-        """Return whether a holder tunes the GPU; one that restores it has no entry of its own and ends soon."""
-        if holder.pid is None:
+        """Return whether a holder tunes the GPU; one that restores it has no entry of its own and ends soon.
+
+        A holder that does not live is one whose files the kernel has not closed yet.
+        """
+        if not holder.lives:
             return False
         entry = self.entry(uuid)
-        return holder.user != os.geteuid() or (entry is not None and entry.pid == holder.pid)
+        return holder.user not in (None, os.geteuid()) or (entry is not None and entry.pid == holder.pid)
+
+    def _living_owner(self, uuid: str) -> Holder | None:
+        """Return the process that wrote the entry of a GPU, if it lives."""
+        entry = self.entry(uuid)
+        return None if entry is None or not os.path.exists(f"/proc/{entry.pid}") else Holder(entry.pid, state="running")
 
 
-_PREFIX = "wattune-"
-
-
-def _holders_in(path: str) -> list[Holder]:
+def _try_to_remove(journal: Journal, name: str) -> None:
     try:
-        folder = Folder.opened(path)
-    except ConfigError:
-        return []  # closed to this user, so that it has no locks of this user either
-    if folder is None:
-        return []
-    try:
-        names = sorted(name for name in folder.names() if name.startswith(_PREFIX) and name.endswith(LOCK))
-        held = [(name, holder_of(folder, name)) for name in names if is_held(folder, name)]
-        return [holder.named(name[len(_PREFIX) : -len(LOCK)]) for name, holder in held]
-    finally:
-        folder.close()
-
-
-def _busy(label: str, holder: Holder) -> DeviceBusy:
-    return DeviceBusy(
-        f"{label} is being tuned by process {holder.text} already",
-        hint=f"wait for it, stop it{holder.kill_hint}, or choose another GPU",
-    )
+        journal.claim(name, label=name).release()
+    except WattuneError:
+        return  # somebody has it now
 
 
 def _give_back(locks: list[tuple[Folder, int]], name: str) -> None:
@@ -240,37 +240,6 @@ def _close(locks: list[tuple[Folder, int]]) -> None:
             os.close(lock)
         folder.close()
     locks.clear()
-
-
-def _lock_name(name: str) -> str:
-    return f"{_PREFIX}{name}{LOCK}"
-
-
-def _open_lock(folder: Folder, name: str, label: str) -> int:
-    """Open the lock file, or create it. Files of others are opened without O_CREAT, as sticky folders ask for."""
-    try:
-        while True:
-            try:
-                return folder.open(name, os.O_RDONLY | FILE_FLAGS)
-            except FileNotFoundError:
-                pass
-            try:
-                return folder.open(name, os.O_RDONLY | os.O_CREAT | os.O_EXCL | FILE_FLAGS)
-            except FileExistsError:
-                pass
-    except PermissionError:
-        holder = holder_of(folder, name)
-        if is_held(folder, name):
-            raise _busy(label, holder) from None
-        raise NoPermission(
-            f"the last process that tuned {label} was {holder.owner_text}'s and has died",
-            hint="restore the GPU as that user: sudo wattune restore",
-        ) from None
-    except OSError as error:
-        raise ConfigError(
-            f"cannot use the lock {folder.path}/{name}: {error.strerror}",
-            hint="remove it if it is no plain file, or point WATTUNE_LOCKS to another folder",
-        ) from None
 
 
 def _stamp(lock: int) -> None:

@@ -64,6 +64,7 @@ def restore_left(journal: Journal, undo: Undo) -> tuple[Outcome, ...]:
             outcome = Outcome(name, journal.entry(name), error=error)
         if outcome is not None:
             outcomes.append(outcome)
+    journal.tidy()
     return tuple(outcomes)
 
 

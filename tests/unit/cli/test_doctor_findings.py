@@ -8,7 +8,7 @@ from wattune.cli.doctor import Facts, diagnose, gather
 from wattune.core.errors import ConfigError, DeviceNotFound, StoreError
 from wattune.devices.entry import Entry
 from wattune.devices.journal import Journal, boot_id
-from wattune.devices.lock_holder import Holder
+from wattune.devices.locks import Holder
 from wattune.devices.nvml.describe import DriverExam, GpuExam
 
 GOOD_GPU = GpuExam(0, "A100", limit_settable="yes", persistent=True)

@@ -229,11 +229,16 @@ def test_a_forked_child_does_not_keep_the_lock_of_its_parent(journal):
     gpu = guarded(journal)
     gpu.apply(Setting(900))
     asked, answer = os.pipe()
+    forked, ready = os.pipe()
     pid = os.fork()
     if pid == 0:  # a worker that outlives its parent's tuning
         os.close(answer)
+        os.write(ready, b"!")
         os.read(asked, 1)
         os._exit(0)
+    assert os.read(forked, 1)
+    os.close(forked)
+    os.close(ready)
     gpu.disarm()  # as if this process had died
     os.close(asked)
     again = guarded(journal)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processes import wait_until
-from wattune.core.errors import ConfigError, DeviceBusy, NoPermission
+from wattune.core.errors import ConfigError, DeviceBusy, DeviceError, NoPermission
 from wattune.devices.entry import KNOBS, SIZE, Entry, judge, judge_lock, parse, text_of
 from wattune.devices.journal import Damaged, Journal, boot_id
 from wattune.devices.watchdog import restore_left
@@ -428,4 +428,34 @@ def test_a_lock_folder_that_only_root_may_write_still_shows_roots_claim(journal,
     assert as_nobody(child) == 0
     claim = journal.claim(UUID, label="the GPU")
     assert as_nobody(child) == 1
+    claim.release()
+
+
+def test_a_lock_without_an_entry_is_removed_by_the_next_start(journal):
+    """Its owner died between the claim and the entry."""
+    journal.claim(UUID, label="x").close()
+    assert len(os.listdir(journal.lock_folder)) == len(os.listdir(journal.folder)) == 1
+    held = journal.claim("GPU-held", label="x")
+    assert restore_left(journal, undo_nothing) == ()
+    assert os.listdir(journal.lock_folder) == os.listdir(journal.folder) == ["wattune-GPU-held.lock"]
+    held.release()
+
+
+def test_while_an_entry_stays_its_lock_keeps_other_users_out(journal):
+    def failing(entry, since_s):
+        raise DeviceError("the GPU does not answer")
+
+    abandon(journal)
+    (outcome,) = restore_left(journal, failing)
+    assert isinstance(outcome.error, DeviceError)
+    assert os.listdir(journal.lock_folder) == [f"wattune-{UUID}.lock"]
+    assert journal.holders() == ()
+
+
+def test_where_the_kernel_does_not_name_the_holder_the_entry_does(journal, monkeypatch):
+    monkeypatch.setattr("wattune.devices.locks.LOCKS", os.devnull)
+    claim = journal.claim(UUID, label="x")
+    claim.write(an_entry(pid=os.getpid()))
+    with pytest.raises(DeviceBusy, match=str(os.getpid())):
+        journal.claim(UUID, label="x")
     claim.release()
