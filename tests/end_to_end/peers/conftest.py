@@ -103,6 +103,7 @@ def _peers_at(home: Path, folder: Path, library: Path) -> Peers:
         "PEERS_CALLED_OUT": str(home / "called-out.txt"),
         "WATTUNE_CACHE": str(library.parent.parent),
         "WATTUNE_STATE": str(home / "state"),
+        "WATTUNE_LOCKS": str(home / "state"),
         "WATTUNE_STORE": str(home / "store.db"),
         "WATTUNE_CONFIG": str(home / "none.toml"),
         "LC_ALL": "C.UTF-8",

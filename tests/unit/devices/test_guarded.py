@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import threading
 
 import pytest
 
@@ -257,6 +258,19 @@ def test_handlers_of_signals_are_not_inherited_by_a_forked_child():
         assert in_child(child) == 0
         with held_signals():
             assert in_child(child) == 0
+
+
+def test_a_child_that_another_thread_forks_has_no_handlers_of_ours_either():
+    codes = []
+
+    def thread():
+        codes.append(in_child(lambda: 0 if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else 1))
+
+    with leaving_by_exception():
+        worker = threading.Thread(target=thread)
+        worker.start()
+        worker.join()
+    assert codes == [0]
 
 
 def test_held_signals_are_delivered_at_the_end():
