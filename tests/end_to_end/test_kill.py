@@ -225,6 +225,22 @@ def test_the_watchdog_leaves_what_somebody_else_has_set_since(node, tmp_path):
     assert Journal(tmp_path / "state").left() == ()
 
 
+def test_a_watchdog_that_was_killed_is_started_again_with_the_next_claim(node, tmp_path):
+    state = tmp_path / "state"
+    with open_gpu("nvml:0", Surroundings(state)) as gpu:
+        gpu.apply(Setting(1005))
+        (watchdog,) = watchdogs(state)
+        gpu.restore()
+        gpu.apply(Setting(1005))
+        assert watchdogs(state) == [watchdog]
+        gpu.restore()
+        watchdog.kill()
+        wait_until(lambda: not watchdogs(state))
+        gpu.apply(Setting(1005))
+        assert len(watchdogs(state)) == 1
+    wait_until(lambda: not watchdogs(state))
+
+
 def test_without_the_watchdog_the_restore_command_and_the_next_start_restore(node, tmp_path):
     state = tmp_path / "state"
     for undo in ("command", "start"):

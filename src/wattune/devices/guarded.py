@@ -216,7 +216,8 @@ class GuardedGpu:
             self._claim = self._take()
             atexit.register(self.close)
         adopted = self._gpu.adopt({**dict.fromkeys(wanted, ()), **self._ours})
-        self._report(adopted)
+        for line in adopted:
+            _LOG.warning("%s: %s", self.spec.label, line)
         ours = {**self._ours}
         for knob, value in wanted.items():
             ours[knob] = tuple(dict.fromkeys((*ours.get(knob, ()), value)))[-MOST_VALUES:]

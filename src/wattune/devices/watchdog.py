@@ -115,8 +115,9 @@ class Watchdog:
 
     def start(self) -> str | None:
         """Start the process unless it runs; return why it cannot be started."""
-        if self._pipe >= 0:
+        if self._runs():
             return None
+        self.forget()
         waiting, pipe = os.pipe()
         try:
             failure = self._launch(waiting)
@@ -129,6 +130,16 @@ class Watchdog:
         else:
             os.close(pipe)
         return failure
+
+    def _runs(self) -> bool:
+        """Return whether somebody still reads the pipe."""
+        import select
+
+        if self._pipe < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._pipe, 0)  # errors are always reported
+        return not poll.poll(0)
 
     def _launch(self, waiting: int) -> str | None:
         import subprocess
