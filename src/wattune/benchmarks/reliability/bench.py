@@ -1,18 +1,29 @@
 """`wattune bench reliability`: all its sections, in one outcome. Each section has a file of its own.
 
 kills       processes that set GPUs are killed in every way; how long until the GPUs are restored
+signals     every command that runs a program, with every signal
+store       outages of the store, and how long a program waits for it
+writers     concurrent writers of the store, some of them killed
+inputs      every parser of outside input, fed with mutated examples
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
+from wattune.benchmarks.reliability.inputs import input_rows
 from wattune.benchmarks.reliability.kills import COMMANDS, KILLS_A_COMMAND, KillBench, kills_part
+from wattune.benchmarks.reliability.signals import all_cases, signal_rows
+from wattune.benchmarks.reliability.store_outages import store_part
+from wattune.benchmarks.reliability.writers import writers_part
 from wattune.benchmarks.result import Bench, check_sections, joined, part
 
 OnStep = Callable[[str, int, int], None]
+STORE_CASES = 25
+"""Five commands in five states of the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +50,26 @@ def _kills(bench: ReliabilityBench) -> Bench:
     )
 
 
-SECTIONS: dict[str, Callable[[ReliabilityBench], Bench]] = {"kills": _kills}
+def _signals(bench: ReliabilityBench) -> Bench:
+    cases, counted = list(all_cases()), count(1)
+    return signal_rows(
+        cache_dir=bench.cache_dir,
+        cases=cases,
+        on_case=lambda name: bench.on_step(f"signals: {name}", next(counted), len(cases)),
+    )
+
+
+def _inputs(bench: ReliabilityBench) -> Bench:
+    return input_rows(seed=bench.seed, on_parser=lambda name: bench.on_step(f"inputs: {name}", 0, 1))
+
+
+SECTIONS: dict[str, Callable[[ReliabilityBench], Bench]] = {
+    "kills": _kills,
+    "signals": _signals,
+    "store": lambda bench: store_part(on_case=lambda done: bench.on_step("store", done, STORE_CASES)),
+    "writers": lambda bench: writers_part(on_case=lambda done: bench.on_step("writers", done, 2)),
+    "inputs": _inputs,
+}
 
 
 def bench_reliability(bench: ReliabilityBench, *, sections: tuple[str, ...] = ()) -> Bench:

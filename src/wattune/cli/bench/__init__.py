@@ -314,13 +314,18 @@ def kernels(table: Path | None, sections: tuple[str, ...], seeds: int, processes
     show(bench, as_json=as_json, tables=kernels_tables)
 
 
-@command.command(short_help="Processes that set GPUs are killed in every way: time until the GPUs are restored.")
-@click.option("--section", "sections", multiple=True, help="Only this section: kills; may be repeated.")
+@command.command(short_help="What is left after kills, signals, outages of the store and damaged input.")
+@click.option(
+    "--section",
+    "sections",
+    multiple=True,
+    help="Only this section: kills, signals, store, writers, inputs; may be repeated.",
+)
 @click.option("--rounds", type=click.IntRange(min=1), default=500, show_default=True, help="Number of kills.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random times.")
 @json_option
 def reliability(sections: tuple[str, ...], rounds: int, seed: int, as_json: bool) -> None:
-    """What is left on GPUs, in the journal and of processes after failures, on an emulated node of eight GPUs."""
+    """What is left on GPUs, in the journal, in the store and of processes after failures."""
     from wattune.benchmarks.reliability.bench import ReliabilityBench, bench_reliability
     from wattune.config import load_config
 
