@@ -49,6 +49,8 @@ class Config:
     values: tuple[Value, ...]
     visible_gpus: str | None = None
     """CUDA_VISIBLE_DEVICES; None where it is not set."""
+    gpu_order: str | None = None
+    """CUDA_DEVICE_ORDER; None where it is not set."""
 
     def _get(self, name: str) -> str | None:
         return next(value.value for value in self.values if value.option.name == name)
@@ -90,7 +92,7 @@ def load_config(environment: Mapping[str, str] | None = None, file: Path | None 
         "data": None,
     }
     values = tuple(_value(option, environment, file, written, defaults[option.name]) for option in OPTIONS)
-    return Config(values, environment.get("CUDA_VISIBLE_DEVICES"))
+    return Config(values, environment.get("CUDA_VISIBLE_DEVICES"), environment.get("CUDA_DEVICE_ORDER"))
 
 
 def _value(

@@ -11,7 +11,7 @@ import click
 
 from wattune.cli.output import console, json_option, print_json
 from wattune.config import Config, load_config
-from wattune.core.errors import WattuneError
+from wattune.core.errors import NoDriver, WattuneError
 from wattune.devices.journal import Journal
 from wattune.devices.rapl import POWERCAP, find_packages
 
@@ -40,8 +40,8 @@ def command(as_json: bool) -> None:
         screen.print(f"{MARKS[finding.level]} [bold]{finding.topic}[/]: {finding.line}", soft_wrap=True)
         if finding.fix and finding.level != "ok":
             screen.print(f"    → {finding.fix}", soft_wrap=True, markup=False)
-    if facts.driver.failure is not None:
-        screen.print("\nWithout a GPU every command uses a simulated one: try `wattune demo`.", markup=False)
+    if isinstance(facts.driver.failure, NoDriver):
+        screen.print("\nWithout a driver every command uses a simulated one: try `wattune demo`.", markup=False)
 
 
 def _store_failure(config: Config) -> WattuneError | None:
