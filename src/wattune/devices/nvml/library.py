@@ -120,7 +120,7 @@ def _explain_missing_library() -> None:
     if KERNEL_DRIVER.exists():
         raise DeviceNotFound(
             f"cannot use NVML: the NVIDIA driver is loaded, but its library {SONAME} was not found",
-            hint="in a container start it with `--gpus all`, else install the driver's libraries; or use --device sim:a100",
+            hint="in a container start it with `--gpus all`, else install the driver; or use --device sim:a100",
         )
 
 
