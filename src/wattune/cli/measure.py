@@ -45,6 +45,8 @@ class MeasuredCommand:
     parts: tuple[Measurement, ...]
     traces: tuple[Trace, ...]
     cpu_j: float | None
+    restarts: tuple[int, ...] = ()
+    """How often the energy counter of each GPU started again from zero."""
 
     @property
     def total(self) -> Measurement:
@@ -126,7 +128,8 @@ def _measure(
                 raise
             parts = _until_lost(sampler.traces, error)
         cpu_j = cpu_energy_j(packages, cpu_before, read_packages_j(packages))
-        return MeasuredCommand(exit_code, started_at, gpus, parts, sampler.traces, cpu_j)
+        restarts = tuple(len(found) for found in span.restarts)
+        return MeasuredCommand(exit_code, started_at, gpus, parts, sampler.traces, cpu_j, restarts)
 
 
 def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurement, ...]:
@@ -151,9 +154,12 @@ def document(command_line: tuple[str, ...], outcome: MeasuredCommand) -> dict[st
                 "uuid": gpu.spec.uuid,
                 "simulated": gpu.spec.simulated,
                 "samples": len(trace.readings),
+                "counter_restarts": restarts,
                 **_figures(part),
             }
-            for gpu, part, trace in zip(outcome.gpus, outcome.parts, outcome.traces, strict=True)
+            for gpu, part, trace, restarts in zip(
+                outcome.gpus, outcome.parts, outcome.traces, outcome.restarts, strict=True
+            )
         ],
         "total": _figures(outcome.total),
         "cpu_energy_j": outcome.cpu_j,

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from wattune.core.errors import DeviceError, NoPermission
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.reading import Count, Reading
+from wattune.core.reading import Count, Reading, Restart
 from wattune.core.refresh import Refresh
 from wattune.core.setting import Setting
 from wattune.devices.journal import Claim, Entry, Journal, boot_id
@@ -74,9 +74,12 @@ class Undoable(Protocol):
     """A GPU whose settings outlive the process, and which can read and restore what it had."""
 
     count: Callable[[], Count]
+    now_s: Callable[[], float]
 
     @property
     def spec(self) -> GpuSpec: ...
+    @property
+    def restarts(self) -> tuple[Restart, ...]: ...
     @property
     def found(self) -> Mapping[str, float | None]: ...
     def read(self) -> Reading: ...
@@ -96,11 +99,16 @@ class GuardedGpu:
         self._touched: tuple[str, ...] = ()
         self._changed = False
         self.count = gpu.count
+        self.now_s = gpu.now_s
         self.refresh: Refresh | None = None
 
     @property
     def spec(self) -> GpuSpec:
         return self._gpu.spec
+
+    @property
+    def restarts(self) -> tuple[Restart, ...]:
+        return self._gpu.restarts
 
     def read(self) -> Reading:
         return self._gpu.read()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from wattune.core.errors import DeviceError, DeviceNotFound, NoDriver
+from wattune.core.reading import Restart
 from wattune.devices.gpu import Gpu
 from wattune.devices.guarded import GuardedGpu, leaving_by_exception
 from wattune.devices.journal import Entry, Journal
@@ -139,6 +140,14 @@ def nvml_names(surroundings: Surroundings) -> list[str]:
     return [f"nvml:{place}" for place, _ in enumerate(found.gpus)]
 
 
+def restart_line(label: str, restart: Restart) -> str:
+    """Return what a restart of an energy counter means for figures."""
+    return (
+        f"the energy counter of {label} started again from zero, after a reset or a reload of the driver; "
+        f"up to {restart.after_s - restart.before_s:.3g} s of energy are missing and part of the error"
+    )
+
+
 @contextmanager
 def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
     kind, _, rest = name.partition(":")
@@ -147,6 +156,8 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
             from wattune.devices.nvml.open import opened_nvml
 
             with opened_nvml(_numbered(rest, surroundings) if rest.isdecimal() else rest) as gpu:
+                label, notify = gpu.spec.label, surroundings.notify
+                gpu.on_restart(lambda restart: notify(restart_line(label, restart)))
                 guarded = GuardedGpu(gpu, Journal(surroundings.state_dir), f"nvml:{gpu.spec.uuid}")
                 try:
                     yield guarded

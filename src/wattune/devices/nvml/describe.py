@@ -77,7 +77,7 @@ WITHOUT_CORE_LOCK = ("Kepler", "Maxwell", "Pascal")
 
 def describe(handle: Any, *, emulated: bool) -> GpuSpec:
     """Return the spec of the GPU behind a handle."""
-    name = text(pynvml.nvmlDeviceGetName(handle))
+    name = known(lambda: text(pynvml.nvmlDeviceGetName(handle))) or "NVIDIA GPU"
     architecture = ARCHITECTURES.get(known(lambda: pynvml.nvmlDeviceGetArchitecture(handle)) or -1)
     clocks = _clocks(handle)
     return GpuSpec(
@@ -93,11 +93,23 @@ def describe(handle: Any, *, emulated: bool) -> GpuSpec:
     )
 
 
+FATAL = (
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_GPU_IS_LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND,
+)
+"""Errors after which nothing else can be asked of the GPU."""
+
+
 def known(query: Callable[[], T]) -> T | None:
-    """Return the result of a query, or None if the GPU does not support it."""
+    """Return the result of an optional query, or None if it fails while the GPU itself still answers."""
     try:
         return query()
-    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NoPermission):
+    except pynvml.NVMLError as error:
+        if error.value in FATAL:
+            raise
         return None
 
 

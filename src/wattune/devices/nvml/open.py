@@ -16,23 +16,6 @@ from wattune.devices.nvml.gpu import NvmlGpu
 from wattune.devices.nvml.visible import Present, Visible, ask_cuda, visible_gpus
 
 
-def list_uuids() -> tuple[str, ...]:
-    """Return the UUIDs of all GPUs of the machine, in the driver's order; empty text for a lost one."""
-    library.load()
-    try:
-        with library.translated("cannot list the GPUs"):
-            return tuple(_uuid(index) for index in range(pynvml.nvmlDeviceGetCount()))
-    finally:
-        library.close()
-
-
-def _uuid(index: int) -> str:
-    try:
-        return text(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)))
-    except pynvml.NVMLError:
-        return ""
-
-
 @contextmanager
 def opened_nvml(which: str) -> Iterator[NvmlGpu]:
     """Open the GPU with a UUID, or with a number as the driver counts."""
@@ -67,18 +50,19 @@ def list_visible(visible: str | None, order: str | None) -> Visible:
 
 def _present() -> tuple[Present, ...]:
     """Return all GPUs in the driver's order; their speeds where they differ in name."""
-    count = pynvml.nvmlDeviceGetCount()
-    gpus = tuple(Present(index, _uuid(index), _name(index)) for index in range(count))
+    gpus = tuple(_identity(index) for index in range(pynvml.nvmlDeviceGetCount()))
     if len({gpu.name for gpu in gpus if gpu.name}) <= 1:
         return gpus
-    return tuple(replace(gpu, speed=_speed(index)) for index, gpu in enumerate(gpus))
+    return tuple(replace(gpu, speed=_speed(gpu.index)) for gpu in gpus)
 
 
-def _name(index: int) -> str:
+def _identity(index: int) -> Present:
     try:
-        return text(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index)))
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        name = known(lambda: text(pynvml.nvmlDeviceGetName(handle))) or ""
+        return Present(index, text(pynvml.nvmlDeviceGetUUID(handle)), name)
     except pynvml.NVMLError:
-        return ""
+        return Present(index, "")
 
 
 def _speed(index: int) -> float:
@@ -101,10 +85,11 @@ def process_ids(uuid: str) -> frozenset[int] | None:
 
 def uuids_used_by(pids: frozenset[int]) -> tuple[str, ...]:
     """Return the GPUs that one of these processes computes on; `DeviceNotFound` without a driver."""
-    uuids = list_uuids()
     library.load()
     try:
-        return tuple(uuid for uuid in uuids if uuid and (process_ids(uuid) or frozenset()) & pids)
+        with library.translated("cannot list the GPUs"):
+            uuids = [gpu.uuid for gpu in _present() if gpu.uuid]
+        return tuple(uuid for uuid in uuids if (process_ids(uuid) or frozenset()) & pids)
     finally:
         library.close()
 

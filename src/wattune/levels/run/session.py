@@ -32,7 +32,7 @@ from wattune.core.objective import Objective
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
 from wattune.core.window import RunPolicy, Window
-from wattune.devices.gpu import Gpu
+from wattune.devices.gpu import Gpu, time_of
 from wattune.levels.run.figures import RunFigures, figures_of
 from wattune.levels.run.policies import policy_named, slowdown_limit_of
 
@@ -66,6 +66,7 @@ class RunSession:
         spec = gpus[0].spec
         self.watch = ProgressEstimator(spec.sensors)
         self._own = tuple(gpus)
+        self._now_s = time_of(gpus[0])
         self._shared: SharedGpu | None = None
         self._exchange: RankExchange | None = None
         self._background: Background | None = None
@@ -136,7 +137,7 @@ class RunSession:
             self._remark_unused()
             return
         try:
-            numbered = self.watch.phases.add(name, self._own[0].count().time_s, stamp=stamp)
+            numbered = self.watch.phases.add(name, self._now_s(), stamp=stamp)
         except DeviceError:
             return
         self.loop.begin_phase(numbered, stamp)
@@ -149,7 +150,7 @@ class RunSession:
             return
         self.watch.phases.end_step()
         try:
-            self.watch.marks.add(self._own[0].count().time_s, count)
+            self.watch.marks.add(self._now_s(), count)
         except DeviceError:
             return  # the loop notices by itself that the GPU does not answer
         if self._background is None:
