@@ -14,6 +14,12 @@ PATIENCE_S = 0.25
 """Neither the beginning nor the end of a program waits longer for a sample, whatever the driver takes."""
 
 
+MOST_SHARE = 0.01
+"""Share of one core that sampling may take: with a driver that computes for long, samples are taken less often."""
+MEMORY = 50
+"""Samples over which their cost is averaged; fewer at the beginning."""
+
+
 class Sampler:
     """Reads every GPU at an interval and keeps new readings: `with Sampler(gpus) as sampler: ...; sampler.traces`.
 
@@ -56,12 +62,15 @@ class Sampler:
         self._sample()
         self._begun.set()
         # Ticks are counted from the start, so that the cost of reading does not lengthen the interval.
-        start_s, ticks = time.monotonic(), 0
+        start_s, ticks, samples, cost_s, cpu_s = time.monotonic(), 0, 0, 0.0, time.thread_time()
         while True:
             ticks = max(ticks + 1, int((time.monotonic() - start_s) / self._interval_s))
-            if self._ended.wait(max(start_s + ticks * self._interval_s - time.monotonic(), 0.0)):
+            rest_s = cost_s / MOST_SHARE if cost_s > MOST_SHARE * self._interval_s else 0.0
+            if self._ended.wait(max(start_s + ticks * self._interval_s - time.monotonic(), rest_s)):
                 return
             self._sample()
+            samples, before_s, cpu_s = samples + 1, cpu_s, time.thread_time()
+            cost_s += (cpu_s - before_s - cost_s) / min(samples, MEMORY)
 
     def _sample(self) -> None:
         begun_s = time.monotonic()

@@ -1,0 +1,1 @@
+"""How wattune behaves when things go wrong: kills, signals, slow drivers and stores."""
