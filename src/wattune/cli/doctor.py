@@ -136,6 +136,10 @@ def _gpu(gpu: GpuExam, facts: Facts) -> list[Finding]:
     if gpu.persistent is False:
         line = f"{gpu.name} is not in persistence mode: settings are lost when its last user exits"
         findings.append(Finding(topic, "note", line, f"sudo nvidia-smi -i {gpu.index} -pm 1"))
+    if gpu.module_power_w is not None:
+        module = f"{gpu.name} is a part of a module that draws {gpu.module_power_w:.0f} W"
+        line = f"{module}; wattune measures and limits the GPU alone"
+        findings.append(Finding(topic, "note", line, "measure the rest of the module by its own sensors"))
     if not gpu.has_counter:
         line = f"{gpu.name} has no energy counter: wattune adds up power samples, which is coarser"
         findings.append(Finding(topic, "note", line, "measure spans of 10 s or more"))

@@ -124,6 +124,20 @@ def mig_enabled(handle: Any) -> bool:
     return bool(modes and modes[0])
 
 
+def field_of(handle: Any, field: int, scope: int = pynvml.NVML_POWER_SCOPE_GPU) -> int | None:
+    """Return a field of the GPU, or of the module that it is a part of; None where there is none."""
+    values = known(lambda: pynvml.nvmlDeviceGetFieldValues(handle, [(field, scope)]))
+    if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return int(values[0].value.uiVal)
+
+
+def module_power_w(handle: Any) -> float | None:
+    """Return the power of the module that a GPU is a part of: it includes the CPU and its memory."""
+    power_mw = field_of(handle, pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_POWER_SCOPE_MODULE)
+    return None if power_mw is None else power_mw / 1000
+
+
 def _clocks(handle: Any) -> tuple[ClockTable, ...]:
     memory = known(lambda: pynvml.nvmlDeviceGetSupportedMemoryClocks(handle)) or []
     tables = []
@@ -154,6 +168,8 @@ class GpuExam:
     mig: bool = False
     persistent: bool | None = None
     has_counter: bool = True
+    module_power_w: float | None = None
+    """Power of the whole module that the GPU is a part of, as Grace Hopper; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +211,7 @@ def _exam(index: int) -> GpuExam:
             limit_settable=_limit_settable(handle),
             mig=mig_enabled(handle),
             persistent=None if persistence is None else bool(persistence),
+            module_power_w=module_power_w(handle),
             has_counter=known(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) is not None,
         )
     except pynvml.NVMLError as error:

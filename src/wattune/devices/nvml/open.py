@@ -74,6 +74,15 @@ def _speed(index: int) -> float:
         return 0.0
 
 
+def forgetful(uuid: str) -> bool:
+    """Return whether a GPU is known to lose its settings with its last client. NVML must be loaded."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+        return pynvml.nvmlDeviceGetPersistenceMode(handle) == pynvml.NVML_FEATURE_DISABLED
+    except pynvml.NVMLError:
+        return False
+
+
 def process_ids(uuid: str) -> frozenset[int] | None:
     """Return the processes that compute on a GPU; None if the driver does not report them. NVML must be loaded."""
     try:

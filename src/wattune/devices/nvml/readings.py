@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import pynvml
 
 from wattune.core.reading import Reading, Throttle
-from wattune.devices.nvml.describe import FATAL, known
+from wattune.devices.nvml.describe import FATAL, field_of
 
 T = TypeVar("T")
 
@@ -112,14 +112,6 @@ def power_query(handle: Any) -> Callable[[], int | None]:
     if field_of(handle, instant) is not None:
         return lambda: field_of(handle, instant)
     return Query(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle)))
-
-
-def field_of(handle: Any, field: int, scope: int = pynvml.NVML_POWER_SCOPE_GPU) -> int | None:
-    """Return a field of the GPU, or of the module that it is a part of; None where there is none."""
-    values = known(lambda: pynvml.nvmlDeviceGetFieldValues(handle, [(field, scope)]))
-    if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
-        return None
-    return int(values[0].value.uiVal)
 
 
 def throttle_of(bits: int | None) -> Throttle | None:

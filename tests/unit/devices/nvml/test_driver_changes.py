@@ -2,17 +2,21 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pynvml
 import pytest
 
+from wattune.cli.run.tuning import _lasting_notes
 from wattune.core.errors import DeviceError
 from wattune.core.reading import Throttle
 from wattune.core.setting import Setting
 from wattune.devices.meter import measured
 from wattune.devices.nvml import library
-from wattune.devices.nvml.open import opened_nvml
+from wattune.devices.nvml.describe import examine
+from wattune.devices.nvml.open import forgetful, opened_nvml
 from wattune.devices.open import Surroundings, open_gpu
+from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.emulator.launch import CODES
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
@@ -197,3 +201,24 @@ def test_a_driver_that_never_had_a_gpu_says_so(emulated_node, around):
     node.inject("nvmlDeviceGetCount", code=CODES["unknown"])
     with pytest.raises(DeviceError, match="cannot list the GPUs"), open_gpu("auto", around):
         pass
+
+
+def test_module_power_is_labelled_and_not_taken_for_the_gpu(emulated_node, around):
+    node = emulated_node(replace(EmulatedGpu.of(load_model("h100"), 0), module_rest_w=250.0), "a100")
+    node.advance(10)
+    with open_gpu(f"nvml:{EmulatedGpu.of(load_model('h100'), 0).spec.uuid}", around) as gpu:
+        own_w = gpu.read().power_w
+    module, alone = examine().gpus
+    assert module.module_power_w == pytest.approx(own_w + 250, rel=0.01)
+    assert alone.module_power_w is None
+
+
+def test_run_and_doctor_warn_about_settings_that_do_not_last(emulated_node, around):
+    emulated_node(replace(EmulatedGpu.of(load_model("a100"), 0), is_persistent=False))
+    assert examine().gpus[0].persistent is False
+    with open_gpu("nvml:0", around) as gpu:
+        assert forgetful(gpu.spec.uuid)
+        assert "persistence mode" in _lasting_notes([gpu])[0]
+    emulated_node("a100")
+    with open_gpu("nvml:0", around) as gpu:
+        assert _lasting_notes([gpu]) == ()
