@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from wattune.cli.output import console, json_option, print_json
+from wattune.cli.output import FILE, console, json_option, print_json
 from wattune.config import Config, load_config
 from wattune.core.errors import NoDriver, WattuneError
 from wattune.devices.journal import Journal
@@ -22,8 +23,9 @@ MARKS = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/
 
 
 @click.command()
+@click.option("--bundle", "bundle_file", type=FILE, help="Write a report for an issue, without names and secrets.")
 @json_option
-def command(as_json: bool) -> None:
+def command(bundle_file: Path | None, as_json: bool) -> None:
     """Show what prevents measuring or tuning on this machine, and how to fix it.
 
     No setting is changed. The exit code is 0 even if there are problems, since without a GPU wattune uses a simulated
@@ -32,6 +34,8 @@ def command(as_json: bool) -> None:
     config = load_config()
     facts = gather(state_dir=config.state_dir, visible=config.visible_gpus, store_failure=_store_failure(config))
     findings = diagnose(facts)
+    if bundle_file is not None:
+        _write_bundle(bundle_file, facts, findings)
     if as_json:
         print_json({"simulated": facts.driver.emulated, "findings": list(findings)})
         return
@@ -42,6 +46,14 @@ def command(as_json: bool) -> None:
             screen.print(f"    → {finding.fix}", soft_wrap=True, markup=False)
     if isinstance(facts.driver.failure, NoDriver):
         screen.print("\nWithout a driver every command uses a simulated one: try `wattune demo`.", markup=False)
+
+
+def _write_bundle(file: Path, facts: Facts, findings: tuple[Finding, ...]) -> None:
+    from wattune.cli.doctor_bundle import bundle_text
+    from wattune.cli.output import remark, write_text
+
+    write_text(file, bundle_text(facts, findings, os.environ))
+    remark(f"written to {file}; read it before you attach it to an issue")
 
 
 def _store_failure(config: Config) -> WattuneError | None:
