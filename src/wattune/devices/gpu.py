@@ -40,13 +40,20 @@ class Gpu(Protocol):
 class KeepsTime(Protocol):
     """A GPU whose time can be read without asking the driver."""
 
-    def now_s(self) -> float:
+    def gpu_time_s(self) -> float:
         """Return the time that its counts and readings carry."""
 
 
-def time_of(gpu: Gpu) -> Callable[[], float]:
+class Counts(Protocol):
+    """Anything with an energy counter."""
+
+    @property
+    def count(self) -> Callable[[], Count]: ...
+
+
+def time_of(gpu: Counts) -> Callable[[], float]:
     """Return how to read the time of a GPU: cheaply where it can, since programs ask at every step."""
-    return gpu.now_s if isinstance(gpu, KeepsTime) else lambda: gpu.count().time_s
+    return gpu.gpu_time_s if isinstance(gpu, KeepsTime) else lambda: gpu.count().time_s
 
 
 def restarts_within(gpu: Gpu, start_s: float, end_s: float) -> tuple[Restart, ...]:

@@ -16,6 +16,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Count, Reading, Restart
 from wattune.core.refresh import Refresh
 from wattune.core.setting import Setting
+from wattune.devices.gpu import time_of
 from wattune.devices.journal import Claim, Entry, Journal, boot_id
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -74,7 +75,6 @@ class Undoable(Protocol):
     """A GPU whose settings outlive the process, and which can read and restore what it had."""
 
     count: Callable[[], Count]
-    now_s: Callable[[], float]
 
     @property
     def spec(self) -> GpuSpec: ...
@@ -99,7 +99,7 @@ class GuardedGpu:
         self._touched: tuple[str, ...] = ()
         self._changed = False
         self.count = gpu.count
-        self.now_s = gpu.now_s
+        self.gpu_time_s = time_of(gpu)
         self.refresh: Refresh | None = None
 
     @property

@@ -30,7 +30,7 @@ class NvmlGpu:
         self._mig = mig
         self._applied = DRIVER_DEFAULT
         self._found = self._state()
-        self.now_s = library.clock
+        self.gpu_time_s = library.clock
         self._power_mw = power_query(handle)
         self._readings = Readings(handle)
         self._integrated: IntegratedPower | None = None
@@ -39,7 +39,7 @@ class NvmlGpu:
     def read(self) -> Reading:
         with translated(f"cannot read {self.spec.label}", mig=self._mig):
             energy_j = self.count().energy_j
-            return self._readings.take(time_s=self.now_s, energy_j=energy_j, power_mw=self._power_mw())
+            return self._readings.take(time_s=self.gpu_time_s, energy_j=energy_j, power_mw=self._power_mw())
 
     @property
     def restarts(self) -> tuple[Restart, ...]:

@@ -78,7 +78,7 @@ def forgetful(uuid: str) -> bool:
     """Return whether a GPU is known to lose its settings with its last client. NVML must be loaded."""
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
-        return int(pynvml.nvmlDeviceGetPersistenceMode(handle)) == pynvml.NVML_FEATURE_DISABLED
+        return bool(pynvml.nvmlDeviceGetPersistenceMode(handle) == pynvml.NVML_FEATURE_DISABLED)
     except pynvml.NVMLError:
         return False
 
