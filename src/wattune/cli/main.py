@@ -85,7 +85,7 @@ class LazyGroup(click.Group):
 def wattune() -> None:
     """Train the same model for fewer joules.
 
-    Without a GPU every command uses a simulated one and marks its output as simulated.
+    Without an NVIDIA driver commands use a simulated GPU, say so, and mark their output as simulated.
     """
 
 

@@ -89,7 +89,7 @@ def command(
     document to standard output (the command's own output then goes to standard error). CUDA_VISIBLE_DEVICES is
     respected.
 
-    Without a GPU a simulated one plays --workload while the command runs, and every figure is marked as simulated.
+    Without an NVIDIA driver a simulated GPU plays --workload while the command runs, and every figure is marked so.
     """
     config = load_config()
     check_writable(trace_file)
