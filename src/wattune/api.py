@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def surroundings(config: Config) -> opening.Surroundings:
     """Return what opening a GPU needs, from the settings."""
-    return opening.Surroundings(config.state_dir, config.visible_gpus, lock_dir=config.lock_dir)
+    return opening.Surroundings(config.state_dir, config.visible_gpus, config.gpu_order, lock_dir=config.lock_dir)
 
 
 def open_gpu(name: str | None = None) -> AbstractContextManager[Gpu]:

@@ -55,6 +55,8 @@ class Config:
     """Folder in which `wattune pipeline profile` waits for what the ranks of its program measure; None without it."""
     kernels: str | None = None
     """WATTUNE_KERNELS: what `wattune kernels measure` asks the program that it runs for; None elsewhere."""
+    gpu_order: str | None = None
+    """CUDA_DEVICE_ORDER; None where it is not set."""
 
     def _get(self, name: str) -> str | None:
         return next(value.value for value in self.values if value.option.name == name)
@@ -115,6 +117,7 @@ def load_config(environment: Mapping[str, str] | None = None, file: Path | None 
         environment.get("CUDA_VISIBLE_DEVICES"),
         Path(folder) if folder else None,
         environment.get("WATTUNE_KERNELS") or None,
+        environment.get("CUDA_DEVICE_ORDER"),
     )
 
 

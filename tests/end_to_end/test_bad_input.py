@@ -27,7 +27,7 @@ def wattune(tmp_path):
         (("measure", "--device", "gpu7", "--", "true"), "there is no device 'gpu7'", "devices are auto, nvml:0"),
         (("sweep", "--device", "sim:a1000"), "there is no simulated GPU 'a1000'", "a100"),
         (("simulate", "--gpu", "v10", "--", "true"), "there is no simulated GPU 'v10'", "v100"),
-        (("measure", "--device", "nvml:0", "--", "true"), "there is no NVIDIA driver", "--device sim:a100"),
+        (("measure", "--device", "nvml:0", "--", "true"), "no NVIDIA driver is installed", "--device sim:a100"),
         (("monitor", "--once", "--workload", "resnet51"), "there is no workload 'resnet51'", "did you mean resnet50?"),
         (("sweep", "--workload", "resnet50:many"), "has no whole batch size", "resnet50:64"),
         (("history", "3f0c"), "there is no run whose id begins with '3f0c'", "wattune history"),

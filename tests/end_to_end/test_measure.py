@@ -26,7 +26,7 @@ def under(node):
     [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)],
 )
 def test_the_exit_code_is_that_of_the_command(wattune, child, code):
-    done = wattune("measure", "--json", "--", "sh", "-c", child)
+    done = wattune("measure", "--device", "sim:a100", "--json", "--", "sh", "-c", child)
     assert done.returncode == code
     document = json.loads(done.stdout)
     assert document["exit_code"] == code
@@ -35,10 +35,10 @@ def test_the_exit_code_is_that_of_the_command(wattune, child, code):
 
 
 def test_a_command_that_does_not_exist_is_an_error_of_ours(wattune):
-    done = wattune("measure", "--json", "--", "no-such-command")
+    done = wattune("measure", "--device", "sim:a100", "--json", "--", "no-such-command")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: there is no command 'no-such-command'\nhint: ")
-    done = wattune("measure", "--", ".")
+    done = wattune("measure", "--device", "sim:a100", "--", ".")
     assert done.returncode == 1
     assert done.stderr.startswith("error: cannot run '.': Permission denied\nhint: ")
     assert json.loads(wattune("history", "--json").stdout)["runs"] == []
@@ -49,7 +49,7 @@ def test_the_command_keeps_its_input_and_output(wattune):
     assert done.stdout == "--json 5\n"
     assert "NVIDIA A100-SXM4-40GB (simulated)" in done.stderr
     assert "CPU packages: " in done.stderr
-    quiet = wattune("measure", "--json", "--", "echo", "to the side")
+    quiet = wattune("measure", "--device", "sim:a100", "--json", "--", "echo", "to the side")
     assert quiet.stderr == "to the side\n"
     assert json.loads(quiet.stdout)["command"] == ["echo", "to the side"]
     runs = json.loads(wattune("history", "--json").stdout)["runs"]
@@ -70,7 +70,9 @@ def test_a_signal_goes_to_the_command_which_decides(wattune, number):
 
 
 def test_ctrl_c_that_ends_the_command_still_shows_its_figures(wattune):
-    with wattune.start("measure", "--json", "--", "sh", "-c", "echo ready >&2; exec sleep 3600") as process:
+    with wattune.start(
+        "measure", "--device", "sim:a100", "--json", "--", "sh", "-c", "echo ready >&2; exec sleep 3600"
+    ) as process:
         assert process.stderr.readline() == "ready\n"
         os.kill(process.pid, signal.SIGINT)
         out, errors = process.communicate()
@@ -124,3 +126,17 @@ def test_measuring_needs_no_privilege_and_sets_nothing(wattune, emulated_node):
     node = emulated_node("a100", clock="wall", privilege=Privilege.DENIED)
     assert wattune("measure", "--device", "nvml:0", "--", "true", **under(node)).returncode == 0
     assert node.setter_calls() == 0
+
+
+def test_a_simulated_gpu_in_place_of_a_missing_driver_is_announced(wattune):
+    done = wattune("measure", "--json", "--", "true")
+    assert done.stderr == "wattune: no NVIDIA driver is installed here: using a simulated GPU (sim:a100)\n"
+    assert json.loads(done.stdout)["simulated"] is True
+
+
+def test_a_driver_that_does_not_work_is_an_error_before_the_command_starts(wattune, tmp_path, emulated_library):
+    environment = {"WATTUNE_NODE": str(tmp_path / "none"), "LD_LIBRARY_PATH": str(emulated_library.parent)}
+    done = wattune("measure", "--", "touch", str(tmp_path / "started"), **environment)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: cannot use NVML: the NVIDIA driver is installed but not loaded\nhint: ")
+    assert not (tmp_path / "started").exists()

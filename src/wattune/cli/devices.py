@@ -45,9 +45,13 @@ def command(devices: tuple[str, ...], catalog: str | None, as_json: bool) -> int
         return 0
     around = surroundings(load_config())
     simulated = tuple(f"sim:{name}" for name in catalog_names())
-    names = expand(devices, around) if devices else (*nvml_names(around), *simulated)
     rows: list[tuple[str, GpuSpec]] = []
     failures: list[DeviceError] = []
+    try:
+        names = expand(devices, around) if devices else (*nvml_names(around), *simulated)
+    except DeviceError as error:  # a driver that fails must not hide the simulated GPUs
+        names = () if devices else simulated
+        failures.append(error)
     for name in names:
         try:
             with open_gpus((name,), around) as gpus:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from wattune.cli.output import console, json_option, print_json
+from wattune.cli.output import FILE, console, json_option, print_json
 from wattune.config import Config, load_config
-from wattune.core.errors import WattuneError
+from wattune.core.errors import NoDriver, WattuneError
 from wattune.devices.journal import Journal, boot_id
 from wattune.devices.rapl import POWERCAP, find_packages
 
@@ -24,8 +24,9 @@ MARKS = {"ok": "[green]✓[/]", "note": "[yellow]•[/]", "problem": "[red]✗[/
 
 
 @click.command()
+@click.option("--bundle", "bundle_file", type=FILE, help="Write a report for an issue, without names and secrets.")
 @json_option
-def command(as_json: bool) -> None:
+def command(bundle_file: Path | None, as_json: bool) -> None:
     """Show what prevents measuring or tuning on this machine, and how to fix it.
 
     Nothing is set, and no lock is taken. The exit code is 0 even if there are problems, since without a GPU wattune
@@ -35,6 +36,8 @@ def command(as_json: bool) -> None:
     journal = Journal(config.state_dir, config.lock_dir)
     facts = gather(journal, visible=config.visible_gpus, store_failure=_store_failure(config))
     findings = diagnose(facts)
+    if bundle_file is not None:
+        _write_bundle(bundle_file, facts, findings)
     if as_json:
         print_json({"simulated": facts.driver.emulated, "findings": list(findings)})
         return
@@ -43,8 +46,16 @@ def command(as_json: bool) -> None:
         screen.print(f"{MARKS[finding.level]} [bold]{finding.topic}[/]: {finding.line}", soft_wrap=True)
         if finding.fix and finding.level != "ok":
             screen.print(f"    → {finding.fix}", soft_wrap=True, markup=False)
-    if facts.driver.failure is not None:
-        screen.print("\nWithout a GPU every command uses a simulated one: try `wattune demo`.", markup=False)
+    if isinstance(facts.driver.failure, NoDriver):
+        screen.print("\nWithout a driver every command uses a simulated one: try `wattune demo`.", markup=False)
+
+
+def _write_bundle(file: Path, facts: Facts, findings: tuple[Finding, ...]) -> None:
+    from wattune.cli.doctor_bundle import bundle_text
+    from wattune.cli.output import remark, write_text
+
+    write_text(file, bundle_text(facts, findings, os.environ))
+    remark(f"written to {file}; read it before you attach it to an issue")
 
 
 def _store_failure(config: Config) -> WattuneError | None:
@@ -145,6 +156,10 @@ def _gpu(gpu: GpuExam, facts: Facts) -> list[Finding]:
     if gpu.persistent is False:
         line = f"{gpu.name} is not in persistence mode: settings are lost when its last user exits"
         findings.append(Finding(topic, "note", line, f"sudo nvidia-smi -i {gpu.index} -pm 1"))
+    if gpu.module_power_w is not None:
+        module = f"{gpu.name} is a part of a module that draws {gpu.module_power_w:.0f} W"
+        line = f"{module}; wattune measures and limits the GPU alone"
+        findings.append(Finding(topic, "note", line, "measure the rest of the module by its own sensors"))
     if not gpu.has_counter:
         line = f"{gpu.name} has no energy counter: wattune adds up power samples, which is coarser"
         findings.append(Finding(topic, "note", line, "measure spans of 10 s or more"))

@@ -109,7 +109,7 @@ def _usable(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 def wattune() -> None:
     """Train the same model for fewer joules.
 
-    Without a GPU every command uses a simulated one and marks its output as simulated.
+    Without an NVIDIA driver commands use a simulated GPU, say so, and mark their output as simulated.
     """
 
 

@@ -45,6 +45,8 @@ class MeasuredCommand:
     parts: tuple[Measurement, ...]
     traces: tuple[Trace, ...]
     cpu_j: float | None
+    restarts: tuple[int, ...] = ()
+    """How often the energy counter of each GPU started again from zero."""
 
     @property
     def total(self) -> Measurement:
@@ -89,7 +91,7 @@ def command(
     document to standard output (the command's own output then goes to standard error). CUDA_VISIBLE_DEVICES is
     respected.
 
-    Without a GPU a simulated one plays --workload while the command runs, and every figure is marked as simulated.
+    Without an NVIDIA driver a simulated GPU plays --workload while the command runs, and every figure is marked so.
     """
     config = load_config()
     check_writable(trace_file)
@@ -136,7 +138,8 @@ def _measure(
                 raise
             parts = _until_lost(sampler.traces, error)
         cpu_j = cpu_energy_j(packages, cpu_before, read_packages_j(packages))
-        return MeasuredCommand(exit_code, started_at, gpus, parts, sampler.traces, cpu_j)
+        restarts = tuple(len(found) for found in span.restarts)
+        return MeasuredCommand(exit_code, started_at, gpus, parts, sampler.traces, cpu_j, restarts)
 
 
 def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurement, ...]:
@@ -162,9 +165,12 @@ def document(command_line: tuple[str, ...], outcome: MeasuredCommand) -> dict[st
                 "uuid": gpu.spec.uuid,
                 "simulated": gpu.spec.simulated,
                 "samples": len(trace.readings),
+                "counter_restarts": restarts,
                 **_figures(part),
             }
-            for gpu, part, trace in zip(outcome.gpus, outcome.parts, outcome.traces, strict=True)
+            for gpu, part, trace, restarts in zip(
+                outcome.gpus, outcome.parts, outcome.traces, outcome.restarts, strict=True
+            )
         ],
         "total": _figures(outcome.total),
         "cpu_energy_j": outcome.cpu_j,

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many of each.")
 @click.option("--workload", default="resnet50", show_default=True, help="What they play: NAME[:BATCH], or none.")
 @click.option("--unprivileged", is_flag=True, help="Refuse to change settings, as for a user who is not root.")
-@click.option("--fault", "faults", multiple=True, metavar="SPEC", help="A fault: 0:lost@30s, 0:timeout … (repeatable).")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="SPEC",
+    help="A fault: 0:lost@30s, nvmlInit:mismatch, all:300ms … (repeatable).",
+)
 @click.option("--virtual-time", is_flag=True, help="Let time pass only when the command advances the node.")
 @click.option("--call-latency-us", type=click.FloatRange(min=0), default=0, help="Duration of every NVML call.")
 @click.option(
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="New clocks take effect at once, or after the delay of each GPU.",
 )
+@click.option("--no-persistence", is_flag=True, help="Lose settings with the last client, as without persistence mode.")
 @click.option("--part-time-counter", is_flag=True, help="Let the energy counter miss what the power sensor misses.")
 @click.option("--truth", "truth_file", type=FILE, help="Write the true time and energy as JSON.")
 @grace_option
@@ -51,6 +58,7 @@ def command(
     virtual_time: bool,
     call_latency_us: float,
     switching: Literal["ideal", "real"],
+    no_persistence: bool,
     part_time_counter: bool,
     truth_file: Path | None,
     grace_s: float,
@@ -77,6 +85,7 @@ def command(
         call_latency_s=call_latency_us / 1e6,
         part_time_counter=part_time_counter,
         switching=switching,
+        is_persistent=not no_persistence,
     )
     check_writable(truth_file)
     exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json, grace_s=grace_s)

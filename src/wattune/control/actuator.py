@@ -14,7 +14,7 @@ from typing import Self
 
 from wattune.core.setting import Setting
 from wattune.devices.fork import disarm_in_children
-from wattune.devices.gpu import Gpu
+from wattune.devices.gpu import Gpu, time_of
 from wattune.devices.guarded import held_signals
 
 MAX_PENDING = 8
@@ -22,6 +22,10 @@ MAX_PENDING = 8
 
 POLL_S = 0.001
 """Between two checks whether the GPU has reached an instruction; a clock takes ten times as long to change."""
+
+END_S = 5.0
+"""Longest wait for a thread that restores GPUs at the end of a program. A driver that takes longer must not keep the
+program from ending; the journal has what is left to undo."""
 
 Reached = Callable[[], bool]
 
@@ -41,12 +45,20 @@ class Actuator:
         self.stuck: tuple[tuple[Gpu, Exception], ...] = ()
         """GPUs that could not be restored, and why; the next `restore` tries again, since the reason may be gone."""
         self._failure: Exception | None = None
+        self._setting = threading.Lock()
+        self._closed = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.restore()
+
+    def close(self) -> None:
+        """Restore the GPUs after a setting that is on its way, and set nothing any more; callable from any thread."""
+        with self._setting:
+            self._closed = True
+            self._restore()
 
     def put(self, setting: Setting, *, reached: Reached | None = None) -> None:
         """Request a setting, to be applied after earlier requests and once `reached` returns true."""
@@ -67,8 +79,9 @@ class Actuator:
 
     def _apply(self, setting: Setting) -> None:
         try:
-            for gpu in self.gpus:
-                gpu.apply(setting)
+            with self._setting:
+                for gpu in () if self._closed else self.gpus:
+                    gpu.apply(setting)
         except Exception as error:  # whatever the driver raises, training must not see it
             self._failed(error)
 
@@ -78,6 +91,10 @@ class Actuator:
 
     def restore(self) -> None:
         """Give the GPUs back what was found; a failure is kept for `take_failure`."""
+        with self._setting:
+            self._restore()
+
+    def _restore(self) -> None:
         stuck = []
         for gpu in self.gpus:
             try:
@@ -119,7 +136,7 @@ class ActuatorThread(Actuator):
                 self._closing = True
                 self._pending.clear()
                 self._changed.notify_all()
-            self._thread.join()
+            self._thread.join(END_S)
 
     def put(self, setting: Setting, *, reached: Reached | None = None) -> None:
         with self._changed:
@@ -173,9 +190,10 @@ class ActuatorThread(Actuator):
 
 def passes_by_itself(gpu: Gpu) -> bool:
     """Return True where the time of a GPU passes with the wall's, and not only when work is run on it."""
-    before_s = gpu.count().time_s
+    now_s = time_of(gpu)
+    before_s = now_s()
     time.sleep(0.002)
-    return gpu.count().time_s != before_s
+    return now_s() != before_s
 
 
 def actuator_for(gpus: Sequence[Gpu]) -> Actuator:

@@ -25,7 +25,7 @@ from wattune.core.errors import DeviceError, DeviceLost
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import PhaseCost
-from wattune.devices.gpu import Gpu
+from wattune.devices.gpu import Gpu, restarts_within
 from wattune.signals.readings import Activity, IdleWatch, Sanity
 
 DECIDE_S = 0.5
@@ -34,6 +34,8 @@ CHECK_S = 1.0
 """Between two checks of what the program is doing, which cost more than a reading."""
 STILL_S = 1.0
 """The GPU is read after this long even if its counter has not moved."""
+PATIENCE_S = 0.25
+"""A reading that takes longer is not made at the end of a program, and a tick that is inside one is not waited for."""
 BLIND_S = 10.0
 """Tuning is disabled after this long without a reading."""
 
@@ -68,6 +70,8 @@ class ControlLoop:
         self._phase_players = phase_players
         self._phase_hold: PhaseHold | None = None
         self._polling = Polling(self.gpus[0].spec.sensors.counter_period_s)
+        self._sample_s = self._reading_cpu_s = 0.0
+        self._restarts = [0 for _ in gpus]
         self.changes = 0
         """Number of settings that were applied."""
 
@@ -95,6 +99,11 @@ class ControlLoop:
         if self._phase_hold is not None:
             self._phase_hold.begin(name, stamp)
 
+    def take_reading_cpu_s(self) -> float:
+        """Return the CPU time that readings took since the last call."""
+        taken_s, self._reading_cpu_s = self._reading_cpu_s, 0.0
+        return taken_s
+
     def remark(self, text: str) -> None:
         """Note an event at the next decision; callable from any thread."""
         self._remarks.append(text)
@@ -107,6 +116,12 @@ class ControlLoop:
     def close(self) -> None:
         """Count the last window and restore the GPUs, since the program has ended."""
         self._guarded(self._close)
+
+    def abandon(self) -> None:
+        """Restore the GPUs while a tick still waits for the driver, and let that tick change nothing any more."""
+        self._failed = True
+        self._end_phase_hold()
+        self._actuator.close()
 
     def disable(self, why: str) -> None:
         """End the tuning for good and restore the GPUs."""
@@ -138,7 +153,8 @@ class ControlLoop:
             self._decide(now_s)
 
     def _close(self) -> None:
-        self._sample(always=True)
+        if self._sample_s < PATIENCE_S:
+            self._sample(always=True)
         if self._fresh:
             self.progress = self.controller.step(
                 self.progress, Observation(readings=self._taken(), condition=self._condition)
@@ -150,6 +166,7 @@ class ControlLoop:
 
     def _sample(self, *, always: bool = False) -> float | None:
         """Read what is new and return the GPU's time; None where it does not answer."""
+        begun_s, begun_cpu_s = time.monotonic(), time.thread_time()
         try:
             count = self.gpus[0].count()
             moved = count.energy_j != self._counted_j
@@ -157,9 +174,12 @@ class ControlLoop:
             if always or moved or count.time_s - self._read_s >= STILL_S:
                 self._read()
                 self._counted_j, self._read_s = count.energy_j, count.time_s
+                self._sample_s = time.monotonic() - begun_s
         except DeviceError as error:
             self._missed(error)
             return None
+        finally:
+            self._reading_cpu_s += time.thread_time() - begun_cpu_s
         self._failing_since_s = None
         return count.time_s
 
@@ -169,12 +189,21 @@ class ControlLoop:
         for place, gpu in enumerate(self.gpus):
             self._sanities[place], reading = self._sanities[place].add(gpu.read())
             self._remarks.extend(self._sanities[place].news)
+            self._notice_restarts(place, gpu)
             if reading is not None:
                 clean.append(reading)
         if len(clean) == len(self.gpus):
             one = as_one(clean)
             self._fresh.append(one)
             self._idle = self._idle.add(one)
+
+    def _notice_restarts(self, place: int, gpu: Gpu) -> None:
+        """Remark on each restart of a counter; windows go on, since the GPU continues its count."""
+        found = restarts_within(gpu, float("-inf"), float("inf"))
+        for restart in found[self._restarts[place] :]:
+            missing_s = restart.after_s - restart.before_s
+            self._remarks.append(f"the energy counter started again from zero; up to {missing_s:.3g} s are missing")
+        self._restarts[place] = len(found)
 
     def _missed(self, error: DeviceError) -> None:
         """Note a reading that failed, and disable tuning where that goes on."""
@@ -231,6 +260,7 @@ class ControlLoop:
             self._step_times.counters.keep([self.gpus.index(gpu) for gpu in kept])
             self._actuator = Actuator(kept)
             self._sanities = [Sanity(_highest_w(gpu)) for gpu in kept]
+            self._restarts = [0 for _ in kept]
             self._fresh, self._idle = [], IdleWatch()
             names = ", ".join(gpu.spec.label for gpu in kept)
             begun = replace(self.controller.start(), events=self.progress.events)
@@ -315,9 +345,9 @@ MOST_SHARE = 0.006
 """Share of one core that ordinary ticks may take; the rest of one percent is for ticks with a long decision.
 Where a tick costs more, as with many GPUs or a slow driver, the GPUs are read less often."""
 COSTLIEST_S = 0.002
-"""A tick that costs more counts as this much."""
+"""A decision that costs more counts as this much; readings count in full."""
 MEMORY = 50.0
-"""Ticks over which the cost of a tick is averaged."""
+"""Ticks over which the cost of a tick is averaged; fewer at the beginning."""
 
 
 class Background:
@@ -331,6 +361,7 @@ class Background:
         """CPU time of the thread so far."""
         self.wall_s = 0.0
         self._tick_s = 0.0
+        self._ticks = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -338,8 +369,12 @@ class Background:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
-        self.loop.close()
+        self._thread.join(PATIENCE_S)
+        if not self._thread.is_alive():
+            self.loop.close()
+            return
+        self.loop.abandon()
+        self._thread.join(PATIENCE_S)
 
     @property
     def cpu_share(self) -> float | None:
@@ -357,5 +392,9 @@ class Background:
             self._count(time.thread_time() - begun_s, time.monotonic() - start_s)
 
     def _count(self, cpu_s: float, wall_s: float) -> None:
-        self._tick_s += (min(cpu_s - self.cpu_s, COSTLIEST_S) - self._tick_s) / MEMORY
+        """Average what a tick costs; a slow driver shows at once, since its first ticks weigh more."""
+        reading_s = self.loop.take_reading_cpu_s()
+        cost_s = reading_s + min(max(cpu_s - self.cpu_s - reading_s, 0.0), COSTLIEST_S)
+        self._ticks += 1
+        self._tick_s += (cost_s - self._tick_s) / min(self._ticks, MEMORY)
         self.cpu_s, self.wall_s = cpu_s, wall_s

@@ -15,7 +15,7 @@ from wattune.control.actuator import Actuator, ActuatorThread, Reached, passes_b
 from wattune.control.stamps import HostStamp, Stamp
 from wattune.core.setting import Setting
 from wattune.core.window import PhaseSetting
-from wattune.devices.gpu import Gpu
+from wattune.devices.gpu import Gpu, time_of
 
 
 class PhasePlayer(Protocol):
@@ -40,7 +40,7 @@ class PhaseHold:
         self._actuator = ActuatorThread(gpus) if passes else Actuator(gpus)
         self._due: deque[tuple[Setting, Reached]] | None = None if passes else deque()
         """Requests that wait for their time where time passes only when work is run, and no thread can wait."""
-        self._now_s: Seconds = time.monotonic if passes else lambda: gpus[0].count().time_s
+        self._now_s: Seconds = time.monotonic if passes else time_of(gpus[0])
         self._player = players(by_phase, self._now_s)
         self._failure: Exception | None = None
         self._actuator.__enter__()

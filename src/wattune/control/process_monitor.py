@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Literal, Protocol
 
 from wattune.control.state import Condition
 from wattune.core.errors import InputError
@@ -91,6 +92,28 @@ def no_process(pid: int) -> InputError:
     return InputError(f"there is no process {pid}", hint="find its process id with `ps` or `nvidia-smi`")
 
 
+Numbering = Literal["here", "unknown"]
+"""Whether a driver numbers processes as this process sees them. In a container that is unknown: drivers report the
+numbers of the host."""
+
+INITIAL_NAMESPACE = "pid:[4026531836]"
+"""The namespace of processes that a machine starts with (PROC_PID_INIT_INO in linux/proc_ns.h)."""
+
+CONTAINER_NOTE = (
+    "this is a container, in which drivers report processes by the numbers of the host: the program counts as the only "
+    "user of its GPUs unless the driver lists it by its number here"
+)
+
+
+def numbering_of(gpus: Sequence[Gpu], *, namespace: Path = Path("/proc/self/ns/pid")) -> Numbering:
+    """Return how the driver of these GPUs numbers processes; emulated drivers do it as this process sees them."""
+    try:
+        is_initial = os.readlink(namespace) == INITIAL_NAMESPACE
+    except OSError:
+        return "here"
+    return "here" if is_initial or all(gpu.spec.simulated for gpu in gpus) else "unknown"
+
+
 SEARCH_EVERY = 30
 """Checks of a program after which its processes are searched again in any case."""
 
@@ -102,13 +125,19 @@ class ProcessWatch:
     """A program by its process ID, with all processes that it started."""
 
     def __init__(
-        self, users: Users, *, simulated: bool = False, pid: int | None = None, process: HeldProcess | None = None
+        self,
+        users: Users,
+        *,
+        simulated: bool = False,
+        pid: int | None = None,
+        process: HeldProcess | None = None,
+        numbered: Numbering = "here",
     ) -> None:
         """`simulated` GPUs run in this process, so that the program does not appear on them.
 
         A program that this process did not start is given as `process`: its id alone could become that of another.
         """
-        self._users, self._simulated, self._process = users, simulated, process
+        self._users, self._simulated, self._process, self._numbered = users, simulated, process, numbered
         self.pid = pid if process is None else process.pid
         """None until the program has started."""
         self._family: frozenset[int] = frozenset()
@@ -123,7 +152,7 @@ class ProcessWatch:
         family = self._family_among(everyone)
         if _all_stopped({self.pid}) or _all_stopped(everyone & family):
             return Condition.STOPPED
-        return Condition.WORKING if self._simulated else use_of(family, users)
+        return Condition.WORKING if self._simulated else use_of(family, users, numbered=self._numbered)
 
     def used(self) -> frozenset[int] | None:
         users = None if self._simulated or self.pid is None else self._users()
@@ -170,11 +199,13 @@ def _status(pid: int) -> str | None:
         return None
 
 
-def use_of(family: frozenset[int], users: tuple[frozenset[int], ...] | None) -> Condition:
+def use_of(
+    family: frozenset[int], users: tuple[frozenset[int], ...] | None, *, numbered: Numbering = "here"
+) -> Condition:
     """Return how a family of processes uses its GPUs, given the processes on each.
 
-    IDs without a process here come from another namespace, as in a container: then use is unknown, and the program is
-    taken to work on its GPUs.
+    Where the numbering is unknown and the driver lists none of the family, its use is unknown, and the program is taken
+    to work on its GPUs. The same holds if no number belongs to a process here.
     """
     if users is None:
         return Condition.WORKING
@@ -183,7 +214,7 @@ def use_of(family: frozenset[int], users: tuple[frozenset[int], ...] | None) -> 
     if everyone and not any(os.path.exists(f"/proc/{pid}") for pid in everyone):
         return Condition.WORKING
     if not everyone & mine:
-        return Condition.UNUSED
+        return Condition.WORKING if everyone and numbered == "unknown" else Condition.UNUSED
     shared = any(one & mine and one - mine for one in users)
     return Condition.SHARED if shared else Condition.WORKING
 

@@ -2,7 +2,8 @@
 
     WattuneError
     ├── DeviceError
-    │   ├── DeviceNotFound      no such GPU, driver or library
+    │   ├── DeviceNotFound      no such GPU, or no driver that works
+    │   │   └── NoDriver        no NVIDIA driver is installed
     │   ├── DeviceBusy          another process is tuning this GPU
     │   ├── DeviceLost          the GPU fell off the bus
     │   ├── NoPermission        the driver requires more privilege
@@ -39,6 +40,10 @@ class DeviceError(WattuneError):
 
 class DeviceNotFound(DeviceError):
     """There is no such GPU, or no driver."""
+
+
+class NoDriver(DeviceNotFound):
+    """No NVIDIA driver is installed: the only reason for which `auto` means a simulated GPU."""
 
 
 class DeviceBusy(DeviceError):

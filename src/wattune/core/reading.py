@@ -30,6 +30,13 @@ class Count(NamedTuple):
     energy_j: float
 
 
+class Restart(NamedTuple):
+    """A restart of an energy counter: the times of the last count before it and of the first after it."""
+
+    before_s: float
+    after_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """All that a GPU reports at one time; None for what it does not report."""

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
-from wattune.core.reading import Count, Reading
+from wattune.core.reading import Count, Reading, Restart
 from wattune.core.refresh import Refresh
 from wattune.core.setting import Setting
 from wattune.core.workload import Workload
@@ -34,6 +34,35 @@ class Gpu(Protocol):
 
     def restore(self) -> None:
         """Set the GPU back to how it was found. Calling it twice does no harm."""
+
+
+@runtime_checkable
+class KeepsTime(Protocol):
+    """A GPU whose time can be read without asking the driver."""
+
+    def gpu_time_s(self) -> float:
+        """Return the time that its counts and readings carry."""
+
+
+class Counts(Protocol):
+    """Anything with an energy counter."""
+
+    @property
+    def count(self) -> Callable[[], Count]: ...
+
+
+def time_of(gpu: Counts) -> Callable[[], float]:
+    """Return how to read the time of a GPU: cheaply where it can, since programs ask at every step."""
+    return gpu.gpu_time_s if isinstance(gpu, KeepsTime) else lambda: gpu.count().time_s
+
+
+def restarts_within(gpu: Gpu, start_s: float, end_s: float) -> tuple[Restart, ...]:
+    """Return the restarts of a GPU's counter that may lie between two times.
+
+    A GPU whose counter can start again from zero lists them as `restarts`; others have none.
+    """
+    every: tuple[Restart, ...] = getattr(gpu, "restarts", ())  # on the path of every span, too quick for isinstance
+    return tuple(one for one in every if one.after_s > start_s and one.before_s < end_s)
 
 
 @runtime_checkable

@@ -15,11 +15,12 @@ from typing import Any, Protocol
 
 from wattune.core.errors import DeviceError, NoPermission
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.reading import Count, Reading
+from wattune.core.reading import Count, Reading, Restart
 from wattune.core.refresh import Refresh
 from wattune.core.setting import Setting
 from wattune.devices.entry import MOST_VALUES, Entry
 from wattune.devices.fork import disarm_in_children, refuse_in_child
+from wattune.devices.gpu import time_of
 from wattune.devices.journal import Claim, Damaged, Journal, boot_id
 from wattune.devices.watchdog import Watchdog, set_aside
 
@@ -98,6 +99,8 @@ class Undoable(Protocol):
     @property
     def spec(self) -> GpuSpec: ...
     @property
+    def restarts(self) -> tuple[Restart, ...]: ...
+    @property
     def found(self) -> Mapping[str, int]: ...
     def read(self) -> Reading: ...
     def apply(self, setting: Setting) -> None: ...
@@ -125,12 +128,17 @@ class GuardedGpu:
         self._set_s = 0.0
         self._changed = self._has_failed = False
         self.count = gpu.count
+        self.gpu_time_s = time_of(gpu)
         self.refresh: Refresh | None = None
         disarm_in_children(self)
 
     @property
     def spec(self) -> GpuSpec:
         return self._gpu.spec
+
+    @property
+    def restarts(self) -> tuple[Restart, ...]:
+        return self._gpu.restarts
 
     def read(self) -> Reading:
         return self._gpu.read()

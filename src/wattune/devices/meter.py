@@ -10,15 +10,14 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from itertools import pairwise
-from math import hypot
+from math import hypot, inf
 from typing import Generic, ParamSpec, Self, TypeVar
 
 from wattune.core.errors import WattuneError
 from wattune.core.measurement import Measurement
-from wattune.core.reading import Count
+from wattune.core.reading import Count, Restart
 from wattune.core.refresh import UNKNOWN_PERIOD_S, Edge, Refresh, spent_j, spent_until_j
-from wattune.devices.gpu import Gpu
+from wattune.devices.gpu import Gpu, restarts_within, time_of
 
 POLL_S = 0.0002
 """Time between two polls of the counter. A poll costs microseconds; the scheduler allows no finer grid."""
@@ -47,8 +46,11 @@ def watch(gpu: Gpu, *, wait: Wait = time.sleep) -> Edge | None:
 
 
 def find_edge(count: Callable[[], Count], *, period_s: float, wait: Wait) -> Edge | None:
-    """Wait for the next move of a counter; None if the counter, or time, stands still."""
+    """Wait for the next move of a counter; None if the counter, or time, stands still, or a count takes too long."""
+    begun_s = time.monotonic()
     before = count()
+    if time.monotonic() - begun_s > period_s / 2:
+        return None
     deadline_s, polls = before.time_s + PATIENCE * period_s, 0
     while True:
         wait(POLL_S)
@@ -125,6 +127,13 @@ class Span:
         times_s, energies_j, errors_j = zip(*results, strict=True)
         return Measurement(max(times_s), sum(energies_j), None, hypot(*errors_j))
 
+    @property
+    def restarts(self) -> tuple[tuple[Restart, ...], ...]:
+        """The restarts of the energy counter of each GPU inside this span, which its error accounts for."""
+        begun = [-inf] * len(self.gpus) if self._before is None else [count[0] for count in self._before]
+        ended = [inf] * len(self.gpus) if self._after is None else [count[0] for count in self._after]
+        return tuple(restarts_within(*ends) for ends in zip(self.gpus, begun, ended, strict=True))
+
     def _results(self) -> list[tuple[float, float, float]]:
         """Seconds, joules and the error of the joules, for each GPU; worked out once."""
         if self._spent is not None:
@@ -140,7 +149,7 @@ class Span:
                 spent = _spent_until_edge_j(gpu, before, after, self._wait)
             time_s = after[0] - before[0]
             energy_j, error_j = spent or _from_power(gpu, time_s)
-            results.append((time_s, energy_j, error_j))
+            results.append((time_s, energy_j, error_j + _missing_j(gpu, before, after)))
         self._spent = results
         return results
 
@@ -211,7 +220,7 @@ class MeasuredFunction(Generic[P, R]):
 
 
 def _learn(gpu: Gpu, wait: Wait) -> None:
-    """Learn the refresh of a counter; for one that is fast, or stands still, assume the nominal period."""
+    """Learn the refresh of a counter; assume the nominal period if it is fast, stands still or is slow to read."""
     if _moves_at_every_read(gpu):
         gpu.refresh = ALWAYS_FRESH
         return
@@ -219,17 +228,20 @@ def _learn(gpu: Gpu, wait: Wait) -> None:
     if period_s > QUICK_REFRESH_S:
         watch(gpu, wait=wait)
     if gpu.refresh is None:
-        gpu.refresh = Refresh(period_s, gpu.count().time_s, 0.0, period_s)
+        gpu.refresh = Refresh(period_s, time_of(gpu)(), 0.0, period_s)
     if gpu.refresh.period_s <= QUICK_REFRESH_S:
         gpu.refresh = ALWAYS_FRESH
 
 
 def _moves_at_every_read(gpu: Gpu) -> bool:
     """Return whether reads in a row always differ; polls on a busy machine would take such a counter for a slow one."""
-    counts = [gpu.count() for _ in range(5)]
-    return all(
-        two.energy_j != one.energy_j and two.time_s - one.time_s < QUICK_REFRESH_S for one, two in pairwise(counts)
-    )
+    one = gpu.count()
+    for _ in range(4):
+        two = gpu.count()
+        if two.energy_j == one.energy_j or two.time_s - one.time_s >= QUICK_REFRESH_S:
+            return False
+        one = two
+    return True
 
 
 def _clear_of_edge(gpu: Gpu, refresh: Refresh, wait: Wait) -> Count:
@@ -272,7 +284,21 @@ def _from_power(gpu: Gpu, time_s: float) -> tuple[float, float]:
             f"{gpu.spec.label}: neither its counter nor its power sensor answered for this span",
             hint="measure a longer piece of work",
         )
-    limits = gpu.spec.power_limits
-    ceiling_w = reading.power_limit_w or (limits.max_w if limits else None) or 2 * reading.power_w
+    ceiling_w = reading.power_limit_w or _highest_w(gpu) or 2 * reading.power_w
     error_w = max(reading.power_w, ceiling_w - reading.power_w)
     return reading.power_w * time_s, error_w * time_s
+
+
+def _highest_w(gpu: Gpu) -> float | None:
+    limits = gpu.spec.power_limits
+    return limits.max_w if limits else None
+
+
+UNKNOWN_LIMIT_W = 1000.0
+"""Highest power of a GPU whose limits are not known: more than any GPU of today draws (B200: 1000 W)."""
+
+
+def _missing_j(gpu: Gpu, before: Count, after: Count) -> float:
+    """Return the most that a counter can have missed by restarting between two counts."""
+    found = restarts_within(gpu, before.time_s, after.time_s)
+    return sum(restart.after_s - restart.before_s for restart in found) * (_highest_w(gpu) or UNKNOWN_LIMIT_W)

@@ -1,20 +1,23 @@
 """Opening GPUs by name, and restoring them.
 
-Names: `auto` (every visible NVIDIA GPU, else a simulated A100), `nvml` (every visible one), `nvml:0` or `nvml:GPU-…`,
-`sim:a100`, `table:sweep.csv`, `replay:run.jsonl`.
+Names: `auto` (every visible NVIDIA GPU, or a simulated A100 where no NVIDIA driver is installed), `nvml` (every visible
+one), `nvml:0` (as CUDA counts) or `nvml:GPU-…`, `sim:a100`, `table:sweep.csv`, `replay:run.jsonl`.
 """
 
 from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from wattune.core.errors import ConfigError, DeviceError, DeviceNotFound
+from wattune.core.errors import ConfigError, DeviceNotFound, NoDriver
+from wattune.core.reading import Restart
 from wattune.devices.entry import Entry
 from wattune.devices.gpu import Gpu
 from wattune.devices.guarded import GuardedGpu, leaving_by_exception, watched
@@ -23,8 +26,17 @@ from wattune.devices.watchdog import Outcome, restore_left
 
 _LOG = logging.getLogger("wattune")
 
+if TYPE_CHECKING:
+    from wattune.devices.nvml.visible import Visible
+
 SIMULATED_DEFAULT = "sim:a100"
 KINDS = ("auto", "nvml", "sim", "table", "replay")
+
+
+@cache
+def say_once(text: str) -> None:
+    """Print a line to standard error, the same line once in a process."""
+    print(f"wattune: {text}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,10 @@ class Surroundings:
     state_dir: Path
     visible: str | None = None
     """CUDA_VISIBLE_DEVICES, or None where it is not set."""
+    device_order: str | None = None
+    """CUDA_DEVICE_ORDER, or None where it is not set."""
+    notify: Callable[[str], None] = say_once
+    """Takes lines about which GPU was opened, where that is not obvious."""
     wall_clock: bool = False
     """True if simulated GPUs run in wall time; else their time passes when work is run on them."""
     switching: Literal["ideal", "real"] = "ideal"
@@ -69,28 +85,78 @@ def expand(names: tuple[str, ...], surroundings: Surroundings) -> tuple[str, ...
     single: list[str] = []
     for name in names:
         if name == "auto":
-            single.extend(nvml_names(surroundings) or [SIMULATED_DEFAULT])
+            try:
+                single.extend(_visible_names(surroundings))
+            except NoDriver:
+                surroundings.notify(f"no NVIDIA driver is installed here: using a simulated GPU ({SIMULATED_DEFAULT})")
+                single.append(SIMULATED_DEFAULT)
         elif name == "nvml":
-            found = nvml_names(surroundings)
-            if not found:
-                raise DeviceNotFound(
-                    "no NVIDIA GPU is visible here", hint="see `wattune doctor`, or use --device sim:a100"
-                )
-            single.extend(found)
+            single.extend(_visible_names(surroundings))
         else:
             single.append(name)
     return tuple(dict.fromkeys(single))
 
 
+def _visible_names(surroundings: Surroundings) -> list[str]:
+    """Return a name with the UUID of every visible NVIDIA GPU; an error names the cause where there is none."""
+    from wattune.devices.nvml.open import list_visible
+
+    found = list_visible(surroundings.visible, surroundings.device_order)
+    if found.total == 0:
+        raise DeviceNotFound(
+            "the NVIDIA driver is loaded but finds no GPU",
+            hint="see `lspci | grep -i nvidia`, or use --device sim:a100",
+        )
+    if not found.gpus:
+        raise DeviceNotFound(
+            f"CUDA_VISIBLE_DEVICES={surroundings.visible!r} hides all {found.total} GPUs of this machine",
+            hint="correct or unset it, name one by its UUID (--device nvml:GPU-…), or use --device sim:a100",
+        )
+    for place, _ in enumerate(found.gpus):
+        _name_taken(place, found, surroundings)
+    return [f"nvml:{gpu.uuid or place}" for place, gpu in enumerate(found.gpus)]
+
+
+def _name_taken(place: int, found: Visible, surroundings: Surroundings) -> None:
+    """Say which GPU a number means, where CUDA and the driver may count differently."""
+    if found.origin != "bus":
+        doubt = "; estimated: CUDA_DEVICE_ORDER=PCI_BUS_ID, or a UUID in place of the number, makes it certain"
+        taken = f"GPU {place}, fastest first as CUDA counts, is {found.gpus[place].name} ({found.gpus[place].uuid})"
+        surroundings.notify(taken + (doubt if found.origin == "estimate" else ""))
+
+
+def _numbered(number: str, surroundings: Surroundings) -> str:
+    """Return the UUID of the GPU with a number as CUDA counts; the driver's own number for one without a UUID."""
+    from wattune.devices.nvml.open import list_visible
+
+    found = list_visible(surroundings.visible, surroundings.device_order)
+    place = int(number) if len(number) < 10 else found.total
+    if place >= len(found.gpus):
+        there = f"{len(found.gpus)} of {found.total} GPUs are visible"
+        if surroundings.visible is None:
+            there = f"this machine has {found.total} GPUs"
+        raise DeviceNotFound(f"there is no GPU nvml:{number}: {there}", hint="list them with `wattune devices`")
+    _name_taken(place, found, surroundings)
+    return found.gpus[place].uuid or str(found.gpus[place].index)
+
+
 def nvml_names(surroundings: Surroundings) -> list[str]:
-    """Return `nvml:0`, `nvml:1`, … for every visible NVIDIA GPU; empty without a driver."""
-    from wattune.devices.nvml.open import list_uuids, visible_indices
+    """Return `nvml:0`, `nvml:1`, … for every visible NVIDIA GPU; empty where no driver is installed."""
+    from wattune.devices.nvml.open import list_visible
 
     try:
-        uuids = list_uuids()
-    except DeviceError:
+        found = list_visible(surroundings.visible, surroundings.device_order)
+    except NoDriver:
         return []
-    return [f"nvml:{place}" for place, _ in enumerate(visible_indices(surroundings.visible, uuids))]
+    return [f"nvml:{place}" for place, _ in enumerate(found.gpus)]
+
+
+def restart_line(label: str, restart: Restart) -> str:
+    """Return what a restart of an energy counter means for figures."""
+    return (
+        f"the energy counter of {label} started again from zero, after a reset or a reload of the driver; "
+        f"up to {restart.after_s - restart.before_s:.3g} s of energy are missing and part of the error"
+    )
 
 
 @contextmanager
@@ -102,7 +168,10 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
             from wattune.devices.nvml.open import opened_nvml
 
             journal = surroundings.journal
-            with opened_nvml(rest, surroundings.visible) as gpu, watched(journal, loaded_path) as watchdog:
+            which = _numbered(rest, surroundings) if rest.isdecimal() else rest
+            with opened_nvml(which) as gpu, watched(journal, loaded_path) as watchdog:
+                label, notify = gpu.spec.label, surroundings.notify
+                gpu.on_restart(lambda restart: notify(restart_line(label, restart)))
                 guarded = GuardedGpu(gpu, journal, f"nvml:{gpu.spec.uuid}", watchdog=watchdog)
                 try:
                     yield guarded

@@ -10,6 +10,14 @@ from wattune.core.reading import Reading, Trace
 from wattune.devices.gpu import Gpu
 
 DEFAULT_INTERVAL_S = 0.02
+PATIENCE_S = 0.25
+"""Neither the beginning nor the end of a program waits longer for a sample, whatever the driver takes."""
+
+
+MOST_SHARE = 0.01
+"""Share of one core that sampling may take: with a driver that computes for long, samples are taken less often."""
+MEMORY = 50
+"""Samples over which their cost is averaged; fewer at the beginning."""
 
 
 class Sampler:
@@ -24,23 +32,25 @@ class Sampler:
         self._readings: list[list[Reading]] = [[] for _ in gpus]
         self._counted_j: list[float | None] = [None for _ in gpus]
         self._failures: list[DeviceError | None] = [None for _ in gpus]
-        self._ended = threading.Event()
+        self._sample_s = 0.0
+        self._begun, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="wattune-sampler", daemon=True)
 
     def __enter__(self) -> Sampler:
-        self._sample()
         self._thread.start()
+        self._begun.wait(PATIENCE_S)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._ended.set()
-        self._thread.join()
-        self._sample()
+        self._thread.join(PATIENCE_S)
+        if not self._thread.is_alive() and self._sample_s < PATIENCE_S:
+            self._sample()
 
     @property
     def traces(self) -> tuple[Trace, ...]:
         return tuple(
-            Trace(gpu.spec.label, tuple(readings)) for gpu, readings in zip(self._gpus, self._readings, strict=True)
+            Trace(gpu.spec.label, tuple(readings[:])) for gpu, readings in zip(self._gpus, self._readings, strict=True)
         )
 
     @property
@@ -49,15 +59,25 @@ class Sampler:
         return tuple(self._failures)
 
     def _run(self) -> None:
+        self._sample()
+        self._begun.set()
         # Ticks are counted from the start, so that the cost of reading does not lengthen the interval.
-        start_s, ticks = time.monotonic(), 0
+        start_s, ticks, samples, cost_s, cpu_s = time.monotonic(), 0, 0, 0.0, time.thread_time()
         while True:
             ticks = max(ticks + 1, int((time.monotonic() - start_s) / self._interval_s))
-            if self._ended.wait(max(start_s + ticks * self._interval_s - time.monotonic(), 0.0)):
+            rest_s = cost_s / MOST_SHARE if cost_s > MOST_SHARE * self._interval_s else 0.0
+            if self._ended.wait(max(start_s + ticks * self._interval_s - time.monotonic(), rest_s)):
                 return
             self._sample()
+            samples, before_s, cpu_s = samples + 1, cpu_s, time.thread_time()
+            cost_s += (cpu_s - before_s - cost_s) / min(samples, MEMORY)
 
     def _sample(self) -> None:
+        begun_s = time.monotonic()
+        self._sample_all()
+        self._sample_s = time.monotonic() - begun_s
+
+    def _sample_all(self) -> None:
         for index, gpu in enumerate(self._gpus):
             if self._failures[index] is None:
                 try:

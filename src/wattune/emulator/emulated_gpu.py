@@ -40,6 +40,8 @@ GENERATIONS = {
 }
 _AT_ONCE = Switching(0.0, 0.0)
 _GA100 = ("A100", "A30", "A800")
+_LINKS = {"V100-SXM": 6, "A100-SXM": 12, "H100 80GB HBM3": 18}
+"""NVLink connections by model (NVIDIA data sheets)."""
 _BRAND_GEFORCE, _BRAND_NVIDIA_RTX, _BRAND_NVIDIA = 5, 13, 14
 
 
@@ -76,6 +78,12 @@ class EmulatedGpu:
     """The delay of new clocks; `spec.switching` for the GPU's own."""
     wait_spread: float = 0.0
     """Standard deviation of the logarithm of that."""
+    is_persistent: bool = True
+    """Persistence mode is on, as on most servers: otherwise settings are lost with the last client."""
+    module_rest_w: float = 0.0
+    """Power of the rest of the module that the GPU is a part of, such as a Grace CPU; 0: there is none."""
+    links: int = 0
+    """Number of NVLink connections."""
     counter_start_j: float = 1_000_000.0
     """Initial value of the counter: a real one starts with the driver, so programs cannot rely on zero."""
 
@@ -107,6 +115,7 @@ class EmulatedGpu:
             has_fan=(is_geforce or is_workstation) and "Laptop" not in model.name,
             brand=_BRAND_GEFORCE if is_geforce else _BRAND_NVIDIA_RTX if is_workstation else _BRAND_NVIDIA,
             average_window_s=1.0 if generation.averages else None,
+            links=next((links for part, links in _LINKS.items() if part in model.name), 0),
         )
 
     @property
@@ -159,7 +168,7 @@ def describe(library: ctypes.CDLL, handle: int, index: int, gpu: EmulatedGpu) ->
 
 _SAME_NAMES = (
     "idle_w memory_bytes can_lock_sm noise_w gain offset_w has_counter counter_start_j wait_spread cores "
-    "bus_width_bits brand has_ecc has_fan"
+    "bus_width_bits brand has_ecc has_fan module_rest_w links"
 )
 """Numbers that the library calls as `EmulatedGpu` does."""
 
@@ -180,6 +189,7 @@ def _numbers(gpu: EmulatedGpu) -> dict[str, float]:
         "limit_max_w": limits.max_w if limits else inf,
         "can_lock_mem": gpu.can_lock_sm and gpu.spec.can_lock_mem,
         # A GPU with one memory clock, as with HBM, stays at it and in P0.
+        "persistent": gpu.is_persistent,
         "keeps_mem_clock": len(gpu.spec.clocks) == 1,
         "counter_period_s": sensors.counter_period_s or 0.0,
         "counter_window_s": gpu.counter_window_s or 0.0,

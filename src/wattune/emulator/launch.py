@@ -18,37 +18,75 @@ from wattune.emulator.node import NO_PROCESS, NODE_VARIABLE, Node, Privilege
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 
-CODES = {"timeout": 10, "lost": 15, "reset-required": 16, "in-use": 19, "not-ready": 27, "unknown": 999}
+CODES = {
+    "not-supported": 3,
+    "no-permission": 4,
+    "not-loaded": 9,
+    "timeout": 10,
+    "function-not-found": 13,
+    "lost": 15,
+    "reset-required": 16,
+    "mismatch": 18,
+    "in-use": 19,
+    "deprecated": 26,
+    "not-ready": 27,
+    "unknown": 999,
+}
 """The NVML errors that have a name here."""
+RESET = "reset"
 
 _FORM = re.compile(r"(?P<index>[0-9]{1,4}):(?P<kind>[a-z-]+)(?:@(?P<at>[0-9]{1,9}(?:\.[0-9]+)?)s?)?")
+_CALL_FORM = re.compile(
+    r"(?P<function>nvml\w+|all):(?:(?P<kind>[a-z-]+)|(?P<blocking>[0-9]{1,9}(?:\.[0-9]+)?)ms)", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A GPU that is lost from a time on, or that answers every call with an error."""
+    """A GPU that is lost or reset at a time, or that answers every call with an error."""
 
     index: int
-    code: int
+    kind: str
     at_s: float | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Fault:
-        """Parse a fault such as "0:lost@30s", "1:lost" or "0:timeout"."""
+    def parse(cls, text: str) -> Fault | CallFault:
+        """Parse a fault such as "0:lost@30s", "0:reset@5s", "1:timeout", or one of a function."""
+        call = _CALL_FORM.fullmatch(text.strip())
+        if call and (call["blocking"] or call["kind"] in CODES):
+            code = 0 if call["blocking"] else CODES[call["kind"]]
+            return CallFault(call["function"], code, float(call["blocking"] or 0) / 1000)
         match = _FORM.fullmatch(text.strip().lower())
-        if not match or match["kind"] not in CODES:
+        if not match or match["kind"] not in (*CODES, RESET):
             raise InputError(
-                f"{text!r} is not a fault", hint=f'write "0:lost@30s" or INDEX:KIND with one of {", ".join(CODES)}'
+                f"{text!r} is not a fault",
+                hint=f'write "0:lost@30s", "0:reset@5s", FUNCTION:300ms, or INDEX:KIND or FUNCTION:KIND with one of '
+                f"{', '.join(CODES)}",
             )
-        if match["at"] and match["kind"] != "lost":
-            raise InputError(f"{text!r}: only a loss can come later", hint=f'write "{match["index"]}:{match["kind"]}"')
-        return cls(int(match["index"]), CODES[match["kind"]], float(match["at"]) if match["at"] else None)
+        if match["at"] and match["kind"] not in ("lost", RESET):
+            hint = f'write "{match["index"]}:{match["kind"]}"'
+            raise InputError(f"{text!r}: only a loss or a reset can come later", hint=hint)
+        return cls(int(match["index"]), match["kind"], float(match["at"]) if match["at"] else None)
 
     def apply_to(self, node: Node) -> None:
-        if self.code == CODES["lost"]:
+        if self.kind == "lost":
             node.lose(self.index, at_s=self.at_s)
+        elif self.kind == RESET:
+            node.reset(self.index, at_s=self.at_s)
         else:
-            node.fail(self.index, self.code)
+            node.fail(self.index, CODES[self.kind])
+
+
+@dataclass(frozen=True, slots=True)
+class CallFault:
+    """A function of NVML, or `all`, that blocks and then fails where the code is not 0."""
+
+    function: str
+    code: int
+    blocking_s: float = 0.0
+
+    def apply_to(self, node: Node) -> None:
+        node.inject(self.function, code=self.code, blocking_s=self.blocking_s)
 
 
 NODE_FILE = "node"
@@ -64,18 +102,20 @@ class Scenario:
     """The load that every GPU plays meanwhile; None: idle without a context."""
     virtual_time: bool = False
     privilege: Privilege = Privilege.GRANTED
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Fault | CallFault, ...] = ()
     call_latency_s: float = 0.0
     part_time_counter: bool = False
     """The energy counter measures only the window of each period that the power sensor measures."""
     switching: Literal["ideal", "real"] = "ideal"
     """ideal: new clocks take effect at once; real: after each GPU's delay."""
+    is_persistent: bool = True
+    """Persistence mode; without it settings are lost with the last client."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.gpus) <= MOST_GPUS:
             raise InputError(f"{len(self.gpus)} GPUs cannot be simulated at once", hint=f"choose 1 to {MOST_GPUS}")
         for fault in self.faults:
-            if fault.index >= len(self.gpus):
+            if isinstance(fault, Fault) and fault.index >= len(self.gpus):
                 raise InputError(f"there is no GPU {fault.index} to fail", hint=f"0 to {len(self.gpus) - 1} exist")
 
 
@@ -112,6 +152,7 @@ def open_scenario(scenario: Scenario, folder: Path, *, library: Path) -> Node:
         gpus = [replace(gpu, counter_window_s=_counter_window_s(gpu)) for gpu in gpus]
     if scenario.switching == "real":
         gpus = [replace(gpu, switching=gpu.spec.switching) for gpu in gpus]
+    gpus = [replace(gpu, is_persistent=scenario.is_persistent) for gpu in gpus]
     node = Node.create(
         folder / NODE_FILE,
         gpus,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -203,9 +204,29 @@ class Node:
         """Accept requested clocks without effect, until `refuse(index, 0)`."""
         self._c.wattuneRefuse(self._handle, self._device(index), _IGNORED)
 
+    def reset(self, index: int, *, at_s: float | None = None) -> None:
+        """Reset the GPU now or at a time: its counter starts from zero and its settings are gone."""
+        self._c.wattuneReset(self._handle, self._device(index), round((self.now_s() if at_s is None else at_s) * 1e9))
+
+    def inject(self, function: str, *, code: int = 0, blocking_s: float = 0.0) -> None:
+        """Make all versions of an NVML function, or `all`, block and then return this error; with neither, end that."""
+        versions = re.compile(r"\w+" if function == "all" else re.escape(function) + r"(_v\d|WithFlags)?")
+        numbers = [number for number in range(self._c.wattuneFunctions()) if versions.fullmatch(self._name(number))]
+        if not numbers:
+            raise InputError(f"NVML has no function {function!r}", hint='write its full name, or "all"')
+        for number in numbers:
+            self._c.wattuneInject(self._handle, number, code, round(blocking_s * 1e9))
+
+    def shift_pids(self, shift: int) -> None:
+        """Report processes by numbers that differ by this much, as a driver does to a container."""
+        self._c.wattuneShiftPids(self._handle, shift)
+
+    def _name(self, number: int) -> str:
+        return str(self._c.wattuneFunctionName(number).decode())
+
     def calls(self) -> dict[str, int]:
         """Count the calls of each NVML function by all processes, without those never called."""
-        return {self._c.wattuneFunctionName(number).decode(): count for number, count in self._counts() if count}
+        return {self._name(number): count for number, count in self._counts() if count}
 
     def setter_calls(self) -> int:
         """Count the calls that set something, by all processes."""

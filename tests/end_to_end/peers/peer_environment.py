@@ -21,6 +21,9 @@ FOLDER = HERE.parents[2] / ".venv-peers"
 REQUIREMENTS = HERE / "requirements.txt"
 STAMP = FOLDER / ".ready"
 NVTOP = FOLDER / "nvtop" / "usr" / "bin" / "nvtop"
+SUITES = HERE / "suite-requirements.txt"
+SUITES_STAMP = FOLDER / ".suites-ready"
+SUITE_SOURCE = FOLDER / "pynvml-source"
 _PATIENCE_S = 20.0
 
 
@@ -33,6 +36,27 @@ def ensure() -> Path:
             if not _is_ready():
                 _make()
     return FOLDER
+
+
+def ensure_suites() -> Path:
+    """The folder of NVIDIA's tests of its Python bindings, in the environment, which then also has Kernel Tuner.
+
+    The tests come with the source distribution of `pynvml`, which is fetched and unpacked, and not installed: it would
+    only redirect the module of nvidia-ml-py.
+    """
+    ensure()
+    with (FOLDER / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not SUITES_STAMP.exists() or SUITES_STAMP.read_text() != SUITES.read_text():
+            pip = [str(FOLDER / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-qq"]
+            subprocess.run([*pip, "install", "--no-compile", "--requirement", str(SUITES)], check=True)
+            shutil.rmtree(SUITE_SOURCE, ignore_errors=True)
+            source = ["--no-deps", "--no-binary", ":all:", "--dest", str(SUITE_SOURCE), "pynvml>=13"]
+            subprocess.run([*pip, "download", *source], check=True)
+            for archive in SUITE_SOURCE.glob("*.tar.gz"):
+                shutil.unpack_archive(archive, SUITE_SOURCE, filter="data")
+            SUITES_STAMP.write_text(SUITES.read_text())
+    return next(SUITE_SOURCE.glob("pynvml-*/pynvml_utils")).parent
 
 
 def _digest() -> str:
@@ -92,7 +116,7 @@ def _with_component(sources: str, component: str) -> str:
 
 if __name__ == "__main__":
     try:
-        ensure()
+        ensure_suites()
     except (OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"the environment of the peers cannot be made: {error}")
     STAMP.touch()

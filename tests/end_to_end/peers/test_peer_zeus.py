@@ -82,7 +82,10 @@ def test_the_power_limit_optimizer_finds_the_exhaustive_optimum(peers, rule):
 
 def test_without_privilege_the_optimizer_says_what_it_needs(peers):
     done = peers.simulate(
-        "--virtual-time", "--unprivileged", command=with_framework(peers.client("zeus_limits", "energy", "40"))
+        "--virtual-time",
+        "--unprivileged",
+        "--no-persistence",
+        command=with_framework(peers.client("zeus_limits", "energy", "40")),
     )
     assert done.code == 1
     assert "refused: SYS_ADMIN capability is required" in done.stderr

@@ -34,7 +34,9 @@ ROWS = {
     "physics": ("physics/judgement.py", "physics/__init__.py"),
     "pipeline": ("pipeline/bench.py",),
     "predict": ("predict/__init__.py",),
-    "reliability": tuple(f"reliability/{name}.py" for name in ("signals", "store_outages", "writers", "inputs")),
+    "reliability": tuple(
+        f"reliability/{name}.py" for name in ("signals", "store_outages", "writers", "slow_driver", "inputs")
+    ),
     "run": ("run/outcome.py", "run/__init__.py", "run/table.py"),
 }
 """The files that make the rows and the summary of each bench."""

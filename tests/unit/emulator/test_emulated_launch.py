@@ -4,18 +4,22 @@ import pynvml
 import pytest
 
 from wattune.core.errors import DeviceNotFound, InputError
-from wattune.emulator.launch import Fault, Scenario, assign_load, environment_for, open_scenario, truths
+from wattune.emulator.launch import CallFault, Fault, Scenario, assign_load, environment_for, open_scenario, truths
 from wattune.workloads.catalog import make_workload
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("0:lost@30s", Fault(0, 15, 30.0)),
-        ("3:lost@2.5", Fault(3, 15, 2.5)),
-        ("1:LOST", Fault(1, 15)),
-        ("0:timeout", Fault(0, 10)),
-        ("2:reset-required", Fault(2, 16)),
+        ("0:lost@30s", Fault(0, "lost", 30.0)),
+        ("3:lost@2.5", Fault(3, "lost", 2.5)),
+        ("1:LOST", Fault(1, "lost")),
+        ("0:timeout", Fault(0, "timeout")),
+        ("2:reset-required", Fault(2, "reset-required")),
+        ("1:reset@4s", Fault(1, "reset", 4.0)),
+        ("nvmlDeviceGetTemperature:deprecated", CallFault("nvmlDeviceGetTemperature", 26)),
+        ("nvmlInit:mismatch", CallFault("nvmlInit", 18)),
+        ("all:300ms", CallFault("all", 0, 0.3)),
     ],
 )
 def test_faults_are_read(text, fault):
@@ -23,7 +27,20 @@ def test_faults_are_read(text, fault):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "lost", "0", "x:lost", "0:lost@", "0:lost@soon", "0:gone", "-1:lost", "0:timeout@3s"]
+    "text",
+    [
+        "",
+        "lost",
+        "0",
+        "x:lost",
+        "0:lost@",
+        "0:lost@soon",
+        "0:gone",
+        "-1:lost",
+        "0:timeout@3s",
+        "nvmlInit:gone-away",
+        "all:3s",
+    ],
 )
 def test_what_is_no_fault(text):
     with pytest.raises(InputError) as caught:
@@ -39,7 +56,7 @@ def test_a_scenario_has_1_to_16_gpus(gpus):
 
 def test_a_fault_needs_its_gpu():
     with pytest.raises(InputError, match="no GPU 1"):
-        Scenario(gpus=("a100",), faults=(Fault(1, 15),))
+        Scenario(gpus=("a100",), faults=(Fault(1, "lost"),))
 
 
 def test_an_unknown_gpu_is_named(emulated_library, tmp_path):

@@ -4,6 +4,7 @@ kills       processes that set GPUs are killed in every way; how long until the 
 signals     every command that runs a program, with every signal
 store       outages of the store, and how long a program waits for it
 writers     concurrent writers of the store, some of them killed
+driver      programs beside a driver whose calls take long
 inputs      every parser of outside input, fed with mutated examples
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from wattune.benchmarks.reliability.inputs import input_rows
 from wattune.benchmarks.reliability.kills import COMMANDS, KILLS_A_COMMAND, KillBench, kills_part
 from wattune.benchmarks.reliability.signals import all_cases, signal_rows
+from wattune.benchmarks.reliability.slow_driver import slow_driver_section
 from wattune.benchmarks.reliability.store_outages import store_part
 from wattune.benchmarks.reliability.writers import writers_part
 from wattune.benchmarks.result import Bench, check_sections, joined, part
@@ -68,6 +70,7 @@ SECTIONS: dict[str, Callable[[ReliabilityBench], Bench]] = {
     "signals": _signals,
     "store": lambda bench: store_part(on_case=lambda done: bench.on_step("store", done, STORE_CASES)),
     "writers": lambda bench: writers_part(on_case=lambda done: bench.on_step("writers", done, 2)),
+    "driver": lambda bench: slow_driver_section(on_case=lambda name: bench.on_step(f"driver: {name}", 0, 1)),
     "inputs": _inputs,
 }
 

@@ -319,7 +319,7 @@ def kernels(table: Path | None, sections: tuple[str, ...], seeds: int, processes
     "--section",
     "sections",
     multiple=True,
-    help="Only this section: kills, signals, store, writers, inputs; may be repeated.",
+    help="Only this section: kills, signals, store, writers, driver, inputs; may be repeated.",
 )
 @click.option("--rounds", type=click.IntRange(min=1), default=500, show_default=True, help="Number of kills.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random times.")

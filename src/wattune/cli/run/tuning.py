@@ -14,7 +14,7 @@ import click
 from wattune.api import phase_policy
 from wattune.cli.output import check_writable, print_error, print_json, remark, shown, stderr_console, write_each
 from wattune.config import load_config
-from wattune.control.process_monitor import ProcessWatch, users_of
+from wattune.control.process_monitor import CONTAINER_NOTE, ProcessWatch, numbering_of, users_of
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.core.gpu_spec import KNOBS
@@ -164,7 +164,8 @@ class TunedProgram:
         objective = wanted_objective(self._options.max_slowdown, self._options.objective, gpus)
         for group in [(gpu,) for gpu in gpus] if per_gpu else [tuple(gpus)]:
             simulated = any(isinstance(gpu, PlaysWorkloads) for gpu in group)
-            program = ProcessWatch(users_of(group), simulated=simulated, process=process)
+            numbered = numbering_of(group)
+            program = ProcessWatch(users_of(group), simulated=simulated, process=process, numbered=numbered)
             self.sessions.append((program, self._session(group, objective, program, hook)))
         play_on_simulated(gpus, self._options.workload)
         self._started_at = datetime.now(UTC)
@@ -178,6 +179,9 @@ class TunedProgram:
             gpus[0].spec,
             on_learning=lambda line: remark(f"wattune: {line}"),
         )
+        if numbering_of(gpus) == "unknown":
+            notes = (*notes, CONTAINER_NOTE)
+        notes = (*notes, *_lasting_notes(gpus))
         memory = _recalled(self._name, gpus[0], policy=policy, worker=self._worker)
         per_phase = phase_policy(policy, objective, gpus)
         return RunSession(
@@ -257,6 +261,18 @@ class TunedProgram:
 
         made = self._started_at.astimezone().strftime("%Y-%m-%d %H:%M")
         return write_each(file, [run_file(report, made=made, suffix=file.suffix) for report in reports])
+
+
+def _lasting_notes(gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    """Return a note about each GPU that forgets its settings: they end with the last program that uses it."""
+    from wattune.devices.nvml.open import forgetful
+
+    return tuple(
+        f"{gpu.spec.label} is not in persistence mode: limits and clocks that were set on it before are lost whenever "
+        f"no program uses it (`nvidia-smi -pm 1` keeps them)"
+        for gpu in gpus
+        if not isinstance(gpu, PlaysWorkloads) and forgetful(gpu.spec.uuid)
+    )
 
 
 def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, worker: StoreWorker | None) -> Memory | None:

@@ -77,7 +77,7 @@ WITHOUT_CORE_LOCK = ("Kepler", "Maxwell", "Pascal")
 
 def describe(handle: Any, *, emulated: bool) -> GpuSpec:
     """Return the spec of the GPU behind a handle."""
-    name = text(pynvml.nvmlDeviceGetName(handle))
+    name = known(lambda: text(pynvml.nvmlDeviceGetName(handle))) or "NVIDIA GPU"
     architecture = ARCHITECTURES.get(known(lambda: pynvml.nvmlDeviceGetArchitecture(handle)) or -1)
     clocks = _clocks(handle)
     return GpuSpec(
@@ -93,11 +93,23 @@ def describe(handle: Any, *, emulated: bool) -> GpuSpec:
     )
 
 
+FATAL = (
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_GPU_IS_LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND,
+)
+"""Errors after which nothing else can be asked of the GPU."""
+
+
 def known(query: Callable[[], T]) -> T | None:
-    """Return the result of a query, or None if the GPU does not support it."""
+    """Return the result of an optional query, or None if it fails while the GPU itself still answers."""
     try:
         return query()
-    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NoPermission):
+    except pynvml.NVMLError as error:
+        if error.value in FATAL:
+            raise
         return None
 
 
@@ -110,6 +122,20 @@ def mig_enabled(handle: Any) -> bool:
     """Return whether MIG is enabled on the GPU."""
     modes = known(lambda: pynvml.nvmlDeviceGetMigMode(handle))
     return bool(modes and modes[0])
+
+
+def field_of(handle: Any, field: int, scope: int = pynvml.NVML_POWER_SCOPE_GPU) -> int | None:
+    """Return a field of the GPU, or of the module that it is a part of; None where there is none."""
+    values = known(lambda: pynvml.nvmlDeviceGetFieldValues(handle, [(field, scope)]))
+    if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return int(values[0].value.uiVal)
+
+
+def module_power_w(handle: Any) -> float | None:
+    """Return the power of the module that a GPU is a part of: it includes the CPU and its memory."""
+    power_mw = field_of(handle, pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_POWER_SCOPE_MODULE)
+    return None if power_mw is None else power_mw / 1000
 
 
 def _clocks(handle: Any) -> tuple[ClockTable, ...]:
@@ -142,6 +168,8 @@ class GpuExam:
     mig: bool = False
     persistent: bool | None = None
     has_counter: bool = True
+    module_power_w: float | None = None
+    """Power of the whole module that the GPU is a part of, as Grace Hopper; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +211,7 @@ def _exam(index: int) -> GpuExam:
             limit_settable=_limit_settable(handle),
             mig=mig_enabled(handle),
             persistent=None if persistence is None else bool(persistence),
+            module_power_w=module_power_w(handle),
             has_counter=known(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) is not None,
         )
     except pynvml.NVMLError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,81 +13,16 @@ import pynvml
 
 from wattune.core.errors import DeviceError, NotSupported
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.reading import Count, Reading, Throttle
+from wattune.core.reading import Count, Reading, Restart
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.entry import FOREIGN, judge
 from wattune.devices.fork import disarm_in_children, refuse_in_child
+from wattune.devices.nvml.counter import EnergyCounter, IntegratedPower
 from wattune.devices.nvml.describe import WITHOUT_CORE_LOCK, known
 from wattune.devices.nvml.library import Library, fail, native, translated
+from wattune.devices.nvml.readings import Readings, power_query
 from wattune.devices.nvml.undo import Refused, read_knob, undo
-
-
-class IntegratedPower:
-    """Integrates power in a background thread, from the first count on; between samples the last power is assumed."""
-
-    def __init__(self, watts: Callable[[], float], clock: Callable[[], float], *, period_s: float) -> None:
-        self._watts = watts
-        self._clock = clock
-        self._period_s = period_s
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._time_s = self._energy_j = self._power_w = 0.0
-        self._failure: DeviceError | None = None
-
-    def count(self) -> Count:
-        """Return the energy since the first call."""
-        with self._lock:
-            if self._thread is None:
-                self._time_s, self._power_w = self._clock(), self._watts()
-                self._thread = threading.Thread(target=self._sample, name="wattune-integrator", daemon=True)
-                self._thread.start()
-            if self._failure is not None:
-                raise self._failure
-            self._extend(self._power_w)
-            return Count(self._time_s, self._energy_j)
-
-    def fail(self, error: DeviceError) -> None:
-        """Let every later count raise an error."""
-        self._lock = threading.Lock()  # in a forked child, the thread that may hold the other one is gone
-        self._failure = error
-
-    def stop(self) -> None:
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _extend(self, power_w: float) -> None:
-        """Extend the integral to now with the mean of old and new power."""
-        now_s = self._clock()
-        self._energy_j += max(now_s - self._time_s, 0.0) * (self._power_w + power_w) / 2
-        self._time_s, self._power_w = now_s, power_w
-
-    def _sample(self) -> None:
-        while not self._ended.wait(self._period_s):
-            try:
-                power_w = self._watts()
-            except DeviceError as error:
-                with self._lock:
-                    self._failure = error
-                return
-            with self._lock:
-                self._extend(power_w)
-
-
-THROTTLE_BITS = (
-    (pynvml.nvmlClocksThrottleReasonGpuIdle, Throttle.IDLE),
-    (pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting, Throttle.LOCKED),
-    (pynvml.nvmlClocksThrottleReasonSwPowerCap, Throttle.POWER_CAP),
-    (pynvml.nvmlClocksThrottleReasonHwSlowdown, Throttle.HARDWARE),
-    (pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown, Throttle.HARDWARE),
-    (pynvml.nvmlClocksThrottleReasonSwThermalSlowdown, Throttle.THERMAL),
-    (pynvml.nvmlClocksThrottleReasonHwThermalSlowdown, Throttle.THERMAL),
-    (pynvml.nvmlClocksThrottleReasonSyncBoost, Throttle.OTHER),
-    (pynvml.nvmlClocksThrottleReasonDisplayClockSetting, Throttle.OTHER),
-)
-
 
 Change = Callable[[Setting, Setting], None]
 """Takes one knob from what a setting gives it to what another gives it."""
@@ -109,33 +43,27 @@ class NvmlGpu:
         self._owner = os.getpid()
         self._applied = DRIVER_DEFAULT
         self._found = self._state()
-        self._power_mw = self._power_query()
+        self.gpu_time_s = library.clock
+        self._power_mw = power_query(handle)
+        self._readings = Readings(handle)
         self._integrated: IntegratedPower | None = None
         self._refuse_counts: Callable[[], None] = lambda: None
         self.count: Callable[[], Count] = self._counter()
         disarm_in_children(self)
 
     def read(self) -> Reading:
-        handle = self._handle
         with self._translated(f"cannot read {self.spec.label}"):
             energy_j = self.count().energy_j
-            power_mw = self._power_mw()
-            utilisation = known(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
-            limit_mw = known(lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
-            memory = known(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
-            return Reading(
-                time_s=self._library.clock(),
-                energy_j=energy_j,
-                power_w=None if power_mw is None else power_mw / 1000,
-                temperature_c=known(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
-                sm_mhz=known(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
-                mem_mhz=known(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
-                throttle=_throttle(known(lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))),
-                power_limit_w=None if limit_mw is None else limit_mw / 1000,
-                sm_util=None if utilisation is None else utilisation.gpu / 100,
-                mem_util=None if utilisation is None else utilisation.memory / 100,
-                memory_used_bytes=None if memory is None else int(memory.used),
-            )
+            return self._readings.take(time_s=self.gpu_time_s, energy_j=energy_j, power_mw=self._power_mw())
+
+    @property
+    def restarts(self) -> tuple[Restart, ...]:
+        """The restarts of the energy counter since the GPU was opened."""
+        return self._own_counter.restarts
+
+    def on_restart(self, note: Callable[[Restart], None]) -> None:
+        """Call this at each restart of the energy counter."""
+        self._own_counter.on_restart = note
 
     def apply(self, setting: Setting) -> None:
         """Set the GPU; knobs that were set before and are None now get the value that was found.
@@ -256,7 +184,8 @@ class NvmlGpu:
 
     def _change_sm_lock(self, before: Setting, setting: Setting) -> None:
         if setting.sm_mhz is not None:
-            pynvml.nvmlDeviceSetGpuLockedClocks(self._handle, setting.sm_mhz, setting.sm_mhz)
+            # A range lets the GPU lower its clock while it is idle; under load it runs at the upper end.
+            pynvml.nvmlDeviceSetGpuLockedClocks(self._handle, self.spec.sm_clocks_mhz[0], setting.sm_mhz)
         elif before.sm_mhz is not None:
             pynvml.nvmlDeviceResetGpuLockedClocks(self._handle)
 
@@ -274,40 +203,32 @@ class NvmlGpu:
         """Return the memory and core clock: there are only both together."""
         return setting.mem_mhz or self.spec.mem_clocks_mhz[0], setting.sm_mhz or self.spec.sm_clocks_mhz[-1]
 
-    def _power_query(self) -> Callable[[], int | None]:
-        """Return how to read power: the instant field if there is one, because the plain reading may be 1 s old."""
-        handle = self._handle
-        if _field(handle, pynvml.NVML_FI_DEV_POWER_INSTANT) is not None:
-            return lambda: _field(handle, pynvml.NVML_FI_DEV_POWER_INSTANT)
-        return lambda: known(lambda: int(pynvml.nvmlDeviceGetPowerUsage(handle)))
-
     def _counter(self) -> Callable[[], Count]:
         """Return how to count energy: the GPU's own counter, or integrated power samples if it has none."""
-        handle = ctypes.cast(self._handle, ctypes.c_void_p)
-        call, clock, new = self._library.energy_call, self._library.clock, tuple.__new__
+        handle, call = ctypes.cast(self._handle, ctypes.c_void_p), self._library.energy_call
         # Threads may share the buffer: the counter only rises, and the time is taken after the value.
-        millijoules = ctypes.c_ulonglong()
-        place = ctypes.byref(millijoules)
+        found = ctypes.c_ulonglong()
+        place = ctypes.byref(found)
 
-        def count() -> Count:
+        def millijoules() -> int:
             code = call(handle, place)
             if code:
                 fail(pynvml.NVMLError(code), f"cannot read the energy counter of {self.spec.label}", mig=self._mig)
-            joules = millijoules.value / 1000
-            return new(Count, (clock(), joules))
+            return found.value
 
         def refuse() -> None:
             nonlocal call
             call = self._call_in_child
 
         self._refuse_counts = refuse
+        self._own_counter = EnergyCounter(millijoules, self._library.clock)
         try:
-            count()
+            self._own_counter.count()
         except NotSupported:
             period_s = self.spec.sensors.power_period_s or 0.05
             self._integrated = IntegratedPower(self._watts, self._library.clock, period_s=period_s)
             return self._integrated.count
-        return count
+        return self._own_counter.count
 
     def _call_in_child(self, *_: object) -> int:
         refuse_in_child(self.spec.label, self._owner)
@@ -321,20 +242,3 @@ class NvmlGpu:
                 hint="it cannot be measured through its driver; use an external meter",
             )
         return power_mw / 1000
-
-
-def _field(handle: Any, field: int) -> int | None:
-    values = known(lambda: pynvml.nvmlDeviceGetFieldValues(handle, [field]))
-    if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
-        return None
-    return int(values[0].value.uiVal)
-
-
-def _throttle(bits: int | None) -> Throttle | None:
-    if bits is None:
-        return None
-    reasons = Throttle.NONE
-    for bit, reason in THROTTLE_BITS:
-        if bits & bit:
-            reasons |= reason
-    return reasons

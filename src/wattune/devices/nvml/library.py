@@ -8,13 +8,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import pynvml
 
-from wattune.core.errors import DeviceError, DeviceLost, DeviceNotFound, NoPermission, NotSupported, SettingRefused
+from wattune.core.errors import (
+    DeviceError,
+    DeviceLost,
+    DeviceNotFound,
+    NoDriver,
+    NoPermission,
+    NotSupported,
+    SettingRefused,
+)
 
 SONAME = "libnvidia-ml.so.1"
+KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
+"""Exists while NVIDIA's kernel module is loaded, also inside containers."""
 
 PERMISSION_HINT = (
     "run it as root (sudo), or in a container started with --cap-add SYS_ADMIN; measuring needs no privilege"
@@ -22,19 +33,19 @@ PERMISSION_HINT = (
 
 _HINTS: dict[int, tuple[type[DeviceError], str, str]] = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
-        DeviceNotFound,
-        "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)",
+        NoDriver,
+        "no NVIDIA driver is installed here (libnvidia-ml.so.1 was not found)",
         "install the driver, or use a simulated GPU: --device sim:a100",
     ),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
         DeviceNotFound,
         "the NVIDIA driver is installed but not loaded",
-        "load it with `sudo modprobe nvidia`, or use a simulated GPU: --device sim:a100",
+        "load it with `sudo modprobe nvidia`, in a container start it with `--gpus all`; or use --device sim:a100",
     ),
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         DeviceNotFound,
         "the NVIDIA library and the loaded driver are of different versions",
-        "reboot, or reload the driver, after a driver update",
+        "reboot, or reload the driver, after a driver update; or use a simulated GPU: --device sim:a100",
     ),
     pynvml.NVML_ERROR_NO_PERMISSION: (NoPermission, "the driver refused for lack of permission", PERMISSION_HINT),
     pynvml.NVML_ERROR_NOT_SUPPORTED: (
@@ -63,6 +74,12 @@ _HINTS: dict[int, tuple[type[DeviceError], str, str]] = {
         "the installed driver is too old for that",
         "update the NVIDIA driver",
     ),
+    pynvml.NVML_ERROR_DEPRECATED: (
+        NotSupported,
+        "the installed driver no longer has that function",
+        "update wattune",
+    ),
+    pynvml.NVML_ERROR_TIMEOUT: (DeviceError, "the driver did not answer in time", "search `dmesg` for Xid lines"),
 }
 
 
@@ -82,13 +99,31 @@ def load() -> Library:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+            _explain_missing_library()
         fail(error, "cannot use NVML")
     native = ctypes.CDLL(SONAME)  # the object that pynvml loaded already
-    # Without argtypes ctypes passes its own pointers in two thirds of the time. PyDLL keeps the interpreter lock during
-    # the call, a few microseconds: releasing it among other busy threads could add a whole switch interval (5 ms) to
-    # the span that is being measured.
-    energy_call = ctypes.PyDLL(SONAME)["nvmlDeviceGetTotalEnergyConsumption"]
+    # Without argtypes ctypes passes its own pointers in two thirds of the time. CDLL, unlike PyDLL, releases the
+    # interpreter lock during the call: a driver that blocks must not stop the threads of the program.
+    energy_call = native["nvmlDeviceGetTotalEnergyConsumption"]
     return Library(_clock(native), hasattr(native, "wattuneIsEmulated"), energy_call)
+
+
+def _explain_missing_library() -> None:
+    """Raise the error of a driver that is there but whose library is not; return where no driver is installed."""
+    try:
+        ctypes.CDLL(SONAME)
+    except OSError as error:
+        if "No such file" not in str(error):
+            raise DeviceNotFound(
+                f"cannot use NVML: the NVIDIA library cannot be loaded: {error}",
+                hint="reinstall the driver; or use a simulated GPU: --device sim:a100",
+            ) from None
+    if KERNEL_DRIVER.exists():
+        raise DeviceNotFound(
+            f"cannot use NVML: the NVIDIA driver is loaded, but its library {SONAME} was not found",
+            hint="in a container start it with `--gpus all`, else install the driver; or use --device sim:a100",
+        )
 
 
 def close() -> None:

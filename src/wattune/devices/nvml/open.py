@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pynvml
 
-from wattune.core.errors import DeviceNotFound, NotSupported
+from wattune.core.errors import NotSupported
 from wattune.devices.entry import Entry
 from wattune.devices.nvml import library
 from wattune.devices.nvml.describe import describe, known, mig_enabled, text
 from wattune.devices.nvml.gpu import NvmlGpu
 from wattune.devices.nvml.undo import Refused, undo_entry
-
-
-def list_uuids() -> tuple[str, ...]:
-    """Return the UUIDs of all GPUs of the machine, in the driver's order; empty text for a lost one."""
-    library.load()
-    try:
-        with library.translated("cannot list the GPUs"):
-            return tuple(_uuid(index) for index in range(pynvml.nvmlDeviceGetCount()))
-    finally:
-        library.close()
-
-
-def _uuid(index: int) -> str:
-    try:
-        return text(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index)))
-    except pynvml.NVMLError:
-        return ""
+from wattune.devices.nvml.visible import Present, Visible, ask_cuda, visible_gpus
 
 
 @contextmanager
-def opened_nvml(which: str, visible: str | None) -> Iterator[NvmlGpu]:
-    """Open the GPU with a visible index, or with a UUID."""
+def opened_nvml(which: str) -> Iterator[NvmlGpu]:
+    """Open the GPU with a UUID, or with a number as the driver counts."""
     loaded = library.load()
     try:
         with library.translated(f"cannot open nvml:{which}"):
-            handle = _handle(which, visible)
+            handle = (
+                pynvml.nvmlDeviceGetHandleByIndex(int(which))
+                if which.isdecimal()
+                else pynvml.nvmlDeviceGetHandleByUUID(which.encode())
+            )
             mig = mig_enabled(handle)
             gpu = NvmlGpu(handle, describe(handle, emulated=loaded.emulated), loaded, mig=mig)
         try:
@@ -50,17 +39,50 @@ def opened_nvml(which: str, visible: str | None) -> Iterator[NvmlGpu]:
         library.close()
 
 
-def _handle(which: str, visible: str | None) -> object:
-    if not which.isdecimal():
-        return pynvml.nvmlDeviceGetHandleByUUID(which.encode())
-    total = pynvml.nvmlDeviceGetCount()
-    indices = visible_indices(visible, tuple(_uuid(index) for index in range(total)))
-    if int(which) >= len(indices):
-        visible_text = (
-            f"{len(indices)} of {total} GPUs are visible" if visible is not None else f"this machine has {total} GPUs"
-        )
-        raise DeviceNotFound(f"there is no GPU nvml:{which}: {visible_text}", hint="list them with `wattune devices`")
-    return pynvml.nvmlDeviceGetHandleByIndex(indices[int(which)])
+def list_visible(visible: str | None, order: str | None) -> Visible:
+    """Return the GPUs that CUDA shows with these values of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER."""
+    library.load()
+    try:
+        with library.translated("cannot list the GPUs"):
+            gpus = _present()
+        return visible_gpus(visible, order, gpus, ask_cuda=ask_cuda)
+    finally:
+        library.close()
+
+
+def _present() -> tuple[Present, ...]:
+    """Return all GPUs in the driver's order; their speeds where they differ in name."""
+    gpus = tuple(_identity(index) for index in range(pynvml.nvmlDeviceGetCount()))
+    if len({gpu.name for gpu in gpus if gpu.name}) <= 1:
+        return gpus
+    return tuple(replace(gpu, speed=_speed(gpu.index)) for gpu in gpus)
+
+
+def _identity(index: int) -> Present:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        name = known(lambda: text(pynvml.nvmlDeviceGetName(handle))) or ""
+        return Present(index, text(pynvml.nvmlDeviceGetUUID(handle)), name)
+    except pynvml.NVMLError:
+        return Present(index, "")
+
+
+def _speed(index: int) -> float:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        cores = pynvml.nvmlDeviceGetNumGpuCores(handle)
+        return float(cores * pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
+    except pynvml.NVMLError:
+        return 0.0
+
+
+def forgetful(uuid: str) -> bool:
+    """Return whether a GPU is known to lose its settings with its last client. NVML must be loaded."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+        return bool(pynvml.nvmlDeviceGetPersistenceMode(handle) == pynvml.NVML_FEATURE_DISABLED)
+    except pynvml.NVMLError:
+        return False
 
 
 def undo_left(entry: Entry, *, since_s: float) -> tuple[str, ...]:
@@ -85,41 +107,13 @@ def process_ids(uuid: str) -> frozenset[int] | None:
 
 def uuids_used_by(pids: frozenset[int]) -> tuple[str, ...]:
     """Return the GPUs that one of these processes computes on; `DeviceNotFound` without a driver."""
-    uuids = list_uuids()
     library.load()
     try:
-        return tuple(uuid for uuid in uuids if uuid and (process_ids(uuid) or frozenset()) & pids)
+        with library.translated("cannot list the GPUs"):
+            uuids = [gpu.uuid for gpu in _present() if gpu.uuid]
+        return tuple(uuid for uuid in uuids if (process_ids(uuid) or frozenset()) & pids)
     finally:
         library.close()
-
-
-def visible_indices(variable: str | None, uuids: Sequence[str]) -> tuple[int, ...]:
-    """Return the indices of the visible GPUs, in the order in which the program numbers them.
-
-    As in CUDA, unset means all; the list ends at the first entry that names no GPU; an entry is an index or a UUID,
-    which may be shortened as long as it is unique. A MIG entry of the old form (`MIG-GPU-<uuid>/i/c`) means the GPU
-    that holds the slice.
-    """
-    if variable is None:
-        return tuple(range(len(uuids)))
-    chosen: list[int] = []
-    for part in variable.split(","):
-        index = _index(part.strip(), uuids)
-        if index is None or index in chosen:
-            break
-        chosen.append(index)
-    return tuple(chosen)
-
-
-def _index(entry: str, uuids: Sequence[str]) -> int | None:
-    if entry.isdecimal():
-        return int(entry) if int(entry) < len(uuids) else None
-    if entry.startswith("MIG-GPU-"):
-        entry = entry.removeprefix("MIG-").split("/")[0]
-    if not entry.startswith("GPU-"):
-        return None
-    matches = [index for index, uuid in enumerate(uuids) if uuid.lower().startswith(entry.lower())]
-    return matches[0] if len(matches) == 1 else None
 
 
 METRICS = {

@@ -114,6 +114,12 @@ static unsigned int living(const struct device *device, struct process *found)
     return count;
 }
 
+/* The number of a process as the driver knows it, which in a container is another one. */
+static unsigned int shown_pid(const struct call *call, const struct process *process)
+{
+    return (unsigned int)(process->pid + call->node->pid_shift);
+}
+
 /* Room in the caller's list: *count is set to what is there, and INSUFFICIENT_SIZE says that it does not fit. */
 static ret_t fit(unsigned int *count, unsigned int there, const void *list)
 {
@@ -127,7 +133,7 @@ static ret_t list_v1(struct call *call, unsigned int *count, struct process_v1 *
     struct process found[MAX_PROCESSES];
     ret_t status = fit(count, living(call->device, found), list);
     for (unsigned int index = 0; status == SUCCESS && index < *count; index++)
-        list[index] = (struct process_v1){(unsigned int)found[index].pid, found[index].memory_bytes};
+        list[index] = (struct process_v1){shown_pid(call, &found[index]), found[index].memory_bytes};
     return call_end(call, status);
 }
 
@@ -137,7 +143,7 @@ static ret_t list_v2(struct call *call, unsigned int *count, struct process_v2 *
     struct process found[MAX_PROCESSES];
     ret_t status = fit(count, living(call->device, found), list);
     for (unsigned int index = 0; status == SUCCESS && index < *count; index++)
-        list[index] = (struct process_v2){(unsigned int)found[index].pid, found[index].memory_bytes, none, none};
+        list[index] = (struct process_v2){shown_pid(call, &found[index]), found[index].memory_bytes, none, none};
     return call_end(call, status);
 }
 
@@ -191,7 +197,7 @@ EXPORT ret_t nvmlDeviceGetProcessUtilization(handle_t handle, struct process_uti
     for (unsigned int index = 0; status == SUCCESS && index < there; index++) {
         struct utilization share = index ? (struct utilization){0, 0} : busy;
         list[index] = (struct process_utilization){
-            .pid = (unsigned int)found[index].pid, .timestamp_us = now_us, .sm = share.gpu, .memory = share.memory};
+            .pid = shown_pid(&call, &found[index]), .timestamp_us = now_us, .sm = share.gpu, .memory = share.memory};
     }
     return call_end(&call, status);
 }

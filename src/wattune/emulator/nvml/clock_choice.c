@@ -40,7 +40,8 @@ void clock_decide(const struct device *device, struct segment *segment)
     const struct row *row = &device->row[segment->row];
     if (device->mode == MODE_IDLE) { /* without a context the clock falls as far as the lock lets it */
         segment->column = device->held.min_mhz ? column_at_most(row, device->held.min_mhz) : 0;
-        segment->power_w = device->idle_w;
+        /* A clock that a lock holds up costs what it costs a context. */
+        segment->power_w = device->idle_w + row->context_idle_w[segment->column] - row->context_idle_w[0];
         return;
     }
     uint32_t most_mhz = row->sm_mhz[row->columns - 1];

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 EXPORT ret_t nvmlDeviceGetCount(unsigned int *count)
 {
@@ -230,46 +229,4 @@ EXPORT ret_t nvmlDeviceGetPciInfoExt(handle_t handle, struct pci_info_ext *info)
     *info = (struct pci_info_ext){.version = version, .bus = bus_of(&call), .base_class = 3, .sub_class = 2};
     info->device_id = (unsigned int)call.device->pci_device_id;
     return copy_text(info->bus_id, sizeof info->bus_id, call.device->bus_id);
-}
-
-EXPORT ret_t nvmlDeviceGetPcieThroughput(handle_t handle, unsigned int counter, unsigned int *value)
-{
-    BEGIN(device, nvmlDeviceGetPcieThroughput, handle, counter < 2 && value != NULL);
-    *value = 0;
-    return SUCCESS;
-}
-
-EXPORT ret_t nvmlDeviceGetCpuAffinity(handle_t handle, unsigned int words, unsigned long *set)
-{
-    BEGIN(device, nvmlDeviceGetCpuAffinity, handle, set != NULL && words > 0);
-    long cpus = sysconf(_SC_NPROCESSORS_CONF);
-    memset(set, 0, words * sizeof *set);
-    for (long cpu = 0; cpu < cpus && cpu < (long)words * 64; cpu++)
-        set[cpu / 64] |= 1ul << (cpu % 64);
-    return SUCCESS;
-}
-
-static ret_t find_other(const struct call *call, handle_t handle, int *is_same)
-{
-    for (uint32_t index = 0; index < call->node->devices; index++)
-        if (handle == handle_of(index)) {
-            *is_same = index == index_of(call);
-            return SUCCESS;
-        }
-    return INVALID_ARGUMENT;
-}
-
-EXPORT ret_t nvmlDeviceGetTopologyCommonAncestor(handle_t handle, handle_t other, unsigned int *level)
-{
-    BEGIN(device, nvmlDeviceGetTopologyCommonAncestor, handle, level != NULL);
-    int is_same = 0;
-    ret_t status = find_other(&call, other, &is_same);
-    *level = is_same ? 0 : 40; /* the same part, or two under one NUMA node */
-    return status;
-}
-
-EXPORT ret_t nvmlDeviceOnSameBoard(handle_t handle, handle_t other, int *on_same_board)
-{
-    BEGIN(device, nvmlDeviceOnSameBoard, handle, on_same_board != NULL);
-    return find_other(&call, other, on_same_board);
 }

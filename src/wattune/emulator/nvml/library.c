@@ -14,12 +14,27 @@ static unsigned int init_count;
 static struct node *the_node;
 static char handles[MAX_DEVICES];
 
+/* Blocks and fails as the node was told to for this function, the interpreter of the caller being free meanwhile. */
+static ret_t injected(struct node *node, enum function function)
+{
+    struct injection *injection = &node->injection[function];
+    int64_t blocking_ns = atomic_load_explicit(&injection->blocking_ns, memory_order_relaxed);
+    struct timespec left = {blocking_ns / 1000000000, blocking_ns % 1000000000};
+    while (blocking_ns > 0 && nanosleep(&left, &left) != 0)
+        continue;
+    return atomic_load_explicit(&injection->code, memory_order_relaxed);
+}
+
 /* ---- initialising ---- */
 
+/* Without the variable there is no node to be a driver of: as if no driver were installed. */
 static ret_t map_node(void)
 {
     int bad_format;
-    struct node *node = node_map(getenv("WATTUNE_NODE"), &bad_format);
+    const char *path = getenv("WATTUNE_NODE");
+    if (!path || !*path)
+        return LIBRARY_NOT_FOUND;
+    struct node *node = node_map(path, &bad_format);
     if (!node)
         return bad_format ? LIB_RM_VERSION_MISMATCH : DRIVER_NOT_LOADED;
     if (the_node)
@@ -33,8 +48,13 @@ static ret_t initialise(enum function function)
     pthread_mutex_lock(&init_mutex);
     ret_t status = init_count ? SUCCESS : map_node();
     if (status == SUCCESS) {
-        init_count++;
         atomic_fetch_add_explicit(&the_node->calls[function], 1, memory_order_relaxed);
+        status = injected(the_node, function);
+    }
+    if (status == SUCCESS && init_count++ == 0) {
+        node_lock(the_node);
+        lifetime_join(the_node, getpid());
+        node_unlock(the_node);
     }
     pthread_mutex_unlock(&init_mutex);
     return status;
@@ -62,8 +82,12 @@ EXPORT ret_t nvmlShutdown(void)
     pthread_mutex_lock(&init_mutex);
     ret_t status = init_count ? SUCCESS : UNINITIALIZED;
     if (init_count) {
-        init_count--;
         atomic_fetch_add_explicit(&the_node->calls[FN_nvmlShutdown], 1, memory_order_relaxed);
+        if (--init_count == 0) {
+            node_lock(the_node);
+            lifetime_leave(the_node, getpid());
+            node_unlock(the_node);
+        }
     }
     pthread_mutex_unlock(&init_mutex);
     return status;
@@ -89,8 +113,9 @@ ret_t call_node(struct call *call, enum function function, int good)
     atomic_fetch_add_explicit(&the_node->calls[function], 1, memory_order_relaxed);
     if (the_node->latency_ns)
         wait_latency(the_node->latency_ns);
+    ret_t status = injected(the_node, function);
     call->now_ns = node_now(the_node);
-    return good ? SUCCESS : INVALID_ARGUMENT;
+    return status != SUCCESS || good ? status : INVALID_ARGUMENT;
 }
 
 ret_t device_fault(const struct device *device, int64_t now_ns)
@@ -117,7 +142,7 @@ ret_t call_locked(struct call *call, enum function function, handle_t handle, in
         return status;
     node_lock(call->node);
     call->now_ns = node_now(call->node); /* again, because time must not run backwards between callers */
-    switching_settle(call->device, call->now_ns);
+    lifetime_settle(call->node, call->device, call->now_ns);
     return SUCCESS;
 }
 
@@ -133,7 +158,7 @@ ret_t call_change(struct call *call, enum function function, handle_t handle, in
         return call->device->refusal;
     node_lock(call->node);
     call->now_ns = node_now(call->node);
-    switching_settle(call->device, call->now_ns);
+    lifetime_settle(call->node, call->device, call->now_ns);
     return SUCCESS;
 }
 

@@ -70,7 +70,8 @@ EXPORT void wattuneNodePublish(struct node *node)
 {
     for (uint32_t index = 0; index < node->devices; index++) {
         struct device *device = &node->device[index];
-        device->lost_ns = device->due_ns = NEVER;
+        device->lost_ns = device->reset_ns = device->due_ns = NEVER;
+        device->persistence = device->persistent != 0;
         device->power_limit_w = device->limit_default_w;
         model_start(device);
     }
@@ -120,6 +121,7 @@ static const struct {
       MEMBER(counter_window_s), MEMBER(power_period_s),   MEMBER(power_window_s),
       MEMBER(average_window_s), MEMBER(slowdown_c),       MEMBER(offset_w),
       MEMBER(sm_wait_s),        MEMBER(mem_wait_s),       MEMBER(wait_spread),
+      MEMBER(persistent),       MEMBER(module_rest_w),    MEMBER(links),
 };
 
 EXPORT int wattuneDescribeText(struct node *node, unsigned int device, const char *name, const char *value)

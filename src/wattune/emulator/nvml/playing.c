@@ -51,7 +51,7 @@ static void fill_load(struct load *load, const struct device *device, struct tab
 static int64_t settled(struct node *node, struct device *device)
 {
     int64_t now_ns = node_now(node);
-    switching_settle(device, now_ns);
+    lifetime_settle(node, device, now_ns);
     return now_ns;
 }
 

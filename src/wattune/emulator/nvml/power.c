@@ -16,6 +16,8 @@ enum {
     FIELD_POWER_REQUESTED_LIMIT = 192,
 };
 
+enum { SCOPE_GPU = 0, SCOPE_MODULE = 1 };
+
 enum { SAMPLES_POWER = 0, SAMPLES_SM = 1, SAMPLES_MEM = 2, MOST_SAMPLES = 120 };
 
 static unsigned int milli(double value)
@@ -65,6 +67,11 @@ static void set_watts(struct field_value *field, double watts)
     field->value.ui = milli(watts);
 }
 
+static int is_power(unsigned int field)
+{
+    return field >= FIELD_POWER_AVERAGE && field <= FIELD_POWER_REQUESTED_LIMIT;
+}
+
 static ret_t fill_limit(const struct device *device, struct field_value *field)
 {
     if (!device->can_limit_power)
@@ -85,9 +92,21 @@ static ret_t fill_limit(const struct device *device, struct field_value *field)
     }
 }
 
+/* What the whole module draws, of which the GPU is a part: known by its power fields alone. */
+static ret_t fill_module(struct call *call, struct field_value *field)
+{
+    struct device *device = call->device;
+    if (!(device->module_rest_w > 0) || (field->field != FIELD_POWER_INSTANT && field->field != FIELD_POWER_AVERAGE))
+        return NOT_SUPPORTED;
+    set_watts(field, sensor_power_w(device, call->now_ns, device->power_window_s) + device->module_rest_w);
+    return SUCCESS;
+}
+
 static ret_t fill_field(struct call *call, struct field_value *field)
 {
     struct device *device = call->device;
+    if (field->scope == SCOPE_MODULE && is_power(field->field))
+        return fill_module(call, field);
     switch (field->field) {
     case FIELD_POWER_VIOLATION:
         set_count(field, (unsigned long long)(model_capped_s(device, call->now_ns) * 1e9));
@@ -240,7 +259,7 @@ EXPORT ret_t nvmlDeviceSetPowerManagementLimit_v2(handle_t handle, const struct 
     BEGIN(change, nvmlDeviceSetPowerManagementLimit_v2, handle, value != NULL);
     if (value->version != STRUCT_VERSION(struct power_value_v2, 2u))
         return call_end(&call, ARGUMENT_VERSION_MISMATCH);
-    if (value->scope != 0) /* the GPU; modules and memory have no limit of their own here */
+    if (value->scope != SCOPE_GPU) /* modules and memory have no limit of their own here */
         return call_end(&call, NOT_SUPPORTED);
     return set_limit(&call, value->milliwatts);
 }

@@ -85,7 +85,7 @@ double sensor_energy_j(struct device *device, int64_t now_ns)
     double energy_j = device->counter_period_s > 0 ? device->counted[device->counted_at].energy_j
                                                    : model_totals(device, now_ns).energy_j;
     double at_s = (double)refresh_at(now_ns, device->counter_period_s) * NS;
-    return device->counter_start_j + device->gain * energy_j + device->offset_w * at_s;
+    return fmax(device->counter_start_j + device->gain * energy_j + device->offset_w * at_s, 0);
 }
 
 /* Shares of the last window in which kernels ran and in which the memory was busy, 0 to 1. */

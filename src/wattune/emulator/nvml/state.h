@@ -21,12 +21,13 @@ enum {
     MAX_SEGMENTS = 4096,
     MAX_PROCESSES = 32,
     MAX_FUNCTIONS = 512,
+    MAX_CLIENTS = 256,
     LOAD_SLOTS = 2,
     TEXT = 96,
 };
 
 #define NODE_MAGIC 0x65646f6e74746177ULL /* "wattnode" */
-#define NODE_VERSION 4u
+#define NODE_VERSION 5u
 #define NEVER INT64_MAX
 
 enum mode { MODE_IDLE, MODE_CONTEXT, MODE_LOAD };
@@ -100,13 +101,16 @@ struct device {
     double counter_start_j, counter_period_s, counter_window_s; /* a window of 0: the counter misses nothing */
     double power_period_s, power_window_s, average_window_s;    /* an average of 0: the part has none */
     double sm_wait_s, mem_wait_s, wait_spread;                  /* until new clocks take over: medians and spread */
+    double persistent;    /* settings outlive the last client; the mode that the device starts in */
+    double module_rest_w; /* what the rest of its module draws; 0 where the GPU is on no module */
+    double links;         /* NVLink connections */
 
     /* what was asked of it: 0 where nothing was */
     double power_limit_w;
     uint32_t lock_min_mhz, lock_max_mhz, lock_mem_min_mhz, lock_mem_max_mhz, app_sm_mhz, app_mem_mhz;
     uint32_t persistence;
     int32_t fault, refusal; /* what every call answers, and what every change does; 0 where nothing is wrong */
-    int64_t lost_ns;
+    int64_t lost_ns, reset_ns; /* when it is lost, and when it is reset */
 
     /* what of that is in force, and when the rest will be */
     struct clocks held;
@@ -123,6 +127,12 @@ struct device {
     struct load load[LOAD_SLOTS];
 };
 
+/* What a function does instead of its work: an error where the code is not 0, after blocking. */
+struct injection {
+    _Atomic int32_t code;
+    _Atomic int64_t blocking_ns;
+};
+
 struct node {
     uint64_t magic;
     uint32_t version, devices;
@@ -134,6 +144,9 @@ struct node {
     _Atomic int64_t virtual_ns;
     pthread_mutex_t mutex;
     _Atomic uint64_t calls[MAX_FUNCTIONS];
+    struct injection injection[MAX_FUNCTIONS];
+    int32_t client[MAX_CLIENTS]; /* the processes that initialised NVML */
+    int32_t pid_shift;           /* added to the numbers of processes, as another namespace counts them */
     struct device device[];
 };
 
@@ -152,6 +165,11 @@ void clock_decide(const struct device *device, struct segment *segment);
 /* switching.c: call with the node locked */
 void switching_ask(struct device *device, int64_t now_ns);
 void switching_settle(struct device *device, int64_t now_ns);
+
+/* lifetime.c: call with the node locked */
+void lifetime_join(struct node *node, int32_t pid);
+void lifetime_leave(struct node *node, int32_t pid);
+void lifetime_settle(struct node *node, struct device *device, int64_t now_ns);
 
 /* model.c: call with the node locked */
 void model_start(struct device *device);

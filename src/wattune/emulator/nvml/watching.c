@@ -8,6 +8,7 @@ EXPORT int wattuneControls(struct node *node, unsigned int device, uint32_t cloc
 {
     struct device *this = &node->device[device];
     node_lock(node);
+    lifetime_settle(node, this, node_now(node));
     const uint32_t found[6] = {this->lock_min_mhz,     this->lock_max_mhz, this->lock_mem_min_mhz,
                                this->lock_mem_max_mhz, this->app_sm_mhz,   this->app_mem_mhz};
     memcpy(clocks_mhz, found, sizeof found);
@@ -31,6 +32,27 @@ EXPORT void wattuneRefuse(struct node *node, unsigned int device, int refusal)
     node_lock(node);
     node->device[device].refusal = refusal;
     node_unlock(node);
+}
+
+/* Resets a GPU at a time: its counter starts from zero and its settings are gone. */
+EXPORT void wattuneReset(struct node *node, unsigned int device, int64_t reset_ns)
+{
+    node_lock(node);
+    node->device[device].reset_ns = reset_ns;
+    node_unlock(node);
+}
+
+/* Lets a function block and then fail, where the code is not 0. */
+EXPORT void wattuneInject(struct node *node, unsigned int function, int code, int64_t blocking_ns)
+{
+    atomic_store_explicit(&node->injection[function].code, code, memory_order_relaxed);
+    atomic_store_explicit(&node->injection[function].blocking_ns, blocking_ns, memory_order_relaxed);
+}
+
+/* Reports processes by other numbers, as a driver does to a container. */
+EXPORT void wattuneShiftPids(struct node *node, int shift)
+{
+    node->pid_shift = shift;
 }
 
 static const struct {

@@ -33,7 +33,7 @@ from wattune.core.objective import Objective
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
 from wattune.core.window import RunPolicy, Window
-from wattune.devices.gpu import Gpu
+from wattune.devices.gpu import Gpu, time_of
 from wattune.levels.run.figures import RunFigures, figures_of
 from wattune.levels.run.policies import policy_named, slowdown_limit_of
 
@@ -70,6 +70,7 @@ class RunSession:
         self.watch = ProgressEstimator(spec.sensors)
         self.watch.hook = hook
         self._own = tuple(gpus)
+        self._now_s = time_of(gpus[0])
         self._shared: SharedGpu | None = None
         self._exchange: RankExchange | None = None
         self._background: Background | None = None
@@ -140,7 +141,7 @@ class RunSession:
             self._remark_unused()
             return
         try:
-            numbered = self.watch.phases.add(name, self._own[0].count().time_s, stamp=stamp)
+            numbered = self.watch.phases.add(name, self._now_s(), stamp=stamp)
         except DeviceError:
             return
         self.loop.begin_phase(numbered, stamp)
@@ -153,7 +154,7 @@ class RunSession:
             return
         self.watch.phases.end_step()
         try:
-            self.watch.marks.add(self._own[0].count().time_s, count)
+            self.watch.marks.add(self._now_s(), count)
         except DeviceError:
             return  # the loop notices by itself that the GPU does not answer
         if self._background is None:

@@ -77,6 +77,7 @@ ALONE = (
     "MaxPcieLinkWidth",
     "CurrPcieLinkWidth",
     "PcieReplayCounter",
+    "MaxMigDeviceCount",
     "C2cModeInfoV",
     "EccMode",
     "DisplayMode",
@@ -117,6 +118,10 @@ ALONE = (
 WITH_ARGUMENTS = (
     ("PcieThroughput", (nvml.NVML_PCIE_UTIL_RX_BYTES,)),
     ("CpuAffinity", (1,)),
+    ("CpuAffinityWithinScope", (1, nvml.NVML_AFFINITY_SCOPE_NODE)),
+    ("MemoryAffinity", (1, nvml.NVML_AFFINITY_SCOPE_NODE)),
+    ("NvLinkState", (0,)),
+    ("NvLinkCapability", (0, nvml.NVML_NVLINK_CAP_VALID)),
     ("TotalEccErrors", (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)),
     ("FanSpeed_v2", (0,)),
     ("FieldValues", ([nvml.NVML_FI_DEV_POWER_INSTANT],)),
@@ -169,6 +174,7 @@ def main():
             found[f"counters of the {name}"] = answer("nvmlGpmQueryDeviceSupport", handle)
         energy_j = node.truth_j(0)
         found["nvmlGpmMetricsGet"] = counters(third, lambda: node.run(2, 100))
+        found["nvmlDeviceGetP2PStatus"] = answer("nvmlDeviceGetP2PStatus", first, second, 2)
         found["nvmlDeviceOnSameBoard"] = answer("nvmlDeviceOnSameBoard", first, second)
         found["nvmlDeviceIsMigDeviceHandle"] = answer("nvmlDeviceIsMigDeviceHandle", first)
         truth = {"pid": os.getpid(), "called": [*node.calls()], "energy_j": energy_j}

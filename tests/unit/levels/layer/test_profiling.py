@@ -84,7 +84,7 @@ def test_every_layer_is_measured_at_every_setting_as_the_gpu_spends():
 def test_layers_are_measured_on_the_emulated_library(emulated_node):
     node, model = emulated_node("a4000"), load_model("a4000")
     layers = EmulatedLayers(node, model, Workload(name="net:4", phases=PHASES))
-    with opened_nvml("0", None) as gpu:
+    with opened_nvml("0") as gpu:
         found = measure_cells(gpu, layers, [Setting(900)], workload="net:4")
     by_hand = measure_cells(simulated := SimulatedGpu(model), Runner(simulated), [Setting(900)], workload="net:4")
     for one, two in zip(found.cells, by_hand.cells, strict=True):

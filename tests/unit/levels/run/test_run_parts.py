@@ -3,6 +3,7 @@
 import os
 import random
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from run_fakes import window
 
 from wattune.control import process_monitor as run_program
-from wattune.control.process_monitor import HeldProcess, ProcessWatch, use_of
+from wattune.control.process_monitor import HeldProcess, ProcessWatch, numbering_of, use_of
 from wattune.control.recall import fingerprint, trials_of
 from wattune.control.state import Condition, as_one
 from wattune.control.step_time import StepMarks, WorkUnit, counted_step_time, same_unit
@@ -269,6 +270,23 @@ def test_use_of_the_gpu_by_processes():
     assert use_of(frozenset({mine}), (frozenset({other}),)) is Condition.UNUSED
     assert use_of(frozenset({mine}), (frozenset({mine}), frozenset({other}))) is Condition.WORKING
     assert use_of(frozenset({mine}), (frozenset({4_190_000}),)) is Condition.WORKING  # no number of this machine
+    # In a container a number of the host may be that of another process here.
+    assert use_of(frozenset({mine}), (frozenset({other}),), numbered="unknown") is Condition.WORKING
+    assert use_of(frozenset({mine}), (frozenset(),), numbered="unknown") is Condition.UNUSED
+    assert use_of(frozenset({mine}), (frozenset({mine, other}),), numbered="unknown") is Condition.SHARED
+
+
+def test_a_container_is_a_namespace_of_its_own(tmp_path):
+    real, emulated = (
+        SimpleNamespace(spec=SimpleNamespace(simulated=False)),
+        SimpleNamespace(spec=SimpleNamespace(simulated=True)),
+    )
+    (tmp_path / "host").symlink_to("pid:[4026531836]")
+    (tmp_path / "container").symlink_to("pid:[4026532573]")
+    assert numbering_of([real], namespace=tmp_path / "host") == "here"
+    assert numbering_of([real], namespace=tmp_path / "container") == "unknown"
+    assert numbering_of([emulated], namespace=tmp_path / "container") == "here"
+    assert numbering_of([real], namespace=tmp_path / "nothing") == "here"
 
 
 def test_a_process_that_does_not_exist():
