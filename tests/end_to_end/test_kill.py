@@ -103,7 +103,7 @@ def test_an_error_or_an_exit_restores_the_gpu(node, tmp_path, how, code):
 
 def child_that_tunes(state, ready, *, restores_every):
     """In a forked child without a watchdog: set the GPU over and over until killed."""
-    with opened_nvml("0", None) as bare:
+    with opened_nvml("0") as bare:
         gpu, step = GuardedGpu(bare, Journal(state), f"nvml:{bare.spec.uuid}"), 0
         while True:
             step += 1

@@ -279,6 +279,6 @@ def emulated(node: Node) -> Iterator[Node]:
         yield node
     finally:
         if before is None:
-            del os.environ[NODE_VARIABLE]
+            os.environ.pop(NODE_VARIABLE, None)
         else:
             os.environ[NODE_VARIABLE] = before

@@ -11,7 +11,7 @@ from wattune.cli.main import run
 from wattune.core.setting import Setting
 from wattune.devices.entry import Entry
 from wattune.devices.journal import Journal, boot_id
-from wattune.devices.nvml.open import list_uuids
+from wattune.devices.nvml.open import list_visible
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def journal(tmp_path, monkeypatch):
 
 def abandon(journal, node, *, pid=4711):
     """Leave what a process leaves that was killed after it limited the first GPU, found at 350 W, to 400 W."""
-    uuid = list_uuids()[0]
+    uuid = list_visible(None, None).gpus[0].uuid
     claim = journal.claim(uuid, label=uuid)
     ours = {"power_limit": (round(node.setting(0).power_limit_w * 1000),)}
     found = {"power_limit": 350_000}

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pynvml
@@ -155,12 +156,14 @@ class NvmlGpu:
             self._integrated.stop()
 
     def _state(self) -> dict[str, int]:
-        library, handle = native(), ctypes.cast(self._handle, ctypes.c_void_p)
+        values = {knob: known(partial(self._knob, knob)) for knob in READABLE}
+        return {knob: value for knob, value in values.items() if value}
+
+    def _knob(self, knob: str) -> int | None:
         try:
-            values = {knob: read_knob(library, handle, knob) for knob in READABLE}
+            return read_knob(native(), ctypes.cast(self._handle, ctypes.c_void_p), knob)
         except Refused as error:
             raise pynvml.NVMLError(error.code) from None
-        return {knob: value for knob, value in values.items() if value}
 
     def _changes(self) -> tuple[Change, ...]:
         """Return how to get from one setting to another, knob by knob."""

@@ -29,7 +29,7 @@ def limit(handle, watts):
 
 def killed(around, *settings):
     """Leave what a process leaves that applied these settings and was killed."""
-    with opened_nvml("0", None) as bare:
+    with opened_nvml("0") as bare:
         gpu = GuardedGpu(bare, Journal(around.state_dir), f"nvml:{bare.spec.uuid}")
         for setting in settings:
             gpu.apply(setting)
@@ -54,7 +54,7 @@ def test_a_limit_that_the_administrator_set_after_a_crash_is_left(emulated_node,
 def test_either_value_of_an_interrupted_change_is_ours(emulated_node, around):
     node = emulated_node("a100")
     for held_w in (150, 200):
-        with opened_nvml("0", None) as bare:
+        with opened_nvml("0") as bare:
             claim = Journal(around.state_dir).claim(bare.spec.uuid, label="x")
             ours, found = {"power_limit": (150_000, 200_000)}, {"power_limit": 380_000}
             device = f"nvml:{bare.spec.uuid}"
@@ -131,7 +131,7 @@ def test_applications_clocks_of_somebody_else_are_left(emulated_node, around):
 
 def test_a_limit_outside_the_range_of_the_gpu_is_not_believed(emulated_node, around):
     node = emulated_node("a100")
-    with opened_nvml("0", None) as bare:
+    with opened_nvml("0") as bare:
         uuid = bare.spec.uuid
         bare.apply(Setting(power_limit_w=200))
     claim = Journal(around.state_dir).claim(uuid, label="x")
