@@ -15,14 +15,13 @@ from wattune.levels.kernel.partition.search import (
     observed,
     search,
 )
-from wattune.levels.kernel.partition.surrogate import OtherResiduals, coordinates
 from wattune.search.boosted_trees import installed
 from wattune.search.hypervolume import epsilon, front_places
 
 CLOCKS, SMS, LAUNCHES = (900, 1050, 1200, 1410), tuple(range(2, 21, 2)), (-1, 0, 1, 2)
 
 
-def _space(prior: bool = False) -> tuple[PartitionSpace[int], np.ndarray]:
+def _space() -> tuple[PartitionSpace[int], np.ndarray]:
     features = np.array([(c, s, w) for c in CLOCKS for s in SMS for w in LAUNCHES], dtype=float)
     clock, sms, launch = features[:, 0] / 1410, features[:, 1], features[:, 2]
     compute, comm = 3e-3 / clock, 6e-3 / (sms * clock) + 5e-4
@@ -31,8 +30,7 @@ def _space(prior: bool = False) -> tuple[PartitionSpace[int], np.ndarray]:
     time_s = np.where(launch < 0, compute + comm, beside)
     energy_j = 0.3 + 0.5 * clock**2 + (80 + 40 * clock**3) * time_s
     costs = np.stack([time_s, energy_j], axis=1)
-    guess = costs * np.array([1.2, 0.9]) if prior else None
-    return PartitionSpace(tuple(range(len(features))), features, ("sm_mhz", "comm_sms", "launch"), guess), costs
+    return PartitionSpace(tuple(range(len(features))), features, ("sm_mhz", "comm_sms", "launch")), costs
 
 
 def _run(space: PartitionSpace[int], costs: np.ndarray, searcher: Searcher, budget: int) -> History[int]:
@@ -124,16 +122,6 @@ def test_a_doubtful_choice_on_the_frontier_is_repeated() -> None:
     repeated = [choice for choice in proposed if choice in {trial.choice for trial in history}]
     assert len(repeated) == 1
     assert len(proposed) == 4
-
-
-def test_residuals_of_other_partitions_correct_the_prior() -> None:
-    space, costs = _space(prior=True)
-    places = coordinates(space)
-    others = OtherResiduals(places[::7], np.log(costs / space.prior)[::7])
-    seen = observed(space, (Trial(0, Measurement(*map(float, costs[0]))),))
-    plain = PhysicsSearch(seed=0).surrogate(space, seen)
-    shared = PhysicsSearch(seed=0, others=others).surrogate(space, seen)
-    assert np.abs(shared.logs - np.log(costs)).mean() < np.abs(plain.logs - np.log(costs)).mean()
 
 
 def test_repeats_are_averaged_and_strangers_refused() -> None:

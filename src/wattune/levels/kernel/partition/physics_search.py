@@ -22,7 +22,7 @@ import numpy as np
 
 from wattune.core.frontier import History
 from wattune.levels.kernel.partition.search import C, Floats, MeasuredChoices, PartitionSpace, observed
-from wattune.levels.kernel.partition.surrogate import OtherResiduals, Surrogate, fit_surrogate
+from wattune.levels.kernel.partition.surrogate import Surrogate, fit_surrogate
 from wattune.search.hypervolume import epsilon, expected_improvement, expected_maximin, front_places, hypervolume
 
 _MARGIN, _MARGIN_SHARE = 0.06, 0.2
@@ -57,8 +57,6 @@ class PhysicsSearch:
     """Expected ε at which the search ends; None: when nothing is left."""
     fit_from: int = 8
     """Measurements from which on the parameters of the processes are fitted."""
-    others: OtherResiduals | None = None
-    """Of partitions of the same model that were searched before."""
     name: str = "wattune"
 
     def propose(self, space: PartitionSpace[C], history: History[C]) -> tuple[C, ...]:
@@ -80,7 +78,7 @@ class PhysicsSearch:
         return self._remaining(self.surrogate(space, seen), seen)
 
     def surrogate(self, space: PartitionSpace[C], seen: MeasuredChoices) -> Surrogate:
-        return fit_surrogate(space, seen, fit_from=self.fit_from, others=self.others)
+        return fit_surrogate(space, seen, fit_from=self.fit_from)
 
     def _designed(self, surrogate: Surrogate, seen: MeasuredChoices) -> list[int]:
         """Choose where the surrogate knows least, discounted by expected slowness; the seed scatters the choice."""

@@ -34,8 +34,6 @@ class PartitionSpace(Generic[C]):
     features: Floats
     """(choices, features)"""
     names: tuple[str, ...]
-    prior: Floats | None = None
-    """(choices, 2): seconds and joules that a model expects, where there is one."""
     place: dict[C, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -45,8 +43,6 @@ class PartitionSpace(Generic[C]):
             raise ValueError("a space has choices, and a finite feature of each name for every choice")
         if len(self.place) != rows:
             raise ValueError("a choice appears twice")
-        if self.prior is not None and (self.prior.shape != (rows, 2) or not (self.prior > 0).all()):
-            raise ValueError("a prior has positive seconds and joules for every choice")
 
     def __len__(self) -> int:
         return len(self.choices)

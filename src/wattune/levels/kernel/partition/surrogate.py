@@ -2,12 +2,11 @@
 
 Notation
     log t, log E    modelled one after the other: model + columns with unknown weights + smooth residual + roughness
-    model           the prior of the space where it has one, else the generic form of `form`, fitted to the
-                    history; the columns are then the derivatives of the form by its parameters
+    model           the generic form of `form`, fitted to the history; the columns are its derivatives by its parameters
 
 Length scales start from those typical of each knob: launch positions differ abruptly, clocks and block sizes smoothly.
 From `fit_from` measurements on they are fitted, so that a rough sweep is recognised as one. Typical values were chosen
-on simulated and made-up sweeps. Residuals of other partitions enter as measurements at a distance.
+on simulated and made-up sweeps.
 """
 
 from __future__ import annotations
@@ -32,27 +31,11 @@ from wattune.levels.kernel.partition.search import (
 from wattune.search.gaussian_process import GaussianProcess, Hyper, HyperPrior, Inputs, condition, fit_process
 
 _LENGTHS = {LAUNCH: 0.2, END: 1.0, COMM_SMS: 0.3, COMM_BLOCK: 1.0, SM_MHZ: 0.7}
-_PRIOR_LENGTHS = {**_LENGTHS, LAUNCH: 0.15, COMM_SMS: 0.5}
 _OTHER_LENGTH = 0.5
-_PARTITION_LENGTH = 1.0
-_SMOOTH_SD, _ROUGH_SD, _PRIOR_ROUGH_SD = 0.022, 0.003, 0.0015
+_SMOOTH_SD, _ROUGH_SD = 0.022, 0.003
 _SPREADS = (0.5, 0.7, 0.5)
 
 _CONSTANT_SD = 0.05
-_PRIOR_CONSTANT_SD, _PRIOR_SLOPE_SD = 0.2, 0.1
-"""A model given from outside may be wrong by this factor, and by this one from one end of a knob to the other."""
-_OFFSET_SD = 0.05
-"""By which partitions of one model differ in that."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OtherResiduals:
-    """What other partitions of a model showed: logarithms of measured over expected, a row per choice."""
-
-    coordinates: Floats
-    """As `coordinates` of spaces with the same features gives them."""
-    logs: Floats
-    """(rows, 2)"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,78 +97,30 @@ def _scaled(name: str, values: Floats, sequential: NDArray[np.bool_]) -> Floats:
     return np.asarray((values - values.min()) / np.ptp(values))
 
 
-def fit_surrogate(
-    space: PartitionSpace[C], seen: MeasuredChoices, *, fit_from: int, others: OtherResiduals | None = None
-) -> Surrogate:
-    """Fit model and processes to what was seen; residuals of others count only where the space has a prior."""
-    places = coordinates(space)
-    shared = others if space.prior is not None else None
-    prior = _prior(space)
+def fit_surrogate(space: PartitionSpace[C], seen: MeasuredChoices, *, fit_from: int) -> Surrogate:
+    """Fit model and processes to what was seen."""
+    places, knobs = coordinates(space), Knobs.of(space.names, space.features)
+    lengths = [_LENGTHS.get(name, _OTHER_LENGTH) for name in varying(space)] or [1.0]
+    prior = HyperPrior(Hyper(np.array(lengths), _SMOOTH_SD, _ROUGH_SD), *_SPREADS)
 
     def process(form: FittedForm, column: int) -> tuple[GaussianProcess, Inputs]:
-        inputs = Inputs(np.pad(places, ((0, 0), (0, 1))), form.basis)
-        return _conditioned(inputs, form.logs, seen, column, prior, shared, fit_from), inputs
+        inputs = Inputs(places, form.basis)
+        rows, values = inputs.taken(seen.places), seen.logs[:, column] - form.logs[seen.places]
+        noise = seen.variance[:, column]
+        if len(values) < fit_from:
+            return condition(prior.typical, rows, values, noise), inputs
+        return fit_process(rows, values, prior=prior, noise=noise), inputs
 
-    first_form, active = _time_form(space, seen, places)
+    found = fit_time(knobs, seen.places, seen.logs[:, 0])
+    first_form = _with_constant(found.form)
     first, first_inputs = process(first_form, 0)
     expected = first.predict(first_inputs)[0] + first_form.logs
     expected[seen.places] = seen.logs[:, 0]
-    second_form = _energy_form(space, seen, places, expected, active)
+    second_form = _with_constant(fit_energy(knobs, seen.places, seen.logs[:, 1], expected, found.active))
     second, second_inputs = process(second_form, 1)
     model = np.stack([first_form.logs, second_form.logs], axis=1)
     return Surrogate.of((first, second), (first_inputs, second_inputs), model)
 
 
-def _prior(space: PartitionSpace[C]) -> HyperPrior:
-    """Return what is typical of residuals: those of a model given from outside are smoother than those of the form."""
-    lengths, rough_sd = (_LENGTHS, _ROUGH_SD) if space.prior is None else (_PRIOR_LENGTHS, _PRIOR_ROUGH_SD)
-    own = [lengths.get(name, _OTHER_LENGTH) for name in varying(space)] or [1.0]
-    return HyperPrior(Hyper(np.array([*own, _PARTITION_LENGTH]), _SMOOTH_SD, rough_sd), *_SPREADS)
-
-
-def _conditioned(
-    inputs: Inputs,
-    model: Floats,
-    seen: MeasuredChoices,
-    column: int,
-    prior: HyperPrior,
-    others: OtherResiduals | None,
-    fit_from: int,
-) -> GaussianProcess:
-    rows, values = inputs.taken(seen.places), seen.logs[:, column] - model[seen.places]
-    noise = seen.variance[:, column]
-    if others is not None and len(others.logs):
-        apart = np.pad(others.coordinates, ((0, 0), (0, 1)), constant_values=1.0)
-        rows = rows.joined(Inputs(apart, _columns(others.coordinates, own=False)))
-        values = np.concatenate([values, others.logs[:, column]])
-        noise = np.concatenate([noise, np.zeros(len(others.logs))])
-    if len(values) < fit_from:
-        return condition(prior.typical, rows, values, noise)
-    return fit_process(rows, values, prior=prior, noise=noise)
-
-
-def _time_form(space: PartitionSpace[C], seen: MeasuredChoices, places: Floats) -> tuple[FittedForm, Floats]:
-    """Return the form of time, and how long communication is active by it."""
-    if space.prior is not None:
-        return FittedForm(np.log(space.prior[:, 0]), _columns(places, own=True)), np.zeros(len(space))
-    found = fit_time(Knobs.of(space.names, space.features), seen.places, seen.logs[:, 0])
-    return _with_constant(found.form), found.active
-
-
-def _energy_form(
-    space: PartitionSpace[C], seen: MeasuredChoices, places: Floats, log_time: Floats, active: Floats
-) -> FittedForm:
-    if space.prior is not None:
-        return FittedForm(np.log(space.prior[:, 1]), _columns(places, own=True))
-    knobs = Knobs.of(space.names, space.features)
-    return _with_constant(fit_energy(knobs, seen.places, seen.logs[:, 1], log_time, active))
-
-
 def _with_constant(form: FittedForm) -> FittedForm:
     return FittedForm(form.logs, np.pad(form.basis, ((0, 0), (0, 1)), constant_values=_CONSTANT_SD))
-
-
-def _columns(places: Floats, *, own: bool) -> Floats:
-    """A constant and slopes, which partitions of a model share, and the offset of those that are not this one."""
-    ones = np.ones((len(places), 1))
-    return np.hstack([_PRIOR_CONSTANT_SD * ones, _PRIOR_SLOPE_SD * places, (0.0 if own else _OFFSET_SD) * ones])
