@@ -1,7 +1,7 @@
 """Rules for tests that start processes: signals, time limits, and no process left behind.
 
-Tests run the same in a terminal, in the background (`nohup make test &`, where SIGINT and SIGHUP are ignored and
-children inherit that) and on a busy machine.
+Tests run the same in a terminal, in the background (`nohup make test &`, where SIGINT, SIGQUIT and SIGHUP are
+ignored and children inherit that) and on a busy machine.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ def shared_folder() -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def _process_rules() -> Iterator[None]:
     """Set what the programs that tests start inherit, and fail if one of them outlives the tests."""
-    stopping = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+    stopping = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, stopping)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         # The tests go on after a hang-up, as `nohup` asks, but a handler is not inherited as an ignored signal is.
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)
