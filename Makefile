@@ -7,13 +7,16 @@ PEERS := .venv-peers
 # Public measurements to compare with; without the folder, the tests and benches that need it are skipped.
 export WATTUNE_DATA ?= $(wildcard $(abspath ../shared/data))
 
+# Many tests wait for the processes that they start, so that two test processes per core take less time than one.
+WORKERS ?= $(shell expr 2 '*' "$$(nproc)")
+
 .PHONY: demo test check lint setup clean
 
 demo: $(VENV)/.run
 	$(BIN)/wattune demo
 
 test: $(VENV)/.dev $(PEERS)/.ready lint
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: $(VENV)/.dev lint
 	$(BIN)/python -m pytest tests/unit tests/properties tests/contracts
