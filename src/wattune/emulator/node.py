@@ -279,6 +279,6 @@ def emulated(node: Node) -> Iterator[Node]:
         yield node
     finally:
         if before is None:
-            os.environ.pop(NODE_VARIABLE, None)
+            del os.environ[NODE_VARIABLE]
         else:
             os.environ[NODE_VARIABLE] = before

@@ -141,21 +141,23 @@ def test_initialising_is_counted(emulated_node):
 
 def test_without_a_node_there_is_no_driver(emulated_node, monkeypatch, tmp_path):
     emulated_node(plain_gpu())
-    monkeypatch.setenv(NODE_VARIABLE, str(tmp_path / "none"))
-    with pytest.raises(pynvml.NVMLError_DriverNotLoaded):
-        pynvml.nvmlInit()
-    monkeypatch.delenv(NODE_VARIABLE)
-    with pytest.raises(pynvml.NVMLError_LibraryNotFound):
-        pynvml.nvmlInit()
+    with monkeypatch.context() as patch:  # undone before the node ends, and not after it
+        patch.setenv(NODE_VARIABLE, str(tmp_path / "none"))
+        with pytest.raises(pynvml.NVMLError_DriverNotLoaded):
+            pynvml.nvmlInit()
+        patch.delenv(NODE_VARIABLE)
+        with pytest.raises(pynvml.NVMLError_LibraryNotFound):
+            pynvml.nvmlInit()
 
 
 @pytest.mark.parametrize("content", [b"", b"not a node", b"\0" * 100_000])
 def test_a_file_that_is_no_node_is_a_version_mismatch(emulated_node, monkeypatch, tmp_path, content):
     emulated_node(plain_gpu())
     (tmp_path / "file").write_bytes(content)
-    monkeypatch.setenv(NODE_VARIABLE, str(tmp_path / "file"))
-    with pytest.raises(pynvml.NVMLError_LibRmVersionMismatch):
-        pynvml.nvmlInit()
+    with monkeypatch.context() as patch:
+        patch.setenv(NODE_VARIABLE, str(tmp_path / "file"))
+        with pytest.raises(pynvml.NVMLError_LibRmVersionMismatch):
+            pynvml.nvmlInit()
 
 
 def test_a_new_node_is_found_by_the_next_initialising(emulated_node):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
 import time
 from dataclasses import replace
@@ -501,5 +502,10 @@ def test_wrapped_models_are_played_as_what_they_wrap(tmp_path):
             training.step(training.batches[0])
             assert clocks.disabled is None
     finally:
+        # The end of a group waits for its threads, which may wait for the interpreter to free what the model left: so
+        # all its work is done and the model is gone before.
+        torch.distributed.barrier()
+        wrapped = training = None
+        gc.collect()
         torch.distributed.destroy_process_group()
     assert gpu.history == [LOW, HIGH, LOW]
