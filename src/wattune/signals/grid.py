@@ -6,18 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from wattune.signals.active import busy_interval_s, running_mean
 from wattune.signals.samples import Flags, Floats, SensorUpdates
 
 # Grid points per refresh: two, so that linear interpolation costs a line at the Nyquist limit little.
 _PER_REFRESH = 2
 _MOST_POINTS = 1 << 16
-# The threshold of busy, as a share of the way from the quiet to the busy level.
-_BUSY = 0.35
-# The least distance of the quiet from the busy level, as a share of the latter, that distinguishes the two.
-_LEAST_CONTRAST = 0.25
-_COARSE_S = 1.0
-# Fewer busy values than this are spikes, and the whole signal is used.
-_LEAST_BUSY = 16
 # Thermal drift and ageing are smooth; a cubic follows them and leaves everything with three cycles or more.
 _DEGREE = 3
 # Where a cubic explains less than this share of the variance there is no drift, and removing it would harm cycles.
@@ -102,24 +96,6 @@ def even_grid(signal: SensorUpdates) -> Grid:
     return _without_drift(grid)
 
 
-def busy_interval_s(signal: SensorUpdates) -> tuple[float, float]:
-    """Return where the program begins and ends, without quiet at both ends, such as loading before the first step."""
-    time_s, value = signal.time_s, signal.value
-    # A running mean over about a second.
-    coarse = _running_mean(value, max(round(_COARSE_S / signal.refresh_s), 1))
-    quiet, busy = np.quantile(coarse, (0.02, 0.8))
-    if busy - quiet < _LEAST_CONTRAST * abs(busy):
-        return float(time_s[0]), float(time_s[-1])
-    level = quiet + _BUSY * (busy - quiet)
-    above = np.flatnonzero(value > level)
-    # A lone spike before the start is not the start: the second around it has to be busy too.
-    inside = above[coarse[above] > level]
-    above = inside if len(inside) else above
-    if len(above) < _LEAST_BUSY:
-        return float(time_s[0]), float(time_s[-1])
-    return float(time_s[above[0]]), float(time_s[above[-1]])
-
-
 def _without_drift(grid: Grid) -> Grid:
     known = grid.mask > 0
     if known.sum() < 8:
@@ -145,7 +121,7 @@ MOST_HIDDEN = 0.25
 def stalls(grid: Grid, *, smooth_s: float) -> Flags:
     """Mark the points whose running mean over `smooth_s` is far from the median; none where too many would be."""
     width = max(round(smooth_s / grid.step_s), 1)
-    smooth = _running_mean(grid.value, width)
+    smooth = running_mean(grid.value, width)
     known = smooth[grid.mask > 0]
     if len(known) < 8:
         return np.zeros(len(smooth), dtype=np.bool_)
@@ -153,12 +129,5 @@ def stalls(grid: Grid, *, smooth_s: float) -> Flags:
     spread = 1.4826 * float(np.median(np.abs(known - middle)))
     reach = float(np.quantile(np.abs(known - middle), 0.995))
     far = np.abs(smooth - middle) > max(_FAR * spread, _LEAST_SHARE * reach)
-    hidden = np.asarray(_running_mean(far.astype(np.float64), width) > 0.0)
+    hidden = np.asarray(running_mean(far.astype(np.float64), width) > 0.0)
     return hidden if 0 < hidden.mean() <= MOST_HIDDEN else np.zeros(len(smooth), dtype=np.bool_)
-
-
-def _running_mean(value: Floats, width: int) -> Floats:
-    total = np.concatenate(([0.0], np.cumsum(value)))
-    place = np.arange(len(value))
-    low, high = np.maximum(place - width // 2, 0), np.minimum(place + (width + 1) // 2, len(value))
-    return np.asarray((total[high] - total[low]) / (high - low))

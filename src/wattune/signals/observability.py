@@ -38,6 +38,8 @@ _DEEP = 0.35
 _MOST_ALIASES = 2
 # The least share of utilisation's variance that is evidence, and the factor by which one share must exceed another.
 _SAYS, _LARGER = 0.1, 1.25
+# Standard deviations by which the best of several faster loads exceeds chance.
+_SURE = 3.0
 POINT = 0.01
 """Utilisation is reported in percent: a smaller swing is no evidence."""
 MORE_POINTS = 0.02
@@ -51,6 +53,8 @@ _WEAK, _CLEAR = 0.02, 0.03
 # Where only power is known, sensors this fast are trusted with cycles of so many refreshes, sharp or not: a load that
 # they cannot follow has steps of less than 50 ms, and they average most of it away.
 _QUICK_S, _LEAST_QUICK = 0.025, 6.0
+# At low clocks training swings by some tenths of a percent; a quick sensor shows that where its edges are sharp.
+_FAINT = 0.002
 # Refreshes of utilisation per period from which it shows the period at all, and in full.
 _VISIBLE, _WHOLE = 3.0, 6.0
 # A share of the variance of utilisation that counts as none.
@@ -92,20 +96,28 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
     real = [one for one in found if _is_real(one) and one.amplitude > least_points]
     if any(clear or _is_deep(one, period_s) for one in real):
         return True
-    if least_points > POINT or any(_is_alias(one) or _is_missed(one, period_s) for one in found):
+    shaped = sharp and lines.strong()[0] == 1 and period_s >= _SHAPED * power.refresh_s
+    quick = power.refresh_s <= _QUICK_S
+    clear_shape = quick and shaped and swing >= _FAINT
+    if least_points > POINT or any(_is_alias(one) for one in found):
+        return False
+    # A late loader moves utilisation too; where a quick sensor shows the shape of a step, that is no objection.
+    if not clear_shape and any(_is_missed(one, period_s) for one in found):
         return False
     whole = any(period_s > _VISIBLE * one.refresh_s for one in found)
     if whole and idles_between_updates(evidence):
         return False
     if _is_alias_by_stamps(power, grid, float(lines.frequency_hz[np.argmax(lines.on)])):
         return False
+    if clear_shape:
+        return True
     if swing < _WEAK:
         return False
     utilisations = (evidence.samples.sm_util, evidence.samples.mem_util)
     power_alone = all(values is None or not np.isfinite(values).any() for values in utilisations)
-    if power.refresh_s <= _QUICK_S and power_alone:
+    if quick and power_alone:
         return period_s >= _LEAST_QUICK * power.refresh_s
-    return sharp and lines.strong()[0] == 1 and period_s >= _SHAPED * power.refresh_s
+    return shaped
 
 
 def _is_real(one: UtilisationEvidence) -> bool:
@@ -118,7 +130,7 @@ def _is_deep(one: UtilisationEvidence, period_s: float) -> bool:
 
 
 def _is_alias(one: UtilisationEvidence) -> bool:
-    return one.alias > _SAYS and one.alias > _LARGER * one.real
+    return one.alias > _SAYS + _SURE * one.noise and one.alias > _LARGER * one.real
 
 
 def _is_missed(one: UtilisationEvidence, period_s: float) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from wattune.core.gpu_spec import Sensors
+from wattune.signals.active import active_part
 from wattune.signals.comb import refined_period
 from wattune.signals.grid import Grid, even_grid, stalls
 from wattune.signals.observability import (
@@ -91,6 +92,8 @@ class PeriodAnswer:
 def find_period(samples: PowerSamples, *, sensor: Sensors | None = None) -> PeriodAnswer:
     """Find the period of the samples; `sensor` gives the refresh time of power where that is known."""
     samples = samples.in_order()
+    if len(samples) >= LEAST_SAMPLES:
+        samples = active_part(samples)
     if len(samples) < LEAST_SAMPLES or samples.duration_s <= 0:
         return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, reason="too few samples")
     power = find_updates(samples.time_s, samples.power_w, refresh_s=sensor.power_period_s if sensor else None)

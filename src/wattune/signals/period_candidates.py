@@ -146,6 +146,8 @@ _PER_OCTAVE = 4
 _LEAST_CONTRAST = 0.02
 # The least share of the explained variance that the lines of a longer period must add.
 _ADDS = 0.05
+# How many times as much they must explain to decide without folds.
+_MUCH_MORE = 3.0
 # The least share of what a micro-step explains that its step explains too, over a longer time.
 _HOLDS = 0.6
 # The least share that a fold explains, and the share of another's from which it explains as much.
@@ -289,27 +291,34 @@ def adds(grid: Grid, period_s: float, *, to_s: float) -> bool:
     """Return whether a longer period explains what a shorter one does not, by lines and by folding.
 
     Each has a weakness: aliases of a load's higher lines may coincide with lines of the longer period, and folds need
-    many values. Lines of periods that are no multiples of each other are too close to resolve, and folds alone decide.
+    many values, and phases that differ: at a multiple of the refresh time and at its fractions they are equal.
+    So lines that explain much more decide alone: no load has so much of its power in lines beyond the sensor. Lines of
+    periods that are no multiples of each other are too close to resolve, and folds alone decide.
     """
     length_s, many = CYCLES * period_s, period_s / to_s
-    if abs(many - round(many)) < _MULTIPLE and not _shows_more(grid, period_s, to_s, length_s):
-        return False
+    if abs(many - round(many)) < _MULTIPLE:
+        gain = _gain(grid, period_s, to_s, length_s)
+        if gain is None or gain > _MUCH_MORE:
+            return gain is not None
     shorter, longer = folded_shares(grid, to_s, period_s, length_s=length_s)
     return shorter < (1 - _ADDS) * longer
 
 
-def _shows_more(grid: Grid, period_s: float, to_s: float, length_s: float) -> bool:
+def _gain(grid: Grid, period_s: float, to_s: float, length_s: float) -> float | None:
+    """Return how many times as much the lines of a longer period explain; None where its own are not significant."""
     shorter = comb(grid, to_s, length_s=length_s)
     if shorter is None:
-        return False
+        return None
     # The same band for both, or the one with more lines would be favoured.
     longer = comb(grid, period_s, length_s=length_s, most_lines=int(period_s * shorter.frequency_hz[-1] + 0.5))
     if longer is None or shorter.explained > (1 - _ADDS) * longer.explained:
-        return False
+        return None
     distance_hz = np.abs(longer.frequency_hz * to_s - np.round(longer.frequency_hz * to_s)) / to_s
     own = np.asarray(distance_hz > 1.5 / length_s)
     trials = max(grid.duration_s / grid.refresh_s / 2, 1.0)
-    return longer.share_of(own) > _ADDS * longer.explained and longer.chance_of(own) * trials < FALSE_ALARM
+    if longer.share_of(own) <= _ADDS * longer.explained or longer.chance_of(own) * trials >= FALSE_ALARM:
+        return None
+    return longer.explained / max(shorter.explained, 1e-9)
 
 
 def _lags_s(correlation: Autocorrelation, shortest_s: float) -> list[float]:

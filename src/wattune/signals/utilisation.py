@@ -33,6 +33,8 @@ _MOST_TURNS = 4
 _AROUND = 0.1
 # Refreshes of utilisation per number that is fitted.
 _PER_NUMBER = 8
+# Excursions beyond these quantiles are rare.
+_RARE = 0.1
 # Refreshes count as even where they deviate from an even clock by less than this share of their period.
 _EVEN = 0.25
 
@@ -48,8 +50,10 @@ class UtilisationEvidence:
     amplitude: float
     """Amplitude of the part that a real period explains, where 1 is full utilisation."""
     spread: float
-    """Its standard deviation."""
+    """Its standard deviation, without rare excursions."""
     refresh_s: float
+    noise: float = 0.0
+    """Standard deviation of a share where nothing is explained."""
 
 
 def utilisation_updates(samples: PowerSamples) -> tuple[SensorUpdates, ...]:
@@ -111,7 +115,10 @@ def _evidence(
     real = _explained(value, [wave for _, wave in parts])
     alias = max(_explained(value, turned) for turned in _turned(parts, time_s, grid.refresh_s))
     amplitude = float(np.sqrt(2 * max(real, 0.0) * value.var()))
-    return UtilisationEvidence(real, alias, amplitude, float(value.std()), updates.refresh_s)
+    # A late loader now and then is no movement that a fast load would cause.
+    usual = np.clip(value, *np.quantile(value, (_RARE, 1 - _RARE)))
+    noise = float(np.sqrt(4 * len(parts))) / len(value)
+    return UtilisationEvidence(real, alias, amplitude, float(usual.std()), updates.refresh_s, noise)
 
 
 def _turned(parts: list[tuple[int, Waves]], time_s: Floats, refresh_s: float) -> list[list[Waves]]:
