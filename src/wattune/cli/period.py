@@ -75,6 +75,8 @@ def _show(samples: PowerSamples, answer: PeriodAnswer) -> None:
     for cycle in answer.cycles:
         share = f"{100 * cycle.strength:.0f} % of the variance of power"
         print_line(f"  {cycle.kind.value:<10} {_seconds(cycle.period_s, cycle.error_s)}, {share}")
+    if answer.spread is not None:
+        print_line(f"  steps vary by {100 * answer.spread:.0f} % (standard deviation); the period is their mean")
     refresh = "" if answer.refresh_s is None else f", a new value every {answer.refresh_s * 1000:.3g} ms"
     print_line(f"  {len(samples)} samples over {samples.in_order().duration_s:.4g} s{refresh}", style="dim")
     if answer.reason:

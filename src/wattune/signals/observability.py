@@ -113,11 +113,15 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
         return True
     if swing < _WEAK:
         return False
+    return shaped or is_quick_alone(evidence, period_s)
+
+
+def is_quick_alone(evidence: SensorEvidence, period_s: float) -> bool:
+    """Return whether only power is known, from a sensor that is quick enough to be trusted with a period."""
     utilisations = (evidence.samples.sm_util, evidence.samples.mem_util)
-    power_alone = all(values is None or not np.isfinite(values).any() for values in utilisations)
-    if quick and power_alone:
-        return period_s >= _LEAST_QUICK * power.refresh_s
-    return shaped
+    alone = all(values is None or not np.isfinite(values).any() for values in utilisations)
+    refresh_s = evidence.power.refresh_s
+    return alone and refresh_s <= _QUICK_S and period_s >= _LEAST_QUICK * refresh_s
 
 
 def _is_real(one: UtilisationEvidence) -> bool:

@@ -20,11 +20,13 @@ from wattune.signals.observability import (
     SensorEvidence,
     idles_between_updates,
     is_followed,
+    is_quick_alone,
     is_real_period,
 )
 from wattune.signals.period_candidates import PeriodCandidate, find_periods
 from wattune.signals.samples import Flags, PowerSamples, find_updates
 from wattune.signals.utilisation import utilisation_updates
+from wattune.signals.varying import MOST_SPREAD, VaryingSteps, varying_steps
 
 LEAST_SAMPLES = 24
 """Fewer cannot show a period."""
@@ -36,6 +38,8 @@ _CLIP = 0.1
 _SMOOTH_S = 1.0
 # Two estimates of a step agree within this share.
 _SAME = 0.05
+# Steps that vary by more than this share are uneven; where each of them shows, their mean is this near to the period.
+_UNEVEN, _SAME_MEAN = 0.05, 0.03
 # A cycle of steps is at least this many steps long.
 _LEAST_STEPS = 3.0
 # A single step that takes longer than this is rarer than a cycle whose steps the sensor does not show.
@@ -87,6 +91,8 @@ class PeriodAnswer:
     stalled: float = 0.0
     """Share of the busy interval in which the program did something else than its steps."""
     reason: str = ""
+    spread: float | None = None
+    """Standard deviation of a step's length over its mean, where the length varies; `period_s` is the mean then."""
 
 
 def find_period(samples: PowerSamples, *, sensor: Sensors | None = None) -> PeriodAnswer:
@@ -104,7 +110,7 @@ def find_period(samples: PowerSamples, *, sensor: Sensors | None = None) -> Peri
     evidence = SensorEvidence(samples, power, even_grid(power), utilisation_updates(samples))
     repeats = _repeats(evidence.grid)
     if not (repeats.inner or repeats.outer):
-        return _without_period(evidence)
+        return _of_varying_length(evidence) or _without_period(evidence)
     cycles: list[PeriodCycle] = []
     least_points = POINT
     for part, grid in ((repeats.inner, repeats.steady), (repeats.outer, repeats.grid)):
@@ -113,15 +119,15 @@ def find_period(samples: PowerSamples, *, sensor: Sensors | None = None) -> Peri
                 cycles.append(own)
             elif not cycles:
                 least_points = MORE_POINTS
+    if not cycles:
+        return _beat(evidence)
     return _answer(evidence, tuple(cycles), stalled=float(repeats.hidden.mean()))
 
 
 def _answer(evidence: SensorEvidence, cycles: tuple[PeriodCycle, ...], *, stalled: float) -> PeriodAnswer:
-    if not cycles:
-        reason = "what seems to repeat may be a beat of something faster with the sensor's refresh"
-        return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=evidence.power.refresh_s, reason=reason)
+    cycles = _named(cycles)
     step = next((own for own in reversed(cycles) if own.kind is not CycleKind.CYCLE), cycles[0])
-    return PeriodAnswer(
+    answer = PeriodAnswer(
         verdict=Verdict.PERIODIC,
         period_s=step.period_s,
         error_s=step.error_s,
@@ -130,6 +136,50 @@ def _answer(evidence: SensorEvidence, cycles: tuple[PeriodCycle, ...], *, stalle
         stalled=stalled,
         reason="" if step.kind is not CycleKind.CYCLE else "steps cannot be seen, only a cycle of many",
     )
+    return answer if step.kind is CycleKind.CYCLE else _with_spread(answer, step, varying_steps(evidence.power))
+
+
+def _named(cycles: tuple[PeriodCycle, ...]) -> tuple[PeriodCycle, ...]:
+    """Call the only level a step if it is as short as one, and a cycle of steps if it is longer."""
+    if len(cycles) != 1:
+        return cycles
+    kind = CycleKind.STEP if cycles[0].period_s <= _LONG_STEP_S else CycleKind.CYCLE
+    return (replace(cycles[0], kind=kind),)
+
+
+def _with_spread(answer: PeriodAnswer, step: PeriodCycle, steps: VaryingSteps | None) -> PeriodAnswer:
+    """Add how much steps vary in length, where each of them shows."""
+    if steps is None or steps.spread < _UNEVEN:
+        return answer
+    same = abs(steps.mean_s / step.period_s - 1) < max(_SAME_MEAN, steps.spread / 4)
+    return replace(answer, spread=steps.spread) if same else answer
+
+
+def _beat(evidence: SensorEvidence) -> PeriodAnswer:
+    reason = "what seems to repeat may be a beat of something faster with the sensor's refresh"
+    return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=evidence.power.refresh_s, reason=reason)
+
+
+def _of_varying_length(evidence: SensorEvidence) -> PeriodAnswer | None:
+    """Answer with the mean of steps whose length varies; None where there is no sign of steps."""
+    power = evidence.power
+    steps = varying_steps(power)
+    if steps is None:
+        return None
+    if steps.spread > MOST_SPREAD or not _is_confirmed(evidence, steps):
+        reason = "power rises and falls as in steps of varying length, which this sensor does not show clearly"
+        return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason=reason)
+    step = PeriodCycle(
+        kind=CycleKind.STEP, period_s=steps.mean_s, error_s=steps.error_s, strength=min(steps.explain(power), 1.0)
+    )
+    return replace(_answer(evidence, (step,), stalled=0.0), spread=steps.spread)
+
+
+def _is_confirmed(evidence: SensorEvidence, steps: VaryingSteps) -> bool:
+    """Return whether utilisation follows the steps; a beat with the refresh of power is none in utilisation."""
+    if any(steps.explain(own, late_s=own.refresh_s / 2) > 0 for own in evidence.utilisations):
+        return True
+    return is_quick_alone(evidence, steps.mean_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
