@@ -39,8 +39,11 @@ def command(trace: Path, gpu: int | None, sensor_refresh: float | None, plot: Pa
     --query-gpu=timestamp,power.draw,utilization.gpu,utilization.memory --format=csv.
     """
     from wattune.core.gpu_spec import Sensors
-    from wattune.signals.period import find_period
-    from wattune.signals.trace_text import busiest, parse_traces
+    from wattune.search.threads import one_thread_each
+
+    with one_thread_each():
+        from wattune.signals.period import find_period
+        from wattune.signals.trace_text import busiest, parse_traces
 
     if plot is not None and plot.suffix not in (".html", ".svg"):
         raise click.UsageError(f"a plot is FILE.html or FILE.svg, not {plot.name}")

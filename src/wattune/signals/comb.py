@@ -15,13 +15,13 @@ cov = q (walk). The slope of d over n segments H seconds apart then has the vari
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import rfft
-from scipy.special import chdtrc, fdtrc
 
+from wattune.signals.chance import ratio_chance, sum_chance
 from wattune.signals.grid import Grid
 from wattune.signals.samples import Flags, Floats, Ints
 
@@ -85,11 +85,11 @@ class Comb:
             return 1.0
         freedom = max(2.0, 2.0 * _INDEPENDENT * self.segments)
         ratio = self.on[which] / np.maximum(self.floor[which], 1e-300)
-        chances = np.maximum(fdtrc(freedom, 2 * freedom, ratio), _LEAST_CHANCE)
+        chances = np.maximum(ratio_chance(freedom, ratio), _LEAST_CHANCE)
         # A sensor that averages has only low strong lines, so the first few are also tested by themselves.
         firsts = [first for first in _FIRSTS if first < len(chances)] + [len(chances)]
         sums = -2.0 * np.cumsum(np.log(chances))
-        return min(1.0, len(firsts) * min(float(chdtrc(2 * first, sums[first - 1])) for first in firsts))
+        return min(1.0, len(firsts) * min(sum_chance(first, float(sums[first - 1])) for first in firsts))
 
 
 def comb(grid: Grid, period_s: float, *, length_s: float | None = None, most_lines: int = MOST_LINES) -> Comb | None:
@@ -146,7 +146,7 @@ def _folded(
     weights = np.bincount(place, weights=weight, minlength=size).reshape(segments, bins)
     total = np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
     level = folded.sum(axis=1, keepdims=True) / total
-    lines = rfft(folded - level * weights, axis=1)[:, 1 : count + 1] / total
+    lines = np.fft.rfft(folded - level * weights, axis=1)[:, 1 : count + 1] / total
     numbers = np.flatnonzero(mask.mean(axis=1) >= least_mask) if segments else np.zeros(0, dtype=np.int64)
     return np.asarray(lines[numbers]), np.asarray(numbers)
 
@@ -159,7 +159,13 @@ def _share(lines: Lines, grid: Grid) -> Floats:
 def _thinned(grid: Grid, highest_hz: float) -> Grid:
     """Average neighbours, as far as the highest frequency allows."""
     every = int(1 / (_PER_CYCLE * highest_hz * grid.step_s))
-    return grid.thinned(every) if every >= 2 else grid
+    # Powers of two, so that most periods share their grid with others.
+    return _thinned_grid(grid, 1 << (every.bit_length() - 1)) if every >= 2 else grid
+
+
+@lru_cache(maxsize=16)
+def _thinned_grid(grid: Grid, every: int) -> Grid:
+    return grid.thinned(every)
 
 
 # Cycles per segment: few, so that the phase cannot wrap between two, but enough to separate the lines.

@@ -58,6 +58,23 @@ class Grid:
         clipped = replace(self, value=np.clip(self.value, low, high), point=np.clip(self.point, low, high))
         return clipped._levelled()
 
+    def middle(self, most: int) -> Grid:
+        """Return the middle part of so many points; the whole where it has no more."""
+        first = (len(self.value) - most) // 2
+        if first <= 0:
+            return self
+        from_s, to_s = first * self.step_s, (first + most) * self.step_s
+        inside = (self.point_s >= from_s) & (self.point_s < to_s)
+        part = replace(
+            self,
+            start_s=self.start_s + from_s,
+            value=self.value[first : first + most],
+            mask=self.mask[first : first + most],
+            point_s=self.point_s[inside] - from_s,
+            point=self.point[inside],
+        )
+        return part._levelled()
+
     def averaged(self, over_s: float) -> Grid:
         """Return the means of intervals of so many seconds, as a coarser grid."""
         coarse = self.thinned(max(round(over_s / self.step_s), 1))
@@ -131,3 +148,14 @@ def stalls(grid: Grid, *, smooth_s: float) -> Flags:
     far = np.abs(smooth - middle) > max(_FAR * spread, _LEAST_SHARE * reach)
     hidden = np.asarray(running_mean(far.astype(np.float64), width) > 0.0)
     return hidden if 0 < hidden.mean() <= MOST_HIDDEN else np.zeros(len(smooth), dtype=np.bool_)
+
+
+def fast_length(least: int) -> int:
+    """Return the smallest length from `least` on that has no other factors than 2, 3 and 5."""
+    best = 1 << max(least - 1, 0).bit_length()
+    for fives in (1, 5, 25, 125):
+        for threes in (1, 3, 9, 27, 81):
+            odd = fives * threes
+            twos = 1 << max(-(-least // odd) - 1, 0).bit_length()
+            best = min(best, odd * twos)
+    return best

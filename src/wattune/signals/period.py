@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+import numpy as np
+
 from wattune.core.gpu_spec import Sensors
 from wattune.signals.active import active_part
 from wattune.signals.comb import refined_period
@@ -36,6 +38,8 @@ _LEAST_CYCLES = 3.0
 _CLIP = 0.1
 # Averaged over this time, training draws constant power, unless its steps are longer.
 _SMOOTH_S = 1.0
+# Points in which steps are searched for, at most: minutes of a quick sensor, half an hour of a slow one.
+_MOST_POINTS = 1 << 15
 # Two estimates of a step agree within this share.
 _SAME = 0.05
 # Steps that vary by more than this share are uneven; where each of them shows, their mean is this near to the period.
@@ -193,23 +197,26 @@ class _Repeats:
     outer: tuple[PeriodCycle, ...] = ()
 
 
-def _repeats(grid: Grid) -> _Repeats:
-    repeats = _steps(grid, _SMOOTH_S)
+def _repeats(whole: Grid) -> _Repeats:
+    # Thousands of steps are known no better than hundreds; cycles of them need the whole.
+    grid = whole.middle(_MOST_POINTS)
+    hidden = stalls(grid, smooth_s=_SMOOTH_S)
+    repeats = _steps(grid, hidden)
     if repeats.inner:
         # A mean over whole steps shows stalls between steps of any length.
         step_s = repeats.inner[-1].period_s
-        again = _steps(grid, max(round(_SMOOTH_S / step_s), 1) * step_s)
+        also = stalls(grid, smooth_s=max(round(_SMOOTH_S / step_s), 1) * step_s)
+        again = repeats if np.array_equal(also, hidden) else _steps(grid, also)
         if again.inner and abs(again.inner[-1].period_s / step_s - 1) < _SAME:
             repeats = min(repeats, again, key=lambda one: one.inner[-1].error_s)
-    outer = _outer(grid, repeats.inner[-1].period_s if repeats.inner else None)
+    outer = _outer(whole, repeats.inner[-1].period_s if repeats.inner else None)
     if not repeats.inner and outer and outer[0].period_s <= _LONG_STEP_S:
         return replace(repeats, inner=(replace(outer[0], kind=CycleKind.STEP),))
-    return replace(repeats, outer=outer)
+    return replace(repeats, grid=whole, outer=outer)
 
 
-def _steps(grid: Grid, smooth_s: float) -> _Repeats:
-    """Find apparent steps outside stalls, which a running mean over `smooth_s` shows."""
-    hidden = stalls(grid, smooth_s=smooth_s)
+def _steps(grid: Grid, hidden: Flags) -> _Repeats:
+    """Find apparent steps outside stalls."""
     steady = (grid.masked(hidden) if hidden.any() else grid).clipped(share=_CLIP)
     inner = _inner(steady)
     return _Repeats(grid=grid, steady=steady, hidden=hidden, inner=inner)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft
+from numpy.fft import irfft, rfft
 
 from wattune.signals.comb import CYCLES, MOST_LINES, comb, refined_period
-from wattune.signals.grid import Grid
+from wattune.signals.grid import Grid, fast_length
 from wattune.signals.samples import Floats, Ints
 
 # A lag needs at least this share of the points as pairs.
@@ -60,7 +60,7 @@ def autocorrelation(grid: Grid, *, longest_s: float) -> Autocorrelation:
     """Compute the correlation at lags from 0 to `longest_s`, or to where too few pairs are left."""
     points = len(grid.value)
     most = min(int(longest_s / grid.step_s) + 2, points - 1)
-    size = next_fast_len(points + most + 1, real=True)
+    size = fast_length(points + most + 1)
     signal, mask = rfft(grid.value * grid.mask, size), rfft(grid.mask, size)
     products = irfft(signal * np.conj(signal), size)[: most + 1]
     pairs = irfft(mask * np.conj(mask), size)[: most + 1]

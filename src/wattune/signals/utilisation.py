@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.fft import fft, fftfreq, ifft
 from numpy.typing import NDArray
-from scipy.fft import fft, fftfreq, ifft, next_fast_len
 
 from wattune.signals.comb import Comb
-from wattune.signals.grid import Grid
+from wattune.signals.grid import Grid, fast_length
 from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, find_updates
 
 Waves = NDArray[np.complex128]
@@ -90,7 +90,7 @@ def _around(grid: Grid, lines_hz: list[float], *, width_hz: float) -> list[Waves
     """Return the band of the signal around each harmonic, as an analytic signal."""
     points = len(grid.value)
     # Padding for the tail of the narrow band filter.
-    size = next_fast_len(points + min(round(1 / (width_hz * grid.step_s)), points))
+    size = fast_length(points + min(round(1 / (width_hz * grid.step_s)), points))
     frequency_hz, spectrum = fftfreq(size, grid.step_s), fft(grid.value * grid.mask, size)
     bands = (np.maximum(1 - np.abs(frequency_hz - line_hz) / width_hz, 0.0) for line_hz in lines_hz)
     return [np.asarray(ifft(2 * near * spectrum)[:points]) for near in bands]
