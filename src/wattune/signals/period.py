@@ -36,6 +36,8 @@ LEAST_SAMPLES = 24
 _LEAST_CYCLES = 3.0
 # Excursions beyond these quantiles count no more than the quantiles: spikes, short stalls.
 _CLIP = 0.1
+# The share of a program's beginning that is left out where the whole of it shows no period.
+_START = 0.4
 # Averaged over this time, training draws constant power, unless its steps are longer.
 _SMOOTH_S = 1.0
 # Points in which steps are searched for, at most: minutes of a quick sensor, half an hour of a slow one.
@@ -102,8 +104,19 @@ class PeriodAnswer:
 def find_period(samples: PowerSamples, *, sensor: Sensors | None = None) -> PeriodAnswer:
     """Find the period of the samples; `sensor` gives the refresh time of power where that is known."""
     samples = samples.in_order()
-    if len(samples) >= LEAST_SAMPLES:
-        samples = active_part(samples)
+    if len(samples) < LEAST_SAMPLES:
+        return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, reason="too few samples")
+    active = active_part(samples)
+    answer = _found(active, sensor)
+    if answer.period_s is None and active.time_s[0] - samples.time_s[0] > _SMOOTH_S:
+        # The program begins in the trace: its first steps load, compile and try out algorithms.
+        later = _found(active.since(float(active.time_s[0]) + _START * active.duration_s), sensor)
+        return answer if later.period_s is None else later
+    return answer
+
+
+def _found(samples: PowerSamples, sensor: Sensors | None) -> PeriodAnswer:
+    """Find the period of samples of a program that is active."""
     if len(samples) < LEAST_SAMPLES or samples.duration_s <= 0:
         return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, reason="too few samples")
     power = find_updates(samples.time_s, samples.power_w, refresh_s=sensor.power_period_s if sensor else None)
