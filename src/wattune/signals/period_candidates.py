@@ -146,6 +146,8 @@ _PER_OCTAVE = 4
 _LEAST_CONTRAST = 0.02
 # The least share of the explained variance that the lines of a longer period must add.
 _ADDS = 0.05
+# And those of a step to those of its micro-steps.
+_STEP_ADDS = 0.15
 # How many times as much they must explain to decide without folds.
 _MUCH_MORE = 3.0
 # The least share of what a micro-step explains that its step explains too, over a longer time.
@@ -225,7 +227,9 @@ def _step_of(grid: Grid, part: PeriodCandidate, found: tuple[PeriodCandidate, ..
         if not 1.05 * part.period_s < level.period_s < MOST_PARTS * part.period_s:
             continue
         explained = _explained(grid, level, part)
-        if explained > _HOLDS * part.explained and adds(grid, level.period_s, to_s=part.period_s):
+        if explained > _HOLDS * part.explained and adds(
+            grid, level.period_s, to_s=part.period_s, least=_STEP_ADDS
+        ):
             longer.append((explained, level))
     if not longer:
         return None
@@ -287,7 +291,7 @@ def _explained(grid: Grid, longer: PeriodCandidate, shorter: PeriodCandidate) ->
     return lines.explained if lines is not None else 0.0
 
 
-def adds(grid: Grid, period_s: float, *, to_s: float) -> bool:
+def adds(grid: Grid, period_s: float, *, to_s: float, least: float = _ADDS) -> bool:
     """Return whether a longer period explains what a shorter one does not, by lines and by folding.
 
     Each has a weakness: aliases of a load's higher lines may coincide with lines of the longer period, and folds need
@@ -301,7 +305,7 @@ def adds(grid: Grid, period_s: float, *, to_s: float) -> bool:
         if gain is None or gain > _MUCH_MORE:
             return gain is not None
     shorter, longer = folded_shares(grid, to_s, period_s, length_s=length_s)
-    return shorter < (1 - _ADDS) * longer
+    return shorter < (1 - least) * longer
 
 
 def _gain(grid: Grid, period_s: float, to_s: float, length_s: float) -> float | None:
