@@ -96,9 +96,10 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
     real = [one for one in found if _is_real(one) and one.amplitude > least_points]
     if any(clear or _is_deep(one, period_s) for one in real):
         return True
-    shaped = sharp and lines.strong()[0] == 1 and period_s >= _SHAPED * power.refresh_s
-    quick = power.refresh_s <= _QUICK_S
-    clear_shape = quick and shaped and swing >= _FAINT
+    long_enough = sharp and period_s >= _SHAPED * power.refresh_s
+    shaped = long_enough and lines.strong()[0] == 1
+    # Layers that hardly differ may leave little of the fundamental.
+    clear_shape = power.refresh_s <= _QUICK_S and long_enough and swing >= (_FAINT if shaped else 2 * _FAINT)
     if least_points > POINT or any(_is_alias(one) for one in found):
         return False
     # A late loader moves utilisation too; where a quick sensor shows the shape of a step, that is no objection.

@@ -227,9 +227,7 @@ def _step_of(grid: Grid, part: PeriodCandidate, found: tuple[PeriodCandidate, ..
         if not 1.05 * part.period_s < level.period_s < MOST_PARTS * part.period_s:
             continue
         explained = _explained(grid, level, part)
-        if explained > _HOLDS * part.explained and adds(
-            grid, level.period_s, to_s=part.period_s, least=_STEP_ADDS
-        ):
+        if explained > _HOLDS * part.explained and adds(grid, level.period_s, to_s=part.period_s, least=_STEP_ADDS):
             longer.append((explained, level))
     if not longer:
         return None

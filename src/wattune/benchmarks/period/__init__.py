@@ -5,15 +5,27 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 from pathlib import Path
+from time import process_time
 
 from wattune.benchmarks.datasets.find import data_files, text_of
 from wattune.benchmarks.period.cases import LOG, TraceCase, log_cases, simulated_cases
 from wattune.benchmarks.period.family import family_cases
 from wattune.benchmarks.period.peers import PEERS
+from wattune.benchmarks.period.recorded import (
+    BEAT,
+    HIDDEN_STEPS,
+    IDLE,
+    REAL_WINDOW,
+    RECORDED,
+    UNEVEN,
+    WINDOW,
+    recorded_cases,
+    windows,
+)
 from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
 from wattune.core.errors import InputError
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
@@ -45,6 +57,8 @@ class Judged:
     detector: str
     answer: PeriodAnswer
     outcome: AnswerOutcome
+    cpu_s: float | None = None
+    """Processor time of the search, where it was measured."""
 
     @property
     def row(self) -> Mapping[str, object]:
@@ -62,6 +76,8 @@ class Judged:
             "truth": self.case.verdict.value,
             "truth_s": _nearest_s(self.case, self.answer.period_s),
             "outcome": self.outcome.value,
+            "spread": self.answer.spread,
+            "cpu_s": self.cpu_s,
         }
 
 
@@ -85,6 +101,8 @@ def _outcome(case: TraceCase, answer: PeriodAnswer) -> AnswerOutcome:
     if not spans:
         return AnswerOutcome.UNKNOWN
     off = _least_off(answer.period_s, spans)
+    if case.level is not None and all(own.kind is not case.level for own in answer.cycles):
+        return AnswerOutcome.WRONG
     if off <= _WITHIN:
         return AnswerOutcome.RIGHT
     factors = [factor for many in range(2, _MOST_MULTIPLE + 1) for factor in (many, 1 / many)]
@@ -175,7 +193,12 @@ def _cases(data: Path | None, seeds: int) -> Iterator[TraceCase]:
         yield from simulated_cases(seed=seed)
         yield from family_cases(seed=seed)
         yield from log_cases(seed=seed)
+        yield from recorded_cases(seed=seed)
     yield from real
+    for case in real:
+        # A window shows steps, not cycles of them.
+        if case.verdict is Verdict.PERIODIC and set(case.spans_s) == {"step"}:
+            yield from windows(case)
 
 
 TRUTHS = "truths.csv"
@@ -240,7 +263,9 @@ def _written(file: Path) -> KnownTruth | None:
 
 
 def _judge(case: TraceCase) -> list[Judged]:
-    own = judge(case, find_period(case.samples), detector=OURS)
+    begun_s = process_time()
+    answer = find_period(case.samples)
+    own = replace(judge(case, answer, detector=OURS), cpu_s=process_time() - begun_s)
     return [own, *(judge(case, _answer(find(case.samples)), detector=name) for name, find in PEERS.items())]
 
 
@@ -272,11 +297,45 @@ def _goals(ours: Sequence[Judged]) -> tuple[Goal, ...]:
             97,
             unit=" %",
         ),
+        *_recorded_goals(ours),
     )
+
+
+# Kinds of traces that users record, with the outcomes that are right and the share that has to have them.
+_NEAR = (AnswerOutcome.RIGHT, AnswerOutcome.NEAR)
+_RECORDED_GOALS = {
+    IDLE: ("answered and within 10 %", _NEAR, 97),
+    WINDOW: ("answered and within 10 %", _NEAR, 97),
+    REAL_WINDOW: ("answered and within 10 %", _NEAR, 97),
+    HIDDEN_STEPS: ("called a cycle, within 10 %", _NEAR, 97),
+    BEAT: ("not observable", _NEAR, 99),
+}
+_MOST_CPU_S = 0.3
+
+
+def _recorded_goals(ours: Sequence[Judged]) -> Iterator[Goal]:
+    """Judge the traces that users record, and the processor time of every search."""
+    for kind, (meaning, outcomes, least) in _RECORDED_GOALS.items():
+        own = [one for one in ours if one.case.kind == kind]
+        yield at_least(f"{kind}: {meaning}", share_percent(own, *outcomes), least, unit=" %")
+    uneven = [one for one in ours if one.case.kind == UNEVEN]
+    # Where steps vary too much for the sensor, not to answer is right, and to call them aperiodic is not.
+    good = [one for one in uneven if one.outcome in _NEAR or one.answer.verdict is Verdict.NOT_OBSERVABLE]
+    share = 100 * len(good) / len(uneven) if uneven else None
+    yield at_least(f"{UNEVEN}: mean within 10 %, or not observable", share, 97, unit=" %")
+    harmonics = share_percent([one for one in ours if one.case.kind in _USERS], AnswerOutcome.HARMONIC)
+    yield at_most("traces as users record them: wrong harmonics", harmonics, 1, unit=" %")
+    spent_s = [one.cpu_s for one in ours if one.cpu_s is not None]
+    yield at_most("processor time of one search, mean", sum(spent_s) / len(spent_s) if spent_s else None, _MOST_CPU_S)
+    yield at_most("processor time of one search, longest", max(spent_s, default=None), _MOST_CPU_S)
+
+
+_USERS = (*RECORDED, REAL_WINDOW)
 
 
 def _groups(judged: Sequence[Judged]) -> tuple[list[Judged], list[Judged], list[Judged]]:
     """Return answers to simulated traces, to imitated logs, and to real traces whose truth is known."""
+    judged = [own for own in judged if own.case.kind not in _USERS]
     simulated = [own for own in judged if own.case.simulated]
     logs = [own for own in simulated if own.case.kind.startswith(LOG)]
     plain = [own for own in simulated if not own.case.kind.startswith(LOG)]
@@ -294,6 +353,9 @@ def _answered(judged: Sequence[Judged]) -> list[Judged]:
 
 def _compared(judged: Sequence[Judged]) -> Iterator[str]:
     """Sum up the answers of each detector."""
+    uneven = [one for one in judged if one.case.kind == UNEVEN and one.detector == OURS]
+    answered_share = None if not uneven else 100 - (share_percent(uneven, AnswerOutcome.SILENT) or 0.0)
+    yield f"{UNEVEN} (5 to 60 %): {_percent(answered_share)} of {len(uneven)} answered with a mean."
     for detector in (OURS, *PEERS):
         simulated, logs, real = _groups([one for one in judged if one.detector == detector])
         answered, there = _answered(simulated), [one for one in simulated if one.case.verdict is Verdict.PERIODIC]

@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, chance, polled, steady, training, wandering
 from wattune.physics.catalog import catalog_names, load_model
-from wattune.signals.period import Verdict
+from wattune.signals.period import CycleKind, Verdict
 from wattune.signals.samples import Floats, PowerSamples
 
 
@@ -31,6 +31,8 @@ class TraceCase:
     """Periods by level that the sensor can follow."""
     spans_s: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Bounds of periods that are not known exactly."""
+    level: CycleKind | None = None
+    """What the answer has to be called; None where that does not count."""
     gpu: str | None = None
     seed: int | None = None
     simulated: bool = True
