@@ -159,8 +159,11 @@ def _share(lines: Lines, grid: Grid) -> Floats:
 def _thinned(grid: Grid, highest_hz: float) -> Grid:
     """Average neighbours, as far as the highest frequency allows."""
     every = int(1 / (_PER_CYCLE * highest_hz * grid.step_s))
-    # Powers of two, so that most periods share their grid with others.
-    return _thinned_grid(grid, 1 << (every.bit_length() - 1)) if every >= 2 else grid
+    if every < 2:
+        return grid
+    # Few different ones, so that many periods share their grid with others: those of three binary digits.
+    spare = max(every.bit_length() - 3, 0)
+    return _thinned_grid(grid, every >> spare << spare)
 
 
 @lru_cache(maxsize=16)

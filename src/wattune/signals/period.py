@@ -38,6 +38,8 @@ _LEAST_CYCLES = 3.0
 _CLIP = 0.1
 # The share of a program's beginning that is left out where the whole of it shows no period.
 _START = 0.4
+# Standard deviations of a second's mean power by which a beginning differs.
+_OTHER = 2.0
 # Averaged over this time, training draws constant power, unless its steps are longer.
 _SMOOTH_S = 1.0
 # Points in which steps are searched for, at most: minutes of a quick sensor, half an hour of a slow one.
@@ -108,11 +110,23 @@ def find_period(samples: PowerSamples, *, sensor: Sensors | None = None) -> Peri
         return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, reason="too few samples")
     active = active_part(samples)
     answer = _found(active, sensor)
-    if answer.period_s is None and active.time_s[0] - samples.time_s[0] > _SMOOTH_S:
-        # The program begins in the trace: its first steps load, compile and try out algorithms.
-        later = _found(active.since(float(active.time_s[0]) + _START * active.duration_s), sensor)
-        return answer if later.period_s is None else later
+    begins = active.time_s[0] - samples.time_s[0] > _SMOOTH_S
+    later = active.since(float(active.time_s[0]) + _START * active.duration_s)
+    if answer.period_s is None and len(later) >= LEAST_SAMPLES and (begins or _differs(active, later)):
+        # The first steps of a program load, compile and try out algorithms.
+        again = _found(later, sensor)
+        return answer if again.period_s is None else again
     return answer
+
+
+def _differs(active: PowerSamples, later: PowerSamples) -> bool:
+    """Return whether the mean power of the beginning is far from those of all seconds later."""
+    second = ((later.time_s - later.time_s[0]) / _SMOOTH_S).astype(np.int64)
+    means_w = np.bincount(second, weights=later.power_w) / np.maximum(np.bincount(second), 1)
+    known_w = means_w[np.bincount(second) > 0]
+    first_w = active.power_w[: len(active) - len(later)]
+    off_w = abs(float(first_w.mean()) - float(known_w.mean())) if len(first_w) else 0.0
+    return off_w > _OTHER * float(known_w.std())
 
 
 def _found(samples: PowerSamples, sensor: Sensors | None) -> PeriodAnswer:
