@@ -38,6 +38,8 @@ _DEEP = 0.35
 _MOST_ALIASES = 2
 # The least share of utilisation's variance that is evidence, and the factor by which one share must exceed another.
 _SAYS, _LARGER = 0.1, 1.25
+# The same against the shape of a step that a quick sensor shows.
+_SAYS_MUCH = 0.3
 # Standard deviations by which the best of several faster loads exceeds chance.
 _SURE = 3.0
 POINT = 0.01
@@ -100,7 +102,7 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
     shaped = long_enough and lines.strong()[0] == 1
     # Layers that hardly differ may leave little of the fundamental.
     clear_shape = power.refresh_s <= _QUICK_S and long_enough and swing >= (_FAINT if shaped else 2 * _FAINT)
-    if least_points > POINT or any(_is_alias(one) for one in found):
+    if least_points > POINT or any(_is_alias(one, _SAYS_MUCH if clear_shape else _SAYS) for one in found):
         return False
     # A late loader moves utilisation too; where a quick sensor shows the shape of a step, that is no objection.
     if not clear_shape and any(_is_missed(one, period_s) for one in found):
@@ -134,8 +136,8 @@ def _is_deep(one: UtilisationEvidence, period_s: float) -> bool:
     return one.amplitude > _DEEP_POINTS or period_s > _WHOLE * one.refresh_s
 
 
-def _is_alias(one: UtilisationEvidence) -> bool:
-    return one.alias > _SAYS + _SURE * one.noise and one.alias > _LARGER * one.real
+def _is_alias(one: UtilisationEvidence, least: float) -> bool:
+    return one.alias > least + _SURE * one.noise and one.alias > _LARGER * one.real
 
 
 def _is_missed(one: UtilisationEvidence, period_s: float) -> bool:

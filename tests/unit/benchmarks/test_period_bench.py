@@ -7,8 +7,18 @@ import pytest
 
 from wattune.benchmarks.period import AnswerOutcome, judge, real_cases, share_percent
 from wattune.benchmarks.period.cases import KINDS, TraceCase, log_cases, simulated_cases
+from wattune.benchmarks.period.recorded import (
+    BEAT,
+    HIDDEN_STEPS,
+    IDLE,
+    UNEVEN,
+    WINDOW,
+    WINDOW_S,
+    recorded_cases,
+    windows,
+)
 from wattune.core.errors import InputError
-from wattune.signals.period import PeriodAnswer, Verdict, find_period
+from wattune.signals.period import CycleKind, PeriodAnswer, PeriodCycle, Verdict, find_period
 from wattune.signals.samples import PowerSamples
 
 NOTHING = PowerSamples(np.zeros(0), np.zeros(0))
@@ -83,3 +93,34 @@ def test_truths_beside_traces_are_read(tmp_path):
     (tmp_path / "truths.csv").write_text("file,verdict,period_s\na.csv,sometimes,1.0\n", encoding="utf-8")
     with pytest.raises(InputError):
         list(real_cases(tmp_path))
+
+
+@pytest.mark.parametrize("kind", [IDLE, WINDOW, HIDDEN_STEPS, BEAT])
+def test_traces_as_users_record_them_are_answered(kind):
+    cases = [case for case in recorded_cases(seed=11) if case.kind == kind][:4]
+    judged = [judge(case, find_period(case.samples), detector="d") for case in cases]
+    assert sum(own.outcome in (AnswerOutcome.RIGHT, AnswerOutcome.NEAR) for own in judged) >= 3
+    # Of those, no answer is wrong by a factor.
+    assert all(own.outcome is not AnswerOutcome.HARMONIC for own in judged)
+
+
+def test_steps_of_varying_length_are_never_called_aperiodic():
+    cases = [case for case in recorded_cases(seed=11) if case.kind == UNEVEN]
+    assert all(find_period(case.samples).verdict is not Verdict.APERIODIC for case in cases)
+
+
+def test_a_cycle_that_is_called_a_step_is_wrong():
+    case = replace(STEPS, level=CycleKind.CYCLE)
+    cycle = PeriodCycle(kind=CycleKind.CYCLE, period_s=20.0, error_s=0.1, strength=0.5)
+    answer = PeriodAnswer(verdict=Verdict.PERIODIC, period_s=20.0, cycles=(cycle,))
+    assert judge(case, answer, detector="d").outcome is AnswerOutcome.RIGHT
+    named = replace(answer, cycles=(replace(cycle, kind=CycleKind.STEP),))
+    assert judge(case, named, detector="d").outcome is AnswerOutcome.WRONG
+
+
+def test_windows_of_a_real_trace_are_cut_from_its_active_part():
+    case = next(case for case in recorded_cases(seed=11) if case.kind == IDLE)
+    cut = list(windows(case))
+    assert cut
+    assert all(19.0 < own.samples.duration_s < WINDOW_S for own in cut)
+    assert all(own.periods_s == case.periods_s for own in cut)
