@@ -38,7 +38,7 @@ from wattune.core.gpu_spec import KNOBS, GpuSpec, can_set, limited_to, without
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Order, Purpose, RunPolicy, Window, by_phase_words, since_change
+from wattune.core.window import Order, Purpose, RunPolicy, Window, by_phase_words, since_change, steps_s
 from wattune.signals.change import PERIOD, Change
 
 SETTLE_S = 1.0
@@ -51,8 +51,6 @@ GROWTH = (1.25, 2.0)
 NEW_S = 10.0
 """The first window of a held setting that was never measured is as short as a trial: a clock below a knee may be far
 slower than its neighbours, and the slack of the slowdown limit is soon used up."""
-NEW_STEPS = 7
-"""It has so many steps where the program reports their phases: those steps may be long."""
 MOST_REFUSED = 3
 """Tuning is disabled after so many refused settings."""
 
@@ -251,8 +249,7 @@ def _measured_soon(order: Order, phase: tuple[Window, ...]) -> Order:
         or any(window.setting == order.setting for window in timed)
     ):
         return order
-    step_s = max(sum(one.cost.time_s for one in window.phases) for window in phase)
-    new_s = max(NEW_S, NEW_STEPS * step_s)
+    new_s = max(NEW_S, steps_s(phase))
     return replace(order, least_s=min(order.least_s, new_s), most_s=min(order.most_s, new_s))
 
 
@@ -276,7 +273,7 @@ def _with_window(progress: Progress, order: Order, measured: OpenWindow, *, chan
         settling=progress.unmeasured,
         step_time_s=None if step_time is None else step_time.step_time_s,
         step_time_error_s=None if step_time is None else step_time.error_s,
-        counted=step_time is not None and step_time.source != PERIOD,
+        source=None if step_time is None else step_time.source,
         held=tally.held,
         sm_mhz=tally.sm_mhz.mean,
         sm_util=tally.sm_utils.mean,

@@ -36,6 +36,9 @@ STILL_S = 1.0
 """The GPU is read after this long even if its counter has not moved."""
 PATIENCE_S = 0.25
 """A reading that takes longer is not made at the end of a program, and a tick that is inside one is not waited for."""
+LATE_S = 0.15
+"""A tick that comes so much later than it was asked for read the counter at an unknown time after its refresh, which
+errs by a tenth of a second on most GPUs."""
 BLIND_S = 10.0
 """Tuning is disabled after this long without a reading."""
 
@@ -72,6 +75,9 @@ class ControlLoop:
         self._polling = Polling(self.gpus[0].spec.sensors.counter_period_s)
         self._sample_s = self._reading_cpu_s = 0.0
         self._restarts = [0 for _ in gpus]
+        self._due_s = float("inf")
+        self.late_ticks = 0
+        """Number of ticks that came late, since the host was busy."""
         self.changes = 0
         """Number of settings that were applied."""
 
@@ -171,6 +177,10 @@ class ControlLoop:
             count = self.gpus[0].count()
             moved = count.energy_j != self._counted_j
             self._polling = self._polling.polled(count.time_s, moved=moved)
+            if count.time_s > self._due_s + LATE_S:
+                self.late_ticks += 1
+                self._step_times.starved(count.time_s)
+            self._due_s = count.time_s + self._polling.wait_s
             if always or moved or count.time_s - self._read_s >= STILL_S:
                 self._read()
                 self._counted_j, self._read_s = count.energy_j, count.time_s
@@ -281,6 +291,8 @@ class ControlLoop:
     def _follow_steps(self, now_s: float | None) -> None:
         """Take the steps that are counted inside the program; begin again where their unit is new."""
         news = None if now_s is None else self._step_times.follow(now_s)
+        if news is None and self._step_times.begins() and self.progress.windows:
+            news = "steps are reported from now on"
         failure = None if self._step_times.hook is None else self._step_times.hook.failure()
         if failure is not None:
             self.remark(f"a process of the program does not count its steps: {failure}")

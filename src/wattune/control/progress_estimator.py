@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import floor, isfinite
+from math import ceil, floor, isfinite
 
 from wattune.control.phase_marks import PhaseMarks, phase_costs
 from wattune.control.state import StepTime
@@ -140,7 +140,9 @@ KEPT = 3000
 SETTLED_S = 3.0
 """After a new setting changes are not searched for this long."""
 SAMPLE_S = 1.0
-"""Length of one sample of power and utilisation, where no period is known."""
+"""Least length of one sample of power and utilisation, which has whole steps where their time is known."""
+BLIND_SAMPLE_S = 5.0
+"""Its length where no step time is known: shorter samples of a step of some seconds show parts of it by turns."""
 LONGEST_S = 60.0
 """A sample that waits for the end of a step ends after so long: the program may have stopped to report phases."""
 
@@ -183,6 +185,13 @@ class ProgressEstimator:
         self._sample: Tally | None = None
         self._ticked_s: float | None = None
         self._cutter: CycleCutter | None = None
+        self._periods_s: dict[_Applied, float] = {}
+        """The period that was found at each setting: samples of one setting are always cut alike."""
+        self._starved_s = float("-inf")
+        """The last reading that came late."""
+        self._sampled_s = float("-inf")
+        """The end of the last sample."""
+        self._began = False
 
     @property
     def unit(self) -> str:
@@ -234,6 +243,9 @@ class ProgressEstimator:
         self.trace = self.trace.add(readings)
         settled = [reading for reading in readings if self._is_settled(reading)]
         for sample in self._samples(settled):
+            before_s, self._sampled_s = self._sampled_s, sample.time_s
+            if before_s <= self._starved_s <= sample.time_s:
+                continue  # a busy host read it late, which shows nothing of the program
             watch = self._watches.get(applied, ChangeDetector()).add(
                 replace(sample, temperature_c=settled[-1].temperature_c)
             )
@@ -244,9 +256,18 @@ class ProgressEstimator:
                 return watch.change
         return None
 
+    def starved(self, time_s: float) -> None:
+        """Note that the reading at this time came late: what it completes is no evidence of a change."""
+        self._starved_s = time_s
+
+    def begins(self) -> bool:
+        """Return True once, when the first step was reported."""
+        first, self._began = bool(self.marks.total) and not self._began, self._began or bool(self.marks.total)
+        return first and not self._hooked
+
     def forget(self) -> None:
         """Discard what was learned, since the program has changed."""
-        self._watches, self._unit, self._cutter = {}, None, None
+        self._watches, self._unit, self._cutter, self._periods_s = {}, None, None, {}
         self._source = self._source_since_s = None
         self.counters.forget()
 
@@ -281,13 +302,17 @@ class ProgressEstimator:
         if self._unit is None:
             self._unit = WorkUnit(found[0][0], sm_mhz, mem_mhz)
         step_time = same_unit(self._unit, found, sm_mhz=sm_mhz, mem_mhz=mem_mhz)
-        if step_time is not None and self._cutter is None:
+        if step_time is not None and self._applied not in self._periods_s:
+            self._periods_s[self._applied] = step_time.step_time_s
             self._cutter, self._sample = CycleCutter(step_time.step_time_s), None
+            self._watches.pop(self._applied, None)  # its samples were cut by time until now
         return step_time
 
     def _begin(self, applied: _Applied) -> None:
         """Switch to the change detector of another setting."""
-        self._applied, self._since_s, self._sample, self._cutter = applied, None, None, None
+        period_s = self._periods_s.get(applied)
+        self._cutter = None if period_s is None else CycleCutter(period_s)
+        self._applied, self._since_s, self._sample = applied, None, None
         known = self._watches.get(applied)
         if known is not None:
             self._watches[applied] = known.resumed()
@@ -313,7 +338,7 @@ class ProgressEstimator:
             return None
         self._sample = self._sample.add(reading, self._applied[0])
         cost = self._sample.cost
-        if self._is_within_step(reading, cost.time_s) or cost.time_s < SAMPLE_S:
+        if self._is_within_step(reading, cost.time_s) or cost.time_s < self._sample_s:
             return None
         step_time = self.marks.between(self._sample.first.time_s, reading.time_s) if self.marks.total else None
         sample = ProgramSample(
@@ -324,6 +349,14 @@ class ProgressEstimator:
         )
         self._sample = Tally(reading)
         return sample
+
+    @property
+    def _sample_s(self) -> float:
+        """The length of a sample by time: of whole steps where their time is known, else long beside most steps."""
+        step_s = self.marks.usual_s if self.marks.total else None if self._unit is None else self._unit.period_s
+        if not step_s:
+            return BLIND_SAMPLE_S
+        return min(ceil(SAMPLE_S / step_s) * step_s, LONGEST_S)
 
     def _is_within_step(self, reading: Reading, age_s: float = 0.0) -> bool:
         """Return whether a step is under way whose phases differ: a sample has whole steps."""

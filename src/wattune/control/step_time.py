@@ -66,6 +66,8 @@ GROUPS = 12
 """Intervals whose scatter gives the error; more of them would be too short to be independent."""
 LEAST_ERROR = 5e-4
 """Smallest relative error of a step time: clocks drift, and steps are stamped a little late."""
+LATEST = 20
+"""Marks that show how long a step takes at present."""
 KEPT = 200_000
 """Marks that are kept: an hour of fifty a second."""
 
@@ -94,6 +96,14 @@ class StepMarks:
     @property
     def total(self) -> int:
         return self._counts[-1] if self._counts else 0
+
+    @property
+    def usual_s(self) -> float | None:
+        """The mean time of the latest steps; None of fewer than two."""
+        with self._lock:
+            times_s, counts = self._times_s[-LATEST:], self._counts[-LATEST:]
+        steps = counts[-1] - counts[0] if counts else 0
+        return (times_s[-1] - times_s[0]) / steps if steps else None
 
     def between(self, start_s: float, end_s: float) -> StepTime | None:
         """Return the step time between two instants; None where there were too few steps."""

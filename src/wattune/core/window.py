@@ -100,8 +100,8 @@ class Window:
     """None where no progress of the program could be measured."""
     step_time_error_s: float | None = None
     """Half-width of the 95 % interval."""
-    counted: bool = False
-    """True where units of work were counted, so that no multiple of one can have been taken for it."""
+    source: str | None = None
+    """What the step time comes from: steps, period or counters; step times of two sources do not compare."""
     held: bool = True
     """True where the clocks that were read back were those requested, or lower for a reason that the GPU reports."""
     sm_mhz: float | None = None
@@ -124,6 +124,11 @@ class Window:
     def point(self) -> tuple[Setting, tuple[tuple[str, Setting], ...]]:
         """What was set: windows with the same point can be averaged."""
         return self.setting, tuple((one.name, one.setting) for one in self.by_phase)
+
+    @property
+    def counted(self) -> bool:
+        """True where units of work were counted, so that no multiple of one can have been taken for it."""
+        return self.source not in (None, "period")
 
     @property
     def power_w(self) -> float:
@@ -159,6 +164,30 @@ def phases_of(windows: Sequence[Window]) -> tuple[tuple[Window, ...], ...]:
 def since_change(windows: Sequence[Window]) -> tuple[Window, ...]:
     """Return the windows of the present phase of the program."""
     return phases_of(windows)[-1]
+
+
+SEVERAL_STEPS = 8
+"""Steps in a window whose step time can be measured: five ends of steps at least, at a clock that makes them a third
+longer."""
+
+
+PERIOD_ROOM = 1.5
+"""A period shows at another setting in so much more time than it took at the baseline, or than was too little."""
+MOST_STEPS_S = 600.0
+"""No window is longer for the sake of its steps."""
+
+
+def steps_s(windows: Sequence[Window]) -> float:
+    """Return how long a window has to be to show a step time, by the windows so far; 0 where none is known."""
+    each_s = [window.step_time_s or sum(one.cost.time_s for one in window.phases) for window in windows]
+    needed_s = SEVERAL_STEPS * max(each_s, default=0.0)
+    if any(window.source == "period" for window in windows):
+        timed = [window.cost.time_s for window in windows if window.step_time_s and window.purpose is Purpose.BASELINE]
+        unseen = [window.cost.time_s for window in windows if not window.step_time_s]
+        needed_s = max(
+            needed_s, PERIOD_ROOM * min(timed, default=0.0), min(PERIOD_ROOM * max(unseen, default=0.0), 60.0)
+        )
+    return min(needed_s, MOST_STEPS_S)
 
 
 class RunPolicy(Protocol):

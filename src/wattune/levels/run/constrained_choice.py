@@ -31,7 +31,7 @@ _OPTIMISM = 0.7
 """Standard deviations by which a setting may be better than expected when a trial is considered."""
 _CURIOSITY = 0.7
 """Standard deviations of its power by which a setting is valued above expectation, so that it gets measured."""
-_TRIAL_S, _TRIAL_SURE = 40.0, 1.65
+TRIAL_S, _TRIAL_SURE = 40.0, 1.65
 """A trial may be as slow as the slack of the run so far surely covers if it lasts this long: at 95 %, since a program
 may end right after it."""
 _STEEPEST = 1.05
@@ -91,6 +91,7 @@ def choose(
     ahead_s: float,
     sure: float,
     watts: float,
+    trial_s: float = TRIAL_S,
 ) -> Choice:
     """Choose among points, which are the first of the posterior's; `sure` is z, `watts` the unit of its power."""
     count = len(points)
@@ -101,7 +102,7 @@ def choose(
     bound, limit = _largest_slowdown(points, base), _limit(objective)
     settings = slower, slower_sd, bound
     total, total_sd, most = _whole_run(posterior, base, spent, settings, ahead_s=ahead_s, sure=sure)
-    *_, most_after_trial = _whole_run(posterior, base, spent, settings, ahead_s=_TRIAL_S, sure=_TRIAL_SURE)
+    *_, most_after_trial = _whole_run(posterior, base, spent, settings, ahead_s=trial_s, sure=_TRIAL_SURE)
     below = np.array([point.x is None or base.x is None or point.x <= base.x + 1e-9 for point in points])
     possible = below & _within_power(objective, log_power[:count], base_w)
     allowed = possible & (most <= limit) & (np.minimum(slower, bound) <= limit)

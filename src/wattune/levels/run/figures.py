@@ -3,6 +3,7 @@
 Notation
     t0, e0   time and energy of a unit of work at the baseline, from all baseline windows of a phase
     W        units of work done: each window's time, settling included, over its step time
+Nothing is claimed where the baseline or the setting that was held was not measured, with step times of one source.
 A phase lies between two changes of the program. The baseline would have taken W·t0 and spent W·e0; the actual time and
 energy, search included, are compared with that. Errors are half-widths of 95 % intervals; those of windows are
 independent, that of a baseline is common to its phase.
@@ -25,6 +26,8 @@ LEAST_ERROR = 1e-4
 """Least relative error of a step time: clocks and programs drift."""
 POWER_ERROR = 0.002
 """Relative error of the mean power of a baseline; small, since one counter measures everything."""
+MOST_UNKNOWN = 0.1
+"""Share of the time that may have been spent at other settings without a step time, if figures are to be given."""
 _SMALLEST_ERROR = 1e-5
 """The same in the summary of a setting: computer clocks drift by as much."""
 
@@ -96,8 +99,10 @@ class _Comparison:
 
 
 def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float | None) -> RunFigures:
-    """Compute the figures of a run from its windows, in order."""
+    """Compute the figures of a run from its windows, in order; those that nothing was compared for stay unknown."""
     compared = _comparisons(windows)
+    if not _is_known(windows, compared):
+        compared = []
     slowdown = _more(compared, _times)
     held = next((window.point for window in reversed(windows) if window.purpose is Purpose.HOLD), None)
     point = [one for one in compared if one.window.point == held and one.window.purpose is Purpose.HOLD]
@@ -119,15 +124,34 @@ def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float 
 
 
 def _comparisons(windows: tuple[Window, ...]) -> list[_Comparison]:
-    """Compare the windows of known work in phases that have a baseline."""
+    """Compare the windows of known work with the baseline of their phase; time at the baseline is as it is."""
     found: list[_Comparison] = []
     for number, phase in enumerate(phases_of(windows)):
-        base = _pooled([window for window in phase if window.purpose is Purpose.BASELINE and not window.changed])
-        if base is None:
-            continue
-        all_of_phase = (_compared(window, number, base=base, phase=phase) for window in phase)
-        found += [one for one in all_of_phase if one is not None]
+        based = [window for window in phase if window.purpose is Purpose.BASELINE]
+        points = {window.point for window in based}
+        base = _pooled([window for window in based if not window.changed])
+        source = next((window.source for window in based if window.step_time_s), None)
+        for window in phase:
+            if window.purpose is Purpose.BASELINE or (window.point in points and not window.step_time_s):
+                found.append(_Comparison(window, number, window.total, window.total, 0.0, 0.0, 0.0))
+            elif base is not None:
+                alike = [other for other in phase if other.point == window.point and other.source == source]
+                one = _compared(window, number, base=base, alike=alike)
+                found += [] if one is None else [one]
     return found
+
+
+def _is_known(windows: tuple[Window, ...], compared: Sequence[_Comparison]) -> bool:
+    """Return whether something but the baseline was compared, what was held last among it, and hardly anything not."""
+    held = next((window for window in reversed(windows) if window.purpose is Purpose.HOLD), None)
+    known = {id(one.window) for one in compared}
+    others = [one.window for one in compared if one.window.purpose is not Purpose.BASELINE]
+    if not any(window.step_time_s for window in others):
+        return False
+    if held is not None and all(window.point != held.point for window in others):
+        return False
+    unknown_s = sum(window.total.time_s for window in windows if id(window) not in known)
+    return unknown_s <= MOST_UNKNOWN * sum(window.total.time_s for window in windows)
 
 
 def _pooled(windows: Sequence[Window]) -> Measurement | None:
@@ -147,11 +171,10 @@ def _share(unit: Measurement) -> float:
     return UNSURE if unit.time_error_s is None else max(unit.time_error_s / unit.time_s, LEAST_ERROR)
 
 
-def _compared(window: Window, number: int, *, base: Measurement, phase: Sequence[Window]) -> _Comparison | None:
+def _compared(window: Window, number: int, *, base: Measurement, alike: Sequence[Window]) -> _Comparison | None:
+    """Compare a window with the baseline by its own step time, or else by those at the same setting."""
     cost = window.total
-    if window.purpose is Purpose.BASELINE:
-        return _Comparison(window, number, cost, cost, 0.0, 0.0, 0.0)
-    unit = window.unit or _pooled([other for other in phase if other.point == window.point])
+    unit = window.unit if window in alike and window.unit is not None else _pooled(alike)
     if unit is None or unit.time_s <= 0 or base.energy_j <= 0:
         return None
     units = cost.time_s / unit.time_s

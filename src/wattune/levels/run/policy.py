@@ -4,12 +4,15 @@ A baseline, then trials where the posterior of `response.posterior` expects the 
 error allows. The setting that is held is the best of those that are sure to keep the whole run, with all that passed
 until now, within the limit. Every window that is held makes the posterior surer, so the safety margin shrinks and the
 setting follows.
+
+Nothing is held that cannot be checked: without a step time at the baseline its setting stays, and a setting at which no
+step time was seen is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import ClassVar
 
@@ -20,8 +23,8 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import SIGMAS_95
 from wattune.core.objective import Objective
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Order, Purpose, Window, since_change
-from wattune.levels.run.constrained_choice import Choice, choose, time_spent
+from wattune.core.window import Order, Purpose, Window, since_change, steps_s
+from wattune.levels.run.constrained_choice import TRIAL_S, Choice, choose, time_spent
 from wattune.response.evidence import LEAST_STEP_TIME, USUAL_STEP_TIME, Evidence, evidence
 from wattune.response.points import ClockPoint, PointScale, candidates_of
 from wattune.response.posterior import posterior_of
@@ -35,6 +38,9 @@ _TRIAL_WORTH, _MUCH = 0.02, 0.05
 """Share of the energy that a trial must be expected to save beyond what is sure; and what counts as much."""
 _FIRST_S, _FIRST_MOST_S = 5.0, 20.0
 _TRIAL_S, _TRIAL_MOST_S, _TRIAL_PRECISION = 4.0, 15.0, 0.010
+_UNSEEN = 2
+"""Windows at other settings without a step time after which no other setting is tried: what shows steps at the baseline
+does not show them there."""
 _SAME = 3
 """Windows at one setting after which another trial there would show little more."""
 _IN_A_ROW = 3
@@ -103,7 +109,21 @@ class CurvePolicy:
         prediction = self._prediction(known, spec)
         if prediction is None:
             return _hold_order(self.baseline, _hold_s(known), why="there is nothing to set")
-        return self._trial(prediction, known) or self._held(prediction, known)
+        return self._unchecked(prediction, known) or self._trial(prediction, known) or self._held(prediction, known)
+
+    def _unchecked(self, prediction: Prediction, known: tuple[Window, ...]) -> Order | None:
+        """Keep to the baseline where step times are unknown, there or elsewhere; return None where they are known."""
+        if not any(window.step_time_s for window in known if window.purpose is Purpose.BASELINE):
+            most_s = min(_FIRST_MOST_S * 2.0 ** len(known), _HOLD_MOST_S)
+            order = self._baseline_order(_FIRST_S, most_s=most_s, why="no step time of the program is known yet")
+            unknown = f"no step time of the program is known, so the {self.baseline} stays{_estimated(prediction)}"
+            return replace(order, remark=unknown) if len(known) == 1 else order
+        elsewhere = [window for window in known if window.setting != self.baseline]
+        unseen = sum(window.step_time_s is None for window in elsewhere)
+        if unseen < _UNSEEN or 2 * unseen < len(elsewhere):
+            return None
+        why = f"step times were seen at the {self.baseline} only, and nothing is held that cannot be checked"
+        return replace(_hold_order(self.baseline, _hold_s(known), why=why), remark=why)
 
     def _prediction(self, known: tuple[Window, ...], spec: GpuSpec) -> Prediction | None:
         scale = PointScale.of(spec)
@@ -111,6 +131,7 @@ class CurvePolicy:
         settings = self.candidates
         if settings is None:
             settings = candidates_of(spec, traffic=based[0].mem_util)
+        settings = tuple(setting for setting in settings if not _is_unseen(setting, known))
         if not settings:
             return None
         base = scale.point(self.baseline, based[-1].sm_mhz)
@@ -127,7 +148,8 @@ class CurvePolicy:
             base=base,
             spent=spent,
             objective=self.objective,
-            ahead_s=_ahead_s(total_s),
+            ahead_s=max(_ahead_s(total_s), steps_s(known)),
+            trial_s=max(TRIAL_S, 1.3 * steps_s(known)),
             sure=float(ndtri(self.confidence)),
             watts=scale.limit_w or 1.0,
         )
@@ -144,14 +166,13 @@ class CurvePolicy:
         setting = prediction.settings[place]
         if setting == known[-1].setting and prediction.error(prediction.points[place]) < 0.7 * choice.slower_sd[place]:
             return None
-        if sum(window.setting == setting for window in known) >= _SAME or not _shows_more(setting, known):
+        if sum(window.setting == setting for window in known) >= _SAME:
             return None
-        unit_s = max((window.step_time_s or 0.0 for window in known), default=0.0)
         return Order(
             setting=setting,
             purpose=Purpose.TRIAL,
             least_s=_TRIAL_S,
-            most_s=max(_TRIAL_MOST_S, min(2.5 * unit_s, 90.0)),
+            most_s=max(_TRIAL_MOST_S, steps_s(known)),
             precision=_TRIAL_PRECISION,
             why=f"saves most within the slowdown limit, as far as is known: {choice.words(place)}",
         )
@@ -248,21 +269,32 @@ def _hold_s(known: tuple[Window, ...]) -> float:
     """Return how long to hold a setting: longer each time."""
     held = sum(window.purpose is Purpose.HOLD for window in known)
     passed_s = sum(window.total.time_s for window in known)
-    return float(min(_HOLD_S * 1.5**held, _ahead_s(passed_s), _HOLD_MOST_S))
+    return max(float(min(_HOLD_S * 1.5**held, _ahead_s(passed_s), _HOLD_MOST_S)), steps_s(known))
 
 
 def _short_hold_s(known: tuple[Window, ...]) -> float:
     """Return the same while something is left to find out: not for long where longer windows are no more precise."""
     expected = error_by_length(known)
     if expected(_HOLD_MOST_S) > _NO_BETTER * expected(_HOLD_S):
-        return min(_hold_s(known), _HOLD_SHORT_S)
+        return min(_hold_s(known), max(_HOLD_SHORT_S, steps_s(known)))
     return _hold_s(known)
+
+
+def _estimated(prediction: Prediction) -> str:
+    """Return what is expected of the best setting, for an event; empty where the baseline is best."""
+    choice = prediction.choice
+    place = choice.expected if choice.expected is not None else choice.optimistic
+    if place is None:
+        return ""
+    expected = f"{choice.words(place)} at {prediction.settings[place]}"
+    return f"; an estimate from power and utilisation, not a measurement: {expected}"
+
+
+def _is_unseen(setting: Setting, known: tuple[Window, ...]) -> bool:
+    """Return whether a setting was measured and showed no step time."""
+    own = [window for window in known if window.setting == setting]
+    return bool(own) and all(window.step_time_s is None for window in own)
 
 
 def _hold_order(setting: Setting, length_s: float, *, why: str) -> Order:
     return Order(setting=setting, purpose=Purpose.HOLD, least_s=length_s, most_s=length_s, why=why)
-
-
-def _shows_more(setting: Setting, known: tuple[Window, ...]) -> bool:
-    """Return True where another window there could show something new: without step times, one shows all there is."""
-    return any(window.step_time_s for window in known) or all(window.setting != setting for window in known)

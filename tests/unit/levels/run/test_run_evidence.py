@@ -56,7 +56,7 @@ def test_a_detected_step_time_is_folded(step_time_s, taken_s):
 
 def test_a_counted_step_time_is_never_folded():
     first = window(DRIVER_DEFAULT, 1.0, sm_mhz=1410.0, purpose=Purpose.BASELINE)
-    assert step_times(first, replace(window(Setting(1200), 2.0, sm_mhz=1200.0), counted=True))[1] == pytest.approx(
+    assert step_times(first, replace(window(Setting(1200), 2.0, sm_mhz=1200.0), source="steps"))[1] == pytest.approx(
         log(2.0)
     )
 
@@ -64,5 +64,5 @@ def test_a_counted_step_time_is_never_folded():
 def test_a_power_limit_may_slow_a_program_down_by_much():
     limits = replace(CLOCKS, clocks=())
     first = window(Setting(power_limit_w=400.0), 1.0, purpose=Purpose.BASELINE)
-    slow = replace(window(Setting(power_limit_w=100.0), 2.4), counted=True)
+    slow = replace(window(Setting(power_limit_w=100.0), 2.4), source="steps")
     assert step_times(first, slow, spec=limits)[1] == pytest.approx(log(2.4))

@@ -1,6 +1,7 @@
 """The live loop in virtual time: what it sets, what it measures, and what it does when things go wrong."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from run_fakes import Moody, OddGpu, Script, ticked
@@ -382,3 +383,37 @@ def test_a_pattern_that_matches_comes_before_the_hook():
     ticked(session.loop, gpu, 10, step_s=0.5, marks=session.watch.marks)
     assert session.watch.step_source == "pattern"
     assert session.progress.windows[0].step_time_s == pytest.approx(0.5, rel=0.05)
+
+
+def test_steps_that_are_reported_late_lead_to_a_new_baseline():
+    gpu = OddGpu()
+    session = RunSession((gpu,), objective=LeastEnergy(0.05))
+    ticked(session.loop, gpu, 40)
+    ticked(session.loop, gpu, 60, step_s=0.1, marks=session.watch.marks)
+    before, after = phases_of(session.progress.windows)
+    assert {one.source for one in before} <= {None, "period"}
+    assert after[0].purpose is Purpose.BASELINE
+    assert {one.source for one in after} == {"steps"}
+    assert "steps are reported from now on" in texts(session.loop)
+
+
+@pytest.mark.parametrize(("gpu", "workload"), [("rtx-3080-ti", "bert-large:256"), ("a100", "bert-large:64")])
+def test_a_constant_program_with_long_steps_does_not_change(gpu, workload):
+    """Its steps take 3 s and 0.4 s, and do not always show: samples of a second had parts of them by turns."""
+    odd = OddGpu(gpu, workload=workload)
+    session = RunSession((odd,), objective=LeastEnergy(0.05))
+    ticked(session.loop, odd, 300, each_s=0.1)
+    assert not session.progress.changes
+
+
+def test_a_starved_sampler_is_no_evidence_of_a_change():
+    """Readings that come late err by the refresh of the counter; those samples are left out."""
+    random = Random(4)
+    gpu = OddGpu(workload="resnet50:256")
+    session = RunSession((gpu,), objective=LeastEnergy(0.05))
+    ticked(session.loop, gpu, 60)
+    for _ in range(300):
+        gpu.wait(random.uniform(0.3, 0.9))
+        session.loop.tick()
+    assert session.loop.late_ticks > 200
+    assert not session.progress.changes

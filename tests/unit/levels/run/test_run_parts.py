@@ -3,6 +3,7 @@
 import os
 import random
 import subprocess
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -193,6 +194,38 @@ def test_without_a_step_time_there_are_no_figures():
     assert figures.confidence is None
     assert figures.break_even_s is None
     assert figures_of((), gpus=1, slowdown_limit=None).saving is None
+
+
+TIMED = window(None, Purpose.BASELINE)
+UNKNOWN = {"step_time_s": None, "error_s": None}
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        (TIMED,),
+        (TIMED, window(None, Purpose.HOLD, **UNKNOWN)),
+        (TIMED, window(1200, Purpose.HOLD, **UNKNOWN)),
+        (window(None, Purpose.BASELINE, **UNKNOWN), window(1200, Purpose.HOLD, step_time_s=1.03)),
+        # What was held last was never measured.
+        (TIMED, window(1200, Purpose.HOLD, step_time_s=1.03, time_s=900.0), window(900, Purpose.HOLD, **UNKNOWN)),
+        # A fifth of the time was spent where nothing is known.
+        (TIMED, window(900, Purpose.TRIAL, **UNKNOWN), window(1200, Purpose.HOLD, step_time_s=1.03, time_s=30.0)),
+        # A period is not compared with steps.
+        (replace(TIMED, source="period"), window(1200, Purpose.HOLD, step_time_s=1.03, source="steps")),
+    ],
+)
+def test_nothing_is_claimed_without_a_comparison(windows):
+    figures = figures_of(windows, gpus=1, slowdown_limit=0.05)
+    assert figures.saving is figures.slowdown is figures.confidence is None
+    assert figures.held_saving is figures.held_slowdown is None
+    assert figures.search_extra_j is figures.break_even_s is None
+
+
+def test_a_short_window_without_a_step_time_does_not_hide_the_rest():
+    windows = (TIMED, window(900, Purpose.TRIAL, time_s=2.0, **UNKNOWN), window(1200, Purpose.HOLD, step_time_s=1.03))
+    figures = figures_of(windows, gpus=1, slowdown_limit=0.05)
+    assert figures.held_slowdown.value == pytest.approx(0.03)
 
 
 def test_trials_for_the_history_are_of_the_last_phase():

@@ -12,7 +12,7 @@ from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.objective import EnergyDelay, LeastCost, LeastEnergy, PowerBudget
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Purpose, Window
+from wattune.core.window import SEVERAL_STEPS, Purpose, Window
 from wattune.levels.run.policy import CurvePolicy, error_by_length
 from wattune.physics.catalog import load_model
 from wattune.response.ensemble import programs_at
@@ -151,19 +151,49 @@ def test_half_of_a_unit_does_not_mislead_the_policy():
     assert policy.step(halved, A100).setting == policy.step(windows, A100).setting
 
 
-def test_without_step_times_the_clock_stays_within_the_physical_bound():
+def blind(setting, purpose, **more):
+    return seen(setting, purpose, step_time_s=None, step_time_error_s=None, sm_util=0.99, mem_util=None, **more)
+
+
+def test_without_step_times_nothing_is_set():
     policy = CurvePolicy(objective=LeastEnergy(0.05))
-
-    def blind(setting, purpose):
-        return seen(setting, purpose, step_time_s=None, step_time_error_s=None, sm_util=0.99, mem_util=None)
-
-    windows = [blind(DRIVER_DEFAULT, Purpose.BASELINE)]
+    windows, orders = [blind(DRIVER_DEFAULT, Purpose.BASELINE)], []
     for _ in range(8):
+        orders.append(policy.step(tuple(windows), A100))
+        windows.append(blind(orders[-1].setting, orders[-1].purpose))
+    assert {order.setting for order in orders} == {DRIVER_DEFAULT}
+    remarks = [order.remark for order in orders if order.remark]
+    assert len(remarks) == 1
+    assert "no step time of the program is known" in remarks[0]
+    assert "not a measurement" in remarks[0]
+    # The search begins as soon as a baseline shows them.
+    later = policy.step((*windows, seen(DRIVER_DEFAULT, Purpose.BASELINE)), A100)
+    assert later.setting != DRIVER_DEFAULT
+
+
+def test_settings_without_a_step_time_are_left_and_then_given_up():
+    policy = CurvePolicy(objective=LeastEnergy(0.05))
+    windows, orders = [seen(DRIVER_DEFAULT, Purpose.BASELINE)], []
+    for _ in range(6):
+        orders.append(policy.step(tuple(windows), A100))
+        made = seen if orders[-1].setting == DRIVER_DEFAULT else blind
+        windows.append(made(orders[-1].setting, orders[-1].purpose))
+    tried = [order.setting for order in orders if order.setting != DRIVER_DEFAULT]
+    assert 1 <= len(tried) == len(set(tried)) <= 2
+    assert (orders[-1].setting, orders[-1].purpose) == (DRIVER_DEFAULT, Purpose.HOLD)
+    assert any("nothing is held that cannot be checked" in order.remark for order in orders)
+
+
+@pytest.mark.parametrize("step_s", [3.0, 20.0])
+def test_windows_are_long_enough_for_several_steps(step_s):
+    policy = CurvePolicy(objective=LeastEnergy(0.05))
+    windows = [replace(seen(DRIVER_DEFAULT, Purpose.BASELINE), step_time_s=step_s, step_time_error_s=0.002 * step_s)]
+    for _ in range(6):
         order = policy.step(tuple(windows), A100)
-        windows.append(blind(order.setting, order.purpose))
-    held = [window.setting.sm_mhz or TOP_MHZ for window in windows if window.purpose is Purpose.HOLD]
-    assert held
-    assert min(held) >= TOP_MHZ / 1.06
+        if order.purpose is not Purpose.BASELINE:
+            assert order.most_s >= SEVERAL_STEPS * step_s
+        own_s = step_s * time_of(order.setting.sm_mhz or TOP_MHZ)
+        windows.append(replace(seen(order.setting, order.purpose), step_time_s=own_s, step_time_error_s=0.002 * own_s))
 
 
 def test_a_gpu_without_any_setting_is_not_tuned():

@@ -64,12 +64,12 @@ def test_unknown_values_are_called_unknown():
     assert headline(stopped).endswith("nothing was tuned (stopped)")
     blind = window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 10.0, power_w=300.0, step_time_s=None)
     unseen = {**nothing, "windows": (blind,)}
-    assert "no progress of the program was found" in headline(run_report(**unseen))
+    assert "unknown: no step time of the program was found" in headline(run_report(**unseen))
     predicted = replace(order(Setting(1545), Purpose.HOLD), why="4.0 ± 3.5 % slower, 5.9 % saved")
     held = headline(run_report(**unseen, state=measuring(predicted)))
-    assert held.endswith("predicted from power and utilisation alone: 4.0 ± 3.5 % slower, 5.9 % saved")
+    assert held.endswith("utilisation, not a measurement: 4.0 ± 3.5 % slower, 5.9 % saved")
     default = headline(run_report(**unseen, state=measuring(replace(predicted, setting=DRIVER_DEFAULT))))
-    assert "predicted" not in default
+    assert default.endswith("(the driver default was held)")
     assert "nothing but the baseline" in headline(run_report(**{**nothing, "windows": searched()[:1]}))
     assert slowdown_words(run_report(slowdown_limit=None)) == ""
     assert search_words(run_report(**nothing)) == even_words(run_report(**nothing)) == ""

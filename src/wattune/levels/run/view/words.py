@@ -222,16 +222,22 @@ def _unmeasured(report: RunReport) -> str:
             return f"nothing was tuned ({report.why})"
         return "nothing was tuned: the program did not use the GPU for long enough"
     if not any(window.step_time_s for window in report.windows if window.purpose is Purpose.BASELINE):
-        found = "what tuning did was not measured: no progress of the program was found at the baseline"
-        return f"{found}{_predicted(report.order)}"
-    return "nothing but the baseline was measured for long enough"
+        return f"{_UNKNOWN}: no step time of the program was found at the baseline{_predicted(report)}"
+    if all(window.purpose is Purpose.BASELINE for window in report.windows):
+        return f"{_UNKNOWN}: nothing but the baseline was measured for long enough"
+    return f"{_UNKNOWN}: step times at other settings could not be compared with the baseline's{_predicted(report)}"
 
 
-def _predicted(order: Order | None) -> str:
-    """Return what the policy predicts of the setting that it holds, if any; that is no measurement."""
-    if order is None or order.purpose is not Purpose.HOLD or order.setting == DRIVER_DEFAULT or not order.why:
-        return ""
-    return f"; predicted from power and utilisation alone: {order.why}"
+_UNKNOWN = "energy saved and time lost are unknown"
+
+
+def _predicted(report: RunReport) -> str:
+    """Return what was held without a comparison, and what the policy estimates of it, marked as that."""
+    held, order = report.held or DRIVER_DEFAULT, report.order
+    words = f" ({'the ' * (held == DRIVER_DEFAULT)}{held} was held)"
+    if held == DRIVER_DEFAULT or order is None or order.purpose is not Purpose.HOLD or not order.why:
+        return words
+    return f"{words}; an estimate from power and utilisation, not a measurement: {order.why}"
 
 
 HEAD = ("setting", "for", "step time", "power", "energy", "Δ time %", "saving %", "verdict")
