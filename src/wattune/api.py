@@ -137,6 +137,8 @@ def tuned(
             "give either a slowdown limit or an objective",
             hint='tuned(gpu, slowdown=0.05), or tuned(gpu, objective="edp")',
         )
+    if slowdown is not None and slowdown >= 1:
+        raise InputError(f"{slowdown:g} is a share of {100 * slowdown:g} %", hint=f"slowdown={slowdown / 100:g}?")
     if objective is None:
         wanted: Objective = LeastEnergy(slowdown or 0.0)
     else:

@@ -149,6 +149,7 @@ def test_a_program_that_a_signal_ends(command):
     ("arguments", "word"),
     [
         (("--max-slowdown", "quick", "--", "true"), "slowdown"),
+        (("--max-slowdown", "5", "--", "true"), "500 %"),
         (("--objective", "best", "--", "true"), "objective"),
         (("--knobs", "fan", "--", "true"), "knob"),
         (("--step-pattern", "(", "--", "true"), "regular expression"),

@@ -210,11 +210,13 @@ def parse_objective(text: str, *, max_power_w: float) -> Objective:
 
 
 def parse_share(text: str) -> float:
-    """Parse a share such as `5%` or `0.05`; ValueError for anything else."""
+    """Parse a share such as `5%` or `0.05`; ValueError for anything else, InputError for one that lacks its `%`."""
     text = text.strip()
     share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     if not 0 <= share < float("inf"):
         raise ValueError(text)
+    if share >= 1 and not text.endswith("%"):
+        raise InputError(f"{text} is a share of {100 * share:g} %", hint=f"did you mean {text}%?")
     return share
 
 

@@ -169,6 +169,7 @@ def test_tiny_tables(rows, tmp_path, capsys):
     [
         ["--simulated", "--table", "x.csv"],
         ["--slowdown", "fast"],
+        ["--slowdown", "5"],
         ["--workload", "nonesuch"],
         ["--policy", "nonesuch"],
         ["--gpu", "nonesuch"],

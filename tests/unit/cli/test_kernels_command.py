@@ -172,6 +172,7 @@ def test_show_lists_settings_and_draws_streams(home, capsys):
         (("--model", "llama3.2-3b:width=100,heads=24"), "24 heads cannot share a width of 100"),
         (("--gpu", "a101"), "no simulated GPU 'a101'"),
         (("--epsilon", "small"), "no share"),
+        (("--epsilon", "2"), "200 %"),
         (("--switch-latency", "soon"), "--switch-latency soon"),
         (("--deadline", "0.1"), "no choice on the frontier takes 0.1 s"),
         (("--blocking-power", "5000"), "less than the blocking power"),

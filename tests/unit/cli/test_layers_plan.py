@@ -210,6 +210,7 @@ def test_a_file_that_makes_no_model_is_named(home, capsys, text, words):
         ((*NETWORK, "--switch-latency", "soon"), "--switch-latency soon"),
         ((*NETWORK, "--switch-stall", "1parsec"), "--switch-stall 1parsec"),
         ((*NETWORK, "--max-slowdown", "-1%"), "'-1%' is no share"),
+        ((*NETWORK, "--max-slowdown", "5"), "5 is a share of 500 %"),
         ((*NETWORK, "--table", "none.csv"), "cannot read none.csv"),
         ((*NETWORK, "--table", "part.csv"), "2 of 45 measurements are missing: optimizer at "),
         ((*NETWORK, "--table", "part.csv", "--strategy", "intensity"), "intensity needs the work of each layer"),

@@ -57,3 +57,13 @@ def test_shares_and_times():
     for wrong in ("nan", "inf", "-1"):
         with pytest.raises(ValueError, match=r"."):
             parse_share(wrong)
+    assert parse_share("100%") == 1.0
+    assert parse_share("0.999") == 0.999
+
+
+@pytest.mark.parametrize("text", ["5", "1", "12.5"])
+def test_a_share_that_lacks_its_percent_sign_is_refused(text):
+    for refused in (lambda: parse_share(text), lambda: parse_objective(f"energy:{text}", max_power_w=300)):
+        with pytest.raises(InputError) as caught:
+            refused()
+        assert caught.value.hint == f"did you mean {text}%?"
