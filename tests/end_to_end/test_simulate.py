@@ -183,3 +183,59 @@ def test_a_full_disk_is_named_and_does_not_end_with_sigbus(tmp_path, emulated_li
     message, hint = complaint(done)
     assert "No space left on device" in message
     assert "TMPDIR" in hint
+
+
+TORCH = """
+hooks = []
+register_optimizer_step_post_hook = hooks.append
+class Optimizer:
+    def step(self):
+        [hook(self, (), {}) for hook in hooks]
+"""
+FOLLOWING = """
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).parent))
+from torch.optim.optimizer import Optimizer
+import pynvml
+pynvml.nvmlInit()
+handle, one = pynvml.nvmlDeviceGetHandleByIndex(0), Optimizer()
+def seconds(steps):
+    start = time.time()
+    [one.step() for _ in range(steps)]
+    return (time.time() - start) / steps
+one.step()
+fast = seconds(20)
+pynvml.nvmlDeviceSetGpuLockedClocks(handle, 705, 705)
+print(fast, seconds(20))
+"""
+
+
+def test_steps_follow_the_simulated_clock(simulate):
+    optimizer = simulate.folder / "torch" / "optim" / "optimizer.py"
+    optimizer.parent.mkdir(parents=True)
+    for file in (optimizer.parent / "__init__.py", optimizer.parent.parent / "__init__.py"):
+        file.touch()
+    optimizer.write_text(TORCH)
+    (simulate.folder / "program.py").write_text(FOLLOWING)
+    done = simulate("--follow", "--virtual-time", "--", sys.executable, "program.py")
+    assert done.returncode == 0, done.stderr
+    fast, slow = map(float, done.stdout.split())
+    assert fast == pytest.approx(0.0684, rel=0.02)
+    assert 1.3 * fast < slow < 2 * fast
+    alone = simulate("--virtual-time", "--", sys.executable, "program.py")
+    assert alone.stdout.split() == ["0.0", "0.0"]
+
+
+def test_nothing_to_follow_is_refused(simulate):
+    refused = simulate("--follow", "--workload", "none", "--", "true")
+    assert refused.returncode == 2
+    assert "--follow needs a workload" in refused.stderr
+
+
+def test_a_sweep_of_a_program_that_does_not_follow_recommends_nothing(simulate):
+    sweep = (sys.executable, "-m", "wattune", "sweep", "--points", "2", "--json", "--", "sleep", "0.6")
+    done = simulate("--", *sweep)
+    found = json.loads(done.stdout)
+    assert "although the GPU was busy all the time" in found["doubt"]
+    assert [name for trial in found["trials"] for name in trial["names"]] == ["driver default"]

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-persistence", is_flag=True, help="Lose settings with the last client, as without persistence mode.")
 @click.option("--part-time-counter", is_flag=True, help="Let the energy counter miss what the power sensor misses.")
+@click.option("--follow", is_flag=True, help="Make optimizer steps of PyTorch as fast as the simulated GPU's.")
 @click.option("--truth", "truth_file", type=FILE, help="Write the true time and energy as JSON.")
 @grace_option
 @json_option
@@ -60,6 +61,7 @@ def command(
     switching: Literal["ideal", "real"],
     no_persistence: bool,
     part_time_counter: bool,
+    follow: bool,
     truth_file: Path | None,
     grace_s: float,
     as_json: bool,
@@ -71,6 +73,9 @@ def command(
     nvidia-smi. The command keeps its input, output and exit code. The true time and energy of the GPUs are printed to
     standard error, or with --json as one document to standard output (the command's own output then goes to standard
     error).
+
+    The program itself computes on the CPU and knows nothing of the clocks of the simulated GPUs. With --follow each
+    optimizer step of PyTorch waits until the GPU has done an iteration of the workload at the clock that holds.
     """
     from wattune.emulator.launch import Fault, Scenario
     from wattune.emulator.node import Privilege
@@ -87,8 +92,10 @@ def command(
         switching=switching,
         is_persistent=not no_persistence,
     )
+    if follow and scenario.workload is None:
+        raise click.UsageError("--follow needs a workload whose iterations a program can wait for")
     check_writable(truth_file)
-    exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json, grace_s=grace_s)
+    exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json, follow=follow, grace_s=grace_s)
     found = {
         "simulated": True,
         "command": list(command_line),
@@ -105,9 +112,10 @@ def command(
 
 
 def _simulate(
-    scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool, grace_s: float
+    scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool, follow: bool, grace_s: float
 ) -> tuple[int, tuple[Truth, ...], dict[str, int]]:
     """Return the exit code of the command, the true time and energy of each GPU, and the number of NVML calls."""
+    from wattune.control.step_file import following_environment
     from wattune.emulator.launch import assign_load, environment_for, open_scenario, truths
     from wattune.emulator.library import build_library
     from wattune.store.fallback import fallback_folders, move_unsaved
@@ -117,6 +125,8 @@ def _simulate(
     with _temporary_folder() as folder, open_scenario(scenario, folder, library=library) as node:
         with _telling_no_room(folder):
             environment = environment_for(node, folder, before=os.environ)
+        if follow:
+            environment = following_environment(environment, node.library)
         before = truths(node, scenario.gpus)
         try:
             exit_code = run_child(

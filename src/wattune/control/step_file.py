@@ -68,9 +68,7 @@ class StepFile:
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a program that is to count its steps here."""
-        others = environment.get("PYTHONPATH")
-        python_path = os.pathsep.join([str(FOLDER), *([others] if others else [])])
-        return {**environment, "PYTHONPATH": python_path, injected.VARIABLE: str(self.path)}
+        return {**hooked_environment(environment), injected.VARIABLE: str(self.path)}
 
     @property
     def failure(self) -> str | None:
@@ -99,6 +97,17 @@ class StepFile:
                 break
             values = again
         return values
+
+
+def hooked_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which Python loads the hook."""
+    others = environment.get("PYTHONPATH")
+    return {**environment, "PYTHONPATH": os.pathsep.join([str(FOLDER), *([others] if others else [])])}
+
+
+def following_environment(environment: Mapping[str, str], library: Path) -> dict[str, str]:
+    """Return the environment in which optimizer steps wait for a simulated GPU, whose library this is."""
+    return {**hooked_environment(environment), injected.FOLLOW: str(library)}
 
 
 def _steps_of(values: list[int]) -> CountedSteps:

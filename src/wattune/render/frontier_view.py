@@ -51,6 +51,8 @@ class FrontierView(Generic[C]):
     reference_name: str
     rows: tuple[FrontierRow[C], ...]
     picks: tuple[FrontierRow[C], ...]
+    doubt: str | None = None
+    """Why the times cannot be trusted, so that only the reference has a name."""
 
     @property
     def frontier(self) -> tuple[FrontierRow[C], ...]:
@@ -58,9 +60,16 @@ class FrontierView(Generic[C]):
         return tuple(sorted((row for row in self.rows if row.on_frontier), key=_time_s))
 
 
-def view_settings(history: History[Setting], *, slowdown: float) -> FrontierView[Setting]:
-    """View a sweep over settings, relative to the driver's default where that was tried, else to the fastest."""
+def view_settings(history: History[Setting], *, slowdown: float, doubt: str | None = None) -> FrontierView[Setting]:
+    """View a sweep over settings, relative to the driver's default where that was tried, else to the fastest.
+
+    `doubt` is why its times cannot be trusted: then no setting is named as the best in any way.
+    """
     default = next((trial for trial in history if trial.choice == DRIVER_DEFAULT), None)
+    if doubt is not None and default is not None:
+        view = view_frontier(history, reference=default, reference_name="driver default", slowdown=slowdown)
+        rows = tuple(replace(row, names=row.names[: row.trial is default]) for row in view.rows)
+        return replace(view, rows=rows, picks=tuple(row for row in rows if row.names), doubt=doubt)
     if default is not None:
         return view_frontier(history, reference=default, reference_name="driver default", slowdown=slowdown)
     return view_frontier(history, reference=Frontier.of(history).fastest, reference_name="fastest", slowdown=slowdown)
@@ -195,13 +204,14 @@ def sweep_page(
     slowdown: float,
     how: tuple[str, ...],
     made: str,
+    doubt: str | None = None,
 ) -> Page:
     """Build the page of a sweep: results, charts against the knob, every trial, and how it was measured.
 
     `per` is what a trial's cost belongs to, an iteration or a run; `slowdown` the limit that the page highlights, 0.05
     for 5 %; `how` are paragraphs, and `made` is when and by which version.
     """
-    view, within = view_settings(history, slowdown=slowdown), f"within {100 * slowdown:g} % more time"
+    view, within = view_settings(history, slowdown=slowdown, doubt=doubt), f"within {100 * slowdown:g} % more time"
     subtitle = f"{'simulated; ' if simulated else ''}left is faster, down is cheaper"
     chart = frontier_chart(view, title="Time-energy frontier", subtitle=subtitle, per=per)
     if view.reference_name == "driver default":
@@ -286,6 +296,8 @@ def _pick(view: FrontierView[Setting], name: str) -> FrontierRow[Setting] | None
 
 
 def _lead(view: FrontierView[Setting], per: str, within: str) -> str:
+    if view.doubt is not None:
+        return f"No setting can be recommended, since the command does not follow the clock of the GPU: {view.doubt}."
     pick = _pick(view, "within")
     if pick is None or not pick.saving_percent or pick.saving_percent < 0.05:
         return f"No setting saved energy {within} than the {view.reference_name}."

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.levels.run.session import RunSession
 
+_UNFOLLOWED = "the GPU is simulated, and a program follows its clock only with: wattune simulate --follow"
 _OPTIONS = (
     click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]"),
     click.option("--objective", metavar="FORM", help="What to save instead: edp, cost:0.5, power:250 …"),
@@ -101,6 +102,7 @@ def command(
     from wattune.api import open_gpus
     from wattune.cli.child import check_command
     from wattune.cli.run.tuning import TunedProgram
+    from wattune.control.injected.sitecustomize import FOLLOW
     from wattune.control.progress_estimator import PATTERN
     from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.control.step_file import StepFile, StepFollower
@@ -127,6 +129,8 @@ def command(
                     stack.enter_context(session)
 
             session = tuned.sessions[0][1]
+            if hooked and gpus[0].spec.simulated and FOLLOW not in os.environ:
+                session.loop.remark(_UNFOLLOWED)
             if steps is not None:
                 session.watch.reported_by = PATTERN
             environment = dict(os.environ) if file is None else file.environment(os.environ)

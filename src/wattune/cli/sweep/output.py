@@ -47,10 +47,12 @@ class Swept:
     """The number of those that each trial averages over."""
     history: History[Setting]
     started_at: datetime
+    doubt: str | None = None
+    """Why the command does not seem to follow the clock of the GPU, so that nothing is recommended."""
 
     @property
     def view(self) -> FrontierView[Setting]:
-        return view_settings(self.history, slowdown=SLOWDOWN)
+        return view_settings(self.history, slowdown=SLOWDOWN, doubt=self.doubt)
 
     @property
     def total(self) -> Measurement:
@@ -71,6 +73,7 @@ def document(swept: Swept, *, files: dict[str, Path | None]) -> dict[str, Any]:
         "per": swept.per,
         "iterations": swept.iterations,
         "reference": view.reference_name,
+        "doubt": swept.doubt,
         "trials": [_trial_document(row) for row in view.rows],
         **files,
     }
@@ -160,6 +163,7 @@ def sweep_report(swept: Swept, *, made_at: datetime) -> str:
         per=swept.per,
         slowdown=SLOWDOWN,
         how=_how(swept),
+        doubt=swept.doubt,
         made=f"Made by wattune {__version__} on {made_at:%Y-%m-%d %H:%M} UTC.",
     )
     return render_page(page)
@@ -192,7 +196,13 @@ def keep_partial(swept: Swept, config: Config) -> None:
 def keep_sweep(swept: Swept, config: Config) -> None:
     """Write the sweep and its trials to the store."""
     spec = swept.spec
-    details = {"device": swept.device, "knob": swept.knob, "per": swept.per, "iterations": swept.iterations}
+    details = {
+        "device": swept.device,
+        "knob": swept.knob,
+        "per": swept.per,
+        "iterations": swept.iterations,
+        "doubt": swept.doubt,
+    }
     run = new_run(
         "sweep", swept.workload, started_at=swept.started_at, gpus=(RunGpu.of(spec, swept.total),), details=details
     )
@@ -238,6 +248,10 @@ def show(swept: Swept, files: dict[str, Path | None]) -> None:
     out.print(frontier_picture(swept, width=min(out.width, 100), height=16))
     label = " (simulated)" if swept.spec.simulated else ""
     out.print(f"[dim]energy over time per {swept.per}{label}: ① ② see table, • frontier, ∘ beaten[/]")
+    if swept.doubt is not None:
+        words = f"nothing is recommended: the command does not follow the clock of the GPU: {swept.doubt}"
+        hint = "hint: with simulated GPUs, wattune simulate --follow makes a PyTorch program follow it"
+        out.print(f"{words}\n{hint}", soft_wrap=True, markup=False)
     for kind, path in files.items():
         if path is not None:
             out.print(f"{kind} written to {path}", soft_wrap=True, markup=False)

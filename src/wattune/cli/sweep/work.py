@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from statistics import fmean
 
 from wattune.api import open_gpu
 from wattune.cli.child import GRACE_S, leave_by, run_child
@@ -15,10 +16,12 @@ from wattune.control.sweep import Knob, recorded_settings, sweep, sweep_settings
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
+from wattune.core.reading import Reading
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu, RunsWorkloads
 from wattune.devices.meter import measured
 from wattune.devices.table import TableGpu
+from wattune.response.clock_doubt import PointTime, doubt_of
 
 DEFAULT_ITERATIONS = 500
 """Half a minute or so of training, over which the refresh of an energy counter (100 ms) hardly matters."""
@@ -45,7 +48,16 @@ def make_sweep(
             settings = recorded_settings(gpu.settings, knob, points=points)
         else:
             settings = sweep_settings(gpu.spec, knob, points=points)
-        name, repeats, measure = find_work(gpu, workload, iterations, command_line, grace_s=grace_s)
+        readings: list[Reading] = []
+        times: list[PointTime] = []
+        name, repeats, measure = find_work(
+            gpu,
+            workload,
+            iterations,
+            command_line,
+            grace_s=grace_s,
+            on_wait=lambda: readings.append(gpu.read()),
+        )
 
         def swept() -> Swept:
             return Swept(
@@ -57,11 +69,14 @@ def make_sweep(
                 iterations=repeats,
                 history=tuple(trials),
                 started_at=started_at,
+                doubt=doubt_of(times[0], times[1:]) if times else None,
             )
 
         def note(trial: Trial[Setting]) -> None:
             trials.append(trial)
             if command_line:
+                times.append(_point(trial, readings, top_mhz=max(gpu.spec.sm_clocks_mhz, default=1)))
+                readings.clear()
                 cost = f"{trial.cost.time_s:.2f} s, {trial.cost.energy_j:.1f} J"
                 stderr_console().print(f"{len(trials)} of {len(settings)}: {trial.choice}: {cost}")
 
@@ -74,12 +89,29 @@ def make_sweep(
         return swept()
 
 
+def _point(trial: Trial[Setting], readings: Sequence[Reading], *, top_mhz: float) -> PointTime:
+    """Return the time of a trial at its clock: that requested, or else read, or else the highest."""
+    clocks = [reading.sm_mhz for reading in readings if reading.sm_mhz]
+    utils = [reading.sm_util for reading in readings if reading.sm_util is not None]
+    sm_mhz = trial.choice.sm_mhz or (fmean(clocks) if clocks else top_mhz)
+    return PointTime(sm_mhz, trial.cost.time_s, trial.cost.time_error_s or 0.0, fmean(utils) if utils else None)
+
+
 def find_work(
-    gpu: Gpu, workload: str | None, iterations: int | None, command_line: tuple[str, ...], *, grace_s: float = GRACE_S
+    gpu: Gpu,
+    workload: str | None,
+    iterations: int | None,
+    command_line: tuple[str, ...],
+    *,
+    grace_s: float = GRACE_S,
+    on_wait: Callable[[], None] | None = None,
 ) -> tuple[str, int, Measure]:
-    """Return the name of the work, how often it is repeated at each setting, and the function that measures it."""
+    """Return the name of the work, how often it is repeated at each setting, and the function that measures it.
+
+    `on_wait` is called twice a second while a command runs.
+    """
     if not isinstance(gpu, RunsWorkloads):
-        return _commanded(gpu, workload, iterations or 1, command_line, grace_s=grace_s)
+        return _commanded(gpu, workload, iterations or 1, command_line, grace_s=grace_s, on_wait=on_wait)
     if command_line:
         raise InputError(
             f"{gpu.spec.label} trains a workload and cannot run a command",
@@ -91,7 +123,13 @@ def find_work(
 
 
 def _commanded(
-    gpu: Gpu, workload: str | None, runs: int, command_line: tuple[str, ...], *, grace_s: float
+    gpu: Gpu,
+    workload: str | None,
+    runs: int,
+    command_line: tuple[str, ...],
+    *,
+    grace_s: float,
+    on_wait: Callable[[], None] | None,
 ) -> tuple[str, int, Measure]:
     if not command_line:
         raise InputError(
@@ -104,7 +142,7 @@ def _commanded(
     def measure(setting: Setting) -> Measurement:
         with measured(gpu) as span:
             for _ in range(runs):
-                _run(command_line, setting, grace_s=grace_s)
+                _run(command_line, setting, grace_s=grace_s, on_wait=on_wait)
         return span.measurement / runs
 
     # File names need not be text; what names the work must be.
@@ -112,9 +150,11 @@ def _commanded(
     return name, runs, measure
 
 
-def _run(command_line: tuple[str, ...], setting: Setting, *, grace_s: float) -> None:
+def _run(
+    command_line: tuple[str, ...], setting: Setting, *, grace_s: float, on_wait: Callable[[], None] | None
+) -> None:
     """Run the command and raise where it fails; its output goes to standard error, since ours is on standard output."""
-    end = run_child(command_line, stdout_to_stderr=True, grace_s=grace_s)
+    end = run_child(command_line, stdout_to_stderr=True, grace_s=grace_s, on_wait=on_wait)
     code = end.exit_code
     if end.signal is not None:
         leave_by(end.signal)  # however the command took it: the sweep ends

@@ -8,6 +8,8 @@ Optimizer steps of PyTorch come from its own global hook, once the program has i
 optimizer, the items of tqdm bars count. Of several optimizers one counts: the first that stepped, until another has
 stepped `TAKES_OVER` times without it. Of nested bars the innermost counts.
 
+Under `wattune simulate --follow` each step that counts also waits until the simulated GPU has done an iteration.
+
 The file has a head and slots of 64 bytes: process, source, count, time of the last count in ns of the monotonic clock,
 and how often the counted optimizer or bar was replaced by another.
 """
@@ -30,6 +32,8 @@ OPTIMIZER, BAR = 1, 2
 TAKES_OVER = 64
 LOCK_TRIES = 200
 VARIABLE = "WATTUNE_STEP_FILE"
+FOLLOW, NODE = "WATTUNE_FOLLOW", "WATTUNE_NODE"
+NEVER_NS, SLICE_NS = (1 << 63) - 1, 20_000_000
 
 
 def _run_hidden() -> None:
@@ -50,10 +54,11 @@ def _run_hidden() -> None:
 class Steps:
     """The counts of this process, and the slot that they go to."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | None, follower: Follower | None = None) -> None:
+        """Without a path nothing is counted."""
         from time import monotonic_ns
 
-        self.path, self.now_ns = path, monotonic_ns
+        self.path, self.now_ns, self.follower = path, monotonic_ns, follower
         self.forget()
 
     def forget(self) -> None:
@@ -65,11 +70,13 @@ class Steps:
         self.others = 0
         self.bars, self.innermost, self.shallow = 0, 1, 0
         self.iterated: set[int] = set()
+        if self.follower is not None:
+            self.follower.handle = None
 
     def count(self, source: int, more: int = 1) -> None:
         slot = self.slots.get(source)
         if slot is None:
-            if self.failed:
+            if self.failed or self.path is None:
                 return
             slot = self.slots[source] = self.claimed(source)
         slot[COUNT] += more
@@ -80,6 +87,7 @@ class Steps:
         import fcntl
         import mmap
 
+        assert self.path is not None
         with open(self.path, "r+b", buffering=0) as file:
             self.lock(file)
             try:
@@ -110,6 +118,8 @@ class Steps:
     def fail(self, error: Exception) -> None:
         """Stop counting, and leave the reason in the head of the file."""
         self.failed, self.slots = True, {}
+        if self.path is None:
+            return
         try:
             text = f"{type(error).__name__}: {error}".encode("utf-8", "replace")[: HEAD - 9]
             with open(self.path, "r+b", buffering=0) as file:
@@ -126,6 +136,8 @@ class Steps:
             if key != self.optimizer and not self.replaces(key):
                 return
             self.others = 0
+            if self.follower is not None:
+                self.follower.wait()
             self.count(OPTIMIZER)
         except Exception as error:
             self.fail(error)
@@ -143,7 +155,8 @@ class Steps:
         if self.others < TAKES_OVER:
             return False
         self.optimizer = key
-        self.slots[OPTIMIZER][REPLACED] += 1
+        if OPTIMIZER in self.slots:
+            self.slots[OPTIMIZER][REPLACED] += 1
         return True
 
     def bar_moved(self, depth: int, more: int = 1) -> None:
@@ -160,6 +173,51 @@ class Steps:
             self.count(BAR, more)
         except Exception as error:
             self.fail(error)
+
+
+class Follower:
+    """Waits for the iterations of a simulated GPU, one after each step of the program.
+
+    A step takes as long as an iteration does at the clock that holds, or as its own work where that takes longer.
+    """
+
+    def __init__(self, library: str, node: str) -> None:
+        self.library, self.node = library, node
+        self.handle: Any = None
+        self.done = 0.0
+
+    def open(self) -> None:
+        import ctypes
+        import time
+
+        self.c, self.sleep = ctypes.CDLL(self.library), time.sleep
+        self.c.wattuneNodeOpen.restype, self.c.wattuneNodeOpen.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+        self.c.wattuneNodeDevices.argtypes = self.c.wattuneNodeIsVirtual.argtypes = [ctypes.c_void_p]
+        self.c.wattuneIterations.restype = ctypes.c_double
+        self.c.wattuneIterations.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        self.c.wattuneUntilNs.restype = ctypes.c_int64
+        self.c.wattuneUntilNs.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double]
+        self.c.wattuneAdvance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+        self.handle = self.c.wattuneNodeOpen(os.fsencode(self.node))
+        if not self.handle:
+            raise OSError("there is no node of simulated GPUs")
+        self.device = int(os.environ.get("LOCAL_RANK", "0")) % self.c.wattuneNodeDevices(self.handle)
+        self.virtual = bool(self.c.wattuneNodeIsVirtual(self.handle))
+        self.done = self.c.wattuneIterations(self.handle, self.device)
+
+    def wait(self) -> None:
+        if self.handle is None:
+            self.open()
+        self.done = max(self.done + 1, self.c.wattuneIterations(self.handle, self.device))
+        while True:
+            left_ns = self.c.wattuneUntilNs(self.handle, self.device, self.done)
+            if left_ns <= 0 or left_ns >= NEVER_NS:
+                return
+            if self.virtual:
+                self.c.wattuneAdvance(self.handle, left_ns)
+            else:
+                # In slices, because another process may change the clock meanwhile.
+                self.sleep(min(left_ns, SLICE_NS) / 1e9)
 
 
 def _hook_torch(steps: Steps, module: ModuleType) -> None:
@@ -250,10 +308,13 @@ class _Finder:
 
 
 def _start() -> None:
-    path = os.environ.get(VARIABLE)
+    path, library, node = (os.environ.get(name) for name in (VARIABLE, FOLLOW, NODE))
     if not path or not os.path.exists(path):
-        return  # `wattune run` has ended, or this process cannot see its files
-    steps = Steps(path)
+        path = None  # `wattune run` has ended, or this process cannot see its files
+    follower = Follower(library, node) if library and node else None
+    if path is None and follower is None:
+        return
+    steps = Steps(path, follower)
     sys.meta_path.insert(0, _Finder(steps))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=steps.forget)

@@ -19,6 +19,7 @@ from statistics import NormalDist
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
 from wattune.core.window import PhaseSetting, Purpose, Window, by_phase_words, phases_of
+from wattune.response.clock_doubt import window_doubt
 
 UNSURE = 0.05
 """Relative error of a step time that has none."""
@@ -149,6 +150,8 @@ def _is_known(windows: tuple[Window, ...], compared: Sequence[_Comparison]) -> b
     if not any(window.step_time_s for window in others):
         return False
     if held is not None and all(window.point != held.point for window in others):
+        return False
+    if any(window_doubt(phase) is not None for phase in phases_of(windows)):
         return False
     unknown_s = sum(window.total.time_s for window in windows if id(window) not in known)
     return unknown_s <= MOST_UNKNOWN * sum(window.total.time_s for window in windows)

@@ -25,6 +25,7 @@ from wattune.core.objective import Objective
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window, since_change, steps_s
 from wattune.levels.run.constrained_choice import TRIAL_S, Choice, choose, time_spent
+from wattune.response.clock_doubt import window_doubt
 from wattune.response.evidence import LEAST_STEP_TIME, USUAL_STEP_TIME, Evidence, evidence
 from wattune.response.points import ClockPoint, PointScale, candidates_of
 from wattune.response.posterior import posterior_of
@@ -112,12 +113,16 @@ class CurvePolicy:
         return self._unchecked(prediction, known) or self._trial(prediction, known) or self._held(prediction, known)
 
     def _unchecked(self, prediction: Prediction, known: tuple[Window, ...]) -> Order | None:
-        """Keep to the baseline where step times are unknown, there or elsewhere; return None where they are known."""
+        """Keep to the baseline where step times are unknown or do not follow the clock; return None where they do."""
         if not any(window.step_time_s for window in known if window.purpose is Purpose.BASELINE):
             most_s = min(_FIRST_MOST_S * 2.0 ** len(known), _HOLD_MOST_S)
             order = self._baseline_order(_FIRST_S, most_s=most_s, why="no step time of the program is known yet")
             unknown = f"no step time of the program is known, so the {self.baseline} stays{_estimated(prediction)}"
             return replace(order, remark=unknown) if len(known) == 1 else order
+        doubt = window_doubt(known)
+        if doubt is not None:
+            remark = f"the program does not follow the clock of this GPU, so the {self.baseline} stays: {doubt}"
+            return replace(_hold_order(self.baseline, _hold_s(known), why=doubt), remark=remark)
         elsewhere = [window for window in known if window.setting != self.baseline]
         unseen = sum(window.step_time_s is None for window in elsewhere)
         if unseen < _UNSEEN or 2 * unseen < len(elsewhere):

@@ -259,3 +259,16 @@ def test_errors_by_window_length_are_estimated():
     assert error_by_length(alike)(80.0) == pytest.approx(0.01, rel=0.15)
     falling = tuple(seen(Setting(1200), length_s=s, error=0.01 / (s / 4) ** 0.5) for s in (4.0, 20.0, 80.0, 240.0))
     assert error_by_length(falling)(80.0) == pytest.approx(0.01 / 20**0.5, rel=0.2)
+
+
+def test_a_program_that_does_not_follow_the_clock_is_left_alone():
+    policy = CurvePolicy(objective=LeastEnergy(0.05))
+    windows = [seen(DRIVER_DEFAULT, Purpose.BASELINE, source="steps", sm_util=1.0, mem_util=0.3)]
+    for _ in range(14):
+        order = policy.step(tuple(windows), A100)
+        own = seen(order.setting, order.purpose, source="steps", sm_util=1.0, mem_util=0.3)
+        windows.append(replace(own, step_time_s=1.0, step_time_error_s=0.002))
+    doubtful = (*windows, replace(seen(Setting(360), source="steps"), step_time_s=1.0, step_time_error_s=0.002))
+    order = policy.step(doubtful, A100)
+    assert (order.setting, order.purpose) == (DRIVER_DEFAULT, Purpose.HOLD)
+    assert "does not follow the clock" in order.remark

@@ -13,10 +13,11 @@ from rich.text import Text
 from wattune.control.state import Condition, Disabled, Waiting
 from wattune.control.window_state import Settling
 from wattune.core.setting import DRIVER_DEFAULT
-from wattune.core.window import Order, Purpose, by_phase_words, since_change
+from wattune.core.window import Order, Purpose, by_phase_words, phases_of, since_change
 from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
 from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity, with_error
+from wattune.response.clock_doubt import window_doubt
 
 if TYPE_CHECKING:
     from wattune.signals.period import PeriodAnswer
@@ -223,6 +224,10 @@ def _unmeasured(report: RunReport) -> str:
         return "nothing was tuned: the program did not use the GPU for long enough"
     if not any(window.step_time_s for window in report.windows if window.purpose is Purpose.BASELINE):
         return f"{_UNKNOWN}: no step time of the program was found at the baseline{_predicted(report)}"
+    doubts = (window_doubt(phase) for phase in phases_of(report.windows))
+    doubt = next((words for words in doubts if words is not None), None)
+    if doubt is not None:
+        return f"{_UNKNOWN}: the program does not follow the clock of this GPU: {doubt}"
     if all(window.purpose is Purpose.BASELINE for window in report.windows):
         return f"{_UNKNOWN}: nothing but the baseline was measured for long enough"
     return f"{_UNKNOWN}: step times at other settings could not be compared with the baseline's{_predicted(report)}"
