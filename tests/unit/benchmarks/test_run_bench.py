@@ -7,7 +7,9 @@ import pytest
 from wattune.benchmarks.family import family
 from wattune.benchmarks.run import FamilyProgram, StepClock, play_program
 from wattune.benchmarks.run.policies import make_policy
+from wattune.benchmarks.run.table import RecordedWorkload
 from wattune.cli.main import run
+from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.passing_time import VirtualTime
@@ -180,3 +182,23 @@ def test_tiny_tables(rows, tmp_path, capsys):
 def test_wrong_usage_is_said_in_a_line(words, capsys):
     assert run(["bench", "run", *words]) in (1, 2)
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_two_settings_by_turns_bound_what_a_run_can_save():
+    """By brute force over shares of the work at each pair of settings."""
+    costs = {
+        Setting(mhz): Measurement(0.6 + 0.4 * 1400 / mhz, (0.6 + 0.4 * 1400 / mhz) * (80 + 220 * (mhz / 1400) ** 2.5))
+        for mhz in (800, 1000, 1200, 1400)
+    }
+    workload = RecordedWorkload.of("x.csv", "net", costs)
+    base = workload.costs[workload.reference]
+    best = max(
+        1 - (share * one.energy_j + (1 - share) * two.energy_j) / base.energy_j
+        for one in workload.costs.values()
+        for two in workload.costs.values()
+        for share in (place / 400 for place in range(401))
+        if share * one.time_s + (1 - share) * two.time_s <= 1.05 * base.time_s
+    )
+    assert workload.mixture_saving(0.05) == pytest.approx(best, abs=0.002)
+    assert workload.mixture_saving(0.05) > workload.oracle(0.05).saving
+    assert workload.mixture_saving(9.0) == pytest.approx(workload.oracle(9.0).saving)

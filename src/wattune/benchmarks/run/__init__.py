@@ -26,6 +26,7 @@ from wattune.benchmarks.family import SIZE, FamilyMember, family
 from wattune.benchmarks.parallel import in_processes
 from wattune.benchmarks.period.family import table_rows
 from wattune.benchmarks.result import Bench, Goal, Row, at_most
+from wattune.benchmarks.run.contention import contended_goals, contended_rows
 from wattune.benchmarks.run.outcome import (
     BestSetting,
     PlayedRun,
@@ -365,9 +366,15 @@ SHORT_STEP_S, MOST_HOOK_PERCENT = 1e-3, 0.5
 
 
 def bench_live(
-    gpu: str, *, seconds: float, slowdown: float, cache_dir: Path, on_step: Callable[[str], None] | None = None
+    gpu: str,
+    *,
+    seconds: float,
+    slowdown: float,
+    cache_dir: Path,
+    contended: int = 0,
+    on_step: Callable[[str], None] | None = None,
 ) -> Bench:
-    """Tune one GPU, and eight as one, for so many seconds each."""
+    """Tune one GPU, and eight as one, for so many seconds each; then `contended` programs at once on a busy host."""
     library, rows = build_library(cache_dir), []
     for count in GPU_COUNTS:
         if on_step is not None:
@@ -375,13 +382,17 @@ def bench_live(
         rows.append(_row(gpu, count, library, seconds=seconds, slowdown=slowdown))
     costliest = max(row["control_core_percent"] for row in rows)
     hook_percent = 100 * hook_s() / SHORT_STEP_S
+    busy: tuple[Row, ...] = ()
+    if contended:
+        busy = contended_rows(gpu, runs=contended, seconds=seconds, slowdown=slowdown, on_step=on_step)
     return Bench(
         bench="run",
         simulated=True,
-        rows=tuple(rows),
+        rows=(*rows, *busy),
         goals=(
             at_most("control loop, of one core", costliest, MOST_PERCENT, unit=" %"),
             at_most("counting steps inside the program, of a step of 1 ms", hook_percent, MOST_HOOK_PERCENT, unit=" %"),
+            *(contended_goals(busy) if busy else ()),
         ),
         notes=("Simulated GPUs behind the emulated NVML library; a real driver's calls take longer.",),
         figures={"gpu": load_model(gpu).name, "seconds": seconds},

@@ -148,6 +148,7 @@ def job(
 @click.option(
     "--live", metavar="SECONDS", type=click.FloatRange(min=1), help="Measure the CPU time of the control loop instead."
 )
+@click.option("--contended", type=click.IntRange(min=0), default=0, help="With --live: programs tuned on a busy host.")
 @click.option("--gpu", default="rtx-3080-ti", show_default=True, help="GPU of the catalogue.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds; 1, with a table 20.")
 @click.option("--slowdown", default="5%", show_default=True, help="Slowdown limit of a run.")
@@ -171,6 +172,7 @@ def run(
     simulated: bool,
     table: Path | None,
     live: float | None,
+    contended: int,
     gpu: str,
     seeds: int | None,
     slowdown: str,
@@ -196,8 +198,11 @@ def run(
         from wattune.config import load_config
 
         cache_dir = load_config().cache_dir
-        show(bench_live(gpu, seconds=live, slowdown=limit, cache_dir=cache_dir, on_step=remark), as_json=as_json)
+        bench = bench_live(gpu, seconds=live, slowdown=limit, cache_dir=cache_dir, contended=contended, on_step=remark)
+        show(bench, as_json=as_json)
         return
+    if contended:
+        raise click.UsageError("--contended needs --live SECONDS, how long each program is tuned")
     check_picture(plot)
     with progress_bar() as on_step:
         if table is not None:
