@@ -131,6 +131,11 @@ def test_output_and_exit_code_are_the_programs(command, pattern):
     assert "simulated" in done.stderr
 
 
+def test_a_pattern_that_matched_no_line_is_named(command):
+    done = command("run", "--json", *SIM, "--step-pattern", "stepp?ed", "--", "echo", "step")
+    assert "--step-pattern 'stepp?ed' matched no line" in events(json.loads(done.stdout))
+
+
 def test_with_json_the_document_is_alone_on_standard_output(command):
     done = command("run", "--json", *SIM, "--", "echo", "hello")
     document = json.loads(done.stdout)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, isfinite
 
 from wattune.control.phase_marks import PhaseMarks, phase_costs
+from wattune.control.reports.output import OutputFollower
 from wattune.control.state import StepTime
 from wattune.control.step_file import NewSteps, StepFollower
 from wattune.control.step_time import COUNTERS, CounterWatch, StepMarks, WorkUnit, same_unit
@@ -147,7 +148,8 @@ LONGEST_S = 60.0
 """A sample that waits for the end of a step ends after so long: the program may have stopped to report phases."""
 
 
-REPORTED, PATTERN, HOOK, UTILISATION, NO_SOURCE = "reported", "pattern", "hook", "utilisation", "none"
+REPORTED, PATTERN, HOOK, OUTPUT = "reported", "pattern", "hook", "output"
+UTILISATION, NO_SOURCE = "utilisation", "none"
 """Sources of step times beside `period` and `counters`."""
 UNMATCHED = 20
 """A pattern that has matched nothing when the hook has counted so many steps is given up."""
@@ -165,7 +167,9 @@ class ProgressEstimator:
         """What fills the marks: the program itself, or a pattern in its output."""
         self.hook: StepFollower | None = None
         """Steps that are counted inside the program; used where nothing else fills the marks."""
-        self._hooked = False
+        self.output: OutputFollower | None = None
+        """Steps that the program's output shows; used where neither the hook nor the program reports any."""
+        self._hooked = self._from_output = False
         self._unmatched = 0
         self.phases = PhaseMarks()
         self.counters = CounterWatch()
@@ -200,19 +204,34 @@ class ProgressEstimator:
 
     @property
     def step_source(self) -> str:
-        """What the step times come from: hook, pattern, reported, period, counters, utilisation or none."""
+        """What the step times come from: hook, pattern, output, reported, period, counters, utilisation or none."""
         if self.marks.total:
-            return HOOK if self._hooked else self.reported_by
+            return HOOK if self._hooked else OUTPUT if self._from_output else self.reported_by
         if self._source is not None:
             return self._source
         seen = any(reading.sm_util is not None for reading in self._readings)
         return UTILISATION if seen else NO_SOURCE
 
     def follow(self, now_s: float) -> str | None:
-        """Take the steps that the hook has counted by this time of the GPU.
+        """Take the steps that the hook has counted by this time of the GPU, or else those that the output shows.
 
         Return a remark where the unit of work is another from now on, so that everything has to be measured again.
         """
+        news = self._follow_hook(now_s)
+        return self._follow_output(now_s) if news is None and not self._hooked else news
+
+    def _follow_output(self, now_s: float) -> str | None:
+        steps = None if self.output is None else self.output.take()
+        if self.output is None or steps is None or (self.marks.total and not self._from_output):
+            return None
+        first, self._from_output = not self._from_output, True
+        self.marks.add(now_s - steps.age_s, steps.count)
+        changed, self.output.unit_changed = self.output.unit_changed, False
+        if first or changed:
+            return f"steps are counted from now on: by the program's output ({self.output.source})"
+        return None
+
+    def _follow_hook(self, now_s: float) -> str | None:
         steps = None if self.hook is None else self.hook.take()
         if self.hook is None or steps is None or not self._takes_hook(steps):
             return None
@@ -226,6 +245,9 @@ class ProgressEstimator:
     def _takes_hook(self, steps: NewSteps) -> bool:
         """Return whether the marks are filled by the hook: a pattern that was asked for has its chance first."""
         if self._hooked:
+            return True
+        if self._from_output:
+            self.marks, self._from_output = StepMarks(), False
             return True
         if self.marks.total:
             return False
@@ -263,7 +285,7 @@ class ProgressEstimator:
     def begins(self) -> bool:
         """Return True once, when the first step was reported."""
         first, self._began = bool(self.marks.total) and not self._began, self._began or bool(self.marks.total)
-        return first and not self._hooked
+        return first and not self._hooked and not self._from_output
 
     def forget(self) -> None:
         """Discard what was learned, since the program has changed."""

@@ -104,6 +104,7 @@ def command(
     from wattune.cli.run.tuning import TunedProgram
     from wattune.control.injected.sitecustomize import FOLLOW
     from wattune.control.progress_estimator import PATTERN
+    from wattune.control.reports.output import OutputFollower
     from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.control.step_file import StepFile, StepFollower
     from wattune.devices.gpu import PlaysWorkloads
@@ -133,6 +134,8 @@ def command(
                 session.loop.remark(_UNFOLLOWED)
             if steps is not None:
                 session.watch.reported_by = PATTERN
+            elif not per_gpu and not any(isinstance(gpu, PlaysWorkloads) for gpu in gpus):
+                session.watch.output = OutputFollower.beside((2,) if options.as_json else (1, 2))
             environment = dict(os.environ) if file is None else file.environment(os.environ)
             exit_code = _run(
                 command_line,
@@ -144,6 +147,8 @@ def command(
                 grace_s=grace_s,
                 begin=begin,
             )
+        if step_pattern is not None and session.watch.step_source != PATTERN:
+            session.loop.progress = session.progress.noted(f"--step-pattern {step_pattern!r} matched no line")
     return tuned.finish(exit_code)
 
 

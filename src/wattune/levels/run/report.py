@@ -42,7 +42,7 @@ class RunReport:
     unit: str = "step"
     """The unit of a step time: a step that the program reports, a period of its power, or a unit of work."""
     step_source: str = "none"
-    """What step times come from: hook, pattern, reported, period, counters, utilisation or none."""
+    """What step times come from: hook, pattern, output, reported, period, counters, utilisation or none."""
     trace: PowerTrace = field(default_factory=PowerTrace)
     latest: tuple[Reading, ...] = ()
     """The last reading of each GPU."""

@@ -417,3 +417,30 @@ def test_a_starved_sampler_is_no_evidence_of_a_change():
         session.loop.tick()
     assert session.loop.late_ticks > 200
     assert not session.progress.changes
+
+
+class PrintedSteps:
+    """Steps of 0.2 s that the output shows."""
+
+    source, unit_changed = "tqdm", False
+
+    def __init__(self, gpu):
+        self.gpu, self.taken = gpu, 0
+
+    def take(self):
+        new = int(self.gpu.count().time_s / 0.2) - self.taken
+        self.taken += new
+        return NewSteps(new, 0.0) if new else None
+
+
+def test_steps_in_the_output_count_until_the_hook_does():
+    gpu = OddGpu()
+    session = hooked_loop(gpu, from_s=gpu.count().time_s + 40)
+    session.watch.output = PrintedSteps(gpu)
+    ticked(session.loop, gpu, 30)
+    assert session.watch.step_source == "output"
+    assert session.progress.windows[0].step_time_s == pytest.approx(0.2, rel=0.02)
+    ticked(session.loop, gpu, 60)
+    assert session.watch.step_source == "hook"
+    after = phases_of(session.progress.windows)[-1]
+    assert all(one.step_time_s == pytest.approx(0.1, rel=0.01) for one in after)
