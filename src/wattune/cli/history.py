@@ -69,7 +69,7 @@ def run_facts(run: Run) -> Table:
         "source": "simulated" if run.simulated else "measured",
         "wattune": run.version,
         "note": run.note,
-    } | {name: _detail(value) for name, value in run.details.items()}
+    } | {name: "unknown" if _is_unknown(name, value) else _detail(value) for name, value in run.details.items()}
     for name, value in facts.items():
         if value is not None:
             table.add_row(_cell(name), _cell(value))
@@ -113,6 +113,11 @@ def _table(*texts: str, numbers: tuple[str, ...]) -> Table:
     for name in numbers:
         table.add_column(name, justify="right")
     return table
+
+
+def _is_unknown(name: str, value: object) -> bool:
+    """Return whether a detail is a share that was not measured; other details that are missing are left out."""
+    return value is None and name.endswith("_percent") and name != "promise_percent"
 
 
 def _device(run: Run) -> str:

@@ -69,6 +69,12 @@ def test_a_run_without_measurements_has_a_page():
     assert plane_chart(EMPTY) is None
 
 
+def test_what_was_not_compared_is_unknown_on_the_page():
+    text = run_file(run_report(figures=RunFigures(), ended=True), made="", suffix=".html")
+    assert text.count(">unknown<") >= 3
+    assert "more than 99.9" not in text
+
+
 def test_a_program_that_changed_has_a_table_for_each_phase_and_of_many_events_the_latest():
     changed = replace(searched()[-1], changed=True)
     events = tuple(Event(float(place), f"event number {place}") for place in range(130))

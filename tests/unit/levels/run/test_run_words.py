@@ -67,9 +67,11 @@ def test_unknown_values_are_called_unknown():
     assert "unknown: no step time of the program was found" in headline(run_report(**unseen))
     predicted = replace(order(Setting(1545), Purpose.HOLD), why="4.0 ± 3.5 % slower, 5.9 % saved")
     held = headline(run_report(**unseen, state=measuring(predicted)))
-    assert held.endswith("utilisation, not a measurement: 4.0 ± 3.5 % slower, 5.9 % saved")
+    assert held.endswith("an estimate of the policy, not a measurement of the run: 4.0 ± 3.5 % slower, 5.9 % saved")
     default = headline(run_report(**unseen, state=measuring(replace(predicted, setting=DRIVER_DEFAULT))))
     assert default.endswith("(the driver default was held)")
+    short = (searched()[0], window(Setting(1545), Purpose.HOLD, 12.0, 10.0, power_w=250.0, step_time_s=None))
+    assert "unknown: step times were not seen for long enough" in headline(run_report(**{**nothing, "windows": short}))
     assert "nothing but the baseline" in headline(run_report(**{**nothing, "windows": searched()[:1]}))
     assert slowdown_words(run_report(slowdown_limit=None)) == ""
     assert search_words(run_report(**nothing)) == even_words(run_report(**nothing)) == ""

@@ -31,7 +31,7 @@ from wattune.levels.run.view.words import (
 )
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Spread, Tone, Way
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import UNKNOWN, Unit, counted, duration, long_unit, quantity, unit_for
+from wattune.render.quantity import Unit, counted, duration, long_unit, quantity, unit_for
 from wattune.render.svg import standalone
 
 SETTING_HEAD = "setting,set for,verdict,time set,step time,power,energy per {unit},Δ time %,saving %"
@@ -64,18 +64,22 @@ def run_page(report: RunReport, *, made: str) -> Page:
 
 def _figures(report: RunReport) -> tuple[Figure, ...]:
     figures, spent = report.figures, report.spent
-    held = "nothing was held" if report.held is None else f"at {report.held}: {estimate_words(figures.held_saving)}"
+    held = "nothing was held" if report.held is None else f"at {report.held}: {_known(figures.held_saving)}"
     even = figures.break_even_s
     return (
-        Figure(estimate_words(figures.saving), "energy saved, search included", held),
-        Figure(estimate_words(figures.slowdown), f"time against the {base_name(report)}", _met(report)),
+        Figure(_known(figures.saving), "energy saved, search included", held),
+        Figure(_known(figures.slowdown), f"time against the {base_name(report)}", _met(report)),
         Figure(
-            UNKNOWN if even is None else duration(even) if even > 0 else "at once",
+            "unknown" if even is None else duration(even) if even > 0 else "at once",
             "break-even",
             search_words(report) or None,
         ),
         Figure(quantity(spent.energy_j, "J"), "spent in all", f"in {duration(spent.time_s)}"),
     )
+
+
+def _known(estimate: EstimateWithError | None) -> str:
+    return "unknown" if estimate is None else estimate_words(estimate)
 
 
 def _met(report: RunReport) -> str | None:

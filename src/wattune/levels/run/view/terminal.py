@@ -65,7 +65,7 @@ def screen_lines(report: RunReport, *, width: int, height: int) -> tuple[Text, .
 def slowdown_line(report: RunReport, *, width: int) -> Text:
     """Draw the slowdown as a bar, light over its error, with a mark at the slowdown limit."""
     slower = report.figures.slowdown
-    words = f" {estimate_words(slower)}" if slower is not None else " not known yet"
+    words = f" {estimate_words(slower)}" if slower is not None else " unknown" if report.ended else " not known yet"
     if report.slowdown_limit is None or report.slowdown_limit <= 0:
         return Text(clipped(f"slowdown{words}, {report.objective}", width), "dim")
     words += f"{',' if slower is None else ' of'} {100 * report.slowdown_limit:g} % allowed"

@@ -230,7 +230,9 @@ def _unmeasured(report: RunReport) -> str:
         return f"{_UNKNOWN}: the program does not follow the clock of this GPU: {doubt}"
     if all(window.purpose is Purpose.BASELINE for window in report.windows):
         return f"{_UNKNOWN}: nothing but the baseline was measured for long enough"
-    return f"{_UNKNOWN}: step times at other settings could not be compared with the baseline's{_predicted(report)}"
+    return (
+        f"{_UNKNOWN}: step times were not seen for long enough to be compared with the baseline's{_predicted(report)}"
+    )
 
 
 _UNKNOWN = "energy saved and time lost are unknown"
@@ -242,7 +244,7 @@ def _predicted(report: RunReport) -> str:
     words = f" ({'the ' * (held == DRIVER_DEFAULT)}{held} was held)"
     if held == DRIVER_DEFAULT or order is None or order.purpose is not Purpose.HOLD or not order.why:
         return words
-    return f"{words}; an estimate from power and utilisation, not a measurement: {order.why}"
+    return f"{words}; an estimate of the policy, not a measurement of the run: {order.why}"
 
 
 HEAD = ("setting", "for", "step time", "power", "energy", "Δ time %", "saving %", "verdict")
