@@ -87,30 +87,44 @@ def contended_goals(rows: Sequence[Row]) -> tuple[Goal, ...]:
 
 
 def _played(gpu: str, *, runs: int, seconds: float, slowdown: float) -> list[ContendedRun]:
-    made = [_session(gpu, place, slowdown) for place in range(runs)]
+    made = [_program(gpu, place, slowdown) for place in range(runs)]
     with ExitStack() as stack:
-        for session, _ in made:
-            stack.enter_context(session)
+        for one in made:
+            stack.enter_context(one.session)
         time.sleep(seconds)
-    return [_outcome(session, device, gpu, place, slowdown) for place, (session, device) in enumerate(made)]
+    return [_outcome(one, gpu, place, slowdown) for place, one in enumerate(made)]
 
 
-def _session(gpu: str, place: int, slowdown: float) -> tuple[RunSession, SimulatedGpu]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Program:
+    """A program that never changes, on a GPU of its own; where it was when the watch began."""
+
+    session: RunSession
+    device: SimulatedGpu
+    start_s: float
+    start_iterations: float
+
+
+def _program(gpu: str, place: int, slowdown: float) -> _Program:
     device = SimulatedGpu(load_model(gpu), index=place, time=WallTime(), seed=place)
     device.play(_workload(place))
-    return RunSession((device,), objective=LeastEnergy(slowdown)), device
+    timeline, start_s = device.present()
+    session = RunSession((device,), objective=LeastEnergy(slowdown))
+    return _Program(session, device, start_s, timeline.iterations(start_s))
 
 
 def _workload(place: int) -> Workload:
     return make_workload(WORKLOADS[place % len(WORKLOADS)])
 
 
-def _outcome(session: RunSession, device: SimulatedGpu, gpu: str, place: int, slowdown: float) -> ContendedRun:
-    timeline, now_s = device.present()
+def _outcome(program: _Program, gpu: str, place: int, slowdown: float) -> ContendedRun:
+    session = program.session
+    timeline, now_s = program.device.present()
+    done = timeline.iterations(now_s) - program.start_iterations
     claimed = figures_of(session.progress.windows, gpus=1, slowdown_limit=slowdown).slowdown
     return ContendedRun(
         false_changes=len(session.progress.changes),
-        slowdown=now_s / (timeline.iterations(now_s) * _default_s(gpu, place)) - 1,
+        slowdown=(now_s - program.start_s) / (done * _default_s(gpu, place)) - 1,
         claimed=None if claimed is None else claimed.value,
         late_ticks=session.loop.late_ticks,
     )
