@@ -78,7 +78,7 @@ class Readings:
         )
         self._limit_mw = Query[int](lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         self._memory = Query[Any](lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
-        self._slow: tuple[float | None, int | None, Any] = (None, None, None)
+        self._slow: tuple[float | None, Any] = (None, None)
         self._slow_until_s = 0.0
 
     def take(self, *, time_s: Callable[[], float], energy_j: float, power_mw: int | None) -> Reading:
@@ -86,11 +86,12 @@ class Readings:
         begun_s = time.monotonic()
         utilisation = self._utilisation()
         sm_mhz, mem_mhz, throttle = self._sm_mhz(), self._mem_mhz(), throttle_of(self._reasons())
+        limit_mw = self._limit_mw()  # always: by it one sees whether a setting was applied
         if begun_s >= self._slow_until_s:
-            self._slow = (self._temperature_c(), self._limit_mw(), self._memory())
+            self._slow = (self._temperature_c(), self._memory())
             ended_s = time.monotonic()
             self._slow_until_s = 0.0 if ended_s - begun_s < CHEAP_S else ended_s + SLOW_S
-        temperature_c, limit_mw, memory = self._slow
+        temperature_c, memory = self._slow
         return Reading(
             time_s=time_s(),
             energy_j=energy_j,

@@ -12,7 +12,7 @@ from wattune.core.errors import DeviceError
 from wattune.core.reading import Throttle
 from wattune.core.setting import Setting
 from wattune.devices.meter import measured
-from wattune.devices.nvml import library
+from wattune.devices.nvml import library, readings
 from wattune.devices.nvml.describe import examine
 from wattune.devices.nvml.open import forgetful, opened_nvml
 from wattune.devices.open import Surroundings, open_gpu
@@ -222,3 +222,12 @@ def test_run_and_doctor_warn_about_settings_that_do_not_last(emulated_node, arou
     emulated_node("a100")
     with open_gpu("nvml:0", around) as gpu:
         assert _lasting_notes([gpu]) == ()
+
+
+def test_a_slow_reading_shows_the_present_limit(emulated_node, tmp_path, monkeypatch):
+    monkeypatch.setattr(readings, "CHEAP_S", 0.0)  # as on a busy machine: every reading counts as slow
+    emulated_node("a100")
+    with open_gpu("nvml:0", Surroundings(tmp_path / "state")) as gpu:
+        for limit_w in (300.0, 250.0):
+            gpu.apply(Setting(power_limit_w=limit_w))
+            assert gpu.read().power_limit_w == limit_w
