@@ -13,7 +13,7 @@ from wattune.devices.entry import KNOBS
 
 if TYPE_CHECKING:
     from wattune.devices.locks import Holder
-    from wattune.devices.watchdog import Outcome
+    from wattune.devices.watchdog import Restoration
 
 
 @click.command()
@@ -41,7 +41,7 @@ def command(as_json: bool) -> int:
     return 1 if errors else 0
 
 
-def _document(outcomes: tuple[Outcome, ...], holders: tuple[Holder, ...]) -> dict[str, Any]:
+def _document(outcomes: tuple[Restoration, ...], holders: tuple[Holder, ...]) -> dict[str, Any]:
     failed = [(outcome.device, outcome.error) for outcome in outcomes if isinstance(outcome.error, WattuneError)]
     return {
         "restored": [outcome.device for outcome in outcomes if outcome.error is None],
@@ -62,7 +62,7 @@ def holder_document(holder: Holder) -> dict[str, Any]:
     }
 
 
-def _print(outcomes: tuple[Outcome, ...], holders: tuple[Holder, ...]) -> None:
+def _print(outcomes: tuple[Restoration, ...], holders: tuple[Holder, ...]) -> None:
     for outcome in outcomes:
         if outcome.entry is not None and outcome.error is None:
             what = ", ".join(KNOBS[knob] for knob in outcome.entry.ours)

@@ -22,7 +22,7 @@ from wattune.devices.entry import Entry
 from wattune.devices.gpu import Gpu
 from wattune.devices.guarded import GuardedGpu, leaving_by_exception, watched
 from wattune.devices.journal import Journal
-from wattune.devices.watchdog import Outcome, restore_left
+from wattune.devices.watchdog import Restoration, restore_left
 
 _LOG = logging.getLogger("wattune")
 
@@ -203,7 +203,7 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
             )
 
 
-def restore_abandoned(surroundings: Surroundings) -> tuple[Outcome, ...]:
+def restore_abandoned(surroundings: Surroundings) -> tuple[Restoration, ...]:
     """Undo what dead processes left set, each GPU by itself; return what came of each."""
     return restore_left(surroundings.journal, _undo)
 

@@ -33,7 +33,7 @@ _IGNORED = (1, 2, 3, 10, 12, 13, 14, 15, 20, 21, 22)
 """HUP, INT, QUIT, USR1, USR2, PIPE, ALRM, TERM, TSTP, TTIN, TTOU; importing `signal` takes half a megabyte."""
 
 
-class Outcome:
+class Restoration:
     """What came of undoing one entry."""
 
     __slots__ = ("entry", "error", "left", "name")
@@ -52,7 +52,7 @@ class Outcome:
         return self.name if self.entry is None else self.entry.device
 
 
-def restore_left(journal: Journal, undo: Undo) -> tuple[Outcome, ...]:
+def restore_left(journal: Journal, undo: Undo) -> tuple[Restoration, ...]:
     """Undo what dead processes left set. Each entry stands for itself; those of living processes are left alone."""
     outcomes = []
     for name in journal.left():
@@ -61,14 +61,14 @@ def restore_left(journal: Journal, undo: Undo) -> tuple[Outcome, ...]:
         except DeviceBusy:
             continue
         except WattuneError as error:
-            outcome = Outcome(name, journal.entry(name), error=error)
+            outcome = Restoration(name, journal.entry(name), error=error)
         if outcome is not None:
             outcomes.append(outcome)
     journal.tidy()
     return tuple(outcomes)
 
 
-def _restore(journal: Journal, name: str, undo: Undo) -> Outcome | None:
+def _restore(journal: Journal, name: str, undo: Undo) -> Restoration | None:
     claim = journal.claim(name, label=name)
     try:
         entry = claim.read()
@@ -84,24 +84,24 @@ def _restore(journal: Journal, name: str, undo: Undo) -> Outcome | None:
         claim.release()
 
 
-def _undone(claim: Claim, entry: Entry, undo: Undo) -> Outcome:
+def _undone(claim: Claim, entry: Entry, undo: Undo) -> Restoration:
     try:
         left = undo(entry, claim.written_s())
     except ValueError as error:
         raise Damaged(str(error)) from None
     except (Refused, WattuneError) as error:
-        return Outcome(claim.uuid, entry, error=error)  # the entry stays for the next attempt
+        return Restoration(claim.uuid, entry, error=error)  # the entry stays for the next attempt
     claim.erase()
-    return Outcome(claim.uuid, entry, left=left)
+    return Restoration(claim.uuid, entry, left=left)
 
 
-def set_aside(claim: Claim, why: str) -> Outcome:
+def set_aside(claim: Claim, why: str) -> Restoration:
     """Keep a damaged entry under another name."""
     error = ConfigError(
         f"the journal entry of {claim.uuid} is damaged: {why}; it is kept as {claim.set_aside()}",
         hint="see `nvidia-smi -q -d CLOCK,POWER` and reset that GPU by hand if it is still set",
     )
-    return Outcome(claim.uuid, None, error=error)
+    return Restoration(claim.uuid, None, error=error)
 
 
 class Watchdog:

@@ -7,7 +7,7 @@ import pytest
 from processes import shared_folder
 from wattune.benchmarks.reliability.inputs import attacked, input_rows
 from wattune.benchmarks.reliability.parsers import Parser, all_parsers
-from wattune.benchmarks.reliability.signals import COMMANDS, Case, all_cases, signal_rows
+from wattune.benchmarks.reliability.signals import COMMANDS, SignalCase, all_cases, signal_rows
 from wattune.core.errors import InputError
 
 
@@ -51,5 +51,5 @@ def test_every_command_meets_every_signal():
 )
 def test_a_signal_is_taken_as_expected(name, number, program, nohup):
     command = next(command for command in COMMANDS if command.name == name)
-    (row,) = signal_rows(cache_dir=shared_folder(), cases=[Case(command, number, program, nohup)]).rows
+    (row,) = signal_rows(cache_dir=shared_folder(), cases=[SignalCase(command, number, program, nohup)]).rows
     assert row["as_expected"], row

@@ -151,7 +151,7 @@ def _files(folder: Path) -> tuple[Parser, ...]:
     )
 
 
-_SETTINGS = 'device = "sim:a100"\nstore = "/tmp/history.db"\nstate = "~/state"\ncache = "/tmp/cache"\ndata = "data"\n'
+_SETTINGS = 'device = "sim:a100"\nstore = "~/history.db"\nstate = "~/state"\ncache = "~/cache"\ndata = "data"\n'
 
 
 def _options() -> tuple[Parser, ...]:

@@ -86,7 +86,7 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SignalCase:
     """A signal to a command whose program takes it in some way."""
 
     command: Command
@@ -111,20 +111,22 @@ class Case:
         return 128 + number
 
 
-def all_cases(commands: Iterable[Command] = COMMANDS) -> Iterator[Case]:
+def all_cases(commands: Iterable[Command] = COMMANDS) -> Iterator[SignalCase]:
     """List every command with every signal that applies to it."""
     for command in commands:
-        yield from (Case(command, number) for number in STOPPING if command.starts_program or number != signal.SIGQUIT)
-        yield Case(command, signal.SIGHUP, nohup=True)
+        yield from (
+            SignalCase(command, number) for number in STOPPING if command.starts_program or number != signal.SIGQUIT
+        )
+        yield SignalCase(command, signal.SIGHUP, nohup=True)
         if command.starts_program:
-            yield Case(command, signal.SIGTERM, "deaf")
-            yield Case(command, signal.SIGTERM, "tidy")
-            yield Case(command, signal.SIGUSR1)
-            yield Case(command, signal.SIGTSTP)
+            yield SignalCase(command, signal.SIGTERM, "deaf")
+            yield SignalCase(command, signal.SIGTERM, "tidy")
+            yield SignalCase(command, signal.SIGUSR1)
+            yield SignalCase(command, signal.SIGTSTP)
 
 
 def signal_rows(
-    *, cache_dir: Path, cases: Iterable[Case] | None = None, on_case: Callable[[str], None] | None = None
+    *, cache_dir: Path, cases: Iterable[SignalCase] | None = None, on_case: Callable[[str], None] | None = None
 ) -> Bench:
     """Play the cases, by default all, and return a row for each."""
     library = build_library(cache_dir)
@@ -149,7 +151,7 @@ def signal_rows(
 class _Played:
     """One case while it is played."""
 
-    case: Case
+    case: SignalCase
     folder: Path
     library: Path
     _notes: list[str] = field(default_factory=list)

@@ -214,7 +214,7 @@ def _run(outage: Outage, command: str, *, seconds: float, environment: Mapping[s
             subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         )
         stack.callback(process.kill)
-        lines = _Lines()
+        lines = _OutputLines()
         for line in process.stdout or ():
             lines.take(line.decode(errors="replace"), now_s=time.monotonic())
             if outage.after_s is not None and lines.is_due(outage.after_s):
@@ -224,7 +224,7 @@ def _run(outage: Outage, command: str, *, seconds: float, environment: Mapping[s
         return lines.timing()
 
 
-class _Lines:
+class _OutputLines:
     """The lines of a program, and how late each came."""
 
     def __init__(self) -> None:

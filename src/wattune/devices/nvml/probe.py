@@ -19,7 +19,7 @@ Call = Callable[[Any], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallResult:
     """The answer of one function: `ok`, or the name of its error, and its duration."""
 
     function: str
@@ -77,7 +77,7 @@ READERS: tuple[tuple[str, Call], ...] = (
 )
 
 
-def probe(index: int) -> tuple[Answer, ...]:
+def probe(index: int) -> tuple[CallResult, ...]:
     """Try every reader on the GPU with this number of the driver."""
     library.load()
     try:
@@ -88,11 +88,11 @@ def probe(index: int) -> tuple[Answer, ...]:
         library.close()
 
 
-def _answer(name: str, call: Call, handle: Any) -> Answer:
+def _answer(name: str, call: Call, handle: Any) -> CallResult:
     begun_s = time.perf_counter()
     try:
         call(handle)
         outcome = "ok"
     except pynvml.NVMLError as error:
         outcome = type(error).__name__.removeprefix("NVMLError_")
-    return Answer(name, outcome, 1e6 * (time.perf_counter() - begun_s))
+    return CallResult(name, outcome, 1e6 * (time.perf_counter() - begun_s))
