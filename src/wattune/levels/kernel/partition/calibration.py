@@ -25,7 +25,7 @@ from wattune.levels.kernel.partition.composition import Calibration, Part, compo
 from wattune.levels.kernel.partition.partitions import PartitionedModel
 from wattune.levels.kernel.partition.searched_model import SearchedPartition
 from wattune.levels.kernel.partition.simulated_stages import INSTRUCTIONS, extra_cost, profile_from
-from wattune.levels.kernel.partition.space import PLAIN
+from wattune.levels.kernel.partition.space import PLAIN, PartitionChoice
 from wattune.levels.kernel.partition.trial_file import PassChoice, PassTrial
 from wattune.levels.kernel.schedules import FORWARD, kind_of
 from wattune.levels.kernel.stage_profile import StageProfile
@@ -64,7 +64,7 @@ def passes_to_measure(searched: Sequence[SearchedPartition], gpu: GpuModel) -> t
     return tuple(found)
 
 
-def _at_common_clocks(parts: Sequence[Part]) -> list[Part]:  # type: ignore[type-arg]
+def _at_common_clocks(parts: Sequence[Part[PartitionChoice]]) -> list[Part[PartitionChoice]]:
     clocks = set.intersection(*({trial.choice.sm_mhz for trial in part.trials} for part in parts))
     if not clocks:
         raise InputError("the partitions were measured at no common clock", hint="measure all of them at one clock")
