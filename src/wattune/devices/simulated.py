@@ -95,6 +95,7 @@ class SimulatedGpu:
         self._change: PendingClock | None = None
         self._asked = 0
         self._counted = PartTimeCount() if model.counter_window_s else None
+        self._highest_j = 0.0
         self._activity: _Activity = _Resting()
         self._starts = 0
         self._context_idle_w = _context_idle_w(model)
@@ -218,11 +219,17 @@ class SimulatedGpu:
         return timeline, self._time.now_s()
 
     def _shown_j(self, timeline: Timeline, now_s: float) -> float:
-        if self._counted is None:
-            return shown_energy_j(self.model, timeline, now_s)
+        """Return the counter, which never falls.
+
+        By rounding, the same instant may come out lower after a change of clock than before it, and so may a timeline
+        that another thread changed meanwhile: both would look like a reset.
+        """
         with self._lock:
-            self._counted = count_until(self.model, timeline, now_s, before=self._counted)
-            return shown_energy_j(self.model, timeline, now_s, counted=self._counted)
+            if self._counted is not None:
+                self._counted = count_until(self.model, timeline, now_s, before=self._counted)
+            shown_j = shown_energy_j(self.model, timeline, now_s, counted=self._counted)
+            self._highest_j = max(self._highest_j, shown_j)
+            return self._highest_j
 
     def _do(self, activity: _Activity) -> None:
         self._catch_up()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import groupby, pairwise
 from threading import Thread
@@ -74,6 +75,22 @@ def test_the_counter_stands_still_between_refreshes() -> None:
         counts.append(gpu.count().energy_j)
     moves = sum(after > before for before, after in pairwise(counts))
     assert moves in (9, 10)
+
+
+def test_the_counter_never_falls_where_clocks_change_at_a_refresh() -> None:
+    for seed in range(20, 29):  # some of these fell by a rounding error
+        rng = random.Random(seed)
+        gpu = SimulatedGpu(load_model("v100"), seed=seed)
+        gpu.play(make_workload("resnet50:256"))
+        before_j = 0.0
+        for _ in range(800):
+            gpu.wait(rng.choice([0.0, 0.001, 0.02, 0.1]))
+            if rng.random() < 0.1:
+                gpu.apply(Setting(sm_mhz=rng.choice(gpu.spec.sm_clocks_mhz)))
+            energy_j = gpu.read().energy_j
+            assert energy_j is not None
+            assert energy_j >= before_j
+            before_j = energy_j
 
 
 def test_power_is_the_same_until_the_next_refresh_and_averaged_over_its_window() -> None:
