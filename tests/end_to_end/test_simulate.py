@@ -211,12 +211,16 @@ print(fast, seconds(20))
 """
 
 
-def test_steps_follow_the_simulated_clock(simulate):
-    optimizer = simulate.folder / "torch" / "optim" / "optimizer.py"
+def write_torch(folder):
+    optimizer = folder / "torch" / "optim" / "optimizer.py"
     optimizer.parent.mkdir(parents=True)
     for file in (optimizer.parent / "__init__.py", optimizer.parent.parent / "__init__.py"):
         file.touch()
     optimizer.write_text(TORCH)
+
+
+def test_steps_follow_the_simulated_clock(simulate):
+    write_torch(simulate.folder)
     (simulate.folder / "program.py").write_text(FOLLOWING)
     done = simulate("--follow", "--virtual-time", "--", sys.executable, "program.py")
     assert done.returncode == 0, done.stderr
@@ -237,5 +241,32 @@ def test_a_sweep_of_a_program_that_does_not_follow_recommends_nothing(simulate):
     sweep = (sys.executable, "-m", "wattune", "sweep", "--points", "2", "--json", "--", "sleep", "0.6")
     done = simulate("--", *sweep)
     found = json.loads(done.stdout)
-    assert "although the GPU was busy all the time" in found["doubt"]
+    assert "wattune simulate --follow" in found["doubt"]
     assert [name for trial in found["trials"] for name in trial["names"]] == ["driver default"]
+
+
+STEPPING = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).parent))
+from torch.optim.optimizer import Optimizer
+one, end = Optimizer(), time.monotonic() + 4
+while time.monotonic() < end:
+    one.step()
+    print("step")
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--no-inject", "--step-pattern", "step")], ids=["hook", "pattern"])
+def test_a_run_of_a_program_that_does_not_follow_claims_nothing(simulate, options):
+    write_torch(simulate.folder)
+    (simulate.folder / "program.py").write_text(STEPPING)
+    done = simulate(
+        "--", sys.executable, "-m", "wattune", "run", "--json", *options, "--", sys.executable, "program.py"
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert any("wattune simulate --follow" in event["text"] for event in found["events"])
+    assert found["saving_percent"] is found["slowdown_percent"] is None
+    assert found["held"] is None

@@ -115,7 +115,7 @@ def _simulate(
     scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool, follow: bool, grace_s: float
 ) -> tuple[int, tuple[Truth, ...], dict[str, int]]:
     """Return the exit code of the command, the true time and energy of each GPU, and the number of NVML calls."""
-    from wattune.control.step_file import following_environment
+    from wattune.control.step_file import following_environment, unfollowing_environment
     from wattune.emulator.launch import assign_load, environment_for, open_scenario, truths
     from wattune.emulator.library import build_library
     from wattune.store.fallback import fallback_folders, move_unsaved
@@ -127,6 +127,8 @@ def _simulate(
             environment = environment_for(node, folder, before=os.environ)
         if follow:
             environment = following_environment(environment, node.library)
+        elif scenario.workload is not None:
+            environment = unfollowing_environment(environment)
         before = truths(node, scenario.gpus)
         try:
             exit_code = run_child(

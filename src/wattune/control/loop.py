@@ -290,6 +290,10 @@ class ControlLoop:
 
     def _follow_steps(self, now_s: float | None) -> None:
         """Take the steps that are counted inside the program; begin again where their unit is new."""
+        if self._step_times.refused is not None:
+            if not isinstance(self.progress.state, Disabled) and self._step_times.refuses():
+                self.disable(self._step_times.refused)
+            return
         news = None if now_s is None else self._step_times.follow(now_s)
         if news is None and self._step_times.begins() and self.progress.windows:
             news = "steps are reported from now on"

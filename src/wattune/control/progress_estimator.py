@@ -169,6 +169,8 @@ class ProgressEstimator:
         """Steps that are counted inside the program; used where nothing else fills the marks."""
         self.output: OutputFollower | None = None
         """Steps that the program's output shows; used where neither the hook nor the program reports any."""
+        self.refused: str | None = None
+        """Why steps of this program would not show how fast its GPU is, where that is known beforehand."""
         self._hooked = self._from_output = False
         self._unmatched = 0
         self.phases = PhaseMarks()
@@ -219,6 +221,13 @@ class ProgressEstimator:
         """
         news = self._follow_hook(now_s)
         return self._follow_output(now_s) if news is None and not self._hooked else news
+
+    def refuses(self) -> bool:
+        """Return whether the program has steps, where these must not be used."""
+        if self.refused is None:
+            return False
+        counted = [one.take() for one in (self.hook, self.output) if one is not None]
+        return bool(self.marks.total) or any(one is not None for one in counted)
 
     def _follow_output(self, now_s: float) -> str | None:
         steps = None if self.output is None else self.output.take()

@@ -110,6 +110,22 @@ def following_environment(environment: Mapping[str, str], library: Path) -> dict
     return {**hooked_environment(environment), injected.FOLLOW: str(library)}
 
 
+UNFOLLOWED = (
+    "the GPU is simulated and the program does not follow its clock, so its times show nothing: "
+    "make it follow with `wattune simulate --follow`"
+)
+
+
+def unfollowing_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of programs that do not follow the simulated GPUs that they run beside."""
+    return {**environment, injected.FOLLOW: injected.NOT_FOLLOWING}
+
+
+def is_unfollowed(environment: Mapping[str, str]) -> bool:
+    """Return whether programs of this environment are known not to follow their simulated GPUs."""
+    return environment.get(injected.FOLLOW) == injected.NOT_FOLLOWING
+
+
 def _steps_of(values: list[int]) -> CountedSteps:
     return CountedSteps(
         pid=values[injected.PROCESS],

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.levels.run.session import RunSession
 
-_UNFOLLOWED = "the GPU is simulated, and a program follows its clock only with: wattune simulate --follow"
 _OPTIONS = (
     click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]"),
     click.option("--objective", metavar="FORM", help="What to save instead: edp, cost:0.5, power:250 …"),
@@ -106,7 +105,7 @@ def command(
     from wattune.control.progress_estimator import PATTERN
     from wattune.control.reports.output import OutputFollower
     from wattune.control.reports.report import PhasePattern, StepPattern
-    from wattune.control.step_file import StepFile, StepFollower
+    from wattune.control.step_file import UNFOLLOWED, StepFile, StepFollower, is_unfollowed
     from wattune.devices.gpu import PlaysWorkloads
 
     check_command(command_line)
@@ -130,8 +129,8 @@ def command(
                     stack.enter_context(session)
 
             session = tuned.sessions[0][1]
-            if hooked and gpus[0].spec.simulated and FOLLOW not in os.environ:
-                session.loop.remark(_UNFOLLOWED)
+            if gpus[0].spec.simulated and is_unfollowed(os.environ):
+                session.watch.refused = UNFOLLOWED
             if steps is not None:
                 session.watch.reported_by = PATTERN
             elif not per_gpu and not any(isinstance(gpu, PlaysWorkloads) for gpu in gpus):

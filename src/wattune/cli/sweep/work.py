@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from wattune.api import open_gpu
 from wattune.cli.child import GRACE_S, leave_by, run_child
 from wattune.cli.output import stderr_console
 from wattune.cli.sweep.output import Swept
+from wattune.control.step_file import UNFOLLOWED, is_unfollowed
 from wattune.control.sweep import Knob, recorded_settings, sweep, sweep_settings
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
@@ -69,7 +71,7 @@ def make_sweep(
                 iterations=repeats,
                 history=tuple(trials),
                 started_at=started_at,
-                doubt=doubt_of(times[0], times[1:]) if times else None,
+                doubt=_doubt(gpu, times),
             )
 
         def note(trial: Trial[Setting]) -> None:
@@ -165,3 +167,12 @@ def _run(
             f"{shlex.join(command_line)} ended with exit code {code} at {setting}",
             hint="run it by itself first; the settings measured so far are in the history",
         )
+
+
+def _doubt(gpu: Gpu, times: Sequence[PointTime]) -> str | None:
+    """Return why the times of a command show nothing of the clock, in words; None where they may."""
+    if not times:
+        return None
+    if gpu.spec.simulated and is_unfollowed(os.environ):
+        return UNFOLLOWED
+    return doubt_of(times[0], times[1:])

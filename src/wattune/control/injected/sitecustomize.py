@@ -33,6 +33,8 @@ TAKES_OVER = 64
 LOCK_TRIES = 200
 VARIABLE = "WATTUNE_STEP_FILE"
 FOLLOW, NODE = "WATTUNE_FOLLOW", "WATTUNE_NODE"
+NOT_FOLLOWING = "none"
+"""The value of FOLLOW where programs do not follow the simulated GPU that they run beside."""
 NEVER_NS, SLICE_NS = (1 << 63) - 1, 20_000_000
 
 
@@ -311,7 +313,7 @@ def _start() -> None:
     path, library, node = (os.environ.get(name) for name in (VARIABLE, FOLLOW, NODE))
     if not path or not os.path.exists(path):
         path = None  # `wattune run` has ended, or this process cannot see its files
-    follower = Follower(library, node) if library and node else None
+    follower = Follower(library, node) if library and library != NOT_FOLLOWING and node else None
     if path is None and follower is None:
         return
     steps = Steps(path, follower)
