@@ -23,9 +23,6 @@ from pathlib import Path
 from wattune.control.injected import sitecustomize as injected
 
 FOLDER = Path(injected.__file__).parent
-SLOTS = 1000
-"""Processes that can count at a time: more than the GPUs of any machine."""
-
 OPTIMIZER, BAR = "optimizer", "progress bar"
 _SOURCES = {injected.OPTIMIZER: OPTIMIZER, injected.BAR: BAR}
 TRIES = 100
@@ -46,6 +43,19 @@ class CountedSteps:
     """How often another optimizer or bar has taken the place of the one that counts: the unit may have changed."""
 
 
+@dataclass(frozen=True, slots=True)
+class PrintedText:
+    """A stream of text of one process."""
+
+    start: int
+    """Its place in the file."""
+    pid: int
+    written: int
+    """Bytes so far."""
+    time_s: float
+    """Of the last write, by the monotonic clock."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StepFile:
     """The shared file."""
@@ -59,7 +69,7 @@ class StepFile:
         """Make the file until the block ends."""
         descriptor, name = tempfile.mkstemp(prefix="wattune-steps-")
         try:
-            os.ftruncate(descriptor, injected.HEAD + SLOTS * injected.SLOT)
+            os.ftruncate(descriptor, injected.FILE_SIZE)
             with mmap.mmap(descriptor, 0) as memory:
                 yield cls(Path(name), memory)
         finally:
@@ -79,13 +89,32 @@ class StepFile:
     def slots(self) -> tuple[CountedSteps, ...]:
         """Return the counts of all processes, in the order in which they began to count."""
         found = []
-        for start in range(injected.HEAD, len(self.memory), injected.SLOT):
+        for start in range(injected.HEAD, injected.RINGS_START, injected.SLOT):
             values = self._values(start)
             if not values[injected.PROCESS]:
                 break
             if values[injected.COUNT]:
                 found.append(_steps_of(values))
         return tuple(found)
+
+    def texts(self) -> tuple[PrintedText, ...]:
+        """Return what processes have printed, each stream by itself, in the order in which they began to print."""
+        found = []
+        for start in range(injected.RINGS_START, injected.FILE_SIZE, injected.RING):
+            values = self._values(start)
+            if not values[injected.PROCESS]:
+                break
+            found.append(PrintedText(start, values[injected.PROCESS], values[injected.COUNT], _time_s(values)))
+        return tuple(found)
+
+    def text_since(self, written: int, text: PrintedText) -> bytes:
+        """Return the bytes of a text after so many; of more than its ring holds the latest."""
+        size = injected.TEXT
+        ring = self.memory[text.start + injected.SLOT : text.start + injected.RING]
+        start, end = max(written, text.written - size) % size, text.written % size
+        if text.written <= written:
+            return b""
+        return ring[start:end] if start < end else ring[start:] + ring[:end]
 
     def _values(self, start: int) -> list[int]:
         """Read a slot; its count and its time are of the same step."""
@@ -131,7 +160,7 @@ def _steps_of(values: list[int]) -> CountedSteps:
         pid=values[injected.PROCESS],
         source=_SOURCES.get(values[injected.SOURCE], BAR),
         count=values[injected.COUNT],
-        time_s=values[injected.TIME_NS] / 1e9,
+        time_s=_time_s(values),
         replaced=values[injected.REPLACED],
     )
 
@@ -201,6 +230,10 @@ _TOGETHER_S = 1.0
 """Processes whose last steps are no further apart count together."""
 SILENT_S = 60.0
 """A process that has not stepped for so long while another did is not followed any more."""
+
+
+def _time_s(values: list[int]) -> float:
+    return values[injected.TIME_NS] / 1e9
 
 
 def _is_silent(own: CountedSteps, newest: CountedSteps) -> bool:

@@ -1,10 +1,15 @@
 """Steps in the output of programs, by the forms that training programs print."""
 
+import contextlib
 import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
 from wattune.control.reports.output import ENOUGH, TAKES_OVER, OutputFollower, OutputSteps
+from wattune.control.step_file import StepFile
 
 BAR = " {percent:3d}%|{blocks:<10}| {step}/{total} [00:10<00:12,  4.50it/s, loss=0.5]"
 LINES = {
@@ -92,8 +97,106 @@ def test_a_file_is_read_beside_the_program(tmp_path):
         follower.close()
 
 
-def test_pipes_and_terminals_are_left_alone():
+def test_other_descriptors_than_files_are_left_alone():
     read, write = os.pipe()
-    assert OutputFollower.beside((write, 987654)) is None
+    assert OutputFollower.beside((write, 987654)).take() is None
     os.close(read)
     os.close(write)
+
+
+PRINTS = r"""
+import os, sys
+for step in range(1, 41):
+    sys.stderr.write(f"\r\x1b[32m{step:3}%|\u2588\u258f  | {step}/100 [00:10<00:12,  4.50it/s]\x1b[0m")
+print("terminals:", sys.stdout.isatty(), sys.stderr.isatty())
+"""
+BARS = "".join(f"\r\x1b[32m{step:3}%|█▏  | {step}/100 [00:10<00:12,  4.50it/s]\x1b[0m" for step in range(1, 41))
+
+
+def start_printing(tmp_path, file, source=PRINTS, **streams):
+    script = tmp_path / "prints.py"
+    script.write_text(source)
+    environment = file.environment({**os.environ, "PYTHONIOENCODING": "utf-8"})
+    return subprocess.Popen([sys.executable, str(script)], env=environment, **streams)
+
+
+def counted(follower):
+    """Return how many steps were shown after the first ones."""
+    steps = follower.take()
+    assert steps is not None
+    assert follower.source == "tqdm"
+    return follower._followed.steps._count.steps
+
+
+def test_what_python_prints_to_a_pipe_is_copied(tmp_path):
+    with StepFile.made() as file:
+        pipe = subprocess.PIPE
+        out, err = start_printing(tmp_path, file, stdout=pipe, stderr=pipe).communicate(timeout=60)
+        assert out == b"terminals: False False\n"
+        assert err.decode() == BARS
+        assert counted(OutputFollower((), file)) == 39  # the end of the last one is not known
+        assert file.failure is None
+
+
+def test_what_python_prints_to_a_terminal_is_copied(tmp_path):
+    ours, theirs = pty.openpty()
+    with StepFile.made() as file:
+        process = start_printing(tmp_path, file, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # EIO at the end
+            while data := os.read(ours, 1 << 16):
+                seen += data
+        assert process.wait(60) == 0
+        assert seen.decode() == BARS + "terminals: True True\r\n"
+        assert counted(OutputFollower((), file)) == 39
+    os.close(ours)
+
+
+def test_text_that_is_copied_is_not_counted_again_in_its_file(tmp_path):
+    with StepFile.made() as file, (tmp_path / "log").open("w") as log:
+        follower = OutputFollower.beside((log.fileno(),), file)
+        assert start_printing(tmp_path, file, stdout=log, stderr=log).wait(60) == 0
+        assert follower.take().count == 1
+        assert follower.take() is None
+        follower.close()
+
+
+@pytest.mark.parametrize("length", [10, 1000, 5000])
+def test_the_latest_text_is_kept_however_much_is_printed(tmp_path, length):
+    source = f"for place in range(400): print(place, 'x' * {length})"
+    with StepFile.made() as file:
+        read, seen = 0, b""
+        assert start_printing(tmp_path, file, source, stdout=subprocess.DEVNULL).wait(60) == 0
+        (text,) = file.texts()
+        seen = file.text_since(read, text)
+        assert seen.endswith(b"x" * min(length, 4096) + b"\n")
+        whole = b"".join(b"%d %s\n" % (place, b"x" * length) for place in range(400))
+        assert length > 4096 or whole.endswith(seen)
+        assert file.text_since(text.written, text) == b""
+        assert file.text_since(text.written - 7, text) == seen[-7:]
+
+
+def test_forked_processes_print_into_texts_of_their_own(tmp_path):
+    source = "import os\nprint('one', flush=True)\nif not os.fork(): print('two', flush=True)\nelse: os.wait()"
+    with StepFile.made() as file:
+        assert start_printing(tmp_path, file, source, stdout=subprocess.DEVNULL).wait(60) == 0
+        assert [file.text_since(0, text) for text in file.texts()] == [b"one\n", b"two\n"]
+
+
+def test_one_of_several_ranks_is_followed(tmp_path):
+    source = "import os\nfor _ in range(3): os.fork()\n" + PRINTS
+    with StepFile.made() as file:
+        follower = OutputFollower((), file)
+        out = subprocess.PIPE
+        start_printing(tmp_path, file, source, stdout=out, stderr=out).communicate(timeout=60)
+        assert len(file.texts()) == 16
+        assert follower.take().count == 1
+        assert follower.take() is None
+
+
+def test_streams_that_cannot_be_copied_leave_the_program_alone(tmp_path):
+    source = "import os\nos.unlink(os.environ['WATTUNE_STEP_FILE'])\nprint('printed')"
+    with StepFile.made() as file:
+        out, _ = start_printing(tmp_path, file, source, stdout=subprocess.PIPE).communicate(timeout=60)
+        assert out == b"printed\n"

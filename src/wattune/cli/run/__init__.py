@@ -101,7 +101,6 @@ def command(
     from wattune.api import open_gpus
     from wattune.cli.child import check_command
     from wattune.cli.run.tuning import TunedProgram
-    from wattune.control.injected.sitecustomize import FOLLOW
     from wattune.control.progress_estimator import PATTERN
     from wattune.control.reports.output import OutputFollower
     from wattune.control.reports.report import PhasePattern, StepPattern
@@ -134,7 +133,7 @@ def command(
             if steps is not None:
                 session.watch.reported_by = PATTERN
             elif not per_gpu and not any(isinstance(gpu, PlaysWorkloads) for gpu in gpus):
-                session.watch.output = OutputFollower.beside((2,) if options.as_json else (1, 2))
+                session.watch.output = OutputFollower.beside((2,) if options.as_json else (1, 2), file)
             environment = dict(os.environ) if file is None else file.environment(os.environ)
             exit_code = _run(
                 command_line,

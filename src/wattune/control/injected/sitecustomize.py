@@ -8,10 +8,15 @@ Optimizer steps of PyTorch come from its own global hook, once the program has i
 optimizer, the items of tqdm bars count. Of several optimizers one counts: the first that stepped, until another has
 stepped `TAKES_OVER` times without it. Of nested bars the innermost counts.
 
+What the program prints through sys.stdout and sys.stderr is copied, after it was written, until this process counts
+steps: wattune searches it for steps that are only printed. Nothing stands between the program and its terminal, pipe or
+file.
+
 Under `wattune simulate --follow` each step that counts also waits until the simulated GPU has done an iteration.
 
-The file has a head and slots of 64 bytes: process, source, count, time of the last count in ns of the monotonic clock,
-and how often the counted optimizer or bar was replaced by another.
+The file has a head, slots of 64 bytes and rings of text. A slot has process, source, count, time of the last count in
+ns of the monotonic clock, and how often the counted optimizer or bar was replaced by another. A ring begins with such a
+slot too: its source is the stream, its count the bytes that were ever written to the ring.
 """
 
 from __future__ import annotations
@@ -26,7 +31,14 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import IO, Any
 
-HEAD, SLOT = 256, 64
+HEAD, SLOT, SLOTS = 256, 64, 1000
+"""More slots than the GPUs of any machine."""
+RINGS_START = HEAD + SLOTS * SLOT
+RING, RINGS = 1 << 16, 64
+TEXT = RING - SLOT
+FILE_SIZE = RINGS_START + RINGS * RING
+MOST_TEXT = 4096
+"""Characters of one write that are copied, from its end."""
 PROCESS, SOURCE, COUNT, TIME_NS, REPLACED = range(5)
 OPTIMIZER, BAR = 1, 2
 TAKES_OVER = 64
@@ -61,6 +73,7 @@ class Steps:
         from time import monotonic_ns
 
         self.path, self.now_ns, self.follower = path, monotonic_ns, follower
+        self.taps: list[Tap] = []
         self.forget()
 
     def forget(self) -> None:
@@ -72,6 +85,8 @@ class Steps:
         self.others = 0
         self.bars, self.innermost, self.shallow = 0, 1, 0
         self.iterated: set[int] = set()
+        for tap in self.taps:
+            tap.forget()
         if self.follower is not None:
             self.follower.handle = None
 
@@ -80,12 +95,12 @@ class Steps:
         if slot is None:
             if self.failed or self.path is None:
                 return
-            slot = self.slots[source] = self.claimed(source)
+            slot = self.slots[source] = self.claimed(source, range(HEAD, RINGS_START, SLOT))
         slot[COUNT] += more
         slot[TIME_NS] = self.now_ns()
 
-    def claimed(self, source: int) -> memoryview:
-        """Take a free slot, or that of a process that has ended."""
+    def claimed(self, source: int, starts: range) -> memoryview:
+        """Take a free slot or ring, or that of a process that has ended; return its numbers."""
         import fcntl
         import mmap
 
@@ -94,11 +109,12 @@ class Steps:
             self.lock(file)
             try:
                 memory = memoryview(mmap.mmap(file.fileno(), 0))
-                for start in range(HEAD, len(memory), SLOT):
+                for start in starts:
                     slot = memory[start : start + SLOT].cast("Q")
                     if not slot[PROCESS] or not os.path.exists(f"/proc/{slot[PROCESS]}"):
                         slot[COUNT] = slot[TIME_NS] = slot[REPLACED] = 0
                         slot[SOURCE], slot[PROCESS] = source, os.getpid()
+                        self.text = memory[start + SLOT : start + RING]
                         return slot
             finally:
                 # The map holds the file open, so that closing it here would not unlock it.
@@ -120,6 +136,9 @@ class Steps:
     def fail(self, error: Exception) -> None:
         """Stop counting, and leave the reason in the head of the file."""
         self.failed, self.slots = True, {}
+        self.note(error)
+
+    def note(self, error: Exception) -> None:
         if self.path is None:
             return
         try:
@@ -175,6 +194,47 @@ class Steps:
             self.count(BAR, more)
         except Exception as error:
             self.fail(error)
+
+
+class Tap:
+    """Copies what is written to a text stream into a ring of the file, after it was written."""
+
+    def __init__(self, steps: Steps, stream: Any, number: int) -> None:
+        self.steps, self.number, self.pass_on = steps, number, stream.write
+        self.forget()
+        steps.taps.append(self)
+        stream.write = self.write
+
+    def forget(self) -> None:
+        self.numbers: memoryview | None = None
+        self.text: memoryview | None = None
+        self.written = 0
+        self.failed = False
+
+    def write(self, text: str) -> int:
+        written: int = self.pass_on(text)
+        if not self.failed and not self.steps.slots:
+            try:
+                self.copy(text)
+            except Exception as error:
+                self.failed = True
+                self.steps.note(error)
+        return written
+
+    def copy(self, text: str) -> None:
+        data = text[-MOST_TEXT:].encode("utf-8", "replace")
+        if self.numbers is None or self.text is None:
+            self.numbers = self.steps.claimed(self.number, range(RINGS_START, FILE_SIZE, RING))
+            self.text = self.steps.text
+        start, more = self.written % TEXT, len(data)
+        if start + more <= TEXT:
+            self.text[start : start + more] = data
+        else:
+            self.text[start:] = data[: TEXT - start]
+            self.text[: start + more - TEXT] = data[TEXT - start :]
+        self.written += more
+        self.numbers[TIME_NS] = self.steps.now_ns()
+        self.numbers[COUNT] = self.written
 
 
 class Follower:
@@ -318,6 +378,10 @@ def _start() -> None:
         return
     steps = Steps(path, follower)
     sys.meta_path.insert(0, _Finder(steps))
+    if path is not None:
+        for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+            if type(stream).__name__ == "TextIOWrapper":
+                Tap(steps, stream, number)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=steps.forget)
 
