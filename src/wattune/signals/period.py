@@ -42,8 +42,8 @@ _START = 0.4
 _OTHER = 2.0
 # Averaged over this time, training draws constant power, unless its steps are longer.
 _SMOOTH_S = 1.0
-# Points in which steps are searched for, at most: minutes of a quick sensor, half an hour of a slow one.
-_MOST_POINTS = 1 << 15
+# Points in which steps are searched for, at most: three minutes of a quick sensor, a quarter of an hour of a slow one.
+_MOST_POINTS = 1 << 14
 # Two estimates of a step agree within this share.
 _SAME = 0.05
 # Steps that vary by more than this share are uneven; where each of them shows, their mean is this near to the period.
