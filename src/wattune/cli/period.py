@@ -54,7 +54,7 @@ def command(trace: Path, gpu: int | None, sensor_refresh: float | None, plot: Pa
         raise InputError(f"{trace} has no GPU {number}", hint=f"it has {len(traces)}, counted from 0")
     samples = traces[number]
     sensor = Sensors(power_period_s=sensor_refresh) if sensor_refresh else None
-    answer = find_period(samples, sensor=sensor)
+    answer = find_period(samples, sensor=sensor, others=traces[:number] + traces[number + 1 :])
     if plot is not None:
         from wattune.cli.period_plot import plot_text
 

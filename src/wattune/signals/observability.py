@@ -2,10 +2,11 @@
 
 A sensor that refreshes every τ shows a load of any frequency f at its alias |f − k/τ| below 1/(2τ): a square wave of
 104 ms looks like one of 3 s on a sensor of 101 ms. Evenly spaced values alone cannot distinguish an alias from a real
-period. Three things can:
+period. Four things can:
 
 * uneven time stamps: the right frequency fits them, its aliases do not;
 * utilisation, which refreshes at another rate and has its aliases elsewhere;
+* other GPUs of the same job, whose sensors refresh in other phases (`in_phase`);
 * the shape: averaging over part of a short cycle leaves few harmonics, so a long cycle with many is real.
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from wattune.signals.comb import Comb, comb
 from wattune.signals.grid import Grid
+from wattune.signals.in_phase import phase_evidence
 from wattune.signals.samples import Floats, PowerSamples, SensorUpdates
 from wattune.signals.utilisation import LEAST_REFRESHES, UtilisationEvidence, utilisation_evidence
 
@@ -80,6 +82,8 @@ class SensorEvidence:
     grid: Grid
     """Power while the program ran."""
     utilisations: tuple[SensorUpdates, ...]
+    others: tuple[PowerSamples, ...] = ()
+    """The other GPUs of the job."""
 
 
 def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, least_points: float = POINT) -> bool:
@@ -104,6 +108,9 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
     clear_shape = power.refresh_s <= _QUICK_S and long_enough and swing >= (_FAINT if shaped else 2 * _FAINT)
     if least_points > POINT or any(_is_alias(one, _SAYS_MUCH if clear_shape else _SAYS) for one in found):
         return False
+    phases = phase_evidence(grid, evidence.others, period_s)
+    if phases.is_real or phases.delayed:
+        return phases.is_real
     # A late loader moves utilisation too; where a quick sensor shows the shape of a step, that is no objection.
     if not clear_shape and any(_is_missed(one, period_s) for one in found):
         return False

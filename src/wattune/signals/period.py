@@ -16,6 +16,7 @@ from wattune.core.gpu_spec import Sensors
 from wattune.signals.active import active_part
 from wattune.signals.comb import refined_period
 from wattune.signals.grid import Grid, even_grid, stalls
+from wattune.signals.in_phase import phase_evidence
 from wattune.signals.observability import (
     MORE_POINTS,
     POINT,
@@ -28,7 +29,7 @@ from wattune.signals.observability import (
 from wattune.signals.period_candidates import PeriodCandidate, find_periods
 from wattune.signals.samples import Flags, PowerSamples, find_updates
 from wattune.signals.utilisation import utilisation_updates
-from wattune.signals.varying import MOST_SPREAD, VaryingSteps, varying_steps
+from wattune.signals.varying import VaryingSteps, varying_steps
 
 LEAST_SAMPLES = 24
 """Fewer cannot show a period."""
@@ -103,18 +104,23 @@ class PeriodAnswer:
     """Standard deviation of a step's length over its mean, where the length varies; `period_s` is the mean then."""
 
 
-def find_period(samples: PowerSamples, *, sensor: Sensors | None = None) -> PeriodAnswer:
-    """Find the period of the samples; `sensor` gives the refresh time of power where that is known."""
+def find_period(
+    samples: PowerSamples, *, sensor: Sensors | None = None, others: tuple[PowerSamples, ...] = ()
+) -> PeriodAnswer:
+    """Find the period of the samples.
+
+    `sensor` gives the refresh time of power where that is known, `others` are the samples of the job's other GPUs.
+    """
     samples = samples.in_order()
     if len(samples) < LEAST_SAMPLES:
         return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, reason="too few samples")
     active = active_part(samples)
-    answer = _found(active, sensor)
+    answer = _found(active, sensor, others)
     begins = active.time_s[0] - samples.time_s[0] > _SMOOTH_S
     later = active.since(float(active.time_s[0]) + _START * active.duration_s)
     if answer.period_s is None and len(later) >= LEAST_SAMPLES and (begins or _differs(active, later)):
         # The first steps of a program load, compile and try out algorithms.
-        again = _found(later, sensor)
+        again = _found(later, sensor, others)
         return answer if again.period_s is None else again
     return answer
 
@@ -129,7 +135,7 @@ def _differs(active: PowerSamples, later: PowerSamples) -> bool:
     return off_w > _OTHER * float(known_w.std())
 
 
-def _found(samples: PowerSamples, sensor: Sensors | None) -> PeriodAnswer:
+def _found(samples: PowerSamples, sensor: Sensors | None, others: tuple[PowerSamples, ...]) -> PeriodAnswer:
     """Find the period of samples of a program that is active."""
     if len(samples) < LEAST_SAMPLES or samples.duration_s <= 0:
         return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, reason="too few samples")
@@ -138,10 +144,8 @@ def _found(samples: PowerSamples, sensor: Sensors | None) -> PeriodAnswer:
         return PeriodAnswer(
             verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason="the power sensor hardly ever refreshed"
         )
-    evidence = SensorEvidence(samples, power, even_grid(power), utilisation_updates(samples))
+    evidence = SensorEvidence(samples, power, even_grid(power), utilisation_updates(samples), others)
     repeats = _repeats(evidence.grid)
-    if not (repeats.inner or repeats.outer):
-        return _of_varying_length(evidence) or _without_period(evidence)
     cycles: list[PeriodCycle] = []
     least_points = POINT
     for part, grid in ((repeats.inner, repeats.steady), (repeats.outer, repeats.grid)):
@@ -150,8 +154,12 @@ def _found(samples: PowerSamples, sensor: Sensors | None) -> PeriodAnswer:
                 cycles.append(own)
             elif not cycles:
                 least_points = MORE_POINTS
+    if not any(own.kind is not CycleKind.CYCLE for own in cycles):
+        varying = _of_varying_length(evidence, tuple(cycles), lines=bool(repeats.inner or repeats.outer))
+        if varying is not None and (varying.period_s is not None or not cycles):
+            return varying
     if not cycles:
-        return _beat(evidence)
+        return _beat(evidence) if repeats.inner or repeats.outer else _without_period(evidence)
     return _answer(evidence, tuple(cycles), stalled=float(repeats.hidden.mean()))
 
 
@@ -191,23 +199,36 @@ def _beat(evidence: SensorEvidence) -> PeriodAnswer:
     return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=evidence.power.refresh_s, reason=reason)
 
 
-def _of_varying_length(evidence: SensorEvidence) -> PeriodAnswer | None:
-    """Answer with the mean of steps whose length varies; None where there is no sign of steps."""
+def _of_varying_length(
+    evidence: SensorEvidence, around: tuple[PeriodCycle, ...], *, lines: bool
+) -> PeriodAnswer | None:
+    """Answer with the mean of steps whose length varies and the cycles around them; None without a sign of steps.
+
+    `lines` is whether the spectrum has lines that utilisation does not support.
+    """
     power = evidence.power
     steps = varying_steps(power)
-    if steps is None:
+    # Even steps have lines, which were not found, or not taken for real.
+    if steps is None or steps.spread < _UNEVEN:
         return None
-    if steps.spread > MOST_SPREAD or not _is_confirmed(evidence, steps):
+    if not steps.is_clear or not _is_confirmed(evidence, steps, lines=lines):
         reason = "power rises and falls as in steps of varying length, which this sensor does not show clearly"
         return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason=reason)
     step = PeriodCycle(
         kind=CycleKind.STEP, period_s=steps.mean_s, error_s=steps.error_s, strength=min(steps.explain(power), 1.0)
     )
-    return replace(_answer(evidence, (step,), stalled=0.0), spread=steps.spread)
+    return replace(_answer(evidence, (step, *around), stalled=0.0), spread=steps.spread)
 
 
-def _is_confirmed(evidence: SensorEvidence, steps: VaryingSteps) -> bool:
-    """Return whether utilisation follows the steps; a beat with the refresh of power is none in utilisation."""
+def _is_confirmed(evidence: SensorEvidence, steps: VaryingSteps, *, lines: bool) -> bool:
+    """Return whether other GPUs take the steps at the same time, or utilisation follows them.
+
+    A beat with the refresh of power is none in utilisation, but its lines may be, by chance.
+    """
+    if phase_evidence(evidence.grid, evidence.others, steps.mean_s).is_real:
+        return True
+    if lines:
+        return False
     if any(steps.explain(own, late_s=own.refresh_s / 2) > 0 for own in evidence.utilisations):
         return True
     return is_quick_alone(evidence, steps.mean_s)

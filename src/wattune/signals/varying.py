@@ -7,15 +7,16 @@ times between them is above half of their mean.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
 
 from wattune.signals.samples import Floats, SensorUpdates
 
-MOST_SPREAD = 0.35
-"""Steps that vary by more cannot be told from chance with certainty."""
+# Steps that vary by up to the first are told from chance; by up to the second where so many other levels have the same
+# mean within this share: else some of the rises are missed.
+_CLEAR_SPREAD, _MOST_SPREAD, _LEAST_AGREE, _SAME_MEAN = 0.3, 0.45, 2, 0.04
 # From here on there is no sign of steps at all.
 _CHANCE_SPREAD = 0.5
 # Levels that are tried, as shares of the range of power, and how far power has to pass them to count.
@@ -42,6 +43,13 @@ class VaryingSteps:
     """Half-width of the 95 % interval of the mean."""
     spread: float
     """Standard deviation of a step's length over its mean."""
+    agree: int = 0
+    """Other levels whose rises have the same mean."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Return whether the mean can be trusted."""
+        return self.spread <= (_MOST_SPREAD if self.agree >= _LEAST_AGREE else _CLEAR_SPREAD)
 
     def explain(self, updates: SensorUpdates, *, late_s: float = 0.0) -> float:
         """Return the share of a sensor's variance that repeats with the steps; 0 where that may be chance.
@@ -71,7 +79,10 @@ def varying_steps(power: SensorUpdates) -> VaryingSteps | None:
     low, high = np.quantile(power.value, _RANGE)
     found = [_steps(power, low + level * (high - low), _PAST * (high - low)) for level in _LEVELS]
     known = [steps for steps in found if steps is not None]
-    return min(known, key=lambda steps: steps.spread, default=None)
+    if not known:
+        return None
+    best = min(known, key=lambda steps: steps.spread)
+    return replace(best, agree=sum(abs(own.mean_s / best.mean_s - 1) < _SAME_MEAN for own in known) - 1)
 
 
 def _steps(power: SensorUpdates, level: float, past: float) -> VaryingSteps | None:

@@ -33,6 +33,8 @@ class TraceCase:
     """Bounds of periods that are not known exactly."""
     level: CycleKind | None = None
     """What the answer has to be called; None where that does not count."""
+    others: tuple[PowerSamples, ...] = ()
+    """The other GPUs of the same log."""
     gpu: str | None = None
     seed: int | None = None
     simulated: bool = True

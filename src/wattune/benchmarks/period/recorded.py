@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from math import exp, log
+from math import exp, log, sqrt
 
 import numpy as np
 from numpy.random import Generator
@@ -15,12 +15,14 @@ from wattune.signals.active import active_part
 from wattune.signals.period import CycleKind, Verdict
 from wattune.signals.samples import Floats, PowerSamples
 
-IDLE, WINDOW, UNEVEN, HIDDEN_STEPS, BEAT = (
+IDLE, WINDOW, UNEVEN, FINE_TUNING, HIDDEN_STEPS, BEAT, BEAT_OF_FOUR = (
     "idle around training",
     "window of 20 s",
     "steps of varying length",
+    "fine-tuning on four GPUs",
     "checkpoints of steps that do not show",
     "beat beside the sensor's rate",
+    "beat on four GPUs",
 )
 REAL_WINDOW = "real window of 20 s"
 WINDOW_S = 20.0
@@ -128,6 +130,63 @@ def _uneven(random: Generator) -> TraceCase:
     return _periodic(_tenth(random, load, 120.0), seen_s)
 
 
+_GPUS = 4
+
+
+def _fine_tuning(random: Generator) -> TraceCase:
+    """Fine-tune on four GPUs: each step of 0.5 to 4 s waits for the slowest of them, and varies by 10 to 40 %.
+
+    A GPU that waits in a collective counts as busy. Evaluations and checkpoints interrupt the steps.
+    """
+    mean_s, spread = exp(random.uniform(log(0.5), log(4.0))), float(random.uniform(0.1, 0.4))
+    parts, micro = int(random.integers(2, 6)), int(random.choice((1, 1, 2, 4)))
+    share, power_w = random.dirichlet(np.full(parts, 2.0)), random.uniform(220, 400, parts)
+    memory, wait_w, update_w = random.uniform(0.2, 0.7, parts), random.uniform(120, 180), random.uniform(90, 180)
+    update_s, update_busy = float(random.uniform(0.05, 0.15)) * mean_s, float(random.uniform(0.5, 1.0))
+    every_s, pause_s = float(random.uniform(30, 90)), float(random.uniform(2, 8))
+    sigma = spread * sqrt(micro)
+    head = _still(float(random.uniform(2, 15)), 70.0)
+    gpus: list[list[Floats]] = [[head] for _ in range(_GPUS)]
+    time_s = since_s = 0.0
+    lengths_s: list[float] = []
+    pauses_s: list[float] = []
+    while time_s < 120.0:
+        # Texts of all lengths; the ranks have texts of their own, of which some are longer.
+        text = random.lognormal(-(sigma**2) / 2, sigma, micro)
+        ranks = text * (1 + 0.15 * sigma * random.standard_normal((_GPUS, micro)))
+        work_s = np.maximum((mean_s - update_s) * ranks / micro, 0.01)
+        slowest_s = float(work_s.sum(axis=1).max())
+        for gpu, own_s in zip(gpus, work_s, strict=True):
+            gpu += [np.array([share * part_s, power_w, np.ones(parts), memory]) for part_s in own_s]
+            gpu.append(np.array([[slowest_s - own_s.sum() + 0.01], [wait_w], [1.0], [0.02]]))
+            gpu.append(np.array([[update_s], [update_w], [update_busy], [0.3]]))
+        lengths_s.append(slowest_s + 0.01 + update_s)
+        time_s += lengths_s[-1]
+        if time_s - since_s > every_s:
+            for gpu in gpus:
+                gpu.append(_still(pause_s, 110.0))
+            since_s = time_s = time_s + pause_s
+            pauses_s.append(time_s)
+    samples, step_s = _on_four(random, gpus), float(np.mean(lengths_s))
+    periods_s = {"step": step_s, "micro-step": step_s / micro}
+    if len(pauses_s) > 1:
+        periods_s["cycle"] = float(np.diff(pauses_s).mean())
+    return replace(_periodic(samples[0], step_s), periods_s=periods_s, others=tuple(samples[1:]))
+
+
+def _on_four(random: Generator, gpus: list[list[Floats]]) -> list[PowerSamples]:
+    """Sample each GPU by its own sensor; some logs have utilisation, most only that of the cores, some power alone."""
+    known, window_s = int(random.integers(4)), float(random.choice((0.025, 0.025, _TENTH_S)))
+    sensing = Sensing(refresh_s=_TENTH_S, window_s=window_s, noise_w=float(random.uniform(1, 4)), poll_s=_TENTH_S)
+    found = []
+    for pieces in gpus:
+        load = Load.of(pieces, {})
+        samples = polled(load, sensing, float(load.duration_s.sum()), random=random)
+        mem_util = samples.mem_util if known == 3 else None
+        found.append(replace(samples, sm_util=samples.sm_util if known else None, mem_util=mem_util))
+    return found
+
+
 def _hidden_steps(random: Generator) -> TraceCase:
     """Train a language model whose steps are too fast for the sensor, with a checkpoint every so many."""
     step_s, every = float(random.uniform(0.05, 0.16)), int(random.integers(100, 200))
@@ -160,10 +219,26 @@ def _beat(random: Generator) -> TraceCase:
     return TraceCase(file="", kind="", samples=samples, verdict=Verdict.NOT_OBSERVABLE)
 
 
+def _beat_of_four(random: Generator) -> TraceCase:
+    """Train on four GPUs with steps just slower or faster than the sensors refresh, of somewhat varying length."""
+    step_s = _TENTH_S * float(random.choice((-1, 1)) * random.uniform(0.02, 0.18) + 1)
+    parts = int(random.integers(2, 6))
+    step = np.array([random.dirichlet(np.full(parts, 2.0)) * step_s, random.uniform(120, 400, parts)])
+    step = np.concatenate((step, [np.ones(parts), np.full(parts, 0.4)]))
+    jitter = float(random.uniform(0.0, 0.03))
+    longer = 1 + jitter * random.standard_normal(round(100 / step_s))
+    pieces = [step * np.array([[by], [1.0], [1.0], [1.0]]) for by in longer]
+    samples = _on_four(random, [pieces] * _GPUS)
+    case = TraceCase(file="", kind="", samples=samples[0], verdict=Verdict.NOT_OBSERVABLE)
+    return replace(case, others=tuple(samples[1:]))
+
+
 RECORDED: Mapping[str, Callable[[Generator], TraceCase]] = {
     IDLE: _idle_around,
     WINDOW: _window,
     UNEVEN: _uneven,
+    FINE_TUNING: _fine_tuning,
     HIDDEN_STEPS: _hidden_steps,
     BEAT: _beat,
+    BEAT_OF_FOUR: _beat_of_four,
 }
