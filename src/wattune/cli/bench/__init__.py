@@ -263,7 +263,10 @@ def period(data: Path | None, seeds: int, as_json: bool) -> None:
     """Periods found in simulated traces of every kind and in real ones, beside GPOEO's detector and simpler ones."""
     from dataclasses import replace
 
-    from wattune.benchmarks.period import bench_period, by_kind
+    from wattune.search.threads import one_thread_each
+
+    with one_thread_each():
+        from wattune.benchmarks.period import bench_period, by_kind
 
     bench = bench_period(_data_folder(data), seeds=seeds, on_kind=lambda kind: remark(f"analysing: {kind}"))
     show(bench if as_json else replace(bench, rows=by_kind(bench.rows)), as_json=as_json)
