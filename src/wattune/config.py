@@ -11,6 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from wattune.core.errors import ConfigError
+from wattune.core.tariff import Tariff, parse_intensity, parse_price
 
 APP = "wattune"
 PROFILE_FOLDER = "WATTUNE_PROFILE_FOLDER"
@@ -32,6 +33,8 @@ OPTIONS = (
     Option("locks", "WATTUNE_LOCKS", "folder of the locks by which all users of a machine share its GPUs"),
     Option("cache", "WATTUNE_CACHE", "folder for files that can be made again, such as the emulated library"),
     Option("data", "WATTUNE_DATA", "folder of public measurements that benches and tests compare with"),
+    Option("electricity_price", "WATTUNE_ELECTRICITY_PRICE", "price of a kWh with its currency, such as 0.30 EUR"),
+    Option("grid_intensity", "WATTUNE_GRID_INTENSITY", "grams of CO₂ per kWh, or a CSV of them over the time of day"),
 )
 
 
@@ -88,6 +91,15 @@ class Config:
         data = self._get("data")
         return _path(data) if data else None
 
+    @property
+    def tariff(self) -> Tariff:
+        """Price and grid intensity of electricity, checked; without them only kWh are known."""
+        price, intensity = self._get("electricity_price"), self._get("grid_intensity")
+        return Tariff(
+            price=parse_price(price) if price else None,
+            intensity=parse_intensity(intensity, path_of=_path) if intensity else None,
+        )
+
 
 def _path(text: str) -> Path:
     """Return the path that a setting names, with `~` for the home folder."""
@@ -102,15 +114,14 @@ def load_config(environment: Mapping[str, str] | None = None, file: Path | None 
     environment = os.environ if environment is None else environment
     file = file or Path(environment.get("WATTUNE_CONFIG") or Path(platformdirs.user_config_dir(APP)) / "config.toml")
     written = _read(file)
-    defaults = {
+    defaults: dict[str, str] = {
         "device": "auto",
         "store": str(Path(platformdirs.user_data_dir(APP)) / "history.db"),
         "state": platformdirs.user_state_dir(APP),
         "locks": "/run/lock",
         "cache": platformdirs.user_cache_dir(APP),
-        "data": None,
     }
-    values = tuple(_value(option, environment, file, written, defaults[option.name]) for option in OPTIONS)
+    values = tuple(_value(option, environment, file, written, defaults.get(option.name)) for option in OPTIONS)
     folder = environment.get(PROFILE_FOLDER)
     return Config(
         values,

@@ -24,14 +24,15 @@ def command(as_json: bool) -> None:
     if as_json:
         print_json({"settings": [_document(value) for value in values]})
         return
+    width = max(len(value.option.name) for value in values) + 2
     for value in values:
         # No table: a path that is cut or wrapped cannot be copied.
-        print_line(f"{value.option.name:8}{_shown(value) or 'not set'}")
-        print_line(f"{'':8}{value.option.meaning}", style="dim")
+        print_line(f"{value.option.name:{width}}{_shown(value) or 'not set'}")
+        print_line(f"{'':{width}}{value.option.meaning}", style="dim")
         origin = f"from {value.origin}"
         if value.origin == "default":
             origin = f"default; set it with {value.option.variable}"
-        print_line(f"{'':8}{origin}", style="dim")
+        print_line(f"{'':{width}}{origin}", style="dim")
 
 
 def _document(value: Value) -> dict[str, Any]:

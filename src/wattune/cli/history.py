@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +18,8 @@ from wattune.cli.output import console, json_option, print_json, print_line, rem
 from wattune.config import load_config
 from wattune.core.errors import StoreError
 from wattune.core.gpu_spec import labelled
-from wattune.render.quantity import UNKNOWN, counted, number
+from wattune.core.tariff import NO_FOOTPRINT, Footprint, Tariff
+from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, quantity
 from wattune.store.records import FullRun, Run, full_run_to_json, mean_power_w, run_to_json
 
 if TYPE_CHECKING:
@@ -31,31 +33,55 @@ _UNFIT = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def run_table(runs: tuple[Run, ...], *, width: int) -> Table:
-    """Return a line per run: the name is cut to fit, and only the device may wrap, since it contains "simulated"."""
-    rows = []
-    for run in runs:
-        texts = (run.id[:SHOWN_ID], _when(run)[:-3], run.kind, run.name, _device(run))
-        figures = (run.energy_j, run.power_w, run.time_s)
-        rows.append((*map(one_line, texts), *(number(figure, digits=4) for figure in figures)))
-    table = _table("id", "when", "kind", "name", "device", numbers=("joules", "watts", "seconds"))
+    """Return a line per run; name and device are cut to fit, but never the word "simulated"."""
+    table = _table("id", "when", "kind", "name", "device", numbers=("energy", "power", "time", "saving"))
+    fixed = [_fixed_cells(run) for run in runs]
+    heads = ("", "", "", "energy", "power", "time", "saving")
+    taken = sum(max(map(cell_len, cells)) for cells in zip(*fixed, heads, strict=True)) + len(table.columns) - 1
+    names = max(cell_len(one_line(run.name)) for run in runs)
+    devices = max(cell_len(one_line(_device(run))) for run in runs)
+    spare = max(width - taken, len("name") + len("simulated"))
+    room = min(devices, max(spare - names, spare // 2, len("simulated")))
     table.collapse_padding = True
     for column in table.columns:
-        column.no_wrap = column.header != "device"
-    name, device = table.columns[3:5]
-    widths = [
-        max(map(cell_len, cells)) for cells in zip(*rows, ("",) * 5 + ("joules", "watts", "seconds"), strict=True)
-    ]
-    spare = width - sum(widths) + widths[3] + widths[4] - len(widths) + 1
-    device.min_width = device.max_width = min(widths[4], max(spare - 24, len("(simulated)")))
-    name.max_width = max(spare - device.max_width, 8)
-    for row in rows:
+        column.no_wrap = True
+    table.columns[3].max_width = max(spare - room, 4)
+    for run, cells in zip(runs, fixed, strict=True):
+        row = (*cells[:3], one_line(run.name), _short_device(run, room), *cells[3:])
         table.add_row(*(Text(cell) for cell in row))
     return table
 
 
-def run_facts(run: Run) -> Table:
+def _fixed_cells(run: Run) -> tuple[str, ...]:
+    """Return the cells of a run that are never cut: id, when, kind, energy, power, time, saving."""
+    when = run.started_at.astimezone()
+    this_year = when.year == datetime.now().astimezone().year
+    saving = run.details.get("saving_percent")
+    return (
+        run.id[:SHOWN_ID],
+        when.strftime("%m-%d %H:%M" if this_year else "%Y-%m-%d"),
+        one_line(run.kind),
+        quantity(run.energy_j, "J"),
+        quantity(run.power_w, "W"),
+        duration(run.time_s),
+        f"{number(saving)} %" if isinstance(saving, int | float) else UNKNOWN,
+    )
+
+
+def _short_device(run: Run, room: int) -> str:
+    """Return the device in at most `room` columns: what must be cut is cut behind the word "simulated"."""
+    whole = one_line(_device(run))
+    if cell_len(whole) <= room:
+        return whole
+    short = whole.replace(" (simulated)", "").replace("NVIDIA ", "")
+    short = f"simulated {short}" if run.simulated else short
+    return short if cell_len(short) <= room else set_cell_size(short, room - 1).rstrip() + ("…" if room > 9 else "")
+
+
+def run_facts(run: Run, tariff: Tariff) -> Table:
     """Return the facts of a run, a line each."""
     table = Table.grid(padding=(0, 2))
+    footprint = _footprint(run, tariff)
     facts = {
         "id": run.id,
         "kind": run.kind,
@@ -66,6 +92,7 @@ def run_facts(run: Run) -> Table:
         "seconds": _number(run.time_s),
         "joules": _with_error(run.energy_j, run.energy_error_j),
         "watts": _number(run.power_w),
+        "energy": None if footprint is None else footprint_words(footprint),
         "source": "simulated" if run.simulated else "measured",
         "wattune": run.version,
         "note": run.note,
@@ -74,6 +101,17 @@ def run_facts(run: Run) -> Table:
         if value is not None:
             table.add_row(_cell(name), _cell(value))
     return table
+
+
+def _footprint(run: Run, tariff: Tariff) -> Footprint | None:
+    if run.energy_j is None:
+        return None
+    return tariff.footprint(run.energy_j, started_at=run.started_at, time_s=run.time_s)
+
+
+def _document(run: Run, tariff: Tariff) -> dict[str, Any]:
+    footprint = _footprint(run, tariff)
+    return run_to_json(run) | (NO_FOOTPRINT if footprint is None else asdict(footprint))
 
 
 def gpu_table(full: FullRun) -> Table:
@@ -197,9 +235,11 @@ def command(
     elif forget is not None:
         _forget(forget, as_json)
     elif run_id is not None:
-        _show(open_history().run(run_id), as_json)
+        tariff = load_config().tariff
+        _show(open_history().run(run_id), tariff, as_json)
     else:
-        _list(open_history().runs(limit=limit, kind=kind, since=since, name=name), as_json)
+        tariff = load_config().tariff
+        _list(open_history().runs(limit=limit, kind=kind, since=since, name=name), tariff, as_json)
 
 
 def open_history() -> Store:
@@ -243,9 +283,9 @@ def _forget(prefix: str, as_json: bool) -> None:
         print_line(f"deleted {run.id} ({run.kind}, {one_line(run.name)})")
 
 
-def _list(runs: tuple[Run, ...], as_json: bool) -> None:
+def _list(runs: tuple[Run, ...], tariff: Tariff, as_json: bool) -> None:
     if as_json:
-        print_json({"runs": [run_to_json(run) for run in runs]})
+        print_json({"runs": [_document(run, tariff) for run in runs]})
         return
     if not runs:
         print_line("no runs yet; try: wattune measure -- COMMAND")
@@ -254,12 +294,12 @@ def _list(runs: tuple[Run, ...], as_json: bool) -> None:
     out.print(run_table(runs, width=out.width))
 
 
-def _show(full: FullRun, as_json: bool) -> None:
+def _show(full: FullRun, tariff: Tariff, as_json: bool) -> None:
     if as_json:
-        print_json(full_run_to_json(full))
+        print_json(full_run_to_json(full) | {"run": _document(full.run, tariff)})
         return
     out = console()
-    out.print(run_facts(full.run))
+    out.print(run_facts(full.run, tariff))
     for title, table in (("GPUs", gpu_table(full)), ("trials", trial_table(full)), ("power traces", trace_table(full))):
         if table.row_count:
             out.print(f"\n{title}", style="bold")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, StoreError
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Trace
+from wattune.core.tariff import Tariff
 
 if TYPE_CHECKING:
     from wattune.devices.gpu import Gpu
@@ -94,13 +95,14 @@ def command(
     Without an NVIDIA driver a simulated GPU plays --workload while the command runs, and every figure is marked so.
     """
     config = load_config()
+    tariff = config.tariff
     check_writable(trace_file)
     outcome = _measure(command_line, devices, workload=workload, interval_s=interval_s, quiet=as_json, grace_s=grace_s)
     try:
         if as_json:
-            print_json(document(command_line, outcome))
+            print_json(document(command_line, outcome, tariff))
         else:
-            _show(outcome)
+            _show(outcome, tariff)
     finally:
         if not no_store:
             _keep(config, name or shlex.join(command_line), outcome)
@@ -152,8 +154,13 @@ def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurem
     return tuple(Measurement.between(first, last) for first, last in ends)
 
 
-def document(command_line: tuple[str, ...], outcome: MeasuredCommand) -> dict[str, Any]:
+def document(command_line: tuple[str, ...], outcome: MeasuredCommand, tariff: Tariff) -> dict[str, Any]:
     """Return the outcome as a JSON document."""
+
+    def figures(part: Measurement) -> dict[str, Any]:
+        footprint = tariff.footprint(part.energy_j, started_at=outcome.started_at, time_s=part.time_s)
+        return _figures(part) | asdict(footprint)
+
     return {
         "simulated": outcome.simulated,
         "command": list(command_line),
@@ -166,13 +173,13 @@ def document(command_line: tuple[str, ...], outcome: MeasuredCommand) -> dict[st
                 "simulated": gpu.spec.simulated,
                 "samples": len(trace.readings),
                 "counter_restarts": restarts,
-                **_figures(part),
+                **figures(part),
             }
             for gpu, part, trace, restarts in zip(
                 outcome.gpus, outcome.parts, outcome.traces, outcome.restarts, strict=True
             )
         ],
-        "total": _figures(outcome.total),
+        "total": figures(outcome.total),
         "cpu_energy_j": outcome.cpu_j,
     }
 
@@ -186,8 +193,10 @@ def _figures(part: Measurement) -> dict[str, float | None]:
     }
 
 
-def _show(outcome: MeasuredCommand) -> None:
+def _show(outcome: MeasuredCommand, tariff: Tariff) -> None:
     from rich.table import Table
+
+    from wattune.render.quantity import footprint_words
 
     table = Table("GPU", "energy J", "±", "mean W", "seconds", box=None, pad_edge=False)
     rows = [(gpu.spec.label, part) for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)]
@@ -199,6 +208,10 @@ def _show(outcome: MeasuredCommand) -> None:
     screen = stderr_console()
     screen.print()
     screen.print(table)
+    total = outcome.total
+    footprint = tariff.footprint(total.energy_j, started_at=outcome.started_at, time_s=total.time_s)
+    mark = " (simulated)" if outcome.simulated else ""
+    screen.print(f"GPU energy: {footprint_words(footprint)}{mark}", markup=False)
     cpu = "not measured (see `wattune doctor`)" if outcome.cpu_j is None else f"{outcome.cpu_j:.1f} J"
     screen.print(f"CPU packages: {cpu}", markup=False)
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import floor, isfinite, log10
 
+from wattune.core.tariff import Footprint
+
 UNKNOWN = "–"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 _SMALL_ONLY = ("s",)
@@ -94,3 +96,13 @@ def duration(seconds: float | None) -> str:
 def counted(number_of: int, thing: str) -> str:
     """Format a count, such as `1 run` or `3 runs`."""
     return f"{number_of} {thing}{'' if number_of == 1 else 's'}"
+
+
+def footprint_words(footprint: Footprint) -> str:
+    """Format a footprint, such as `0.0123 kWh, 0.0037 EUR, 4.7 g CO₂`, with what is known of it."""
+    words = [f"{number(footprint.energy_kwh)} kWh"]
+    if footprint.energy_cost is not None:
+        words.append(f"{number(footprint.energy_cost)} {footprint.currency}")
+    if footprint.co2_g is not None:
+        words.append(f"{quantity(footprint.co2_g, 'g')} CO₂")
+    return ", ".join(words)

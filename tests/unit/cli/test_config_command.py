@@ -29,8 +29,8 @@ def test_it_shows_the_origin_of_each_setting(settings, capsys):
 def test_a_path_is_never_cut(settings, capsys):
     assert run(["config"]) == 0
     out = capsys.readouterr().out
-    assert f"store   {LONG}\n" in out
-    assert "data    not set\n" in out
+    assert f"{'store':19}{LONG}\n" in out
+    assert f"{'data':19}not set\n" in out
     assert "default; set it with WATTUNE_DATA\n" in out
 
 
@@ -47,4 +47,4 @@ def test_no_password_is_shown(settings, capsys, monkeypatch, form, password):
 def test_a_url_without_a_password_is_shown_as_it_is(settings, capsys, monkeypatch):
     monkeypatch.setenv("WATTUNE_STORE", "postgresql://me@host/db")
     assert run(["config"]) == 0
-    assert "store   postgresql://me@host/db\n" in capsys.readouterr().out
+    assert f"{'store':19}postgresql://me@host/db\n" in capsys.readouterr().out
