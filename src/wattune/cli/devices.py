@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import console, json_option, print_error, print_json
+from wattune.cli.output import console, json_option, print_error, print_json, print_line
 from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import DeviceError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from wattune.core.gpu_spec import GpuSpec
 
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--device", "devices", multiple=True, help="Show only this GPU: nvml:0, sim:a100, table:FILE.csv … (repeatable)."
 )
+@click.option("--simulated", "with_simulated", is_flag=True, help="List the simulated GPUs in full too.")
 @click.option(
     "--catalog",
     is_flag=False,
@@ -28,29 +31,31 @@ if TYPE_CHECKING:
     help="Show the simulated GPUs and how well each is known; with NAME, every value of that GPU with its source.",
 )
 @json_option
-def command(devices: tuple[str, ...], catalog: str | None, as_json: bool) -> int:
+def command(devices: tuple[str, ...], with_simulated: bool, catalog: str | None, as_json: bool) -> int:
     """List the GPUs that can be used and what may be set on them.
 
-    Without --device: every visible NVIDIA GPU, then the simulated ones of this version. --json prints more, such as
-    every clock and how often the sensors refresh.
+    Without --device: every visible NVIDIA GPU, then the names of the simulated ones; --simulated lists these in full.
+    --json prints more, such as every clock and how often the sensors refresh.
     """
     from wattune.api import surroundings
     from wattune.devices.open import expand, nvml_names, open_gpus
     from wattune.physics.catalog import catalog_names
 
     if catalog is not None:
-        if devices:
-            raise click.UsageError("--catalog and --device exclude each other")
+        if devices or with_simulated:
+            other = "--device" if devices else "--simulated"
+            raise click.UsageError(f"--catalog and {other} exclude each other")
         _show_catalog(catalog.removeprefix("sim:"), as_json=as_json)
         return 0
     around = surroundings(load_config())
     simulated = tuple(f"sim:{name}" for name in catalog_names())
+    in_full = simulated if with_simulated or as_json else ()
     rows: list[tuple[str, GpuSpec]] = []
     failures: list[DeviceError] = []
     try:
-        names = expand(devices, around) if devices else (*nvml_names(around), *simulated)
+        names = expand(devices, around) if devices else (*nvml_names(around), *in_full)
     except DeviceError as error:  # a driver that fails must not hide the simulated GPUs
-        names = () if devices else simulated
+        names = () if devices else in_full
         failures.append(error)
     for name in names:
         try:
@@ -60,14 +65,26 @@ def command(devices: tuple[str, ...], catalog: str | None, as_json: bool) -> int
             failures.append(error)
     if as_json:
         print_json({"devices": [{"device": name} | to_json(spec) | {"name": spec.label} for name, spec in rows]})
-    elif rows:
-        _show(rows)
+    else:
+        _show(rows, simulated=() if devices or with_simulated else simulated, driver=not failures)
     for failure in failures:
         print_error(failure)
     return 1 if failures else 0
 
 
-def _show(rows: list[tuple[str, GpuSpec]]) -> None:
+def _show(rows: list[tuple[str, GpuSpec]], *, simulated: tuple[str, ...], driver: bool) -> None:
+    """Print a row per GPU, and the simulated GPUs that have none by name."""
+    if rows:
+        console().print(_table(rows))
+    elif simulated and driver:
+        print_line("no NVIDIA GPU was found: commands use a simulated one (see `wattune doctor`)")
+    if simulated:
+        print_line("")
+        console().print(f"simulated GPUs: {', '.join(simulated)}", markup=False)
+        print_line("wattune devices --simulated lists them in full", style="dim")
+
+
+def _table(rows: list[tuple[str, GpuSpec]]) -> Table:
     from rich.table import Table
 
     # All of this fits into eighty columns; longer names wrap, and the details are in the JSON.
@@ -79,7 +96,7 @@ def _show(rows: list[tuple[str, GpuSpec]]) -> None:
         core = _span(clocks[0], clocks[-1]) if clocks else "driver's"
         limit = _span(limits.min_w, limits.max_w) if limits else "driver's"
         table.add_row(name, label, core, _mem_clocks(spec), limit)
-    console().print(table)
+    return table
 
 
 def _mem_clocks(spec: GpuSpec) -> str:

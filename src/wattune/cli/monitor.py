@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from wattune.devices.gpu import Gpu
-    from wattune.render.monitor_view import Watched
+    from wattune.render.monitor_view import GpuProcess, Watched
 
 
 @contextmanager
@@ -75,7 +76,7 @@ _HEAD_START_S = 60.0
 @click.option("--once", is_flag=True, help="Print one snapshot and end.")
 @json_option
 def command(devices: tuple[str, ...], interval: float, workload: str, once: bool, as_json: bool) -> None:
-    """Watch power, clocks, limit, utilisation, temperature and energy of GPUs.
+    """Watch power, clocks, limit, utilisation, memory, temperature, energy and processes of GPUs.
 
     q or Ctrl-C ends it. --json prints one snapshot, like --once. No setting is changed and no privilege is needed.
     """
@@ -84,11 +85,16 @@ def command(devices: tuple[str, ...], interval: float, workload: str, once: bool
     with _watching(devices, workload) as gpus:
         watched = tuple(Watched(gpu.spec) for gpu in gpus)
         if as_json or once:
-            watched = read_all(gpus, watched)
+            watched = with_processes(read_all(gpus, watched))
             if as_json:
                 print_json(monitor_document(watched))
             else:
-                console().print(gpu_table(watched, width=console().width))
+                out = console()
+                out.print(gpu_table(watched, width=out.width))
+                rows = sum(len(gpu.processes or ()) for gpu in watched)
+                if rows:
+                    out.print()
+                    out.print(process_table(watched, width=out.width, rows=rows))
             return
         _live(gpus, watched, interval)
 
@@ -132,6 +138,32 @@ def _read(gpu: Gpu, past: Watched) -> Watched:
         return replace(past, trouble=error.message)
 
 
+def with_processes(watched: Sequence[Watched]) -> tuple[Watched, ...]:
+    """Return each GPU with the processes that compute on it, where the driver lists them."""
+    from wattune.devices.nvml.open import processes
+
+    return tuple(replace(gpu, processes=_known(processes(gpu.spec.uuid))) for gpu in watched)
+
+
+def _known(found: Mapping[int, int | None] | None) -> tuple[GpuProcess, ...] | None:
+    """Add user and command of each process, which another user's or another container's may not show."""
+    import psutil
+
+    from wattune.render.monitor_view import GpuProcess
+
+    if found is None:
+        return None
+    known = []
+    for pid, memory_bytes in sorted(found.items()):
+        user = command = None
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            user = process.username()
+            command = shlex.join(process.cmdline()) or process.name()
+        known.append(GpuProcess(pid, memory_bytes, user, command))
+    return tuple(known)
+
+
 def _live(gpus: Sequence[Gpu], watched: tuple[Watched, ...], interval_s: float) -> None:
     from rich.live import Live
 
@@ -141,7 +173,7 @@ def _live(gpus: Sequence[Gpu], watched: tuple[Watched, ...], interval_s: float) 
     try:
         with _keyboard() as keys, Live(console=out, screen=True, auto_refresh=False) as live:
             while True:
-                watched = read_all(gpus, watched)
+                watched = with_processes(read_all(gpus, watched))
                 live.update(screen(watched, width=out.width, height=out.height), refresh=True)
                 if "q" in keys(interval_s).lower():
                     return
@@ -158,7 +190,35 @@ def screen(watched: Sequence[Watched], *, width: int, height: int) -> Renderable
     if any(gpu.spec.simulated for gpu in watched):
         title.append("  simulated", style="bold yellow")
     title.append("  q quits", style="dim")
-    return Group(title, Text(), gpu_table(watched, width=width), *_graphs(watched, width, height - len(watched) - 3))
+    count = sum(len(gpu.processes or ()) for gpu in watched)
+    rows = min(count, max(height // 4, 1))
+    below: list[RenderableType] = [Text(), process_table(watched, width=width, rows=rows)] if rows else []
+    room = height - len(watched) - 3 - (rows + 2 if rows else 0)
+    return Group(title, Text(), gpu_table(watched, width=width), *_graphs(watched, width, room), *below)
+
+
+def process_table(watched: Sequence[Watched], *, width: int, rows: int) -> Table:
+    """Return a row per process on the GPUs, the last of `rows` naming how many more there are."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from wattune.cli.output import shown
+    from wattune.render.monitor_view import PROCESS_HEAD, process_rows
+
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    every = process_rows(watched)
+    for column, head in enumerate(PROCESS_HEAD):
+        justify: Literal["left", "right"] = "right" if head in ("process", "VRAM") else "left"
+        longest = max(len(row[column]) for row in (PROCESS_HEAD, *every))
+        own = min(longest, max(width, 8)) if head == "command" else longest
+        width -= own + 2
+        table.add_column(head, justify=justify, no_wrap=True, width=own)
+    seen = every if len(every) <= rows else every[: max(rows - 1, 0)]
+    for row in seen:
+        table.add_row(*(Text(shown(cell)) for cell in row))
+    if len(seen) < len(every):
+        table.add_row("", "", "", "", Text(f"and {len(every) - len(seen)} more", style="dim"))
+    return table
 
 
 def gpu_table(watched: Sequence[Watched], *, width: int) -> Table:
@@ -193,17 +253,17 @@ def _graphs(watched: Sequence[Watched], width: int, room: int) -> list[Renderabl
 
     columns = max(width - 8, 1) * 2
     graphs = [steps(gpu) for gpu in watched]
-    each = room // len(watched) - 2
+    each = room // len(watched) - 4  # a blank line, the title, and two lines of the time axis
     if each >= _GRAPH_ROWS or len(watched) == 1:
         tops_w = [graph_top_w((gpu,)) for gpu in watched]
         titles = [f"{index} power over the last {SPAN_S:g} s" for index in range(len(watched))]
     else:
-        each, titles = room - 2, [f"power of all {len(watched)} over the last {SPAN_S:g} s"]
+        each, titles = room - 4, [f"power of all {len(watched)} over the last {SPAN_S:g} s"]
         graphs, tops_w = [sum_of_graphs(graphs)], [sum(graph_top_w((gpu,)) for gpu in watched)]
     if each < 1:
         return []
     drawn: list[RenderableType] = []
     for title, graph, top_w in zip(titles, graphs, tops_w, strict=True):
         drawn += [Text(), Text(title, style="dim")]
-        drawn += area_graph(graph, width=width, height=each, high=top_w, unit="W")
+        drawn += area_graph(graph, width=width, height=each, high=top_w, unit="W", span_s=SPAN_S)
     return drawn

@@ -54,6 +54,7 @@ class Reading:
     mem_util: float | None = None
     """Share of time in which the memory was busy, 0 to 1."""
     memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ class GridIntensity:
 
     def _of_day(self, end_s: float) -> float:
         edges = (0.0, *(edge for edge in self.from_s if 0 < edge < end_s), end_s)
-        return sum(self._at(start) * (end - start) for start, end in zip(edges, edges[1:], strict=False))
+        return sum(self._at(start) * (end - start) for start, end in pairwise(edges))
 
 
 @dataclass(frozen=True, slots=True)

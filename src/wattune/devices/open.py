@@ -27,7 +27,7 @@ from wattune.devices.watchdog import Restoration, restore_left
 _LOG = logging.getLogger("wattune")
 
 if TYPE_CHECKING:
-    from wattune.devices.nvml.visible import Visible
+    from wattune.devices.nvml.visible import Present, Visible
 
 SIMULATED_DEFAULT = "sim:a100"
 KINDS = ("auto", "nvml", "sim", "table", "replay")
@@ -114,7 +114,19 @@ def _visible_names(surroundings: Surroundings) -> list[str]:
         )
     for place, _ in enumerate(found.gpus):
         _name_taken(place, found, surroundings)
-    return [f"nvml:{gpu.uuid or place}" for place, gpu in enumerate(found.gpus)]
+    return [f"nvml:{gpu.uuid or place}" for place, gpu in _answering(found, surroundings)]
+
+
+def _answering(found: Visible, surroundings: Surroundings) -> list[tuple[int, Present]]:
+    """Return the GPUs that answer and name the others; all of them where none does, so that opening one says why."""
+    gpus = list(enumerate(found.gpus))
+    answering = [(place, gpu) for place, gpu in gpus if gpu.uuid]
+    if not answering:
+        return gpus
+    for place, gpu in gpus:
+        if not gpu.uuid:
+            surroundings.notify(f"GPU {place} does not answer and is left out (see `wattune doctor`)")
+    return answering
 
 
 def _name_taken(place: int, found: Visible, surroundings: Surroundings) -> None:

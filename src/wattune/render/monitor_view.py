@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import inf
 from statistics import fmean
 from typing import Any
@@ -14,10 +14,21 @@ from wattune.core.reading import Reading
 from wattune.render.chart import tick_step
 from wattune.render.quantity import UNKNOWN, fixed, quantity
 
-HEAD = ("GPU", "power", "limit", "core", "memory", "busy", "mem busy", "temp", "throttled by", "energy")
-_WORTH = (0, 1, 9, 3, 2, 5, 7, 8, 4, 6)
+HEAD = ("GPU", "power", "limit", "core", "memory", "busy", "mem busy", "VRAM", "temp", "throttled by", "energy")
+_WORTH = (0, 1, 3, 5, 10, 7, 2, 8, 9, 4, 6)
 """The columns by importance: where room is short, the last of these goes first."""
 _GAP = 2
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that computes on a GPU; None for what is not known of it."""
+
+    pid: int
+    memory_bytes: int | None = None
+    user: str | None = None
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,8 @@ class Watched:
     start_j: float | None = None
     trouble: str | None = None
     """The reason why there are no more readings."""
+    processes: tuple[GpuProcess, ...] | None = None
+    """The processes that compute on it; None where they are not known."""
 
     @property
     def latest(self) -> Reading | None:
@@ -48,7 +61,7 @@ class Watched:
         old = [past for past in self.readings if past.time_s < reading.time_s - keep_s]
         kept = self.readings[max(len(old) - 1, 0) :]
         start_j = reading.energy_j if not self.readings else self.start_j
-        return Watched(self.spec, (*kept, reading), start_j)
+        return replace(self, readings=(*kept, reading), start_j=start_j, trouble=None)
 
 
 def monitor_row(index: int, watched: Watched) -> tuple[str, ...]:
@@ -65,9 +78,28 @@ def monitor_row(index: int, watched: Watched) -> tuple[str, ...]:
         fixed(now.mem_mhz, "MHz"),
         _share(now.sm_util),
         _share(now.mem_util),
+        _vram(now),
         fixed(now.temperature_c, "°C"),
         UNKNOWN if now.throttle is None else ", ".join(to_json(now.throttle)) or "nothing",
         quantity(watched.energy_j, "J"),
+    )
+
+
+PROCESS_HEAD = ("GPU", "process", "user", "VRAM", "command")
+
+
+def process_rows(watched: Sequence[Watched]) -> tuple[tuple[str, ...], ...]:
+    """Return the cells of each process on these GPUs."""
+    return tuple(
+        (
+            str(index),
+            str(process.pid),
+            process.user or UNKNOWN,
+            _gib(process.memory_bytes),
+            process.command or UNKNOWN,
+        )
+        for index, gpu in enumerate(watched)
+        for process in gpu.processes or ()
     )
 
 
@@ -126,6 +158,17 @@ def graph_top_w(watched: Sequence[Watched]) -> float:
     return -(-most // step) * step
 
 
+def _vram(reading: Reading) -> str:
+    used, total = reading.memory_used_bytes, reading.memory_total_bytes
+    if used is None or total is None:
+        return _gib(used)
+    return f"{used / _GIB:.1f} of {_gib(total)}"
+
+
+def _gib(size_bytes: int | None) -> str:
+    return UNKNOWN if size_bytes is None else f"{size_bytes / _GIB:.1f} GiB"
+
+
 def _share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{100 * value:.0f} %"
 
@@ -140,5 +183,6 @@ def _document(index: int, watched: Watched) -> dict[str, Any]:
         "simulated": spec.simulated,
         **shown,
         "energy_j": watched.energy_j,
+        "processes": None if watched.processes is None else to_json(watched.processes),
         "trouble": watched.trouble,
     }

@@ -26,8 +26,13 @@ class Spot:
     style: str
 
 
-def area_graph(values: Sequence[float | None], *, width: int, height: int, high: float, unit: str) -> tuple[Text, ...]:
-    """Draw a filled graph from 0 to `high`, the newest value at the right edge; unknown values leave a gap."""
+def area_graph(
+    values: Sequence[float | None], *, width: int, height: int, high: float, unit: str, span_s: float | None = None
+) -> tuple[Text, ...]:
+    """Draw a filled graph from 0 to `high`, the newest value at the right edge; unknown values leave a gap.
+
+    With `span_s`, the time that the width stands for, an axis of two lines follows.
+    """
     labels = _edge_labels(height, 0.0, high, unit)
     room = max(len(label) for label in labels) + 2
     columns = max(width - room, 1) * 2
@@ -37,7 +42,9 @@ def area_graph(values: Sequence[float | None], *, width: int, height: int, high:
     for row in range(height):
         cells = (_filled(heights[column], heights[column + 1], height - 1 - row) for column in range(0, columns, 2))
         lines.append(_with_axis(labels[row], room, ("".join(cells), "cyan")))
-    return tuple(lines)
+    if span_s is None:
+        return tuple(lines)
+    return (*lines, *_x_axis(-span_s, 0.0, columns=columns // 2, room=room, unit="s"))
 
 
 def scatter(spots: Sequence[Spot], *, width: int, height: int, x_unit: str, y_unit: str) -> tuple[Text, ...]:

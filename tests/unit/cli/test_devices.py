@@ -33,12 +33,20 @@ def test_every_simulated_gpu_is_listed_with_what_may_be_set(capsys):
 
 
 def test_eighty_columns_are_enough_and_nothing_is_cut(capsys):
-    assert run(["devices"]) == 0
+    assert run(["devices", "--simulated"]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert "…" not in out
     assert out.count("(simulated)") == len(catalog_names())
     assert sum(line.startswith("sim:") for line in out.splitlines()) == len(catalog_names())
+
+
+def test_simulated_gpus_are_listed_by_name_unless_asked_for(capsys):
+    assert run(["devices"]) == 0
+    out = capsys.readouterr().out
+    assert "no NVIDIA GPU was found" in out
+    assert "(simulated)" not in out
+    assert all(f"sim:{name}" in out for name in catalog_names())
 
 
 def test_emulated_gpus_come_first_and_visible_ones_only(capsys, emulated_node, monkeypatch):

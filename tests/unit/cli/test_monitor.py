@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import Setting
-from wattune.render.monitor_view import Watched
+from wattune.render.monitor_view import GpuProcess, Watched
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +88,18 @@ def test_a_lost_gpu_is_reported_and_the_others_continue() -> None:
     text = "\n".join(shown(watched, 160, 30))
     assert "fell off the bus" in text
     assert "103 W" in text
+
+
+def test_processes_are_listed_with_user_and_command_and_cut_to_the_screen() -> None:
+    fading = (FadingGpu(5),)
+    (gpu,) = read_all(fading, (Watched(fading[0].spec),))
+    found = tuple(GpuProcess(100 + n, n << 30, "ada", f"python train.py --run {n} {'x' * 90}") for n in range(9))
+    for width in (60, 120):
+        lines = shown((replace(gpu, processes=found),), width, 24)
+        assert len(lines) <= 24
+        assert all(len(line) <= width for line in lines)
+        assert any("100" in line and "ada" in line and "python train.py --run 0" in line for line in lines)
+        assert any("and 4 more" in line for line in lines)
 
 
 def test_once_prints_one_snapshot_of_a_gpu_at_work(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,8 @@ FULL = Reading(
     power_limit_w=250.0,
     sm_util=0.98,
     mem_util=0.5,
+    memory_used_bytes=20 << 30,
+    memory_total_bytes=40 << 30,
 )
 
 
@@ -49,6 +51,7 @@ def test_a_row_has_every_value() -> None:
         "1215 MHz",
         "98 %",
         "50 %",
+        "20.0 of 40.0 GiB",
         "61 °C",
         "power cap, thermal",
         "600 J",

@@ -98,11 +98,18 @@ def undo_left(entry: Entry, *, since_s: float) -> tuple[str, ...]:
 
 def process_ids(uuid: str) -> frozenset[int] | None:
     """Return the processes that compute on a GPU; None if the driver does not report them. NVML must be loaded."""
+    found = processes(uuid)
+    return None if found is None else frozenset(found)
+
+
+def processes(uuid: str) -> dict[int, int | None] | None:
+    """Return the memory in bytes of each process that computes on a GPU, None where unknown; else as `process_ids`."""
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
-        return frozenset(int(process.pid) for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except pynvml.NVMLError:
         return None
+    return {int(one.pid): None if one.usedGpuMemory is None else int(one.usedGpuMemory) for one in found}
 
 
 def uuids_used_by(pids: frozenset[int]) -> tuple[str, ...]:

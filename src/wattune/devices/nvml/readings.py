@@ -104,6 +104,7 @@ class Readings:
             sm_util=None if utilisation is None else utilisation.gpu / 100,
             mem_util=None if utilisation is None else utilisation.memory / 100,
             memory_used_bytes=None if memory is None else int(memory.used),
+            memory_total_bytes=None if memory is None else int(memory.total),
         )
 
 

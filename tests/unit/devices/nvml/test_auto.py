@@ -56,6 +56,21 @@ def test_a_library_that_is_missing_beside_a_loaded_driver(around, monkeypatch, t
     assert "--gpus all" in caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["auto", "nvml"])
+def test_a_lost_gpu_is_named_and_the_others_are_taken(emulated_node, around, said, name):
+    node = emulated_node("a100", "a100", "a100")
+    node.lose(1)
+    assert len(expand((name,), around)) == 2
+    assert said == ["GPU 1 does not answer and is left out (see `wattune doctor`)"]
+
+
+def test_where_every_gpu_is_lost_opening_one_says_why(emulated_node, around):
+    node = emulated_node("a100")
+    node.lose(0)
+    with pytest.raises(DeviceError, match="fallen off the bus"), open_gpu("auto", around):
+        pass
+
+
 @pytest.mark.parametrize("visible", ["", "-1", "7", "GPU-nowhere"])
 def test_hidden_gpus_are_an_error(emulated_node, tmp_path, visible):
     emulated_node("a100", "a100")

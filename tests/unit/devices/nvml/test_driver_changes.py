@@ -42,7 +42,7 @@ OPTIONAL = {
     "nvmlDeviceGetUtilizationRates": ("sm_util", "mem_util"),
     "nvmlDeviceGetClockInfo": ("sm_mhz", "mem_mhz"),
     "nvmlDeviceGetEnforcedPowerLimit": ("power_limit_w",),
-    "nvmlDeviceGetMemoryInfo": ("memory_used_bytes",),
+    "nvmlDeviceGetMemoryInfo": ("memory_used_bytes", "memory_total_bytes"),
     "nvmlDeviceGetFieldValues": (),
     "nvmlDeviceGetTemperatureV": (),
     "nvmlDeviceGetTemperature": (),
