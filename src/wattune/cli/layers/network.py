@@ -75,6 +75,7 @@ def called_model(name: str) -> tuple[Any, Any]:
 
 def _traced(name: str, pipe: Pipe | None) -> Workload:
     """Trace the layers of the PyTorch model that a function of a file returns with its inputs."""
+    _check_exists(Path(name.rpartition(":")[0]))
     try:
         from wattune.integrations.torch.layers import trace_layers
     except ImportError as error:
@@ -84,10 +85,14 @@ def _traced(name: str, pipe: Pipe | None) -> Workload:
     return trace_layers(*called_model(name), pipe=pipe)
 
 
-def _called(file: Path, function: str) -> Any:
-    """Run a file of the user and call one of its functions, with the folder of the file to import from."""
+def _check_exists(file: Path) -> None:
     if not file.is_file():
         raise InputError(f"there is no file {file}", hint=_EXAMPLE)
+
+
+def _called(file: Path, function: str) -> Any:
+    """Run a file of the user and call one of its functions, with the folder of the file to import from."""
+    _check_exists(file)
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise InputError(f"{file} cannot be imported", hint=_EXAMPLE)
