@@ -1,6 +1,7 @@
 """Whatever a run did, what is shown of it is well-formed, free of NaN, and fits."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from unicodedata import category
 from xml.etree import ElementTree
 
@@ -13,6 +14,7 @@ from wattune.control.state import Condition, Disabled, Event, Progress, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.tariff import Tariff
 from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.figures import EstimateWithError, RunFigures
 from wattune.levels.run.report import RunReport
@@ -102,6 +104,8 @@ REPORTS = st.builds(
     ended=st.booleans(),
 )
 
+TARIFF = {"tariff": Tariff(), "started_at": datetime(2026, 3, 4, tzinfo=UTC)}
+
 
 def is_clean(text: str) -> bool:
     return not any(category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in text)
@@ -116,7 +120,7 @@ def test_pictures_and_page_are_well_formed_and_free_of_nan(report: RunReport) ->
             ElementTree.fromstring(drawn)
             for part in ElementTree.fromstring(drawn).iter():
                 assert not any(value in ("nan", "inf", "-inf") for value in part.attrib.values())
-    assert run_file(report, made="today", suffix=".html").endswith("</html>\n")
+    assert run_file(report, made="today", suffix=".html", **TARIFF).endswith("</html>\n")
     assert all(closing_lines(report))
 
 

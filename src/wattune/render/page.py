@@ -118,6 +118,7 @@ table{border-collapse:collapse;width:100%;font-size:.88rem;font-variant-numeric:
 th,td{padding:.32rem .7rem;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
 th{color:var(--quiet);font-weight:600;vertical-align:bottom}
 .word{text-align:left}
+td.word{white-space:normal;min-width:5.5rem}
 tr>:first-child{padding-left:0}
 tr>:last-child{padding-right:0}
 tr.strong td{font-weight:600}

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from wattune.render.chart import Band, Chart, Mark, Point, ReferenceLine, Series, Shape, Way
 from wattune.render.frame import (
+    FONT_PX,
     KEY_PX,
     LINE_PX,
     TITLE_PX,
@@ -154,7 +155,12 @@ def _band(band: Band, place: Frame, words: Box | None) -> str:
     size = f'width="{max(right - left, 0):.1f}" height="{plot.bottom - plot.top:.1f}"'
     fill = f'fill="var(--{band.tone.value})" fill-opacity="0.12"'
     area = f'<rect x="{left:.1f}" y="{plot.top:.1f}" {size} {fill}><title>{escape(band.text)}</title></rect>'
-    return area + (_text(words.left + 5, words.bottom - 8, band.text) if words else "")
+    if words is not None:
+        return area + _text(words.left + 5, words.bottom - 8, band.text)
+    if right - left < FONT_PX or text_width(band.text) > plot.bottom - plot.top:
+        return area
+    x, y = (left + right) / 2 + FONT_PX / 3, plot.bottom - 6  # too narrow for a line of text: write upwards
+    return f'{area}<g transform="rotate(-90 {x:.1f} {y:.1f})">{_text(x, y, band.text)}</g>'
 
 
 def _band_ends(band: Band, place: Frame) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from run_views import run_report, searched
 from wattune.cli.run.tuning import RunScreen, print_closing, screen
 from wattune.control.state import Event
 from wattune.core.reading import Reading
+from wattune.core.tariff import Footprint
 from wattune.levels.run.figures import RunFigures
 
 
@@ -57,9 +58,9 @@ def test_words_say_all_that_colours_do():
 
 def test_the_closing_has_the_figures_the_settings_and_the_events_without_controls():
     out = console()
-    print_closing(run_report(ended=True, events=(Event(3.0, "some \x1b[31m[bold]text"),)), out)
+    print_closing(run_report(ended=True, events=(Event(3.0, "some \x1b[31m[bold]text"),)), out, Footprint(0.00594))
     text = out.file.getvalue()
-    assert "wattune: NVIDIA GeForce RTX 3080 Ti (simulated): 21.4 kJ in 84.0 s" in text
+    assert "wattune: NVIDIA GeForce RTX 3080 Ti (simulated): 21.4 kJ (0.00594 kWh) in 84.0 s" in text
     assert "the slowdown limit of 5 % was met" in text
     assert "too slow" in text
     assert "at 3.0 s: some [31m[bold]text" in text
@@ -69,7 +70,7 @@ def test_the_closing_has_the_figures_the_settings_and_the_events_without_control
 def test_a_run_without_windows_is_printed_too():
     out = console()
     nothing = run_report(ended=True, windows=(), events=(), figures=RunFigures())
-    print_closing(nothing, out)
+    print_closing(nothing, out, Footprint(0.0))
     assert "nothing was tuned" in out.file.getvalue()
 
 

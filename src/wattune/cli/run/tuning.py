@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from wattune import __version__
 from wattune.api import phase_policy
 from wattune.cli.output import check_writable, print_error, print_json, remark, shown, stderr_console, write_each
 from wattune.config import load_config
@@ -25,7 +28,7 @@ from wattune.levels.run.report import RunReport, report_of, stored_run
 from wattune.levels.run.session import RunSession
 from wattune.levels.run.view.terminal import job_lines, job_news
 from wattune.levels.run.view.words import closing_lines, joined, setting_rows, table_lines
-from wattune.render.quantity import duration, quantity
+from wattune.render.quantity import duration, footprint_words, quantity
 from wattune.store.worker import StoreWorker
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from wattune.control.recall import Memory
     from wattune.control.step_file import StepFollower
     from wattune.core.gpu_spec import GpuSpec
+    from wattune.core.tariff import Footprint
     from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
     from wattune.levels.run.figures import EstimateWithError
@@ -144,8 +148,9 @@ class TunedProgram:
         """`name` is the command line, or what stands for it."""
         check_writable(options.report_file)
         self._options, self._name = options, name
-        self._config = None if options.no_store else load_config()
-        self._worker = None if self._config is None else StoreWorker(self._config.store_url)
+        self._config = load_config()
+        self._tariff = self._config.tariff
+        self._worker = None if options.no_store else StoreWorker(self._config.store_url)
         self._knobs = knobs_named(options.knobs)
         self._objective = objective_text(options.max_slowdown, options.objective)
         self._started_at = datetime.now(UTC)
@@ -219,9 +224,9 @@ class TunedProgram:
                 print_json(self._document(reports, exit_code))
             else:
                 for report in reports:
-                    print_closing(report, stderr_console())
+                    print_closing(report, stderr_console(), self._footprint(report))
             written = self._write(reports)
-            if self._config is not None:
+            if self._worker is not None:
                 self._store(self._config, reports, exit_code)
         except Exception as error:  # the program has run: nothing that fails here may take the place of its exit code
             remark(f"warning: the result of the tuning cannot be shown: {type(error).__name__}: {error}")
@@ -245,12 +250,17 @@ class TunedProgram:
         started_at = self._started_at.isoformat()
         each = [
             document(report, [gpu.spec for gpu in session.gpus], exit_code=exit_code, started_at=started_at)
+            | asdict(self._footprint(report))
             for (_, session), report in zip(self.sessions, reports, strict=True)
         ]
         if len(each) == 1:
             return each[0]
         simulated = any(report.simulated for report in reports)
         return {"simulated": simulated, "command": self._name, "exit_code": exit_code, "each": each}
+
+    def _footprint(self, report: RunReport) -> Footprint:
+        spent = report.spent
+        return self._tariff.footprint(spent.energy_j, started_at=self._started_at, time_s=spent.time_s)
 
     def _write(self, reports: tuple[RunReport, ...]) -> bool:
         """Write the report files and return False where that failed: the program keeps its exit code."""
@@ -259,8 +269,16 @@ class TunedProgram:
             return True
         from wattune.levels.run.view.page import run_file
 
-        made = self._started_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        return write_each(file, [run_file(report, made=made, suffix=file.suffix) for report in reports])
+        when = self._started_at.astimezone().strftime("%Y-%m-%d %H:%M")
+        made = f"Started {when} on {gethostname()}, by wattune {__version__}: {self._name}"
+        tariff, started_at = self._tariff, self._started_at
+        return write_each(
+            file,
+            [
+                run_file(report, made=made, suffix=file.suffix, tariff=tariff, started_at=started_at)
+                for report in reports
+            ],
+        )
 
 
 def _lasting_notes(gpus: Sequence[Gpu]) -> tuple[str, ...]:
@@ -290,7 +308,7 @@ def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, worker: StoreWo
         return None
 
 
-def print_closing(report: RunReport, out: Console) -> None:
+def print_closing(report: RunReport, out: Console, footprint: Footprint) -> None:
     """Print what a run achieved: the figures, the settings, and what happened."""
 
     def say(text: str) -> None:
@@ -298,7 +316,8 @@ def print_closing(report: RunReport, out: Console) -> None:
         out.print(shown(text).replace("\n", " "), markup=False, soft_wrap=not out.is_terminal)
 
     out.print()
-    say(f"wattune: {report.label}: {quantity(report.spent.energy_j, 'J')} in {duration(report.spent.time_s)}")
+    spent = f"{quantity(report.spent.energy_j, 'J')} ({footprint_words(footprint)}) in {duration(report.spent.time_s)}"
+    say(f"wattune: {report.label}: {spent}")
     for line in closing_lines(report):
         say(line)
     table = table_lines(setting_rows(report), width=out.width, most=MOST_ROWS)

@@ -1,6 +1,8 @@
 """The closing report of a run that was tuned."""
 
+import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -9,6 +11,7 @@ import pytest
 from run_views import GPU, PERIOD_S, run_report, searched
 from wattune.control.progress_estimator import PowerTrace
 from wattune.control.state import Event, Progress
+from wattune.core.tariff import Tariff
 from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import RunReport
 from wattune.levels.run.view.page import close_chart, period_marks, plane_chart, power_chart, run_file, run_page
@@ -18,9 +21,11 @@ from wattune.render.svg import draw
 REAL = replace(GPU, simulated=False)
 EMPTY = RunReport(program="train", objective="energy:5%", slowdown_limit=0.05, progress=Progress(REAL), ended=True)
 
+TARIFF = {"tariff": Tariff(), "started_at": datetime(2026, 3, 4, tzinfo=UTC)}
+
 
 def html(view):
-    return run_file(view, made="made today", suffix=".html").replace("\u00a0", " ")
+    return run_file(view, made="made today", suffix=".html", **TARIFF).replace("\u00a0", " ")
 
 
 def test_the_page_has_figures_charts_settings_and_events():
@@ -70,7 +75,7 @@ def test_a_run_without_measurements_has_a_page():
 
 
 def test_what_was_not_compared_is_unknown_on_the_page():
-    text = run_file(run_report(figures=RunFigures(), ended=True), made="", suffix=".html")
+    text = run_file(run_report(figures=RunFigures(), ended=True), made="", suffix=".html", **TARIFF)
     assert text.count(">unknown<") >= 3
     assert "more than 99.9" not in text
 
@@ -107,7 +112,7 @@ def test_periods_begin_at_the_troughs_of_the_power_or_are_counted_from_the_end()
 def test_charts_are_well_formed():
     for chart in (power_chart(run_report()), close_chart(run_report()), plane_chart(run_report()), power_chart(EMPTY)):
         ElementTree.fromstring(draw(chart))
-    ElementTree.fromstring(run_file(run_report(), made="", suffix=".svg"))
+    ElementTree.fromstring(run_file(run_report(), made="", suffix=".svg", **TARIFF))
 
 
 def test_bars_only_where_errors_are_known_and_no_close_up_without_a_period():
@@ -116,12 +121,21 @@ def test_bars_only_where_errors_are_known_and_no_close_up_without_a_period():
     assert [series.name for series in chart.series] == ["frontier"]
     assert close_chart(run_report(period=None)) is None
     assert close_chart(run_report(trace=PowerTrace())) is None
-    page = render_page(run_page(run_report(figures=RunFigures(), gpus=2, period=None, cpu_share=None), made=""))
+    page = render_page(
+        run_page(run_report(figures=RunFigures(), gpus=2, period=None, cpu_share=None), made="", **TARIFF)
+    )
     assert "2 GPUs were tuned as one" in page
 
 
 def test_the_name_of_a_band_is_in_no_other_band():
     wide, narrow = (draw(power_chart(run_report()), width=width, height=420) for width in (880, 300))
     assert ">1440 MHz</text>" in wide
-    assert ">1440 MHz</text>" not in narrow
+    assert re.search(r"rotate[^>]*><text[^>]*>1440 MHz</text>", narrow)
     assert "<title>1440 MHz</title>" in narrow
+
+
+def test_the_page_shows_kilowatt_hours_and_what_a_thousand_hours_save():
+    shown = html(run_report(ended=True))
+    assert "kWh" in shown
+    assert "saved per 1,000 GPU-hours" in shown
+    assert "saved per 1,000 GPU-hours" not in html(run_report(figures=RunFigures(), ended=True))

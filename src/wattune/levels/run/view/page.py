@@ -6,6 +6,7 @@ The charts show the power with the settings, the last periods, and the settings 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import groupby
 from math import ceil, floor
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattune.core.frontier import Frontier, Trial
+from wattune.core.tariff import Footprint, Tariff
 from wattune.core.window import Purpose, Window
 from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
@@ -31,22 +33,26 @@ from wattune.levels.run.view.words import (
 )
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Spread, Tone, Way
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import Unit, counted, duration, long_unit, quantity, unit_for
+from wattune.render.quantity import Unit, counted, duration, footprint_words, long_unit, quantity, unit_for
 from wattune.render.svg import standalone
 
 SETTING_HEAD = "setting,set for,verdict,time set,step time,power,energy per {unit},Δ time %,saving %"
 MOST_EVENTS = 100
 
 
-def run_file(report: RunReport, *, made: str, suffix: str) -> str:
+def run_file(report: RunReport, *, made: str, suffix: str, tariff: Tariff, started_at: datetime) -> str:
     """Render the whole page for `.html`, its first picture for `.svg`."""
-    return standalone(power_chart(report)) if suffix == ".svg" else render_page(run_page(report, made=made))
+    if suffix == ".svg":
+        return standalone(power_chart(report))
+    return render_page(run_page(report, made=made, tariff=tariff, started_at=started_at))
 
 
-def run_page(report: RunReport, *, made: str) -> Page:
-    """Lay out the page of a run; `made` is when and by which version."""
+def run_page(report: RunReport, *, made: str, tariff: Tariff, started_at: datetime) -> Page:
+    """Lay out the page of a run; `made` is when, where and by which version."""
+    spent = report.spent
+    footprint = tariff.footprint(spent.energy_j, started_at=started_at, time_s=spent.time_s)
     sections: tuple[Section, ...] = (
-        Figures(_figures(report)),
+        Figures((*_figures(report, footprint), *_in_the_long_run(report, tariff, started_at))),
         *_pictures(report),
         *_setting_tables(report),
         Prose("The slowdown limit", _slowdown_limit(report)),
@@ -62,19 +68,52 @@ def run_page(report: RunReport, *, made: str) -> Page:
     )
 
 
-def _figures(report: RunReport) -> tuple[Figure, ...]:
+def _figures(report: RunReport, footprint: Footprint) -> tuple[Figure, ...]:
     figures, spent = report.figures, report.spent
-    held = "nothing was held" if report.held is None else f"at {report.held}: {_known(figures.held_saving)}"
+    held = slower = "nothing was held"
+    if report.held is not None:
+        held = f"while {report.held} is held: {_known(figures.held_saving)}"
+        slower = f"while {report.held} is held: {_known(figures.held_slowdown)}"
     even = figures.break_even_s
+    met = _met(report)
     return (
-        Figure(_known(figures.saving), "energy saved, search included", held),
-        Figure(_known(figures.slowdown), f"time against the {base_name(report)}", _met(report)),
+        Figure(_known(figures.saving), "energy saved by the whole run, search included", held),
+        Figure(
+            _known(figures.slowdown),
+            f"time of the whole run, against the {base_name(report)}",
+            slower if met is None else f"{slower}; {met}",
+        ),
         Figure(
             "unknown" if even is None else duration(even) if even > 0 else "at once",
             "break-even",
             search_words(report) or None,
         ),
-        Figure(quantity(spent.energy_j, "J"), "spent in all", f"in {duration(spent.time_s)}"),
+        Figure(
+            quantity(spent.energy_j, "J"),
+            "spent in all",
+            f"in {duration(spent.time_s)}: {footprint_words(footprint)}",
+        ),
+    )
+
+
+LONG_HOURS = 1000.0
+
+
+def _in_the_long_run(report: RunReport, tariff: Tariff, started_at: datetime) -> Iterator[Figure]:
+    """Yield what the held setting saves in work that takes 1,000 GPU-hours at the baseline, where that is known."""
+    saving, slower = report.figures.held_saving, report.figures.held_slowdown
+    phases = phase_summaries(report.windows)
+    base = phases[-1].baseline if phases else None
+    if saving is None or slower is None or base is None:
+        return
+    long_s = LONG_HOURS * 3600
+    saved = tariff.footprint(saving.value * base.power.value * long_s, started_at=started_at, time_s=long_s)
+    yield Figure(
+        footprint_words(saved),
+        "saved per 1,000 GPU-hours",
+        f"computed from what was measured at {report.held}; the work takes {100 * slower.value:+.1f} % time".replace(
+            "-", "−"
+        ),
     )
 
 
