@@ -124,11 +124,16 @@ def _show_catalog(name: str, *, as_json: bool) -> None:
 
 
 def _catalog_document(key: str) -> dict[str, Any]:
-    from wattune.physics.catalog import load_model, sources
+    from wattune.physics.catalog import load_model, sources, trust
 
     spec = load_model(key).spec()
-    values = list(sources(key))
-    return {"device": f"sim:{key}", "name": spec.label, "architecture": spec.architecture, "values": values}
+    return {
+        "device": f"sim:{key}",
+        "name": spec.label,
+        "architecture": spec.architecture,
+        "trust": trust(key),
+        "values": list(sources(key)),
+    }
 
 
 def _show_all(keys: tuple[str, ...]) -> None:
@@ -152,9 +157,10 @@ def _show_all(keys: tuple[str, ...]) -> None:
 def _show_values(key: str) -> None:
     from rich.table import Table
 
-    from wattune.physics.catalog import load_model, sources
+    from wattune.physics.catalog import load_model, sources, trust
 
     console().print(f"sim:{key}, {load_model(key).spec().label}")
+    console().print(trust(key), soft_wrap=True, highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for head in ("what", "value", "mark", "source"):
         table.add_column(head, no_wrap=head in ("what", "mark"), overflow="fold")

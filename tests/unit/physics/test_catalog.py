@@ -9,7 +9,7 @@ import pytest
 import wattune.physics.catalog as catalog
 from wattune.core.errors import DeviceNotFound, InputError
 from wattune.core.workload import Pipe
-from wattune.physics.catalog import catalog_names, load_model, read_model, sources
+from wattune.physics.catalog import catalog_names, load_model, read_model, sources, trust
 from wattune.physics.catalog.sheet import Sheet
 
 FOLDER = Path(catalog.__file__).parent
@@ -87,7 +87,7 @@ def test_gpus_differ_in_what_can_be_set() -> None:
 
 
 def test_the_catalogue_is_complete() -> None:
-    assert len(catalog_names()) == 21
+    assert len(catalog_names()) == 22
 
 
 @pytest.mark.parametrize("name", catalog_names())
@@ -188,5 +188,6 @@ def test_the_reference_page_names_every_gpu_and_every_value() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "catalogue.md").read_text(encoding="utf-8")
     for name in catalog_names():
         assert f"| `{name}` |" in page
+        assert f"| {name} | {trust(name)} |" in page
         for value in sources(name):
             assert f"`{value.key.rpartition('.')[2]}" in page or value.key == "clocks", value.key

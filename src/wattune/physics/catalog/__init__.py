@@ -33,6 +33,11 @@ def load_sheet(name: str) -> Sheet:
     return _sheet(_key(name))
 
 
+def trust(name: str) -> str:
+    """Return how far a GPU can be trusted: what it was fitted to, what it was judged on, and what is an estimate."""
+    return load_sheet(name).text("trust")
+
+
 def sources(name: str) -> tuple[Sourced, ...]:
     """Return every value of a GPU with its mark and source, the clocks first."""
     sheet = load_sheet(name)

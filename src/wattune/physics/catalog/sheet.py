@@ -130,7 +130,8 @@ class Sheet:
     def replaced(self, values: Iterable[Sourced], *, file: Path) -> Sheet:
         """Return the sheet of another file, named after that file, with some values replaced."""
         made = deepcopy(dict(self.document)) | {"key": file.stem}
-        made.pop("aliases", None)
+        for of_the_other in ("aliases", "trust"):
+            made.pop(of_the_other, None)
         for value in values:
             *sections, last = value.key.split(".")
             place = reduce(getitem, sections, made)
