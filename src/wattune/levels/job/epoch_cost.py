@@ -104,7 +104,8 @@ class CostEvidence:
     default_over_best: float
     """Cost of the default batch size at its default setting over that at its best setting."""
     epoch_s: Mapping[int, float]
-    """Time of an epoch at the best setting, by each size that was measured on this GPU model."""
+    """Time of an epoch at the best setting, by each size that was measured on this GPU model; of its newest run where
+    no setting was."""
     reference: Measurement | None
     """Cost of a run without tuning, where known."""
 
@@ -141,7 +142,10 @@ def cost_evidence(
         value = job.objective_on(gpu.max_power_w).value
         draw = untuned.power_w / own.gpu.max_power_w if own.gpu.max_power_w > 0 else None
         default_over_best = max(value(untuned) / value(here[size]), 1.0) if value(here[size]) > 0 else 1.0
-    epoch_s = {size: cost.time_s for size, cost in here.items()}
+    epoch_s = {
+        **{run.batch_size: run.cost.time_s / run.epochs for run in over if _is_paid(run, gpu) and run.cost is not None},
+        **{size: cost.time_s for size, cost in here.items()},
+    }
     return CostEvidence(tuple(sites), draw, default_over_best, epoch_s, reference)
 
 
@@ -157,6 +161,10 @@ def _held(
         return min((trial.cost for trial in profile.trials), key=lambda cost: cost.time_s)
 
 
+def _is_paid(run: JobRun, gpu: JobGpu) -> bool:
+    return run.gpu.key == gpu.key and run.cost is not None and run.epochs > 0
+
+
 def paid_per_epoch(run: JobRun) -> Measurement | None:
     """Return the cost of each epoch of a run, or None where much of it was profiling."""
     if run.cost is None or not run.epochs:
@@ -169,8 +177,15 @@ def paid_per_epoch(run: JobRun) -> Measurement | None:
 def _epoch_costs(
     objective: Objective, held: Mapping[int, Measurement], model: JobGpu, over: Sequence[JobRun]
 ) -> dict[int, tuple[float, int]]:
-    """Return the logarithm of an epoch's value and its number of observations, by size: from runs, else profiles."""
-    found = {size: (log(value), 1) for size, cost in held.items() if (value := objective.value(cost)) > 0}
+    """Return the logarithm of an epoch's value and its number of observations, by size: from runs, else profiles,
+    else runs with much profiling."""
+    # Runs that were too short for a profile show what an epoch costs all the same, profiling included.
+    found = {
+        run.batch_size: (log(value), 1)
+        for run in over
+        if _is_paid(run, model) and run.cost is not None and (value := objective.value(run.cost / run.epochs)) > 0
+    }
+    found |= {size: (log(value), 1) for size, cost in held.items() if (value := objective.value(cost)) > 0}
     key = model.key
     values = [
         (run.batch_size, log(value), _COST_SD)

@@ -11,7 +11,15 @@ from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, Objective
 from wattune.core.setting import Setting
-from wattune.levels.job.profiling import SettingProfiling, rescaled
+from wattune.levels.job.profiling import (
+    COUNTER_PERIOD_S,
+    EXTRA_WINDOWS,
+    MOST_WINDOWS,
+    SettingProfiling,
+    rescaled,
+    windows_for,
+    windows_in,
+)
 from wattune.response.setting_search import HORIZON, SettingSearch, SimilarProfile
 
 OTHER_MODEL = 2.0
@@ -36,11 +44,16 @@ def setting_profiling(
     max_power_w: float | None,
     limit_w: float | None = None,
     max_mhz: int | None = None,
+    counter_period_s: float | None = None,
 ) -> SettingProfiling:
     """Return the policy that finds the setting of a run among the candidates, by what is known of the job.
 
     `max_power_w` and `max_mhz` are the highest limit and clock of one GPU, `limit_w` is the limit that was found.
+    Windows fit the length of a run, which is known after the first.
     """
+    run_s = usual_run_s(memory, run.gpu, run.batch_size)
+    windows = windows_for(run_s, counter_period_s=COUNTER_PERIOD_S if counter_period_s is None else counter_period_s)
+    most = windows_in(run_s, windows)
     own = memory.profile(run.gpu, run.batch_size)
     search = SettingSearch(
         objective=profiling_objective(job, run.gpu, memory, run.batch_size),
@@ -56,7 +69,19 @@ def setting_profiling(
         candidates=candidates,
         cached=() if own is None else tuple(trial for trial in own.trials if trial.choice in candidates),
         epochs=expected_epochs(job, memory, run.batch_size),
+        windows=windows,
+        most_windows=most or MOST_WINDOWS,
+        extra_windows=EXTRA_WINDOWS if most is None else most,
+        short=most is not None,
     )
+
+
+def usual_run_s(memory: JobMemory, gpu: JobGpu, batch_size: int) -> float | None:
+    """Return the time that a run takes: the mean of its batch size, else that of the newest run; None before any."""
+    done = [run for run in memory.runs if run.gpu.key == gpu.key and run.outcome is Outcome.REACHED and run.cost]
+    same = [run for run in done if run.batch_size == batch_size]
+    times_s = [run.cost.time_s for run in same or done[-1:] if run.cost is not None]
+    return fmean(times_s) if times_s else None
 
 
 def windows_to_come(memory: JobMemory, gpu: JobGpu, batch_size: int) -> float:
@@ -64,12 +89,12 @@ def windows_to_come(memory: JobMemory, gpu: JobGpu, batch_size: int) -> float:
 
     A run is expected to last as long as those of its batch size did, else as the newest of another.
     """
-    done = [run for run in memory.runs if run.gpu.key == gpu.key and run.outcome is Outcome.REACHED and run.cost]
-    same = [run for run in done if run.batch_size == batch_size]
-    times_s = [run.cost.time_s for run in same or done[-1:] if run.cost is not None]
-    if not times_s:
+    run_s = usual_run_s(memory, gpu, batch_size)
+    if run_s is None:
         return HORIZON
-    return min(fmean(times_s) / WINDOW_S * (1 + len(same)), _LONGEST_HORIZON)
+    here = [run for run in memory.runs if run.gpu.key == gpu.key and run.outcome is Outcome.REACHED and run.cost]
+    same = sum(run.batch_size == batch_size for run in here)
+    return min(run_s / WINDOW_S * (1 + same), _LONGEST_HORIZON)
 
 
 def profiling_objective(job: Job, gpu: JobGpu, memory: JobMemory, batch_size: int) -> Objective:

@@ -18,6 +18,7 @@ from math import isnan, nan
 from wattune.control.actuator import actuator_for
 from wattune.control.ranks import SETTING_SIZE, Agreement, Numbers, Ranks, error_text, setting_numbers, setting_of
 from wattune.core.errors import DeviceError, NotSupported, SettingRefused
+from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -119,6 +120,11 @@ class Profiler:
     def setting(self) -> Setting | None:
         """The present setting; None is the one that was found."""
         return self._order.setting
+
+    @property
+    def measured_so_far(self) -> History[Setting]:
+        """The cost of an iteration at each setting that was measured in this run, on rank 0."""
+        return self._policy.so_far(self.progress)
 
     @property
     def epoch_steps(self) -> int | None:

@@ -29,8 +29,16 @@ USUAL_SCATTER = 0.01
 
 _PRIOR_INTERVALS = 2
 
+MOST_WINDOWS = 30
+
+COUNTER_PERIOD_S = 0.1
+"""Period of the energy counter where it is not known: 100 ms is the slowest of data-centre GPUs (A100, H100)."""
+
 EXTRA_WINDOWS = 3
 """Most windows that a run adds to an existing profile of its batch size."""
+
+FEW_SETTINGS = 4
+"""A short run continues a profile of fewer settings at once, without an epoch to check it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +62,8 @@ MEASURE = Until(least_steps=4, most_s=15.0, precision=0.01)
 class Windows:
     """Lengths of settling, of intervals and of windows."""
 
-    counter_period_s: float = 0.1
-    """Period of the energy counter; 100 ms is the slowest of data-centre GPUs (A100, H100)."""
+    counter_period_s: float = COUNTER_PERIOD_S
+    """Period of the energy counter."""
     settle: Until = SETTLE
     interval_s: float = 1.0
     measure: Until = MEASURE
@@ -64,6 +72,29 @@ class Windows:
     def shortest_interval_s(self) -> float:
         """Ten periods of the counter at least, so that the counter does not add to the scatter."""
         return max(self.interval_s, 10 * self.counter_period_s)
+
+
+_SHORT_RUN_S = 120.0
+"""Runs that last longer than this have time for windows of full length."""
+
+_PROFILED_SHARE = 0.4
+"""Most of a short run that goes into windows, so that the best setting is held for most of it."""
+
+
+def windows_for(run_s: float | None, *, counter_period_s: float) -> Windows:
+    """Return windows that fit the length of a run, where it is known: short ones have fewer and shorter intervals."""
+    usual = Windows(counter_period_s=counter_period_s)
+    if run_s is None or run_s >= _SHORT_RUN_S:
+        return usual
+    least = Until(least_steps=2, most_s=max(run_s / 8, 2 * usual.shortest_interval_s), precision=0.01)
+    return replace(usual, interval_s=max(run_s / _SHORT_RUN_S, 0.1), measure=least)
+
+
+def windows_in(run_s: float | None, windows: Windows) -> int | None:
+    """Return the most windows of a short run; None where its length is not known, or leaves time for all."""
+    if run_s is None or run_s >= _SHORT_RUN_S:
+        return None
+    return max(int(_PROFILED_SHARE * run_s / (windows.settle.least_s + windows.measure.most_s)), 1)
 
 
 ONE_INTERVAL = Windows(settle=Until(), measure=Until(most_s=0.0))
@@ -124,10 +155,12 @@ class SettingProfiling:
     candidates: tuple[Setting, ...]
     windows: Windows = Windows()
     cached: History[Setting] = ()
-    most_windows: int = 30
+    most_windows: int = MOST_WINDOWS
     """A search that has not ended after so many windows ends with the best setting so far."""
     extra_windows: int = EXTRA_WINDOWS
     """Most windows that a run adds to an earlier profile that is still valid."""
+    short: bool = False
+    """True where the run is too short for a whole search."""
     epochs: float = 100.0
     """Expected epochs of the run: the horizon where every epoch is a window."""
     power_distance: float = 0.03
@@ -142,8 +175,15 @@ class SettingProfiling:
         return replace(self, windows=ONE_INTERVAL, search=search, extra_windows=0)
 
     def start(self) -> ProfilingProgress:
-        """Return the state at the start: a check of the earlier best setting, or else the first setting to measure."""
+        """Return the state at the start: a check of the earlier best setting, or else the first setting to measure.
+
+        In a short run, a profile of few settings was probably cut short by the end of an earlier one, and the search
+        goes on at once.
+        """
         best = self._cached_best()
+        if best is not None and self.short and self.extra_windows and len(self.cached) < FEW_SETTINGS:
+            if self.search.propose(self.candidates, self.cached) is not None:
+                return ProfilingProgress(Settling(best.choice, _SINCE_NOW), again=True)
         if best is not None:
             return ProfilingProgress(Checking(best.choice))
         return self._next(ProfilingProgress(ProfileHeld(None)))
@@ -174,6 +214,11 @@ class SettingProfiling:
         again = progress.again and bool(progress.windows)
         after = replace(progress, refused=progress.refused | {setting}, again=again)
         return self._held(after) if isinstance(progress.state, ProfileHeld) else self._next(after)
+
+    def so_far(self, progress: ProfilingProgress) -> History[Setting]:
+        """Return the cost of an iteration at each setting that was measured, while the search goes on."""
+        allowed, history = self._allowed(progress), self._history(progress)
+        return self.search.settled(allowed, history) if progress.windows and allowed else ()
 
     def given_up(self, progress: ProfilingProgress) -> ProfilingProgress:
         """Return the state where nothing can be set: the GPUs stay as they were found."""

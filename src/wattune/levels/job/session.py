@@ -29,7 +29,7 @@ from wattune.levels.job.gpus import found_limit_w, job_gpu_of, job_settings
 from wattune.levels.job.options import JobKnob, scaled_rate
 from wattune.levels.job.profile import epoch_trials, level_distance, setting_profiling
 from wattune.levels.job.profiler import Profiler, spent_between
-from wattune.levels.job.profiling import ProfileHeld, SettingProfiling, Windows
+from wattune.levels.job.profiling import ProfileHeld, SettingProfiling
 from wattune.levels.job.store_access import JobStoreAccess, LeaseKeeper
 
 LEVEL_DISTANCE = 0.05
@@ -267,7 +267,7 @@ class RecurringRun:
     def _policy(self, run: JobRun, memory: JobMemory, limit_w: float | None) -> SettingProfiling:
         spec = self.gpus[0].spec
         limits, clocks, period_s = spec.power_limits, spec.sm_clocks_mhz, spec.sensors.counter_period_s
-        policy = setting_profiling(
+        return setting_profiling(
             self.job,
             memory,
             run,
@@ -275,8 +275,8 @@ class RecurringRun:
             max_power_w=None if limits is None else limits.max_w,
             limit_w=limit_w,
             max_mhz=clocks[-1] if clocks else None,
+            counter_period_s=period_s,
         )
-        return policy if period_s is None else replace(policy, windows=Windows(counter_period_s=period_s))
 
     def _begin_epoch(self, profiler: Profiler) -> None:
         profiler.begin_epoch()
@@ -364,15 +364,28 @@ class RecurringRun:
             return otherwise
 
     def _keep_profile(self) -> None:
-        """Store the profile as soon as it is known, and again when an epoch shows its level."""
+        """Store the profile as far as it is known, and again when an epoch shows its level.
+
+        A run may end before its search does; the next one goes on from there.
+        """
         profiler = self._current()
         held = profiler.progress.state
-        if self._profile_is_final or not isinstance(held, ProfileHeld) or not profiler.is_over:
+        if self._profile_is_final:
+            return
+        if not isinstance(held, ProfileHeld) or not profiler.is_over:
+            self._keep_partial_profile(profiler)
             return
         trials = self._epoch_trials(held, profiler)
         self._profile_is_final = self._epoch is not None or profiler.by_epoch
         if trials:
             self._store_access.keep_profile(Profile(gpu=self.run.gpu, batch_size=self.run.batch_size, trials=trials))
+
+    def _keep_partial_profile(self, profiler: Profiler) -> None:
+        steps = 1 if profiler.by_epoch else profiler.epoch_steps
+        trials = profiler.measured_so_far
+        if steps is not None and len(trials) >= len(self._cached) and trials:
+            known = epoch_trials(trials, steps)
+            self._store_access.keep_profile(Profile(gpu=self.run.gpu, batch_size=self.run.batch_size, trials=known))
 
     def _epoch_trials(self, held: ProfileHeld, profiler: Profiler) -> History[Setting]:
         """Return the cost of an epoch at each measured setting; nothing where that is stored already."""

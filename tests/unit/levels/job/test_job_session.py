@@ -419,3 +419,16 @@ def test_a_deadline_is_shared_by_the_epochs_to_be_expected(jobs):
     run = finished(jobs, jobs.session(job=job))
     assert run.epochs == 3
     assert profiling_objective(job, gpu, jobs.job_store.job_memory("nightly"), 64) == Deadline(40.0)
+
+
+def test_a_run_too_short_for_its_search_leaves_a_profile_that_the_next_one_continues(jobs):
+    known = []
+    for _ in range(3):
+        run = finished(jobs, jobs.session(), steps=100, metrics=(0.3, 0.8))
+        profile = jobs.job_store.job_memory("nightly").profile(run.gpu, 64)
+        known.append(len(profile.trials))
+    assert known[0] >= 1
+    assert known == sorted(known)
+    assert known[-1] > known[0]
+    assert run.profiling.time_s < 0.6 * run.cost.time_s
+    assert jobs.warnings == []
