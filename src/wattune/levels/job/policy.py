@@ -181,6 +181,8 @@ def trial(known: JobPosterior, memory: JobMemory) -> Proposal | None:
     # The more of the budget a trial may use, the less it is preferred: other trials may be needed later.
     used = np.maximum(excess + _CAUTION * at_stake.harm, 0.0) / max(left, 1e-9 * float(cost[best]))
     preferred = worth * np.maximum(1.0 - used, _LEAST_PREFERENCE) / (1.0 + _stopped(known)) ** 2
+    # What several runs left undecided is worth little: sizes that were never tried come first.
+    preferred /= 1.0 + _reached(known)
     net = np.where(untouched & affordable, preferred - excess, -np.inf)
     net[best] = worth[best]
     place = int(np.argmax(net))
@@ -232,6 +234,12 @@ def _stopped(known: JobPosterior) -> Floats:
         if run.outcome is Outcome.STOPPED and run.exploring and not interval[run.id]
     ]
     return np.array([float(stopped.count(size)) for size in known.sizes])
+
+
+def _reached(known: JobPosterior) -> Floats:
+    """Count the runs of each size that reached the target since the last change: more of them decide little."""
+    reached = [run.batch_size for run in known.epochs.reached if not known.epochs.interval[run.id]]
+    return np.array([float(reached.count(size)) for size in known.sizes])
 
 
 def _next_to_best(known: JobPosterior) -> Flags:
@@ -311,6 +319,7 @@ def _first(job: Job, memory: JobMemory, gpu: JobGpu) -> Proposal:
 def _best(posterior: JobPosterior) -> Proposal:
     place = posterior.best
     size, epochs = posterior.sizes[place], float(np.exp(posterior.log_epochs.mean[place]))
-    share = posterior.expected_cost[place] / posterior.default_cost
-    why = f"{size} is the cheapest known: about {epochs:.3g} epochs, {share:.0%} of the default's cost"
+    why = f"{size} is the cheapest known: about {epochs:.3g} epochs"
+    share = posterior.share_of_default(size)
+    why += "" if share is None else f", {share:.0%} of the default's cost"
     return Proposal(size, exploring=False, why=why)

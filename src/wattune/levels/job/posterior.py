@@ -66,6 +66,9 @@ reach it."""
 _PRIOR_RUNS = 3.0
 """Weight of that prior, in runs: one unlucky run does not exclude a size."""
 
+_MOST_MISSED = 0.9
+"""Highest probability of a miss that is considered."""
+
 _MISS_COST = 1.0
 """Cost of a missed run over one that reaches the target: it is stopped about when it should have reached it."""
 
@@ -113,6 +116,15 @@ class JobPosterior:
         """Cost of a run without tuning."""
         place = self.sizes.index(self.job.default_batch_size)
         return float(np.exp(self.log_cost.mean[place]) * self.overhead[place] * self.costs.default_over_best)
+
+    def share_of_default(self, size: int) -> float | None:
+        """Return the cost of a run at a size over that of one without tuning; None unless both were paid for on this
+        GPU model: the ratio of an estimate from other models to a measurement would mean nothing."""
+        default = self.job.default_batch_size
+        if not {size, default} <= set(self.costs.epoch_s) or not {size, default} <= set(self.epochs.reached_count):
+            return None
+        level = self.log_cost.mean + np.log(self.overhead)
+        return float(np.exp(level[self.place(size)] - level[self.place(default)]) / self.costs.default_over_best)
 
     @property
     def beyond(self) -> Floats:
@@ -170,7 +182,7 @@ def _job_posterior(inputs: _Inputs) -> JobPosterior:
             degree * log_epochs.mean + log_epoch_cost.mean,
             degree**2 * log_epochs.covariance + log_epoch_cost.covariance,
         ),
-        overhead=_overhead(grid, job, epochs),
+        overhead=_overhead(grid, job, epochs, log_epochs),
         usable=_in_time(
             usable, objective, costs, log_epochs=log_epochs, log_epoch_cost=log_epoch_cost, sizes=job.batch_sizes
         ),
@@ -208,13 +220,20 @@ def _degree(objective: Objective) -> float:
     return log(two / one) / log(2.0) if one > 0 and two > 0 else 1.0
 
 
-def _overhead(grid: Floats, job: Job, epochs: EpochEvidence) -> Floats:
+def _overhead(grid: Floats, job: Job, epochs: EpochEvidence, log_epochs: SizePosterior) -> Floats:
+    """Return the factor on the cost of each size for runs that miss the target, for whatever reason or because they
+    need more epochs than the job allows."""
     reached = np.log2(np.array(sorted(epochs.reached_count), dtype=float))
     distance = np.abs(grid[:, None] - reached[None, :]).min(axis=1) if len(reached) else np.zeros(len(grid))
     prior = np.minimum(_MISS + _MISS_PER_OCTAVE * distance, 0.5)
     hits = np.array([epochs.reached_count.get(size, 0) for size in job.batch_sizes])
     misses = np.array([epochs.missed_count.get(size, 0) for size in job.batch_sizes])
     share = (misses + _PRIOR_RUNS * prior) / (hits + misses + _PRIOR_RUNS)
+    sd = np.sqrt(log_epochs.variance + epochs.sd**2)
+    too_long = 1.0 - ndtr((np.log(job.max_epochs + 0.5) - log_epochs.mean) / sd)
+    # Larger batches need as many epochs or more; a smaller one seldom does.
+    too_long = np.where(grid > (reached[-1] if len(reached) else np.inf), too_long, 0.0)
+    share = np.minimum(1.0 - (1.0 - share) * (1.0 - too_long), _MOST_MISSED)
     return np.asarray(1.0 + _MISS_COST * share / (1.0 - share))
 
 
@@ -233,9 +252,9 @@ _PATIENCE = 3.0
 _CHECK = 0.1
 """Share of a run of the best size between two decisions: the most that waiting for the next one costs."""
 
-_MOST = 2.0
-"""Most runs of the best size that a trial may cost: a more expensive one is of no use, however near its end it
-seems."""
+_MOST = 1.75
+"""Most runs of the best size that a trial may cost, known before it starts: a more expensive one is of no use, however
+near its end it seems."""
 
 _HOPELESS = 2.0
 """Cost still to come if the run never reaches the target, in runs of the best size: some waste, then a new run."""

@@ -2,7 +2,8 @@
 
 Notation: a *default run* is what the owner would do without tuning: the default batch size at the setting that was
 found on the GPU. Its cost is the mean number of epochs of the default size times the profiled cost of an epoch at the
-highest measured setting; without a profile, the mean cost of the runs at the default size.
+highest measured setting; without a profile, the mean cost of the runs at the default size that set nothing. Where there
+are none of these either it is not known, and nothing is compared with it.
 """
 
 from __future__ import annotations
@@ -171,7 +172,12 @@ class JobView:
         if profile is not None and profile.trials and size.epochs is not None:
             # The highest setting is where searches begin.
             return _times(max(profile.trials, key=lambda trial: trial.choice).cost, size.epochs)
-        return size.run
+        untuned = [
+            run.cost
+            for run in self.here
+            if run.batch_size == size.batch_size and run.outcome is Outcome.REACHED and run.cost and _is_untuned(run)
+        ]
+        return _sum(untuned) / len(untuned) if untuned else None
 
     @cached_property
     def best_run(self) -> Measurement | None:
@@ -277,6 +283,10 @@ def _out_of_memory(runs: Sequence[JobRun]) -> int | None:
         elif least is not None and run.epochs and run.batch_size >= least:
             least = None
     return least
+
+
+def _is_untuned(run: JobRun) -> bool:
+    return run.setting is None and (run.profiling is None or not run.profiling.time_s)
 
 
 def _times(cost: Measurement, epochs: float) -> Measurement:
