@@ -161,6 +161,10 @@ def _notes(played: JobPlayed, horizon: Outcomes) -> tuple[str, ...]:
             f"energy saved against the default over the horizon: {ours[0]:.1f} to {ours[1]:.1f} % by wattune; "
             f"published for Zeus: {PUBLISHED_SAVING_PERCENT[0]} to {PUBLISHED_SAVING_PERCENT[1]} %."
         )
+    made = [case.workload for case, _ in played.outcomes if case.section == "unseen"]
+    if made:
+        notes.append("made-up tables are public ones that were changed: limits, cost of an iteration, and in each job:")
+        notes += dict.fromkeys(note for workload in made for note in workload.notes)
     if not job_zeus_package.installed():
         notes.append("the zeus package is not installed here, so it is not shown: pip install 'wattune[bench]'")
     notes.append(f"{played.elapsed_s:.0f} s, {sum(outcome.cpu_s for _, outcome in played.outcomes):.0f} s of CPU.")

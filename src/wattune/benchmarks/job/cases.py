@@ -13,6 +13,7 @@ from wattune.benchmarks.job import zeus_package as job_zeus_package
 from wattune.benchmarks.job.environment import Playback, play
 from wattune.benchmarks.job.replayed_run import Limits, Ruled, ShippedLimits, ZeusLimits
 from wattune.benchmarks.job.trace import JobDrift, TraceWorkload
+from wattune.benchmarks.job.unseen import made_up
 from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
@@ -230,7 +231,7 @@ def _values(objective: Objective, times_s: Floats, energies_j: Floats) -> Floats
     return np.array([objective.value(Measurement(time_s, energy_j)) for time_s, energy_j in pairs])
 
 
-SECTIONS = ("horizon", "eta", "drift", "overlap", "transfer")
+SECTIONS = ("horizon", "eta", "drift", "overlap", "transfer", "unseen")
 
 ETAS = (0.0, 0.5, 1.0)
 """Weights of energy: time alone, as published, energy alone."""
@@ -263,6 +264,7 @@ def cases_of(
         "drift": lambda: _drifts(workloads, eta, min(seeds, SECTION_SEEDS)),
         "overlap": lambda: _overlaps(workloads, eta, min(seeds, SECTION_SEEDS)),
         "transfer": lambda: _transfers(workloads, eta, min(seeds, SECTION_SEEDS)),
+        "unseen": lambda: _unseen(workloads, eta, min(seeds, SECTION_SEEDS)),
     }
     return tuple(makers[section]())
 
@@ -294,6 +296,12 @@ def _overlaps(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Ite
         for workload in workloads:
             for policy in _RIVALS:
                 yield _case("overlap", workload, policy, eta, seeds, recurrences=SUBMISSIONS, load=load)
+
+
+def _unseen(workloads: Sequence[TraceWorkload], eta: float, seeds: int) -> Iterable[JobCase]:
+    for workload in made_up(workloads):
+        for policy in _RIVALS:
+            yield _case("unseen", workload, policy, eta, seeds)
 
 
 def _transfers(workloads: Sequence[TraceWorkload], eta: float, seeds: int) -> Iterable[JobCase]:

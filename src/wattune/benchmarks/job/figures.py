@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from wattune.benchmarks.job.cases import PACKAGE, JobCase, ReplayResult
+from wattune.benchmarks.job.unseen import is_held_out
 from wattune.benchmarks.result import Goal, Row, at_most
 from wattune.physics.gpu_parts import Floats
 
@@ -216,6 +217,9 @@ def goals_of(outcomes: Outcomes) -> list[Goal]:
         for eta in _values(case.eta for case in _cases(outcomes, section)):
             some = [pair for pair in outcomes if pair[0].section == section and pair[0].eta == eta]
             found += _regret_goals(f"η {eta:g}", some)
+    for held_out, words in ((True, "held out"), (False, "constants chosen on these")):
+        made = [pair for pair in outcomes if pair[0].section == "unseen" and is_held_out(pair[0].workload) is held_out]
+        found += _regret_goals(f"made-up tables, {words}", made) if made else []
     for drift in _values(case.drift.name for case in _cases(outcomes, "drift") if case.drift):
         found += _drift_goals(drift, [pair for pair in outcomes if pair[0].drift and pair[0].drift.name == drift])
     for load in _values(case.load for case in _cases(outcomes, "overlap") if case.load):

@@ -96,8 +96,9 @@ def pipeline(data: Path | None, quick: bool, as_json: bool) -> None:
     "--section",
     "sections",
     multiple=True,
-    help="Only this section: horizon, eta, drift, overlap, transfer; may be repeated.",
+    help="Only this section: horizon, eta, drift, overlap, transfer, unseen; may be repeated.",
 )
+@click.option("--short", is_flag=True, help="Ten runs of jobs of 15 to 80 s on simulated GPUs; needs no tables.")
 @_processes_option
 @_plot_option
 @json_option
@@ -108,14 +109,22 @@ def job(
     eta: float,
     workloads: tuple[str, ...],
     sections: tuple[str, ...],
+    short: bool,
     processes: int,
     plot: Path | None,
     as_json: bool,
 ) -> None:
     """Cost of recurring jobs under wattune, Zeus, grid search, the default and the oracle, replayed from tables."""
     from wattune.benchmarks.job.bench import bench_of, play_job_bench
-    from wattune.cli.bench.output import job_tables
+    from wattune.cli.bench.output import job_tables, short_job_tables
 
+    if short:
+        from wattune.benchmarks.job.short import bench_short_jobs
+
+        if sections or plot is not None:
+            raise InputError("--short has no sections and no pictures", hint="leave out --section and --plot")
+        show(bench_short_jobs(), as_json=as_json, tables=short_job_tables)
+        return
     folder = _data_folder(data, "tables of recurring jobs")
     assert folder is not None
     if plot is not None and sections and "horizon" not in sections:

@@ -121,6 +121,7 @@ _JOB_TITLES = {
     "drift": "the job changes half way",
     "overlap": "overlapping submissions",
     "transfer": "what another GPU has taught",
+    "unseen": "made up from a public table",
 }
 _JOB_HEADS = {
     "regret_first_5_percent": "5",
@@ -171,6 +172,22 @@ def job_tables(bench: Bench) -> None:
             formats = {"worst_of_default": ".3f", "eta": "g", "load": "g"}
             show_table(f"{gpu}: {title}", some, heads=heads, formats=formats, digits=".1f")
     console().print(_JOB_LEGEND, markup=False, style="dim")
+
+
+def short_job_tables(bench: Bench) -> None:
+    """Print what runs of short jobs cost."""
+    heads = {
+        "gpu": "GPU",
+        "length_s": "run s",
+        "of_default": "of default",
+        "of_oracle": "of oracle",
+        "last_of_default": "last run of default",
+        "last_of_oracle": "last run of oracle",
+        "batch_sizes_tried": "sizes tried",
+    }
+    formats = {"length_s": "g", "batch_sizes_tried": "g"}
+    title = "simulated: ten runs of a short job, learning included"
+    show_table(title, bench.rows, heads=heads, formats=formats, digits=".3f")
 
 
 def _short_name(row: Row) -> dict[str, Any]:
