@@ -91,8 +91,8 @@ def bench_short_jobs(
         rows=rows,
         goals=(
             at_most(
-                f"cost of {runs} runs over that of default runs, learning included, worst of {len(rows)} simulated jobs "
-                f"({worst['gpu']}, {worst['length_s']:g} s)",
+                f"cost of {runs} runs over that of default runs, learning included, worst of {len(rows)} simulated "
+                f"jobs ({worst['gpu']}, {worst['length_s']:g} s)",
                 worst["of_default"],
                 1.0,
             ),

@@ -189,7 +189,7 @@ def _flat(workload: TraceWorkload, random: Random, *, smallest_best: bool) -> Tr
         for size in workload.job.batch_sizes
         for default_cells in [workload.epochs[default]]
     }
-    trainings = {size: workload.trainings[default] for size in workload.job.batch_sizes}
+    trainings = dict.fromkeys(workload.job.batch_sizes, workload.trainings[default])
     return replace(workload, epochs=epochs, trainings=trainings)
 
 

@@ -181,9 +181,9 @@ class SettingProfiling:
         goes on at once.
         """
         best = self._cached_best()
-        if best is not None and self.short and self.extra_windows and len(self.cached) < FEW_SETTINGS:
-            if self.search.propose(self.candidates, self.cached) is not None:
-                return ProfilingProgress(Settling(best.choice, _SINCE_NOW), again=True)
+        few = self.short and self.extra_windows > 0 and len(self.cached) < FEW_SETTINGS
+        if best is not None and few and self.search.propose(self.candidates, self.cached) is not None:
+            return ProfilingProgress(Settling(best.choice, _SINCE_NOW), again=True)
         if best is not None:
             return ProfilingProgress(Checking(best.choice))
         return self._next(ProfilingProgress(ProfileHeld(None)))
