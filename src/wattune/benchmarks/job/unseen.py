@@ -42,8 +42,7 @@ _SLOPE = (0.02, 0.08)
 """Range of the cost of an epoch per octave of the batch size, where epochs do not depend on it."""
 
 _STALL_SLOWER, _STALL_SHORT = (1.0, 2.0), (0, 1, 2)
-"""Of sizes that never reach the target: times the epochs, and recorded metrics before the target that they miss too.
-In the public tables these are 1.4 to 2.4 and 0 to 2."""
+"""Of sizes that never reach the target: times the epochs, and recorded metrics before the target that they miss too."""
 
 _PATIENCE = 3
 _MOSTLY = 0.8
