@@ -1,10 +1,14 @@
-"""The best setting as far as is known, and the best among those that are sure to meet the slowdown limit.
+"""The best setting as far as is known, or the best two by turns, and what is sure to meet the slowdown limit.
 
 Notation
     d       logarithm of a setting's time over that of the baseline, with standard deviation σ
+    L       the slowdown limit: 1.05 for 5 %
+    r       work in a second, in seconds that the baseline takes for it: exp(−d)
+    S       slack of the whole run: Σ seconds·(L·r − 1), so that the limit is met where S ≥ 0
     z       standard deviations that make it sure enough
-    D       logarithm of the slowdown of the whole run, if the setting is held for some time ahead: Σ share·d
     v       logarithm of the objective's value over that of the baseline
+The error of a sum is at most the sum of the errors. So slack that is sure (S − z times its error) adds up when two
+settings are held by turns.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective, PowerBudget
 from wattune.core.window import Window
+from wattune.levels.run.mixture import Mixture, best_mixture, best_single
 from wattune.response.cost_values import values
 from wattune.response.points import ClockPoint, PointScale
 from wattune.response.posterior import ProgramPosterior
@@ -26,7 +31,6 @@ from wattune.response.statistics import Floats
 TimeSpent = dict[ClockPoint, float]
 """Seconds at each point; the time in which a point settled counts with it."""
 
-_NOTHING = 1e-6
 _OPTIMISM = 0.7
 """Standard deviations by which a setting may be better than expected when a trial is considered."""
 _CURIOSITY = 0.7
@@ -49,7 +53,7 @@ def time_spent(windows: tuple[Window, ...], scale: PointScale) -> TimeSpent:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """The settings, by their places, and three of them: None is the baseline."""
+    """The settings, by their places, and mixtures of them: None where nothing meets the limit."""
 
     slower: Floats
     """(settings,): d"""
@@ -57,23 +61,43 @@ class Choice:
     """(settings,): σ"""
     log_value: Floats
     """(settings,): v"""
-    allowed: NDArray[np.bool_]
-    """(settings,): sure to meet the limit if held"""
-    expected: int | None
+    sure_s: float
+    """S so far, as far as it is sure."""
+    held_s: Floats
+    """(settings,): the same if the setting is held for `ahead_s`; −∞ where it may not be held at all."""
+    ahead_s: float
+    affordable: NDArray[np.bool_]
+    """(settings,): may be tried"""
+    feasible: Mixture | None
+    """Best among those that are sure to meet the limit over the horizon."""
+    single: Mixture | None
+    """The same without turns."""
+    expected: Mixture | None
     """Best if everything is as expected."""
-    feasible: int | None
-    """Best among those that are allowed."""
-    optimistic: int | None
+    optimistic: Mixture | None
     """Best if things turn out a little better than expected."""
+    margin_s: float
+    """Slack that the error of the feasible mixture takes: z times its standard deviation."""
+    base_cost: float
+    """Share of its energy that a second at the baseline wastes, the slack that it earns considered."""
 
     @property
     def lost(self) -> float:
         """The most that more knowledge could gain: v that the safety margin gives away."""
-        return max(self.value(self.feasible) - self.value(self.optimistic), 0.0)
+        return max(_value(self.feasible) - _value(self.optimistic), 0.0)
 
-    def value(self, place: int | None) -> float:
-        """Return v of a setting; 0 for the baseline."""
-        return 0.0 if place is None else float(self.log_value[place])
+    @property
+    def saving(self) -> float:
+        """The saving that is sure, as a logarithm."""
+        return -_value(self.feasible)
+
+    def allowed(self, place: int) -> bool:
+        """Return whether the run is sure to meet the limit if the setting is held for `ahead_s`."""
+        return bool(self.held_s[place] >= 0.0)
+
+    def earned(self, place: int) -> float:
+        """Return the slack that a second at the setting surely earns; negative where it spends slack."""
+        return float(self.held_s[place] - self.sure_s) / self.ahead_s
 
     def words(self, place: int) -> str:
         """Describe what is expected of a setting."""
@@ -89,55 +113,129 @@ def choose(
     spent: TimeSpent,
     objective: Objective,
     ahead_s: float,
+    horizon_s: float,
     sure: float,
     watts: float,
     trial_s: float = TRIAL_S,
+    by_turns: bool = True,
 ) -> Choice:
-    """Choose among points, which are the first of the posterior's; `sure` is z, `watts` the unit of its power."""
+    """Choose among points, which are the first of the posterior's, the baseline among them.
+
+    `sure` is z, `watts` the unit of the posterior's power. Slack is spent over `horizon_s`; what is held is judged
+    again after `ahead_s`. `by_turns` is whether two settings may be held by turns.
+    """
     count = len(points)
     slower, slower_sd = (column[:count] for column in posterior.slower(base))
     log_power = posterior.log_power - posterior.log_power[posterior.points.index(base)]
     base_w = watts * float(np.exp(posterior.log_power[posterior.points.index(base)]))
     log_value = _log_values(objective, slower, log_power[:count], base_w)
-    bound, limit = _largest_slowdown(points, base), _limit(objective)
-    settings = slower, slower_sd, bound
-    total, total_sd, most = _whole_run(posterior, base, spent, settings, ahead_s=ahead_s, sure=sure)
-    *_, most_after_trial = _whole_run(posterior, base, spent, settings, ahead_s=trial_s, sure=_TRIAL_SURE)
+    run = _WholeRun.of(posterior, points, base=base, spent=spent, limit=_limit(objective))
     below = np.array([point.x is None or base.x is None or point.x <= base.x + 1e-9 for point in points])
     possible = below & _within_power(objective, log_power[:count], base_w)
-    allowed = possible & (most <= limit) & (np.minimum(slower, bound) <= limit)
-    affordable = possible & (most_after_trial <= limit)
+    affordable = possible & (run.sure_s(trial_s, sure=_TRIAL_SURE) >= 0.0)
+    tried = np.array([point in posterior.pivots for point in points])
     # An uncertain setting may be better than expected, and finding out costs nothing where the limit is met.
-    inviting = log_value - _CURIOSITY * np.sqrt(posterior.power_var[:count])
-    beat = inf if isinstance(objective, PowerBudget) and base_w > objective.watts else 0.0
-    expected = affordable & (total <= limit) & (slower <= limit)
-    optimistic = affordable & (total - _OPTIMISM * total_sd <= limit) & (slower - _OPTIMISM * slower_sd <= limit)
-    best = [_least(inviting, eligible, beat=beat) for eligible in (expected, allowed, optimistic)]
-    return Choice(slower, slower_sd, log_value, allowed, *best)
+    inviting = np.exp(log_value - _CURIOSITY * np.sqrt(posterior.power_var[:count]))
+    work_s = horizon_s * run.rate
+    slack = {z: run.sure_s(horizon_s, sure=z) / work_s for z in (sure, 0.0, -_OPTIMISM)}
+    held_s = np.where(possible, run.sure_s(ahead_s, sure=sure), -inf)
+    within = possible & ((slack[sure] < 0.0) | (held_s >= 0.0))
+    best = best_mixture if by_turns else best_single
+    known = affordable | (possible & tried)
+    feasible, expected, optimistic = (
+        _valued(best(slack[z], inviting, eligible), log_value)
+        for z, eligible in ((sure, within), (0.0, known), (-_OPTIMISM, known))
+    )
+    margin = slack[0.0] - slack[sure]
+    base_cost, margin_s = 1.0, 0.0
+    if feasible is not None:
+        earned = float(slack[sure][points.index(base)]) if by_turns else 0.0
+        base_cost = 1.0 - feasible.price * earned - feasible.value
+        shares = (1.0,) if feasible.is_one else (1.0 - feasible.share, feasible.share)
+        margin_s = sum(w * float(work_s[at] * margin[at]) for w, at in zip(shares, feasible.places, strict=True))
+    return Choice(
+        slower=slower,
+        slower_sd=slower_sd,
+        log_value=log_value,
+        sure_s=run.passed_s(sure=sure),
+        held_s=held_s,
+        ahead_s=ahead_s,
+        affordable=affordable,
+        feasible=feasible,
+        single=_valued(best_single(slack[sure], inviting, within), log_value),
+        expected=expected,
+        optimistic=optimistic,
+        margin_s=margin_s,
+        base_cost=base_cost,
+    )
 
 
-def _whole_run(
-    posterior: ProgramPosterior,
-    base: ClockPoint,
-    spent: TimeSpent,
-    settings: tuple[Floats, Floats, Floats],
-    *,
-    ahead_s: float,
-    sure: float,
-) -> tuple[Floats, Floats, Floats]:
-    """(settings,): D, its standard deviation, and the most that D can be; from d, σ and the largest d of each setting.
+@dataclass(frozen=True, slots=True, eq=False)
+class _WholeRun:
+    """S of the run so far, and what each setting adds to it."""
 
-    Physics bounds what is ahead; what has passed is known as well as it was measured.
-    """
-    slower, slower_sd, bound = settings
-    total_s = sum(spent.values()) + ahead_s
-    past, variance, together = posterior.mixed(base, {point: s / total_s for point, s in spent.items()})
-    share = ahead_s / total_s
-    total = past + share * slower
-    total_var = variance + (share * slower_sd) ** 2 + 2.0 * share * together[: len(slower)]
-    total_sd = np.sqrt(np.maximum(total_var, 0.0))
-    past_most = total - share * slower + sure * float(np.sqrt(max(variance, 0.0)))
-    return total, total_sd, np.minimum(total + sure * total_sd, past_most + share * bound)
+    limit: float
+    """L"""
+    past_s: float
+    past_var: float
+    rate: Floats
+    """(settings,): r"""
+    rate_sd: Floats
+    together: Floats
+    """(settings,): covariance of the past's work with r"""
+    least_rate: Floats
+    """(settings,): the least that r can be, whatever the program does"""
+
+    @classmethod
+    def of(
+        cls,
+        posterior: ProgramPosterior,
+        points: tuple[ClockPoint, ...],
+        *,
+        base: ClockPoint,
+        spent: TimeSpent,
+        limit: float,
+    ) -> _WholeRun:
+        count = len(points)
+        slower, slower_sd = posterior.slower(base)
+        work_s = {point: s * float(np.exp(-slower[posterior.points.index(point)])) for point, s in spent.items()}
+        _, variance, together = posterior.mixed(base, work_s)
+        rate = np.exp(-slower[:count])
+        past_s = limit * sum(work_s.values()) - sum(spent.values())
+        least_rate = np.exp(-_largest_slowdown(points, base))
+        return cls(limit, past_s, variance, rate, rate * slower_sd[:count], rate * together[:count], least_rate)
+
+    def passed_s(self, *, sure: float) -> float:
+        """Return S so far, as far as it is sure."""
+        return 0.0 if self.limit == inf else self.past_s - sure * self.limit * float(np.sqrt(self.past_var))
+
+    def sure_s(self, ahead_s: float, *, sure: float) -> Floats:
+        """Return S if each setting is held for so long, as far as it is sure: (settings,).
+
+        Physics bounds what is ahead; what has passed is known as well as it was measured.
+        """
+        if self.limit == inf:
+            return np.zeros(len(self.rate))
+        variance = self.past_var + (ahead_s * self.rate_sd) ** 2 + 2.0 * ahead_s * self.together
+        error = self.limit * np.sqrt(np.maximum(variance, 0.0))
+        found = self.past_s + ahead_s * (self.limit * self.rate - 1.0) - sure * error
+        if sure <= 0.0:
+            return found
+        return np.maximum(found, self.passed_s(sure=sure) + ahead_s * (self.limit * self.least_rate - 1.0))
+
+
+def _valued(mixture: Mixture | None, log_value: Floats) -> Mixture | None:
+    """Return a mixture with its value as it is expected to be."""
+    if mixture is None:
+        return None
+    value = np.exp(log_value)
+    mixed = float(value[mixture.fast] + mixture.share * (value[mixture.slow] - value[mixture.fast]))
+    return Mixture(mixture.fast, mixture.slow, mixture.share, mixed, mixture.price)
+
+
+def _value(mixture: Mixture | None) -> float:
+    """Return v of a mixture; 0 for the baseline."""
+    return 0.0 if mixture is None else log(mixture.value)
 
 
 def _largest_slowdown(points: tuple[ClockPoint, ...], base: ClockPoint) -> Floats:
@@ -153,9 +251,9 @@ def _largest_slowdown(points: tuple[ClockPoint, ...], base: ClockPoint) -> Float
 
 
 def _limit(objective: Objective) -> float:
-    """Return the largest D that the objective allows."""
+    """L; infinite where the objective does not limit the time."""
     limit_s = objective.limit_s(Measurement(1.0, 1.0))
-    return inf if limit_s is None else log(max(limit_s, 1e-9))
+    return inf if limit_s is None else max(limit_s, 1e-9)
 
 
 def _log_values(objective: Objective, slower: Floats, log_power: Floats, base_w: float) -> Floats:
@@ -168,11 +266,3 @@ def _within_power(objective: Objective, log_power: Floats, base_w: float) -> NDA
     if isinstance(objective, PowerBudget):
         return np.asarray(base_w * np.exp(log_power) <= objective.watts)
     return np.ones(len(log_power), dtype=np.bool_)
-
-
-def _least(log_value: Floats, eligible: NDArray[np.bool_], *, beat: float) -> int | None:
-    """Return the place of the least value; None where no eligible one is below `beat`, the baseline's."""
-    if not eligible.any():
-        return None
-    place = int(np.argmin(np.where(eligible, log_value, np.inf)))
-    return place if log_value[place] < beat - _NOTHING else None

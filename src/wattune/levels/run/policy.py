@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf, sqrt
+from math import inf, log, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from wattune.core.objective import Objective
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window, since_change, steps_s
 from wattune.levels.run.constrained_choice import TRIAL_S, Choice, choose, time_spent
+from wattune.levels.run.mixture import Mixture
 from wattune.response.clock_doubt import window_doubt
 from wattune.response.evidence import LEAST_STEP_TIME, USUAL_STEP_TIME, Evidence, evidence
 from wattune.response.points import ClockPoint, PointScale, candidates_of
@@ -48,8 +49,10 @@ _IN_A_ROW = 3
 """Most baselines in a row."""
 _WORTH = 0.004
 """Share of the energy that is not worth a change of clocks."""
-_LEAST_SAVING = 0.02
-"""A baseline window is never free: it costs at least this saving."""
+_LEAST_COST = 0.01
+"""A baseline window is never free: it costs at least this share of its energy."""
+_WORTH_TURNS = 0.001
+"""Share of the energy that is not worth taking turns."""
 _BASELINES_S = (10.0, 20.0, 40.0, 80.0)
 """Lengths of later baseline windows."""
 _BETWEEN_S = 2.0
@@ -59,7 +62,9 @@ _HOLD_S, _HOLD_MOST_S = 20.0, 240.0
 _HOLD_SHORT_S, _NO_BETTER = 30.0, 0.7
 """Many short windows show more where longer ones are no more precise and something is left to find out."""
 _AHEAD_S, _AHEAD_SHARE = 60.0, 0.1
-"""A setting is assumed to be held for this long, plus this share of what has passed, before it is judged again."""
+"""A setting is held no longer than this, plus this share of what has passed, before it is judged again."""
+_DWELL_S, _DWELL_SHARE = 60.0, 0.03
+"""A setting takes turns with another after this long at the earliest, or this share of what has passed."""
 _USUAL_S = 10.0
 """The length at which a window without an error of its own has the usual one."""
 
@@ -75,11 +80,6 @@ class Prediction:
     total_s: float
     """Seconds of the run so far."""
     measured: Evidence
-
-    @property
-    def saving(self) -> float:
-        """The saving that is sure, as a logarithm."""
-        return max(-self.choice.value(self.choice.feasible), _LEAST_SAVING)
 
     def error(self, point: ClockPoint) -> float:
         """Return the standard error of the step time at a point by its own windows; infinite where there are none."""
@@ -98,6 +98,9 @@ class CurvePolicy:
     confidence: float = CONFIDENCE
     horizon_s: float = 1800.0
     """Least time that the program is assumed to go on; it bounds the cost of a search."""
+    by_turns: bool = True
+    """Whether two settings may be held by turns where the limit lies between them and steps are counted: periods of
+    power are not exact enough."""
     name: str = "wattune"
     tunes: ClassVar[bool] = True
     uses_history: ClassVar[bool] = True
@@ -142,7 +145,8 @@ class CurvePolicy:
         base = scale.point(self.baseline, based[-1].sm_mhz)
         reads = based[-1].sm_mhz is not None
         points, settings = distinct(
-            settings, [scale.point(setting, setting.sm_mhz if reads else None) for setting in settings]
+            (*settings, self.baseline),
+            [*(scale.point(setting, setting.sm_mhz if reads else None) for setting in settings), base],
         )
         measured = evidence(known, scale)
         spent = time_spent(known, scale)
@@ -153,10 +157,12 @@ class CurvePolicy:
             base=base,
             spent=spent,
             objective=self.objective,
-            ahead_s=max(_ahead_s(total_s), steps_s(known)),
+            ahead_s=max(_dwell_s(total_s), steps_s(known)),
+            horizon_s=max(self.horizon_s, total_s),
             trial_s=max(TRIAL_S, 1.3 * steps_s(known)),
             sure=float(ndtri(self.confidence)),
             watts=scale.limit_w or 1.0,
+            by_turns=self.by_turns and all(window.source != "period" for window in known),
         )
         return Prediction(settings, points, base, choice, total_s, measured)
 
@@ -164,17 +170,19 @@ class CurvePolicy:
         """Order a trial where it may find something better than what is sure; return None if not."""
         choice = prediction.choice
         tried = sum(window.purpose is Purpose.TRIAL for window in known)
-        most = MANY_TRIALS if choice.lost > _MUCH else MOST_TRIALS
-        place = choice.optimistic if choice.expected in (None, choice.feasible) else choice.expected
-        if place is None or choice.lost < _TRIAL_WORTH or tried >= most:
+        if choice.lost < _TRIAL_WORTH or tried >= (MANY_TRIALS if choice.lost > _MUCH else MOST_TRIALS):
             return None
-        setting = prediction.settings[place]
-        if setting == known[-1].setting and prediction.error(prediction.points[place]) < 0.7 * choice.slower_sd[place]:
+        sure = () if choice.feasible is None else choice.feasible.places
+        wanted = choice.expected
+        if wanted is None or set(wanted.places) <= set(sure):
+            wanted = choice.optimistic
+        wanted_places = () if wanted is None else wanted.places
+        places = [place for place in wanted_places if self._is_worth(place, prediction, known)]
+        if not places:
             return None
-        if sum(window.setting == setting for window in known) >= _SAME:
-            return None
+        place = max(places, key=lambda one: choice.slower_sd[one])
         return Order(
-            setting=setting,
+            setting=prediction.settings[place],
             purpose=Purpose.TRIAL,
             least_s=_TRIAL_S,
             most_s=max(_TRIAL_MOST_S, steps_s(known)),
@@ -182,37 +190,83 @@ class CurvePolicy:
             why=f"saves most within the slowdown limit, as far as is known: {choice.words(place)}",
         )
 
+    def _is_worth(self, place: int, prediction: Prediction, known: tuple[Window, ...]) -> bool:
+        """Return whether a trial of a setting is affordable and would show something."""
+        setting, choice = prediction.settings[place], prediction.choice
+        if setting == self.baseline or not choice.affordable[place]:
+            return False
+        if prediction.error(prediction.points[place]) < 0.7 * choice.slower_sd[place]:
+            return False
+        return sum(window.setting == setting for window in known) < _SAME
+
     def _held(self, prediction: Prediction, known: tuple[Window, ...]) -> Order:
         choice = prediction.choice
+        best, single = choice.feasible, choice.single
+        turns = best is not None and single is not None and log(single.value / best.value) > _WORTH_TURNS
+        if best is not None and turns and self._may_slow(best, prediction, known):
+            return self._slow_turn(best, prediction, known)
         again = self._baseline_again(prediction, known)
         if again is not None:
             return again
-        if choice.feasible is None:
+        if best is None or single is None:
             why = "no other setting is sure to meet the slowdown limit"
             return _hold_order(self.baseline, _hold_s(known), why=why)
-        place, now = choice.feasible, known[-1].setting
+        if turns:
+            return self._fast_turn(best, prediction, known)
+        place, now = single.fast, known[-1].setting
         if now in prediction.settings:
             current = prediction.settings.index(now)
-            if choice.allowed[current] and choice.value(current) - choice.value(place) < _WORTH / 2:
+            if choice.allowed(current) and choice.log_value[current] - choice.log_value[place] < _WORTH / 2:
                 place = current
         length_s = _short_hold_s(known) if choice.lost > _WORTH else _hold_s(known)
         return _hold_order(prediction.settings[place], length_s, why=choice.words(place))
+
+    def _may_slow(self, pair: Mixture, prediction: Prediction, known: tuple[Window, ...]) -> bool:
+        """Return whether the slack of the whole run surely covers a turn of the slow setting, and one is due."""
+        last = known[-1]
+        waits = last.setting == prediction.settings[pair.fast] and last.purpose is Purpose.HOLD
+        is_due = not waits or _held_for_s(known) >= prediction.choice.ahead_s
+        return prediction.choice.allowed(pair.slow) and is_due
+
+    def _slow_turn(self, pair: Mixture, prediction: Prediction, known: tuple[Window, ...]) -> Order:
+        """Hold the slow setting for as long as the slack lasts."""
+        choice = prediction.choice
+        spent = -choice.earned(pair.slow)
+        lasts_s = choice.sure_s / spent if spent > 0 else _HOLD_MOST_S
+        fast, slow = (prediction.settings[place] for place in (pair.fast, pair.slow))
+        order = _hold_order(
+            slow,
+            max(min(lasts_s, _HOLD_MOST_S), choice.ahead_s),
+            why=f"{choice.words(pair.slow)}, by turns with {fast}",
+        )
+        if any(window.setting == slow for window in known if window.purpose is Purpose.HOLD):
+            return order
+        return replace(order, remark=f"alternates between {fast} and {slow}: the slowdown limit lies between them")
+
+    def _fast_turn(self, pair: Mixture, prediction: Prediction, known: tuple[Window, ...]) -> Order:
+        """Hold the fast setting until the slack covers a turn of the slow one."""
+        choice = prediction.choice
+        earned, needed_s = choice.earned(pair.fast), -choice.earned(pair.slow) * choice.ahead_s - choice.sure_s
+        earns_s = max(needed_s / earned, choice.ahead_s) if earned > 0 else choice.ahead_s
+        why = f"{choice.words(pair.fast)}, by turns with {prediction.settings[pair.slow]}"
+        return _hold_order(prediction.settings[pair.fast], min(earns_s, _hold_s(known)), why=why)
 
     def _baseline_again(self, prediction: Prediction, known: tuple[Window, ...]) -> Order | None:
         """Order another baseline window where the safety margin costs more than the window would."""
         choice = prediction.choice
         entry = prediction.measured.get(prediction.base)
-        if choice.optimistic is None or entry is None or entry.log_time is None:
+        if choice.feasible is None or entry is None or entry.log_time is None:
             return None
-        horizon_s = max(self.horizon_s, prediction.total_s)
-        error, spread = entry.log_time.error, max(float(choice.slower_sd[choice.optimistic]), 1e-9)
+        error, spread = entry.log_time.error, max(float(choice.slower_sd[choice.feasible.slow]), 1e-9)
         expected = error_by_length(known)
+        cost = max(choice.base_cost, _LEAST_COST)
 
         def gain(length_s: float) -> float:
             """Return what a window of that length is expected to gain, in seconds of the baseline's energy."""
             less = error**4 / (error**2 + expected(length_s) ** 2)
             better = 1.0 - sqrt(max(spread**2 - less, 0.0)) / spread
-            return better * choice.lost * horizon_s - (length_s + _BETWEEN_S) * prediction.saving
+            assert choice.feasible is not None
+            return better * choice.feasible.price * choice.margin_s - (length_s + _BETWEEN_S) * cost
 
         best_s = max(_BASELINES_S, key=gain)
         row = known[-_IN_A_ROW:]
@@ -270,6 +324,18 @@ def _ahead_s(passed_s: float) -> float:
     return _AHEAD_S + _AHEAD_SHARE * passed_s
 
 
+def _dwell_s(passed_s: float) -> float:
+    """Return how long a setting is held at least before it takes turns with another."""
+    return min(max(_DWELL_S, _DWELL_SHARE * passed_s), _HOLD_MOST_S)
+
+
+def _held_for_s(known: tuple[Window, ...]) -> float:
+    """Return for how long the last setting has been held without a change."""
+    last = known[-1].setting
+    others = [place for place, window in enumerate(known) if window.setting != last]
+    return sum(window.total.time_s for window in known[max(others, default=-1) + 1 :])
+
+
 def _hold_s(known: tuple[Window, ...]) -> float:
     """Return how long to hold a setting: longer each time."""
     held = sum(window.purpose is Purpose.HOLD for window in known)
@@ -288,8 +354,9 @@ def _short_hold_s(known: tuple[Window, ...]) -> float:
 def _estimated(prediction: Prediction) -> str:
     """Return what is expected of the best setting, for an event; empty where the baseline is best."""
     choice = prediction.choice
-    place = choice.expected if choice.expected is not None else choice.optimistic
-    if place is None:
+    wanted = choice.expected or choice.optimistic
+    place = None if wanted is None else wanted.slow
+    if place is None or prediction.points[place] == prediction.base:
         return ""
     expected = f"{choice.words(place)} at {prediction.settings[place]}"
     return f"; an estimate from power and utilisation, not a measurement: {expected}"
