@@ -17,7 +17,7 @@ from time import process_time
 from typing import ClassVar
 
 from wattune.benchmarks.parallel import in_processes
-from wattune.benchmarks.result import Bench, Goal, Row, at_least, at_most
+from wattune.benchmarks.result import Bench, Goal, Row, at_least
 from wattune.benchmarks.run.outcome import (
     BestSetting,
     PlayedRun,
@@ -150,17 +150,19 @@ def bench_table(asked: TableBench, *, on_step: Callable[[str, int, int], None] |
 
     found = in_processes(partial(_all_seeds, asked), workloads, processes=asked.processes, on_case=report)
     rows = [row for each in found for row in each]
+    ours = [row for row in rows if row["policy"] == OURS]
     return Bench(
         bench="run",
         simulated=True,
         rows=tuple(rows),
-        goals=tuple(_goals([row for row in rows if row["policy"] == OURS])),
-        notes=_notes(asked, workloads),
+        goals=tuple(_goals(ours)),
+        notes=_notes(asked, workloads, ours),
         figures={
             "table": asked.table.name,
             "promise_percent": 100 * asked.slowdown,
             "noise_percent": 100 * asked.noise,
             "policies": policy_means(rows),
+            "of_mixture_percent": _saved_of(ours, "mixture_saving_percent"),
         },
     )
 
@@ -225,24 +227,32 @@ def play_workload(workload: RecordedWorkload, policy: RunPolicy, asked: TableBen
 
 
 def _goals(ours: Sequence[Row]) -> list[Goal]:
-    saved, best = (fmean(row[name] for row in ours) for name in ("saving_percent", "oracle_saving_percent"))
     within = 100 * fmean(row["promise_kept"] for row in ours)
+    share = _saved_of(ours, "oracle_saving_percent")
     return [
-        at_least(
-            "energy saved over whole runs, of the oracle's", 100 * saved / best if best else None, 95.0, unit=" %"
-        ),
-        at_most("points of saving over whole runs from the oracle's", best - saved, 1.0),
-        at_least("whole runs within the slowdown limit", within, 95.0, unit=" %"),
+        at_least("energy saved over whole runs, of the best single setting's", share, 97.0, unit=" %"),
+        at_least("whole runs within the slowdown limit", within, 99.0, unit=" %"),
     ]
 
 
-def _notes(asked: TableBench, workloads: Sequence[RecordedWorkload]) -> tuple[str, ...]:
+def _saved_of(ours: Sequence[Row], bound: str) -> float | None:
+    """Return the energy saved in percent of a bound; None where nothing can be saved."""
+    saved, most = (fmean(row[name] for row in ours) for name in ("saving_percent", bound))
+    return 100 * saved / most if most > 0 else None
+
+
+def _notes(asked: TableBench, workloads: Sequence[RecordedWorkload], ours: Sequence[Row]) -> tuple[str, ...]:
+    mixed = _saved_of(ours, "mixture_saving_percent")
+    lines = [[row for row in ours if row["workload"] == workload.name] for workload in workloads]
+    less = sum((_saved_of(own, "oracle_saving_percent") or 100.0) < 97.0 for own in lines)
     without = sum(workload.reference != DRIVER_DEFAULT for workload in workloads)
     return (
         f"The shipped session on a GPU played from {asked.table.name}: {STEPS} steps, {RUN_S / 60:g} min at the "
         f"reference, which the program reports. Means of time and energy over {NOISE_S:g} s have a noise of "
         f"{100 * asked.noise:g} %; "
         f"whole runs are judged, search included, by the table's own figures.",
+        f"{less} of {len(workloads)} workloads saved less than 97 % of what their best single setting saves."
+        + ("" if mixed is None else f" All saved {mixed:.1f} % of what the best two settings by turns save."),
         *(
             [
                 f"{without} of {len(workloads)} workloads have no row of the driver's default; there the highest "

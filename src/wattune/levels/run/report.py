@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from wattune.control.progress_estimator import PowerTrace
@@ -12,7 +14,7 @@ from wattune.control.state import Disabled, Progress, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
-from wattune.core.window import Order, Purpose, Window, by_phase_words
+from wattune.core.window import Order, Purpose, Window, by_phase_words, since_change
 from wattune.levels.run.figures import RunFigures, SettingSummary, figures_of
 from wattune.levels.run.policies import slowdown_limit_of
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from wattune.store.records import FullRun
 
 KIND = "run"
+LONGEST_TURN_S = 600.0
+"""A setting that is held for longer does not take turns any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,17 @@ class RunReport:
     def held(self) -> Setting | None:
         """The setting that is held now, or was last; None where none was yet."""
         return self.progress.held
+
+    @property
+    def alternates(self) -> tuple[Setting, ...]:
+        """The two settings that are held by turns, the faster first; empty where one is held."""
+        held = [window for window in since_change(self.windows) if window.purpose is Purpose.HOLD]
+        turns = [
+            (setting, sum(one.total.time_s for one in own)) for setting, own in groupby(held, attrgetter("setting"))
+        ]
+        if len(turns) < 3 or turns[-3][0] != turns[-1][0] or turns[-1][1] > LONGEST_TURN_S:
+            return ()
+        return tuple(sorted((turns[-2][0], turns[-1][0]), reverse=True))
 
     def is_held(self, point: SettingSummary) -> bool:
         """Return whether this is what is held now, or was last."""

@@ -7,6 +7,7 @@ import pytest
 from run_views import FIGURES, GPU, measuring, run_report, searched, settling, window
 from wattune.control.state import Condition, Disabled, Waiting
 from wattune.core.reading import Reading
+from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
 from wattune.levels.run.figures import EstimateWithError, RunFigures, phase_summaries
@@ -163,3 +164,20 @@ def test_the_held_setting_comes_from_the_order_or_the_windows():
     assert run_report(state=waiting, windows=()).held is None
     assert run_report().label == "NVIDIA GeForce RTX 3080 Ti (simulated)"
     assert run_report(gpus=4, spec=replace(GPU, simulated=False)).label == "4 × NVIDIA GeForce RTX 3080 Ti"
+
+
+def test_settings_that_are_held_by_turns_are_both_named():
+    *before, first = searched()
+    turns = (
+        first,
+        replace(first, setting=Setting(1620), start_s=90.0),
+        replace(first, start_s=130.0),
+    )
+    report = run_report(windows=(*before, *turns))
+    assert report.alternates == (Setting(1620), Setting(1545))
+    assert "alternates between 1620 MHz and 1545 MHz" in headline(report)
+    assert run_report(windows=(*before, *turns[:2])).alternates == ()
+    assert (
+        run_report(windows=(*before, *turns, replace(first, start_s=170.0, cost=Measurement(800.0, 8e4)))).alternates
+        == ()
+    )

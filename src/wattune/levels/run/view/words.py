@@ -47,6 +47,8 @@ def headline(report: RunReport) -> str:
         return f"{mark}{_unmeasured(report)}"
     held = report.held
     at = "" if held is None else f" ({'the ' * (held == DRIVER_DEFAULT)}{held} was held)"
+    if report.alternates:
+        at = f" (alternates between {' and '.join(map(str, report.alternates))})"
     energy = f"{_amount(saved)} {'less' if saved.value >= 0 else 'more'} energy"
     time = f"{_amount(slower)} {'more' if slower.value >= 0 else 'less'} time"
     return f"{mark}{energy} and {time} than at the {base_name(report)}, search included{at}"
