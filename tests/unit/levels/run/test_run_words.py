@@ -6,8 +6,8 @@ import pytest
 
 from run_views import FIGURES, GPU, measuring, run_report, searched, settling, window
 from wattune.control.state import Condition, Disabled, Waiting
-from wattune.core.reading import Reading
 from wattune.core.measurement import Measurement
+from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
 from wattune.levels.run.figures import EstimateWithError, RunFigures, phase_summaries
