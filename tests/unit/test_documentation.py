@@ -101,6 +101,7 @@ def keys(document):
         ("devices", ("--device", "sim:a100")),
         ("doctor", ()),
         ("measure", ("--device", "sim:a100", "--", "true")),
+        ("hold", ("1200MHz", "--device", "sim:a100", "--", "true")),
         ("monitor", ("--device", "sim:a100")),
         ("history", ()),
         ("history", ("--recover",)),

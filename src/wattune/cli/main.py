@@ -20,6 +20,7 @@ COMMANDS = {
     "measure": "Run a command and print its joules, watts and seconds.",
     "monitor": "Watch power, clocks, limit, utilisation and temperature.",
     "sweep": "Measure a workload at many settings and print its time-energy frontier.",
+    "hold": "Hold a known setting while a command runs, and print what it spent.",
     "job": "Tune the batch size and power limit of training jobs that recur.",
     "run": "Tune any program while it runs: less energy within a slowdown limit.",
     "attach": "Tune a program that is already running.",

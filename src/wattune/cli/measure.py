@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from wattune.devices.gpu import Gpu
 
 
+NO_DETAILS: Mapping[str, Any] = MappingProxyType({})
 COLUMNS = ("time_s", "power_w", "sm_util", "mem_util", "sm_mhz")
 
 
@@ -97,29 +101,33 @@ def command(
     config = load_config()
     tariff = config.tariff
     check_writable(trace_file)
-    outcome = _measure(command_line, devices, workload=workload, interval_s=interval_s, quiet=as_json, grace_s=grace_s)
+
+    def work() -> int:
+        return run_child(command_line, stdout_to_stderr=as_json, grace_s=grace_s).exit_code
+
+    outcome = measure_work(work, devices, workload=workload, interval_s=interval_s)
     try:
         if as_json:
             print_json(document(command_line, outcome, tariff))
         else:
-            _show(outcome, tariff)
+            show(outcome, tariff)
     finally:
         if not no_store:
-            _keep(config, name or shlex.join(command_line), outcome)
+            keep(config, "measure", name or shlex.join(command_line), outcome)
     if trace_file is not None and not write_each(trace_file, [trace_csv(trace) for trace in outcome.traces]):
         return outcome.exit_code or 1
     return outcome.exit_code
 
 
-def _measure(
-    command_line: tuple[str, ...],
+def measure_work(
+    work: Callable[[], int],
     devices: tuple[str, ...],
     *,
     workload: str,
     interval_s: float,
-    quiet: bool,
-    grace_s: float,
+    holding: Callable[[tuple[Gpu, ...]], AbstractContextManager[object]] = nullcontext,
 ) -> MeasuredCommand:
+    """Measure these GPUs while `work` runs and returns an exit code; a setting may be held on them meanwhile."""
     from wattune.api import open_gpus
     from wattune.devices.gpu import play_on_simulated
     from wattune.devices.meter import measured
@@ -127,13 +135,13 @@ def _measure(
     from wattune.devices.sampler import Sampler
 
     packages = find_packages()
-    with open_gpus(*devices, wall_clock=True) as gpus:
+    with open_gpus(*devices, wall_clock=True) as gpus, holding(gpus):
         play_on_simulated(gpus, workload)
         started_at, cpu_before = datetime.now(UTC), read_packages_j(packages)
         exit_code = None
         try:
             with measured(*gpus) as span, Sampler(gpus, interval_s=interval_s) as sampler:
-                exit_code = run_child(command_line, stdout_to_stderr=quiet, grace_s=grace_s).exit_code
+                exit_code = work()
             parts = span.parts
         except DeviceError as error:
             if exit_code is None:
@@ -193,7 +201,8 @@ def _figures(part: Measurement) -> dict[str, float | None]:
     }
 
 
-def _show(outcome: MeasuredCommand, tariff: Tariff) -> None:
+def show(outcome: MeasuredCommand, tariff: Tariff) -> None:
+    """Print what each GPU spent."""
     from rich.table import Table
 
     from wattune.render.quantity import footprint_words
@@ -216,13 +225,16 @@ def _show(outcome: MeasuredCommand, tariff: Tariff) -> None:
     screen.print(f"CPU packages: {cpu}", markup=False)
 
 
-def _keep(config: Config, name: str, outcome: MeasuredCommand) -> None:
+def keep(
+    config: Config, kind: str, name: str, outcome: MeasuredCommand, *, details: Mapping[str, Any] = NO_DETAILS
+) -> None:
+    """Add the run to the history; a store that fails is only remarked on."""
     from wattune.store.fallback import keep_run, new_run
     from wattune.store.records import FullRun, RunGpu, summarise
 
     gpus = [RunGpu.of(gpu.spec, part) for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)]
-    details = {"exit_code": outcome.exit_code, "cpu_energy_j": outcome.cpu_j}
-    run = new_run("measure", name, started_at=outcome.started_at, gpus=gpus, details=details)
+    every = {"exit_code": outcome.exit_code, "cpu_energy_j": outcome.cpu_j, **details}
+    run = new_run(kind, name, started_at=outcome.started_at, gpus=gpus, details=every)
     traces = tuple(
         summarise(trace, uuid=gpu.spec.uuid, simulated=gpu.spec.simulated)
         for gpu, trace in zip(outcome.gpus, outcome.traces, strict=True)

@@ -169,7 +169,8 @@ class GuardedGpu:
                 raise
             self._claim.erase()
             self._drop()
-            self._report(left)
+            if self._changed:  # otherwise the driver refused the first change, and whatever is there is not ours
+                self._report(left)
 
     def close(self) -> None:
         """Restore the GPU and release its claim in any case; an entry that stays is undone after the process.

@@ -1,5 +1,6 @@
 """Setting, Measurement, Objective, Plan, WorkGraph, GpuSpec, Trace: small values and their rules."""
 
+import contextlib
 import pickle
 from math import hypot, inf
 
@@ -9,14 +10,14 @@ from hypothesis import strategies as st
 
 from wattune.core import errors
 from wattune.core.codec import to_json
-from wattune.core.errors import Infeasible, NotSupported, PlanError, SettingRefused
+from wattune.core.errors import Infeasible, InputError, NotSupported, PlanError, SettingRefused
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, nearest
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, EnergyDelay, LeastCarbon, LeastCost, LeastEnergy, LeastMoney, PowerBudget
 from wattune.core.plan import Operation, WorkGraph
 from wattune.core.reading import Count, Reading, Throttle, Trace
-from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.setting import DRIVER_DEFAULT, Setting, parse_setting
 from wattune.core.workload import Phase, Workload
 
 settings = st.builds(
@@ -49,6 +50,62 @@ def test_settings_sort_and_driver_default_is_last(unordered):
 def test_a_setting_names_the_knobs_it_fixes(setting):
     assert len(setting.knobs) == 3 - [setting.sm_mhz, setting.mem_mhz, setting.power_limit_w].count(None)
     assert (str(setting) == "driver default") == (setting == DRIVER_DEFAULT)
+
+
+whole_settings = st.builds(
+    Setting,
+    st.none() | st.integers(1, 3000),
+    st.none() | st.integers(1, 12000),
+    st.none() | st.integers(1, 2000).map(float) | st.integers(1000, 999_999).map(lambda mw: mw / 1000),
+)
+
+
+@given(whole_settings)
+def test_a_setting_is_parsed_from_both_of_its_forms(setting):
+    assert parse_setting(setting.argument) == setting
+    assert parse_setting(str(setting)) == setting
+    assert " " not in setting.argument
+
+
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("1200MHz", Setting(sm_mhz=1200)),
+        ("1200 mhz", Setting(sm_mhz=1200)),
+        ("250W", Setting(power_limit_w=250.0)),
+        ("1200MHz,mem=7001MHz,250.5W", Setting(1200, 7001, 250.5)),
+        ("mem=810MHz", Setting(mem_mhz=810)),
+        ("Default", DRIVER_DEFAULT),
+    ],
+)
+def test_settings_are_parsed_from_text(text, setting):
+    assert parse_setting(text) == setting
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1200", "1200 has no unit"),
+        ("", "is no setting"),
+        ("fast", "'fast' is no setting"),
+        ("1200MHz,", "is no setting"),
+        ("1200MHz,900MHz", "sets the core clock twice"),
+        ("mem=250W", "clocks are in MHz"),
+        ("1200.5MHz", "whole MHz"),
+        ("-5W", "is no setting"),
+        ("nanW", "is no setting"),
+    ],
+)
+def test_a_text_that_is_no_setting_gets_a_hint(text, message):
+    with pytest.raises(InputError, match=message) as caught:
+        parse_setting(text)
+    assert caught.value.hint
+
+
+@given(st.text())
+def test_any_text_is_a_setting_or_refused(text):
+    with contextlib.suppress(InputError):
+        assert isinstance(parse_setting(text), Setting)
 
 
 @given(measurements, measurements)

@@ -1,0 +1,190 @@
+"""`wattune hold`: hold a known setting while a command runs, or until Ctrl-C, and measure what is spent."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import click
+
+from wattune.cli.child import check_command, grace_option, run_child
+from wattune.cli.output import json_option, print_error, print_json, remark
+from wattune.config import load_config
+
+if TYPE_CHECKING:
+    from wattune.core.reading import Reading, Trace
+    from wattune.core.setting import Setting
+    from wattune.devices.gpu import Gpu
+
+INTERVAL_S = 0.02
+LOOK_S = 0.5
+"""Between two checks for a signal where there is no command."""
+MOSTLY = 0.05
+"""Share of the readings in which a clock may differ from what was set: the driver takes a moment for a change."""
+
+
+@click.command()
+@click.option("--device", "devices", multiple=True, help="GPU to set: auto, nvml, nvml:0, sim:a100 … (repeatable).")
+@click.option("--workload", default="resnet50", show_default=True, help="The workload that simulated GPUs play.")
+@click.option("--name", help="Name of the run in the history; by default the command line.")
+@click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
+@grace_option
+@json_option
+@click.argument("setting")
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
+def command(
+    setting: str,
+    devices: tuple[str, ...],
+    workload: str,
+    name: str | None,
+    no_store: bool,
+    grace_s: float,
+    as_json: bool,
+    command_line: tuple[str, ...],
+) -> int:
+    """Hold a setting while a command runs, or until Ctrl-C, and print what was spent.
+
+    SETTING is a core clock (1200MHz), a power limit (250W), or several with commas between them:
+    1200MHz,mem=810MHz,250W. What it does not name is left to the driver. `wattune sweep` finds one.
+
+    The command keeps its input, output and exit code; the figures are those of `wattune measure`. However it ends, the
+    GPUs get back the settings they had.
+    """
+    from wattune.cli.measure import document, keep, measure_work, show
+    from wattune.core.codec import to_json
+    from wattune.core.setting import parse_setting
+
+    wanted, config = parse_setting(setting), load_config()
+    if command_line:
+        check_command(command_line)
+
+    @contextmanager
+    def holding(gpus: Sequence[Gpu]) -> Iterator[None]:
+        until = "the command ends" if command_line else "Ctrl-C"
+        with _held(gpus, wanted):
+            lines.extend(() if as_json else (_set_line(gpu, wanted, until) for gpu in gpus))
+            yield
+
+    def work() -> int:
+        if not command_line:
+            return _until_signal(lines)
+        for line in lines:
+            remark(line)
+        return run_child(command_line, stdout_to_stderr=as_json, grace_s=grace_s).exit_code
+
+    lines: list[str] = []
+    outcome = measure_work(work, devices, workload=workload, interval_s=INTERVAL_S, holding=holding)
+    unheld = [line for trace in outcome.traces if (line := unheld_line(wanted, trace)) is not None]
+    try:
+        if as_json:
+            print_json({**document(command_line, outcome), "setting": to_json(wanted), "unheld": unheld})
+        else:
+            show(outcome)
+            for line in unheld:
+                remark(f"warning: {line}")
+    finally:
+        if not no_store:
+            called = name or shlex.join(command_line) or f"hold {wanted.argument}"
+            details = {"setting": wanted.argument, "unheld": unheld}
+            keep(config, "hold", called, outcome, details=details)
+    return outcome.exit_code
+
+
+@contextmanager
+def _held(gpus: Sequence[Gpu], setting: Setting) -> Iterator[None]:
+    """Set all GPUs, or none and raise; restore them at the end."""
+    from wattune.control.actuator import Actuator
+
+    for gpu in gpus:
+        gpu.spec.check(setting)
+    with Actuator(gpus) as actuator:
+        actuator.put(setting)
+        failure = actuator.take_failure()
+        if failure is not None:
+            raise failure
+        yield
+    for gpu, error in actuator.stuck:
+        from wattune.core.errors import DeviceError
+
+        line = f"{gpu.spec.label} could not be restored: {error}"
+        print_error(DeviceError(line, hint="`wattune restore` tries again"), kind="warning")
+
+
+def _set_line(gpu: Gpu, setting: Setting, until: str) -> str:
+    kind = "" if gpu.spec.simulated else f" (real, {gpu.spec.uuid})"
+    return f"wattune: {gpu.spec.label}{kind} is set to {setting} until {until}"
+
+
+def _until_signal(lines: Sequence[str]) -> int:
+    """Print these lines, wait for Ctrl-C and return 0; 128 + n for another signal n."""
+    try:
+        for line in lines:
+            remark(line)
+        while True:
+            time.sleep(LOOK_S)  # a signal that another thread receives does not interrupt a longer wait
+    except KeyboardInterrupt:
+        return 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+
+
+def unheld_line(setting: Setting, trace: Trace) -> str | None:
+    """Return how the readings of a working GPU differ from what was set, in words; None where they agree."""
+    readings = [reading for reading in trace.readings if not _idle(reading)]
+    lines = [
+        _clock_line("core clock", setting.sm_mhz, [(one.sm_mhz, one) for one in readings]),
+        _clock_line("memory clock", setting.mem_mhz, [(one.mem_mhz, one) for one in readings]),
+        _limit_line(setting.power_limit_w, [one.power_limit_w for one in trace.readings]),
+    ]
+    found = "; ".join(filter(None, lines))
+    return f"{trace.gpu}: {found}" if found else None
+
+
+def _idle(reading: Reading) -> bool:
+    from wattune.core.reading import Throttle
+
+    return reading.sm_util == 0 or (reading.throttle is not None and Throttle.IDLE in reading.throttle)
+
+
+def _clock_line(name: str, asked_mhz: int | None, read: Sequence[tuple[int | None, Reading]]) -> str | None:
+    from wattune.control.window_totals import CLOCK_SLACK
+    from wattune.core.reading import Throttle
+
+    known = [(mhz, reading) for mhz, reading in read if mhz is not None]
+    if asked_mhz is None or not known:
+        return None
+    off = [(mhz, reading) for mhz, reading in known if abs(mhz - asked_mhz) > CLOCK_SLACK * asked_mhz]
+    if len(off) <= MOSTLY * len(known):
+        return None
+    reasons = Throttle.NONE
+    for _, reading in off:
+        reasons |= reading.throttle or Throttle.NONE
+    words = " and ".join(_REASONS[reason.name] for reason in reasons if reason.name in _REASONS)
+    why = f", limited by {words}" if words else ""
+    mean_mhz = fmean(mhz for mhz, _ in off)
+    return (
+        f"the {name} of {asked_mhz} MHz did not hold in {100 * len(off) / len(known):.0f} % of the readings: "
+        f"{mean_mhz:.0f} MHz there on average{why}"
+    )
+
+
+_REASONS = {
+    "POWER_CAP": "the power limit",
+    "THERMAL": "the temperature",
+    "HARDWARE": "the hardware's own protection",
+    "OTHER": "another reason of the driver",
+}
+
+
+def _limit_line(asked_w: float | None, read: Sequence[float | None]) -> str | None:
+    from wattune.control.window_totals import LIMIT_SLACK_W
+
+    known = [watts for watts in read if watts is not None]
+    off = [watts for watts in known if asked_w is not None and abs(watts - asked_w) > LIMIT_SLACK_W]
+    if not off or len(off) <= MOSTLY * len(known):
+        return None
+    return f"the power limit of {asked_w:g} W did not hold: {fmean(off):g} W was read"
