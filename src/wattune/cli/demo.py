@@ -22,11 +22,10 @@ def command(out: Path, as_json: bool) -> None:
     No real GPU is changed, and nothing is stored in the history.
     """
     from wattune.cli.sweep.output import deliver
-    from wattune.cli.sweep.work import make_sweep
-    from wattune.control.sweep import Knob
+    from wattune.cli.sweep.work import WantedSettings, make_sweep
 
     check_writable(out)
-    swept = make_sweep(DEVICE, workload=WORKLOAD, knob=Knob.SM_CLOCK, points=24, iterations=None)
+    swept = make_sweep(DEVICE, workload=WORKLOAD, wanted=WantedSettings(points=24, even=True), iterations=None)
     deliver(swept, csv_file=None, report=out, as_json=as_json)
     if not as_json:
         console().print(f"[dim]Next: open it, wattune monitor --device {DEVICE}, wattune sweep --help[/]")

@@ -1,9 +1,15 @@
-"""Measure a workload at one setting after the other, and choose the settings."""
+"""Measure a workload at one setting after the other, and choose the settings.
+
+A sweep for a slowdown limit (`next_setting`) measures a few settings over the range of the knob, highest first, until
+they are both too slow and cost more again. It then halves the gaps beside the best one: towards the first that is
+too slow, and on the other side where the least energy may lie within the limit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from math import ceil, floor
 
 from wattune.core.errors import InputError, NotSupported
 from wattune.core.frontier import History, Trial
@@ -11,6 +17,11 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu
+
+COARSE = 8
+"""Settings over the whole range, before the sweep refines; half of the points where these are fewer than 16."""
+FINE = 0.005
+"""A gap between two settings is not halved where they differ by less in time and in energy: runs vary by more."""
 
 OnTrial = Callable[[Trial[Setting]], None]
 
@@ -64,6 +75,95 @@ def sweep_settings(spec: GpuSpec, knob: Knob, *, points: int) -> tuple[Setting, 
         case Knob.POWER_LIMIT:
             values = [Setting(power_limit_w=watts) for watts in _limits_w(spec, points)]
     return (DRIVER_DEFAULT, *sorted(values, reverse=True))
+
+
+def knob_settings(spec: GpuSpec, knob: Knob) -> tuple[Setting, ...]:
+    """Return every setting of the knob alone, highest first; power limits in whole watts."""
+    match knob:
+        case Knob.SM_CLOCK:
+            values = [Setting(sm_mhz=mhz) for mhz in _known(spec, spec.sm_clocks_mhz, "core clock")]
+        case Knob.MEM_CLOCK:
+            values = [Setting(mem_mhz=mhz) for mhz in _mem_clocks_mhz(spec)]
+        case Knob.POWER_LIMIT:
+            low_w, high_w = _limits_w(spec, 2)
+            whole_w = (float(watts) for watts in range(ceil(low_w), floor(high_w) + 1))
+            values = [Setting(power_limit_w=watts) for watts in {low_w, *whole_w, high_w}]
+    return tuple(sorted(values, reverse=True))
+
+
+def next_setting(
+    history: Sequence[Trial[Setting]], candidates: Sequence[Setting], *, slowdown: float, points: int
+) -> Setting | None:
+    """Return the setting to measure after these, None at the end: the driver's default, then at most `points`.
+
+    `candidates` are the settings of one knob, highest first: each takes as long as the one before it, or longer.
+    """
+    costs = {trial.choice: trial.cost for trial in history}
+    if DRIVER_DEFAULT not in costs:
+        return DRIVER_DEFAULT
+    if len(costs) > points or not candidates:
+        return None
+    first = _next_coarse(costs, candidates, slowdown, points)
+    return first or _next_fine(costs, candidates, slowdown)
+
+
+def _next_coarse(
+    costs: Mapping[Setting, Measurement], candidates: Sequence[Setting], slowdown: float, points: int
+) -> Setting | None:
+    """Return the next setting down the range; None once they are too slow and cost more than the one before."""
+    count = min(points, max(3, min(COARSE, points // 2)))
+    ranks = evenly((-place for place in range(len(candidates))), count)
+    before: Measurement | None = None
+    for rank in sorted(ranks, reverse=True):
+        setting = candidates[-rank]
+        if setting not in costs:
+            return setting
+        cost = costs[setting]
+        if before is not None and _is_slow(cost, costs, slowdown) and cost.energy_j >= before.energy_j:
+            return None
+        before = cost
+    return None
+
+
+def _next_fine(costs: Mapping[Setting, Measurement], candidates: Sequence[Setting], slowdown: float) -> Setting | None:
+    """Return the middle of the gap in which the least energy within the limit may lie; None where it is narrow.
+
+    Energy falls with the knob down to one lowest point and rises below it. So it may lie above the best setting only
+    where the next lower one costs more.
+    """
+    places = [place for place, setting in enumerate(candidates) if setting in costs]
+    best = _best_place([(place, costs[candidates[place]]) for place in places], costs[DRIVER_DEFAULT], slowdown)
+    at = places.index(best)
+    gaps = [(best, below) for below in places[at + 1 : at + 2]]
+    if not gaps or costs[candidates[gaps[0][1]]].energy_j >= costs[candidates[best]].energy_j:
+        gaps += [(above, best) for above in places[max(at - 1, 0) : at]]
+    open_gaps = [gap for gap in gaps if gap[1] - gap[0] > 1 and _differ(gap, costs, candidates)]
+    if not open_gaps:
+        return None
+    high, low = max(open_gaps, key=lambda gap: gap[1] - gap[0])
+    return candidates[(high + low) // 2]
+
+
+def _best_place(placed: Sequence[tuple[int, Measurement]], default: Measurement, slowdown: float) -> int:
+    """Return the place of the least energy within the limit, of equal ones the lowest; the highest if none is within.
+
+    A GPU at its power limit spends the same at all clocks above the one that it reaches.
+    """
+    within = [(place, cost) for place, cost in placed if cost.time_s <= (1 + slowdown) * default.time_s]
+    least_j = min((cost.energy_j for _, cost in within), default=0.0)
+    return max((place for place, cost in within if cost.energy_j <= (1 + FINE) * least_j), default=placed[0][0])
+
+
+def _is_slow(cost: Measurement, costs: Mapping[Setting, Measurement], slowdown: float) -> bool:
+    return cost.time_s > (1 + slowdown) * costs[DRIVER_DEFAULT].time_s
+
+
+def _differ(gap: tuple[int, int], costs: Mapping[Setting, Measurement], candidates: Sequence[Setting]) -> bool:
+    """Return whether the ends of a gap differ enough for a measurement between them."""
+    one, other = (costs[candidates[place]] for place in gap)
+    return (
+        abs(one.time_s - other.time_s) > FINE * one.time_s or abs(one.energy_j - other.energy_j) > FINE * one.energy_j
+    )
 
 
 def recorded_settings(recorded: Iterable[Setting], knob: Knob, *, points: int) -> tuple[Setting, ...]:

@@ -221,7 +221,7 @@ def sweep_page(
     if len(turned) == 1:
         sections.append(SmallCharts(_knob_charts(view, *turned[0], per=per)))
     sections += [_trial_table(view, per=per), Prose("How it was measured", how)]
-    lead = _lead(view, per, within)
+    lead = recommendation(view, per=per, within=within)
     return Page(title=title, lead=lead, simulated=simulated, sections=tuple(sections), foot=made)
 
 
@@ -295,11 +295,20 @@ def _pick(view: FrontierView[Setting], name: str) -> FrontierRow[Setting] | None
     return next((row for row in view.picks if any(own.startswith(name) for own in row.names)), None)
 
 
-def _lead(view: FrontierView[Setting], per: str, within: str) -> str:
+def recommended(view: FrontierView[Setting]) -> FrontierRow[Setting] | None:
+    """Return the setting that saves most within the slowdown limit; None where none saves, or times are in doubt."""
+    pick = None if view.doubt is not None else _pick(view, "within")
+    if pick is None or pick.trial.choice == DRIVER_DEFAULT or not pick.saving_percent or pick.saving_percent < 0.05:
+        return None
+    return pick
+
+
+def recommendation(view: FrontierView[Setting], *, per: str, within: str) -> str:
+    """Return what to set, what it saves and what it costs, in one sentence."""
     if view.doubt is not None:
         return f"No setting can be recommended, since the command does not follow the clock of the GPU: {view.doubt}."
-    pick = _pick(view, "within")
-    if pick is None or not pick.saving_percent or pick.saving_percent < 0.05:
+    pick = recommended(view)
+    if pick is None:
         return f"No setting saved energy {within} than the {view.reference_name}."
     article = "an" if per[0] in "aeiou" else "a"
     slowdown = pick.slowdown_percent

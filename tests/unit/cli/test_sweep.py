@@ -44,7 +44,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 1
 
 
 def test_a_sweep_starts_with_the_default_and_finds_savings(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document(capsys, "--points", "8")
+    found = document(capsys, "--points", "8", "--even")
     assert found["simulated"] is True
     assert found["workload"] == "resnet50:64"
     assert "(simulated)" in found["gpu"]
@@ -65,6 +65,9 @@ def test_the_csv_plays_back_as_a_gpu(home: Path, capsys: pytest.CaptureFixture[s
     assert {row["workload"] for row in rows} == {"resnet18:32"}
     assert [float(row["time_s"]) for row in rows] == [trial["time_s"] for trial in found["trials"]]
     again = document(capsys, "--device", "table:sweep.csv", "--knob", knob)
+    name = "sm_mhz" if knob == "sm-clock" else "power_limit_w"
+    for trials in (found["trials"], again["trials"]):
+        trials.sort(key=lambda trial: trial[name] or float("inf"), reverse=True)
     for before, after in zip(found["trials"], again["trials"], strict=True):
         assert after["sm_mhz"] == before["sm_mhz"]
         assert after["energy_j"] == pytest.approx(before["energy_j"])
@@ -76,6 +79,42 @@ def test_people_see_the_frontier_and_the_word_simulated(home: Path, capsys: pyte
     for word in ("resnet50:64", "(simulated)", "driver default", "within 5 %", "cheapest", "①", "page.html"):
         assert word in out
     assert "simulated" in (home / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_sweep_refines_at_the_slowdown_limit_and_recommends_one_setting(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = document(capsys, "--points", "1000", "--even")["recommended"]
+    found = document(capsys)
+    assert len(found["trials"]) < 14
+    assert found["recommended"]["setting"] == whole["setting"]
+    assert found["recommended"]["hold"] == f"wattune hold {whole['setting']} --device sim:a100 -- COMMAND"
+    assert 0 < found["recommended"]["slowdown_percent"] <= found["max_slowdown_percent"] == 5.0
+    more = document(capsys, "--max-slowdown", "20%")["recommended"]
+    assert more["saving_percent"] > whole["saving_percent"]
+
+
+def test_the_line_that_holds_the_recommendation_can_be_run(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep"]) == 0
+    (line,) = [line for line in capfd.readouterr().out.splitlines() if line.startswith("hold it: wattune ")]
+    words = line.removeprefix("hold it: wattune ").replace("COMMAND", "true").split()
+    assert run(words) == 0
+    assert "is set to" in capfd.readouterr().err
+
+
+def test_named_settings_are_tried_and_no_others(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "--setting", "1200MHz", "--setting", "900MHz,250W")
+    tried = [(trial["sm_mhz"], trial["power_limit_w"]) for trial in found["trials"]]
+    assert tried == [(None, None), (1200, None), (900, 250.0)]
+    assert found["knob"] is None
+
+
+def test_nothing_is_recommended_where_nothing_saves(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert document(capsys, "--setting", "210MHz")["recommended"] is None
+    assert run(["sweep", "--setting", "210MHz"]) == 0
+    out = capsys.readouterr().out
+    assert "No setting saved energy within 5 % more time" in out
+    assert "hold it" not in out
 
 
 def test_trials_are_in_the_store(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,6 +134,11 @@ def test_trials_are_in_the_store(home: Path, capsys: pytest.CaptureFixture[str])
         (["--workload", "resnet51"], ["resnet51", "did you mean resnet"]),
         (["--workload", "resnet50:none"], ["batch size", "hint:"]),
         (["--device", "table:missing.csv"], ["missing.csv", "hint:"]),
+        (["--device", "sim:a100", "--device", "sim:v100"], ["one GPU, and 2 are named", "hint: sweep one after"]),
+        (["--max-slowdown", "5"], ["share of 500 %", "did you mean 5%?"]),
+        (["--max-slowdown", "much"], ["'much' is no slowdown", "hint:"]),
+        (["--setting", "1200"], ["1200 has no unit", "hint: 1200MHz"]),
+        (["--setting", "1201MHz"], ["no core clock of 1201 MHz", "nearest to yours: 1200 and 1215"]),
         (["--csv", "no/such/folder.csv"], ["no/such/folder.csv", "hint: make it first"]),
         (["--", "true"], ["cannot run a command", "wattune simulate"]),
     ],
@@ -108,7 +152,10 @@ def test_bad_input_is_one_line_and_a_hint(
         assert word in said
 
 
-@pytest.mark.parametrize("arguments", [["--points", "0"], ["--knob", "fan"], ["--iterations", "-1"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--points", "0"], ["--knob", "fan"], ["--iterations", "-1"], ["--even", "--setting", "1200MHz"]],
+)
 def test_wrong_usage_is_exit_code_2(home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert "Usage:" in complaint(capsys, *arguments, code=2)
 
@@ -172,7 +219,7 @@ def test_a_command_is_run_at_each_setting(real: BusyGpu, capfd: pytest.CaptureFi
     assert found["simulated"] is False
     assert [trial["sm_mhz"] for trial in found["trials"]] == [None, 1200, 600]
     assert captured.err.count("training") == 3
-    assert "3 of 3: 600 MHz" in captured.err
+    assert "3 of at most 3: 600 MHz" in captured.err
     assert real.restored == 1
 
 

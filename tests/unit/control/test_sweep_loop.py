@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.control.sweep import Knob, evenly, recorded_settings, sweep, sweep_settings
+from wattune.control.sweep import (
+    FINE,
+    Knob,
+    evenly,
+    knob_settings,
+    next_setting,
+    recorded_settings,
+    sweep,
+    sweep_settings,
+)
 from wattune.core.errors import InputError, NotSupported
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
@@ -122,3 +133,69 @@ def test_a_recording_that_never_turned_the_knob_names_those_it_did() -> None:
     with pytest.raises(InputError) as caught:
         recorded_settings([Setting(power_limit_w=200.0)], Knob.MEM_CLOCK, points=3)
     assert caught.value.hint == "choose --knob power-limit"
+
+
+def swept(
+    candidates: tuple[Setting, ...], cost: dict[Setting, Measurement], *, slowdown: float, points: int
+) -> list[Setting]:
+    trials: list[Trial[Setting]] = []
+    while (setting := next_setting(trials, candidates, slowdown=slowdown, points=points)) is not None:
+        assert setting == DRIVER_DEFAULT or setting in candidates
+        assert setting not in [trial.choice for trial in trials]
+        trials.append(Trial(setting, cost[setting]))
+    return [trial.choice for trial in trials]
+
+
+@given(
+    compute=st.floats(0.05, 1.0),
+    static=st.floats(0.05, 0.8),
+    cap=st.floats(0.6, 1.2),
+    slowdown=st.floats(0.0, 0.5),
+    clocks=st.integers(2, 120),
+)
+def test_refining_finds_what_measuring_everything_finds(
+    compute: float, static: float, cap: float, slowdown: float, clocks: int
+) -> None:
+    """Time is compute over the clock and a rest; power is static and a cube; above `cap` the clock does not rise."""
+    candidates = tuple(Setting(sm_mhz=200 + 10 * place) for place in reversed(range(clocks)))
+    top = candidates[0].sm_mhz or 1
+
+    def spent(share: float) -> Measurement:
+        real = min(share, cap)
+        time_s = compute / real + 1 - compute
+        return Measurement(time_s, time_s * static + (1 - static) * compute * real**2)
+
+    cost = {DRIVER_DEFAULT: spent(1.0)} | {one: spent((one.sm_mhz or 1) / top) for one in candidates}
+    asked = swept(candidates, cost, slowdown=slowdown, points=20)
+    assert asked[0] == DRIVER_DEFAULT
+    assert len(asked) <= 21
+    limit_s = (1 + slowdown) * cost[DRIVER_DEFAULT].time_s
+    best_j = min(one.energy_j for one in cost.values() if one.time_s <= limit_s)
+    found_j = min(cost[one].energy_j for one in asked if cost[one].time_s <= limit_s)
+    # The energy at the limit changes by about FINE in a gap that is not halved any more.
+    assert found_j <= best_j * (1 + 2.5 * FINE)
+
+
+@given(st.integers(1, 30), st.integers(1, 60), st.integers(0, 1000))
+def test_refining_ends_within_its_points_whatever_is_measured(points: int, clocks: int, seed: int) -> None:
+    draw = random.Random(seed)
+    candidates = tuple(Setting(sm_mhz=200 + 10 * place) for place in reversed(range(clocks)))
+    cost = {one: Measurement(draw.uniform(1, 2), draw.uniform(1, 2)) for one in (DRIVER_DEFAULT, *candidates)}
+    assert 2 <= len(swept(candidates, cost, slowdown=0.2, points=points)) <= 1 + min(points, clocks)
+
+
+def test_slow_settings_that_cost_more_again_are_not_measured() -> None:
+    candidates = knob_settings(SPEC, Knob.SM_CLOCK)
+    cost = {one: Measurement(1410 / (one.sm_mhz or 1410), abs((one.sm_mhz or 1410) - 1000)) for one in candidates}
+    cost[DRIVER_DEFAULT] = cost[candidates[0]]
+    asked = swept(candidates, cost, slowdown=0.05, points=20)
+    assert min(one.sm_mhz or 1410 for one in asked) > 600
+
+
+@pytest.mark.parametrize("knob", list(Knob))
+def test_every_setting_of_a_knob_is_one_that_the_gpu_has(knob: Knob) -> None:
+    every = knob_settings(SPEC, knob)
+    for setting in every:
+        SPEC.check(setting)
+    assert list(every) == sorted(every, reverse=True)
+    assert set(sweep_settings(SPEC, knob, points=5)[1:]) <= set(every)

@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from wattune.cli.child import grace_option
-from wattune.cli.output import FILE, check_writable, json_option
-from wattune.config import load_config
+from wattune.cli.output import FILE, check_writable, json_option, remark
+from wattune.config import Config, load_config
 from wattune.control.sweep import Knob
+from wattune.core.errors import InputError
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--device", help="The GPU: auto, nvml:0, sim:a100, table:FILE.csv …")
+@click.option("--device", "devices", multiple=True, help="The GPU: auto, nvml:0, sim:a100, table:FILE.csv …")
 @click.option("--workload", help="The workload of a simulated GPU: resnet50, resnet50:128 (batch size), bert-base …")
 @click.option(
     "--knob",
@@ -23,6 +24,11 @@ from wattune.control.sweep import Knob
     help="The setting to vary.",
 )
 @click.option("--points", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Most settings to try.")
+@click.option(
+    "--max-slowdown", metavar="SHARE", default="5%", show_default=True, help="How much longer the work may take."
+)
+@click.option("--even", is_flag=True, help="Space the settings evenly over the whole range.")
+@click.option("--setting", "named", multiple=True, metavar="SETTING", help="Try only these: 1200MHz … (repeatable).")
 @click.option("--iterations", type=click.IntRange(min=1), help="Iterations, or runs of COMMAND, at each setting.")
 @click.option("--csv", "csv_file", type=FILE, help="Write the trials as CSV.")
 @click.option("--report", type=FILE, help="Write a report page (HTML).")
@@ -30,10 +36,13 @@ from wattune.control.sweep import Knob
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND]")
 def command(
-    device: str | None,
+    devices: tuple[str, ...],
     workload: str | None,
     knob: str,
     points: int,
+    max_slowdown: str,
+    even: bool,
+    named: tuple[str, ...],
     iterations: int | None,
     csv_file: Path | None,
     report: Path | None,
@@ -44,20 +53,31 @@ def command(
     """Measure a workload at many settings and print its time-energy frontier.
 
     A simulated GPU trains the named workload. On a real GPU the workload is COMMAND, which runs from start to end at
-    each setting; its output goes to standard error. The driver's default is always tried first, and the GPU's settings
-    are restored at the end.
+    each setting; its output goes to standard error. The driver's default is always tried first, then a few settings
+    over the range, then more where --max-slowdown cuts the frontier. It ends with the setting to use and the line that
+    holds it. The GPU's settings are restored at the end.
     """
     from wattune.cli.sweep.output import deliver, keep_partial, keep_sweep
-    from wattune.cli.sweep.work import make_sweep
+    from wattune.cli.sweep.work import WantedSettings, make_sweep
+    from wattune.core.setting import parse_setting
 
+    if even and named:
+        raise click.UsageError("--even and --setting exclude each other")
     config = load_config()
+    device = _one_device(devices, config)
+    wanted = WantedSettings(
+        knob=Knob(knob),
+        points=points,
+        slowdown=_slowdown(max_slowdown),
+        even=even,
+        settings=tuple(map(parse_setting, named)),
+    )
     for path in (csv_file, report):
         check_writable(path)
     swept = make_sweep(
-        device or config.device,
+        device,
         workload=workload,
-        knob=Knob(knob),
-        points=points,
+        wanted=wanted,
         iterations=iterations,
         command_line=command_line,
         grace_s=grace_s,
@@ -69,3 +89,30 @@ def command(
         keep_partial(swept, config)
         raise
     keep_sweep(swept, config)
+
+
+def _one_device(devices: tuple[str, ...], config: Config) -> str:
+    """Return the one device to sweep; raise where several are named, and remark where a name stands for several."""
+    from wattune.api import surroundings
+    from wattune.devices.open import expand
+
+    names = tuple(dict.fromkeys(devices)) or (config.device,)
+    if len(names) > 1:
+        raise InputError(
+            f"a sweep measures one GPU, and {len(names)} are named: {', '.join(names)}",
+            hint=f"sweep one after the other, or only one of the same model: --device {names[0]}",
+        )
+    if names[0] in ("auto", "nvml"):
+        found = expand(names, surroundings(config))
+        if len(found) > 1:
+            remark(f"wattune: {len(found)} GPUs are visible; the first is set and measured: --device {found[0]}")
+    return names[0]
+
+
+def _slowdown(text: str) -> float:
+    from wattune.core.objective import parse_share
+
+    try:
+        return parse_share(text)
+    except ValueError:
+        raise InputError(f"{text!r} is no slowdown", hint="write a share such as 5% or 0.05") from None

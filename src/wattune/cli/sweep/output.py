@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wattune._version import __version__
-from wattune.cli.output import console, print_json, stderr_console, write_text
+from wattune.cli.output import console, print_json, shown, stderr_console, write_text
 from wattune.config import Config
 from wattune.core.codec import to_json
 from wattune.core.csv_input import SWEEP_COLUMNS, csv_text
@@ -20,15 +21,21 @@ from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.render.frontier_view import FrontierRow, FrontierView, chart_rows, sweep_page, units, view_settings
+from wattune.render.frontier_view import (
+    FrontierRow,
+    FrontierView,
+    chart_rows,
+    recommendation,
+    recommended,
+    sweep_page,
+    units,
+    view_settings,
+)
 from wattune.render.page import render_page
 from wattune.render.quantity import percent, quantity
 from wattune.render.terminal_graph import Spot, scatter
 from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
-
-SLOWDOWN = 0.05
-"""The slowdown limit of tables and reports, the one that papers on GPU clocks use most."""
 
 _SIGNS = "①②③④⑤⑥⑦⑧⑨"
 
@@ -40,19 +47,33 @@ class Swept:
     device: str
     spec: GpuSpec
     workload: str
-    knob: str
+    knob: str | None
+    """None where the settings were named one by one."""
+    slowdown: float
+    """The slowdown limit of the recommendation."""
     per: str
     """The unit of each trial's cost: an iteration, or a run."""
     iterations: int
     """The number of those that each trial averages over."""
     history: History[Setting]
     started_at: datetime
+    command_line: tuple[str, ...] = ()
     doubt: str | None = None
     """Why the command does not seem to follow the clock of the GPU, so that nothing is recommended."""
 
     @property
     def view(self) -> FrontierView[Setting]:
-        return view_settings(self.history, slowdown=SLOWDOWN, doubt=self.doubt)
+        return view_settings(self.history, slowdown=self.slowdown, doubt=self.doubt)
+
+    @property
+    def hold(self) -> str | None:
+        """The command line that holds the recommended setting, or None."""
+        pick = recommended(self.view)
+        if pick is None:
+            return None
+        usual = self.device == "auto" or self.device.startswith(("table:", "replay:"))
+        words = ["wattune", "hold", pick.trial.choice.argument, *(() if usual else ("--device", self.device)), "--"]
+        return f"{shlex.join(words)} {shlex.join(self.command_line) or 'COMMAND'}"
 
     @property
     def total(self) -> Measurement:
@@ -72,10 +93,24 @@ def document(swept: Swept, *, files: dict[str, Path | None]) -> dict[str, Any]:
         "knob": swept.knob,
         "per": swept.per,
         "iterations": swept.iterations,
+        "max_slowdown_percent": 100 * swept.slowdown,
         "reference": view.reference_name,
         "doubt": swept.doubt,
+        "recommended": _recommended_document(swept),
         "trials": [_trial_document(row) for row in view.rows],
         **files,
+    }
+
+
+def _recommended_document(swept: Swept) -> dict[str, Any] | None:
+    pick = recommended(swept.view)
+    if pick is None:
+        return None
+    return {
+        "setting": pick.trial.choice.argument,
+        "saving_percent": pick.saving_percent,
+        "slowdown_percent": pick.slowdown_percent,
+        "hold": swept.hold,
     }
 
 
@@ -161,7 +196,7 @@ def sweep_report(swept: Swept, *, made_at: datetime) -> str:
         title=f"{swept.workload} on {swept.spec.name}",
         simulated=swept.spec.simulated,
         per=swept.per,
-        slowdown=SLOWDOWN,
+        slowdown=swept.slowdown,
         how=_how(swept),
         doubt=swept.doubt,
         made=f"Made by wattune {__version__} on {made_at:%Y-%m-%d %H:%M} UTC.",
@@ -177,6 +212,8 @@ def _how(swept: Swept) -> tuple[str, ...]:
         "A trial is on the frontier when no other trial is both faster and cheaper. The knee is the point of the "
         "frontier furthest below the straight line from its fastest to its cheapest point.",
     ]
+    if swept.hold is not None:
+        paragraphs.append(f"To hold the recommended setting: {swept.hold}")
     if swept.spec.simulated:
         paragraphs.append(
             "The GPU is simulated: time and energy come from wattune's model of the GPU and not from hardware. They "
@@ -252,6 +289,12 @@ def show(swept: Swept, files: dict[str, Path | None]) -> None:
         words = f"nothing is recommended: the command does not follow the clock of the GPU: {swept.doubt}"
         hint = "hint: with simulated GPUs, wattune simulate --follow makes a PyTorch program follow it"
         out.print(f"{words}\n{hint}", soft_wrap=True, markup=False)
+    else:
+        within = f"within {100 * swept.slowdown:g} % more time"
+        said = recommendation(swept.view, per=swept.per, within=within)
+        out.print(f"{said[:-1]}{label}." if label else said, soft_wrap=True, markup=False)
+    if swept.hold is not None:
+        out.print(shown(f"hold it: {swept.hold}"), soft_wrap=True, markup=False, style="bold")
     for kind, path in files.items():
         if path is not None:
             out.print(f"{kind} written to {path}", soft_wrap=True, markup=False)

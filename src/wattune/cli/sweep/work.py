@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 
@@ -14,12 +15,12 @@ from wattune.cli.child import GRACE_S, leave_by, run_child
 from wattune.cli.output import stderr_console
 from wattune.cli.sweep.output import Swept
 from wattune.control.step_file import UNFOLLOWED, is_unfollowed
-from wattune.control.sweep import Knob, recorded_settings, sweep, sweep_settings
+from wattune.control.sweep import Knob, knob_settings, next_setting, recorded_settings, sweep, sweep_settings
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
-from wattune.core.setting import Setting
+from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu, RunsWorkloads
 from wattune.devices.meter import measured
 from wattune.devices.table import TableGpu
@@ -31,12 +32,43 @@ DEFAULT_ITERATIONS = 500
 Measure = Callable[[Setting], Measurement]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSettings:
+    """Which settings to measure: those named, or those of a knob, evenly spaced or refined at the slowdown limit."""
+
+    knob: Knob = Knob.SM_CLOCK
+    points: int = 20
+    slowdown: float = 0.05
+    even: bool = False
+    settings: tuple[Setting, ...] = ()
+
+    def on(self, gpu: Gpu, trials: Sequence[Trial[Setting]]) -> tuple[Iterable[Setting], str]:
+        """Return the settings for a GPU, chosen while `trials` grows, and how many there are, in words."""
+        for setting in self.settings:
+            gpu.spec.check(setting)
+        chosen: tuple[Setting, ...]
+        if self.settings:
+            default = not isinstance(gpu, TableGpu) or DRIVER_DEFAULT in gpu.settings
+            chosen = tuple(dict.fromkeys((*([DRIVER_DEFAULT] if default else []), *self.settings)))
+        elif isinstance(gpu, TableGpu):  # a recording costs nothing to play
+            chosen = recorded_settings(gpu.settings, self.knob, points=self.points)
+        elif self.even:
+            chosen = sweep_settings(gpu.spec, self.knob, points=self.points)
+        else:
+            candidates = knob_settings(gpu.spec, self.knob)
+            return self._refined(candidates, trials), f"at most {1 + min(self.points, len(candidates))}"
+        return chosen, str(len(chosen))
+
+    def _refined(self, candidates: Sequence[Setting], trials: Sequence[Trial[Setting]]) -> Iterator[Setting]:
+        while (setting := next_setting(trials, candidates, slowdown=self.slowdown, points=self.points)) is not None:
+            yield setting
+
+
 def make_sweep(
     device: str,
     *,
     workload: str | None,
-    knob: Knob,
-    points: int,
+    wanted: WantedSettings,
     iterations: int | None,
     command_line: tuple[str, ...] = (),
     grace_s: float = GRACE_S,
@@ -46,10 +78,7 @@ def make_sweep(
     started_at = datetime.now(UTC)
     trials: list[Trial[Setting]] = []
     with open_gpu(device) as gpu:
-        if isinstance(gpu, TableGpu):
-            settings = recorded_settings(gpu.settings, knob, points=points)
-        else:
-            settings = sweep_settings(gpu.spec, knob, points=points)
+        settings, most = wanted.on(gpu, trials)
         readings: list[Reading] = []
         times: list[PointTime] = []
         name, repeats, measure = find_work(
@@ -66,7 +95,9 @@ def make_sweep(
                 device=device,
                 spec=gpu.spec,
                 workload=name,
-                knob=knob.value,
+                knob=None if wanted.settings else wanted.knob.value,
+                slowdown=wanted.slowdown,
+                command_line=command_line,
                 per="run" if command_line else "iteration",
                 iterations=repeats,
                 history=tuple(trials),
@@ -80,7 +111,7 @@ def make_sweep(
                 times.append(_point(trial, readings, top_mhz=max(gpu.spec.sm_clocks_mhz, default=1)))
                 readings.clear()
                 cost = f"{trial.cost.time_s:.2f} s, {trial.cost.energy_j:.1f} J"
-                stderr_console().print(f"{len(trials)} of {len(settings)}: {trial.choice}: {cost}")
+                stderr_console().print(f"{len(trials)} of {most}: {trial.choice}: {cost}")
 
         try:
             sweep(gpu, settings, measure, on_trial=note)
