@@ -59,14 +59,13 @@ def fit(sweep: Path, gpu: str, workload: str | None, out: Path | None, as_json: 
 
 
 def _sheet(gpu: str) -> Sheet:
-    from wattune.physics.catalog import load_sheet
-    from wattune.physics.catalog.sheet import Sheet
+    from wattune.physics.catalog import is_file_name, load_sheet
 
-    if gpu.endswith(".toml"):
-        return Sheet.read(Path(gpu))
     try:
         return load_sheet(gpu)
     except DeviceNotFound as error:
+        if is_file_name(gpu):
+            raise InputError(error.message, hint="name a GPU of the catalogue, or a copy of its file") from None
         hint = f"{error.hint} For a GPU that is not in the catalogue, copy the file of a similar one: --gpu FILE.toml"
         raise DeviceNotFound(error.message, hint=hint) from None
 
@@ -133,7 +132,15 @@ def _document(found: ModelFit, *, sweep: Path, gpu: str, out: Path | None) -> di
             for point, time_s, power_w in zip(found.points, found.time_s, found.power_w, strict=True)
         ],
         "out": out,
+        "device": None if out is None else _device(out),
     }
+
+
+def _device(out: Path) -> str:
+    """Return the name by which every command takes the fitted GPU."""
+    from wattune.physics.catalog import is_file_name
+
+    return f"sim:{out}" if is_file_name(str(out)) else f"sim:./{out}"
 
 
 def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
@@ -155,6 +162,7 @@ def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
         print_line(f"mean error of {quantity}: {after:.2f} %{was}")
     if out is not None:
         print_line(f"catalogue file written to {out}")
+        print_line(f"use it: --device {_device(out)}")
 
 
 def _picture(found: ModelFit, *, width: int) -> Text:

@@ -17,7 +17,7 @@ def sweep(tmp_path, monkeypatch, capsys):
         monkeypatch.setenv(f"WATTUNE_{variable}", str(tmp_path / place))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
-    made = ["sweep", "--device", "sim:a100", "--workload", "resnet50", "--points", "9", "--csv", "sweep.csv"]
+    made = ["sweep", "--device", "sim:a100", "--workload", "resnet50", "--points", "9", "--even", "--csv", "sweep.csv"]
     assert run(made) == 0
     capsys.readouterr()
     return tmp_path / "sweep.csv"
@@ -36,6 +36,36 @@ def test_a_sweep_becomes_a_catalogue_file(sweep, capsys):
     assert knee["value"] == pytest.approx(knee["before"], rel=0.05)
     assert knee["sd"] > 0
     assert read_model(Path("mine.toml")).key == "mine"
+
+
+def test_a_fitted_file_is_a_device_at_once(sweep, capsys):
+    assert run(["physics", "fit", str(sweep), "--gpu", "a100", "--out", "mine.toml", "--json"]) == 0
+    device = json.loads(capsys.readouterr().out)["device"]
+    for name in (device, "sim:./mine.toml", f"sim:{sweep.parent}/mine.toml"):
+        assert run(["sweep", "--device", name, "--setting", "1200MHz", "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["trials"]) == 2
+    for words in (["devices"], ["monitor", "--once"], ["hold", "1200MHz", "--"], ["measure"]):
+        tail = ["true"] if words[0] in ("hold", "measure") else []
+        assert run([words[0], "--device", device, *words[1:], *tail]) == 0
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "there is no file mine.toml"),
+        ("[", "cannot read mine.toml"),
+        ("key = 3", "mine.toml: clocks is not a list of tables"),
+        ("", "mine.toml: clocks is not a list of tables"),
+    ],
+)
+def test_a_file_that_is_no_gpu_is_one_line_and_a_hint(sweep, capsys, text, message):
+    if text is not None:
+        Path("mine.toml").write_text(text)
+    assert run(["sweep", "--device", "sim:./mine.toml"]) == 1
+    error, hint = capsys.readouterr().err.splitlines()
+    assert message.replace("mine.toml", "") in error.replace("./mine.toml", "")
+    assert hint.startswith("hint: ")
 
 
 def test_a_fitted_file_may_be_fitted_again(sweep, capsys):
@@ -67,7 +97,7 @@ def test_limits_and_unknown_programs_are_fitted_too(sweep, capsys):
         (("none.csv", "--gpu", "a100"), "cannot read none.csv"),
         (("sweep.csv", "--gpu", "a1000"), "there is no simulated GPU 'a1000'"),
         (("sweep.csv", "--gpu", "v100"), "column sm_mhz: 1410 MHz lies outside of"),
-        (("sweep.csv", "--gpu", "none.toml"), "cannot read none.toml"),
+        (("sweep.csv", "--gpu", "none.toml"), "there is no file none.toml"),
         (("sweep.csv", "--gpu", "a100", "--workload", "vgg16"), "has no workload 'vgg16'"),
         (("sweep.csv", "--gpu", "a100", "--out", "no/such/folder.toml"), "cannot write no/such/folder.toml"),
     ],

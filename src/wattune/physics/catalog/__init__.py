@@ -24,13 +24,27 @@ def catalog_names() -> tuple[str, ...]:
 
 
 def load_model(name: str) -> GpuModel:
-    """Load the GPU of that name; case, spaces, hyphens and the maker's name do not matter."""
-    return _model(_key(name))
+    """Load the GPU of that name, or of a file (`./my-a100.toml`) in the catalogue's format.
+
+    In names case, spaces, hyphens and the maker's name do not matter.
+    """
+    return parse_model(load_sheet(name)) if is_file_name(name) else _model(_key(name))
 
 
 def load_sheet(name: str) -> Sheet:
-    """Load the catalogue file of the GPU of that name."""
-    return _sheet(_key(name))
+    """Load the catalogue file of the GPU of that name, or another file in its format."""
+    if not is_file_name(name):
+        return _sheet(_key(name))
+    if not Path(name).is_file():
+        raise DeviceNotFound(
+            f"there is no file {name}", hint="make one: wattune physics fit SWEEP.csv --gpu a100 --out FILE.toml"
+        )
+    return Sheet.read(Path(name))
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether the name of a simulated GPU is that of a file."""
+    return name.endswith(".toml") or "/" in name
 
 
 def trust(name: str) -> str:
