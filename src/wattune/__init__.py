@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from wattune.core.reading import Throttle as Throttle
     from wattune.core.reading import Trace as Trace
     from wattune.core.setting import Setting as Setting
+    from wattune.core.window import Order as Order
+    from wattune.core.window import Purpose as Purpose
+    from wattune.core.window import Window as Window
     from wattune.core.workload import Phase as Phase
     from wattune.core.workload import Pipe as Pipe
     from wattune.core.workload import Workload as Workload
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from wattune.devices.sampler import Sampler as Sampler
     from wattune.devices.simulated import SimulatedGpu as SimulatedGpu
     from wattune.levels.job.session import RecurringRun as RecurringRun
+    from wattune.levels.run.own_policy import Policy as Policy
     from wattune.levels.run.session import Tuning as Tuning
     from wattune.physics.catalog import load_model as load_model
     from wattune.workloads.catalog import make_workload as make_workload
@@ -82,12 +86,14 @@ _PUBLIC = {
     "wattune.core.plan": "Operation Plan Step WorkGraph",
     "wattune.core.reading": "Count Reading Throttle Trace",
     "wattune.core.setting": "Setting",
+    "wattune.core.window": "Order Purpose Window",
     "wattune.core.workload": "Phase Pipe Workload",
     "wattune.devices.gpu": "Gpu",
     "wattune.devices.meter": "Span measured",
     "wattune.devices.sampler": "Sampler",
     "wattune.devices.simulated": "SimulatedGpu",
     "wattune.levels.job.session": "RecurringRun",
+    "wattune.levels.run.own_policy": "Policy",
     "wattune.levels.run.session": "Tuning",
     "wattune.physics.catalog": "load_model",
     "wattune.workloads.catalog": "make_workload",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from wattune.levels.job.session import RecurringRun
     from wattune.levels.layer.phase_policy import PhasePolicy
     from wattune.levels.layer.switching import SwitchCost
+    from wattune.levels.run.own_policy import Policy
     from wattune.levels.run.session import Tuning
 
 
@@ -115,7 +116,7 @@ def tuned(
     *gpus: Gpu,
     slowdown: float | None = None,
     objective: str | None = None,
-    policy: str = "wattune",
+    policy: str | Policy = "wattune",
     ranks: Ranks | None = None,
 ) -> Iterator[Tuning]:
     """Tune the GPUs of a program while a block runs: `with tuned(gpu, slowdown=0.05) as tuning: …`.
@@ -125,10 +126,11 @@ def tuned(
     all call `step` equally often, and one policy chooses for all. At the end the GPUs are restored.
 
     A program that also reports the phases of its steps (`tuning.phase("backward")`) gets a setting per phase where the
-    phases are long enough and that pays; otherwise one setting is held.
+    phases are long enough and that pays; otherwise one setting is held. `policy` is a name, or a policy of your own.
     """
     from wattune.core.objective import LeastEnergy, parse_objective
     from wattune.levels.job.gpus import highest_limit_w
+    from wattune.levels.run.own_policy import OwnPolicy
     from wattune.levels.run.policies import policy_named
     from wattune.levels.run.session import RunSession, Tuning
 
@@ -143,7 +145,7 @@ def tuned(
         wanted: Objective = LeastEnergy(slowdown or 0.0)
     else:
         wanted = parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus), default=0.0))
-    chosen = policy_named(policy, wanted)
+    chosen = policy_named(policy, wanted) if isinstance(policy, str) else OwnPolicy.of(policy, type(policy).__name__)
     per_phase = phase_policy(chosen, wanted, gpus)
     session = RunSession(
         gpus,

@@ -1,1 +1,1 @@
-"""Contract tests that a back-end must pass, for ours and for those written elsewhere."""
+"""Contract tests that a back-end or a policy must pass, for ours and for those written elsewhere."""

@@ -7,6 +7,7 @@ from functools import lru_cache
 from wattune.core.errors import InputError
 from wattune.core.objective import LeastEnergy
 from wattune.core.window import RunPolicy
+from wattune.levels.run.own_policy import is_own
 from wattune.levels.run.policies import POLICIES as SHIPPED
 from wattune.levels.run.policies import learn, policy_named
 
@@ -31,10 +32,13 @@ def chosen_policies(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str,
 
     Raises `InputError` for a name that no policy has.
     """
-    for name in names:
-        if name not in POLICIES:
-            raise InputError(f"there is no policy {name!r}", hint=f"choose from {', '.join(POLICIES)}")
-    chosen = [name for name in POLICIES if not names or name in names]
+    own = [name for name in dict.fromkeys(names) if name not in POLICIES]
+    for name in own:
+        if not is_own(name):
+            hint = f"choose from {', '.join(POLICIES)}, or your own: package.module:Name"
+            raise InputError(f"there is no policy {name!r}", hint=hint)
+        policy_named(name, LeastEnergy(0.05))
+    chosen = [*(name for name in POLICIES if not names or name in names), *own]
     missing = {name: SHIPPED[name].missing() for name in chosen if name in SHIPPED}
     lines = tuple(f"{name} is left out, because {what}" for name, what in missing.items() if what is not None)
     return tuple(name for name in chosen if missing.get(name) is None), lines

@@ -170,7 +170,7 @@ def job(
 )
 @click.option("--noise", default="1%", show_default=True, help="With a table: noise of means over ten seconds.")
 @_workload_option
-@click.option("--policy", "policies", multiple=True, help="Only this policy; may be repeated.")
+@click.option("--policy", "policies", multiple=True, help="Only this policy, or package.module:Name; may be repeated.")
 @click.option(
     "--reports-steps", is_flag=True, help="Programs report their steps; without it, step times are measured from power."
 )

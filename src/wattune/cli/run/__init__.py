@@ -29,10 +29,10 @@ _OPTIONS = (
     click.option("--knobs", metavar="NAMES", help="What may be set: sm-clock,mem-clock,power-limit.  [default: all]"),
     click.option(
         "--policy",
-        type=click.Choice(list(POLICIES)),
+        metavar="NAME",
         default="wattune",
         show_default=True,
-        help="Policy that chooses settings.",
+        help=f"Policy that chooses settings: {', '.join(POLICIES)}, or your own as package.module:Name.",
     ),
     click.option("--report", "report_file", type=FILE, help="Write a report: FILE.html, or FILE.svg."),
     click.option("--screen/--no-screen", default=None, help="Show the live screen on standard error."),

@@ -1,7 +1,8 @@
 """The policies that can tune a running program, by name, and what some of them learn beforehand.
 
 `POLICIES` is the one registry: commands, the Python interface and benchmarks make policies from it. Implementations are
-imported when a policy is made, so that listing the names costs nothing.
+imported when a policy is made, so that listing the names costs nothing. Policies written elsewhere are named
+`package.module:Name`, or by an entry point of the group `wattune.policies` (`levels/run/own_policy.py`).
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ def policy_named(name: str, objective: Objective, *, learned: Any = None) -> Run
             from wattune.levels.run.procedure import DefaultPolicy
 
             return DefaultPolicy()
-    raise InputError(f"there is no policy {name!r}", hint=f"choose one of {', '.join(POLICIES)}")
+    from wattune.levels.run.own_policy import load_policy
+
+    return load_policy(name, objective)
 
 
 def learn(name: str, gpu: str) -> object:
@@ -106,8 +109,8 @@ def trained_policy(
 
     `on_learning` is called with a line for the user before the learning, which takes some seconds.
     """
-    policy, entry = policy_named(name, objective), POLICIES[name]
-    if not entry.unlearned:
+    policy, entry = policy_named(name, objective), POLICIES.get(name)
+    if entry is None or not entry.unlearned:
         return policy, ()
     gpu, missing = _catalogue_name(spec), entry.missing()
     if gpu is None or missing is not None:

@@ -1,0 +1,186 @@
+"""Policies that users write: loading them, and what becomes of a run when they fail."""
+
+import json
+import sys
+from dataclasses import replace
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from wattune.api import open_gpu, tuned
+from wattune.cli.main import run
+from wattune.core.errors import InputError
+from wattune.core.objective import LeastEnergy
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.window import Order, Purpose
+from wattune.levels.run import own_policy
+from wattune.levels.run.policies import policy_named, trained_policy
+from wattune.physics.catalog import load_model
+from wattune.workloads.catalog import make_workload
+
+LIMIT = LeastEnergy(0.05)
+BASE = Order(setting=DRIVER_DEFAULT, purpose=Purpose.BASELINE, least_s=1.0, most_s=2.0)
+HOLD = replace(BASE, setting=Setting(sm_mhz=1200), purpose=Purpose.HOLD)
+
+MODULE = """
+from wattune import Order, Purpose, Setting
+
+class Fixed:
+    def __init__(self, objective):
+        self.slowdown = objective.slowdown
+    def step(self, windows, spec):
+        purpose = Purpose.HOLD if windows else Purpose.BASELINE
+        setting = Setting(sm_mhz=spec.sm_clocks_mhz[-9]) if windows else Setting()
+        return Order(setting=setting, purpose=purpose, least_s=5.0, most_s=5.0)
+
+class Broken(Fixed):
+    def __init__(self, objective):
+        raise KeyError("weights")
+
+class Late(Fixed):
+    def step(self, windows, spec):
+        return super().step(windows, spec) if len(windows) < 2 else 1 / 0
+
+class Nothing:
+    def __init__(self, objective): ...
+
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    for variable, place in (("STORE", "h.db"), ("STATE", "state"), ("CONFIG", "none.toml")):
+        monkeypatch.setenv(f"WATTUNE_{variable}", str(tmp_path / place))
+    (tmp_path / "their_policies.py").write_text(MODULE)
+    (tmp_path / "broken_module.py").write_text("import no_such_module_at_all")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ("their_policies", "broken_module"):
+        sys.modules.pop(name, None)
+
+
+def test_a_policy_is_found_in_the_current_folder_by_its_path():
+    path = list(sys.path)
+    policy = policy_named("their_policies:Fixed", LIMIT)
+    assert policy.name == "their_policies:Fixed"
+    assert (policy.tunes, policy.uses_history, policy.needs_counters) == (True, False, False)
+    assert policy.step((), load_model("a100").spec()).purpose is Purpose.BASELINE
+    assert sys.path == path
+    assert trained_policy("their_policies:Fixed", LIMIT, load_model("a100").spec(), on_learning=pytest.fail)[1] == ()
+
+
+def entries(monkeypatch, value):
+    made = EntryPoints([EntryPoint("theirs", value, own_policy.GROUP)])
+    monkeypatch.setattr(own_policy, "entry_points", lambda **wanted: made.select(**wanted))
+    monkeypatch.syspath_prepend(".")
+
+
+def test_a_policy_is_found_by_its_entry_point(monkeypatch):
+    entries(monkeypatch, "their_policies:Fixed")
+    assert policy_named("theirs", LIMIT).name == "theirs"
+    with pytest.raises(InputError) as caught:
+        policy_named("thiers", LIMIT)
+    assert "theirs" in caught.value.hint
+
+
+def test_an_entry_point_that_leads_nowhere_is_an_input_error(monkeypatch):
+    entries(monkeypatch, "gone:Fixed")
+    with pytest.raises(InputError, match="cannot be imported: ModuleNotFoundError"):
+        policy_named("theirs", LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("best", "there is no policy 'best'"),
+        ("missing_module:Fixed", "cannot be imported: ModuleNotFoundError"),
+        ("broken_module:Fixed", "No module named 'no_such_module_at_all'"),
+        ("their_policies:Missing", "is not there"),
+        ("their_policies:", "is not there"),
+        (":Fixed", "cannot be imported"),
+        ("their_policies:number", "cannot be called"),
+        ("their_policies:Broken", "cannot be made: KeyError: 'weights'"),
+        ("their_policies:Nothing", "has no method step"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line_and_a_hint(name, message, capfd):
+    assert run(["run", "--device", "sim:a100", "--policy", name, "--", "echo", "ran"]) == 1
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    error, hint = captured.err.splitlines()
+    assert message in error
+    assert hint.startswith("hint: ")
+
+
+class Script:
+    """A policy that follows a list, whose last entry goes on; an entry may be an error to raise."""
+
+    def __init__(self, *entries):
+        self.entries = entries
+
+    def step(self, windows, spec):
+        entry = self.entries[min(len(windows), len(self.entries) - 1)]
+        if isinstance(entry, Exception):
+            raise entry
+        return entry
+
+
+def played(policy, steps=400):
+    load = make_workload("resnet50")
+    with open_gpu("sim:a100") as gpu, tuned(gpu, slowdown=0.05, policy=policy) as tuning:
+        during = set()
+        for _ in range(steps):
+            gpu.run(load)
+            tuning.step()
+            during.add(gpu.setting)
+        return tuning, during, gpu.setting
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (ZeroDivisionError("oops"), "ZeroDivisionError: oops"),
+        (None, "Script returned None, which is no Order"),
+        (replace(HOLD, most_s=float("nan")), "an order of 1 to nan s"),
+        (replace(HOLD, least_s=9.0), "above its longest"),
+        (replace(HOLD, most_s=-1.0, least_s=-2.0), "an order of -2 to -1 s"),
+    ],
+)
+def test_a_policy_that_fails_while_it_runs_disables_tuning_and_restores_the_gpu(bad, words):
+    tuning, during, after = played(Script(BASE, HOLD, bad))
+    assert HOLD.setting in during
+    assert words in tuning.disabled
+    assert after == DRIVER_DEFAULT
+    assert any("the GPU is as it was found" in event for event in tuning.events)
+
+
+def test_a_policy_that_asks_for_what_the_gpu_lacks_ends_the_tuning():
+    tuning, during, after = played(Script(BASE, replace(HOLD, setting=Setting(sm_mhz=1201))))
+    assert "insists on 1201 MHz, which was refused" in tuning.disabled
+    assert (during, after) == ({DRIVER_DEFAULT}, DRIVER_DEFAULT)
+
+
+def test_a_good_policy_of_ones_own_is_followed():
+    tuning, *_ = played(Script(BASE, HOLD))
+    assert tuning.disabled is None
+    assert tuning.held == Setting(sm_mhz=1200)
+
+
+def test_an_object_without_step_is_refused():
+    with (
+        open_gpu("sim:a100") as gpu,
+        pytest.raises(InputError, match="has no method step"),
+        tuned(gpu, slowdown=0.05, policy=object()),
+    ):
+        pass
+
+
+def test_rows_of_the_bench_accept_a_policy_of_ones_own(capfd):
+    words = ["bench", "run", "--hours", "0.05", "--workload", "text-to-text", "--processes", "1", "--json"]
+    code = run([*words, "--policy", "their_policies:Fixed", "--policy", "default"])
+    assert code in (0, 1)
+    rows = json.loads(capfd.readouterr().out)["rows"]
+    assert {row["policy"] for row in rows} == {"their_policies:Fixed", "default"}
+    assert run(["bench", "run", "--policy", "their_policies:Missing"]) == 1
+    assert "is not there" in capfd.readouterr().err
