@@ -55,6 +55,16 @@ def test_an_unknown_name_is_met_with_the_nearest(wattune, arguments, message, hi
         (("mesure", "--", "true"), "Did you mean 'measure'?"),
         (("sweep", "--point", "3"), "--point"),
         (("measure",), "COMMAND"),
+        (("measure", "--gpu", "0", "--", "true"), "No such option '--gpu'. Did you mean '--device'?"),
+        (("run", "--gpu", "0", "--", "true"), "Did you mean '--device'?"),
+        (("run", "--slowdown", "5%", "--", "true"), "Did you mean '--max-slowdown'?"),
+        (("hold", "1200MHz", "--gpu", "0", "--", "true"), "Did you mean '--device'?"),
+        (("sweep", "--gpu", "0", "--", "true"), "Did you mean '--device'?"),
+        (("simulate", "--device", "a100", "--", "true"), "Did you mean '--gpu'?"),
+        (("job", "run", "j", "--gpu", "0", "--", "true"), "Did you mean '--device'?"),
+        (("pipeline", "profile", "--gpu", "0", "--", "true"), "--gpu"),
+        (("kernels", "measure", "--gpu", "0", "--", "true"), "Did you mean '--device'?"),
+        (("layers", "switch-latency", "--gpu", "0", "--", "true"), "Did you mean '--device'?"),
         (("measure", "--interval", "soon", "--", "true"), "--interval"),
         (("sweep", "--points", "0"), "--points"),
         (("sweep", "--knob", "fan"), "sm-clock"),
@@ -77,6 +87,21 @@ def test_wrong_usage_ends_with_2(wattune, arguments, said):
 
 
 # files
+
+
+@pytest.mark.parametrize("command", ["sweep", "run"])
+def test_a_report_of_an_unknown_form_is_refused_before_the_work(wattune, command):
+    tail = ("--", "touch", "ran") if command == "run" else ()
+    found, hint = complaint(wattune(command, "--device", "sim:a100", "--report", "page.pdf", *tail))
+    assert "a report cannot be written as page.pdf" in found
+    assert "name it page.html" in hint
+    assert not (wattune.folder / "ran").exists()
+
+
+def test_a_run_names_its_report(wattune):
+    done = wattune("run", "--device", "sim:a100", "--report", "page.html", "--", "true")
+    assert done.returncode == 0
+    assert "report written to page.html" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -275,7 +300,7 @@ def test_a_full_disk_keeps_the_figures_of_a_measured_command(wattune, child, cod
 
 def test_a_full_disk_keeps_the_old_export(wattune):
     for _ in range(2):
-        assert wattune("sweep", "--points", "81").returncode == 0
+        assert wattune("sweep", "--points", "81", "--even").returncode == 0
     (wattune.folder / "trials.json").write_text("the old one")
     arguments = ("export", "--what", "trials", "--out", "trials.json", "--force")
     done = wattune(*arguments, largest_file=40_000)
@@ -299,7 +324,7 @@ def test_a_damaged_journal_is_named_and_kept_aside(wattune):
 
 
 def test_a_reader_that_goes_away_is_no_failure(wattune):
-    assert wattune("sweep", "--points", "81").returncode == 0
+    assert wattune("sweep", "--points", "81", "--even").returncode == 0
     with wattune.start("export", "--what", "trials") as process:
         process.stdout.close()
         assert process.wait() == 0

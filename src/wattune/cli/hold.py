@@ -81,9 +81,9 @@ def command(
     unheld = [line for trace in outcome.traces if (line := unheld_line(wanted, trace)) is not None]
     try:
         if as_json:
-            print_json({**document(command_line, outcome), "setting": to_json(wanted), "unheld": unheld})
+            print_json({**document(command_line, outcome, tariff), "setting": to_json(wanted), "unheld": unheld})
         else:
-            show(outcome)
+            show(outcome, tariff)
             for line in unheld:
                 remark(f"warning: {line}")
     finally:

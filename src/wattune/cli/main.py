@@ -83,6 +83,30 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+OTHER_NAMES = {
+    "--gpu": "--device",
+    "--gpus": "--device",
+    "--devices": "--device",
+    "--device": "--gpu",
+    "--slowdown": "--max-slowdown",
+    "--output": "--out",
+    "--html": "--report",
+    "--clock": "--setting",
+}
+"""What other programs, and some of our commands, call an option."""
+
+
+def _suggested(error: click.ClickException) -> click.ClickException:
+    """Suggest our name of an option that other programs call otherwise, if the command has it."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    name = OTHER_NAMES.get(error.option_name)
+    there = {one for parameter in error.ctx.command.params for one in parameter.opts}
+    if name is None or name not in there:
+        return error
+    return click.UsageError(f"No such option '{error.option_name}'. Did you mean '{name}'?", error.ctx)
+
+
 MOST = 10**9
 """Largest whole number that an option takes where it names no other bound."""
 
@@ -132,7 +156,7 @@ def run(arguments: list[str] | None = None) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        _suggested(error).show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)

@@ -62,7 +62,7 @@ class MeasuredCommand:
         return any(gpu.spec.simulated for gpu in self.gpus)
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--device", "devices", multiple=True, help="GPU to measure: auto, nvml, nvml:0, sim:a100 … (repeatable).")
 @click.option("--workload", default="resnet50", show_default=True, help="The workload that simulated GPUs play.")
 @click.option("--name", help="Name of the run in the history; by default the command line.")

@@ -38,6 +38,14 @@ def shown(text: str) -> str:
     return text if text.isprintable() else text.translate(_STEERING)
 
 
+def check_report(file: Path | None, *, suffixes: Sequence[str] = (".html",)) -> None:
+    """Raise where a report cannot be written there, or its suffix names no form of it, before the work starts."""
+    check_writable(file)
+    if file is not None and is_replaced(file) and file.suffix.lower() not in suffixes:
+        forms = " or ".join(str(file.with_suffix(suffix)) for suffix in suffixes)
+        raise InputError(f"a report cannot be written as {file.name}", hint=f"name it {forms}")
+
+
 def json_option(function: F) -> F:
     """Add the --json flag that every command has."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")(function)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wattune.emulator.launch import Scenario, Truth
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--gpu", "gpus", default="a100", show_default=True, help="The GPUs, comma-separated: a100,v100 …")
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="How many of each.")
 @click.option("--workload", default="resnet50", show_default=True, help="What they play: NAME[:BATCH], or none.")

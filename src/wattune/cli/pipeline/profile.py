@@ -35,7 +35,7 @@ GRACE_S = 10.0
 
 
 @click.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
     short_help="Measure a stage profile while a program trains.",
 )
 @click.option("--out", type=FILE, required=True, help="The stage profile (CSV); one that was begun is continued.")

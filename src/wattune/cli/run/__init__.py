@@ -69,7 +69,7 @@ def tuning_options(function: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--device", "devices", multiple=True, help="GPU of the program: auto, nvml:0, sim:a100 … (repeatable).")
 @click.option("--per-gpu", is_flag=True, help="Tune each GPU by itself, for programs that do not work together.")
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")

@@ -15,7 +15,7 @@ import click
 
 from wattune import __version__
 from wattune.api import phase_policy
-from wattune.cli.output import check_writable, print_error, print_json, remark, shown, stderr_console, write_each
+from wattune.cli.output import check_report, print_error, print_json, remark, shown, stderr_console, write_each
 from wattune.config import load_config
 from wattune.control.process_monitor import CONTAINER_NOTE, ProcessWatch, numbering_of, users_of
 from wattune.core.codec import to_json
@@ -146,7 +146,7 @@ class TunedProgram:
 
     def __init__(self, options: TuningOptions, name: str) -> None:
         """`name` is the command line, or what stands for it."""
-        check_writable(options.report_file)
+        check_report(options.report_file, suffixes=(".html", ".svg"))
         self._options, self._name = options, name
         self._config = load_config()
         self._tariff = self._config.tariff
@@ -272,13 +272,15 @@ class TunedProgram:
         when = self._started_at.astimezone().strftime("%Y-%m-%d %H:%M")
         made = f"Started {when} on {gethostname()}, by wattune {__version__}: {self._name}"
         tariff, started_at = self._tariff, self._started_at
-        return write_each(
-            file,
-            [
-                run_file(report, made=made, suffix=file.suffix, tariff=tariff, started_at=started_at)
-                for report in reports
-            ],
-        )
+        suffix = file.suffix.lower()
+        pages = [
+            run_file(report, made=made, suffix=suffix, tariff=tariff, started_at=started_at) for report in reports
+        ]
+        written = write_each(file, pages)
+        if written and not self._options.as_json:
+            several = "" if len(reports) == 1 else f", a file per GPU: {file.stem}-0{file.suffix} …"
+            remark(f"report written to {file}{several}")
+        return written
 
 
 def _lasting_notes(gpus: Sequence[Gpu]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from wattune.cli.child import grace_option
-from wattune.cli.output import FILE, check_writable, json_option, remark
+from wattune.cli.output import FILE, check_report, check_writable, json_option, remark
 from wattune.config import Config, load_config
 from wattune.control.sweep import Knob
 from wattune.core.errors import InputError
@@ -72,8 +72,8 @@ def command(
         even=even,
         settings=tuple(map(parse_setting, named)),
     )
-    for path in (csv_file, report):
-        check_writable(path)
+    check_writable(csv_file)
+    check_report(report)
     swept = make_sweep(
         device,
         workload=workload,
