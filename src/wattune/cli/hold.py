@@ -59,6 +59,7 @@ def command(
     from wattune.core.setting import parse_setting
 
     wanted, config = parse_setting(setting), load_config()
+    tariff = config.tariff
     if command_line:
         check_command(command_line)
 

@@ -273,9 +273,7 @@ class TunedProgram:
         made = f"Started {when} on {gethostname()}, by wattune {__version__}: {self._name}"
         tariff, started_at = self._tariff, self._started_at
         suffix = file.suffix.lower()
-        pages = [
-            run_file(report, made=made, suffix=suffix, tariff=tariff, started_at=started_at) for report in reports
-        ]
+        pages = [run_file(report, made=made, suffix=suffix, tariff=tariff, started_at=started_at) for report in reports]
         written = write_each(file, pages)
         if written and not self._options.as_json:
             several = "" if len(reports) == 1 else f", a file per GPU: {file.stem}-0{file.suffix} …"
