@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -22,27 +23,49 @@ if TYPE_CHECKING:
     from wattune.levels.layer.phase_policy import PhasePolicy
     from wattune.levels.layer.switching import SwitchCost
     from wattune.levels.run.own_policy import Policy
-    from wattune.levels.run.session import Tuning
+    from wattune.levels.run.session import RunSession, Tuning
 
 
 def surroundings(config: Config) -> opening.Surroundings:
     """Return what opening a GPU needs, from the settings."""
-    return opening.Surroundings(config.state_dir, config.visible_gpus, config.gpu_order, lock_dir=config.lock_dir)
+    return opening.Surroundings(
+        config.state_dir,
+        config.visible_gpus,
+        config.gpu_order,
+        lock_dir=config.lock_dir,
+        require_gpu=config.require_gpu,
+    )
 
 
-def open_gpu(name: str | None = None) -> AbstractContextManager[Gpu]:
+class SimulatedGpuWarning(UserWarning):
+    """A simulated GPU is used, since no NVIDIA driver is installed."""
+
+
+@cache
+def warn_of_simulated(text: str) -> None:
+    """Warn of a fallback to a simulated GPU, once in a process, at the line of the program that opens the GPU."""
+    warnings.warn(f"{text}; WATTUNE_REQUIRE_GPU=1 makes this an error", SimulatedGpuWarning, stacklevel=6)
+
+
+def open_gpu(
+    name: str | None = None, *, on_fallback: Callable[[str], None] = warn_of_simulated
+) -> AbstractContextManager[Gpu]:
     """Open one GPU by name (`auto`, `nvml:0`, `sim:a100`, …) and restore it when the block ends."""
     config = load_config()
-    return opening.open_gpu(name or config.device, surroundings(config))
+    around = replace(surroundings(config), on_fallback=on_fallback)
+    return opening.open_gpu(name or config.device, around)
 
 
-def open_gpus(*names: str, wall_clock: bool = False) -> AbstractContextManager[tuple[Gpu, ...]]:
+def open_gpus(
+    *names: str, wall_clock: bool = False, on_fallback: Callable[[str], None] = warn_of_simulated
+) -> AbstractContextManager[tuple[Gpu, ...]]:
     """Open several GPUs by name and restore them when the block ends; `auto` and `nvml` stand for all visible ones.
 
     With `wall_clock` simulated GPUs run in wall time; otherwise their time passes when work is run on them.
+    `on_fallback` takes the line about a simulated GPU that `auto` stands for where no NVIDIA driver is installed.
     """
     config = load_config()
-    around = replace(surroundings(config), wall_clock=wall_clock)
+    around = replace(surroundings(config), wall_clock=wall_clock, on_fallback=on_fallback)
     return opening.open_gpus(names or (config.device,), around)
 
 
@@ -128,12 +151,14 @@ def tuned(
     A program that also reports the phases of its steps (`tuning.phase("backward")`) gets a setting per phase where the
     phases are long enough and that pays; otherwise one setting is held. `policy` is a name, or a policy of your own.
     """
-    from wattune.core.objective import LeastEnergy, parse_objective
-    from wattune.levels.job.gpus import highest_limit_w
-    from wattune.levels.run.own_policy import OwnPolicy
-    from wattune.levels.run.policies import policy_named
-    from wattune.levels.run.session import RunSession, Tuning
+    from wattune.levels.run.session import Tuning
 
+    with run_session(gpus, slowdown=slowdown, objective=objective, policy=policy, ranks=ranks) as session:
+        yield Tuning(session)
+
+
+def check_goal(slowdown: float | None, objective: str | None) -> None:
+    """Raise an error unless exactly one of a slowdown limit and an objective is given, and can be meant."""
     if (slowdown is None) == (objective is None):
         raise InputError(
             "give either a slowdown limit or an objective",
@@ -141,21 +166,37 @@ def tuned(
         )
     if slowdown is not None and slowdown >= 1:
         raise InputError(f"{slowdown:g} is a share of {100 * slowdown:g} %", hint=f"slowdown={slowdown / 100:g}?")
+
+
+def run_session(
+    gpus: Sequence[Gpu],
+    *,
+    slowdown: float | None = None,
+    objective: str | None = None,
+    policy: str | Policy = "wattune",
+    ranks: Ranks | None = None,
+) -> RunSession:
+    """Return the session by which `tuned` tunes GPUs, for code that also reports on it."""
+    from wattune.core.objective import LeastEnergy, parse_objective
+    from wattune.levels.job.gpus import highest_limit_w
+    from wattune.levels.run.own_policy import OwnPolicy
+    from wattune.levels.run.policies import policy_named
+    from wattune.levels.run.session import RunSession
+
+    check_goal(slowdown, objective)
     if objective is None:
         wanted: Objective = LeastEnergy(slowdown or 0.0)
     else:
         wanted = parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus), default=0.0))
     chosen = policy_named(policy, wanted) if isinstance(policy, str) else OwnPolicy.of(policy, type(policy).__name__)
     per_phase = phase_policy(chosen, wanted, gpus)
-    session = RunSession(
+    return RunSession(
         gpus,
         objective=wanted,
         policy=per_phase or chosen,
         ranks=ranks,
         phase_players=None if per_phase is None else partial(per_phase.player, spec=gpus[0].spec),
     )
-    with session:
-        yield Tuning(session)
 
 
 def phase_policy(policy: RunPolicy, objective: Objective, gpus: Sequence[Gpu]) -> PhasePolicy | None:

@@ -15,6 +15,7 @@ from wattune.core.tariff import Tariff, parse_intensity, parse_price
 
 APP = "wattune"
 PROFILE_FOLDER = "WATTUNE_PROFILE_FOLDER"
+REQUIRE_GPU = "WATTUNE_REQUIRE_GPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Option:
 
 OPTIONS = (
     Option("device", "WATTUNE_DEVICE", "the GPU that commands use where none is named"),
+    Option("require_gpu", REQUIRE_GPU, "true: no simulated GPU takes the place of a missing one"),
     Option("store", "WATTUNE_STORE", "where the history is kept: a file, or a postgresql:// URL"),
     Option("state", "WATTUNE_STATE", "folder of the journals that restore GPUs after a crash"),
     Option("locks", "WATTUNE_LOCKS", "folder of the locks by which all users of a machine share its GPUs"),
@@ -36,6 +38,9 @@ OPTIONS = (
     Option("electricity_price", "WATTUNE_ELECTRICITY_PRICE", "price of a kWh with its currency, such as 0.30 EUR"),
     Option("grid_intensity", "WATTUNE_GRID_INTENSITY", "grams of CO₂ per kWh, or a CSV of them over the time of day"),
 )
+
+
+_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,13 @@ class Config:
     @property
     def device(self) -> str:
         return self._get("device") or "auto"
+
+    @property
+    def require_gpu(self) -> bool:
+        text = (self._get("require_gpu") or "false").strip().lower()
+        if text not in _TRUTHS:
+            raise ConfigError(f"require_gpu is {text!r}", hint=f"write one of {', '.join(_TRUTHS)}")
+        return _TRUTHS[text]
 
     @property
     def store_url(self) -> str:
@@ -116,6 +128,7 @@ def load_config(environment: Mapping[str, str] | None = None, file: Path | None 
     written = _read(file)
     defaults: dict[str, str] = {
         "device": "auto",
+        "require_gpu": "false",
         "store": str(Path(platformdirs.user_data_dir(APP)) / "history.db"),
         "state": platformdirs.user_state_dir(APP),
         "locks": "/run/lock",

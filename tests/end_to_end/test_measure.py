@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from command import Command
+from command import Command, complaint
 
 TRAP = "trap 'echo stopped; exit 9' {signal}; echo ready; while :; do sleep 0.02; done"
 
@@ -130,8 +130,18 @@ def test_measuring_needs_no_privilege_and_sets_nothing(wattune, emulated_node):
 
 def test_a_simulated_gpu_in_place_of_a_missing_driver_is_announced(wattune):
     done = wattune("measure", "--json", "--", "true")
-    assert done.stderr == "wattune: no NVIDIA driver is installed here: using a simulated GPU (sim:a100)\n"
+    assert done.stderr.startswith("warning: no NVIDIA driver is installed here: a simulated GPU (sim:a100) is used")
+    assert done.stderr.endswith("hint: --require-gpu makes this an error\n")
     assert json.loads(done.stdout)["simulated"] is True
+
+
+@pytest.mark.parametrize("how", ["flag", "setting"])
+def test_a_missing_driver_is_an_error_where_a_gpu_is_required(wattune, tmp_path, how):
+    flags, variables = (("--require-gpu",), {}) if how == "flag" else ((), {"WATTUNE_REQUIRE_GPU": "1"})
+    message, hint = complaint(wattune("measure", *flags, "--", "touch", str(tmp_path / "started"), **variables))
+    assert message == "no NVIDIA driver is installed here, and a GPU is required"
+    assert "--require-gpu" in hint
+    assert not (tmp_path / "started").exists()
 
 
 def test_a_driver_that_does_not_work_is_an_error_before_the_command_starts(wattune, tmp_path, emulated_library):

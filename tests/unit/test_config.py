@@ -73,3 +73,13 @@ def test_every_option_says_what_it_means():
     for option in OPTIONS:
         assert option.variable == f"WATTUNE_{option.name.upper()}"
         assert option.meaning
+
+
+@pytest.mark.parametrize(("text", "required"), [("1", True), ("Yes", True), ("true", True), ("no", False), ("", False)])
+def test_whether_a_gpu_is_required(tmp_path, text, required):
+    assert load_config({"WATTUNE_REQUIRE_GPU": text}, tmp_path / "none.toml").require_gpu is required
+
+
+def test_a_requirement_that_is_neither_true_nor_false_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="require_gpu is 'maybe'"):
+        _ = load_config({"WATTUNE_REQUIRE_GPU": "maybe"}, tmp_path / "none.toml").require_gpu

@@ -28,7 +28,7 @@ def command(options: TuningOptions, pid: int, devices: tuple[str, ...]) -> int:
     Its GPUs are those on which the driver sees it compute. Ctrl-C ends the tuning and not the program; either way the
     GPUs get back the settings they had.
     """
-    from wattune.api import open_gpus
+    from wattune.cli.gpus import open_gpus
     from wattune.cli.run.tuning import TunedProgram
     from wattune.control.process_monitor import HeldProcess
 

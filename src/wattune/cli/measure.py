@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import grace_option, run_child
+from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, check_writable, json_option, print_error, print_json, stderr_console, write_each
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, StoreError
@@ -76,6 +77,7 @@ class MeasuredCommand:
 )
 @click.option("--trace", "trace_file", type=FILE, help="Write the power trace to this CSV.")
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
+@require_gpu_option
 @grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
@@ -128,7 +130,7 @@ def measure_work(
     holding: Callable[[tuple[Gpu, ...]], AbstractContextManager[object]] = nullcontext,
 ) -> MeasuredCommand:
     """Measure these GPUs while `work` runs and returns an exit code; a setting may be held on them meanwhile."""
-    from wattune.api import open_gpus
+    from wattune.cli.gpus import open_gpus
     from wattune.devices.gpu import play_on_simulated
     from wattune.devices.meter import measured
     from wattune.devices.rapl import cpu_energy_j, find_packages, read_packages_j

@@ -40,6 +40,12 @@ def say_once(text: str) -> None:
     print(f"wattune: {text}", file=sys.stderr, flush=True)
 
 
+@cache
+def warn_once(text: str) -> None:
+    """Print a warning and how to turn it into an error to standard error, the same once in a process."""
+    print(f"warning: {text}\nhint: --require-gpu makes this an error", file=sys.stderr, flush=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """The surroundings in which GPUs are opened: state folder, visible GPUs, kind of time."""
@@ -57,10 +63,24 @@ class Surroundings:
     """ideal: new clocks of simulated GPUs take effect at once; real: after the delay of the GPU's specification."""
     lock_dir: Path | None = None
     """The folder of the locks of all users; None: the state folder."""
+    require_gpu: bool = False
+    """True if `auto` must not stand for a simulated GPU."""
+    on_fallback: Callable[[str], None] = warn_once
+    """Takes the line about a simulated GPU that `auto` stands for."""
 
     @property
     def journal(self) -> Journal:
         return Journal(self.state_dir, self.lock_dir)
+
+    def fall_back(self) -> None:
+        """Say that a simulated GPU is used in place of a real one; an error where a real one is required."""
+        missing = "no NVIDIA driver is installed here"
+        if self.require_gpu:
+            raise DeviceNotFound(
+                f"{missing}, and a GPU is required",
+                hint=f"install it, or leave out --require-gpu and WATTUNE_REQUIRE_GPU to use {SIMULATED_DEFAULT}",
+            )
+        self.on_fallback(f"{missing}: a simulated GPU ({SIMULATED_DEFAULT}) is used, and every figure is simulated")
 
 
 @contextmanager
@@ -89,7 +109,7 @@ def expand(names: tuple[str, ...], surroundings: Surroundings) -> tuple[str, ...
             try:
                 single.extend(_visible_names(surroundings))
             except NoDriver:
-                surroundings.notify(f"no NVIDIA driver is installed here: using a simulated GPU ({SIMULATED_DEFAULT})")
+                surroundings.fall_back()
                 single.append(SIMULATED_DEFAULT)
         elif name == "nvml":
             single.extend(_visible_names(surroundings))

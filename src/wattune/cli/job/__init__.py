@@ -106,7 +106,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
 @json_option
 def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) -> None:
     """Show which batch size and setting the next run of a job would get on a GPU, and why. This changes nothing."""
-    from wattune.api import open_gpus
+    from wattune.cli.gpus import open_gpus
     from wattune.levels.job.gpus import job_gpu_of
     from wattune.levels.job.view.view_model import JobView, gpu_label
 

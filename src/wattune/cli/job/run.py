@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import grace_option
+from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import json_option, print_error, print_json, stderr_console
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError, WattuneError
@@ -94,6 +95,7 @@ searcher_option = click.option(
     help="Seconds to save the model, once the target is reached, before the program is ended.",
 )
 @click.option("--keep-going", is_flag=True, help="Do not end the program when the target is reached.")
+@require_gpu_option
 @grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
@@ -131,7 +133,7 @@ def run(
     The program keeps its input and output. It is ended when the target is reached, or when it costs more than training
     with another batch size would; then the next attempt starts automatically.
     """
-    from wattune.api import open_gpus
+    from wattune.cli.gpus import open_gpus
     from wattune.cli.job.program import JobProgram, Wanted, changes, first_definition, parse_sizes, redefined
     from wattune.cli.job.recurrence import Patience, run_recurrence
     from wattune.config import load_config

@@ -55,7 +55,7 @@ def measure(
     settles. `wattune layers plan --table FILE --transfer` plans with the result. A network by name runs on a simulated
     GPU only; a real GPU runs your own PyTorch model.
     """
-    from wattune.api import open_gpu
+    from wattune.cli.gpus import open_gpu
     from wattune.cli.layers.plan import share_of
 
     for path in (out, resume):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wattune.cli.child import grace_option
+from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, json_option
 from wattune.levels.run.policies import POLICIES
 
@@ -75,6 +76,7 @@ def tuning_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
 @click.option("--no-inject", is_flag=True, help="Do not count steps inside the program's Python.")
 @click.option("--phase-pattern", metavar="REGEX", help="It prints this, with a name, where a phase of one begins.")
+@require_gpu_option
 @grace_option
 @tuning_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
@@ -98,8 +100,8 @@ def command(
     the GPU gets back the settings it had. The live screen is shown where standard error is a terminal and the program's
     output goes elsewhere, or with --screen.
     """
-    from wattune.api import open_gpus
     from wattune.cli.child import check_command
+    from wattune.cli.gpus import open_gpus
     from wattune.cli.run.tuning import TunedProgram
     from wattune.control.progress_estimator import PATTERN
     from wattune.control.reports.output import OutputFollower

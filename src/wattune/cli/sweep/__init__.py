@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from wattune.cli.child import grace_option
+from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, check_report, check_writable, json_option, remark
 from wattune.config import Config, load_config
 from wattune.control.sweep import Knob
@@ -32,6 +33,7 @@ from wattune.core.errors import InputError
 @click.option("--iterations", type=click.IntRange(min=1), help="Iterations, or runs of COMMAND, at each setting.")
 @click.option("--csv", "csv_file", type=FILE, help="Write the trials as CSV.")
 @click.option("--report", type=FILE, help="Write a report page (HTML).")
+@require_gpu_option
 @grace_option
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND]")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
 
-from wattune.api import open_gpu
 from wattune.cli.child import GRACE_S, leave_by, run_child
+from wattune.cli.gpus import open_gpu
 from wattune.cli.output import stderr_console
 from wattune.cli.sweep.output import Swept
 from wattune.control.step_file import UNFOLLOWED, is_unfollowed

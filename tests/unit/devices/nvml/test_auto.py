@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,7 @@ def said():
 
 @pytest.fixture
 def around(tmp_path, said):
-    return Surroundings(tmp_path / "state", notify=said.append)
+    return Surroundings(tmp_path / "state", notify=said.append, on_fallback=said.append)
 
 
 def test_without_a_driver_auto_is_simulated_and_says_so(around, said, monkeypatch, emulated_library):
@@ -30,6 +31,9 @@ def test_without_a_driver_auto_is_simulated_and_says_so(around, said, monkeypatc
     assert "no NVIDIA driver is installed" in said[0]
     with pytest.raises(NoDriver):
         expand(("nvml",), around)
+    with pytest.raises(DeviceNotFound, match="a GPU is required"):
+        expand(("auto",), replace(around, require_gpu=True))
+    assert expand(("sim:v100",), replace(around, require_gpu=True)) == ("sim:v100",)
     assert nvml_names(around) == []
     assert isinstance(examine().failure, NoDriver)
 
