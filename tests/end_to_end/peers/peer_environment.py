@@ -24,6 +24,8 @@ NVTOP = FOLDER / "nvtop" / "usr" / "bin" / "nvtop"
 SUITES = HERE / "suite-requirements.txt"
 SUITES_STAMP = FOLDER / ".suites-ready"
 SUITE_SOURCE = FOLDER / "pynvml-source"
+TRAINERS = HERE / "trainer-requirements.txt"
+TRAINERS_FOLDER = FOLDER / "trainers"
 _PATIENCE_S = 20.0
 
 
@@ -57,6 +59,27 @@ def ensure_suites() -> Path:
                 shutil.unpack_archive(archive, SUITE_SOURCE, filter="data")
             SUITES_STAMP.write_text(SUITES.read_text())
     return next(SUITE_SOURCE.glob("pynvml-*/pynvml_utils")).parent
+
+
+def ensure_trainers(packages: Path) -> Path:
+    """The Python of an environment with Hugging Face's and Lightning's trainers, in the folder of the environment.
+
+    It also finds what is installed in the folder `packages`, which must have PyTorch: a second one would take a minute
+    and a gigabyte. It takes 150 MB itself.
+    """
+    python = TRAINERS_FOLDER / "bin" / "python"
+    stamp, wanted = TRAINERS_FOLDER / ".ready", f"{packages}\n{TRAINERS.read_text()}"
+    TRAINERS_FOLDER.mkdir(parents=True, exist_ok=True)
+    with (TRAINERS_FOLDER / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != wanted:
+            venv.create(TRAINERS_FOLDER, with_pip=True, symlinks=True)
+            own = next((TRAINERS_FOLDER / "lib").glob("python*/site-packages"))
+            (own / "pytorch.pth").write_text(f"{packages}\n")
+            pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "-qq", "--no-compile"]
+            subprocess.run([*pip, "--requirement", str(TRAINERS)], check=True)
+            stamp.write_text(wanted)
+    return python
 
 
 def _digest() -> str:
