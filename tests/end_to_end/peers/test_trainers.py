@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -32,20 +33,25 @@ class Trainings:
         self.folder, self.python = folder, python
         self.command = Command(folder)
 
-    def __call__(self, script, *arguments, ranks=1, gpus=1, options=(), **variables):
-        """Train with a script, and return what each rank saw and the true energies of the GPUs."""
-        environment = self.command.environment | {"HOME": str(self.folder), **variables}
+    def __call__(self, script, *arguments, ranks=1, gpus=1, options=()):
+        """Train with a script, and return what each rank saw."""
+        words = (str(TRAININGS / "ranked.py"), str(ranks), script, str(self.folder), *arguments)
+        self.program(*words, options=("--count", str(gpus), *options))
+        return [json.loads((self.folder / f"{rank}.json").read_text()) for rank in range(ranks)]
+
+    def program(self, *words, options=()):
+        """Run a program of Python, and return what it printed to standard error."""
         path = os.pathsep.join(map(str, (SOURCE, TRAININGS)))
-        simulate = ["simulate", "--json", "--count", str(gpus), "--workload", "resnet50:16", "--follow", *options, "--"]
+        simulate = ["simulate", "--json", "--workload", "resnet50:16", "--follow", *options, "--"]
         # Bytecode of the trainers is kept in their own folder: compiling it takes longer than the trainings.
         bytecode = f"PYTHONPYCACHEPREFIX={peer_environment.TRAINERS_FOLDER / 'bytecode'}"
         prepend = 'PYTHONPATH="$1${PYTHONPATH:+:$PYTHONPATH}"; export PYTHONPATH; shift; exec "$@"'
-        run = [str(self.python), str(TRAININGS / "ranked.py"), str(ranks), script, str(self.folder), *arguments]
-        line = [sys.executable, "-m", "wattune", *simulate]
-        line += ["env", "PYTHONDONTWRITEBYTECODE=", bytecode, "sh", "-c", prepend, "sh", path, *run]
+        line = [sys.executable, "-m", "wattune", *simulate, "env", "PYTHONDONTWRITEBYTECODE=", bytecode]
+        line += ["sh", "-c", prepend, "sh", path, str(self.python), *words]
+        environment = self.command.environment | {"HOME": str(self.folder)}
         done = subprocess.run(line, env=environment, cwd=self.folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-4000:]
-        return [json.loads((self.folder / f"{rank}.json").read_text()) for rank in range(ranks)]
+        return done.stderr
 
     def stored(self):
         return json.loads(self.command("history", "--json").stdout)["runs"]
@@ -136,3 +142,17 @@ def test_a_gpu_that_may_not_be_set_ends_the_tuning_and_not_the_training(train):
     (seen,) = train("plain_run.py", "300", "0.05", options=("--unprivileged",))
     assert seen["steps"] == 300
     check_rows(seen, gpus=1)
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "use-with-trainers.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("place", range(len(BLOCKS)))
+def test_the_programs_of_the_page_run_as_written(train, place, tmp_path):
+    (tmp_path / "page.py").write_text(BLOCKS[place])
+    said = train.program(str(tmp_path / "page.py"))
+    assert "simulated" in said
+    assert "100 steps" in said
+    (run,) = train.stored()
+    assert run["name"] == "page.py"

@@ -144,9 +144,15 @@ def test_a_logger_that_fails_does_not_end_the_training(gpu):
 
 def test_an_error_of_the_training_is_passed_on(gpu):
     seen = Logged()
-    with pytest.raises(ZeroDivisionError), seen.energy(gpu) as energy:
-        train(gpu, energy, 100)
-        raise ZeroDivisionError
+    energy = seen.energy(gpu)
+
+    def fail():
+        with energy:
+            train(gpu, energy, 100)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert energy.cost.energy_j > 0
 
 

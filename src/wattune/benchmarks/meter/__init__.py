@@ -36,6 +36,7 @@ def bench_meter(*, cache_dir: Path, quick: bool = False) -> Bench:
     cost = _cost_rows(library, tools, repetitions=100 if quick else 2000)
     accuracy = _accuracy_rows(library, tools, repetitions=30 if quick else 300)
     sampler = _sampler_row(library, seconds=2 if quick else 10)
+    callback = _callback_row(library, repetitions=100 if quick else 2000)
     imports = _import_rows(tools, repetitions=3 if quick else 9)
     notes = [
         "The counters of the cost rows never stand still, so that no tool takes its path for empty windows.",
@@ -44,11 +45,11 @@ def bench_meter(*, cache_dir: Path, quick: bool = False) -> Bench:
     ]
     if "zeus" not in tools:
         notes.append("zeus is not installed here, so its columns are empty: pip install 'wattune[bench]'")
-    goals = (*_cost_goals(cost), *_accuracy_goals(accuracy), *_other_goals(sampler, imports))
+    goals = (*_cost_goals(cost), *_accuracy_goals(accuracy), *_other_goals(sampler, callback, imports))
     return Bench(
         bench="meter",
         simulated=True,
-        rows=(*cost, *accuracy, sampler, *imports),
+        rows=(*cost, *accuracy, sampler, callback, *imports),
         goals=goals,
         notes=tuple(notes),
     )
@@ -96,6 +97,12 @@ def _sampler_row(library: Path, *, seconds: int) -> Row:
     gpus = [EmulatedGpu.of(load_model("a100"), index) for index in range(8)]
     found = _probe("sampler", "wattune", library, gpus, repetitions=seconds)
     return {"sampler": "8 GPUs every 20 ms", "cpu_percent": found["cpu_percent"], "samples": found["samples"]}
+
+
+def _callback_row(library: Path, *, repetitions: int) -> Row:
+    """What a callback that tunes takes of the training thread; the share is that of a step of 1 ms."""
+    found = _probe("callback", "wattune", library, [EmulatedGpu.of(load_model("a100"))], repetitions=repetitions)
+    return {"callback": "1 GPU, tuned", **found, "step_percent": found["step_us"] / 10}
 
 
 def _probe(
@@ -190,10 +197,11 @@ def _accuracy_goals(rows: list[Row]) -> list[Goal]:
     return goals
 
 
-def _other_goals(sampler: Row, imports: list[Row]) -> list[Goal]:
+def _other_goals(sampler: Row, callback: Row, imports: list[Row]) -> list[Goal]:
     nothing, package, help_page = (row["cpu_s"] for row in imports[:3])
     return [
         at_most("sampler, 8 GPUs every 20 ms, share of one core", sampler["cpu_percent"], 3, unit=" %"),
+        at_most("callback of a trainer, share of a step of 1 ms", callback["step_percent"], 0.5, unit=" %"),
         at_most("CPU seconds of `import wattune` above `python -c pass`", package - nothing, 0.3),
         at_most("CPU seconds of `wattune --help` above `python -c pass`", help_page - nothing, 0.5),
     ]

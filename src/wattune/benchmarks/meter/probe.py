@@ -23,6 +23,7 @@ from wattune.devices.meter import measured
 from wattune.devices.open import Surroundings, open_gpus
 from wattune.devices.sampler import Sampler
 from wattune.emulator.node import Node
+from wattune.integrations.training import TrainingEnergy
 
 Window = Callable[[Callable[[], None]], tuple[float, float | None]]
 """Runs some work in a window of the tool and gives joules and, where the tool reports one, their error."""
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> None:
     """Print what one probe found."""
     probe, tool, node_file, library, repetitions = arguments
     with Node.attach(Path(node_file), library=Path(library)) as node:
-        probes = {"cost": _cost, "accuracy": _accuracy, "sampler": _sampler}
+        probes = {"cost": _cost, "accuracy": _accuracy, "sampler": _sampler, "callback": _callback}
         print(json.dumps(probes[probe](tool, node, int(repetitions))))
 
 
@@ -68,6 +69,25 @@ def _cost(tool: str, node: Node, repetitions: int) -> dict[str, Any]:
             "span_us": _microseconds(span, repetitions),
             "with_result_us": _microseconds(span_and_result, repetitions),
             **_calls(node, span_and_result),
+        }
+
+
+def _callback(tool: str, node: Node, repetitions: int) -> dict[str, Any]:
+    """Microseconds that a callback takes in the training thread: at every step, and for a row of figures."""
+    del tool
+    said: list[str] = []
+    with (
+        _gpus(node) as gpus,
+        TrainingEnergy(gpus=gpus, max_slowdown=0.05, store=False, notify=said.append) as energy,
+    ):
+
+        def step() -> None:
+            energy.resume()
+            energy.step()
+
+        return {
+            "step_us": _microseconds(step, repetitions),
+            "figures_us": _microseconds(energy.figures, max(repetitions // 20, 1)),
         }
 
 
