@@ -91,7 +91,7 @@ def check_rows(seen, *, gpus):
     return totals[-1]
 
 
-@pytest.mark.parametrize("script", RUNS)
+@pytest.mark.parametrize("script", RUNS[:2])  # that of the page covers the third
 def test_a_training_is_measured_tuned_logged_and_stored(train, script):
     (seen,) = train(script, str(STEPS), "0.05")
     assert seen["steps"] == STEPS  # of the optimizer: each takes two batches

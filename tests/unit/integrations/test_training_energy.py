@@ -1,10 +1,12 @@
 """The energy of training loops on simulated GPUs, in virtual time: no framework, and ranks as threads."""
 
+import sys
 import threading
 
 import pytest
 
-from wattune import InputError, make_workload, open_gpu
+from wattune import DeviceNotFound, InputError, make_workload, open_gpu
+from wattune.api import SimulatedGpuWarning, warn_of_simulated
 from wattune.core.errors import DeviceError
 from wattune.core.measurement import Measurement
 from wattune.devices.simulated import SimulatedGpu
@@ -236,3 +238,54 @@ def test_pauses_shorter_than_a_refresh_make_the_energy_uncertain():
         gpu.run(LOAD, iterations=20)
     numbers, _ = counter.peek()
     assert not steps_cost(20, numbers, numbers).is_certain
+
+
+@pytest.fixture
+def no_driver(monkeypatch, emulated_library):
+    for name in ("WATTUNE_NODE", "WATTUNE_DEVICE", "WATTUNE_REQUIRE_GPU"):
+        monkeypatch.delenv(name, raising=False)
+    warn_of_simulated.cache_clear()
+    yield
+    warn_of_simulated.cache_clear()
+
+
+def test_a_simulated_gpu_in_place_of_a_missing_one_warns(no_driver):
+    lines = []
+    energy = TrainingEnergy(max_slowdown=0.05, notify=lines.append)
+    with pytest.warns(SimulatedGpuWarning, match="every figure is simulated"):
+        energy.begin()
+    energy.resume()
+    energy.step()
+    energy.end()
+    assert energy.steps == 1
+    assert "(simulated)" in lines[-1]
+
+
+def test_a_missing_gpu_is_an_error_before_the_first_step_where_one_is_required(no_driver, monkeypatch):
+    monkeypatch.setenv("WATTUNE_REQUIRE_GPU", "1")
+    with pytest.raises(DeviceNotFound, match="a GPU is required"), TrainingEnergy():
+        pass
+
+
+def test_a_driver_that_does_not_work_leaves_the_training_unmeasured(emulated_node):
+    node = emulated_node("a100")
+    node.inject("nvmlInit", code=999)
+    lines = []
+    with TrainingEnergy(notify=lines.append) as energy:
+        energy.step()
+    assert energy.cost is None
+    assert len(lines) == 1
+    assert lines[0].startswith("this training is not measured: ")
+
+
+@pytest.mark.parametrize(
+    ("module", "frameworks"), [("huggingface", ["transformers"]), ("lightning", ["lightning", "pytorch_lightning"])]
+)
+def test_without_its_trainer_a_callback_says_what_to_install(monkeypatch, module, frameworks):
+    import importlib
+
+    monkeypatch.delitem(sys.modules, f"wattune.integrations.{module}", raising=False)
+    for name in frameworks:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=rf"pip install 'wattune\[{module}\]'"):
+        importlib.import_module(f"wattune.integrations.{module}")
