@@ -7,6 +7,7 @@ loggers; evaluations and checkpoints count as neither steps nor their energy.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 try:
@@ -24,10 +25,11 @@ class TrainerEnergy(TrainingEnergy, TrainerCallback):
     It takes the options of `TrainingEnergy`; `log` and `log_every` are for loggers that the trainer does not have.
     """
 
-    _pending: dict[str, float]
+    _pending: Mapping[str, float] | None = None
+    """Figures that wait for the logs of their step; None where there are none."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._pending = {}
+        self._pending = None
         if not self._devices and not self._gpus and args.n_gpu > 1:
             self._devices = ("nvml",)  # one process that trains on all GPUs (DataParallel)
         self._come_before_loggers(sys._getframe(1).f_locals.get("self"))
@@ -51,7 +53,7 @@ class TrainerEnergy(TrainingEnergy, TrainerCallback):
         if self._pending and logs is not None:
             logs.update(self._pending)
             state.log_history[-1].update(self._pending)
-            self._pending = {}
+            self._pending = None
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.end()

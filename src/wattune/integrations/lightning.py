@@ -47,7 +47,7 @@ class LightningEnergy(TrainingEnergy, Callback):
         if self.steps % trainer.log_every_n_steps == 0:
             values = self.figures()
             for logger in trainer.loggers if values else ():
-                logger.log_metrics(values, step=trainer.global_step)
+                self._sent(logger.log_metrics, values, trainer.global_step)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self.pause()

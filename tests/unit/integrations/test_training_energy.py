@@ -140,7 +140,7 @@ def test_a_logger_that_fails_does_not_end_the_training(gpu):
 
     with TrainingEnergy(gpus=[gpu], log=log, log_every=50, notify=lines.append) as energy:
         train(gpu, energy, 200)
-    assert lines[0] == "figures are not logged any more: OSError: no space left; training goes on"
+    assert lines[0] == "figures are not logged: OSError: no space left; training goes on"
     assert len(lines) == 2
 
 

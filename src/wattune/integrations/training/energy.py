@@ -112,11 +112,12 @@ class TrainingEnergy:
         atexit.register(self._close)
         try:
             self._begin(self._opened)
-        except WattuneError as error:
+        except (DeviceNotFound, InputError, ConfigError):
             self._close()
-            if isinstance(error, DeviceNotFound | InputError | ConfigError):
-                raise
-            self._say(f"this training is not measured: {error.message}")
+            raise
+        except Exception as error:  # whatever it is, the training can do without being measured
+            self._close()
+            self._say(f"this training is not measured: {error_text(error)}")
 
     def step(self, count: int = 1) -> None:
         """Count optimizer steps; all ranks call it equally often. Never raises."""
@@ -126,8 +127,11 @@ class TrainingEnergy:
         self._counter.steps += count
         if self._session is not None and self._follows:
             self._session.step(count)
-        if self._log is not None and before // self._log_every < self.steps // self._log_every:
-            self._send(self.figures())
+        log = self._log
+        if log is not None and before // self._log_every < self.steps // self._log_every:
+            values = self.figures()
+            if values and not self._sent(log, values, self.steps):
+                self._log = None if self._ranks.size == 1 else _nowhere
 
     def resume(self) -> None:
         """Go on with steps, after a pause. Never raises."""
@@ -145,9 +149,13 @@ class TrainingEnergy:
         found = self._exchanged(certain=True)
         if self._opened is None or not self.is_first:
             return {}
-        spec = self._gpus_used[0].spec
-        values = job_record.step_figures(found, self._total) | self._tuned_figures()
-        return {f"{job_record.prefix(simulated=spec.simulated)}{name}": value for name, value in values.items()}
+        values: dict[str, float] = {}
+        try:
+            values = job_record.step_figures(found, self._total) | self._tuned_figures()
+        except Exception as error:  # whatever it is, the training must not see it
+            self._say(f"the figures of a step are not known: {error_text(error)}")
+        start = job_record.prefix(simulated=self._gpus_used[0].spec.simulated)
+        return {f"{start}{name}": value for name, value in values.items()}
 
     def end(self, *, failed: bool = False) -> None:
         """Restore the GPUs, print one line and store the run. Never raises.
@@ -184,12 +192,15 @@ class TrainingEnergy:
         own = {
             "keys": [job_gpus.key_of(gpu) for gpu in gpus],
             "kinds": sorted({gpu.spec.name for gpu in gpus}),
+            "logs": self._log is not None,
             "problem": None if problem is None else problem.message,
         }
         each = job_gpus.gathered(ranks, own)
         if problem is not None:
             raise problem
         job_gpus.check_ranks(each, tunes=self._tunes)
+        if any(one["logs"] for one in each):  # then all ranks contribute, also where rank 0 alone has a logger
+            self._log = self._log or _nowhere
         keys = [one["keys"] for one in each]
         first = [job_gpus.is_first(keys, ranks.rank, place) for place in range(len(gpus))]
         self._gpus_used = gpus
@@ -259,15 +270,14 @@ class TrainingEnergy:
             self._known = (count, job_record.compared_figures(self.tuning.figures))
         return job_record.setting_figures(self.tuning.setting) | self._known[1]
 
-    def _send(self, values: Mapping[str, float]) -> None:
-        log = self._log
-        if log is None or not values:
-            return
+    def _sent(self, log: Log, values: Mapping[str, float], step: int) -> bool:
+        """Pass values to a logger, and return whether it took them."""
         try:
-            log(values, self.steps)
+            log(values, step)
         except Exception as error:  # a logger that fails must not end the training
-            self._log = None
-            self._say(f"figures are not logged any more: {error_text(error)}")
+            self._say(f"figures are not logged: {error_text(error)}")
+            return False
+        return True
 
     def _ended(self, opened: ExitStack) -> list[dict[str, object]]:
         """End measuring and tuning, and return what the GPUs took that this rank counts."""
@@ -309,6 +319,10 @@ class TrainingEnergy:
         self._session = None
         if opened is not None:
             opened.close()
+
+
+def _nowhere(values: Mapping[str, float], step: int) -> None:
+    """Drop the values, of which the other ranks contribute their parts all the same."""
 
 
 def _program_name() -> str:

@@ -46,7 +46,8 @@ def main(folder: str, steps: int, max_slowdown: float | None) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batches = DataLoader(Samples(4 * BATCH * steps), batch_size=BATCH)
     model, optimizer, batches = accelerator.prepare(model, optimizer, batches)
-    with TrainingEnergy(max_slowdown=max_slowdown, log=accelerator.log, log_every=20, notify=lines.append) as energy:
+    log = accelerator.log if accelerator.is_main_process else None  # as some programs do
+    with TrainingEnergy(max_slowdown=max_slowdown, log=log, log_every=20, notify=lines.append) as energy:
         for batch in batches:
             with accelerator.accumulate(model):
                 accelerator.backward(model(**batch)["loss"])
