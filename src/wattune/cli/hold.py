@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wattune.cli.child import check_command, grace_option, run_child
+from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import json_option, print_error, print_json, remark
 from wattune.config import load_config
 
@@ -32,6 +33,7 @@ MOSTLY = 0.05
 @click.option("--workload", default="resnet50", show_default=True, help="The workload that simulated GPUs play.")
 @click.option("--name", help="Name of the run in the history; by default the command line.")
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
+@require_gpu_option
 @grace_option
 @json_option
 @click.argument("setting")
