@@ -50,11 +50,11 @@ def test_the_setting_and_the_gpu_are_named_before_the_command_starts(capfd):
 
 
 def test_the_document_is_that_of_measure_with_the_setting(capfd):
-    assert run(["hold", "1200MHz,300W", "--json", "--", sys.executable, "-c", "raise SystemExit(3)"]) == 3
+    assert run(["hold", "1200MHz,390W", "--json", "--", sys.executable, "-c", "raise SystemExit(3)"]) == 3
     captured = capfd.readouterr()
     found = json.loads(captured.out)
     assert captured.err == ""
-    assert found["setting"] == {"sm_mhz": 1200, "mem_mhz": None, "power_limit_w": 300.0}
+    assert found["setting"] == {"sm_mhz": 1200, "mem_mhz": None, "power_limit_w": 390.0}
     assert (found["exit_code"], found["simulated"], found["unheld"]) == (3, True, [])
     assert found["total"]["energy_j"] > 0
 
