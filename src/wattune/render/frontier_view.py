@@ -212,10 +212,7 @@ def sweep_page(
     for 5 %; `how` are paragraphs, and `made` is when and by which version.
     """
     view, within = view_settings(history, slowdown=slowdown, doubt=doubt), f"within {100 * slowdown:g} % more time"
-    subtitle = f"{'simulated; ' if simulated else ''}left is faster, down is cheaper"
-    chart = frontier_chart(view, title="Time-energy frontier", subtitle=subtitle, per=per)
-    if view.reference_name == "driver default":
-        chart = replace(chart, bands=(allowed_band(view, slowdown=slowdown),))
+    chart = sweep_chart(view, title="Time-energy frontier", simulated=simulated, per=per, slowdown=slowdown)
     sections: list[Section] = [Figures(_figures(view, per, within)), LargeChart(chart)]
     turned = [knob for knob in _KNOBS if len({getattr(trial.choice, knob[2]) for trial in history} - {None}) > 1]
     if len(turned) == 1:
@@ -223,6 +220,15 @@ def sweep_page(
     sections += [_trial_table(view, per=per), Prose("How it was measured", how)]
     lead = recommendation(view, per=per, within=within)
     return Page(title=title, lead=lead, simulated=simulated, sections=tuple(sections), foot=made)
+
+
+def sweep_chart(view: FrontierView[Setting], *, title: str, simulated: bool, per: str, slowdown: float) -> Chart:
+    """Draw the frontier of a sweep, with the time that the slowdown limit allows as a band."""
+    subtitle = f"{'simulated; ' if simulated else ''}left is faster, down is cheaper"
+    chart = frontier_chart(view, title=title, subtitle=subtitle, per=per)
+    if view.reference_name != "driver default":
+        return chart
+    return replace(chart, bands=(allowed_band(view, slowdown=slowdown),))
 
 
 _KNOBS = (("core clock", "MHz", "sm_mhz"), ("power limit", "W", "power_limit_w"), ("memory clock", "MHz", "mem_mhz"))

@@ -32,7 +32,7 @@ from wattune.core.errors import InputError
 @click.option("--setting", "named", multiple=True, metavar="SETTING", help="Try only these: 1200MHz … (repeatable).")
 @click.option("--iterations", type=click.IntRange(min=1), help="Iterations, or runs of COMMAND, at each setting.")
 @click.option("--csv", "csv_file", type=FILE, help="Write the trials as CSV.")
-@click.option("--report", type=FILE, help="Write a report page (HTML).")
+@click.option("--report", type=FILE, help="Write a report: FILE.html, or its first picture, FILE.svg.")
 @require_gpu_option
 @grace_option
 @json_option
@@ -75,7 +75,7 @@ def command(
         settings=tuple(map(parse_setting, named)),
     )
     check_writable(csv_file)
-    check_report(report)
+    check_report(report, suffixes=(".html", ".svg"))
     swept = make_sweep(
         device,
         workload=workload,

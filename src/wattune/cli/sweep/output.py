@@ -27,12 +27,14 @@ from wattune.render.frontier_view import (
     chart_rows,
     recommendation,
     recommended,
+    sweep_chart,
     sweep_page,
     units,
     view_settings,
 )
 from wattune.render.page import render_page
 from wattune.render.quantity import percent, quantity
+from wattune.render.svg import standalone
 from wattune.render.terminal_graph import Spot, scatter
 from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
@@ -189,11 +191,17 @@ def sweep_csv(swept: Swept) -> str:
     return csv_text(rows)
 
 
-def sweep_report(swept: Swept, *, made_at: datetime) -> str:
-    """Return the report page."""
+def sweep_report(swept: Swept, *, made_at: datetime, suffix: str = ".html") -> str:
+    """Return the report page, or for `.svg` its first picture."""
+    title = f"{swept.workload} on {swept.spec.name}"
+    if suffix == ".svg":
+        spec, per = swept.spec, swept.per
+        return standalone(
+            sweep_chart(swept.view, title=title, simulated=spec.simulated, per=per, slowdown=swept.slowdown)
+        )
     page = sweep_page(
         swept.history,
-        title=f"{swept.workload} on {swept.spec.name}",
+        title=title,
         simulated=swept.spec.simulated,
         per=swept.per,
         slowdown=swept.slowdown,
@@ -267,7 +275,8 @@ def _write_files(swept: Swept, wanted: dict[str, Path | None]) -> tuple[dict[str
     failure = None
     for kind, path in wanted.items():
         if path is not None:
-            text = sweep_csv(swept) if kind == "csv" else sweep_report(swept, made_at=datetime.now(UTC))
+            suffix = path.suffix.lower()
+            text = sweep_csv(swept) if kind == "csv" else sweep_report(swept, made_at=datetime.now(UTC), suffix=suffix)
             try:
                 write_text(path, text)
                 written[kind] = path
