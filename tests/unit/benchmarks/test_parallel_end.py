@@ -8,11 +8,11 @@ import psutil
 from processes import wait_until
 
 BENCH = """
-import signal, sys
+import os, signal
 from wattune.benchmarks.parallel import in_processes
 
 def case(number):
-    print(number, flush=True)
+    os.write(1, b"%d\\n" % number)  # in one piece, beside the other worker's
     signal.pause()
 
 if __name__ == "__main__":
@@ -26,7 +26,10 @@ def test_workers_end_with_a_bench_that_is_terminated(tmp_path):
     with subprocess.Popen(
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
-        assert sorted((process.stdout.readline(), process.stdout.readline())) == ["1\n", "2\n"]
-        workers = psutil.Process(process.pid).children(recursive=True)
-        process.terminate()
-        wait_until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in workers))
+        try:
+            assert sorted((process.stdout.readline(), process.stdout.readline())) == ["1\n", "2\n"]
+            workers = psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+            wait_until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in workers))
+        finally:
+            process.kill()  # else leaving the block would wait for it after a failure
