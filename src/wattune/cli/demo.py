@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from wattune.cli.output import FILE, check_writable, console, json_option
+from wattune.config import load_config
 
 DEVICE = "sim:a100"
 WORKLOAD = "resnet50"
@@ -26,6 +27,6 @@ def command(out: Path, as_json: bool) -> None:
 
     check_writable(out)
     swept = make_sweep(DEVICE, workload=WORKLOAD, wanted=WantedSettings(points=24, even=True), iterations=None)
-    deliver(swept, csv_file=None, report=out, as_json=as_json)
+    deliver(swept, load_config().tariff, csv_file=None, report=out, as_json=as_json)
     if not as_json:
         console().print(f"[dim]Next: open it, wattune monitor --device {DEVICE}, wattune sweep --help[/]")

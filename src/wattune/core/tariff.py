@@ -93,6 +93,14 @@ class Tariff:
             co2_g=None if self.intensity is None else kwh * self.intensity.mean(start_s, time_s),
         )
 
+    def in_the_long_run(self, saving: float, power_w: float, *, started_at: datetime) -> Footprint:
+        """Return what a saving, 0.1 for 10 %, comes to in work that takes a thousand GPU-hours at this power."""
+        return self.footprint(saving * power_w * LONG_S, started_at=started_at, time_s=LONG_S)
+
+
+LONG_S = 1000 * 3600.0
+"""A thousand GPU-hours: what a saving comes to in the long run."""
+
 
 def parse_price(text: str) -> Price:
     """Parse a price such as `0.30 EUR`."""

@@ -144,8 +144,9 @@ def _import_rows(tools: Sequence[str], *, repetitions: int) -> list[Row]:
     commands = {
         "python -c pass": [*python, "pass"],
         "import wattune": [*python, "import wattune"],
-        "wattune --help": [sys.executable, "-m", "wattune", "--help"],
     }
+    for words in (("--help",), ("run", "--help"), ("devices",), ("history",)):
+        commands[f"wattune {' '.join(words)}"] = [sys.executable, "-m", "wattune", *words]
     if "zeus" in tools:
         commands["import zeus.monitor"] = [*python, "import zeus.monitor"]
     return [{"command": name, "cpu_s": _cpu_s(command, repetitions)} for name, command in commands.items()]

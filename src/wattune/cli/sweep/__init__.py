@@ -74,6 +74,7 @@ def command(
         even=even,
         settings=tuple(map(parse_setting, named)),
     )
+    tariff = config.tariff
     check_writable(csv_file)
     check_report(report, suffixes=(".html", ".svg"))
     swept = make_sweep(
@@ -86,7 +87,7 @@ def command(
         on_failure=lambda partial: keep_partial(partial, config),
     )
     try:
-        deliver(swept, csv_file=csv_file, report=report, as_json=as_json)
+        deliver(swept, tariff, csv_file=csv_file, report=report, as_json=as_json)
     except BaseException:
         keep_partial(swept, config)
         raise

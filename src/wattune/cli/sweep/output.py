@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
+from wattune.core.tariff import Footprint, Tariff
 from wattune.render.frontier_view import (
     FrontierRow,
     FrontierView,
@@ -33,7 +34,7 @@ from wattune.render.frontier_view import (
     view_settings,
 )
 from wattune.render.page import render_page
-from wattune.render.quantity import percent, quantity
+from wattune.render.quantity import footprint_words, percent, quantity
 from wattune.render.svg import standalone
 from wattune.render.terminal_graph import Spot, scatter
 from wattune.store.fallback import keep_run, new_run
@@ -77,15 +78,22 @@ class Swept:
         words = ["wattune", "hold", pick.trial.choice.argument, *(() if usual else ("--device", self.device)), "--"]
         return f"{shlex.join(words)} {shlex.join(self.command_line) or 'COMMAND'}"
 
+    def saved(self, tariff: Tariff) -> Footprint | None:
+        """Return what the recommended setting saves per thousand GPU-hours of the reference, or None."""
+        pick, power_w = recommended(self.view), self.view.reference.cost.power_w
+        if pick is None or pick.saving_percent is None or power_w is None:
+            return None
+        return tariff.in_the_long_run(pick.saving_percent / 100, power_w, started_at=self.started_at)
+
     @property
     def total(self) -> Measurement:
         time_s = sum(trial.cost.time_s for trial in self.history) * self.iterations
         return Measurement(time_s, sum(trial.cost.energy_j for trial in self.history) * self.iterations)
 
 
-def document(swept: Swept, *, files: dict[str, Path | None]) -> dict[str, Any]:
+def document(swept: Swept, tariff: Tariff, *, files: dict[str, Path | None]) -> dict[str, Any]:
     """Return the sweep as a JSON document; `files` are those that were written, by kind."""
-    view = swept.view
+    view, saved = swept.view, swept.saved(tariff)
     return {
         "simulated": swept.spec.simulated,
         "device": swept.device,
@@ -98,6 +106,7 @@ def document(swept: Swept, *, files: dict[str, Path | None]) -> dict[str, Any]:
         "max_slowdown_percent": 100 * swept.slowdown,
         "reference": view.reference_name,
         "doubt": swept.doubt,
+        "saved_per_1000_gpu_hours": None if saved is None else asdict(saved),
         "recommended": _recommended_document(swept),
         "trials": [_trial_document(row) for row in view.rows],
         **files,
@@ -258,13 +267,13 @@ def keep_sweep(swept: Swept, config: Config) -> None:
     keep_run(FullRun(run, trials), store_url=config.store_url, state_dir=config.state_dir)
 
 
-def deliver(swept: Swept, *, csv_file: Path | None, report: Path | None, as_json: bool) -> None:
+def deliver(swept: Swept, tariff: Tariff, *, csv_file: Path | None, report: Path | None, as_json: bool) -> None:
     """Write the files and show the frontier, which is shown even where a file cannot be written."""
     files, failure = _write_files(swept, {"csv": csv_file, "report": report})
     if as_json:
-        print_json(document(swept, files=files))
+        print_json(document(swept, tariff, files=files))
     else:
-        show(swept, files)
+        show(swept, tariff, files)
     if failure is not None:
         raise failure
 
@@ -285,7 +294,7 @@ def _write_files(swept: Swept, wanted: dict[str, Path | None]) -> tuple[dict[str
     return written, failure
 
 
-def show(swept: Swept, files: dict[str, Path | None]) -> None:
+def show(swept: Swept, tariff: Tariff, files: dict[str, Path | None]) -> None:
     """Print the frontier for people."""
     out = console()
     out.print(Text.assemble((swept.workload, "bold"), " on ", (swept.spec.label, "bold"), f", per {swept.per}:"))
@@ -302,6 +311,9 @@ def show(swept: Swept, files: dict[str, Path | None]) -> None:
         within = f"within {100 * swept.slowdown:g} % more time"
         said = recommendation(swept.view, per=swept.per, within=within)
         out.print(f"{said[:-1]}{label}." if label else said, soft_wrap=True, markup=False)
+    saved = swept.saved(tariff)
+    if saved is not None:
+        out.print(f"That is {footprint_words(saved)} per 1,000 GPU-hours{label}.", soft_wrap=True, markup=False)
     if swept.hold is not None:
         out.print(shown(f"hold it: {swept.hold}"), soft_wrap=True, markup=False, style="bold")
     for kind, path in files.items():

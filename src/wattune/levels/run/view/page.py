@@ -96,9 +96,6 @@ def _figures(report: RunReport, footprint: Footprint) -> tuple[Figure, ...]:
     )
 
 
-LONG_HOURS = 1000.0
-
-
 def _in_the_long_run(report: RunReport, tariff: Tariff, started_at: datetime) -> Iterator[Figure]:
     """Yield what the held setting saves in work that takes 1,000 GPU-hours at the baseline, where that is known."""
     saving, slower = report.figures.held_saving, report.figures.held_slowdown
@@ -106,8 +103,7 @@ def _in_the_long_run(report: RunReport, tariff: Tariff, started_at: datetime) ->
     base = phases[-1].baseline if phases else None
     if saving is None or slower is None or base is None:
         return
-    long_s = LONG_HOURS * 3600
-    saved = tariff.footprint(saving.value * base.power.value * long_s, started_at=started_at, time_s=long_s)
+    saved = tariff.in_the_long_run(saving.value, base.power.value, started_at=started_at)
     yield Figure(
         footprint_words(saved),
         "saved per 1,000 GPU-hours",
