@@ -3,7 +3,8 @@
 Notation
     f       core clock, MHz
     f_k     clock below which the core voltage is at its floor
-    v(f)    core voltage over its floor: 1 up to f_k, then linear up to `voltage_ratio` at the highest clock
+    v(f)    core voltage over its floor: 1 up to f_k, then up to `voltage_ratio` at the highest clock, in a straight line
+            or, with a `voltage_bend` above 1, in a curve that begins flat
 
 `v` is an effective ratio that includes regulator losses; it is not a quotient of volts. The form P0 + a·f·V(f)² with
 such a voltage fits an A4000 to 0.8 % and an A100 to 0.2 % (docs/explanation/physics.md).
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, Sensors, Switching
+from wattune.core.voltage import voltage
 from wattune.core.workload import Pipe
 from wattune.physics.gpu_parts import (
     FREE_CHANGES,
@@ -112,9 +114,9 @@ class GpuModel:
 
     def voltage(self, sm_mhz: Floats) -> Floats:
         """(clocks,): v, the core voltage over its floor."""
-        knee = self.core.voltage_knee_mhz
-        above = np.clip((sm_mhz - knee) / (self.max_mhz - knee), 0.0, None)
-        return np.asarray(1.0 + (self.core.voltage_ratio - 1.0) * above)
+        core, highest_mhz = self.core, self.max_mhz
+        knee, rise = core.voltage_knee_mhz / highest_mhz, core.voltage_ratio - 1.0
+        return voltage(sm_mhz / highest_mhz, knee=knee, rise=rise, bend=core.voltage_bend)
 
     def memory_idle_w(self, mem_mhz: int | None) -> float:
         """Return the power of idle memory: its clock and interface scale with the memory clock."""

@@ -91,6 +91,8 @@ class CorePhysics:
     leak_per_k: float = 0.0
     """Leakage grows by exp(this) for every kelvin."""
     leak_at_c: float = 60.0
+    voltage_bend: float = 1.0
+    """Exponent of the rise of v above the knee: 1 is a straight line, more a curve that begins flat."""
 
     def leak_factor(self, temperature_c: float | Floats) -> Floats:
         """Return leakage relative to that at `leak_at_c`."""

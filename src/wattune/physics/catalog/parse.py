@@ -151,6 +151,7 @@ def _core(sheet: Sheet, max_mhz: int) -> CorePhysics:
         busy_clock_w_per_ghz=sheet.number("core.busy_clock_w_per_ghz"),
         leak_per_k=sheet.number_or("core.leak_per_k", 0.0, least=0.0, most=0.05),
         leak_at_c=sheet.number_or("core.leak_at_c", 60.0),
+        voltage_bend=sheet.number_or("core.voltage_bend", 1.0, least=1.0, most=3.0),
     )
 
 
