@@ -24,6 +24,7 @@ from wattune.benchmarks.physics.fits import (
 from wattune.benchmarks.physics.judgement import Judgement
 from wattune.benchmarks.physics.published import judge_published
 from wattune.benchmarks.physics.streams import judge_streams
+from wattune.benchmarks.physics.training import judge_training, training_savings
 from wattune.benchmarks.result import Bench
 from wattune.core.workload import Workload
 from wattune.physics.catalog import load_model
@@ -48,6 +49,7 @@ def bench_physics(data: Path | None, *, on_file: OnFile | None = None) -> Bench:
     """Run all comparisons that the files under `data` allow, and those with published figures, which need none."""
     judgements = [*(_judge_files(data, on_file or _ignored) if data else []), *judge_stress()]
     published, published_goals = judge_published()
+    published += training_savings(data_files(data) if data else [])
     notes = [*_NOTES, *_speed_notes()]
     if data is None:
         notes.append("No measurements were given, so no fit was judged: use --data DIR or set WATTUNE_DATA.")
@@ -79,7 +81,7 @@ def _judge_files(data: Path, on_file: OnFile) -> list[Judgement]:
         if file.suffix == ".json" and is_clock_sweep(file):
             on_file(file)
             found += judge_clock_sweep(file)
-    return found
+    return found + judge_training(files)
 
 
 def _ignored(file: Path) -> None:
