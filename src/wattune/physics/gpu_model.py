@@ -3,8 +3,8 @@
 Notation
     f       core clock, MHz
     f_k     clock below which the core voltage is at its floor
-    v(f)    core voltage over its floor: 1 up to f_k, then up to `voltage_ratio` at the highest clock, in a straight line
-            or, with a `voltage_bend` above 1, in a curve that begins flat
+    v(f)    core voltage over its floor: 1 up to f_k, then up to `voltage_ratio` at the highest clock, in a straight
+            line or, with a `voltage_bend` above 1, in a curve that begins flat
 
 `v` is an effective ratio that includes regulator losses; it is not a quotient of volts. The form P0 + a·f·V(f)² with
 such a voltage fits an A4000 to 0.8 % and an A100 to 0.2 % (docs/explanation/physics.md).

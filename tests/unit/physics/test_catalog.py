@@ -149,6 +149,11 @@ def read_all(file: Path) -> None:
             "power_limit_default_w lies outside of 100 to 400",
         ),
         (r"value = 1.3725", "value = 0.9", "core.voltage_ratio is at least 1, not 0.9"),
+        (
+            r'value = 1.3725, mark = "measured"',
+            'value = 1.3, mark = "measured", source = "x" }\nvoltage_bend = { value = 0.5, mark = "estimated"',
+            "core.voltage_bend is at least 1 and at most 3, not 0.5",
+        ),
         (r"count = 81", "count = 8100", r"clocks\[0\].sm_mhz cannot hold 8100 clocks from 210 to 1410"),
         (r"count = 81", 'count = "x"', r"clocks\[0\].sm_mhz.count is a whole number above 0, not 'x'"),
         (r"sm_mhz = \{ lowest.*", "", r"clocks\[0\] needs sm_mhz = \{ lowest, highest, count \}"),

@@ -201,3 +201,16 @@ def test_less_memory_clock_is_a_poor_trade_for_training() -> None:
     assert low.mem_mhz == 5001
     assert low.iteration_s[place] / full.iteration_s[place] > 1.15
     assert low.iteration_j[place] / full.iteration_j[place] > 0.93
+
+
+def test_power_follows_the_memory_clock_as_on_a_card_with_graphics_memory() -> None:
+    """Exponents of kernels on a GTX 1080 Ti: 0.1 to 0.2 where arithmetic is the limit, 0.5 to 0.74 where memory is."""
+    exponents = []
+    for phase in (Phase(name="multiply", flops=1e14), Phase(name="copy", dram_bytes=1e12)):
+        tables = tabulate(load_model("a4000"), Workload(name="kernel", phases=(phase,)))
+        full, low = tables[0], next(table for table in tables if table.mem_mhz == 5001)
+        ratio = np.log(low.mean_power_w / full.mean_power_w) / np.log(low.mem_mhz / full.mem_mhz)
+        exponents.append(float(np.mean([ratio[full.sm_mhz.index(mhz)] for mhz in (1605, 1740)])))
+    print(f"measured 0.1 to 0.2 and 0.5 to 0.74, simulated {exponents[0]:.2f} and {exponents[1]:.2f}")
+    assert 0.1 <= exponents[0] <= 0.2
+    assert 0.5 <= exponents[1] <= 0.74

@@ -95,3 +95,11 @@ def test_a_byte_costs_on_its_way_through_the_cache_by_the_voltage() -> None:
     extra_j = tabulate(model, load)[0].iteration_j - tabulate(free, load)[0].iteration_j
     assert extra_j[0] == pytest.approx(1e12 * 15e-12, rel=1e-3)
     assert extra_j[-1] == pytest.approx(1e12 * 15e-12 * A100.core.voltage_ratio**2, rel=1e-3)
+
+
+def test_a_bent_voltage_begins_flat_and_ends_where_a_straight_one_does() -> None:
+    bent = replace(A100, core=replace(A100.core, voltage_bend=1.5))
+    clocks = np.array([600.0, A100.core.voltage_knee_mhz, 1200.0, 1410.0])
+    straight_v, bent_v = A100.voltage(clocks), bent.voltage(clocks)
+    assert bent_v[[0, 1, 3]] == pytest.approx(straight_v[[0, 1, 3]])
+    assert 1.0 < bent_v[2] < straight_v[2]

@@ -24,7 +24,7 @@ from wattune.benchmarks.physics.fits import (
 from wattune.benchmarks.physics.judgement import Judgement
 from wattune.benchmarks.physics.published import judge_published
 from wattune.benchmarks.physics.streams import judge_streams
-from wattune.benchmarks.physics.training import judge_training, training_savings
+from wattune.benchmarks.physics.training import judge_training, judge_volta, training_savings
 from wattune.benchmarks.result import Bench
 from wattune.core.workload import Workload
 from wattune.physics.catalog import load_model
@@ -47,7 +47,7 @@ _TABULATED = (("a100", "resnet50"), ("a100-80gb", "gpt3-175b@1/8:1"))
 
 def bench_physics(data: Path | None, *, on_file: OnFile | None = None) -> Bench:
     """Run all comparisons that the files under `data` allow, and those with published figures, which need none."""
-    judgements = [*(_judge_files(data, on_file or _ignored) if data else []), *judge_stress()]
+    judgements = [*(_judge_files(data, on_file or _ignored) if data else []), *judge_stress(), *judge_volta()]
     published, published_goals = judge_published()
     published += training_savings(data_files(data) if data else [])
     notes = [*_NOTES, *_speed_notes()]

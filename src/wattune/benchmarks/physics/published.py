@@ -30,7 +30,7 @@ _TANG = "training on P100, V100, 2080 Ti (arXiv 1905.11012)"
 _V100 = "33 workloads on a V100 SXM2 (zyjopensource/geepafs), from median to mean"
 _TITAN_X = "CNN training on a Titan X Pascal, memory 5000 to 3500 MHz"
 
-_MEASURED_FROM = 0.58
+MEASURED_FROM = 0.58
 """Lowest clock over the highest at which the times of the 33 workloads were measured."""
 _NETWORK_ACTIVITY = 0.05
 """Power of the arithmetic units of the networks among the 33 workloads over that of GeMM: our fit of ResNet-50's power,
@@ -54,7 +54,7 @@ class Measured:
             return self.stands_for
         table = tabulate(model, self.stands_for)[0]
         clocks = np.array(table.sm_mhz, dtype=np.float64)
-        used = clocks >= _MEASURED_FROM * clocks[-1]
+        used = clocks >= MEASURED_FROM * clocks[-1]
         share = float(np.polyfit(clocks[-1] / clocks[used], table.iteration_s[used], 1)[0] / table.iteration_s[-1])
         return _with_stall(self.stands_for, max(share / self.clock_share - 1.0, 0.0) * float(table.iteration_s[-1]))
 
@@ -77,7 +77,7 @@ def _with_copies(name: str) -> Measured:
     return Measured(name, _with_stall(workload, busy_s * _HOST_COPIES / (1.0 - _HOST_COPIES)))
 
 
-def _volta() -> tuple[Measured, ...]:
+def volta_workloads() -> tuple[Measured, ...]:
     """Return the ten of the 33 workloads whose a and b were published; a network of the same kind stands for some."""
     products = Workload(name="GeMM", phases=(Phase(name="multiply", flops=1e13, dram_bytes=1e13 / 300),))
     copies = Workload(name="bandwidth test", phases=(Phase(name="copy", dram_bytes=1e11),))
@@ -136,7 +136,7 @@ def _training(gpu: str, measured: Measured, memory: int = 0) -> _Training:
     model = load_model(gpu)
     tables = tabulate(model, measured.on(model))
     clocks = np.array(tables[memory].sm_mhz)
-    lowest = int(np.argmax(clocks >= _MEASURED_FROM * clocks[-1])) if measured.clock_share is not None else 0
+    lowest = int(np.argmax(clocks >= MEASURED_FROM * clocks[-1])) if measured.clock_share is not None else 0
     place = _default(model, tables, Setting(mem_mhz=model.mem_clocks_mhz[memory]))
     return _Training(tables[memory], place, lowest)
 
@@ -208,7 +208,7 @@ def _on_titan_xp() -> list[_Outcome]:
 def _on_volta_sxm2() -> list[_Outcome]:
     fitted = "catalogue: power of GeMM, 3MM and ResNet-50, and context idle; workloads: their published times"
     return [
-        _Outcome(quantity, "v100-sxm2", fitted, _volta(), low, high, _V100, ours)
+        _Outcome(quantity, "v100-sxm2", fitted, volta_workloads(), low, high, _V100, ours)
         for quantity, low, high, ours in (
             ("saving at performance ≥ 0.99, %", 4.6, 10.4, _within(0.99)),
             ("saving at performance ≥ 0.98, %", 9.3, 14.3, _within(0.98)),
@@ -220,7 +220,7 @@ def _on_volta_sxm2() -> list[_Outcome]:
 
 
 def _on_both_tesla() -> list[_Outcome]:
-    cnns = tuple(measured for measured in _volta() if measured.name in ("ResNet-50", "ResNet-101", "VGG-19"))
+    cnns = tuple(measured for measured in volta_workloads() if measured.name in ("ResNet-50", "ResNet-101", "VGG-19"))
     zeus = "catalogue: ResNet-50 under power limits (ml-energy/zeus); workloads: their published times"
     estimate = "catalogue: estimates alone; workloads: their published times on a V100"
     return [

@@ -1,10 +1,11 @@
-"""The catalogue's GPUs beside tables of real training: pipeline stages at locked clocks, epochs under power limits.
+"""The catalogue's GPUs beside real loads: stages and matrix products at locked clocks, epochs under power limits.
 
 Nothing is fitted here. What the catalogue's numbers were set with is said in each row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -14,7 +15,9 @@ import numpy as np
 from wattune.benchmarks.datasets import stage_profiles, zeus_tables
 from wattune.benchmarks.datasets.stage_profiles import StageSweep, read_stage_profile
 from wattune.benchmarks.physics.judgement import Judgement, relative
+from wattune.benchmarks.physics.published import MEASURED_FROM, volta_workloads
 from wattune.benchmarks.result import Row
+from wattune.core.voltage import voltage
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_parts import Floats
@@ -60,25 +63,31 @@ _BATCH_SIZE = 256
 _IMAGES = 1_281_167
 
 
-def judge_training(files: list[Path]) -> list[Judgement]:
+def _sweeps(file: Path) -> list[StageSweep]:
+    return [sweep for sweep in read_stage_profile(file) if sweep.instruction in _STAGE]
+
+
+def judge_training(files: Iterable[Path]) -> list[Judgement]:
     """Judge time and power of the simulated GPUs on every table of training that is known."""
     found: list[Judgement] = []
     for file in files:
         if file.stem == _STAGES:
-            found += [judgement for gpu in _STAGE_GPUS for judgement in _judge_stages(gpu, read_stage_profile(file))]
+            found += [judgement for gpu in _STAGE_GPUS for judgement in _judge_stages(gpu, _sweeps(file))]
         elif file.stem in _EPOCHS:
             found += _judge_epochs(_EPOCHS[file.stem], file)
     return found
 
 
-def _judge_stages(gpu: str, sweeps: tuple[StageSweep, ...]) -> list[Judgement]:
+def _judge_stages(gpu: str, sweeps: list[StageSweep]) -> list[Judgement]:
     errors: list[tuple[Floats, Floats]] = []
     for sweep in sweeps:
         table = tabulate(load_model(gpu), _STAGE[sweep.instruction])[0]
         free = sweep.sm_mhz <= _HELD_FROM_MHZ
-        places = [table.sm_mhz.index(int(mhz)) for mhz in sweep.sm_mhz[free]]
-        time_s, power_w = sweep.time_s[free], (sweep.energy_j / sweep.time_s)[free]
-        errors.append((relative(table.iteration_s[places], time_s), relative(table.mean_power_w[places], power_w)))
+        clocks = sweep.sm_mhz[free]
+        time_s = np.interp(clocks, table.sm_mhz, table.iteration_s)
+        power_w = np.interp(clocks, table.sm_mhz, table.mean_power_w)
+        measured_w = sweep.energy_j / sweep.time_s
+        errors.append((relative(time_s, sweep.time_s[free]), relative(power_w, measured_w[free])))
     return _by_catalogue(
         f"{gpu} (simulated) GPT-3 stages",
         _STAGE_GPUS[gpu],
@@ -110,6 +119,51 @@ def _judge_epochs(epochs: _Epochs, file: Path) -> list[Judgement]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """Published fit of a workload's power, constant_w + w_per_mhz·f·v(f)², on a V100 SXM2."""
+
+    constant_w: float
+    w_per_mhz: float
+    knee_mhz: float
+    ratio: float
+
+    def power_w(self, sm_mhz: Floats, highest_mhz: float) -> Floats:
+        v = voltage(sm_mhz / highest_mhz, knee=self.knee_mhz / highest_mhz, rise=self.ratio - 1.0)
+        return np.asarray(self.constant_w + self.w_per_mhz * sm_mhz * v**2)
+
+
+_CURVES = {
+    "GeMM": _Curve(21.6, 0.0902, 1113, 1.256),
+    "3MM": _Curve(32.8, 0.0781, 1028, 1.19),
+    "ResNet-50": _Curve(8.2, 0.0607, 1108, 1.114),
+}
+
+
+def judge_volta() -> list[Judgement]:
+    """Judge power, and energy relative to the highest clock, of three workloads whose power and time were published."""
+    model = load_model("v100-sxm2")
+    errors: list[tuple[Floats, Floats]] = []
+    for workload in volta_workloads():
+        if workload.clock_share is None or (curve := _CURVES.get(workload.name)) is None:
+            continue
+        table = tabulate(model, workload.on(model))[0]
+        clocks = np.array(table.sm_mhz, dtype=np.float64)
+        used = clocks >= MEASURED_FROM * clocks[-1]
+        power_w = curve.power_w(clocks[used], clocks[-1])
+        energy = power_w * (1.0 + workload.clock_share * (clocks[-1] / clocks[used] - 1.0)) / power_w[-1]
+        ours = table.iteration_j[used] / table.iteration_j[-1]
+        errors.append((relative(table.mean_power_w[used], power_w), relative(ours, energy)))
+    return _by_catalogue(
+        f"v100-sxm2 (simulated) {', '.join(_CURVES)}",
+        "the catalogue, which was set with these curves of power",
+        f"clocks from {MEASURED_FROM:g} of the highest on",
+        "curves fitted to runs of zyjopensource/geepafs",
+        ("power", "energy over that at the highest clock"),
+        errors,
+    )
+
+
 def _limited(table: LoadTable, limit_w: float) -> int:
     """Return the place of the clock that a limit allows; the lowest where even that draws more."""
     return int(max(np.flatnonzero(table.limited_power_w <= limit_w), default=0))
@@ -136,9 +190,9 @@ def _by_catalogue(
     ]
 
 
-def training_savings(files: list[Path]) -> list[Row]:
+def training_savings(files: Iterable[Path]) -> list[Row]:
     """Make a row for what the stages save within each slowdown, measured and simulated; none has a goal."""
-    sweeps = [sweep for file in files if file.stem == _STAGES for sweep in read_stage_profile(file)]
+    sweeps = [sweep for file in files if file.stem == _STAGES for sweep in _sweeps(file)]
     return [_saving_row(gpu, sweeps, slowdown) for gpu in _STAGE_GPUS for slowdown in _SLOWDOWNS if sweeps]
 
 
@@ -165,8 +219,10 @@ def _saving_row(gpu: str, sweeps: list[StageSweep], slowdown: float) -> Row:
 def _simulated_saving(gpu: str, sweep: StageSweep, slowdown: float) -> float:
     """Compare with the highest clock at which the simulated stage draws no more than the real one ever did."""
     table = tabulate(load_model(gpu), _STAGE[sweep.instruction])[0]
-    default = _limited(table, float((sweep.energy_j / sweep.time_s).max())) + 1
-    return _saving_percent(table.iteration_s[:default], table.iteration_j[:default], slowdown)
+    most_w = float((sweep.energy_j / sweep.time_s).max())
+    # Rounding may lift the power of a clock above itself.
+    count = int(np.count_nonzero(table.mean_power_w <= most_w * (1.0 + 1e-9)))
+    return _saving_percent(table.iteration_s[:count], table.iteration_j[:count], slowdown)
 
 
 def _saving_percent(time_s: Floats, energy_j: Floats, slowdown: float) -> float:
