@@ -145,8 +145,9 @@ def test_a_plan_played_without_scatter_costs_what_was_planned() -> None:
 def test_scattered_latencies_of_short_segments_cost_time() -> None:
     switching = replace(CATALOGUE.at(1e-3), dwell=1.0)
     trial = plan_layers(costs(), switching, SEGMENTS, points=20).within(costs().default.time_s * 1.05)
-    played = play(costs(), trial.choice, switching, spread=SPREAD, seed=1)
-    assert played.time_s > trial.cost.time_s * 1.005
+    for seed in range(4):
+        played = play(costs(), trial.choice, switching, spread=SPREAD, seed=seed)
+        assert played.time_s > trial.cost.time_s * 1.002
 
 
 def test_the_plan_of_a_limit_keeps_it_when_played() -> None:
