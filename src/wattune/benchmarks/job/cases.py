@@ -92,16 +92,13 @@ def _cell(run: JobRun) -> JobChoice | None:
     return None if run.setting is None else JobChoice(run.batch_size, run.setting)
 
 
-POLICIES = ("default", "grid", "zeus", "wattune", "oracle")
-
-
 def make_policy(name: str, workload: TraceWorkload, seed: int) -> Policy:
     """Make a policy of the bench for a workload and a seed."""
     match name:
         case "zeus":
             return ZeusSearcher(seed=seed), ZeusLimits()
-        case "wattune":
-            return WattuneJobPolicy(), ShippedLimits()
+        case "wattune" | "wattune-safe":
+            return WattuneJobPolicy(safe=name == "wattune-safe"), ShippedLimits()
         case "grid":
             sizes = workload.job.batch_sizes
             start = sizes.index(workload.job.default_batch_size)
@@ -270,7 +267,7 @@ def cases_of(
 
 
 def _horizon(workloads: Iterable[TraceWorkload], eta: float, seeds: int, *, package: bool) -> Iterable[JobCase]:
-    policies = ("default", "grid", "zeus", *((PACKAGE,) if package else ()), "wattune", "oracle")
+    policies = ("default", "grid", "zeus", *((PACKAGE,) if package else ()), "wattune", "wattune-safe", "oracle")
     for workload in workloads:
         for policy in policies:
             most = PACKAGE_SEEDS if policy == PACKAGE else seeds
@@ -300,7 +297,7 @@ def _overlaps(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Ite
 
 def _unseen(workloads: Sequence[TraceWorkload], eta: float, seeds: int) -> Iterable[JobCase]:
     for workload in made_up(workloads):
-        for policy in _RIVALS:
+        for policy in (*_RIVALS, "wattune-safe"):
             yield _case("unseen", workload, policy, eta, seeds)
 
 

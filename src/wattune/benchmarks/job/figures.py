@@ -98,6 +98,16 @@ def worst_ratios(played: ReplayResult, default: ReplayResult) -> Floats:
     return np.asarray(ratios.max(axis=1))
 
 
+def chance_ratios(default: ReplayResult) -> Floats:
+    """Return the same for the default against itself, dealt the next seed's trainings from the second recurrence on.
+
+    Epochs vary from run to run, so that a policy that changes nothing may exceed any limit by chance.
+    """
+    others = np.roll(default.costs, 1, axis=0)
+    others[:, :1] = default.costs[:, :1]
+    return worst_ratios(replace(default, costs=others), default)
+
+
 def above_percent(ratios: Floats) -> float:
     """Return the percentage of seeds that exceed `WORST_OF_DEFAULT` at some moment."""
     return float(100 * np.mean(~(ratios <= WORST_OF_DEFAULT)))
@@ -190,7 +200,7 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-OURS, PEER = "wattune", "zeus"
+OURS, SAFE, PEER = "wattune", "wattune-safe", "zeus"
 
 SHARE = 1 / 3
 """Our regret over Zeus's."""
@@ -251,15 +261,29 @@ def _regret_goals(name: str, outcomes: Outcomes) -> list[Goal]:
             float(len(_behind(outcomes))),
             0,
         ),
-        *_safety_goals(name, outcomes),
+        *_safety_goals(name, outcomes, OURS),
+        *_safe_goals(name, outcomes),
     ]
 
 
-def _safety_goals(name: str, outcomes: Outcomes) -> list[Goal]:
+def _safe_goals(name: str, outcomes: Outcomes) -> list[Goal]:
+    """Return what the safe policy keeps and what that costs, where it was played."""
+    played = _of(outcomes, SAFE)
+    if not played:
+        return []
+    own, peer = mean_regret(played), mean_regret(_of(outcomes, PEER))
+    share = own / peer if own is not None and peer else None
+    return [
+        Goal(f"{name}: {SAFE}: regret as a share of zeus's over the horizon", share, "none: safety comes first", None),
+        *_safety_goals(f"{name}: {SAFE}", outcomes, SAFE),
+    ]
+
+
+def _safety_goals(name: str, outcomes: Outcomes, policy: str) -> list[Goal]:
     """Return goals on the cumulative cost of each seed by itself; means over seeds would hide the worst."""
     ratios = {
         _name(case): worst_ratios(played, default)
-        for case, played in _of(outcomes, OURS)
+        for case, played in _of(outcomes, policy)
         if (default := beside(outcomes, case, "default")) is not None
     }
     worst = max(ratios, key=lambda workload: float(ratios[workload].max()))
@@ -269,8 +293,20 @@ def _safety_goals(name: str, outcomes: Outcomes) -> list[Goal]:
         at_most(
             f"{name}: {what}, worst moment of the worst seed ({worst})", float(ratios[worst].max()), WORST_OF_DEFAULT
         ),
-        at_most(f"{name}: seeds with {what} above {WORST_OF_DEFAULT:g}", above, MOST_ABOVE_PERCENT, unit=" %"),
+        at_most(
+            f"{name}: seeds with {what} above {WORST_OF_DEFAULT:g}",
+            above,
+            MOST_ABOVE_PERCENT,
+            unit=" %",
+            note=_by_chance(outcomes),
+        ),
     ]
+
+
+def _by_chance(outcomes: Outcomes) -> str | None:
+    """Return how often the default itself exceeds the limit as a note; None with a single seed."""
+    ratios = [chance_ratios(played) for _, played in _of(outcomes, "default") if len(played.costs) > 1]
+    return f"{above_percent(np.concatenate(ratios)):.0f} % of the default's own, by chance" if ratios else None
 
 
 def _drift_goals(drift: str, outcomes: Outcomes) -> list[Goal]:

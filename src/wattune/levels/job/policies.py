@@ -33,7 +33,7 @@ class JobSearcher(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in tables: zeus, wattune."""
+        """The name in tables: zeus, wattune, wattune-safe."""
         ...
 
     def propose(self, job: Job, memory: JobMemory, gpu: JobGpu) -> Proposal:
@@ -56,11 +56,12 @@ class JobPolicy(JobSearcher, Protocol):
         ...
 
 
-_POLICIES = {
-    "wattune": ("wattune.levels.job.policy", "WattuneJobPolicy"),
-    "zeus": ("wattune.levels.job.zeus", "ZeusSearcher"),
+_POLICIES: dict[str, tuple[str, str, dict[str, bool]]] = {
+    "wattune": ("wattune.levels.job.policy", "WattuneJobPolicy", {}),
+    "wattune-safe": ("wattune.levels.job.policy", "WattuneJobPolicy", {"safe": True}),
+    "zeus": ("wattune.levels.job.zeus", "ZeusSearcher", {}),
 }
-"""Module and class by name; a module is imported only when its policy is used."""
+"""Module, class and parameters by name; a module is imported only when its policy is used."""
 
 SEARCHERS = tuple(_POLICIES)
 
@@ -70,6 +71,8 @@ def searcher_named(name: str) -> JobPolicy:
     if name not in _POLICIES:
         near = difflib.get_close_matches(name, SEARCHERS, n=1)
         guess = f"did you mean {near[0]}? " if near else ""
-        raise InputError(f"there is no searcher {name!r}", hint=f"{guess}choose {' or '.join(SEARCHERS)}")
-    module, class_name = _POLICIES[name]
-    return cast("JobPolicy", getattr(import_module(module), class_name)())
+        raise InputError(
+            f"there is no searcher {name!r}", hint=f"{guess}choose {', '.join(SEARCHERS[:-1])} or {SEARCHERS[-1]}"
+        )
+    module, class_name, parameters = _POLICIES[name]
+    return cast("JobPolicy", getattr(import_module(module), class_name)(**parameters))

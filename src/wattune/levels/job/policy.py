@@ -6,7 +6,6 @@ A size is tried if its expected gain exceeds its cost and its risk fits the budg
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import exp, log2, sqrt
 
@@ -16,7 +15,6 @@ from scipy.special import ndtr
 
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.core.measurement import SIGMAS_95
-from wattune.core.objective import Objective
 from wattune.levels.job.epochs import in_order_of_ending
 from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.posterior import (
@@ -25,60 +23,11 @@ from wattune.levels.job.posterior import (
     horizon,
     job_posterior,
     unusable,
-    why_stop_known,
-    why_stop_trial,
 )
+from wattune.levels.job.safety import affordable_loss
 from wattune.levels.job.smooth_curve import SizePosterior
+from wattune.levels.job.stopping import why_stop_known, why_stop_trial
 from wattune.response.statistics import Floats, normal_nodes
-
-SHARE = 0.035
-"""Share that the owner may ever spend beyond the default; 5 % is the limit, and trials may cost more than expected."""
-
-_CARRIED_SHARE, _CARRIED_MOST = 0.05, 1.0
-"""After a change of the job: what earlier recurrences add to the budget, in default runs, each and in total."""
-
-_TRIAL_OUT = 1.3
-"""Assumed cost of a trial that has not ended, in runs of the best size."""
-
-
-def budget(
-    runs: Iterable[JobRun],
-    *,
-    objective: Objective,
-    interval: dict[str, int],
-    default_cost: float,
-    best_cost: float,
-    usual_cost: Mapping[int, float],
-) -> float:
-    """Return how much more than a run at the best size the next run may cost.
-
-    Runs are those on one GPU model. A run that has not ended counts with what it has spent, and at least as a best one;
-    one that reached the target with the `usual_cost` of its size, so that chance does not count as savings; a trial
-    with what it cost, if that was more.
-    """
-    spent = 0.0
-    recurrences: set[int] = set()
-    earlier: set[int] = set()
-    for run in runs:
-        if interval.get(run.id, 0):
-            earlier.add(run.recurrence)
-            continue
-        recurrences.add(run.recurrence)
-        spent += _counted(run, objective, best_cost, usual_cost)
-    due = (1.0 + SHARE) * default_cost * (len(recurrences) + 1)
-    carried = min(_CARRIED_SHARE * len(earlier - recurrences), _CARRIED_MOST) * default_cost
-    return due + carried - spent - best_cost
-
-
-def _counted(run: JobRun, objective: Objective, best_cost: float, usual_cost: Mapping[int, float]) -> float:
-    spent = 0.0 if run.cost is None else objective.value(run.cost)
-    if run.outcome is Outcome.REACHED:
-        usual = usual_cost[run.batch_size]
-        return max(spent, usual) if run.exploring else usual
-    if run.outcome is not Outcome.RUNNING:
-        return spent
-    return max(spent, best_cost * (_TRIAL_OUT if run.exploring else 1.0))
-
 
 _NODES, _WEIGHTS = normal_nodes(11)
 
@@ -160,8 +109,11 @@ _SAME = 0.02
 """Sizes whose costs (in logarithms) differ by less than this are one floor of a valley."""
 
 
-def trial(known: JobPosterior, memory: JobMemory) -> Proposal | None:
-    """Return the size to try, or None where no trial pays or none is safe."""
+def trial(known: JobPosterior, memory: JobMemory, *, safe: bool) -> Proposal | None:
+    """Return the size to try, or None where no trial pays or none is affordable.
+
+    Where `safe`, the job must be able to lose a whole run of it.
+    """
     if not known.costs.epoch_s or _just_failed(known):
         return None
     best = known.best
@@ -169,15 +121,16 @@ def trial(known: JobPosterior, memory: JobMemory) -> Proposal | None:
     untouched = known.usable & ~_out_on_trial(known, memory)
     worth = horizon(memory) * gains(known.log_cost, known.epochs.sd, overhead=known.overhead, among=known.usable)
     worth *= _on_the_way_down(known)
-    left = _budget(known, memory)
+    left = affordable_loss(known, memory.runs)
     first_epoch = 1.0 / np.maximum(np.exp(known.log_epochs.mean), 1.0)
     at_stake = stakes(
         known.log_cost, best_cost=float(cost[best]), beyond=known.beyond, first_epoch=np.minimum(first_epoch, 1.0)
     )
     excess = at_stake.excess + np.log(known.overhead) * cost[best]
-    affordable = at_stake.bad <= left
-    if not any(run.exploring for run in memory.runs):
-        affordable |= _next_to_best(known) & (excess + _CAUTION * at_stake.harm <= left)
+    if safe:
+        affordable = np.exp(known.log_cost.mean) <= left
+    else:
+        affordable = _affordable(known, memory, at_stake, left=left, excess=excess)
     # The more of the budget a trial may use, the less it is preferred: other trials may be needed later.
     used = np.maximum(excess + _CAUTION * at_stake.harm, 0.0) / max(left, 1e-9 * float(cost[best]))
     preferred = worth * np.maximum(1.0 - used, _LEAST_PREFERENCE) / (1.0 + _stopped(known)) ** 2
@@ -189,6 +142,17 @@ def trial(known: JobPosterior, memory: JobMemory) -> Proposal | None:
     if place == best or not net[place] > 0:
         return None
     return Proposal(known.sizes[place], exploring=True, why=_why(known, place))
+
+
+def _affordable(known: JobPosterior, memory: JobMemory, at_stake: Stakes, *, left: float, excess: Floats) -> Flags:
+    """Return the sizes whose bad case fits what the job can afford to lose.
+
+    The first trial, to a neighbour, is made as soon as its expected loss fits: waiting delays a gain of unknown size.
+    """
+    fits = at_stake.bad <= left
+    if not any(run.exploring for run in memory.runs):
+        fits |= _next_to_best(known) & (excess + _CAUTION * at_stake.harm <= left)
+    return np.asarray(fits)
 
 
 def _on_the_way_down(known: JobPosterior) -> Floats:
@@ -254,28 +218,22 @@ def _out_on_trial(known: JobPosterior, memory: JobMemory) -> Flags:
     return np.array([size in out for size in known.sizes])
 
 
-def _budget(known: JobPosterior, memory: JobMemory) -> float:
-    return budget(
-        [run for run in memory.runs if run.gpu.key == known.gpu.key and run.batch_size in known.sizes],
-        objective=known.job.objective_on(known.gpu.max_power_w),
-        interval=known.epochs.interval,
-        default_cost=known.default_cost,
-        best_cost=float(known.expected_cost[known.best]),
-        usual_cost=dict(zip(known.sizes, np.exp(known.log_cost.mean).tolist(), strict=True)),
-    )
-
-
 _OCTAVE = 0.75
 """A size one octave further from the default is tried before one that has missed the target once more."""
 
 
 @dataclass(frozen=True, slots=True)
 class WattuneJobPolicy:
-    """Chooses batch sizes by the posterior of all of them together."""
+    """Chooses batch sizes by the posterior of all of them together.
+
+    A safe one makes no trial before the job can afford to lose all of it, and stops it before it loses more.
+    """
+
+    safe: bool = False
 
     @property
     def name(self) -> str:
-        return "wattune"
+        return "wattune-safe" if self.safe else "wattune"
 
     def propose(self, job: Job, memory: JobMemory, gpu: JobGpu) -> Proposal:
         if not any(run.outcome is Outcome.REACHED and run.batch_size in job.batch_sizes for run in memory.runs):
@@ -283,11 +241,11 @@ class WattuneJobPolicy:
         posterior = job_posterior(job, memory, gpu)
         if not posterior.proven.any():
             return _first(job, memory, gpu)
-        return trial(posterior, memory) or _best(posterior)
+        return trial(posterior, memory, safe=self.safe) or _best(posterior)
 
     def stop(self, job: Job, memory: JobMemory, run: JobRun) -> str | None:
         if run.exploring:
-            return why_stop_trial(job, memory, run)
+            return why_stop_trial(job, memory, run, safe=self.safe)
         return why_stop_known(job, memory, run)
 
     def predict_epochs(self, job: Job, memory: JobMemory, gpu: JobGpu) -> tuple[EpochsBand, ...]:

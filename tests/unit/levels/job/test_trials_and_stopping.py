@@ -7,9 +7,10 @@ import pytest
 
 from synthetic_job import GPU, JOB, ended, finished
 from wattune.core.job import Outcome
-from wattune.levels.job.policy import SHARE, budget, gains, stakes
-from wattune.levels.job.posterior import RunPrediction, combined, patience
+from wattune.levels.job.policy import gains, stakes
+from wattune.levels.job.safety import SHARE, budget
 from wattune.levels.job.smooth_curve import SizePosterior
+from wattune.levels.job.stopping import RunPrediction, combined, patience
 
 ALL = np.array([True, True])
 NO_OVERHEAD = np.ones(2)
@@ -104,6 +105,40 @@ def test_the_longer_a_run_is_overdue_the_likelier_it_never_arrives():
     assert late == sorted(late)
     assert late[-1] > 0.5
     assert not prediction(epochs=41).pays
+
+
+def test_a_trial_is_stopped_where_the_next_epoch_crosses_what_the_job_can_lose():
+    unsure = prediction(sd=0.5)
+    assert unsure.is_affordable(0.6, sure=0.9)
+    assert not unsure.is_affordable(0.52, sure=0.9)
+
+
+def test_a_trial_whose_end_is_nearly_sure_may_cross_it():
+    assert prediction(sd=0.1).is_affordable(0.52, sure=0.9)
+    assert not prediction(sd=0.1, miss=0.4).is_affordable(0.52, sure=0.9)
+
+
+def test_beyond_what_the_job_can_lose_only_the_gain_counts_unless_it_must_be_safe():
+    assert prediction(sd=0.5).is_affordable(0.3, sure=0.9)
+    assert not prediction(sd=0.01).is_affordable(0.3, sure=1.0)
+
+
+def test_a_run_that_replaces_another_does_not_pay_for_a_recurrence_of_its_own():
+    objective = JOB.objective_on(GPU.max_power_w)
+    runs, costs = [finished(order, 512, 40) for order in range(3)], dict.fromkeys(JOB.batch_sizes, 100.0)
+    new, same = (
+        budget(
+            runs,
+            objective=objective,
+            interval={},
+            default_cost=100.0,
+            best_cost=100.0,
+            usual_cost=costs,
+            recurrence=recurrence,
+        )
+        for recurrence in (3, 2)
+    )
+    assert new - same == pytest.approx(100 * (1 + SHARE))
 
 
 def test_prior_and_curve_are_weighted_and_the_prior_gives_way():
