@@ -68,3 +68,14 @@ def test_no_noise_and_no_default_makes_it_stuck_or_ruinous(seed, noise, default)
     costs = world.recur(12)
     reference = world.value(world.memory.profiles[0].trials[0].cost) * (world.epochs[default] or 1.0)
     assert sum(costs) <= 1.4 * len(costs) * reference
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.none() | st.integers(10, 90), min_size=len(JOB.batch_sizes), max_size=len(JOB.batch_sizes)))
+def test_without_luck_the_safe_policy_never_exceeds_its_budget(needed):
+    default = JOB.default_batch_size
+    epochs = dict(zip(JOB.batch_sizes, needed, strict=True)) | {default: 40}
+    world = World(WattuneJobPolicy(safe=True), epochs=epochs, noise=0.0)
+    costs = world.recur(20)
+    reference = world.value(world.memory.profiles[0].trials[0].cost) * 40
+    assert all(sum(costs[:count]) <= 1.05 * count * reference for count in range(1, 21))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from job_tables import write_tables
-from wattune.benchmarks.job import figures
+from wattune.benchmarks.job import figures, unseen
 from wattune.benchmarks.job.bench import bench_of, play_job_bench
 from wattune.benchmarks.job.cases import SECTIONS, ReplayResult
 from wattune.cli.main import run
@@ -24,7 +24,9 @@ def tables(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
     tables = write_tables(tmp_path_factory.mktemp("tables"), gpus=("p100", "t4"))
-    return bench_of(play_job_bench(tables, seeds=1, processes=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unseen, "NUMBERS", (2,))  # others would show the same
+        return bench_of(play_job_bench(tables, seeds=1, processes=1))
 
 
 def test_all_sections_are_played(bench):
@@ -128,3 +130,9 @@ def test_the_standard_error_of_a_mean_is_that_of_the_textbook():
     played = ReplayResult(*(costs,) * 7, cpu_s=0.0)
     note = figures._error([(None, played)], lambda some: float(some[0][1].costs.mean()))
     assert note == f"± {costs.std(ddof=1) / 4:.2g}, standard error over seeds"
+
+
+def test_a_default_dealt_other_trainings_shows_what_chance_does():
+    costs = np.array([[10.0, 10.0, 10.0], [10.0, 12.0, 10.0]])
+    alike = ReplayResult(*[costs] * 6, oracle=np.full(3, 9.0), cpu_s=0.0)
+    assert figures.chance_ratios(alike) == pytest.approx([1.1, 1.0])

@@ -1,7 +1,8 @@
 """`wattune bench job`: batch size and power limit of recurring jobs, replayed from recorded tables.
 
 Policies: `default` (the owner's batch size at the highest limit), `grid` (search over all), `zeus` (as published),
-`zeus-package` (by its authors' own simulator, where installed), `wattune` (ours), `oracle` (the best fixed choice).
+`zeus-package` (by its authors' own simulator, where installed), `wattune` (ours), `wattune-safe` (ours, which risks no
+more than a job can lose), `oracle` (the best fixed choice).
 Zeus is played in the conditions of its published simulator, which knows limits without noise and may call a run off
 before it starts; `wattune` measures in noisy windows and pays for all it does.
 """

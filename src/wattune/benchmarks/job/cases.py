@@ -9,11 +9,11 @@ from time import process_time
 
 import numpy as np
 
+from wattune.benchmarks.job import unseen
 from wattune.benchmarks.job import zeus_package as job_zeus_package
 from wattune.benchmarks.job.environment import Playback, play
 from wattune.benchmarks.job.replayed_run import Limits, Ruled, ShippedLimits, ZeusLimits
 from wattune.benchmarks.job.trace import JobDrift, TraceWorkload
-from wattune.benchmarks.job.unseen import made_up
 from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
@@ -296,7 +296,7 @@ def _overlaps(workloads: Iterable[TraceWorkload], eta: float, seeds: int) -> Ite
 
 
 def _unseen(workloads: Sequence[TraceWorkload], eta: float, seeds: int) -> Iterable[JobCase]:
-    for workload in made_up(workloads):
+    for workload in unseen.made_up(workloads, unseen.NUMBERS):
         for policy in (*_RIVALS, "wattune-safe"):
             yield _case("unseen", workload, policy, eta, seeds)
 

@@ -56,7 +56,7 @@ def is_held_out(workload: TraceWorkload) -> bool:
     return int(workload.gpu.name.rpartition("~")[2]) % 2 == 0
 
 
-def made_up(workloads: Sequence[TraceWorkload], numbers: Sequence[int] = NUMBERS) -> tuple[TraceWorkload, ...]:
+def made_up(workloads: Sequence[TraceWorkload], numbers: Sequence[int]) -> tuple[TraceWorkload, ...]:
     """Return the jobs of the made-up GPUs of these numbers, made from each public one."""
     gpus = dict.fromkeys(workload.gpu.name for workload in workloads)
     return tuple(
