@@ -141,6 +141,7 @@ def test_with_json_the_document_is_alone_on_standard_output(command):
     document = json.loads(done.stdout)
     assert "hello" in done.stderr
     assert document["exit_code"] == 0
+    assert document["command"] == ["echo", "hello"]
     assert document["simulated"] is True
     assert document["windows"] == []
 
@@ -184,6 +185,7 @@ def test_gpus_of_two_kinds_are_tuned_each_by_itself(command):
     assert done.returncode == 4
     document = json.loads(done.stdout)
     assert [len(one["gpus"]) for one in document["each"]] == [1, 1]
+    assert [one["command"] for one in (document, *document["each"])] == [["sh", "-c", "exit 4"]] * 3
     assert (command.folder / "r-1.html").exists()
 
 
@@ -349,6 +351,7 @@ def test_a_running_process_is_attached_to_until_it_ends(tuning):
     if step_times_s:
         assert document["unit"] == "period"
     assert document["exit_code"] is None
+    assert document["command"] == program.args
     assert node.setting(0) == FOUND
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -33,7 +33,7 @@ def command(options: TuningOptions, pid: int, devices: tuple[str, ...]) -> int:
     from wattune.control.process_monitor import HeldProcess
 
     with HeldProcess.open(pid) as process:
-        tuned = TunedProgram(options, _name(process))
+        tuned = TunedProgram(options, *_command_line(process))
         with open_gpus(*(devices or _devices_of(pid)), wall_clock=True) as gpus:
             tuned.open(gpus, process=process)
             ((_, session),) = tuned.sessions
@@ -54,22 +54,22 @@ def _wait(process: HeldProcess) -> int:
     return 0
 
 
-def _name(held: HeldProcess) -> str:
-    """Return the command line of a process, or raise an error of one line."""
+def _command_line(held: HeldProcess) -> tuple[Sequence[str], str | None]:
+    """Return the command line of a process, and a name where it is unknown, or raise an error of one line."""
     import psutil
 
     from wattune.control.process_monitor import no_process
 
     try:
         process = psutil.Process(held.pid)
-        name = shlex.join(process.cmdline()) or process.name()
+        command_line, name = process.cmdline(), process.name()
     except psutil.NoSuchProcess:
-        name = ""
+        raise no_process(held.pid) from None
     except psutil.AccessDenied:
-        name = f"process {held.pid}"
-    if not name or not held.runs:  # asked last: what runs now had this process id all the time
+        command_line, name = [], f"process {held.pid}"
+    if not held.runs:  # asked last: what runs now had this process id all the time
         raise no_process(held.pid)
-    return name
+    return command_line, None if command_line else name
 
 
 def _devices_of(pid: int) -> tuple[str, ...]:

@@ -322,6 +322,6 @@ def recommendation(view: FrontierView[Setting], *, per: str, within: str) -> str
     if slowdown is not None and abs(slowdown) >= 0.05:
         more_time = f"{abs(slowdown):.1f} % {'more' if slowdown > 0 else 'less'} time"
     return (
-        f"Set to {pick.trial.choice}, {article} {per} takes {pick.saving_percent:.1f} % less energy and "
+        f"Set to {pick.trial.choice}, {article} {per} takes {pick.saving_percent:z.1f} % less energy and "
         f"{more_time} than at the {view.reference_name}."
     )

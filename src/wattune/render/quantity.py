@@ -60,19 +60,19 @@ def number(value: float | None, *, digits: int = 3) -> str:
     return _signed(f"{rounded if places else value:,.{places}f}").replace(",", "\u2009")
 
 
-def percent(value: float | None) -> str:
+def percent(value: float | None, *, places: int = 1) -> str:
     """Format a percentage with its sign, such as `+4.2 %`; a dash where it is unknown."""
     if value is None:
         return UNKNOWN
-    text = f"{value:+.1f}"
-    return f"{'0.0' if float(text) == 0 else _signed(text)} %"
+    text = f"{value:+.{places}f}"
+    return f"{text[1:] if float(text) == 0 else _signed(text)} %"
 
 
 def fixed(value: float | None, unit: str, *, places: int = 0) -> str:
     """Format a value in exactly this unit with so many places, for columns that must line up."""
     if value is None:
         return UNKNOWN
-    return f"{_signed(f'{value:.{places}f}')} {unit}"
+    return f"{_signed(f'{value:z.{places}f}')} {unit}"
 
 
 def _signed(text: str) -> str:

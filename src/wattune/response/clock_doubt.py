@@ -55,5 +55,5 @@ def _doubt(base: PointTime, other: PointTime) -> str | None:
     if fall >= 1 and most < FASTER:
         return f"it was {100 * (1 - ratio):.0f} % faster {clocks}, and a lower clock makes nothing faster"
     if base.busy is not None and base.busy >= BUSY and fall >= FALL and most < LEAST_GROWTH:
-        return f"its time changed by {100 * (ratio - 1):+.1f} % {clocks}, although the GPU was busy all the time"
+        return f"its time changed by {100 * (ratio - 1):+z.1f} % {clocks}, although the GPU was busy all the time"
     return None

@@ -218,7 +218,7 @@ def _shift(channel: Channel, count: int) -> Shift | None:
 
 def _percent(name: str, shift: Shift) -> str:
     unit = " points" if name == UTIL else " %"
-    return f"{100 * shift.change:+.1f}{unit}"
+    return f"{100 * shift.change:+z.1f}{unit}"
 
 
 Spectrum = NDArray[np.complex128]

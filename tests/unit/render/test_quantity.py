@@ -34,6 +34,13 @@ def test_a_percentage_has_its_sign(value: float | None, text: str) -> None:
     assert percent(value) == text
 
 
+def test_zero_has_no_sign_at_any_number_of_places() -> None:
+    assert percent(-0.004, places=2) == "0.00 %"
+    assert percent(-0.004, places=3) == "−0.004 %"
+    assert fixed(-0.2, "W") == "0 W"
+    assert fixed(-0.0004, "%", places=2) == "0.00 %"
+
+
 def test_the_unknown_is_a_dash_and_zero_is_a_number() -> None:
     assert fixed(None, "W") == UNKNOWN
     assert fixed(0.0, "W") == "0 W"

@@ -272,8 +272,8 @@ def _picked(names: tuple[str, ...]) -> Callable[[Row], tuple[Any, ...]]:
 
 def _layer_cell(row: Row) -> str:
     if not row["within_limit"]:
-        return f"{row['energy_percent']:+.0f}, {row['time_percent']:+.0f}% t"
-    return f"{row['energy_percent']:+.1f} ({row['switches']})"
+        return f"{row['energy_percent']:+z.0f}, {row['time_percent']:+z.0f}% t"
+    return f"{row['energy_percent']:+z.1f} ({row['switches']})"
 
 
 _SYSTEM_HEADS = {

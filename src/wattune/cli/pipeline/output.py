@@ -112,8 +112,8 @@ def frontier_table(planned: PlannedPipeline) -> Table:
             str(number),
             f"{cost.time_s:.4f} s",
             f"{cost.energy_j:.1f} J",
-            f"{gap_percent(trials[number]):.2f} %",
-            *((f"{losses[number]:.2f} %",) if losses else ()),
+            f"{gap_percent(trials[number]):z.2f} %",
+            *((f"{losses[number]:z.2f} %",) if losses else ()),
             percent(time_percent(cost, default)),
             percent(energy_percent(cost, default)),
             _names(number, planned),
@@ -173,7 +173,7 @@ def switching_words(planned: PlannedPipeline) -> str:
     loss = planned.switching_losses_percent[planned.chosen]
     return (
         f"A change of clocks takes {1e3 * switching.latency_s:g} ms and stalls for {1e3 * switching.stall_s:g} ms "
-        f"({switching.source}); the chosen plan {held} and spends {loss:.2f} % more than if switching were free."
+        f"({switching.source}); the chosen plan {held} and spends {loss:z.2f} % more than if switching were free."
     )
 
 
@@ -183,7 +183,7 @@ def print_answer(answer: StragglerAnswer | None) -> None:
         console().print(
             f"The straggler takes {answer.straggler_time_s:.4f} s; with the plan of {answer.trial.cost.time_s:.4f} s "
             f"and {answer.wait_s:.4f} s of waiting the others spend {answer.energy_j:.1f} J instead of "
-            f"{answer.default_energy_j:.1f} J ({-answer.saving_percent:+.1f} %).",
+            f"{answer.default_energy_j:.1f} J ({percent(-answer.saving_percent)}).",
             soft_wrap=True,
         )
 
@@ -240,8 +240,8 @@ def print_verified(rows: list[dict[str, float]], *, chosen: int, profile: str) -
             f"{row['planned_energy_j']:.1f} J",
             f"{row['time_s']:.4f} s",
             f"{row['energy_j']:.1f} J",
-            f"{row['time_percent']:+.2f} %",
-            f"{row['energy_percent']:+.2f} %",
+            percent(row["time_percent"], places=2),
+            percent(row["energy_percent"], places=2),
         )
     screen = console()
     screen.print(table)

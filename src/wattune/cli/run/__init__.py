@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -110,7 +109,7 @@ def command(
     from wattune.devices.gpu import PlaysWorkloads
 
     check_command(command_line)
-    tuned = TunedProgram(options, shlex.join(command_line))
+    tuned = TunedProgram(options, command_line)
     steps = None if step_pattern is None else StepPattern.parse(step_pattern)
     if per_gpu and steps is not None:
         raise click.UsageError("--per-gpu and --step-pattern exclude each other: a step is of all GPUs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -144,10 +145,11 @@ def knobs_named(names: str | None) -> frozenset[str]:
 class TunedProgram:
     """A program that is tuned by a command: its sessions, its screen, and its results."""
 
-    def __init__(self, options: TuningOptions, name: str) -> None:
-        """`name` is the command line, or what stands for it."""
+    def __init__(self, options: TuningOptions, command_line: Sequence[str], name: str | None = None) -> None:
+        """`name` stands for the command line where that is unknown."""
         check_report(options.report_file, suffixes=(".html", ".svg"))
-        self._options, self._name = options, name
+        self._options, self._command_line = options, tuple(command_line)
+        self._name = name or shlex.join(command_line)
         self._config = load_config()
         self._tariff = self._config.tariff
         self._worker = None if options.no_store else StoreWorker(self._config.store_url)
@@ -249,14 +251,16 @@ class TunedProgram:
         """Return one JSON document, also of GPUs that were tuned separately."""
         started_at = self._started_at.isoformat()
         each = [
-            document(report, [gpu.spec for gpu in session.gpus], exit_code=exit_code, started_at=started_at)
+            {"simulated": report.simulated, "command": list(self._command_line), "exit_code": exit_code}
+            | document(report, [gpu.spec for gpu in session.gpus], started_at=started_at)
             | asdict(self._footprint(report))
             for (_, session), report in zip(self.sessions, reports, strict=True)
         ]
         if len(each) == 1:
             return each[0]
         simulated = any(report.simulated for report in reports)
-        return {"simulated": simulated, "command": self._name, "exit_code": exit_code, "each": each}
+        command = list(self._command_line)
+        return {"simulated": simulated, "command": command, "exit_code": exit_code, "each": each}
 
     def _footprint(self, report: RunReport) -> Footprint:
         spent = report.spent
@@ -327,13 +331,10 @@ def print_closing(report: RunReport, out: Console, footprint: Footprint) -> None
         say(f"at {event.time_s:.1f} s: {event.text}")
 
 
-def document(report: RunReport, gpus: Sequence[GpuSpec], *, exit_code: int | None, started_at: str) -> dict[str, Any]:
-    """Return the result of a run as a JSON document."""
+def document(report: RunReport, gpus: Sequence[GpuSpec], *, started_at: str) -> dict[str, Any]:
+    """Return the result of a run as a JSON document, without the program and its end."""
     figures = report.figures
     return {
-        "simulated": report.simulated,
-        "command": report.program,
-        "exit_code": exit_code,
         "started_at": started_at,
         "policy": report.policy,
         "objective": report.objective,

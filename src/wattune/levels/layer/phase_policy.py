@@ -117,7 +117,7 @@ def worse(known: Sequence[Window], *, slowdown: float) -> str | None:
     if base is None or own is None:
         return f"no step time was measured with a setting per phase: {back}"
     if own[0] > base[0] * (1.0 + slowdown):
-        return f"with a setting per phase a step takes {100 * (own[0] / base[0] - 1):.1f} % longer: {back}"
+        return f"with a setting per phase a step takes {100 * (own[0] / base[0] - 1):z.1f} % longer: {back}"
     if single is not None and own[1] >= single[1]:
         return f"a setting per phase saves nothing more by what was measured: {back}"
     return None

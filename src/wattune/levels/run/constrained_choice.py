@@ -102,7 +102,7 @@ class Choice:
     def words(self, place: int) -> str:
         """Describe what is expected of a setting."""
         slower, error = 100 * np.expm1(self.slower[place]), 196 * self.slower_sd[place]
-        return f"{slower:.1f} ± {error:.1f} % slower, {-100 * np.expm1(self.log_value[place]):.1f} % saved"
+        return f"{slower:z.1f} ± {error:.1f} % slower, {-100 * np.expm1(self.log_value[place]):z.1f} % saved"
 
 
 def choose(

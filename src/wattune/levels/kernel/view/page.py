@@ -98,7 +98,7 @@ def _table(planned: PlannedPipeline) -> Table:
         cells = (f"{cost.time_s:.4f} s", f"{cost.energy_j:.1f} J", f"{trial.choice.bound_j:.1f} J")
         changes = (percent(time_percent(cost, default)), percent(energy_percent(cost, default)))
         name = "chosen" if number == planned.chosen else ""
-        rows.append((str(number), name, *cells, f"{gap_percent(trial):.2f} %", *changes))
+        rows.append((str(number), name, *cells, f"{gap_percent(trial):z.2f} %", *changes))
     head = ("plan", "", "time", "energy", "bound", "above bound", "Δ time", "Δ energy")
     return Table("Every plan", head, tuple(rows), words=2, strong=frozenset({planned.chosen}))
 

@@ -33,7 +33,7 @@ from wattune.levels.run.view.words import (
 )
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Spread, Tone, Way
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import Unit, counted, duration, footprint_words, long_unit, quantity, unit_for
+from wattune.render.quantity import Unit, counted, duration, footprint_words, long_unit, percent, quantity, unit_for
 from wattune.render.svg import standalone
 
 SETTING_HEAD = "setting,set for,verdict,time set,step time,power,energy per {unit},Δ time %,saving %"
@@ -107,9 +107,7 @@ def _in_the_long_run(report: RunReport, tariff: Tariff, started_at: datetime) ->
     yield Figure(
         footprint_words(saved),
         "saved per 1,000 GPU-hours",
-        f"computed from what was measured at {report.held}; the work takes {100 * slower.value:+.1f} % time".replace(
-            "-", "−"
-        ),
+        f"computed from what was measured at {report.held}; the work takes {percent(100 * slower.value)} time",
     )
 
 
@@ -367,7 +365,7 @@ def _notes(report: RunReport, phase: PhaseSummary, seconds: Unit, joules: Unit) 
         slower, saved = phase.slowdown(point), phase.saving(point)
         detail = None
         if not is_base and slower is not None and saved is not None:
-            detail = f"{100 * slower.value:+.1f} % time, {-100 * saved.value:+.1f} % energy".replace("-", "−")
+            detail = f"{percent(100 * slower.value)} time, {percent(-100 * saved.value)} energy"
         yield Note(unit.time_s * seconds.factor, unit.energy_j * joules.factor, f"{name}: {point.label}", detail)
 
 

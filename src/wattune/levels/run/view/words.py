@@ -174,7 +174,9 @@ def percent_words(estimate: EstimateWithError | None) -> str:
         return UNKNOWN
     if not estimate.error:
         return percent(100 * estimate.value).removesuffix(" %")
-    return f"{_signed(100 * estimate.value, _places(estimate))} ± {100 * estimate.error:.{_places(estimate)}f}"
+    places = _places(estimate)
+    value = percent(100 * estimate.value, places=places).removesuffix(" %")
+    return f"{value} ± {100 * estimate.error:.{places}f}"
 
 
 def measured_cells(phase: PhaseSummary, point: SettingSummary) -> tuple[str, ...]:
@@ -212,11 +214,6 @@ def _amount(estimate: EstimateWithError) -> str:
 def _places(estimate: EstimateWithError) -> int:
     """Return how many digits after the point are significant."""
     return 2 if estimate.error and estimate.error < _FINE else 1
-
-
-def _signed(value: float, places: int) -> str:
-    text = f"{value:+.{places}f}"
-    return (text[1:] if float(text) == 0 else text).replace("-", "−")
 
 
 def _unmeasured(report: RunReport) -> str:
