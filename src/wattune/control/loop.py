@@ -19,9 +19,22 @@ from wattune.control.process_monitor import MonitoredProgram
 from wattune.control.progress_estimator import ProgressEstimator
 from wattune.control.ranks import error_text
 from wattune.control.stamps import Stamp
-from wattune.control.state import Condition, Disabled, Observation, Progress, StepTime, Waiting, as_one
+from wattune.control.state import (
+    NOTHING,
+    Condition,
+    Disabled,
+    LostGpu,
+    Observation,
+    Progress,
+    StepTime,
+    Waiting,
+    as_one,
+    between,
+)
+from wattune.control.window_state import Settling
 from wattune.control.window_totals import Polling
 from wattune.core.errors import DeviceError, DeviceLost
+from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import PhaseCost
@@ -65,6 +78,11 @@ class ControlLoop:
         self._read_s = self._decided_s = self._checked_s = float("-inf")
         self._condition = Condition.UNUSED
         self._sanities = [Sanity(_highest_w(gpu)) for gpu in self.gpus]
+        self._named = self._actuator.gpus
+        self._firsts: tuple[Reading, ...] = ()
+        """The first reading of each GPU."""
+        self.lost: tuple[LostGpu, ...] = ()
+        """GPUs that were left out, since they do not answer any more."""
         self._idle = IdleWatch()
         self._applied = DRIVER_DEFAULT
         self._failing_since_s: float | None = None
@@ -186,7 +204,8 @@ class ControlLoop:
                 self._counted_j, self._read_s = count.energy_j, count.time_s
                 self._sample_s = time.monotonic() - begun_s
         except DeviceError as error:
-            self._missed(error)
+            if not isinstance(error, DeviceLost) or not self._left_out_lost():
+                self._missed(error)
             return None
         finally:
             self._reading_cpu_s += time.thread_time() - begun_cpu_s
@@ -203,6 +222,7 @@ class ControlLoop:
             if reading is not None:
                 clean.append(reading)
         if len(clean) == len(self.gpus):
+            self._firsts = self._firsts or tuple(clean)
             one = as_one(clean)
             self._fresh.append(one)
             self._idle = self._idle.add(one)
@@ -224,6 +244,40 @@ class ControlLoop:
         lost = isinstance(error, DeviceLost) or now_s - self._failing_since_s > BLIND_S
         if lost and not isinstance(self.progress.state, Disabled):
             self.disable("it cannot be read any more")
+
+    def _left_out_lost(self) -> bool:
+        """Leave out the GPUs that are lost and go on with the others; return False where there are no others."""
+        losses = [_loss(gpu) for gpu in self.gpus]
+        places = [place for place, loss in enumerate(losses) if loss is None]
+        if not places or len(places) == len(losses):
+            return False
+        self.restore()
+        for place, (gpu, loss) in enumerate(zip(self.gpus, losses, strict=True)):
+            if loss is not None:
+                self.lost = (*self.lost, LostGpu(gpu.spec, self._named.index(gpu), loss.message, self._spent(place)))
+        gone = " and ".join(f"GPU {one.index}" for one in self.lost[len(places) - len(losses) :])
+        left = " and ".join(f"GPU {self._named.index(self.gpus[place])}" for place in places)
+        news = f"{gone} is lost; from now on only {left} is measured and set: {self.lost[-1].why}"
+        self._keep(places)
+        self._begin_without(news)
+        return True
+
+    def _spent(self, place: int) -> Measurement:
+        """Return time and energy of one GPU up to its last reading."""
+        last = self._sanities[place].last
+        return NOTHING if not self._firsts or last is None else between(self._firsts[place], last)
+
+    def _begin_without(self, news: str) -> None:
+        """Count from the first readings of the GPUs that are left, and measure a baseline again."""
+        lasts = self.latest
+        if self._firsts and lasts:
+            first, last, state = as_one(self._firsts), as_one(lasts), self.progress.state
+            if isinstance(state, Settling):
+                state = replace(state, since=last)
+            self.progress = replace(self.progress, first=first, last=last, state=state)
+        self._step_times.forget()
+        self.progress = self.controller.restarted(self.progress, news)
+        self._set()
 
     def _decide(self, now_s: float) -> None:
         if now_s - self._checked_s >= CHECK_S:
@@ -267,14 +321,22 @@ class ControlLoop:
         used = self._program.used()
         kept = tuple(gpu for place, gpu in enumerate(self.gpus) if used is None or place in used)
         if kept and kept != self.gpus and isinstance(self.progress.state, Waiting):
-            self._step_times.counters.keep([self.gpus.index(gpu) for gpu in kept])
-            self._actuator = Actuator(kept)
-            self._sanities = [Sanity(_highest_w(gpu)) for gpu in kept]
-            self._restarts = [0 for _ in kept]
-            self._fresh, self._idle = [], IdleWatch()
+            self._keep([self.gpus.index(gpu) for gpu in kept])
+            self._firsts, self._idle = (), IdleWatch()
             names = ", ".join(gpu.spec.label for gpu in kept)
             begun = replace(self.controller.start(), events=self.progress.events)
             self.progress = begun.noted(f"of the GPUs named, the program uses {len(kept)}: {names}")
+
+    def _keep(self, places: Sequence[int]) -> None:
+        """Read and set only the GPUs at these places from now on."""
+        kept = tuple(self.gpus[place] for place in places)
+        self._step_times.counters.keep(places)
+        self._program.keep(kept)
+        self._actuator = Actuator(kept)
+        self._sanities = [self._sanities[place] for place in places]
+        self._restarts = [self._restarts[place] for place in places]
+        self._firsts = tuple(self._firsts[place] for place in places if place < len(self._firsts))
+        self._fresh, self._counted_j = [], None
 
     def _taken(self) -> tuple[Reading, ...]:
         readings, self._fresh = tuple(self._fresh), []
@@ -350,6 +412,17 @@ class ControlLoop:
             self.progress = self.progress.noted(
                 f"{gpu.spec.label} could not be restored, `wattune restore` will try again: {error_text(error)}"
             )
+
+
+def _loss(gpu: Gpu) -> DeviceLost | None:
+    """Return the error of a GPU that is lost."""
+    try:
+        gpu.count()
+    except DeviceLost as error:
+        return error
+    except DeviceError:
+        pass
+    return None
 
 
 def _highest_w(gpu: Gpu) -> float | None:

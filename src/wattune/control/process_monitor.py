@@ -25,6 +25,9 @@ class MonitoredProgram(Protocol):
     def used(self) -> frozenset[int] | None:
         """Return the indices of the GPUs that it uses; None where unknown."""
 
+    def keep(self, gpus: Sequence[Gpu]) -> None:
+        """Judge it by these GPUs alone from now on; indices count in these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Itself:
@@ -35,6 +38,9 @@ class Itself:
 
     def used(self) -> frozenset[int] | None:
         return None
+
+    def keep(self, gpus: Sequence[Gpu]) -> None:
+        pass
 
 
 class HeldProcess:
@@ -160,6 +166,9 @@ class ProcessWatch:
             return None
         family = self._family_among(frozenset().union(*users)) | {os.getpid()}
         return frozenset(place for place, one in enumerate(users) if one & family) or None
+
+    def keep(self, gpus: Sequence[Gpu]) -> None:
+        self._users = users_of(gpus)
 
     def _family_among(self, everyone: frozenset[int]) -> frozenset[int]:
         """Return the IDs of the program's processes, as far as they are on GPUs.

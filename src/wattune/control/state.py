@@ -93,6 +93,17 @@ def as_one(readings: Sequence[Reading]) -> Reading:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LostGpu:
+    """A GPU that does not answer any more, and its time and energy until its last reading."""
+
+    spec: GpuSpec
+    index: int
+    """Its place among the GPUs that were named."""
+    why: str
+    spent: Measurement
+
+
 LEAST_S = 1.0
 """No window is shorter, so that clocks are not changed more often: changes every few tens of ms slow down NCCL."""
 

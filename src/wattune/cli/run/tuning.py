@@ -339,6 +339,11 @@ def document(report: RunReport, gpus: Sequence[GpuSpec], *, started_at: str) -> 
         "policy": report.policy,
         "objective": report.objective,
         "gpus": [{"name": spec.label, "uuid": spec.uuid} for spec in gpus],
+        "lost": [
+            {"index": one.index, "name": one.spec.label, "uuid": one.spec.uuid, "reason": one.why}
+            | {"time_s": one.spent.time_s, "energy_j": one.spent.energy_j}
+            for one in report.lost
+        ],
         "time_s": report.spent.time_s,
         "energy_j": report.spent.energy_j,
         "held": to_json(report.held),

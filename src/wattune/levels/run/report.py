@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from wattune.control.progress_estimator import PowerTrace
 from wattune.control.recall import fingerprint, trials_of
-from wattune.control.state import Disabled, Progress, Waiting
+from wattune.control.state import Disabled, LostGpu, Progress, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
@@ -50,6 +50,8 @@ class RunReport:
     trace: PowerTrace = field(default_factory=PowerTrace)
     latest: tuple[Reading, ...] = ()
     """The last reading of each GPU."""
+    lost: tuple[LostGpu, ...] = ()
+    """GPUs that stopped answering and were left out from then on."""
     period: PeriodAnswer | None = None
     cpu_share: float | None = None
     """Share of one core that the tuning takes."""
@@ -70,8 +72,9 @@ class RunReport:
 
     @property
     def spent(self) -> Measurement:
-        """Time, and energy of all GPUs, since the tuning began."""
-        return Measurement(self.progress.spent.time_s, self.gpus * self.progress.spent.energy_j)
+        """Time, and energy of all GPUs, since the tuning began; of a lost one until its last reading."""
+        lost_j = sum(one.spent.energy_j for one in self.lost)
+        return Measurement(self.progress.spent.time_s, self.gpus * self.progress.spent.energy_j + lost_j)
 
     @property
     def why(self) -> str | None:
@@ -124,6 +127,7 @@ def report_of(session: RunSession, *, program: str, objective: str, ended: bool 
         step_source=session.watch.step_source,
         trace=session.watch.trace,
         latest=session.loop.latest,
+        lost=session.loop.lost,
         period=None if session.watch.marks.total else session.watch.answer,
         cpu_share=session.cpu_share,
         ended=ended,
@@ -137,6 +141,7 @@ def stored_run(session: RunSession, report: RunReport, *, started_at: datetime, 
 
     progress, figures, workload = report.progress, report.figures, fingerprint(report.program)
     gpus = [RunGpu.of(gpu.spec, progress.spent) for gpu in session.gpus]
+    gpus += [RunGpu.of(one.spec, one.spent) for one in report.lost]
     held = [window for window in progress.windows if window.purpose is Purpose.HOLD]
     details = {
         "exit_code": exit_code,

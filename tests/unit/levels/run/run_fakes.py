@@ -54,6 +54,9 @@ class Moody:
     def used(self):
         return self.uses
 
+    def keep(self, gpus):
+        self.kept = gpus
+
 
 class OddGpu:
     """A simulated GPU in which things go wrong on demand."""

@@ -17,7 +17,9 @@ from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, phases_of
 from wattune.devices.passing_time import VirtualTime
+from wattune.levels.run.report import report_of
 from wattune.levels.run.session import RunSession
+from wattune.levels.run.view.words import closing_lines
 
 LOW, LOWER = Setting(1200), Setting(1005)
 
@@ -444,3 +446,50 @@ def test_steps_in_the_output_count_until_the_hook_does():
     assert session.watch.step_source == "hook"
     after = phases_of(session.progress.windows)[-1]
     assert all(one.step_time_s == pytest.approx(0.1, rel=0.01) for one in after)
+
+
+# several GPUs
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_of_two_gpus_the_one_that_is_left_is_tuned_on(lost):
+    pair = [OddGpu()]
+    pair.append(OddGpu(index=1, time=pair[0].time))
+    kept = pair[1 - lost]
+    program = Moody()
+    session = RunSession(
+        pair, objective=LeastEnergy(0.05), policy=Script((Setting(1200), Setting(1305))), program=program
+    )
+    loop = session.loop
+    begun_j = [gpu.real.count().energy_j for gpu in pair]
+    ticked(loop, pair[0], 6)
+    assert kept.real.setting != DRIVER_DEFAULT
+    pair[lost].on_read = DeviceLost("fell off the bus")
+    ticked(loop, pair[0], 0.5)
+    assert loop.gpus == program.kept == (kept,)
+    assert not isinstance(loop.progress.state, Disabled)
+    ticked(loop, pair[0], 12)
+    assert kept.real.setting == Setting(1305)
+    loop.close()
+    assert pair[lost].applied[-1] == "restored"
+    assert kept.real.setting == DRIVER_DEFAULT
+    assert f"GPU {lost} is lost; from now on only GPU {1 - lost} is measured and set: fell off the bus" in texts(loop)
+    (gone,) = loop.lost
+    assert (gone.spec, gone.index) == (pair[lost].spec, lost)
+    assert gone.spent.time_s == pytest.approx(6, abs=0.5)
+    spent_j = kept.real.count().energy_j - begun_j[1 - lost]
+    assert loop.progress.spent.energy_j == pytest.approx(spent_j, rel=0.03)
+    report = report_of(session, program="train", objective="energy:5%", ended=True)
+    assert report.spent.energy_j == pytest.approx(loop.progress.spent.energy_j + gone.spent.energy_j)
+    assert any("was lost: " in line for line in closing_lines(report))
+
+
+def test_when_all_gpus_are_lost_the_tuning_ends():
+    pair = [OddGpu()]
+    pair.append(OddGpu(index=1, time=pair[0].time))
+    loop = RunSession(pair, objective=LeastEnergy(0.05), policy=Script((Setting(1200),)), program=Moody()).loop
+    ticked(loop, pair[0], 3)
+    for gpu in pair:
+        gpu.on_read = DeviceLost("fell off the bus")
+    ticked(loop, pair[0], 1)
+    assert isinstance(loop.progress.state, Disabled)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from wattune.control.state import Condition, Disabled, Waiting
+from wattune.control.state import Condition, Disabled, LostGpu, Waiting
 from wattune.control.window_state import Settling
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import Order, Purpose, by_phase_words, phases_of, since_change
@@ -34,9 +34,16 @@ def closing_lines(report: RunReport) -> tuple[str, ...]:
     """Return the closing report in a few lines, the most important first."""
     period = period_words(report.period)
     lines = [headline(report), slowdown_words(report), search_words(report), even_words(report), period]
+    lines += [lost_words(one) for one in report.lost]
     if report.cpu_share is not None:
         lines.append(f"tuning took {100 * report.cpu_share:.2g} % of one core")
     return tuple(line for line in lines if line)
+
+
+def lost_words(gpu: LostGpu) -> str:
+    """Return what is known of a GPU that was lost."""
+    spent = f"{quantity(gpu.spent.energy_j, 'J')} in {duration(gpu.spent.time_s)}"
+    return f"GPU {gpu.index} ({gpu.spec.label}) was lost: {spent} until its last reading, in the sum above"
 
 
 def headline(report: RunReport) -> str:
