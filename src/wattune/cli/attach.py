@@ -29,6 +29,7 @@ def command(options: TuningOptions, pid: int, devices: tuple[str, ...]) -> int:
     GPUs get back the settings they had.
     """
     from wattune.cli.gpus import open_gpus
+    from wattune.cli.run.screen import ATTACH_KEYS
     from wattune.cli.run.tuning import TunedProgram
     from wattune.control.process_monitor import HeldProcess
 
@@ -37,7 +38,9 @@ def command(options: TuningOptions, pid: int, devices: tuple[str, ...]) -> int:
         with open_gpus(*(devices or _devices_of(pid)), wall_clock=True) as gpus:
             tuned.open(gpus, process=process)
             ((_, session),) = tuned.sessions
-            with session, tuned.screen(default=sys.stderr.isatty()):
+            tuned.open_lines(steps="the period of its power, or counters of the GPU")
+            wants_screen = tuned.wants_screen(default=sys.stderr.isatty())
+            with session, tuned.shown(wants_screen=wants_screen, keys=ATTACH_KEYS):
                 ended_by = _wait(process)
     return tuned.finish(None) or ended_by
 

@@ -66,6 +66,7 @@ def run_child(
     *,
     environment: Mapping[str, str] | None = None,
     stdout_to_stderr: bool = False,
+    places: tuple[int, int] | None = None,
     on_start: Callable[[int], None] | None = None,
     on_wait: Callable[[], None] | None = None,
     on_line: Callable[[str], object] | None = None,
@@ -74,10 +75,13 @@ def run_child(
     """Run a command and return how it ended.
 
     `on_start` is called with the process id as soon as there is one, `on_wait` every half second while it runs. With
-    `on_line` it gets every line that the command would write to a terminal.
+    `on_line` it gets every line that the command would write to a terminal. `places` are descriptors that its standard
+    output and standard error go to instead of to those of this process.
     """
     stdout = sys.stderr.fileno() if stdout_to_stderr else None
     stderr = None if on_line is None else subprocess.PIPE
+    if places is not None:
+        stdout, stderr = places
     if on_line is not None and (stdout_to_stderr or sys.stdout.isatty()):
         stdout, stderr = subprocess.PIPE, subprocess.STDOUT
     with Forwarding(grace_s=grace_s) as forwarding:

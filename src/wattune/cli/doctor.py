@@ -68,8 +68,6 @@ def _store_failure(config: Config) -> WattuneError | None:
     return None
 
 
-SYS_ADMIN_BIT = 21  # CAP_SYS_ADMIN in linux/capability.h
-
 Level = Literal["ok", "note", "problem"]
 
 
@@ -106,12 +104,13 @@ class Facts:
 def gather(journal: Journal, *, visible: str | None, store_failure: WattuneError | None) -> Facts:
     """Examine this machine without changing anything."""
     from wattune.devices.nvml.describe import examine
+    from wattune.devices.nvml.library import has_sys_admin
 
     return Facts(
         driver=examine(),
         visible=visible,
         in_container=Path("/.dockerenv").exists() or Path("/run/.containerenv").exists(),
-        has_sys_admin=_has_capability(Path("/proc/self/status"), SYS_ADMIN_BIT),
+        has_sys_admin=has_sys_admin(),
         rapl_present=any(POWERCAP.glob("intel-rapl:*")),
         rapl_readable=bool(find_packages()),
         compiler=shutil.which("cc") or shutil.which("gcc") or shutil.which("clang"),
@@ -171,7 +170,7 @@ def _control(topic: str, gpu: GpuExam, facts: Facts) -> Finding:
     if gpu.limit_settable == "not supported":
         line = f"{gpu.name} refuses power limits, as laptop GPUs do; its clocks may still be locked"
         return Finding(topic, "note", line, "wattune sweep --knob sm-clock")
-    if facts.has_sys_admin or facts.driver.emulated:
+    if facts.driver.may_set if facts.driver.emulated else facts.has_sys_admin:
         return Finding(topic, "ok", f"{gpu.name} can be measured and set")
     if facts.in_container:
         line = f"{gpu.name} can be measured but not set: this container lacks SYS_ADMIN"
@@ -249,12 +248,3 @@ def _state_problem(folder: Path) -> str | None:
     if (found.f_blocks and not found.f_bavail) or (found.f_files and not found.f_favail):
         return f"the disk of {there} is full"
     return None
-
-
-def _has_capability(status: Path, bit: int) -> bool:
-    try:
-        lines = status.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return False
-    masks = [line.split()[1] for line in lines if line.startswith("CapEff:")]
-    return bool(masks) and bool(int(masks[0], 16) >> bit & 1)

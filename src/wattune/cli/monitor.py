@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import select
 import shlex
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import click
 
+from wattune.cli.keyboard import keyboard
 from wattune.cli.output import console, json_option, print_json
 from wattune.config import load_config
 from wattune.core.errors import DeviceError, InputError
@@ -25,38 +22,6 @@ if TYPE_CHECKING:
 
     from wattune.devices.gpu import Gpu
     from wattune.render.monitor_view import GpuProcess, Watched
-
-
-@contextmanager
-def _keyboard() -> Iterator[Callable[[float], str]]:
-    """Read keys without Enter while the block lasts.
-
-    Yield a function that returns the keys pressed as soon as there are any, or an empty text after so many seconds.
-    Where standard input is no terminal, it only waits.
-    """
-    if sys.stdin is None or not sys.stdin.isatty():
-
-        def wait(seconds: float) -> str:
-            time.sleep(seconds)
-            return ""
-
-        yield wait
-        return
-    import termios
-    import tty
-
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-
-    def keys(seconds: float) -> str:
-        ready, _, _ = select.select([descriptor], [], [], seconds)
-        return os.read(descriptor, 64).decode(errors="ignore") if ready else ""
-
-    tty.setcbreak(descriptor)
-    try:
-        yield keys
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 SPAN_S = 60.0
@@ -171,7 +136,7 @@ def _live(gpus: Sequence[Gpu], watched: tuple[Watched, ...], interval_s: float) 
     if not out.is_terminal:
         raise InputError("the live screen needs a terminal", hint="use --once, or --json for programs")
     try:
-        with _keyboard() as keys, Live(console=out, screen=True, auto_refresh=False) as live:
+        with keyboard() as keys, Live(console=out, screen=True, auto_refresh=False) as live:
             while True:
                 watched = with_processes(read_all(gpus, watched))
                 live.update(screen(watched, width=out.width, height=out.height), refresh=True)

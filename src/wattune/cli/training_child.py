@@ -81,15 +81,16 @@ def run_watched(
     answer: Answerer,
     *,
     environment: Mapping[str, str],
-    quiet: bool,
     grace_s: float,
+    quiet: bool = False,
+    places: tuple[int, int] | None = None,
     on_start: Callable[[int], None] | None = None,
 ) -> Ending:
     """Run the program, call `answer` with each report in this thread, and return how the program ended.
 
     Where an answer is to stop, the program has its time to end by itself, then gets SIGTERM, and `grace_s` later
-    SIGKILL; so it does where wattune gets SIGTERM. With `quiet` its standard output goes to standard error. `on_start`
-    is called with its process id.
+    SIGKILL; so it does where wattune gets SIGTERM. With `quiet` its standard output goes to standard error, and
+    with `places` both go to these descriptors. `on_start` is called with its process id.
     """
     with ExitStack() as stack:
         queue = stack.enter_context(ReportQueue())
@@ -111,7 +112,7 @@ def run_watched(
             watch=watch,
             answer=answer,
             file=file,
-            quiet=quiet,
+            places=places or (2 if quiet else 1, 2),
             grace_s=grace_s,
         )
         try:
@@ -138,7 +139,7 @@ class _Child:
     watch: ReportWatch
     answer: Answerer
     file: MetricFile | None
-    quiet: bool
+    places: tuple[int, int]
     grace_s: float
     asked: bool = False
     _end_at_s: float | None = None
@@ -150,7 +151,7 @@ class _Child:
     _streams: list[_Stream] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for pipe, place in ((self.process.stdout, 2 if self.quiet else 1), (self.process.stderr, 2)):
+        for pipe, place in zip((self.process.stdout, self.process.stderr), self.places, strict=True):
             if pipe is not None:
                 self._streams.append(_Stream(pipe, place))
                 self._selector.register(pipe, selectors.EVENT_READ, self._streams[-1])

@@ -142,6 +142,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "wattuneDieSetting": (None, _VOID, _UINT, _UINT),
     "wattuneSizeOf": (ctypes.c_size_t, _TEXT),
     "wattuneIsEmulated": (_INT,),
+    "wattuneMaySet": (_INT,),
     "wattuneClockIsVirtual": (_INT,),
     "wattuneNowNs": (_LONG,),
 }

@@ -15,10 +15,11 @@ import click
 
 from wattune.cli.child import grace_option
 from wattune.cli.gpus import require_gpu_option
-from wattune.cli.output import FILE, json_option
+from wattune.cli.output import FILE, json_option, remark
 from wattune.levels.run.policies import POLICIES
 
 if TYPE_CHECKING:
+    from wattune.cli.run.program_log import ProgramLog
     from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.levels.run.session import RunSession
 
@@ -36,6 +37,7 @@ _OPTIONS = (
     ),
     click.option("--report", "report_file", type=FILE, help="Write a report: FILE.html, or FILE.svg."),
     click.option("--screen/--no-screen", default=None, help="Show the live screen on standard error."),
+    click.option("--quiet", is_flag=True, help="Print no lines before the end of the run."),
     click.option("--no-store", is_flag=True, help="Do not store this run in the history, and do not use earlier runs."),
     json_option,
 )
@@ -52,6 +54,7 @@ class TuningOptions:
     policy: str
     report_file: Path | None
     screen: bool | None
+    quiet: bool
     no_store: bool
     as_json: bool
 
@@ -94,13 +97,16 @@ def command(
     Optimizer steps of PyTorch, or else items of tqdm bars, are counted inside the program by a hook that its Python
     loads at its start; --no-inject leaves that out.
 
-    The program keeps its input, output and exit code. The result goes to standard error at the end, or with --json as
-    one document to standard output (the program's own output then goes to standard error). However the program ends,
-    the GPU gets back the settings it had. The live screen is shown where standard error is a terminal and the program's
-    output goes elsewhere, or with --screen.
+    The program keeps its input, output and exit code. One line at the start, one for each event and the result at the
+    end go to standard error; --quiet leaves the result alone. With --json the result is one document on standard output
+    (the program's own output then goes to standard error). However the program ends, the GPU gets back the settings it
+    had. The live screen is shown where standard error is a terminal and standard output is not, or with --screen; it
+    has the last lines of the program, and a log has all of them.
     """
     from wattune.cli.child import check_command
     from wattune.cli.gpus import open_gpus
+    from wattune.cli.run.program_log import ProgramLog
+    from wattune.cli.run.screen import RUN_KEYS
     from wattune.cli.run.tuning import TunedProgram
     from wattune.control.progress_estimator import PATTERN
     from wattune.control.reports.output import OutputFollower
@@ -118,10 +124,16 @@ def command(
         raise click.UsageError("--phase-pattern needs --step-pattern: phases are parts of a step")
     with open_gpus(*devices, wall_clock=True) as gpus, ExitStack() as files:
         # A program does not follow the clock of a GPU that is simulated in this process, and --per-gpu has no steps.
-        hooked = not (no_inject or per_gpu or any(isinstance(gpu, PlaysWorkloads) for gpu in gpus))
+        simulated = any(isinstance(gpu, PlaysWorkloads) for gpu in gpus)
+        hooked = not (no_inject or per_gpu or simulated)
         file = files.enter_context(StepFile.made()) if hooked else None
         tuned.open(gpus, per_gpu=per_gpu, hook=None if file is None else StepFollower(file))
-        with ExitStack() as stack, tuned.screen(default=sys.stderr.isatty() and not sys.stdout.isatty()):
+        wants_screen = tuned.wants_screen(default=sys.stderr.isatty() and not sys.stdout.isatty())
+        log = files.enter_context(ProgramLog.made()) if wants_screen and sys.stderr.isatty() else None
+        tuned.open_lines(steps=_sources(step_pattern, hooked=hooked, periods=simulated or per_gpu))
+        if log is not None:
+            remark(f"wattune: while the screen is shown, the program writes to {log.path}")
+        with ExitStack() as stack, tuned.shown(wants_screen=wants_screen, keys=RUN_KEYS, log=log):
 
             def begin(pid: int) -> None:
                 for program, session in tuned.sessions:
@@ -133,22 +145,48 @@ def command(
                 session.watch.refused = UNFOLLOWED
             if steps is not None:
                 session.watch.reported_by = PATTERN
-            elif not per_gpu and not any(isinstance(gpu, PlaysWorkloads) for gpu in gpus):
-                session.watch.output = OutputFollower.beside((2,) if options.as_json else (1, 2), file)
+            elif not per_gpu and not simulated:
+                places = _places(log, to_stderr=options.as_json)
+                session.watch.output = OutputFollower.beside(places, file)
             environment = dict(os.environ) if file is None else file.environment(os.environ)
+            if log is not None or steps is not None:
+                # Python buffers what goes into a pipe or a file; steps and lines that come late would be useless.
+                environment["PYTHONUNBUFFERED"] = environment.get("PYTHONUNBUFFERED") or "1"
             exit_code = _run(
                 command_line,
                 session,
                 steps,
                 phases,
                 environment,
-                quiet=options.as_json,
+                places=_places(log, to_stderr=options.as_json),
                 grace_s=grace_s,
                 begin=begin,
             )
+        if log is not None and not log.is_empty:
+            remark(f"wattune: the program's output is above, and in {log.path}")
         if step_pattern is not None and session.watch.step_source != PATTERN:
             session.loop.progress = session.progress.noted(f"--step-pattern {step_pattern!r} matched no line")
     return tuned.finish(exit_code)
+
+
+def _sources(step_pattern: str | None, *, hooked: bool, periods: bool) -> str:
+    """Return how steps will be seen, in words."""
+    if step_pattern is not None:
+        return f"the pattern {step_pattern!r} in the output"
+    if periods:
+        return "the period of the power"
+    if hooked:
+        return "a hook in the program's Python, progress that it prints, or the period of its power"
+    return "progress that it prints to a file, or the period of its power"
+
+
+def _places(log: ProgramLog | None, *, to_stderr: bool) -> tuple[int, int]:
+    """Return where the program's standard output and standard error go: to the log instead of to a terminal."""
+    places = (2 if to_stderr else 1, 2)
+    if log is None:
+        return places
+    out, err = (log.descriptor if os.isatty(place) else place for place in places)
+    return out, err
 
 
 def _run(
@@ -158,15 +196,18 @@ def _run(
     phases: PhasePattern | None,
     environment: dict[str, str],
     *,
-    quiet: bool,
+    places: tuple[int, int],
     grace_s: float,
     begin: Callable[[int], None],
 ) -> int:
-    """Run the program and return its exit code; its output is searched for steps and phases by their patterns."""
+    """Run the program and return its exit code; its output is searched for steps and phases by their patterns.
+
+    `places` are the descriptors that its standard output and standard error go to.
+    """
     from wattune.cli.child import run_child
 
     if steps is None:
-        end = run_child(command_line, environment=environment, stdout_to_stderr=quiet, on_start=begin, grace_s=grace_s)
+        end = run_child(command_line, environment=environment, places=places, on_start=begin, grace_s=grace_s)
         return end.exit_code
     from wattune.cli.training_child import ReportWatch, run_watched
     from wattune.control.reports.http import Answer
@@ -183,14 +224,12 @@ def _run(
             session.phase(report.name)
         return Answer()
 
-    # Python buffers what goes into a pipe; steps that come late would be useless.
-    environment = {**environment, "PYTHONUNBUFFERED": environment.get("PYTHONUNBUFFERED") or "1"}
     ending = run_watched(
         command_line,
         ReportWatch(steps=steps, phases=phases),
         hear,
         environment=environment,
-        quiet=quiet,
+        places=places,
         grace_s=grace_s,
         on_start=begin,
     )

@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 import shlex
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from socket import gethostname
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wattune import __version__
 from wattune.api import phase_policy
 from wattune.cli.output import check_report, print_error, print_json, remark, shown, stderr_console, write_each
+from wattune.cli.run.screen import EventLines, RunScreen
 from wattune.config import load_config
 from wattune.control.process_monitor import CONTAINER_NOTE, ProcessWatch, numbering_of, users_of
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError
-from wattune.core.gpu_spec import KNOBS
+from wattune.core.gpu_spec import KNOBS, can_set
 from wattune.core.objective import LeastEnergy, Objective, parse_objective, parse_share
 from wattune.devices.gpu import PlaysWorkloads, play_on_simulated
 from wattune.levels.run.policies import trained_policy
-from wattune.levels.run.report import RunReport, report_of, stored_run
+from wattune.levels.run.report import RunReport, glimpse_of, report_of, stored_run
 from wattune.levels.run.session import RunSession
-from wattune.levels.run.view.terminal import job_lines, job_news
+from wattune.levels.run.view.opening import opening_line
 from wattune.levels.run.view.words import closing_lines, joined, setting_rows, table_lines
 from wattune.render.quantity import duration, footprint_words, quantity
 from wattune.store.worker import StoreWorker
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from wattune.cli.run import TuningOptions
+    from wattune.cli.run.program_log import ProgramLog
     from wattune.config import Config
     from wattune.control.process_monitor import HeldProcess
     from wattune.control.recall import Memory
@@ -46,66 +46,6 @@ if TYPE_CHECKING:
     from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
     from wattune.levels.run.figures import EstimateWithError
-
-
-REFRESH_S = 0.5
-
-
-class RunScreen:
-    """`with RunScreen(reports, out):` shows the runs that `reports` returns until the block ends.
-
-    On a terminal the whole screen is redrawn twice a second; elsewhere there is a line for whatever happens.
-    """
-
-    def __init__(self, reports: Callable[[], tuple[RunReport, ...]], out: Console) -> None:
-        self._reports, self._out = reports, out
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="wattune-screen", daemon=True)
-        self.trouble: str | None = None
-        """The reason why nothing is shown any more, or None."""
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            if self._out.is_terminal:
-                self._live()
-            else:
-                self._lines()
-        except Exception as error:  # a screen that cannot be drawn must not end the tuning
-            self.trouble = f"{type(error).__name__}: {error}"
-
-    def _live(self) -> None:
-        from rich.live import Live
-
-        with Live(console=self._out, screen=True, auto_refresh=False) as live:
-            while True:
-                live.update(screen(*self._reports(), width=self._out.width, height=self._out.height), refresh=True)
-                if self._ended.wait(REFRESH_S):
-                    return
-
-    def _lines(self) -> None:
-        before: tuple[RunReport, ...] | None = None
-        while True:
-            ended = self._ended.wait(0 if before is None else REFRESH_S)
-            now = self._reports()
-            simulated = any(report.simulated for report in now)
-            for line in job_news(before, now):
-                self._out.print(f"wattune{' (simulated)' * simulated}: {line}", markup=False, soft_wrap=True)
-            before = now
-            if ended:
-                return
-
-
-def screen(*reports: RunReport, width: int, height: int) -> Text:
-    """Draw the whole screen as a function of the runs."""
-    return joined(job_lines(reports, width=width, height=height))
 
 
 DEFAULT_SLOWDOWN = "5%"
@@ -147,6 +87,8 @@ class TunedProgram:
 
     def __init__(self, options: TuningOptions, command_line: Sequence[str], name: str | None = None) -> None:
         """`name` stands for the command line where that is unknown."""
+        if options.quiet and options.screen:
+            raise click.UsageError("--quiet and --screen exclude each other")
         check_report(options.report_file, suffixes=(".html", ".svg"))
         self._options, self._command_line = options, tuple(command_line)
         self._name = name or shlex.join(command_line)
@@ -209,10 +151,35 @@ class TunedProgram:
             for _, session in self.sessions
         )
 
-    def screen(self, *, default: bool) -> AbstractContextManager[object]:
-        """Show on standard error what the tuning does, until the block ends, where that is wanted."""
-        wanted = default if self._options.screen is None else self._options.screen
-        return RunScreen(self.reports, stderr_console()) if wanted else nullcontext()
+    def glimpses(self) -> tuple[RunReport, ...]:
+        """Return the reports without figures, which take time."""
+        return tuple(glimpse_of(session, program=self._name, objective=self._objective) for _, session in self.sessions)
+
+    def wants_screen(self, *, default: bool) -> bool:
+        """Return whether the screen is wanted, by the options or else by default."""
+        if self._options.screen is not None:
+            return self._options.screen
+        return default and not self._options.quiet
+
+    def open_lines(self, *, steps: str) -> None:
+        """Print the line about each session that stands before the run; `steps` is how they will be seen."""
+        if self._options.quiet:
+            return
+        for (_, session), report in zip(self.sessions, self.glimpses(), strict=True):
+            line = opening_line(
+                report,
+                tunes=session.policy.tunes,
+                may_set=_may_set(session.gpus),
+                can_set=can_set(report.progress.spec),
+                steps=steps,
+            )
+            remark(f"wattune: {line}")
+
+    def shown(self, *, wants_screen: bool, keys: str, log: ProgramLog | None = None) -> AbstractContextManager[object]:
+        """Show on standard error what the tuning does, until the block ends, as far as that is wanted."""
+        if wants_screen:
+            return RunScreen(self.reports, stderr_console(), log=log, keys=keys)
+        return nullcontext() if self._options.quiet else EventLines(self.glimpses, stderr_console())
 
     def finish(self, exit_code: int | None) -> int:
         """Print, write and store what the tuning achieved, and return the exit code.
@@ -283,6 +250,13 @@ class TunedProgram:
             several = "" if len(reports) == 1 else f", a file per GPU: {file.stem}-0{file.suffix} …"
             remark(f"report written to {file}{several}")
         return written
+
+
+def _may_set(gpus: Sequence[Gpu]) -> bool:
+    """Return whether this process may set these GPUs; nothing is set to find out."""
+    from wattune.devices.nvml.library import may_set
+
+    return all(isinstance(gpu, PlaysWorkloads) for gpu in gpus) or may_set()
 
 
 def _lasting_notes(gpus: Sequence[Gpu]) -> tuple[str, ...]:

@@ -179,6 +179,8 @@ class DriverExam:
     failure: DeviceError | None = None
     version: str | None = None
     emulated: bool = False
+    may_set: bool = True
+    """False where this process is not privileged to set GPUs."""
     gpus: tuple[GpuExam, ...] = ()
 
 
@@ -192,7 +194,7 @@ def examine() -> DriverExam:
         with library.translated("cannot list the GPUs"):
             version = known(lambda: text(pynvml.nvmlSystemGetDriverVersion()))
             gpus = tuple(_exam(index) for index in range(pynvml.nvmlDeviceGetCount()))
-        return DriverExam(version=version, emulated=loaded.emulated, gpus=gpus)
+        return DriverExam(version=version, emulated=loaded.emulated, may_set=library.may_set(), gpus=gpus)
     except DeviceError as error:
         return DriverExam(failure=error)
     finally:

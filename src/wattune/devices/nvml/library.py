@@ -109,6 +109,25 @@ def load() -> Library:
     return Library(_clock(native), hasattr(native, "wattuneIsEmulated"), energy_call)
 
 
+SYS_ADMIN_BIT = 21  # CAP_SYS_ADMIN in linux/capability.h
+
+
+def may_set() -> bool:
+    """Return whether this process is privileged to set GPUs; nothing is set to find out. NVML must be loaded."""
+    ask = getattr(native(), "wattuneMaySet", None)
+    return has_sys_admin() if ask is None else bool(ask())
+
+
+def has_sys_admin(status: Path = Path("/proc/self/status")) -> bool:
+    """Return whether this process has the capability that drivers ask for: root's, or that of a container."""
+    try:
+        lines = status.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return False
+    masks = [line.split()[1] for line in lines if line.startswith("CapEff:")]
+    return bool(masks) and bool(int(masks[0], 16) >> SYS_ADMIN_BIT & 1)
+
+
 def _explain_missing_library() -> None:
     """Raise the error of a driver that is there but whose library is not; return where no driver is installed."""
     try:

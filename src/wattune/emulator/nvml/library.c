@@ -146,13 +146,17 @@ ret_t call_locked(struct call *call, enum function function, handle_t handle, in
     return SUCCESS;
 }
 
+static int is_privileged(const struct node *node)
+{
+    return node->privilege == PRIVILEGE_GRANTED || (node->privilege == PRIVILEGE_EUID && geteuid() == 0);
+}
+
 ret_t call_change(struct call *call, enum function function, handle_t handle, int good)
 {
     ret_t status = call_device(call, function, handle, good);
     if (status != SUCCESS)
         return status;
-    uint32_t privilege = call->node->privilege;
-    if (privilege == PRIVILEGE_DENIED || (privilege == PRIVILEGE_EUID && geteuid() != 0))
+    if (!is_privileged(call->node))
         return NO_PERMISSION;
     if (call->device->refusal > 0)
         return call->device->refusal;
@@ -253,6 +257,11 @@ EXPORT ret_t nvmlUnitGetCount(unsigned int *count)
 EXPORT int wattuneIsEmulated(void)
 {
     return 1;
+}
+
+EXPORT int wattuneMaySet(void)
+{
+    return the_node && is_privileged(the_node);
 }
 
 EXPORT int wattuneClockIsVirtual(void)

@@ -111,6 +111,19 @@ class RunReport:
         return (point.setting, bool(point.by_phase)) == (self.held, bool(self.progress.held_by_phase))
 
 
+def glimpse_of(session: RunSession, *, program: str, objective: str) -> RunReport:
+    """Report the state of a session without its figures, which is cheap."""
+    return RunReport(
+        program=program,
+        objective=objective,
+        slowdown_limit=slowdown_limit_of(session.objective),
+        progress=session.progress,
+        policy=session.policy.name,
+        gpus=len(session.gpus),
+        lost=session.loop.lost,
+    )
+
+
 def report_of(session: RunSession, *, program: str, objective: str, ended: bool = False) -> RunReport:
     """Report on a session, of a program by its command line; `objective` as on the command line."""
     progress, count = session.progress, len(session.gpus)

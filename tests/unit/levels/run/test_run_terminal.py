@@ -66,7 +66,7 @@ def test_nothing_is_drawn_over_the_edge_of_a_wide_script_or_a_control_character(
 def test_before_the_first_reading_the_screen_shows_no_values():
     shown = text(EMPTY)
     assert "waiting for the program to use the GPU" in shown
-    assert "not known yet" in shown
+    assert "unknown so far" in shown
     assert "simulated" not in shown
 
 

@@ -43,7 +43,7 @@ _LEAST_BAR, _MOST_BAR = 10, 36
 
 def screen_lines(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
     """Lay out the screen of a run within a width and a height."""
-    top = (_title(report, width), _state(report, width), slowdown_line(report, width=width))
+    top = (_title(report, width), _state(report, width), saving_line(report, width), slowdown_line(report, width=width))
     rows = setting_rows(report)
     room = height - len(top) - 1
     most_rows = min(len(rows) + 1, max(room // 2, 2)) if rows else 0
@@ -62,10 +62,19 @@ def screen_lines(report: RunReport, *, width: int, height: int) -> tuple[Text, .
     return tuple(lines[:height])
 
 
+def saving_line(report: RunReport, width: int) -> Text:
+    """Format the energy that was saved until now, against the baseline for the same work."""
+    saved, so_far = report.figures.saving, "" if report.ended else " so far"
+    if saved is None or saved.value >= 1:
+        return Text(clipped(f"saved    unknown{so_far}", width), "dim")
+    saved_j = report.gpus * report.progress.spent.energy_j * saved.value / (1 - saved.value)
+    return Text(clipped(f"saved    {quantity(saved_j, 'J')}{so_far}, {estimate_words(saved)} of the energy", width))
+
+
 def slowdown_line(report: RunReport, *, width: int) -> Text:
     """Draw the slowdown as a bar, light over its error, with a mark at the slowdown limit."""
     slower = report.figures.slowdown
-    words = f" {estimate_words(slower)}" if slower is not None else " unknown" if report.ended else " not known yet"
+    words = f" {estimate_words(slower)}" if slower is not None else " unknown" if report.ended else " unknown so far"
     if report.slowdown_limit is None or report.slowdown_limit <= 0:
         return Text(clipped(f"slowdown{words}, {report.objective}", width), "dim")
     words += f"{',' if slower is None else ' of'} {100 * report.slowdown_limit:g} % allowed"
@@ -213,7 +222,9 @@ def _plane(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
     return (Text(clipped(f"per {report.unit}: ○ base ● held + frontier", width), "dim"), *picture)
 
 
-_LEAST_LINES = 6
+_TOP = 4
+"""Lines above the pictures."""
+_LEAST_LINES = 7
 """Least height of the screen of one of several GPUs; below that each GPU gets one line."""
 _GAP = "   "
 
@@ -260,7 +271,7 @@ def _with_each(report: RunReport, *, width: int, height: int) -> tuple[Text, ...
     if not each or height < _LEAST_LINES + len(each):
         return screen_lines(report, width=width, height=height)
     lines = screen_lines(report, width=width, height=height - len(each))
-    return (*lines[:3], *each, *lines[3:])
+    return (*lines[:_TOP], *each, *lines[_TOP:])
 
 
 def _one_line(place: int, report: RunReport, width: int) -> Text:
