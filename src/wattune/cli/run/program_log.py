@@ -57,3 +57,8 @@ class ProgramLog:
             self._copied += len(data)
             while data:
                 data = data[os.write(terminal, data) :]
+
+    def end_line(self, terminal: int) -> None:
+        """End the last line on a terminal that has all, where the program did not."""
+        if self._copied and os.pread(self.descriptor, 1, self._copied - 1) != b"\n":
+            os.write(terminal, b"\n")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 REFRESH_S = 0.5
 KEYS_S = 0.1
 """Between two looks at the keyboard."""
-RUN_KEYS = "q: leave this screen, the program runs on   Ctrl-C: end the program"
-ATTACH_KEYS = "q: leave this screen, the tuning goes on   Ctrl-C: end the tuning, not the program"
+RUN_KEYS = "q: leave the screen (program runs on)  Ctrl-C: end program"
+ATTACH_KEYS = "q: leave the screen (tuning goes on)  Ctrl-C: end tuning"
 
 Reports = Callable[[], tuple[RunReport, ...]]
 
@@ -103,6 +103,8 @@ class RunScreen(EventLines):
             ended = self._ended.wait(REFRESH_S if self._log is None else KEYS_S)
             self._copy()
             self._print_new()
+        if self._log is not None:
+            self._log.end_line(terminal_descriptor())
 
     def _copy(self) -> None:
         if self._log is not None:
