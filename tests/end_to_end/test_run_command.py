@@ -127,8 +127,16 @@ def test_output_and_exit_code_are_the_programs(command, pattern):
     done = command("run", *SIM, *pattern, "--", sys.executable, "-c", script)
     assert done.returncode == 3
     assert done.stdout == "out\n"
-    assert done.stderr.startswith("err\n")
-    assert "simulated" in done.stderr
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("wattune: NVIDIA A100-SXM4-40GB (simulated): clocks may be set; at most 5 % slower; steps")
+    assert "err" in rest
+
+
+def test_quiet_leaves_the_closing_lines_alone(command):
+    done = command("run", "--quiet", *SIM, "--", "sh", "-c", "echo out; echo err >&2")
+    assert done.stdout == "out\n"
+    assert done.stderr.startswith("err\n\nwattune: NVIDIA A100-SXM4-40GB (simulated): ")
+    assert command("run", "--quiet", "--screen", *SIM, "--", "true").returncode == 2
 
 
 def test_a_pattern_that_matched_no_line_is_named(command):
@@ -216,6 +224,15 @@ def test_without_permission_the_program_runs_as_ever_and_it_is_said(tuning):
     assert process.returncode == 256 - signal.SIGTERM  # what `sys.exit(-15)` comes to
     assert "permission" in events(json.loads(out))
     assert node.setting(0) == FOUND
+
+
+def test_a_lack_of_permission_is_said_before_the_program_starts(tuning):
+    node, command = tuning(privilege=Privilege.DENIED)
+    before = node.setter_calls()
+    done = command("run", "--no-store", "--", sys.executable, "-c", "import sys; print('begun', file=sys.stderr)")
+    said, _, _ = done.stderr.partition("begun")
+    assert "clocks may not be set for lack of permission (`wattune doctor`" in said
+    assert node.setter_calls() == before
 
 
 def test_a_gpu_that_is_shared_is_not_set(tuning):

@@ -109,5 +109,5 @@ def test_what_was_saved_so_far_is_an_amount_or_unknown():
         lines = screen_with_pane((report,), output=None, keys="", width=80, height=24)
         return next(line.plain for line in lines if line.plain.startswith("saved"))
 
-    assert " J so far, " in saved(run_report())
+    assert "kJ so far, +" in saved(run_report())
     assert saved(run_report(figures=replace(run_report().figures, saving=None))) == "saved    unknown so far"
