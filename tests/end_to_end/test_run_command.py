@@ -218,7 +218,7 @@ def test_without_permission_the_program_runs_as_ever_and_it_is_said(tuning):
     wait_until(child.children, process)
     worker = child.children()[0]
     play(node, worker.pid)  # what a program starts belongs to it
-    read_until(process, "permission")
+    read_until(process, "tuning ended")
     worker.terminate()
     out, _ = process.communicate()
     assert process.returncode == 256 - signal.SIGTERM  # what `sys.exit(-15)` comes to
