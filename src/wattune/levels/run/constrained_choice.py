@@ -13,7 +13,8 @@ settings are held by turns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, log
 
 import numpy as np
@@ -38,6 +39,8 @@ _CURIOSITY = 0.7
 TRIAL_S, _TRIAL_SURE = 40.0, 1.65
 """A trial may be as slow as the slack of the run so far surely covers if it lasts this long: at 95 %, since a program
 may end right after it."""
+WORTH_TURNS = 0.005
+"""Share of the energy that two settings by turns must save beyond the best single one."""
 _STEEPEST = 1.05
 """A core clock that is lower by some share makes a program slower by at most about that share, at one memory clock."""
 
@@ -69,27 +72,25 @@ class Choice:
     affordable: NDArray[np.bool_]
     """(settings,): may be tried"""
     feasible: Mixture | None
-    """Best among those that are sure to meet the limit over the horizon."""
-    single: Mixture | None
-    """The same without turns."""
+    """Best that is sure: one that meets the limit for `ahead_s`, or two by turns that meet it over the horizon."""
     expected: Mixture | None
     """Best if everything is as expected."""
     optimistic: Mixture | None
     """Best if things turn out a little better than expected."""
-    margin_s: float
-    """Slack that the error of the feasible mixture takes: z times its standard deviation."""
+    alike: Mixture | None
+    """The same, but one setting that meets the limit by itself where the feasible one is one."""
     base_cost: float
-    """Share of its energy that a second at the baseline wastes, the slack that it earns considered."""
+    """Share of its energy that a second at the baseline wastes; slack that it earns counts where turns spend it."""
 
     @property
     def lost(self) -> float:
-        """The most that more knowledge could gain: v that the safety margin gives away."""
+        """The most that more knowledge could gain, as a difference of v."""
         return max(_value(self.feasible) - _value(self.optimistic), 0.0)
 
     @property
-    def saving(self) -> float:
-        """The saving that is sure, as a logarithm."""
-        return -_value(self.feasible)
+    def margin(self) -> float:
+        """v that the safety margin gives away without a change from one setting to turns."""
+        return max(_value(self.feasible) - _value(self.alike), 0.0)
 
     def allowed(self, place: int) -> bool:
         """Return whether the run is sure to meet the limit if the setting is held for `ahead_s`."""
@@ -136,23 +137,19 @@ def choose(
     tried = np.array([point in posterior.pivots for point in points])
     # An uncertain setting may be better than expected, and finding out costs nothing where the limit is met.
     inviting = np.exp(log_value - _CURIOSITY * np.sqrt(posterior.power_var[:count]))
-    work_s = horizon_s * run.rate
-    slack = {z: run.sure_s(horizon_s, sure=z) / work_s for z in (sure, 0.0, -_OPTIMISM)}
+    slack = {z: run.sure_s(horizon_s, sure=z) / (horizon_s * run.rate) for z in (sure, 0.0, -_OPTIMISM)}
     held_s = np.where(possible, run.sure_s(ahead_s, sure=sure), -inf)
-    within = possible & ((slack[sure] < 0.0) | (held_s >= 0.0))
-    best = best_mixture if by_turns else best_single
     known = affordable | (possible & tried)
-    feasible, expected, optimistic = (
-        _valued(best(slack[z], inviting, eligible), log_value)
-        for z, eligible in ((sure, within), (0.0, known), (-_OPTIMISM, known))
-    )
-    margin = slack[0.0] - slack[sure]
-    base_cost, margin_s = 1.0, 0.0
+    alone = (held_s >= 0.0) & ((slack[sure] >= 0.0) | run.meets(slower_sd, 0.0))
+    best = partial(_best, inviting, log_value, by_turns=by_turns)
+    feasible = best(slack[sure], alone=alone, mixed=possible & ((slack[sure] < 0.0) | (held_s >= 0.0)))
+    expected, optimistic = (best(slack[z], alone=known & (slack[z] >= 0.0), mixed=known) for z in (0.0, -_OPTIMISM))
+    alike = optimistic
+    if feasible is not None and feasible.is_one:
+        alike = best(slack[0.0], alone=known & run.meets(slower_sd, -_OPTIMISM), mixed=~possible)
+    base_cost = 1.0
     if feasible is not None:
-        earned = float(slack[sure][points.index(base)]) if by_turns else 0.0
-        base_cost = 1.0 - feasible.price * earned - feasible.value
-        shares = (1.0,) if feasible.is_one else (1.0 - feasible.share, feasible.share)
-        margin_s = sum(w * float(work_s[at] * margin[at]) for w, at in zip(shares, feasible.places, strict=True))
+        base_cost = 1.0 - feasible.value - feasible.price * float(slack[sure][points.index(base)])
     return Choice(
         slower=slower,
         slower_sd=slower_sd,
@@ -162,10 +159,9 @@ def choose(
         ahead_s=ahead_s,
         affordable=affordable,
         feasible=feasible,
-        single=_valued(best_single(slack[sure], inviting, within), log_value),
         expected=expected,
         optimistic=optimistic,
-        margin_s=margin_s,
+        alike=alike,
         base_cost=base_cost,
     )
 
@@ -185,6 +181,11 @@ class _WholeRun:
     """(settings,): covariance of the past's work with r"""
     least_rate: Floats
     """(settings,): the least that r can be, whatever the program does"""
+
+    def meets(self, slower_sd: Floats, sure: float) -> NDArray[np.bool_]:
+        """(settings,): whether each meets the limit by itself, as far as that is sure"""
+        rate = np.maximum(self.rate * np.exp(-sure * slower_sd), self.least_rate)
+        return np.asarray(self.limit * rate >= 1.0)
 
     @classmethod
     def of(
@@ -224,13 +225,25 @@ class _WholeRun:
         return np.maximum(found, self.passed_s(sure=sure) + ahead_s * (self.limit * self.least_rate - 1.0))
 
 
-def _valued(mixture: Mixture | None, log_value: Floats) -> Mixture | None:
-    """Return a mixture with its value as it is expected to be."""
-    if mixture is None:
+def _best(
+    value: Floats,
+    log_value: Floats,
+    slack: Floats,
+    *,
+    alone: NDArray[np.bool_],
+    mixed: NDArray[np.bool_],
+    by_turns: bool,
+) -> Mixture | None:
+    """Return the best setting of those that may be held alone, or a mixture that is worth taking turns.
+
+    Its value is the one that is expected, while the best is chosen by `value`.
+    """
+    one, pair = best_single(value, alone), best_mixture(slack, value, mixed) if by_turns else None
+    best = pair if pair is not None and (one is None or log(one.value / pair.value) > WORTH_TURNS) else one
+    if best is None:
         return None
-    value = np.exp(log_value)
-    mixed = float(value[mixture.fast] + mixture.share * (value[mixture.slow] - value[mixture.fast]))
-    return Mixture(mixture.fast, mixture.slow, mixture.share, mixed, mixture.price)
+    expected = np.exp(log_value[[best.fast, best.slow]])
+    return replace(best, value=float(expected[0] + best.share * (expected[1] - expected[0])))
 
 
 def _value(mixture: Mixture | None) -> float:

@@ -11,7 +11,7 @@ are enough: one that earns slack, and one that spends it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ class Mixture:
     value: float
     """Σ w·v"""
     price: float
-    """λ; 0 where the limit costs nothing."""
+    """λ; 0 for a single setting, whose slack is not spent."""
 
     @property
     def is_one(self) -> bool:
@@ -46,7 +46,7 @@ class Mixture:
 
 def best_mixture(slack: Floats, value: Floats, eligible: NDArray[np.bool_]) -> Mixture | None:
     """Return the best mixture of eligible settings, given y and v of each; None where none earns slack."""
-    one = _best_one(slack, value, eligible)
+    one = best_single(value, eligible & (slack >= 0.0))
     if one is None:
         return None
     earns, spends = np.flatnonzero(eligible & (slack >= 0.0)), np.flatnonzero(eligible & (slack < 0.0))
@@ -63,16 +63,9 @@ def best_mixture(slack: Floats, value: Floats, eligible: NDArray[np.bool_]) -> M
     return Mixture(fast, slow, float(share[row, column]), float(mixed[row, column]), price)
 
 
-def best_single(slack: Floats, value: Floats, eligible: NDArray[np.bool_]) -> Mixture | None:
-    """Return the best single setting, with the price of slack in the best mixture; None where none earns slack."""
-    one, mixture = _best_one(slack, value, eligible), best_mixture(slack, value, eligible)
-    return None if one is None or mixture is None else replace(one, price=mixture.price)
-
-
-def _best_one(slack: Floats, value: Floats, eligible: NDArray[np.bool_]) -> Mixture | None:
-    """Return the best single setting; None where none earns slack."""
-    earns = eligible & (slack >= 0.0)
-    if not earns.any():
+def best_single(value: Floats, eligible: NDArray[np.bool_]) -> Mixture | None:
+    """Return the best eligible setting by itself; None where none is eligible."""
+    if not eligible.any():
         return None
-    place = int(np.argmin(np.where(earns, value, np.inf)))
+    place = int(np.argmin(np.where(eligible, value, np.inf)))
     return Mixture(place, place, 1.0, float(value[place]), 0.0)

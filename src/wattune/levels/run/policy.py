@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf, log, sqrt
+from math import inf, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -51,8 +51,6 @@ _WORTH = 0.004
 """Share of the energy that is not worth a change of clocks."""
 _LEAST_COST = 0.01
 """A baseline window is never free: it costs at least this share of its energy."""
-_WORTH_TURNS = 0.001
-"""Share of the energy that is not worth taking turns."""
 _BASELINES_S = (10.0, 20.0, 40.0, 80.0)
 """Lengths of later baseline windows."""
 _BETWEEN_S = 2.0
@@ -62,9 +60,8 @@ _HOLD_S, _HOLD_MOST_S = 20.0, 240.0
 _HOLD_SHORT_S, _NO_BETTER = 30.0, 0.7
 """Many short windows show more where longer ones are no more precise and something is left to find out."""
 _AHEAD_S, _AHEAD_SHARE = 60.0, 0.1
-"""A setting is held no longer than this, plus this share of what has passed, before it is judged again."""
-_DWELL_S, _DWELL_SHARE = 60.0, 0.03
-"""A setting takes turns with another after this long at the earliest, or this share of what has passed."""
+"""A setting is held no longer than this, plus this share of what has passed, before it is judged again; and no shorter
+where it takes turns with another."""
 _USUAL_S = 10.0
 """The length at which a window without an error of its own has the usual one."""
 
@@ -157,7 +154,7 @@ class CurvePolicy:
             base=base,
             spent=spent,
             objective=self.objective,
-            ahead_s=max(_dwell_s(total_s), steps_s(known)),
+            ahead_s=max(_ahead_s(total_s), steps_s(known)),
             horizon_s=max(self.horizon_s, total_s),
             trial_s=max(TRIAL_S, 1.3 * steps_s(known)),
             sure=float(ndtri(self.confidence)),
@@ -201,24 +198,24 @@ class CurvePolicy:
 
     def _held(self, prediction: Prediction, known: tuple[Window, ...]) -> Order:
         choice = prediction.choice
-        best, single = choice.feasible, choice.single
-        turns = best is not None and single is not None and log(single.value / best.value) > _WORTH_TURNS
+        best = choice.feasible
+        turns = best is not None and not best.is_one
         if best is not None and turns and self._may_slow(best, prediction, known):
             return self._slow_turn(best, prediction, known)
         again = self._baseline_again(prediction, known)
         if again is not None:
             return again
-        if best is None or single is None:
+        if best is None:
             why = "no other setting is sure to meet the slowdown limit"
             return _hold_order(self.baseline, _hold_s(known), why=why)
         if turns:
             return self._fast_turn(best, prediction, known)
-        place, now = single.fast, known[-1].setting
+        place, now = best.fast, known[-1].setting
         if now in prediction.settings:
             current = prediction.settings.index(now)
             if choice.allowed(current) and choice.log_value[current] - choice.log_value[place] < _WORTH / 2:
                 place = current
-        length_s = _short_hold_s(known) if choice.lost > _WORTH else _hold_s(known)
+        length_s = _short_hold_s(known) if choice.margin > _WORTH else _hold_s(known)
         return _hold_order(prediction.settings[place], length_s, why=choice.words(place))
 
     def _may_slow(self, pair: Mixture, prediction: Prediction, known: tuple[Window, ...]) -> bool:
@@ -236,7 +233,7 @@ class CurvePolicy:
         fast, slow = (prediction.settings[place] for place in (pair.fast, pair.slow))
         order = _hold_order(
             slow,
-            max(min(lasts_s, _HOLD_MOST_S), choice.ahead_s),
+            max(min(lasts_s, _hold_s(known)), choice.ahead_s),
             why=f"{choice.words(pair.slow)}, by turns with {fast}",
         )
         if any(window.setting == slow for window in known if window.purpose is Purpose.HOLD):
@@ -255,18 +252,17 @@ class CurvePolicy:
         """Order another baseline window where the safety margin costs more than the window would."""
         choice = prediction.choice
         entry = prediction.measured.get(prediction.base)
-        if choice.feasible is None or entry is None or entry.log_time is None:
+        if choice.alike is None or entry is None or entry.log_time is None:
             return None
-        error, spread = entry.log_time.error, max(float(choice.slower_sd[choice.feasible.slow]), 1e-9)
-        expected = error_by_length(known)
+        error, spread = entry.log_time.error, max(float(choice.slower_sd[choice.alike.slow]), 1e-9)
+        expected, horizon_s = error_by_length(known), max(self.horizon_s, prediction.total_s)
         cost = max(choice.base_cost, _LEAST_COST)
 
         def gain(length_s: float) -> float:
             """Return what a window of that length is expected to gain, in seconds of the baseline's energy."""
             less = error**4 / (error**2 + expected(length_s) ** 2)
             better = 1.0 - sqrt(max(spread**2 - less, 0.0)) / spread
-            assert choice.feasible is not None
-            return better * choice.feasible.price * choice.margin_s - (length_s + _BETWEEN_S) * cost
+            return better * choice.margin * horizon_s - (length_s + _BETWEEN_S) * cost
 
         best_s = max(_BASELINES_S, key=gain)
         row = known[-_IN_A_ROW:]
@@ -321,12 +317,7 @@ def distinct(
 
 
 def _ahead_s(passed_s: float) -> float:
-    return _AHEAD_S + _AHEAD_SHARE * passed_s
-
-
-def _dwell_s(passed_s: float) -> float:
-    """Return how long a setting is held at least before it takes turns with another."""
-    return min(max(_DWELL_S, _DWELL_SHARE * passed_s), _HOLD_MOST_S)
+    return min(_AHEAD_S + _AHEAD_SHARE * passed_s, _HOLD_MOST_S)
 
 
 def _held_for_s(known: tuple[Window, ...]) -> float:
@@ -340,7 +331,7 @@ def _hold_s(known: tuple[Window, ...]) -> float:
     """Return how long to hold a setting: longer each time."""
     held = sum(window.purpose is Purpose.HOLD for window in known)
     passed_s = sum(window.total.time_s for window in known)
-    return max(float(min(_HOLD_S * 1.5**held, _ahead_s(passed_s), _HOLD_MOST_S)), steps_s(known))
+    return max(float(min(_HOLD_S * 1.5**held, _ahead_s(passed_s))), steps_s(known))
 
 
 def _short_hold_s(known: tuple[Window, ...]) -> float:
