@@ -60,8 +60,9 @@ _HOLD_S, _HOLD_MOST_S = 20.0, 240.0
 _HOLD_SHORT_S, _NO_BETTER = 30.0, 0.7
 """Many short windows show more where longer ones are no more precise and something is left to find out."""
 _AHEAD_S, _AHEAD_SHARE = 60.0, 0.1
-"""A setting is held no longer than this, plus this share of what has passed, before it is judged again; and no shorter
-where it takes turns with another."""
+"""A setting is held no longer than this, plus this share of what has passed, before it is judged again."""
+_TURN_S = 120.0
+"""A setting takes turns with another after this long at the earliest, or after the time above where that is shorter."""
 _USUAL_S = 10.0
 """The length at which a window without an error of its own has the usual one."""
 
@@ -220,20 +221,21 @@ class CurvePolicy:
 
     def _may_slow(self, pair: Mixture, prediction: Prediction, known: tuple[Window, ...]) -> bool:
         """Return whether the slack of the whole run surely covers a turn of the slow setting, and one is due."""
-        last = known[-1]
+        choice, last = prediction.choice, known[-1]
+        turn_s = _turn_s(choice, known)
         waits = last.setting == prediction.settings[pair.fast] and last.purpose is Purpose.HOLD
-        is_due = not waits or _held_for_s(known) >= prediction.choice.ahead_s
-        return prediction.choice.allowed(pair.slow) and is_due
+        is_due = not waits or _held_for_s(known) >= turn_s
+        return choice.sure_s + turn_s * choice.earned(pair.slow) >= 0.0 and is_due
 
     def _slow_turn(self, pair: Mixture, prediction: Prediction, known: tuple[Window, ...]) -> Order:
         """Hold the slow setting for as long as the slack lasts."""
         choice = prediction.choice
         spent = -choice.earned(pair.slow)
-        lasts_s = choice.sure_s / spent if spent > 0 else _HOLD_MOST_S
+        lasts_s = min(choice.sure_s / spent if spent > 0 else inf, choice.ahead_s)
         fast, slow = (prediction.settings[place] for place in (pair.fast, pair.slow))
         order = _hold_order(
             slow,
-            max(min(lasts_s, _hold_s(known)), choice.ahead_s),
+            max(min(lasts_s, _hold_s(known)), _turn_s(choice, known)),
             why=f"{choice.words(pair.slow)}, by turns with {fast}",
         )
         if any(window.setting == slow for window in known if window.purpose is Purpose.HOLD):
@@ -243,8 +245,9 @@ class CurvePolicy:
     def _fast_turn(self, pair: Mixture, prediction: Prediction, known: tuple[Window, ...]) -> Order:
         """Hold the fast setting until the slack covers a turn of the slow one."""
         choice = prediction.choice
-        earned, needed_s = choice.earned(pair.fast), -choice.earned(pair.slow) * choice.ahead_s - choice.sure_s
-        earns_s = max(needed_s / earned, choice.ahead_s) if earned > 0 else choice.ahead_s
+        turn_s = _turn_s(choice, known)
+        earned, needed_s = choice.earned(pair.fast), -choice.earned(pair.slow) * turn_s - choice.sure_s
+        earns_s = max(needed_s / earned, turn_s) if earned > 0 else turn_s
         why = f"{choice.words(pair.fast)}, by turns with {prediction.settings[pair.slow]}"
         return _hold_order(prediction.settings[pair.fast], min(earns_s, _hold_s(known)), why=why)
 
@@ -318,6 +321,14 @@ def distinct(
 
 def _ahead_s(passed_s: float) -> float:
     return min(_AHEAD_S + _AHEAD_SHARE * passed_s, _HOLD_MOST_S)
+
+
+def _turn_s(choice: Choice, known: tuple[Window, ...]) -> float:
+    """Return how long a setting is held at least before it takes turns with another.
+
+    Slack that is sure falls ever faster with time, since errors add up; so a part of `ahead_s` spends at most its part.
+    """
+    return min(choice.ahead_s, max(_TURN_S, steps_s(known)))
 
 
 def _held_for_s(known: tuple[Window, ...]) -> float:
