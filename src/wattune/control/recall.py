@@ -115,6 +115,7 @@ class Memory:
             step_time_s=step_time_s,
             step_time_error_s=hypot(STEP_TIME_ERROR, own) * step_time_s,
             sm_mhz=None if setting.sm_mhz is None else float(setting.sm_mhz),
+            recalled=True,
         )
 
 

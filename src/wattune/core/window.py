@@ -119,6 +119,8 @@ class Window:
     """The phases of a step, where the program reports them."""
     by_phase: tuple[PhaseSetting, ...] = ()
     """The setting of each phase, where the window had one per phase; `setting` is then that to go back to."""
+    recalled: bool = False
+    """True for what an earlier run or phase showed; it took no time here, and nothing was checked by it."""
 
     @property
     def point(self) -> tuple[Setting, tuple[tuple[str, Setting], ...]]:

@@ -42,7 +42,7 @@ _FIRST_S, _FIRST_MOST_S = 5.0, 20.0
 _TRIAL_S, _TRIAL_MOST_S, _TRIAL_PRECISION = 4.0, 15.0, 0.010
 _UNSEEN = 2
 """Windows at other settings without a step time after which no other setting is tried: what shows steps at the baseline
-does not show them there."""
+does not show them there. After as many in a row at one setting it is left."""
 _SAME = 3
 """Windows at one setting after which another trial there would show little more."""
 _IN_A_ROW = 3
@@ -124,7 +124,7 @@ class CurvePolicy:
         if doubt is not None:
             remark = f"the program does not follow the clock of this GPU, so the {self.baseline} stays: {doubt}"
             return replace(_hold_order(self.baseline, _hold_s(known), why=doubt), remark=remark)
-        elsewhere = [window for window in known if window.setting != self.baseline]
+        elsewhere = [window for window in known if window.setting != self.baseline and not window.recalled]
         unseen = sum(window.step_time_s is None for window in elsewhere)
         if unseen < _UNSEEN or 2 * unseen < len(elsewhere):
             return None
@@ -365,9 +365,12 @@ def _estimated(prediction: Prediction) -> str:
 
 
 def _is_unseen(setting: Setting, known: tuple[Window, ...]) -> bool:
-    """Return whether a setting was measured and showed no step time."""
-    own = [window for window in known if window.setting == setting]
-    return bool(own) and all(window.step_time_s is None for window in own)
+    """Return whether the last windows of a setting showed no step time: the only one, or two in a row.
+
+    What an earlier run showed there does not count: whether steps show in this run is the question.
+    """
+    own = [window for window in known if window.setting == setting and not window.recalled]
+    return bool(own) and all(window.step_time_s is None for window in own[-_UNSEEN:])
 
 
 def _hold_order(setting: Setting, length_s: float, *, why: str) -> Order:
