@@ -3,7 +3,10 @@
 Notation
     t0, e0   time and energy of a unit of work at the baseline, from all baseline windows of a phase
     W        units of work done: each window's time, settling included, over its step time
-Nothing is claimed where the baseline or the setting that was held was not measured, with step times of one source.
+Nothing is claimed where nothing but the baseline was measured, with step times of one source. Time without a step time,
+away from the baseline, was not compared. Up to 5 % of the run it counts with what physics allows: its work lies between
+that of the baseline and that in proportion to the clocks. Beyond that the whole run is unknown, and only the part that
+was compared has figures.
 A phase lies between two changes of the program. The baseline would have taken W·t0 and spent W·e0; the actual time and
 energy, search included, are compared with that. Errors are half-widths of 95 % intervals; those of windows are
 independent, that of a baseline is common to its phase.
@@ -19,6 +22,7 @@ from statistics import NormalDist
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.setting import Setting
 from wattune.core.window import PhaseSetting, Purpose, Window, by_phase_words, phases_of
+from wattune.levels.run.turns import turns_of
 from wattune.response.clock_doubt import window_doubt
 
 UNSURE = 0.05
@@ -27,8 +31,9 @@ LEAST_ERROR = 1e-4
 """Least relative error of a step time: clocks and programs drift."""
 POWER_ERROR = 0.002
 """Relative error of the mean power of a baseline; small, since one counter measures everything."""
-MOST_UNKNOWN = 0.1
-"""Share of the time that may have been spent at other settings without a step time, if figures are to be given."""
+MOST_UNKNOWN = 0.05
+"""Share of the time that may have been spent at other settings without a step time, if the whole run is to have
+figures."""
 _SMALLEST_ERROR = 1e-5
 """The same in the summary of a setting: computer clocks drift by as much."""
 
@@ -73,8 +78,15 @@ class RunFigures:
     """Share of the time that the same work takes at the baseline."""
     confidence: float | None = None
     """Probability that the slowdown is within its limit, 0 to 1."""
+    compared_saving: EstimateWithError | None = None
+    """The same as `saving` in the time that was compared; None where nothing but the baseline was."""
+    compared_slowdown: EstimateWithError | None = None
+    compared_s: float = 0.0
+    """Seconds that were compared, those at the baseline included."""
+    compared_share: float = 0.0
+    """Their share of the time of all windows."""
     held_saving: EstimateWithError | None = None
-    """At the setting that was held last: the limit for a long run."""
+    """At the setting that was held last, or at the two that took turns: the limit for a long run."""
     held_slowdown: EstimateWithError | None = None
     evaluations: int = 0
     """Windows at settings other than the baseline that were not for holding."""
@@ -101,13 +113,11 @@ class _Comparison:
 
 def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float | None) -> RunFigures:
     """Compute the figures of a run from its windows, in order; those that nothing was compared for stay unknown."""
-    compared = _comparisons(windows)
-    if not _is_known(windows, compared):
-        compared = []
+    part = _comparisons(windows) if _is_compared(windows) else []
+    compared = _completed(part, windows)
     slowdown = _more(compared, _times)
-    held = next((window.point for window in reversed(windows) if window.purpose is Purpose.HOLD), None)
-    point = [one for one in compared if one.window.point == held and one.window.purpose is Purpose.HOLD]
-    point = [one for one in point if one.phase == compared[-1].phase]
+    point = _held_last(part, windows)
+    part_s, total_s = (sum(one.total.time_s for one in some) for some in ([one.window for one in part], windows))
     search_s = next((window.start_s for window in windows if window.purpose is Purpose.HOLD), inf)
     searched = [one for one in compared if one.window.start_s < search_s]
     extra_j = gpus * sum(one.cost.energy_j - one.base.energy_j for one in searched) if searched else None
@@ -115,6 +125,10 @@ def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float 
         saving=_saving(compared),
         slowdown=slowdown,
         confidence=None if slowdown_limit is None or slowdown is None else _confidence(slowdown, slowdown_limit),
+        compared_saving=_saving(part),
+        compared_slowdown=_more(part, _times),
+        compared_s=part_s,
+        compared_share=part_s / total_s if total_s > 0 else 0.0,
         held_saving=_saving(point),
         held_slowdown=_more(point, _times),
         evaluations=sum(window.purpose in (Purpose.TRIAL, Purpose.REFERENCE) for window in windows),
@@ -142,19 +156,54 @@ def _comparisons(windows: tuple[Window, ...]) -> list[_Comparison]:
     return found
 
 
-def _is_known(windows: tuple[Window, ...], compared: Sequence[_Comparison]) -> bool:
-    """Return whether something but the baseline was compared, what was held last among it, and hardly anything not."""
-    held = next((window for window in reversed(windows) if window.purpose is Purpose.HOLD), None)
-    known = {id(one.window) for one in compared}
-    others = [one.window for one in compared if one.window.purpose is not Purpose.BASELINE]
-    if not any(window.step_time_s for window in others):
-        return False
-    if held is not None and all(window.point != held.point for window in others):
-        return False
+def _is_compared(windows: tuple[Window, ...]) -> bool:
+    """Return whether something but the baseline was compared, and followed the clock."""
     if any(window_doubt(phase) is not None for phase in phases_of(windows)):
         return False
+    others = [one.window for one in _comparisons(windows) if one.window.purpose is not Purpose.BASELINE]
+    return any(window.step_time_s for window in others)
+
+
+def _completed(part: Sequence[_Comparison], windows: tuple[Window, ...]) -> list[_Comparison]:
+    """Return the comparisons with bounds for the windows that were not compared; none where those are too many."""
+    known = {id(one.window): one for one in part}
     unknown_s = sum(window.total.time_s for window in windows if id(window) not in known)
-    return unknown_s <= MOST_UNKNOWN * sum(window.total.time_s for window in windows)
+    if not part or unknown_s > MOST_UNKNOWN * sum(window.total.time_s for window in windows):
+        return []
+    found: list[_Comparison] = []
+    for number, phase in enumerate(phases_of(windows)):
+        based = [window for window in phase if window.purpose is Purpose.BASELINE]
+        for window in phase:
+            one = known.get(id(window)) or (_bounded(window, number, based[-1]) if based else None)
+            if one is None:
+                return []
+            found.append(one)
+    return found
+
+
+def _bounded(window: Window, number: int, baseline: Window) -> _Comparison:
+    """Compare a window of unknown work: its work is between that of the baseline and that in proportion to the clocks.
+
+    Without clocks it may have done none.
+    """
+    least = 0.0
+    if window.sm_mhz and baseline.sm_mhz and window.setting.mem_mhz == baseline.setting.mem_mhz:
+        least = min(window.sm_mhz / baseline.sm_mhz, 1.0)
+    middle, time_s = (1.0 + least) / 2.0, window.total.time_s
+    would = Measurement(middle * time_s, middle * time_s * baseline.power_w)
+    return _Comparison(window, number, window.total, would, (1.0 - middle) / middle, 0.0, 0.0)
+
+
+def _held_last(part: Sequence[_Comparison], windows: tuple[Window, ...]) -> list[_Comparison]:
+    """Return the windows that held what was held last, in the last phase: one setting, or two by turns."""
+    last = next((window for window in reversed(windows) if window.purpose is Purpose.HOLD), None)
+    if last is None or not part:
+        return []
+    held = [one for one in part if one.window.purpose is Purpose.HOLD and one.phase == part[-1].phase]
+    turns = turns_of(windows)
+    if turns:
+        return [one for one in held if one.window.setting in turns and not one.window.by_phase]
+    return [one for one in held if one.window.point == last.point]
 
 
 def _pooled(windows: Sequence[Window]) -> Measurement | None:

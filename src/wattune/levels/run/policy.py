@@ -97,8 +97,8 @@ class CurvePolicy:
     horizon_s: float = 1800.0
     """Least time that the program is assumed to go on; it bounds the cost of a search."""
     by_turns: bool = True
-    """Whether two settings may be held by turns where the limit lies between them and steps are counted: periods of
-    power are not exact enough."""
+    """Whether two settings may be held by turns where the limit lies between them. Never by periods of power, which are
+    not exact enough, nor with phases of steps, which have settings of their own."""
     name: str = "wattune"
     tunes: ClassVar[bool] = True
     uses_history: ClassVar[bool] = True
@@ -160,7 +160,7 @@ class CurvePolicy:
             trial_s=max(TRIAL_S, 1.3 * steps_s(known)),
             sure=float(ndtri(self.confidence)),
             watts=scale.limit_w or 1.0,
-            by_turns=self.by_turns and all(window.source != "period" for window in known),
+            by_turns=self.by_turns and not any(window.source == "period" or window.phases for window in known),
         )
         return Prediction(settings, points, base, choice, total_s, measured)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from wattune.control.progress_estimator import PowerTrace
@@ -14,9 +12,10 @@ from wattune.control.state import Disabled, LostGpu, Progress, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
-from wattune.core.window import Order, Purpose, Window, by_phase_words, since_change
+from wattune.core.window import Order, Purpose, Window, by_phase_words
 from wattune.levels.run.figures import RunFigures, SettingSummary, figures_of
 from wattune.levels.run.policies import slowdown_limit_of
+from wattune.levels.run.turns import turns_of
 
 if TYPE_CHECKING:
     from wattune.levels.run.session import RunSession
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from wattune.store.records import FullRun
 
 KIND = "run"
-LONGEST_TURN_S = 600.0
-"""A setting that is held for longer does not take turns any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +95,7 @@ class RunReport:
     @property
     def alternates(self) -> tuple[Setting, ...]:
         """The two settings that are held by turns, the faster first; empty where one is held."""
-        held = [window for window in since_change(self.windows) if window.purpose is Purpose.HOLD]
-        turns = [
-            (setting, sum(one.total.time_s for one in own)) for setting, own in groupby(held, attrgetter("setting"))
-        ]
-        if len(turns) < 3 or turns[-3][0] != turns[-1][0] or turns[-1][1] > LONGEST_TURN_S:
-            return ()
-        return tuple(sorted((turns[-2][0], turns[-1][0]), reverse=True))
+        return turns_of(self.windows)
 
     def is_held(self, point: SettingSummary) -> bool:
         """Return whether this is what is held now, or was last."""

@@ -207,10 +207,6 @@ UNKNOWN = {"step_time_s": None, "error_s": None}
         (TIMED, window(None, Purpose.HOLD, **UNKNOWN)),
         (TIMED, window(1200, Purpose.HOLD, **UNKNOWN)),
         (window(None, Purpose.BASELINE, **UNKNOWN), window(1200, Purpose.HOLD, step_time_s=1.03)),
-        # What was held last was never measured.
-        (TIMED, window(1200, Purpose.HOLD, step_time_s=1.03, time_s=900.0), window(900, Purpose.HOLD, **UNKNOWN)),
-        # A fifth of the time was spent where nothing is known.
-        (TIMED, window(900, Purpose.TRIAL, **UNKNOWN), window(1200, Purpose.HOLD, step_time_s=1.03, time_s=30.0)),
         # A period is not compared with steps.
         (replace(TIMED, source="period"), window(1200, Purpose.HOLD, step_time_s=1.03, source="steps")),
     ],
@@ -220,12 +216,47 @@ def test_nothing_is_claimed_without_a_comparison(windows):
     assert figures.saving is figures.slowdown is figures.confidence is None
     assert figures.held_saving is figures.held_slowdown is None
     assert figures.search_extra_j is figures.break_even_s is None
+    assert figures.compared_saving is figures.compared_slowdown is None
 
 
-def test_a_short_window_without_a_step_time_does_not_hide_the_rest():
-    windows = (TIMED, window(900, Purpose.TRIAL, time_s=2.0, **UNKNOWN), window(1200, Purpose.HOLD, step_time_s=1.03))
-    figures = figures_of(windows, gpus=1, slowdown_limit=0.05)
-    assert figures.held_slowdown.value == pytest.approx(0.03)
+@pytest.mark.parametrize("last_s", [3.6, 30.0])
+def test_the_part_that_was_compared_has_figures_of_its_own(last_s):
+    last = replace(window(900, Purpose.HOLD, time_s=last_s, **UNKNOWN), sm_mhz=900.0)
+    known = (
+        replace(window(None, Purpose.BASELINE, time_s=44.0), sm_mhz=1500.0),
+        window(1200, Purpose.HOLD, step_time_s=1.03, power_w=90.0, time_s=31.0),
+    )
+    figures, alone = (figures_of(some, gpus=1, slowdown_limit=0.05) for some in ((*known, last), known))
+    assert (figures.compared_saving, figures.compared_slowdown) == (alone.saving, alone.slowdown)
+    assert figures.compared_s == 75.0
+    assert figures.compared_share == pytest.approx(75.0 / (75.0 + last_s))
+    assert figures.held_saving is figures.held_slowdown is None, "what was held last was never measured"
+    assert (figures.slowdown is None) is (last_s > 5.0), "more than 5 % of the run was not compared"
+
+
+def test_a_rest_that_was_not_compared_counts_with_its_bound():
+    last = replace(window(900, Purpose.HOLD, time_s=10.0, **UNKNOWN), sm_mhz=900.0)
+    known = (
+        replace(window(None, Purpose.BASELINE), sm_mhz=1500.0),
+        window(1200, Purpose.HOLD, step_time_s=1.0, time_s=280.0),
+    )
+    figures = figures_of((*known, last), gpus=1, slowdown_limit=0.05).slowdown
+    least, most = (300.0 / (290.0 + 10.0 * rate) - 1.0 for rate in (1.0, 900 / 1500))
+    assert figures.value - figures.error <= least
+    assert figures.value + figures.error >= most - 1e-4
+    assert figures.error < 0.02
+
+
+def test_settings_held_by_turns_are_judged_together():
+    windows = [
+        window(None, Purpose.BASELINE),
+        *(
+            window(mhz, Purpose.HOLD, step_time_s=step_time_s, time_s=time_s, start_s=10.0 + 200.0 * place)
+            for place, (mhz, step_time_s, time_s) in enumerate([(1200, 1.08, 108.0), (1350, 1.02, 102.0)] * 2)
+        ),
+    ]
+    figures = figures_of(tuple(windows), gpus=1, slowdown_limit=0.05)
+    assert figures.held_slowdown.value == pytest.approx(0.05)
 
 
 def test_trials_for_the_history_are_of_the_last_phase():

@@ -10,9 +10,10 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
-from wattune.levels.run.figures import EstimateWithError, RunFigures, phase_summaries
+from wattune.levels.run.figures import EstimateWithError, RunFigures, figures_of, phase_summaries
 from wattune.levels.run.view.words import (
     closing_lines,
+    compared_words,
     estimate_words,
     even_words,
     headline,
@@ -23,6 +24,7 @@ from wattune.levels.run.view.words import (
     sure_words,
     verdict,
 )
+from wattune.render.quantity import duration
 from wattune.signals.period import PeriodAnswer, Verdict
 
 
@@ -175,9 +177,21 @@ def test_settings_that_are_held_by_turns_are_both_named():
     )
     report = run_report(windows=(*before, *turns))
     assert report.alternates == (Setting(1620), Setting(1545))
-    assert "alternates between 1620 MHz and 1545 MHz" in headline(report)
+    assert "1620 MHz and 1545 MHz were held by turns" in headline(report)
     assert run_report(windows=(*before, *turns[:2])).alternates == ()
     assert (
         run_report(windows=(*before, *turns, replace(first, start_s=170.0, cost=Measurement(800.0, 8e4)))).alternates
         == ()
     )
+
+
+def test_the_compared_part_is_named_where_the_whole_run_is_unknown():
+    blind = replace(searched()[-1], setting=Setting(1200), step_time_s=None, step_time_error_s=None, start_s=200.0)
+    blind = replace(blind, cost=Measurement(100.0, 1e4))
+    windows = (*searched(), blind)
+    figures = figures_of(windows, gpus=1, slowdown_limit=0.05)
+    words = closing_lines(run_report(windows=windows, figures=figures))
+    assert "unknown" in words[0]
+    assert f"in the {duration(figures.compared_s)} that were compared (" in words[1]
+    assert "some time was not compared" in words[2]
+    assert compared_words(run_report()) == ""

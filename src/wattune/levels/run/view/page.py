@@ -21,9 +21,11 @@ from wattune.levels.run.report import RunReport
 from wattune.levels.run.view.words import (
     LIKELY,
     base_name,
+    compared_words,
     estimate_words,
     even_words,
     headline,
+    held_words,
     measured_cells,
     period_words,
     search_words,
@@ -72,8 +74,9 @@ def _figures(report: RunReport, footprint: Footprint) -> tuple[Figure, ...]:
     figures, spent = report.figures, report.spent
     held = slower = "nothing was held"
     if report.held is not None:
-        held = f"while {report.held} is held: {_known(figures.held_saving)}"
-        slower = f"while {report.held} is held: {_known(figures.held_slowdown)}"
+        while_held = f"while {held_words(report)} {'take turns' if report.alternates else 'is held'}"
+        held = f"{while_held}: {_known(figures.held_saving)}"
+        slower = f"{while_held}: {_known(figures.held_slowdown)}"
     even = figures.break_even_s
     met = _met(report)
     return (
@@ -107,7 +110,7 @@ def _in_the_long_run(report: RunReport, tariff: Tariff, started_at: datetime) ->
     yield Figure(
         footprint_words(saved),
         "saved per 1,000 GPU-hours",
-        f"computed from what was measured at {report.held}; the work takes {percent(100 * slower.value)} time",
+        f"computed from what was measured at {held_words(report)}; the work takes {percent(100 * slower.value)} time",
     )
 
 
@@ -157,7 +160,10 @@ def _cells(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> tup
 
 
 def _slowdown_limit(report: RunReport) -> tuple[str, ...]:
-    lines = [slowdown_words(report) or f"the slowdown was not limited; the objective was {report.objective}"]
+    lines = [
+        compared_words(report),
+        slowdown_words(report) or f"the slowdown was not limited; the objective was {report.objective}",
+    ]
     slower = report.figures.slowdown
     if slower is not None:
         lines.append(f"on the whole the run took {_time(slower)} than its work takes at the {base_name(report)}")

@@ -33,8 +33,15 @@ _FINE = 0.0005
 def closing_lines(report: RunReport) -> tuple[str, ...]:
     """Return the closing report in a few lines, the most important first."""
     period = period_words(report.period)
-    lines = [headline(report), slowdown_words(report), search_words(report), even_words(report), period]
-    lines += [lost_words(one) for one in report.lost]
+    lines = [
+        headline(report),
+        compared_words(report),
+        slowdown_words(report),
+        search_words(report),
+        even_words(report),
+        period,
+        *(lost_words(one) for one in report.lost),
+    ]
     if report.cpu_share is not None:
         lines.append(f"tuning took {100 * report.cpu_share:.2g} % of one core")
     return tuple(line for line in lines if line)
@@ -52,13 +59,29 @@ def headline(report: RunReport) -> str:
     saved, slower = report.figures.saving, report.figures.slowdown
     if saved is None or slower is None:
         return f"{mark}{_unmeasured(report)}"
-    held = report.held
-    at = "" if held is None else f" ({'the ' * (held == DRIVER_DEFAULT)}{held} was held)"
-    if report.alternates:
-        at = f" (alternates between {' and '.join(map(str, report.alternates))})"
+    held = held_words(report)
+    at = f" ({held} {'were held by turns' if report.alternates else 'was held'})" if held else ""
     energy = f"{_amount(saved)} {'less' if saved.value >= 0 else 'more'} energy"
     time = f"{_amount(slower)} {'more' if slower.value >= 0 else 'less'} time"
     return f"{mark}{energy} and {time} than at the {base_name(report)}, search included{at}"
+
+
+def held_words(report: RunReport) -> str:
+    """Return what is held, or was last: a setting, or two by turns; empty where nothing was."""
+    held = report.alternates or (() if report.held is None else (report.held,))
+    return " and ".join(f"{'the ' * (one == DRIVER_DEFAULT)}{one}" for one in held)
+
+
+def compared_words(report: RunReport) -> str:
+    """Return the figures of the time that was compared, where the whole run has none; empty where none was."""
+    figures = report.figures
+    saved, slower = figures.compared_saving, figures.compared_slowdown
+    if figures.saving is not None or saved is None or slower is None:
+        return ""
+    spent = f"{_amount(saved)} {'less' if saved.value >= 0 else 'more'} energy"
+    took = f"{_amount(slower)} {'more' if slower.value >= 0 else 'less'} time"
+    share = f"{100 * figures.compared_share:.0f} % of the run"
+    return f"{spent} and {took} in the {duration(figures.compared_s)} that were compared ({share})"
 
 
 def slowdown_words(report: RunReport) -> str:
@@ -68,7 +91,12 @@ def slowdown_words(report: RunReport) -> str:
     limit = f"the slowdown limit of {100 * report.slowdown_limit:g} %"
     slower, sure = report.figures.slowdown, report.figures.confidence
     if slower is None:
-        return f"whether {limit} was met is unknown, since step times could not be compared"
+        why = (
+            "step times could not be compared"
+            if report.figures.compared_slowdown is None
+            else "some time was not compared"
+        )
+        return f"whether {limit} was met is unknown, since {why}"
     if sure is None:
         met = "met" if slower.value <= report.slowdown_limit else "not met"
         return f"{limit} was {met} as far as was measured; how sure that is is unknown"
