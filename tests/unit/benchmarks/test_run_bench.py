@@ -142,6 +142,25 @@ def test_only_recorded_settings_are_set_and_whole_runs_stay_within_the_limit(tmp
     assert grid["evaluations"] == 11
 
 
+def test_several_tables_are_judged_each_and_together(tmp_path, capsys):
+    files = [tmp_path / "clocks.csv", tmp_path / "coarse.csv"]
+    files[0].write_text(CLOCKS)
+    coarse = [("net", "", "", "", 1.0, 200.0), ("net", 1400, "", "", 1.0, 200.0), ("net", 1100, "", "", 1.1, 170.0)]
+    files[1].write_text(table(*coarse))
+    command = ["bench", "run", *(f"--table={file}" for file in files), "--seeds", "1", "--hours", "0.25"]
+    assert run([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    each, mean, worst = document["tables"][:-2], *document["tables"][-2:]
+    assert [row["table"] for row in each] == ["clocks.csv", "coarse.csv"]
+    assert each[1]["of_single_percent"] is None, "no single setting saves anything"
+    assert mean["of_mixture_percent"] == pytest.approx(sum(row["of_mixture_percent"] for row in each) / 2)
+    assert worst["saving_percent"] == min(row["saving_percent"] for row in each)
+    assert document["hours"] == 0.25
+    assert max(row["search_s"] or 0.0 for row in document["rows"] if row["policy"] == "wattune") <= 900.0
+    assert run(command) == 0
+    assert "wattune on each table" in capsys.readouterr().out
+
+
 def test_a_table_without_a_default_is_compared_with_its_highest_setting(tmp_path, capsys):
     file = tmp_path / "limits.csv"
     limits = [(100, 1.9), (150, 1.3), (200, 1.06), (225, 1.02), (250, 1.0)]

@@ -1,6 +1,6 @@
 """`wattune bench run --table`: the shipped session on GPUs played from recorded sweeps, beside the oracle.
 
-A program of 3600 steps, one second each at the reference, reports its steps. Each step takes and spends what the table
+A program reports its steps, which take a second each at the reference. Each step takes and spends what the table
 has for the setting that is set, each times 1 plus noise, so that means over ten seconds have the noise that was asked
 for. Whole runs are judged, by what the steps take without the noise.
 """
@@ -39,8 +39,7 @@ from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.session import RunSession
 
 GRID = "grid"
-STEPS = 3600
-RUN_S = 3600.0
+HOUR_S = 3600.0
 NOISE_S = 10.0
 """The mean of so many seconds has the noise that was asked for: as long as a trial takes."""
 _ALMOST = 1e-12
@@ -51,8 +50,9 @@ _GRID_S = 10.0
 class TableBench:
     """The options of the bench."""
 
-    table: Path
+    tables: tuple[Path, ...]
     seeds: int = 20
+    hours: float = 1.0
     slowdown: float = 0.05
     noise: float = 0.01
     workloads: tuple[str, ...] = ()
@@ -61,19 +61,20 @@ class TableBench:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedWorkload:
-    """One workload of a table, scaled so that a run takes an hour at the reference."""
+    """One workload of a table, scaled so that a step takes a second at the reference."""
 
     file: str
     name: str
     costs: dict[Setting, Measurement]
     """Of one step."""
+    steps: int
+    """In a run."""
 
     @classmethod
-    def of(cls, file: str, name: str, costs: dict[Setting, Measurement]) -> RecordedWorkload:
-        scale = RUN_S / STEPS / costs[_reference(costs)].time_s
-        return cls(
-            file, name, {setting: Measurement(c.time_s * scale, c.energy_j * scale) for setting, c in costs.items()}
-        )
+    def of(cls, file: str, name: str, costs: dict[Setting, Measurement], *, hours: float = 1.0) -> RecordedWorkload:
+        scale = 1.0 / costs[_reference(costs)].time_s
+        scaled = {setting: Measurement(c.time_s * scale, c.energy_j * scale) for setting, c in costs.items()}
+        return cls(file, name, scaled, max(round(hours * HOUR_S), 1))
 
     @property
     def reference(self) -> Setting:
@@ -85,7 +86,10 @@ class RecordedWorkload:
         most_s = self.costs[self.reference].time_s * (1 + slowdown + _ALMOST)
         within = [setting for setting, cost in self.costs.items() if cost.time_s <= most_s]
         best = min(within, key=lambda setting: self.costs[setting].energy_j)
-        return BestSetting(best, _run_cost(self.costs[self.reference]), _run_cost(self.costs[best]))
+        return BestSetting(best, *(self._whole(self.costs[one]) for one in (self.reference, best)))
+
+    def _whole(self, step: Measurement) -> Measurement:
+        return Measurement(self.steps * step.time_s, self.steps * step.energy_j)
 
     def mixture_saving(self, slowdown: float) -> float:
         """Return the most that two settings by turns save within the slowdown limit, as a share."""
@@ -105,10 +109,6 @@ def _mixed_j(fast: Measurement, slow: Measurement, time_s: float) -> float:
 
 def _reference(costs: dict[Setting, Measurement]) -> Setting:
     return DRIVER_DEFAULT if DRIVER_DEFAULT in costs else max(costs)
-
-
-def _run_cost(step: Measurement) -> Measurement:
-    return Measurement(STEPS * step.time_s, STEPS * step.energy_j)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class GridPolicy:
             if cost is not None and (base is None or cost.time_s <= base.time_s * (1 + self.slowdown))
         }
         best = min(within, key=lambda setting: within[setting], default=self.reference)
-        return Order(setting=best, purpose=Purpose.HOLD, least_s=RUN_S, most_s=RUN_S)
+        return Order(setting=best, purpose=Purpose.HOLD, least_s=HOUR_S, most_s=HOUR_S)
 
 
 def bench_table(asked: TableBench, *, on_step: Callable[[str, int, int], None] | None = None) -> Bench:
@@ -158,7 +158,8 @@ def bench_table(asked: TableBench, *, on_step: Callable[[str, int, int], None] |
         goals=tuple(_goals(ours)),
         notes=_notes(asked, workloads, ours),
         figures={
-            "table": asked.table.name,
+            "tables": _by_table(ours),
+            "hours": asked.hours,
             "promise_percent": 100 * asked.slowdown,
             "noise_percent": 100 * asked.noise,
             "policies": policy_means(rows),
@@ -168,16 +169,20 @@ def bench_table(asked: TableBench, *, on_step: Callable[[str, int, int], None] |
 
 
 def _chosen(asked: TableBench) -> list[RecordedWorkload]:
-    table, words = read_sweep(asked.table), asked.workloads
+    words = asked.workloads
+    tables = [read_sweep(file) for file in asked.tables]
+    for table in tables:
+        if not table.costs:
+            raise InputError(f"{table.file} has no rows", hint="give a sweep CSV, as `wattune sweep --csv` writes")
     found = [
-        RecordedWorkload.of(table.file, name, costs)
+        RecordedWorkload.of(table.file, name, costs, hours=asked.hours)
+        for table in tables
         for name, costs in table.costs.items()
         if not words or any(word in name for word in words)
     ]
-    if not found and words:
-        raise InputError(f"{asked.table} has no such workload", hint=f"it has {', '.join(table.costs)}")
     if not found:
-        raise InputError(f"{asked.table} has no rows", hint="give a sweep CSV, as `wattune sweep --csv` writes")
+        names = dict.fromkeys(name for table in tables for name in table.costs)
+        raise InputError(f"{tables[0].file} has no such workload", hint=f"it has {', '.join(names)}")
     return found
 
 
@@ -186,14 +191,15 @@ def _all_seeds(asked: TableBench, workload: RecordedWorkload) -> list[Row]:
     rows: list[Row] = []
     for seed in range(asked.seeds):
         runs = (
-            fixed_run(DEFAULT, reference, best.default, STEPS),
+            fixed_run(DEFAULT, reference, best.default, workload.steps),
             *(play_workload(workload, policy, asked, seed=seed) for policy in _policies(workload, asked)),
-            fixed_run(ORACLE, best.setting, best.cost, STEPS),
+            fixed_run(ORACLE, best.setting, best.cost, workload.steps),
         )
         for played in runs:
             row = run_row(workload.name, seed, played, best, slowdown=asked.slowdown)
             mixture = 100 * workload.mixture_saving(asked.slowdown)
-            rows.append({**row, "mixture_saving_percent": mixture, "settings": len(workload.costs)})
+            more = {"mixture_saving_percent": mixture, "settings": len(workload.costs), "table": workload.file}
+            rows.append({**row, **more})
     return rows
 
 
@@ -209,11 +215,11 @@ def _policies(workload: RecordedWorkload, asked: TableBench) -> tuple[RunPolicy,
 def play_workload(workload: RecordedWorkload, policy: RunPolicy, asked: TableBench, *, seed: int) -> PlayedRun:
     """Run all steps under the session; what is charged is what the table has for each step."""
     table = SweepTable(workload.file, {workload.name: workload.costs})
-    gpu = TableGpu(table, noise=asked.noise * sqrt(NOISE_S * STEPS / RUN_S), seed=seed)
+    gpu = TableGpu(table, noise=asked.noise * sqrt(NOISE_S), seed=seed)
     session = RunSession((gpu,), objective=LeastEnergy(asked.slowdown), policy=policy)
     recorder, spent, control_s = RunRecorder(session), Measurement(0.0, 0.0), 0.0
     with session:
-        for step in range(1, STEPS + 1):
+        for step in range(1, workload.steps + 1):
             measured_as = table.measured_as(gpu.setting)
             assert measured_as is not None
             spent = spent + workload.costs[measured_as]
@@ -222,7 +228,7 @@ def play_workload(workload: RecordedWorkload, policy: RunPolicy, asked: TableBen
             session.step()
             control_s += process_time() - begun_s
             recorder.mark(partial(RunMark, spent, step))
-    played = recorder.outcome(policy.name, RunMark(spent, STEPS), control_s)
+    played = recorder.outcome(policy.name, RunMark(spent, workload.steps), control_s)
     return played if played.held != DRIVER_DEFAULT else replace(played, held=workload.reference)
 
 
@@ -241,15 +247,49 @@ def _saved_of(ours: Sequence[Row], bound: str) -> float | None:
     return 100 * saved / most if most > 0 else None
 
 
+MEAN, WORST = "mean of tables", "worst table"
+
+
+def _by_table(ours: Sequence[Row]) -> list[Row]:
+    """Return a row for each table, then their mean and the least of each column."""
+    files = dict.fromkeys(row["table"] for row in ours)
+    found = [_table_row(file, [row for row in ours if row["table"] == file]) for file in files]
+    if len(found) < 2:
+        return found
+    names = [name for name in found[0] if name not in ("table", "settings", "runs")]
+    known = {name: [row[name] for row in found if row[name] is not None] for name in names}
+    ends = ((MEAN, fmean), (WORST, min))
+    return found + [
+        {"table": word, "settings": None, "runs": None}
+        | {name: each(values) if values else None for name, values in known.items()}
+        for word, each in ends
+    ]
+
+
+def _table_row(file: str, own: Sequence[Row]) -> Row:
+    return {
+        "table": Path(file).name,
+        "settings": max(row["settings"] for row in own),
+        "runs": len(own),
+        "saving_percent": fmean(row["saving_percent"] for row in own),
+        "of_single_percent": _saved_of(own, "oracle_saving_percent"),
+        "of_mixture_percent": _saved_of(own, "mixture_saving_percent"),
+        "promise_kept_percent": 100 * fmean(row["promise_kept"] for row in own),
+    }
+
+
 def _notes(asked: TableBench, workloads: Sequence[RecordedWorkload], ours: Sequence[Row]) -> tuple[str, ...]:
     mixed = _saved_of(ours, "mixture_saving_percent")
-    lines = [[row for row in ours if row["workload"] == workload.name] for workload in workloads]
+    lines = [
+        [row for row in ours if (row["table"], row["workload"]) == (workload.file, workload.name)]
+        for workload in workloads
+    ]
     less = sum((_saved_of(own, "oracle_saving_percent") or 100.0) < 97.0 for own in lines)
     without = sum(workload.reference != DRIVER_DEFAULT for workload in workloads)
     return (
-        f"The shipped session on a GPU played from {asked.table.name}: {STEPS} steps, {RUN_S / 60:g} min at the "
-        f"reference, which the program reports. Means of time and energy over {NOISE_S:g} s have a noise of "
-        f"{100 * asked.noise:g} %; "
+        f"The shipped session on a GPU played from {', '.join(file.name for file in asked.tables)}: "
+        f"{workloads[0].steps} steps of a second at the reference, which the program reports. Means of time and energy "
+        f"over {NOISE_S:g} s have a noise of {100 * asked.noise:g} %; "
         f"whole runs are judged, search included, by the table's own figures.",
         f"{less} of {len(workloads)} workloads saved less than 97 % of what their best single setting saves."
         + ("" if mixed is None else f" All saved {mixed:.1f} % of what the best two settings by turns save."),

@@ -153,7 +153,13 @@ def job(
 @click.option(
     "--simulated", is_flag=True, help="Play the 71 simulated programs; the default without --table and --live."
 )
-@click.option("--table", type=click.Path(path_type=Path), help="Sweep CSV that stands for the GPU.")
+@click.option(
+    "--table",
+    "sweeps",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Sweep CSV that stands for the GPU; may be repeated.",
+)
 @click.option(
     "--live", metavar="SECONDS", type=click.FloatRange(min=1), help="Measure the CPU time of the control loop instead."
 )
@@ -164,9 +170,7 @@ def job(
 @click.option(
     "--hours",
     type=click.FloatRange(min=0.05),
-    default=0.15,
-    show_default=True,
-    help="Hours of a run at the driver's own clocks.",
+    help="Hours of a run at the driver's own clocks; 0.15, with a table 1.",
 )
 @click.option("--noise", default="1%", show_default=True, help="With a table: noise of means over ten seconds.")
 @_workload_option
@@ -179,13 +183,13 @@ def job(
 @json_option
 def run(
     simulated: bool,
-    table: Path | None,
+    sweeps: tuple[Path, ...],
     live: float | None,
     contended: int,
     gpu: str,
     seeds: int | None,
     slowdown: str,
-    hours: float,
+    hours: float | None,
     noise: str,
     workloads: tuple[str, ...],
     policies: tuple[str, ...],
@@ -199,7 +203,7 @@ def run(
     from wattune.benchmarks.run.table import TableBench, bench_table
     from wattune.cli.bench.output import run_tables
 
-    if simulated + (table is not None) + (live is not None) > 1:
+    if simulated + bool(sweeps) + (live is not None) > 1:
         raise click.UsageError("give one of --simulated, --table and --live")
     limit = _share("--slowdown", slowdown)
     if live is not None:
@@ -214,10 +218,11 @@ def run(
         raise click.UsageError("--contended needs --live SECONDS, how long each program is tuned")
     check_picture(plot)
     with progress_bar() as on_step:
-        if table is not None:
+        if sweeps:
             recorded = TableBench(
-                table=table,
+                tables=sweeps,
                 seeds=seeds or 20,
+                hours=hours or 1.0,
                 slowdown=limit,
                 noise=_share("--noise", noise),
                 workloads=workloads,
@@ -229,7 +234,7 @@ def run(
                 gpu=gpu,
                 seeds=seeds or 1,
                 slowdown=limit,
-                hours=hours,
+                hours=hours or 0.15,
                 workloads=workloads,
                 policies=policies,
                 reports_steps=reports_steps,

@@ -150,9 +150,25 @@ _JOB_LEGEND = (
 )
 
 
+_SWEEP_HEADS = {
+    "table": "table",
+    "settings": "settings",
+    "runs": "runs",
+    "saving_percent": "saving %",
+    "of_single_percent": "of best single %",
+    "of_mixture_percent": "of best two %",
+    "promise_kept_percent": "within limit %",
+}
+
+
 def run_tables(bench: Bench) -> None:
-    """Print means per policy, and our runs that are furthest from the oracle."""
+    """Print means per policy, ours on each table, and our runs that are furthest from the oracle."""
     show_table("means over all runs (simulated)", bench.figures["policies"], digits=".1f")
+    if "tables" in bench.figures:
+        title = "wattune on each table: saving, and its share of what the best single setting and the best two save"
+        show_table(
+            title, bench.figures["tables"], heads=_SWEEP_HEADS, formats={"settings": "g", "runs": "g"}, digits=".1f"
+        )
     ours = [row for row in bench.rows if row["policy"] == "wattune"]
     furthest = sorted(ours, key=lambda row: row["saving_percent"] - row["oracle_saving_percent"])[:_RUN_WORST]
     heads = {name: name.replace("_", " ") for name in _RUN_COLUMNS.split()}
