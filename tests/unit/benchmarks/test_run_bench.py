@@ -150,12 +150,13 @@ def test_several_tables_are_judged_each_and_together(tmp_path, capsys):
     command = ["bench", "run", *(f"--table={file}" for file in files), "--seeds", "1", "--hours", "0.25"]
     assert run([*command, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    each, mean, worst = document["tables"][:-2], *document["tables"][-2:]
+    tables = document["summary"]["tables"]
+    each, mean, worst = tables[:-2], *tables[-2:]
     assert [row["table"] for row in each] == ["clocks.csv", "coarse.csv"]
     assert each[1]["of_single_percent"] is None, "no single setting saves anything"
     assert mean["of_mixture_percent"] == pytest.approx(sum(row["of_mixture_percent"] for row in each) / 2)
     assert worst["saving_percent"] == min(row["saving_percent"] for row in each)
-    assert document["hours"] == 0.25
+    assert document["summary"]["hours"] == 0.25
     assert max(row["search_s"] or 0.0 for row in document["rows"] if row["policy"] == "wattune") <= 900.0
     assert run(command) == 0
     assert "wattune on each table" in capsys.readouterr().out

@@ -42,6 +42,8 @@ GRID = "grid"
 HOUR_S = 3600.0
 NOISE_S = 10.0
 """The mean of so many seconds has the noise that was asked for: as long as a trial takes."""
+LEAST_SAVING_PERCENT = 0.1
+"""A share of less than this would be a ratio of noise."""
 _ALMOST = 1e-12
 _GRID_S = 10.0
 
@@ -242,12 +244,12 @@ def _goals(ours: Sequence[Row]) -> list[Goal]:
 
 
 def _saved_of(ours: Sequence[Row], bound: str) -> float | None:
-    """Return the energy saved in percent of a bound; None where nothing can be saved."""
+    """Return the energy saved in percent of a bound; None where next to nothing can be saved."""
     saved, most = (fmean(row[name] for row in ours) for name in ("saving_percent", bound))
-    return 100 * saved / most if most > 0 else None
+    return 100 * saved / most if most >= LEAST_SAVING_PERCENT else None
 
 
-MEAN, WORST = "mean of tables", "worst table"
+MEAN, LEAST = "mean", "least of each"
 
 
 def _by_table(ours: Sequence[Row]) -> list[Row]:
@@ -256,13 +258,10 @@ def _by_table(ours: Sequence[Row]) -> list[Row]:
     found = [_table_row(file, [row for row in ours if row["table"] == file]) for file in files]
     if len(found) < 2:
         return found
-    names = [name for name in found[0] if name not in ("table", "settings", "runs")]
-    known = {name: [row[name] for row in found if row[name] is not None] for name in names}
-    ends = ((MEAN, fmean), (WORST, min))
+    known = {name: [row[name] for row in found if row[name] is not None] for name in found[0] if name != "table"}
     return found + [
-        {"table": word, "settings": None, "runs": None}
-        | {name: each(values) if values else None for name, values in known.items()}
-        for word, each in ends
+        {"table": word, **{name: each(values) if values else None for name, values in known.items()}}
+        for word, each in ((MEAN, fmean), (LEAST, min))
     ]
 
 
