@@ -11,7 +11,7 @@ from wattune.core.objective import LeastEnergy
 from wattune.core.setting import Setting
 from wattune.levels.run.policy import CurvePolicy
 
-ASKED = TableBench(table=Path("any.csv"))
+ASKED = TableBench(tables=(Path("any.csv"),))
 
 rows = st.lists(st.tuples(st.floats(0.8, 3.0), st.floats(0.5, 1.5)), min_size=1, max_size=9)
 
