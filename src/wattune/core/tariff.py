@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -68,6 +68,18 @@ class Footprint:
     energy_cost: float | None = None
     currency: str | None = None
     co2_g: float | None = None
+
+
+def total_footprint(parts: Iterable[Footprint]) -> Footprint:
+    """Add up footprints of one tariff."""
+    every = tuple(parts) or (Footprint(0.0),)
+    costs, grams = [part.energy_cost for part in every], [part.co2_g for part in every]
+    return Footprint(
+        energy_kwh=sum(part.energy_kwh for part in every),
+        energy_cost=None if None in costs else sum(filter(None, costs)),
+        currency=every[0].currency,
+        co2_g=None if None in grams else sum(filter(None, grams)),
+    )
 
 
 NO_FOOTPRINT: dict[str, Any] = dict.fromkeys(("energy_kwh", "energy_cost", "currency", "co2_g"))

@@ -8,6 +8,7 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
+from wattune.core.tariff import Tariff
 from wattune.levels.job.policy import WattuneJobPolicy
 from wattune.levels.job.view.page import job_file
 from wattune.levels.job.view.view_model import JobView, gpus_of
@@ -112,12 +113,12 @@ def test_all_that_is_shown_says_simulated_where_it_is(capsys):
     from rich.console import Console
 
     found = tuple(JobView.of(JOB, MEMORY, gpu, searcher=WattuneJobPolicy()) for gpu in gpus_of(MEMORY))
-    print_job(Console(width=120), JOB, found, ())
+    print_job(Console(width=120), JOB, found, (), Tariff())
     out = capsys.readouterr().out
     assert "NVIDIA A40 (simulated)" in out
     assert "NVIDIA V100 (simulated)" not in out
     assert "next: batch size" in out
-    document = overview_document(found[1])
+    document = overview_document(found[1], Tariff())
     assert document["gpu"]["simulated"] is True
     assert {size["batch_size"] for size in document["law"]} == {16, 32, 64, 128}
     page = job_file(found[1], searcher="wattune", made="Made now.", suffix=".html")
@@ -152,14 +153,14 @@ def test_a_job_without_a_size_to_try_can_be_shown(capsys):
 
     found = JobView.of(JOB, MEMORY, GPU, searcher=NothingLeft())
     assert found.proposal is None
-    print_job(Console(width=80), JOB, (found,), ())
+    print_job(Console(width=80), JOB, (found,), (), Tariff())
     assert "next: no batch size is left to try" in capsys.readouterr().out
-    assert overview_document(found)["next"] is None
+    assert overview_document(found, Tariff())["next"] is None
 
 
 def test_lines_for_people():
-    assert account_lines(account(JOB, JobMemory(), GPU)) == ("no runs yet on NVIDIA A40 (simulated)",)
-    text = "\n".join(account_lines(account(JOB, MEMORY, GPU)))
+    assert account_lines(account(JOB, JobMemory(), GPU), Tariff()) == ("no runs yet on NVIDIA A40 (simulated)",)
+    text = "\n".join(account_lines(account(JOB, MEMORY, GPU), Tariff()))
     assert "energy −8.1 %" in text
     assert "the savings have paid for learning" in text
     line = end_line(RUNS[0], "the target 0.75 is reached after 10 epochs")

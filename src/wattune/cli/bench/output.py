@@ -87,9 +87,22 @@ def cell(value: object, digits: str = ".4g") -> str:
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar on standard error, updated by what is yielded; without a terminal there is none."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     screen = stderr_console()
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task("", total=None)

@@ -10,6 +10,7 @@ import click
 from wattune._version import __version__
 from wattune.cli.job.run import run, searcher_option
 from wattune.cli.output import check_writable, console, json_option, print_json, write_text
+from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError
 from wattune.levels.job.policies import searcher_named
@@ -73,6 +74,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
     from wattune.levels.job.view.view_model import JobView, gpus_of
 
     _check_plot(plot)
+    tariff = load_config().tariff
     job_store = open_job_store()
     job, memory = job_store.job(name), job_store.job_memory(name)
     records = job_store.job_runs(name, limit=limit)
@@ -84,7 +86,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
         document = {
             "simulated": simulated(memory.runs),
             "job": to_json(job),
-            "parts": [overview_document(one) for one in found],
+            "parts": [overview_document(one, tariff) for one in found],
             "runs": [record_document(record) for record in records],
             "plot": plot,
         }
@@ -92,7 +94,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
     else:
         from wattune.cli.job.output import print_job
 
-        print_job(console(), job, found, records)
+        print_job(console(), job, found, records, tariff)
         if plot is not None:
             console().print(f"plot written to {plot}", soft_wrap=True, markup=False)
 

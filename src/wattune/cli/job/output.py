@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,10 +16,11 @@ from wattune.core.codec import to_json
 from wattune.core.job import Job, JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
+from wattune.core.tariff import Footprint, Tariff, total_footprint
 from wattune.levels.job.view.charts import epochs_lines
 from wattune.levels.job.view.cost_map import map_lines
 from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label, job_map
-from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity
+from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, percent, quantity
 
 if TYPE_CHECKING:
     from wattune.store.job_records import JobSummary, RecordedRun
@@ -45,7 +48,7 @@ def job_line(job: Job) -> str:
     )
 
 
-def print_job(out: Console, job: Job, found: Sequence[JobView], records: Sequence[RecordedRun]) -> None:
+def print_job(out: Console, job: Job, found: Sequence[JobView], records: Sequence[RecordedRun], tariff: Tariff) -> None:
     """Print all that is known of a job."""
     _say(out, job_line(job))
     if not found:
@@ -59,7 +62,7 @@ def print_job(out: Console, job: Job, found: Sequence[JobView], records: Sequenc
             for line in lines:
                 out.print(line, no_wrap=True)
             out.print()
-        for text in (*account_lines(one), *_next_line(one)):
+        for text in (*account_lines(one, tariff), *_next_line(one)):
             _say(out, text)
     if records:
         out.print()
@@ -93,19 +96,28 @@ def size_table(view: JobView) -> Table:
     return table
 
 
-def account_lines(view: JobView) -> tuple[str, ...]:
+def spent_footprint(view: JobView, tariff: Tariff) -> Footprint:
+    """Return what the runs on one GPU model come to, each at its own time of day."""
+    return total_footprint(
+        tariff.footprint(run.cost.energy_j, started_at=run.submitted_at or datetime.now(UTC), time_s=run.cost.time_s)
+        for run in view.here
+        if run.cost is not None
+    )
+
+
+def account_lines(view: JobView, tariff: Tariff) -> tuple[str, ...]:
     """Describe the cost on one GPU model, and the savings."""
     label = gpu_label(view.gpu)
     if not view.here:
         return (f"no runs yet on {label}",)
     lines = [
         f"{counted(len(view.here), 'run')} on {label}, {counted(view.recurrences, 'recurrence')} that reached the "
-        f"target: {_cost(view.spent)}",
+        f"target: {_cost(view.spent)} ({footprint_words(spent_footprint(view, tariff))})",
         f"of that {_cost(view.profiling)} for profiling, and {_cost(view.exploring)} for trials",
     ]
     if view.saving_percent is not None:
         lines.append(
-            f"against {_cost(view.default_run)} for each default run: energy "
+            f"against an estimated {_cost(view.default_run)} for each default run: energy "
             f"{percent(_negative(view.energy_saving_percent))}, cost {percent(_negative(view.saving_percent))}"
         )
     lines.append(_even(view))
@@ -241,13 +253,14 @@ def cost_document(cost: Measurement | None) -> Document | None:
     return None if cost is None else {"time_s": cost.time_s, "energy_j": cost.energy_j}
 
 
-def overview_document(view: JobView) -> Document:
+def overview_document(view: JobView, tariff: Tariff) -> Document:
     """Describe a job on one GPU model: its runs and their cost, the predicted epochs, and what comes next."""
     return {
         "gpu": to_json(view.gpu),
         "runs": len(view.here),
         **_picked(view, _OVERVIEW_FIELDS),
         **{name: cost_document(getattr(view, name)) for name in _OVERVIEW_COSTS},
+        "spent_footprint": asdict(spent_footprint(view, tariff)),
         "sizes": [{**_picked(size, _SIZE_FIELDS), "setting": to_json(size.setting)} for size in view.sizes],
         "law": to_json(view.epochs),
         "next": None if view.proposal is None else {**to_json(view.proposal), "setting": to_json(view.setting)},

@@ -178,9 +178,23 @@ def _appending(measure: Measure, append: Callable[[PartitionTrial], None]) -> Me
 @contextmanager
 def bars(screen: Console) -> Iterator[Callable[[str, int, int | None], None]]:
     """Show a bar for each partition below what the screen prints; without a terminal there is none."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description:12}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
