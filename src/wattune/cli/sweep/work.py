@@ -24,6 +24,7 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu, RunsWorkloads
 from wattune.devices.meter import measured
 from wattune.devices.table import TableGpu
+from wattune.render.quantity import duration
 from wattune.response.clock_doubt import PointTime, doubt_of
 
 DEFAULT_ITERATIONS = 500
@@ -42,8 +43,8 @@ class WantedSettings:
     even: bool = False
     settings: tuple[Setting, ...] = ()
 
-    def on(self, gpu: Gpu, trials: Sequence[Trial[Setting]]) -> tuple[Iterable[Setting], str]:
-        """Return the settings for a GPU, chosen while `trials` grows, and how many there are, in words."""
+    def on(self, gpu: Gpu, trials: Sequence[Trial[Setting]]) -> tuple[Iterable[Setting], int, str]:
+        """Return the settings for a GPU, chosen while `trials` grows, how many, and "at most " where fewer may do."""
         for setting in self.settings:
             gpu.spec.check(setting)
         chosen: tuple[Setting, ...]
@@ -56,8 +57,8 @@ class WantedSettings:
             chosen = sweep_settings(gpu.spec, self.knob, points=self.points)
         else:
             candidates = knob_settings(gpu.spec, self.knob)
-            return self._refined(candidates, trials), f"at most {1 + min(self.points, len(candidates))}"
-        return chosen, str(len(chosen))
+            return self._refined(candidates, trials), 1 + min(self.points, len(candidates)), "at most "
+        return chosen, len(chosen), ""
 
     def _refined(self, candidates: Sequence[Setting], trials: Sequence[Trial[Setting]]) -> Iterator[Setting]:
         while (setting := next_setting(trials, candidates, slowdown=self.slowdown, points=self.points)) is not None:
@@ -78,7 +79,7 @@ def make_sweep(
     started_at = datetime.now(UTC)
     trials: list[Trial[Setting]] = []
     with open_gpu(device) as gpu:
-        settings, most = wanted.on(gpu, trials)
+        settings, most, at_most = wanted.on(gpu, trials)
         readings: list[Reading] = []
         times: list[PointTime] = []
         name, repeats, measure = find_work(
@@ -111,7 +112,9 @@ def make_sweep(
                 times.append(_point(trial, readings, top_mhz=max(gpu.spec.sm_clocks_mhz, default=1)))
                 readings.clear()
                 cost = f"{trial.cost.time_s:.2f} s, {trial.cost.energy_j:.1f} J"
-                stderr_console().print(f"{len(trials)} of {most}: {trial.choice}: {cost}")
+                each_s = (datetime.now(UTC) - started_at).total_seconds() / len(trials)
+                left = f"{at_most}{duration(each_s * (most - len(trials)))} left" if len(trials) < most else "done"
+                stderr_console().print(f"{len(trials)} of {at_most}{most}: {trial.choice}: {cost}; {left}")
 
         try:
             sweep(gpu, settings, measure, on_trial=note)
