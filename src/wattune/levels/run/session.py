@@ -16,8 +16,9 @@ from functools import cache
 from typing import Self
 
 from wattune.control.actuator import actuator_for, passes_by_itself
+from wattune.control.background import Background
 from wattune.control.controller import WindowController
-from wattune.control.loop import Background, ControlLoop
+from wattune.control.loop import ControlLoop
 from wattune.control.phase_hold import PhasePlayers
 from wattune.control.process_monitor import Itself, MonitoredProgram
 from wattune.control.progress_estimator import ProgressEstimator

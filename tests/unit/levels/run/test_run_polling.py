@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_fakes import OddGpu
 
-from wattune.control import loop as run_background
-from wattune.control.loop import Background
+from wattune.control import background as run_background
+from wattune.control.background import Background
 from wattune.control.window_totals import BLOCKS, POLL_S, Blocks, Polling, Tally, mean_error
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT

@@ -1,0 +1,67 @@
+"""The thread in which a control loop runs beside the program that is tuned."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Self
+
+from wattune.control.loop import PATIENCE_S, ControlLoop
+
+MOST_SHARE = 0.006
+"""Share of one core that ordinary ticks may take; the rest of one percent is for ticks with a long decision.
+Where a tick costs more, as with many GPUs or a slow driver, the GPUs are read less often."""
+COSTLIEST_S = 0.002
+"""A decision that costs more counts as this much; readings count in full."""
+MEMORY = 50.0
+"""Ticks over which the cost of a tick is averaged; fewer at the beginning."""
+
+
+class Background:
+    """A thread that ticks a loop until the block ends, and measures its own CPU time."""
+
+    def __init__(self, loop: ControlLoop) -> None:
+        self.loop = loop
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wattune-run", daemon=True)
+        self.cpu_s = 0.0
+        """CPU time of the thread so far."""
+        self.wall_s = 0.0
+        self._tick_s = 0.0
+        self._ticks = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(PATIENCE_S)
+        if not self._thread.is_alive():
+            self.loop.close()
+            return
+        self.loop.abandon()
+        self._thread.join(PATIENCE_S)
+
+    @property
+    def cpu_share(self) -> float | None:
+        return self.cpu_s / self.wall_s if self.wall_s > 0 else None
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds until the next tick: as the loop asks, or longer where ticks are expensive."""
+        return max(self.loop.wait_s, self._tick_s / MOST_SHARE)
+
+    def _run(self) -> None:
+        start_s, begun_s = time.monotonic(), time.thread_time()
+        while not self._ended.wait(self.wait_s):
+            self.loop.tick()
+            self._count(time.thread_time() - begun_s, time.monotonic() - start_s)
+
+    def _count(self, cpu_s: float, wall_s: float) -> None:
+        """Average what a tick costs; a slow driver shows at once, since its first ticks weigh more."""
+        reading_s = self.loop.take_reading_cpu_s()
+        cost_s = reading_s + min(max(cpu_s - self.cpu_s - reading_s, 0.0), COSTLIEST_S)
+        self._ticks += 1
+        self._tick_s += (cost_s - self._tick_s) / min(self._ticks, MEMORY)
+        self.cpu_s, self.wall_s = cpu_s, wall_s
