@@ -168,6 +168,22 @@ def read_all(file: Path) -> None:
         (r'name = "NVIDIA.*', "", "name is missing"),
         (r"aliases = .*", "aliases = [1]", "aliases is not a list of texts"),
         (r"\[board\]", "[board", "cannot read"),
+        (
+            r"launch_us = \{ value = [0-9.]+",
+            "launch_us = { value = 1e30",
+            "time.launch_us is of no GPU: 1e\\+30 is not",
+        ),
+        (r"gb_per_s = \{ value = 1555", "gb_per_s = { value = 1e-30", "memory.gb_per_s is of no GPU: 1e-30 is not"),
+        (
+            r"board_w = \{ value = 23.0",
+            "board_w = { value = 1e9",
+            "core.board_w of 1e\\+09 W leaves nothing of the power",
+        ),
+        (
+            r"per_w = \{ value = 0.1",
+            "per_w = { value = 5",
+            "thermal.resistance_k_per_w heats the GPU to 370 °C without",
+        ),
         (r'source = "A100 data sheet, 40 GiB"', 'source = ""', "board.memory_bytes does not name its source"),
     ],
 )

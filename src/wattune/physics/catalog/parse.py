@@ -22,6 +22,9 @@ from wattune.physics.gpu_parts import (
 
 _SPAN = ("lowest", "highest", "count")
 
+_HOTTEST_C = 150.0
+"""No GPU works at this temperature, whatever its file says."""
+
 # A lognormal wait whose 99th percentile is five times its median; typical of measurements on several GPUs.
 _WAIT_SPREAD = 0.69
 
@@ -29,6 +32,7 @@ _WAIT_SPREAD = 0.69
 def parse_model(sheet: Sheet) -> GpuModel:
     """Make the model that a file describes; errors name the file and the key."""
     clocks = _clocks(sheet)
+    _check_rest(sheet)
     return GpuModel(
         key=sheet.text("key"),
         name=sheet.text("name"),
@@ -60,6 +64,20 @@ def parse_model(sheet: Sheet) -> GpuModel:
         change=_change(sheet),
         link=_link(sheet),
     )
+
+
+def _check_rest(sheet: Sheet) -> None:
+    """Raise where a GPU without work draws more than its power limit, or is too hot to be simulated."""
+    limit_w = sheet.number("board.power_limit_default_w")
+    drawn = {key: sheet.number(key) for key in ("board.idle_w", "core.board_w", "core.leak_w", "memory.idle_w")}
+    highest = max(drawn, key=lambda key: drawn[key])
+    rest_w = max(drawn["board.idle_w"], sum(drawn.values()) - drawn["board.idle_w"])
+    if rest_w > limit_w:
+        raise sheet.wrong(highest, f"of {drawn[highest]:g} W leaves nothing of the power limit of {limit_w:g} W")
+    thermal = _thermal(sheet)
+    rest_c = thermal.ambient_c + thermal.resistance_k_per_w * rest_w
+    if rest_c > min(thermal.slowdown_c, _HOTTEST_C):
+        raise sheet.wrong("thermal.resistance_k_per_w", f"heats the GPU to {rest_c:.0f} °C without any work")
 
 
 def _clocks(sheet: Sheet) -> tuple[ClockTable, ...]:

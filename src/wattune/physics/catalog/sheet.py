@@ -19,6 +19,8 @@ from wattune.core.errors import InputError
 T = TypeVar("T")
 
 MARKS = ("measured", "published", "estimated")
+SMALLEST, LARGEST = 1e-9, 1e15
+"""Bounds of every number, far outside of any GPU: beyond them computations overflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class Sheet:
             bound = f"more than {above:g}" if least is None else f"at least {least:g}"
             limit = "" if most == inf else f" and at most {most:g}"
             raise self.wrong(key, f"is {bound}{limit}, not {value:g}")
+        if value and not SMALLEST <= abs(value) <= LARGEST:
+            raise self.wrong(key, f"is of no GPU: {value:g} is not between {SMALLEST:g} and {LARGEST:g}")
         return float(value)
 
     def number_or(self, key: str, default: T, *, least: float | None = None, most: float = inf) -> float | T:
