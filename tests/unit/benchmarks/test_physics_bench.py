@@ -18,6 +18,7 @@ from wattune.benchmarks.physics.fits import (
 from wattune.benchmarks.physics.judgement import Judgement, never_falling, never_rising, relative
 from wattune.benchmarks.physics.published import Measured, judge_published
 from wattune.benchmarks.physics.streams import judge_streams
+from wattune.benchmarks.physics.volta import CLOCKS_MHZ, unseen_programs
 from wattune.cli.main import run
 from wattune.core.setting import Setting
 from wattune.physics.catalog import load_model
@@ -127,6 +128,18 @@ def test_a_measured_workload_follows_the_clock_as_published():
     used = clocks >= 0.58 * clocks[-1]
     share = np.polyfit(clocks[-1] / clocks[used], table.iteration_s[used] / table.iteration_s[-1], 1)[0]
     assert share == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_program_of_a_v100_has_its_published_speed_and_highest_power():
+    model = load_model("v100-sxm2")
+    assert set(CLOCKS_MHZ) <= set(model.clocks[0].sm_mhz)
+    programs = {program.name: program for program in unseen_programs(model)}
+    assert len(programs) == 17
+    for name, speed_at_952, power_w in (("GeMM", 0.653, 244), ("BWtest", 0.965, 143), ("ViT_t", 0.988, 63)):
+        table = tabulate(model, programs[name])[0]
+        place = table.sm_mhz.index(952)
+        assert table.iteration_s[-1] / table.iteration_s[place] == pytest.approx(speed_at_952, rel=0.02)
+        assert table.mean_power_w[-1] == pytest.approx(power_w, rel=0.01)
 
 
 def test_published_stress_points_are_met():

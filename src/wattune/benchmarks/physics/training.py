@@ -15,7 +15,8 @@ import numpy as np
 from wattune.benchmarks.datasets import stage_profiles, zeus_tables
 from wattune.benchmarks.datasets.stage_profiles import StageSweep, read_stage_profile
 from wattune.benchmarks.physics.judgement import Judgement, relative
-from wattune.benchmarks.physics.published import MEASURED_FROM, volta_workloads
+from wattune.benchmarks.physics.published import MEASURED_FROM
+from wattune.benchmarks.physics.volta import unseen_programs
 from wattune.benchmarks.result import Row
 from wattune.core.voltage import voltage
 from wattune.core.workload import Phase, Pipe, Workload
@@ -121,44 +122,42 @@ def _judge_epochs(epochs: _Epochs, file: Path) -> list[Judgement]:
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """Published fit of a workload's power, constant_w + w_per_mhz·f·v(f)², on a V100 SXM2."""
+    """Our fit of a program's power, constant_w + w_per_mhz·f·v(f)², and of its time, on a V100 SXM2."""
 
     constant_w: float
     w_per_mhz: float
     knee_mhz: float
     ratio: float
+    clock_share: float
+    """Share of the time at the highest clock that follows the clock."""
 
     def power_w(self, sm_mhz: Floats, highest_mhz: float) -> Floats:
         v = voltage(sm_mhz / highest_mhz, knee=self.knee_mhz / highest_mhz, rise=self.ratio - 1.0)
         return np.asarray(self.constant_w + self.w_per_mhz * sm_mhz * v**2)
 
 
-_CURVES = {
-    "GeMM": _Curve(21.6, 0.0902, 1113, 1.256),
-    "3MM": _Curve(32.8, 0.0781, 1028, 1.19),
-    "ResNet-50": _Curve(8.2, 0.0607, 1108, 1.114),
-}
+_CURVES = {"GeMM": _Curve(21.6, 0.0902, 1113, 1.256, 0.86), "3MM": _Curve(32.8, 0.0781, 1028, 1.19, 0.67)}
 
 
 def judge_volta() -> list[Judgement]:
-    """Judge power, and energy relative to the highest clock, of three workloads whose power and time were published."""
+    """Judge power, and energy relative to the highest clock, of two programs whose power was not fitted."""
     model = load_model("v100-sxm2")
     errors: list[tuple[Floats, Floats]] = []
-    for workload in volta_workloads():
-        if workload.clock_share is None or (curve := _CURVES.get(workload.name)) is None:
+    for program in unseen_programs(model):
+        if (curve := _CURVES.get(program.name)) is None:
             continue
-        table = tabulate(model, workload.on(model))[0]
+        table = tabulate(model, program)[0]
         clocks = np.array(table.sm_mhz, dtype=np.float64)
         used = clocks >= MEASURED_FROM * clocks[-1]
         power_w = curve.power_w(clocks[used], clocks[-1])
-        energy = power_w * (1.0 + workload.clock_share * (clocks[-1] / clocks[used] - 1.0)) / power_w[-1]
+        energy = power_w * (1.0 + curve.clock_share * (clocks[-1] / clocks[used] - 1.0)) / power_w[-1]
         ours = table.iteration_j[used] / table.iteration_j[-1]
         errors.append((relative(table.mean_power_w[used], power_w), relative(ours, energy)))
     return _by_catalogue(
         f"v100-sxm2 (simulated) {', '.join(_CURVES)}",
-        "the catalogue, which was set with these curves of power",
+        "the catalogue: power of 16 other programs; their own power at the highest clock",
         f"clocks from {MEASURED_FROM:g} of the highest on",
-        "curves fitted to runs of zyjopensource/geepafs",
+        "curves fitted to runs of zyjopensource/GPU-DVFS-Dataset",
         ("power", "energy over that at the highest clock"),
         errors,
     )
