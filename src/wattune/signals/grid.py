@@ -32,6 +32,10 @@ class Grid:
     point: Floats
 
     @property
+    def time_s(self) -> Floats:
+        return np.asarray(self.start_s + np.arange(len(self.value)) * self.step_s, dtype=np.float64)
+
+    @property
     def duration_s(self) -> float:
         """Length, masked parts included."""
         return len(self.value) * self.step_s

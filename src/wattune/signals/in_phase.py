@@ -46,7 +46,7 @@ def phase_evidence(grid: Grid, others: tuple[PowerSamples, ...], period_s: float
     """Compare when the power of other GPUs moves with the power on the grid."""
     if period_s * _CYCLES * _LEAST_SEGMENTS > grid.duration_s:
         return PhaseEvidence()
-    time_s = grid.start_s + np.arange(len(grid.value)) * grid.step_s
+    time_s = grid.time_s
     own = _band(grid.value, grid.step_s, period_s)
     together = delayed = 0
     for other in others:

@@ -26,8 +26,9 @@ from wattune.signals.observability import (
     is_quick_alone,
     is_real_period,
 )
+from wattune.signals.pauses import Pauses, explained_share, find_pauses, is_real_pause
 from wattune.signals.period_candidates import PeriodCandidate, find_periods
-from wattune.signals.samples import Flags, PowerSamples, find_updates
+from wattune.signals.samples import Flags, PowerSamples, SensorUpdates, find_updates
 from wattune.signals.utilisation import utilisation_updates
 from wattune.signals.varying import VaryingSteps, varying_steps
 
@@ -145,6 +146,9 @@ def _found(samples: PowerSamples, sensor: Sensors | None, others: tuple[PowerSam
             verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason="the power sensor hardly ever refreshed"
         )
     evidence = SensorEvidence(samples, power, even_grid(power), utilisation_updates(samples), others)
+    pauses = find_pauses(power)
+    if pauses is not None and not is_real_pause(pauses, power, samples):
+        pauses = None
     repeats = _repeats(evidence.grid)
     cycles: list[PeriodCycle] = []
     least_points = POINT
@@ -154,17 +158,28 @@ def _found(samples: PowerSamples, sensor: Sensors | None, others: tuple[PowerSam
                 cycles.append(own)
             elif not cycles:
                 least_points = MORE_POINTS
-    if not any(own.kind is not CycleKind.CYCLE for own in cycles):
-        varying = _of_varying_length(evidence, tuple(cycles), lines=bool(repeats.inner or repeats.outer))
-        if varying is not None and (varying.period_s is not None or not cycles):
+    found = _named(tuple(cycles)) if pauses is None else _around_pauses(tuple(cycles), pauses, power)
+    if all(own.kind is CycleKind.CYCLE for own in found):
+        work = power if pauses is None else power.where(~pauses.cover(power.time_s))
+        varying = _of_varying_length(evidence, work, found, lines=bool(repeats.inner or repeats.outer))
+        if varying is not None and (varying.period_s is not None or not found):
             return varying
-    if not cycles:
+    if not found:
         return _beat(evidence) if repeats.inner or repeats.outer else _without_period(evidence)
-    return _answer(evidence, tuple(cycles), stalled=float(repeats.hidden.mean()))
+    return _answer(evidence, found, stalled=float(repeats.hidden.mean()))
+
+
+def _around_pauses(cycles: tuple[PeriodCycle, ...], pauses: Pauses, power: SensorUpdates) -> tuple[PeriodCycle, ...]:
+    """Return the steps between pauses and the cycle of pauses, by its lines where it has some: they miss no pause."""
+    inside = tuple(own for own in cycles if _LEAST_STEPS * own.period_s < pauses.cycle_s)
+    if len(inside) < len(cycles):
+        return (*inside, replace(cycles[len(inside)], kind=CycleKind.CYCLE))
+    strength = explained_share(pauses, power)
+    cycle = PeriodCycle(kind=CycleKind.CYCLE, period_s=pauses.cycle_s, error_s=pauses.error_s, strength=strength)
+    return (*inside, cycle)
 
 
 def _answer(evidence: SensorEvidence, cycles: tuple[PeriodCycle, ...], *, stalled: float) -> PeriodAnswer:
-    cycles = _named(cycles)
     step = next((own for own in reversed(cycles) if own.kind is not CycleKind.CYCLE), cycles[0])
     answer = PeriodAnswer(
         verdict=Verdict.PERIODIC,
@@ -200,13 +215,12 @@ def _beat(evidence: SensorEvidence) -> PeriodAnswer:
 
 
 def _of_varying_length(
-    evidence: SensorEvidence, around: tuple[PeriodCycle, ...], *, lines: bool
+    evidence: SensorEvidence, power: SensorUpdates, around: tuple[PeriodCycle, ...], *, lines: bool
 ) -> PeriodAnswer | None:
     """Answer with the mean of steps whose length varies and the cycles around them; None without a sign of steps.
 
-    `lines` is whether the spectrum has lines that utilisation does not support.
+    `power` is that outside pauses, `lines` whether the spectrum has lines that utilisation does not support.
     """
-    power = evidence.power
     steps = varying_steps(power)
     # Even steps have lines, which were not found, or not taken for real.
     if steps is None or steps.spread < _UNEVEN:

@@ -126,6 +126,9 @@ class SensorUpdates:
     held: bool
     """True where polls were more frequent than refreshes."""
 
+    def where(self, which: Flags) -> SensorUpdates:
+        return replace(self, time_s=self.time_s[which], value=self.value[which])
+
     @property
     def gaps(self) -> tuple[tuple[float, float], ...]:
         """Intervals without samples."""

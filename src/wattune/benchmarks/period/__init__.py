@@ -141,8 +141,8 @@ def share_percent(judged: Sequence[Judged], *outcomes: AnswerOutcome) -> float |
 OURS = "wattune"
 OnKind = Callable[[str], None]
 
-# The detector's constants were chosen on the draws before this one, which would flatter it.
-_FIRST_DRAW = 10
+FIRST_DRAW = 10
+"""The detector's constants were chosen on the draws before this one, which would flatter it."""
 
 _NOTES = (
     "A period is right within 5 % of a level that the sensor can follow: a step, a micro-step (alone or with its share "
@@ -155,11 +155,13 @@ _NOTES = (
 )
 
 
-def bench_period(data: Path | None, *, seeds: int = 1, on_kind: OnKind | None = None) -> Bench:
+def bench_period(
+    data: Path | None, *, seeds: int = 1, first_draw: int = FIRST_DRAW, on_kind: OnKind | None = None
+) -> Bench:
     """Run all detectors on simulated traces of every kind and on the real ones under `data`."""
     judged: list[Judged] = []
     kinds: set[str] = set()
-    for case in _cases(data, seeds):
+    for case in _cases(data, range(first_draw, first_draw + seeds)):
         if on_kind and case.kind not in kinds:
             on_kind(case.kind)
         kinds.add(case.kind)
@@ -188,10 +190,10 @@ def by_kind(rows: Sequence[Row]) -> tuple[Row, ...]:
     )
 
 
-def _cases(data: Path | None, seeds: int) -> Iterator[TraceCase]:
+def _cases(data: Path | None, draws: range) -> Iterator[TraceCase]:
     # Read first, so that a missing folder is reported at once.
     real = () if data is None else tuple(real_cases(data))
-    for seed in range(_FIRST_DRAW, _FIRST_DRAW + seeds):
+    for seed in draws:
         yield from simulated_cases(seed=seed)
         yield from family_cases(seed=seed)
         yield from log_cases(seed=seed)
