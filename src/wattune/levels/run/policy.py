@@ -160,12 +160,27 @@ class CurvePolicy:
             trial_s=max(TRIAL_S, 1.3 * steps_s(known)),
             sure=float(ndtri(self.confidence)),
             watts=scale.limit_w or 1.0,
-            by_turns=self.by_turns and not any(window.source == "period" or window.phases for window in known),
+            by_turns=self._takes_turns(known),
         )
         return Prediction(settings, points, base, choice, total_s, measured)
 
+    def _takes_turns(self, known: tuple[Window, ...]) -> bool:
+        return self.by_turns and not any(window.source == "period" or window.phases for window in known)
+
     def _trial(self, prediction: Prediction, known: tuple[Window, ...]) -> Order | None:
         """Order a trial where it may find something better than what is sure; return None if not."""
+        place = self._wanted(prediction, known)
+        if place is not None:
+            why = f"saves most within the slowdown limit, as far as is known: {prediction.choice.words(place)}"
+            return _trial_order(prediction.settings[place], known, why=why)
+        place = self._unknown(prediction, known)
+        if place is not None:
+            why = "nothing that is known saves energy, and the slack of the run covers a measurement"
+            return _trial_order(prediction.settings[place], known, why=why)
+        return None
+
+    def _wanted(self, prediction: Prediction, known: tuple[Window, ...]) -> int | None:
+        """Return the place of the setting that is expected to save most, where a trial of it is worth its cost."""
         choice = prediction.choice
         tried = sum(window.purpose is Purpose.TRIAL for window in known)
         if choice.lost < _TRIAL_WORTH or tried >= (MANY_TRIALS if choice.lost > _MUCH else MOST_TRIALS):
@@ -178,15 +193,26 @@ class CurvePolicy:
         places = [place for place in wanted_places if self._is_worth(place, prediction, known)]
         if not places:
             return None
-        place = max(places, key=lambda one: choice.slower_sd[one])
-        return Order(
-            setting=prediction.settings[place],
-            purpose=Purpose.TRIAL,
-            least_s=_TRIAL_S,
-            most_s=max(_TRIAL_MOST_S, steps_s(known)),
-            precision=_TRIAL_PRECISION,
-            why=f"saves most within the slowdown limit, as far as is known: {choice.words(place)}",
-        )
+        return max(places, key=lambda one: choice.slower_sd[one])
+
+    def _unknown(self, prediction: Prediction, known: tuple[Window, ...]) -> int | None:
+        """Return the place of a setting that was never measured, where everything known is no better than the baseline.
+
+        A curve that one odd measurement misleads would otherwise stay wrong for the rest of the run, while slack that
+        nothing uses grows. Turns alone can use a setting that is slower than the limit.
+        """
+        choice, base = prediction.choice, prediction.points.index(prediction.base)
+        held = base if choice.feasible is None else choice.feasible.fast
+        saves = held != base or (choice.feasible is not None and not choice.feasible.is_one)
+        tried = sum(window.purpose is Purpose.TRIAL for window in known)
+        if saves or tried >= MOST_TRIALS or not self._takes_turns(known):
+            return None
+        new = [
+            place
+            for place, point in enumerate(prediction.points)
+            if place != base and choice.affordable[place] and point not in prediction.measured
+        ]
+        return min(new, key=lambda place: choice.slower[place], default=None)
 
     def _is_worth(self, place: int, prediction: Prediction, known: tuple[Window, ...]) -> bool:
         """Return whether a trial of a setting is affordable and would show something."""
@@ -306,6 +332,17 @@ def error_by_length(windows: tuple[Window, ...]) -> Callable[[float], float]:
     power = float(np.clip((slope - 0.5) / (spread + 1.0), -0.5, 0.0))
     middle_s, middle = float(lengths.mean()), float(errors.mean())
     return lambda length_s: max(float(np.exp(middle + power * (np.log(length_s) - middle_s))), LEAST_STEP_TIME)
+
+
+def _trial_order(setting: Setting, known: tuple[Window, ...], *, why: str) -> Order:
+    return Order(
+        setting=setting,
+        purpose=Purpose.TRIAL,
+        least_s=_TRIAL_S,
+        most_s=max(_TRIAL_MOST_S, steps_s(known)),
+        precision=_TRIAL_PRECISION,
+        why=why,
+    )
 
 
 def distinct(
