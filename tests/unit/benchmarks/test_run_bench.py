@@ -1,20 +1,24 @@
 """`wattune bench run`: the simulated programs, the windows of them, recorded sweeps, and what is printed."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from wattune.benchmarks.family import family
-from wattune.benchmarks.run import FamilyProgram, StepClock, play_program
+from wattune.benchmarks.run.family_program import FamilyProgram, StepClock, play_program
 from wattune.benchmarks.run.policies import make_policy
-from wattune.benchmarks.run.table import RecordedWorkload
+from wattune.benchmarks.run.table import RecordedWorkload, TableBench, bench_table, play_workload
 from wattune.cli.main import run
+from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.run.policies import policy_named
+from wattune.levels.run.policy import CurvePolicy
 from wattune.physics.catalog import load_model
 
 HEAD = "workload,sm_mhz,mem_mhz,power_limit_w,time_s,energy_j\n"
@@ -222,3 +226,45 @@ def test_two_settings_by_turns_bound_what_a_run_can_save():
     assert workload.mixture_saving(0.05) == pytest.approx(best, abs=0.002)
     assert workload.mixture_saving(0.05) > workload.oracle(0.05).saving
     assert workload.mixture_saving(9.0) == pytest.approx(workload.oracle(9.0).saving)
+
+
+OWN = """
+from wattune import Order, Purpose, Setting
+
+class Low:
+    def __init__(self, objective): ...
+    def step(self, windows, spec):
+        return Order(setting=Setting(sm_mhz=1200), purpose=Purpose.HOLD, least_s=60, most_s=60)
+"""
+
+
+def test_a_policy_of_ones_own_is_played_on_a_table_beside_the_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep.csv").write_text(
+        table(("net", 1400, "", "", 1.0, 300), ("net", 1200, "", "", 1.03, 250), ("net", 1000, "", "", 1.2, 230))
+    )
+    (tmp_path / "table_policy_of_mine.py").write_text(OWN)
+    mine = "table_policy_of_mine:Low"
+    asked = TableBench(tables=(tmp_path / "sweep.csv",), seeds=1, hours=0.1, policies=(mine,), processes=1)
+    rows = {row["policy"]: row for row in bench_table(asked).rows}
+    assert set(rows) == {"default", "grid", "wattune", mine, "oracle"}
+    assert rows[mine]["slowdown_percent"] == pytest.approx(3.0, abs=0.1)
+    with pytest.raises(InputError, match="zeus cannot be chosen for a table"):
+        bench_table(replace(asked, policies=("zeus",)))
+
+
+def test_a_setting_that_an_odd_measurement_hides_is_found():
+    """The step below the baseline spends more than the next one, as profiles of real limits show at times."""
+    costs = {250: (1.0, 220.0), 225: (1.09, 226.0), 200: (1.07, 198.0), 175: (1.2, 190.0), 150: (1.25, 178.0)}
+    workload = RecordedWorkload.of(
+        "odd.csv", "net", {Setting(power_limit_w=float(limit)): Measurement(*cost) for limit, cost in costs.items()}
+    )
+    asked = TableBench(tables=(Path("odd.csv"),))
+    policy = CurvePolicy(
+        objective=LeastEnergy(0.05), candidates=tuple(sorted(workload.costs)), baseline=workload.reference
+    )
+    for seed in range(3):
+        played = play_workload(workload, policy, asked, seed=seed)
+        default = workload.oracle(0.05).default
+        assert played.end.cost.energy_j < 0.97 * default.energy_j
+        assert played.end.cost.time_s <= 1.05 * default.time_s

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from wattune.benchmarks.run import GPU_COUNTS, bench_live
 from wattune.benchmarks.run.contention import contended_goals, contended_rows
+from wattune.benchmarks.run.live import GPU_COUNTS, bench_live
 
 
 def test_a_row_for_one_gpu_and_for_several(emulated_library: Path) -> None:

@@ -22,6 +22,17 @@ def make_policy(name: str, gpu: str, *, slowdown: float) -> RunPolicy:
     return policy_named(name, LeastEnergy(slowdown), learned=_learned(name, gpu))
 
 
+def check_own(names: tuple[str, ...], slowdown: float) -> None:
+    """Raise where a name is not that of a policy written elsewhere, or where that cannot be made."""
+    for name in names:
+        if name in POLICIES:
+            raise InputError(
+                f"{name} cannot be chosen for a table",
+                hint="wattune, a grid search and the oracle are always played; --policy package.module:Name adds yours",
+            )
+        policy_named(name, LeastEnergy(slowdown))
+
+
 @lru_cache(maxsize=4)
 def _learned(name: str, gpu: str) -> object:
     return learn(name, gpu)

@@ -27,7 +27,7 @@ from wattune.benchmarks.run.outcome import (
     policy_means,
     run_row,
 )
-from wattune.benchmarks.run.policies import DEFAULT, ORACLE, OURS
+from wattune.benchmarks.run.policies import DEFAULT, ORACLE, OURS, check_own
 from wattune.core.errors import InputError
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
@@ -35,6 +35,7 @@ from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, RunPolicy, Window
 from wattune.devices.table import SweepTable, TableGpu, read_sweep
+from wattune.levels.run.own_policy import load_policy
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.session import RunSession
 
@@ -58,6 +59,8 @@ class TableBench:
     slowdown: float = 0.05
     noise: float = 0.01
     workloads: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    """Policies written elsewhere, which are played beside the others."""
     processes: int = 2
 
 
@@ -145,6 +148,7 @@ class GridPolicy:
 def bench_table(asked: TableBench, *, on_step: Callable[[str, int, int], None] | None = None) -> Bench:
     """Play recorded sweeps and judge the whole runs."""
     workloads = _chosen(asked)
+    check_own(asked.policies, asked.slowdown)
 
     def report(done: int) -> None:
         if on_step is not None:
@@ -206,11 +210,12 @@ def _all_seeds(asked: TableBench, workload: RecordedWorkload) -> list[Row]:
 
 
 def _policies(workload: RecordedWorkload, asked: TableBench) -> tuple[RunPolicy, ...]:
-    """Our policy may set what was recorded, which evenly spaced limits of the GPU need not be."""
-    settings = tuple(sorted(workload.costs))
+    """Return those to play; ours may set what was recorded, which evenly spaced limits of the GPU need not be."""
+    settings, objective = tuple(sorted(workload.costs)), LeastEnergy(asked.slowdown)
     return (
         GridPolicy(settings, workload.reference, asked.slowdown),
-        CurvePolicy(objective=LeastEnergy(asked.slowdown), candidates=settings, baseline=workload.reference),
+        CurvePolicy(objective=objective, candidates=settings, baseline=workload.reference),
+        *(load_policy(name, objective) for name in asked.policies),
     )
 
 

@@ -174,7 +174,12 @@ def job(
 )
 @click.option("--noise", default="1%", show_default=True, help="With a table: noise of means over ten seconds.")
 @_workload_option
-@click.option("--policy", "policies", multiple=True, help="Only this policy, or package.module:Name; may be repeated.")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    help="Only this policy; or, beside those of a table, package.module:Name; may be repeated.",
+)
 @click.option(
     "--reports-steps", is_flag=True, help="Programs report their steps; without it, step times are measured from power."
 )
@@ -207,7 +212,7 @@ def run(
         raise click.UsageError("give one of --simulated, --table and --live")
     limit = _share("--slowdown", slowdown)
     if live is not None:
-        from wattune.benchmarks.run import bench_live
+        from wattune.benchmarks.run.live import bench_live
         from wattune.config import load_config
 
         cache_dir = load_config().cache_dir
@@ -226,6 +231,7 @@ def run(
                 slowdown=limit,
                 noise=_share("--noise", noise),
                 workloads=workloads,
+                policies=tuple(dict.fromkeys(policies)),
                 processes=processes,
             )
             bench = bench_table(recorded, on_step=on_step)
@@ -272,8 +278,15 @@ def predict(gpu: str, seed: int, as_json: bool) -> None:
 @command.command(short_help="Periods of power traces whose truth is known, beside GPOEO's detector.")
 @_data_option
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Number of seeds.")
+@click.option(
+    "--first-draw",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="First seed; others are fresh traces.",
+)
 @json_option
-def period(data: Path | None, seeds: int, as_json: bool) -> None:
+def period(data: Path | None, seeds: int, first_draw: int, as_json: bool) -> None:
     """Periods found in simulated traces of every kind and in real ones, beside GPOEO's detector and simpler ones."""
     from dataclasses import replace
 
@@ -282,7 +295,9 @@ def period(data: Path | None, seeds: int, as_json: bool) -> None:
     with one_thread_each():
         from wattune.benchmarks.period import bench_period, by_kind
 
-    bench = bench_period(_data_folder(data), seeds=seeds, on_kind=lambda kind: remark(f"analysing: {kind}"))
+    bench = bench_period(
+        _data_folder(data), seeds=seeds, first_draw=first_draw, on_kind=lambda kind: remark(f"analysing: {kind}")
+    )
     show(bench if as_json else replace(bench, rows=by_kind(bench.rows)), as_json=as_json)
 
 

@@ -69,12 +69,18 @@ def show_table(
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, head in heads.items():
         words = any(isinstance(row[name], str) for row in rows)
-        widest = max((len(word) for word in head.split()), default=0)
+        texts = [str(row[name]) for row in rows] if words else []
+        widest = max((len(word) for text in (head, *texts) for word in text.split()), default=0)
+        widest = min(widest, max(_LONGEST, *map(len, head.split() or [""])))
         table.add_column(head, justify="left" if words else "right", overflow="fold", min_width=widest)
     for row in rows:
         table.add_row(*(cell(row[name], (formats or {}).get(name, digits)) for name in heads))
     screen.print(table)
     screen.print()
+
+
+_LONGEST = 12
+"""Letters of a word that a narrow terminal does not break; paths and names of own policies may be longer."""
 
 
 def cell(value: object, digits: str = ".4g") -> str:

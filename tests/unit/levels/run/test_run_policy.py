@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from wattune.benchmarks.family import family
-from wattune.benchmarks.run import FamilyProgram, play_program
+from wattune.benchmarks.run.family_program import FamilyProgram, play_program
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.objective import EnergyDelay, LeastCost, LeastEnergy, PowerBudget

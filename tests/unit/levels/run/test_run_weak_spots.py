@@ -14,7 +14,7 @@ from run_fakes import Moody, OddGpu, Script, ticked, window
 from wattune.benchmarks.family import family
 from wattune.benchmarks.period.loads import LoadPlan, Sensing, polled, training
 from wattune.benchmarks.period.peers import gpoeo_period_s
-from wattune.benchmarks.run import FamilyProgram, play_program
+from wattune.benchmarks.run.family_program import FamilyProgram, play_program
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
 from wattune.control.progress_estimator import ProgressEstimator
