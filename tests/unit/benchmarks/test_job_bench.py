@@ -127,12 +127,26 @@ def test_without_tables_there_is_no_bench(tmp_path, monkeypatch, capsys):
 
 def test_the_standard_error_of_a_mean_is_that_of_the_textbook():
     costs = np.random.default_rng(0).normal(100.0, 5.0, (16, 1))
-    played = ReplayResult(*(costs,) * 7, cpu_s=0.0)
+    played = ReplayResult(*(costs,) * 8, cpu_s=0.0)
     note = figures._error([(None, played)], lambda some: float(some[0][1].costs.mean()))
     assert note == f"± {costs.std(ddof=1) / 4:.2g}, standard error over seeds"
 
 
 def test_a_default_dealt_other_trainings_shows_what_chance_does():
     costs = np.array([[10.0, 10.0, 10.0], [10.0, 12.0, 10.0]])
-    alike = ReplayResult(*[costs] * 6, oracle=np.full(3, 9.0), cpu_s=0.0)
+    alike = ReplayResult(*[costs] * 7, oracle=np.full(3, 9.0), cpu_s=0.0)
     assert figures.chance_ratios(alike) == pytest.approx([1.1, 1.0])
+
+
+def test_luck_is_no_decision_but_a_bad_trial_is():
+    lucky = np.array([[10.0, 14.0, 10.0]])
+    usual = np.full((1, 3), 10.0)
+    trial = np.array([[10.0, 13.0, 8.0]])
+
+    def result(costs, expected):
+        return ReplayResult(*[costs] * 4, expected, costs, costs, oracle=np.full(3, 9.0), cpu_s=0.0)
+
+    default = result(usual, usual)
+    assert figures.worst_ratios(result(lucky, usual), default) == pytest.approx([1.2])
+    assert figures.decided_ratios(result(lucky, usual), default) == pytest.approx([1.0])
+    assert figures.decided_ratios(result(usual, trial), default) == pytest.approx([1.15])

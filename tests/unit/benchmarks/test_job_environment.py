@@ -199,3 +199,25 @@ def test_a_run_may_be_called_off_at_no_cost_only_in_the_published_conditions(wor
     assert called_off
     assert all(run.cost.time_s == 0 and run.outcome is Outcome.STOPPED for run in called_off)
     assert all(run.epochs for run in play(workload, stingy, ShippedLimits(), recurrences=2, seed=0).memory.runs)
+
+
+@pytest.mark.parametrize("policy", ["default", "oracle"])
+def test_the_expected_cost_of_a_fixed_choice_is_that_of_the_table(workload, policy):
+    searcher, limits = make_policy(policy, workload, 0)
+    choice = workload.default if policy == "default" else workload.oracle[0]
+    expected = workload.objective.value(workload.expected(choice))
+    played = play(workload, searcher, limits, recurrences=10, seed=1)
+    assert [bill.expected for bill in played.recurrences] == pytest.approx([expected] * 10)
+
+
+@pytest.mark.parametrize("policy", ["zeus", "wattune"])
+def test_costs_differ_from_what_was_expected_by_chance_only(workload, policy):
+    drawn, expected = [], []
+    for seed in range(30):
+        searcher, limits = make_policy(policy, workload, seed)
+        played = play(workload, searcher, limits, recurrences=12, seed=seed)
+        drawn.append(played.costs.sum())
+        expected.append(sum(bill.expected for bill in played.recurrences))
+    differences = np.array(drawn) - np.array(expected)
+    assert abs(differences.mean()) < 3 * differences.std() / len(differences) ** 0.5
+    assert np.std(expected) < np.std(drawn)

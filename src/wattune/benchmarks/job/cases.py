@@ -11,7 +11,7 @@ import numpy as np
 
 from wattune.benchmarks.job import unseen
 from wattune.benchmarks.job import zeus_package as job_zeus_package
-from wattune.benchmarks.job.environment import Playback, play
+from wattune.benchmarks.job.environment import Playback, ReplayedRecurrence, play
 from wattune.benchmarks.job.replayed_run import Limits, Ruled, ShippedLimits, ZeusLimits
 from wattune.benchmarks.job.trace import JobDrift, TraceWorkload
 from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
@@ -138,6 +138,8 @@ class ReplayResult:
     times_s: Floats
     profiling: Floats
     """The part of the cost that was spent while limits were measured."""
+    expected: Floats
+    """Mean cost over the trainings that might have been drawn, given all that was known before; NaN where unknown."""
     runs: Floats
     stuck: Floats
     """1 for a recurrence that was given up, and for those after it."""
@@ -150,8 +152,10 @@ def run_case(case: JobCase) -> ReplayResult:
     """Play a case with each seed."""
     start = process_time()
     rows = [_package(case, seed) if case.policy == PACKAGE else _own(case, seed) for seed in case.seeds]
-    costs, energies_j, times_s, profiling, runs, stuck = np.stack(rows, axis=1)
-    return ReplayResult(costs, energies_j, times_s, profiling, runs, stuck, _oracle(case), cpu_s=process_time() - start)
+    costs, energies_j, times_s, profiling, expected, runs, stuck = np.stack(rows, axis=1)
+    return ReplayResult(
+        costs, energies_j, times_s, profiling, expected, runs, stuck, _oracle(case), cpu_s=process_time() - start
+    )
 
 
 def _oracle(case: JobCase) -> Floats:
@@ -184,12 +188,14 @@ def _two_oracles(case: JobCase, drift: JobDrift, seed: int) -> Floats:
 
 
 def _bills(played: Playback, recurrences: int) -> Floats:
-    unplayed = (np.nan, np.nan, np.nan, np.nan, np.nan, True)
-    bills = [
-        (bill.cost, bill.energy_j, bill.time_s, bill.profiling, bill.attempts, False) if bill.reached else unplayed
-        for bill in played.recurrences
-    ]
+    unplayed = (*[np.nan] * 6, True)
+    bills = [_bill(bill) if bill.reached else unplayed for bill in played.recurrences]
     return np.array([*bills, *[unplayed] * (recurrences - len(bills))]).T
+
+
+def _bill(bill: ReplayedRecurrence) -> tuple[float, ...]:
+    expected = np.nan if bill.expected is None else bill.expected
+    return bill.cost, bill.energy_j, bill.time_s, bill.profiling, expected, bill.attempts, False
 
 
 def _play(workload: TraceWorkload, case: JobCase, seed: int, *, start: JobMemory | None) -> Playback:
@@ -220,7 +226,7 @@ def _package(case: JobCase, seed: int) -> Floats:
     )
     untold = np.full(len(times_s), np.nan)
     costs = _values(case.workload.objective, times_s, energies_j)
-    return np.array([costs, energies_j, times_s, untold, untold, np.zeros(len(times_s))])
+    return np.array([costs, energies_j, times_s, untold, untold, untold, np.zeros(len(times_s))])
 
 
 def _values(objective: Objective, times_s: Floats, energies_j: Floats) -> Floats:

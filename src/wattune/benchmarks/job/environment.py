@@ -7,8 +7,10 @@ recurrence, which pays for both. Windows at poor power limits are paid for like 
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from statistics import fmean
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from wattune.benchmarks.job.replayed_run import (
     ZeusProfiling,
 )
 from wattune.benchmarks.job.trace import JobDrift, TraceWorkload, Training
-from wattune.core.job import JobMemory, JobRun, Outcome, Profile
+from wattune.core.job import JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
@@ -45,6 +47,9 @@ class ReplayedRecurrence:
     time_s: float
     profiling: float
     """The part of the cost that was spent while limits were measured."""
+    expected: float | None
+    """Mean cost over the trainings that might have been drawn, given all that was known at its start; None where
+    recurrences overlap."""
     batch_sizes: tuple[int, ...]
     """Of its runs, in their order; the last one reached the target."""
     reached: bool
@@ -104,6 +109,7 @@ class _Spent:
     time_s: float = 0.0
     energy_j: float = 0.0
     profiling: Measurement = field(default=_NOTHING)
+    expected: float | None = None
     batch_sizes: list[int] = field(default_factory=list)
     reached: bool = False
 
@@ -113,6 +119,7 @@ class _Spent:
             self.energy_j,
             self.time_s,
             objective.value(self.profiling),
+            self.expected,
             tuple(self.batch_sizes),
             self.reached,
         )
@@ -141,6 +148,7 @@ class _Replay:
         self._known = known.profiles
         self._own_profiles: dict[int, Profile] = {}
         self._zeus: dict[int, ZeusProfile] = {}
+        self._next: tuple[int, Proposal] | None = None
         self._foreseen = isinstance(limits, ZeusLimits)
         self._first = 1 + max((run.recurrence for run in known.runs), default=-1)
         self._spent = [_Spent() for _ in range(recurrences)]
@@ -151,16 +159,38 @@ class _Replay:
     def one_by_one(self) -> None:
         """Play every recurrence to its end before the next, until one is given up."""
         for number, spent in enumerate(self._spent):
-            while (attempt := self._submit(number)) is not None:
-                memory = self._memory()
-                while attempt.run.outcome is Outcome.RUNNING:
-                    profiles = memory.profiles
-                    self._work(attempt)
-                    if (now := self._profiles()) != profiles:
-                        memory = JobMemory(memory.runs, now)
-                    self._close_epoch(attempt, memory)
+            spent.expected = self._expected(number)
+            self._recur(number)
             if not spent.reached:
                 return
+
+    def _recur(self, number: int) -> None:
+        """Play a recurrence to its end."""
+        while (attempt := self._submit(number)) is not None:
+            memory = self._memory()
+            while attempt.run.outcome is Outcome.RUNNING:
+                profiles = memory.profiles
+                self._work(attempt)
+                if (now := self._profiles()) != profiles:
+                    memory = JobMemory(memory.runs, now)
+                self._close_epoch(attempt, memory)
+
+    def _expected(self, number: int) -> float:
+        """Return the mean cost of a recurrence over the trainings that its first run may draw, nothing else changed."""
+        trainings = len(self._at(number).trainings[self._proposed(number).batch_size])
+        replaced = np.random.default_rng([self._seed, 4, number]).random((trainings, ATTEMPTS))
+        replaced[:, 0] = (np.arange(trainings) + 0.5) / trainings
+        return fmean(self._once(number, luck) for luck in replaced)
+
+    def _once(self, number: int, luck: Floats) -> float:
+        """Return the cost of a recurrence with other luck, and leave the job as it is."""
+        other = copy(self)
+        other._runs, other._own_profiles = list(self._runs), dict(self._own_profiles)
+        other._zeus = {size: profile.copied() for size, profile in self._zeus.items()}
+        other._spent, other._luck = [*self._spent[:number], _Spent()], self._luck.copy()
+        other._luck[number] = luck
+        other._recur(number)
+        return other._spent[number].closed(self._objective).cost
 
     def overlapping(self, load: float) -> None:
         """Submit recurrences at random moments and play them side by side."""
@@ -197,9 +227,7 @@ class _Replay:
         return None
 
     def _attempt(self, number: int) -> ReplayedRun:
-        workload = self._later if number >= self._change else self._workload
-        memory = self._memory()
-        proposal = self._searcher.propose(workload.job, memory, workload.gpu)
+        workload, memory, proposal = self._at(number), self._memory(), self._proposed(number)
         run = JobRun(
             id=str(len(self._runs)),
             order=len(self._runs),
@@ -215,6 +243,17 @@ class _Replay:
         if self._foreseen and self._searcher.stop(workload.job, self._memory(), run) is not None:
             self._end(attempt, Outcome.STOPPED)
         return attempt
+
+    def _proposed(self, number: int) -> Proposal:
+        """Ask for the next run, once: a recurrence that is played with other luck begins alike."""
+        if self._next is None or self._next[0] != len(self._runs):
+            workload = self._at(number)
+            proposal = self._searcher.propose(workload.job, self._memory(), workload.gpu)
+            self._next = len(self._runs), proposal
+        return self._next[1]
+
+    def _at(self, number: int) -> TraceWorkload:
+        return self._later if number >= self._change else self._workload
 
     def _drawn(self, workload: TraceWorkload, number: int, run: JobRun) -> Training:
         trainings = workload.trainings[run.batch_size]

@@ -98,6 +98,16 @@ def worst_ratios(played: ReplayResult, default: ReplayResult) -> Floats:
     return np.asarray(ratios.max(axis=1))
 
 
+def decided_ratios(played: ReplayResult, default: ReplayResult) -> Floats:
+    """Return the same for expected costs: what was decided, without the luck of the trainings that were drawn.
+
+    NaN where the costs that were to be expected are not known.
+    """
+    seeds = min(len(played.expected), len(default.expected))
+    due = default.expected[:seeds].mean(axis=0).cumsum()
+    return np.asarray((played.expected[:seeds].cumsum(axis=1) / due).max(axis=1))
+
+
 def chance_ratios(default: ReplayResult) -> Floats:
     """Return the same for the default against itself, dealt the next seed's trainings from the second recurrence on.
 
@@ -289,6 +299,11 @@ def _safety_goals(name: str, outcomes: Outcomes, policy: str) -> list[Goal]:
     worst = max(ratios, key=lambda workload: float(ratios[workload].max()))
     above = above_percent(np.concatenate(list(ratios.values())))
     what = "cumulative cost over the default's"
+    decided = [
+        decided_ratios(played, default)
+        for case, played in _of(outcomes, policy)
+        if (default := beside(outcomes, case, "default")) is not None
+    ]
     return [
         at_most(
             f"{name}: {what}, worst moment of the worst seed ({worst})", float(ratios[worst].max()), WORST_OF_DEFAULT
@@ -299,6 +314,24 @@ def _safety_goals(name: str, outcomes: Outcomes, policy: str) -> list[Goal]:
             MOST_ABOVE_PERCENT,
             unit=" %",
             note=_by_chance(outcomes),
+        ),
+        *_decided_goals(name, np.concatenate(decided)),
+    ]
+
+
+def _decided_goals(name: str, ratios: Floats) -> list[Goal]:
+    """Return the same two goals on expected costs, so that the luck of single trainings does not count."""
+    if np.isnan(ratios).any():
+        return []
+    what = "expected cost of all decisions over the default's expected cost"
+    return [
+        at_most(f"{name}: {what}, worst moment of the worst seed", float(ratios.max()), WORST_OF_DEFAULT),
+        at_most(
+            f"{name}: seeds with {what} above {WORST_OF_DEFAULT:g}",
+            above_percent(ratios),
+            MOST_ABOVE_PERCENT,
+            unit=" %",
+            note="luck of the draw left out",
         ),
     ]
 

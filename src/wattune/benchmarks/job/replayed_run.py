@@ -7,6 +7,7 @@ profiler measures them. Zeus's are found as in the simulator that its authors pu
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -133,6 +134,11 @@ class ZeusProfile:
         self.todo = sorted(cells)
         """Limits that the first epoch still has to go through, the highest last."""
         self.share = 1 / len(cells)
+
+    def copied(self) -> ZeusProfile:
+        other = copy(self)
+        other.todo = list(self.todo)
+        return other
 
 
 class ZeusProfiling:
