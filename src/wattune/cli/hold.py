@@ -59,8 +59,9 @@ def command(
     from wattune.cli.measure import document, keep, measure_work, show
     from wattune.core.codec import to_json
     from wattune.core.setting import parse_setting
+    from wattune.workloads.catalog import make_workload
 
-    wanted, config = parse_setting(setting), load_config()
+    wanted, load, config = parse_setting(setting), make_workload(workload), load_config()
     tariff = config.tariff
     if command_line:
         check_command(command_line)
@@ -80,7 +81,7 @@ def command(
         return run_child(command_line, stdout_to_stderr=as_json, grace_s=grace_s).exit_code
 
     lines: list[str] = []
-    outcome = measure_work(work, devices, workload=workload, interval_s=INTERVAL_S, holding=holding)
+    outcome = measure_work(work, devices, workload=load, interval_s=INTERVAL_S, holding=holding)
     unheld = [line for trace in outcome.traces if (line := unheld_line(wanted, trace)) is not None]
     try:
         if as_json:

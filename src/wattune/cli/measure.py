@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import grace_option, run_child
+from wattune.cli.child import check_command, grace_option, run_child
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, check_writable, json_option, print_error, print_json, stderr_console, write_each
 from wattune.config import Config, load_config
@@ -23,6 +23,7 @@ from wattune.core.reading import Trace
 from wattune.core.tariff import Tariff
 
 if TYPE_CHECKING:
+    from wattune.core.workload import Workload
     from wattune.devices.gpu import Gpu
 
 
@@ -100,14 +101,18 @@ def command(
 
     Without an NVIDIA driver a simulated GPU plays --workload while the command runs, and every figure is marked so.
     """
+    from wattune.workloads.catalog import make_workload
+
     config = load_config()
     tariff = config.tariff
     check_writable(trace_file)
+    check_command(command_line)
+    load = make_workload(workload)
 
     def work() -> int:
         return run_child(command_line, stdout_to_stderr=as_json, grace_s=grace_s).exit_code
 
-    outcome = measure_work(work, devices, workload=workload, interval_s=interval_s)
+    outcome = measure_work(work, devices, workload=load, interval_s=interval_s)
     try:
         if as_json:
             print_json(document(command_line, outcome, tariff))
@@ -125,7 +130,7 @@ def measure_work(
     work: Callable[[], int],
     devices: tuple[str, ...],
     *,
-    workload: str,
+    workload: Workload,
     interval_s: float,
     holding: Callable[[tuple[Gpu, ...]], AbstractContextManager[object]] = nullcontext,
 ) -> MeasuredCommand:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from wattune.core.workload import Workload
     from wattune.devices.gpu import Gpu
     from wattune.render.monitor_view import GpuProcess, Watched
 
@@ -69,24 +70,25 @@ def _watching(devices: tuple[str, ...], workload: str) -> Iterator[tuple[Gpu, ..
     """Open the GPUs to watch; simulated ones play the workload in wall-clock time."""
     from wattune.api import surroundings
     from wattune.devices.open import expand, open_gpus
+    from wattune.workloads.catalog import make_workload
 
+    load = make_workload(workload)
     config = load_config()
     around = surroundings(config)
     names = expand(devices or (config.device,), around)
     others = tuple(name for name in names if not name.startswith("sim:"))
     with open_gpus(others, around) as opened:
         found = dict(zip(others, opened, strict=True))
-        yield tuple(found[name] if name in found else _at_work(name, workload) for name in names)
+        yield tuple(found[name] if name in found else _at_work(name, load) for name in names)
 
 
-def _at_work(name: str, workload: str) -> Gpu:
+def _at_work(name: str, workload: Workload) -> Gpu:
     from wattune.devices.simulated import SimulatedGpu
     from wattune.physics.catalog import load_model
-    from wattune.workloads.catalog import make_workload
 
     clock = WallTime()
     gpu = SimulatedGpu(load_model(name.removeprefix("sim:")), time=clock)
-    gpu.play(make_workload(workload))
+    gpu.play(workload)
     clock.ahead_s = _HEAD_START_S
     return gpu
 

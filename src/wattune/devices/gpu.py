@@ -88,10 +88,8 @@ class PlaysWorkloads(Protocol):
         """Let time pass; the workload runs on."""
 
 
-def play_on_simulated(gpus: Iterable[Gpu], workload: str) -> None:
-    """Let every GPU that is simulated in this process play the workload of this name."""
-    from wattune.workloads.catalog import make_workload
-
+def play_on_simulated(gpus: Iterable[Gpu], workload: Workload) -> None:
+    """Let every GPU that is simulated in this process play a workload."""
     for gpu in gpus:
         if isinstance(gpu, PlaysWorkloads):
-            gpu.play(make_workload(workload))
+            gpu.play(workload)

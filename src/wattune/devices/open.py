@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from wattune.core.errors import ConfigError, DeviceNotFound, NoDriver
+from wattune.core.errors import ConfigError, DeviceNotFound, InputError, NoDriver
 from wattune.core.reading import Restart
 from wattune.devices.entry import Entry
 from wattune.devices.gpu import Gpu
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from wattune.devices.nvml.visible import Present, Visible
 
 SIMULATED_DEFAULT = "sim:a100"
+PLAYED = ("table:", "replay:")
 KINDS = ("auto", "nvml", "sim", "table", "replay")
 
 
@@ -93,12 +94,24 @@ def open_gpu(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
 @contextmanager
 def open_gpus(names: tuple[str, ...], surroundings: Surroundings) -> Iterator[tuple[Gpu, ...]]:
     """Open the GPUs of these names and restore them at the end; first undo settings that dead processes left."""
+    if surroundings.wall_clock:
+        _refuse_played(names)
     _restore_at_start(surroundings)
     with leaving_by_exception(), ExitStack() as stack:
         opened: list[Gpu] = []
         for name in expand(names, surroundings):
             opened.append(stack.enter_context(_open(name, surroundings)))
         yield tuple(opened)
+
+
+def _refuse_played(names: tuple[str, ...]) -> None:
+    """Raise where a name is that of a file: nothing can be measured where no time passes."""
+    for name in names:
+        if name.startswith(PLAYED):
+            raise InputError(
+                f"{name} is played from a file, and no time passes on it while a program runs",
+                hint="choose a GPU: nvml:0 or sim:a100; such files are for `wattune sweep` and `wattune monitor`",
+            )
 
 
 def expand(names: tuple[str, ...], surroundings: Surroundings) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from wattune.core.errors import InputError
 from wattune.core.job import Job, JobGpu, JobRun
 from wattune.devices.gpu import play_on_simulated
 from wattune.levels.job.options import MAX_EPOCHS, scaled_rate
+from wattune.workloads.catalog import make_workload
 
 if TYPE_CHECKING:
     from wattune.devices.gpu import Gpu
@@ -87,7 +88,8 @@ class JobProgram:
     rate: ScaledRate | None = None
     workload: str
     """Workload of simulated GPUs, at the batch size of the run unless it names one."""
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[Gpu, ...] = ()
+    """Empty until they are opened."""
 
     def check(self, job: Job) -> bool:
         """Raise an error for what cannot work in any run; return whether the command has the batch size."""
@@ -98,7 +100,7 @@ class JobProgram:
                 hint="name one that was tuned at some batch size: --lr 0.1@256",
             )
         if "local_batch_size" in names:
-            _check_divisible(job.batch_sizes, len(self.gpus))
+            _check_divisible(job.batch_sizes, max(len(self.gpus), 1))
         gpu = JobGpu(name="", simulated=False, max_power_w=0.0, count=max(len(self.gpus), 1))
         example = JobRun(id="run", order=0, recurrence=0, batch_size=job.default_batch_size, gpu=gpu)
         command_line, watch, _ = self.for_run(example)
@@ -130,7 +132,7 @@ class JobProgram:
         name = filled(self.workload, self.values(run))
         if ":" not in name:
             name = f"{name}:{ceil(run.batch_size / run.gpu.count)}"
-        play_on_simulated(self.gpus, name)
+        play_on_simulated(self.gpus, make_workload(name))
 
 
 def _environment(values: Mapping[str, str], watch: ReportWatch) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,8 +157,10 @@ def run(
     changed = () if known is None else changes(known, job)
     for line in changed:
         _say(f"{name} is redefined: {line}")
+    asked = JobProgram(command_line=command_line, watch=watch, rate=rate, workload=workload)
+    asked.check(job)
     with open_gpus(*devices, wall_clock=True) as gpus:
-        program = JobProgram(command_line=command_line, watch=watch, rate=rate, workload=workload, gpus=gpus)
+        program = replace(asked, gpus=gpus)
         if not program.check(job):
             _say("the command has no {batch_size}; the program must read WATTUNE_BATCH_SIZE")
         patience = Patience(attempts=attempts, linger_s=None if keep_going else linger_s, grace_s=grace_s)

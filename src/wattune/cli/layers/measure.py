@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.layers.network import PRECISIONS, called_model, is_file_model, layers_of
+from wattune.cli.layers.network import PRECISIONS, called_model, check_model, is_file_model, layers_of
 from wattune.cli.output import FILE, check_writable, json_option, print_json, print_line, stderr_console, write_text
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def measure(
     for path in (out, resume):
         check_writable(path)
     largest = share_of("--error", error)
+    check_model(name, batch_size=batch, precision=precision)
     with open_gpu(device) as gpu:
         settings = chosen_settings(gpu, count, highest_mhz=_reached_mhz(gpu, name, batch, precision))
         with _bar() as on_cell:

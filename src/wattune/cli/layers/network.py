@@ -51,6 +51,14 @@ def layers_of(name: str, *, batch_size: int | None, precision: str | None) -> Wo
     return traced
 
 
+def check_model(name: str, *, batch_size: int | None, precision: str | None) -> None:
+    """Raise where there is no such network or file; a file is not run."""
+    if is_file_model(name):
+        _check_exists(Path(name.rpartition(":")[0]))
+    else:
+        layers_of(name, batch_size=batch_size, precision=precision)
+
+
 def precision_of(workload: Workload) -> str:
     """Return the arithmetic of most operations."""
     flops: dict[str, float] = {}

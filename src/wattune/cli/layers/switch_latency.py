@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.child import Forwarding, grace_option, leave_by, start_child, wait_for
+from wattune.cli.child import Forwarding, check_command, grace_option, leave_by, start_child, wait_for
 from wattune.cli.output import console, json_option, print_error, print_json, print_line, remark
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, InputError, StoreError
@@ -62,10 +62,15 @@ def switch_latency(
     from wattune import api
     from wattune.devices.open import open_gpu
     from wattune.levels.layer.switch_samples import planned_switches
+    from wattune.workloads.catalog import make_workload
 
-    config, started_at = load_config(), datetime.now(UTC)
+    config, started_at, listed = load_config(), datetime.now(UTC), _listed(clocks)
+    if command_line:
+        check_command(command_line)
+    if workload is not None:
+        make_workload(workload)
     with open_gpu(device or config.device, replace(api.surroundings(config), switching="real")) as gpu:
-        switches = planned_switches(gpu.spec, repeats=repeats, clocks_mhz=_listed(clocks))
+        switches = planned_switches(gpu.spec, repeats=repeats, clocks_mhz=listed)
         start_s = gpu.count().time_s
         found = _measured(gpu, switches, workload=workload, command_line=command_line, grace_s=grace_s)
         time_s = gpu.count().time_s - start_s

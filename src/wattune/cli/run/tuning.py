@@ -24,13 +24,14 @@ from wattune.core.errors import InputError, StoreError
 from wattune.core.gpu_spec import KNOBS, can_set
 from wattune.core.objective import LeastEnergy, Objective, parse_objective, parse_share
 from wattune.devices.gpu import PlaysWorkloads, play_on_simulated
-from wattune.levels.run.policies import trained_policy
+from wattune.levels.run.policies import policy_named, trained_policy
 from wattune.levels.run.report import RunReport, glimpse_of, report_of, stored_run
 from wattune.levels.run.session import RunSession
 from wattune.levels.run.view.opening import opening_line
 from wattune.levels.run.view.words import closing_lines, joined, setting_rows, table_lines
 from wattune.render.quantity import duration, footprint_words, quantity
 from wattune.store.worker import StoreWorker
+from wattune.workloads.catalog import make_workload
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,11 +55,14 @@ MOST_ROWS = 12
 
 
 def wanted_objective(slowdown: str | None, objective: str | None, gpus: Sequence[Gpu]) -> Objective:
-    """Parse the objective of a command line; time is weighed by the highest power limit of one GPU."""
+    """Parse the objective of a command line; time is weighed by the highest power limit of one GPU.
+
+    Without GPUs this only checks the text.
+    """
     if objective is not None:
         from wattune.levels.job.gpus import highest_limit_w
 
-        return parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus)))
+        return parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus), default=1.0))
     try:
         return LeastEnergy(parse_share(slowdown or DEFAULT_SLOWDOWN))
     except ValueError:
@@ -97,6 +101,8 @@ class TunedProgram:
         self._worker = None if options.no_store else StoreWorker(self._config.store_url)
         self._knobs = knobs_named(options.knobs)
         self._objective = objective_text(options.max_slowdown, options.objective)
+        policy_named(options.policy, wanted_objective(options.max_slowdown, options.objective, ()))  # wrong ones raise
+        self._workload = make_workload(options.workload)
         self._started_at = datetime.now(UTC)
         self.sessions: list[tuple[ProcessWatch, RunSession]] = []
         """One for all GPUs, or one for each."""
@@ -116,7 +122,7 @@ class TunedProgram:
             numbered = numbering_of(group)
             program = ProcessWatch(users_of(group), simulated=simulated, process=process, numbered=numbered)
             self.sessions.append((program, self._session(group, objective, program, hook)))
-        play_on_simulated(gpus, self._options.workload)
+        play_on_simulated(gpus, self._workload)
         self._started_at = datetime.now(UTC)
 
     def _session(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wattune.cli.child import grace_option
+from wattune.cli.child import check_command, grace_option
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, check_report, check_writable, json_option, remark
 from wattune.config import Config, load_config
@@ -66,7 +66,6 @@ def command(
     if even and named:
         raise click.UsageError("--even and --setting exclude each other")
     config = load_config()
-    device = _one_device(devices, config)
     wanted = WantedSettings(
         knob=Knob(knob),
         points=points,
@@ -77,6 +76,9 @@ def command(
     tariff = config.tariff
     check_writable(csv_file)
     check_report(report, suffixes=(".html", ".svg"))
+    if command_line:
+        check_command(command_line)
+    device = _one_device(devices, workload, config)
     swept = make_sweep(
         device,
         workload=workload,
@@ -94,10 +96,14 @@ def command(
     keep_sweep(swept, config)
 
 
-def _one_device(devices: tuple[str, ...], config: Config) -> str:
-    """Return the one device to sweep; raise where several are named, and remark where a name stands for several."""
+def _one_device(devices: tuple[str, ...], workload: str | None, config: Config) -> str:
+    """Return the one device to sweep; raise where several are named, and remark where a name stands for several.
+
+    A workload that no GPU has raises too, before a simulated one is announced in place of a missing one.
+    """
     from wattune.api import surroundings
     from wattune.devices.open import expand
+    from wattune.workloads.catalog import make_workload
 
     names = tuple(dict.fromkeys(devices)) or (config.device,)
     if len(names) > 1:
@@ -105,6 +111,8 @@ def _one_device(devices: tuple[str, ...], config: Config) -> str:
             f"a sweep measures one GPU, and {len(names)} are named: {', '.join(names)}",
             hint=f"sweep one after the other, or only one of the same model: --device {names[0]}",
         )
+    if workload is not None and not names[0].startswith("table:"):  # a table has workloads of its own
+        make_workload(workload)
     if names[0] in ("auto", "nvml"):
         found = expand(names, surroundings(config))
         if len(found) > 1:

@@ -151,7 +151,7 @@ def find_work(
     if command_line:
         raise InputError(
             f"{gpu.spec.label} trains a workload and cannot run a command",
-            hint="put simulated GPUs under a command with: wattune simulate -- wattune sweep -- COMMAND",
+            hint="put simulated GPUs under a command with: wattune simulate --follow -- wattune sweep -- COMMAND",
         )
     repeats = iterations or DEFAULT_ITERATIONS
     name, measure = gpu.prepare_workload(workload)

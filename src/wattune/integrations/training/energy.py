@@ -29,6 +29,7 @@ from wattune.devices.open import open_gpus, say_once
 from wattune.integrations.training import job_gpus, job_record
 from wattune.integrations.training.step_counter import FAILED, NOTHING, StepCounter, StepsCost, steps_cost
 from wattune.levels.run.session import Tuning, check_alike
+from wattune.workloads.catalog import make_workload
 
 if TYPE_CHECKING:
     from wattune.levels.run.session import RunSession
@@ -227,7 +228,7 @@ class TrainingEnergy:
         several = self._ranks.size > 1
         names = self._devices or job_gpus.own_names(config, around, local=local, of_several=several)
         gpus = opened.enter_context(open_gpus(names, around))
-        play_on_simulated(gpus, WORKLOAD)
+        play_on_simulated(gpus, make_workload(WORKLOAD))
         # A program does not follow the clock of a GPU that is simulated in this process; its power shows its steps.
         self._follows = not any(isinstance(gpu, PlaysWorkloads) for gpu in gpus)
         return gpus
