@@ -81,6 +81,8 @@ def test_the_first_run_defines_a_job_and_later_ones_need_not_say_it_again(job, j
     assert outcomes(job_store) == ["reached", "reached"]
     _, listed, _ = job("list")
     assert [(one["name"], one["runs"], one["simulated"]) for one in listed["jobs"]] == [("nightly", 2, True)]
+    joules = sum(done["runs"][0]["cost"]["energy_j"] for done in (first, second))
+    assert listed["jobs"][0]["energy_kwh"] == pytest.approx(joules / 3.6e6)
     _, shown, _ = job("show", "nightly", "--plot", "page.html")
     assert shown["parts"][0]["recurrences"] == 2
     assert "simulated" in Path("page.html").read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
+from wattune.core.tariff import Tariff
 from wattune.levels.job.view.charts import epochs_chart, epochs_lines, job_frontier_chart
 from wattune.levels.job.view.cost_map import map_lines
 from wattune.levels.job.view.cost_map_svg import draw_map
@@ -115,7 +116,7 @@ def test_every_history_makes_sound_pictures(view: JobView) -> None:
 @settings(max_examples=25, deadline=None)
 @given(views(), st.integers(30, 200))
 def test_every_history_makes_a_page_and_fits_a_terminal(view: JobView, width: int) -> None:
-    page = job_file(view, searcher="zeus", made="", suffix=".html")
+    page = job_file(view, searcher="zeus", made="", suffix=".html", tariff=Tariff())
     assert page.endswith("</html>\n")
     assert ("simulated" in page) >= view.gpu.simulated
     assert epochs_lines(view, width=width)

@@ -121,7 +121,7 @@ def test_all_that_is_shown_says_simulated_where_it_is(capsys):
     document = overview_document(found[1], Tariff())
     assert document["gpu"]["simulated"] is True
     assert {size["batch_size"] for size in document["law"]} == {16, 32, 64, 128}
-    page = job_file(found[1], searcher="wattune", made="Made now.", suffix=".html")
+    page = job_file(found[1], searcher="wattune", made="Made now.", suffix=".html", tariff=Tariff())
     assert "simulated" in page
 
 

@@ -16,6 +16,7 @@ from wattune.core.errors import InputError
 from wattune.levels.job.policies import searcher_named
 
 if TYPE_CHECKING:
+    from wattune.core.tariff import Tariff
     from wattune.levels.job.view.view_model import JobView
     from wattune.store.sql_job_store import JobStore
 
@@ -44,12 +45,15 @@ def open_job_store() -> JobStore:
 def list_jobs(as_json: bool) -> None:
     """List the jobs that were run, with their energy so far."""
     from wattune.cli.job.output import job_table, summary_document
+    from wattune.levels.job.view.view_model import runs_footprint
 
-    summaries = open_job_store().jobs()
+    tariff, job_store = load_config().tariff, open_job_store()
+    summaries = job_store.jobs()
+    footprints = [runs_footprint(job_store.job_memory(summary.name).runs, tariff) for summary in summaries]
     if as_json:
-        print_json({"jobs": [summary_document(summary) for summary in summaries]})
+        print_json({"jobs": list(map(summary_document, summaries, footprints))})
     elif summaries:
-        console().print(job_table(summaries))
+        console().print(job_table(summaries, footprints))
     else:
         console().print("no jobs yet; try: wattune job run NAME -- COMMAND", markup=False, soft_wrap=True)
 
@@ -81,7 +85,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
     chooser = searcher_named(searcher)
     found = tuple(JobView.of(job, memory, gpu, searcher=chooser) for gpu in gpus_of(memory))
     if plot is not None:
-        _write_plot(plot, found, searcher)
+        _write_plot(plot, found, searcher, tariff)
     if as_json:
         document = {
             "simulated": simulated(memory.runs),
@@ -145,6 +149,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
 def forget(name: str, yes: bool, as_json: bool) -> None:
     """Remove a job, its runs and its profiles from the store for good."""
     from wattune.cli.job.output import summary_document
+    from wattune.levels.job.view.view_model import runs_footprint
     from wattune.render.quantity import counted
 
     job_store = open_job_store()
@@ -154,9 +159,10 @@ def forget(name: str, yes: bool, as_json: bool) -> None:
             raise click.UsageError("--json cannot ask; add --yes")
         runs = len(job_store.job_runs(name))
         click.confirm(f"Forget {name} and its {counted(runs, 'run')}?", abort=True, err=True)
+    footprint = runs_footprint(job_store.job_memory(name).runs, load_config().tariff)
     summary = job_store.forget_job(name)
     if as_json:
-        print_json({"forgotten": summary_document(summary)})
+        print_json({"forgotten": summary_document(summary, footprint)})
     else:
         console().print(f"forgot {name} ({counted(summary.runs, 'run')})", markup=False, soft_wrap=True)
 
@@ -167,7 +173,7 @@ def _check_plot(plot: Path | None) -> None:
     check_writable(plot)
 
 
-def _write_plot(plot: Path, found: tuple[JobView, ...], searcher: str) -> None:
+def _write_plot(plot: Path, found: tuple[JobView, ...], searcher: str, tariff: Tariff) -> None:
     from datetime import UTC, datetime
 
     from wattune.levels.job.view.page import job_file
@@ -175,4 +181,4 @@ def _write_plot(plot: Path, found: tuple[JobView, ...], searcher: str) -> None:
     if not found:
         raise InputError("there is nothing to plot yet", hint="run the job first: wattune job run NAME -- COMMAND")
     made = f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
-    write_text(plot, job_file(found[0], searcher=searcher, made=made, suffix=plot.suffix))
+    write_text(plot, job_file(found[0], searcher=searcher, made=made, suffix=plot.suffix, tariff=tariff))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,7 +15,7 @@ from wattune.core.codec import to_json
 from wattune.core.job import Job, JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.tariff import Footprint, Tariff, total_footprint
+from wattune.core.tariff import Footprint, Tariff
 from wattune.levels.job.view.charts import epochs_lines
 from wattune.levels.job.view.cost_map import map_lines
 from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label, job_map
@@ -30,13 +29,15 @@ _ROOMY, _LEAST_WHY = 110, 30
 """Width from which the reason of a run is shown, and its least width."""
 
 
-def job_table(summaries: Sequence[JobSummary]) -> Table:
-    """Return a table with a row per job."""
+def job_table(summaries: Sequence[JobSummary], footprints: Sequence[Footprint]) -> Table:
+    """Return a table with a row per job; its energy also as kWh and, where they are known, money and CO₂."""
     table = _table("job", "batch sizes", "target", "objective", numbers=("runs", "running", "energy"))
-    for summary in summaries:
+    for summary, footprint in zip(summaries, footprints, strict=True):
         job = summary.job
         cells = (job.name, _sizes(job), _target(job), job.objective, str(summary.runs), str(summary.running))
-        table.add_row(*(Text(one_line(cell)) for cell in (*cells, _energy(summary))))
+        words = footprint_words(footprint).replace(", ", "\n") if footprint.energy_kwh else ""
+        energy = f"{_energy(summary)}\n{words}".rstrip()
+        table.add_row(*(Text(one_line(cell)) for cell in cells), Text(energy))
     return table
 
 
@@ -96,15 +97,6 @@ def size_table(view: JobView) -> Table:
     return table
 
 
-def spent_footprint(view: JobView, tariff: Tariff) -> Footprint:
-    """Return what the runs on one GPU model come to, each at its own time of day."""
-    return total_footprint(
-        tariff.footprint(run.cost.energy_j, started_at=run.submitted_at or datetime.now(UTC), time_s=run.cost.time_s)
-        for run in view.here
-        if run.cost is not None
-    )
-
-
 def account_lines(view: JobView, tariff: Tariff) -> tuple[str, ...]:
     """Describe the cost on one GPU model, and the savings."""
     label = gpu_label(view.gpu)
@@ -112,7 +104,7 @@ def account_lines(view: JobView, tariff: Tariff) -> tuple[str, ...]:
         return (f"no runs yet on {label}",)
     lines = [
         f"{counted(len(view.here), 'run')} on {label}, {counted(view.recurrences, 'recurrence')} that reached the "
-        f"target: {_cost(view.spent)} ({footprint_words(spent_footprint(view, tariff))})",
+        f"target: {_cost(view.spent)} ({footprint_words(view.footprint(tariff))})",
         f"of that {_cost(view.profiling)} for profiling, and {_cost(view.exploring)} for trials",
     ]
     if view.saving_percent is not None:
@@ -230,9 +222,9 @@ _SUMMARY_FIELDS = (
 )
 
 
-def summary_document(summary: JobSummary) -> Document:
+def summary_document(summary: JobSummary, footprint: Footprint) -> Document:
     """Describe a job and its totals."""
-    return {**to_json(summary.job), **_picked(summary, _SUMMARY_FIELDS)}
+    return {**to_json(summary.job), **_picked(summary, _SUMMARY_FIELDS), **asdict(footprint)}
 
 
 def run_document(run: JobRun) -> Document:
@@ -260,7 +252,7 @@ def overview_document(view: JobView, tariff: Tariff) -> Document:
         "runs": len(view.here),
         **_picked(view, _OVERVIEW_FIELDS),
         **{name: cost_document(getattr(view, name)) for name in _OVERVIEW_COSTS},
-        "spent_footprint": asdict(spent_footprint(view, tariff)),
+        "spent_footprint": asdict(view.footprint(tariff)),
         "sizes": [{**_picked(size, _SIZE_FIELDS), "setting": to_json(size.setting)} for size in view.sizes],
         "law": to_json(view.epochs),
         "next": None if view.proposal is None else {**to_json(view.proposal), "setting": to_json(view.setting)},

@@ -15,6 +15,7 @@ from wattune.cli.kernels.planning import KernelPlans
 from wattune.cli.kernels.searching import SearchOptions
 from wattune.cli.output import console, print_line, write_text
 from wattune.cli.pipeline.output import switching_words
+from wattune.config import load_config
 from wattune.core.measurement import Measurement
 from wattune.levels.kernel.partition.baselines import TRIAL_S
 from wattune.levels.kernel.partition.simulated_stages import INSTRUCTIONS
@@ -49,7 +50,7 @@ def write_files(result: KernelPlans, files: Mapping[str, Path | None]) -> None:
 def page_text(report: KernelReport) -> str:
     """Render the page."""
     made = f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
-    return render_page(kernels_page(report, made=made))
+    return render_page(kernels_page(report, made=made, tariff=load_config().tariff))
 
 
 def document(result: KernelPlans) -> dict[str, Any]:

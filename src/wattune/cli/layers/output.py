@@ -16,6 +16,7 @@ from rich.text import Text
 from wattune._version import __version__
 from wattune.cli.layers.source import LayerSource
 from wattune.cli.output import console, stderr_console, write_text
+from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import Infeasible, InputError
 from wattune.core.frontier import Frontier, Trial
@@ -79,7 +80,12 @@ class PlannedLayers:
 
     def _page(self) -> str:
         page = layers_page(
-            self.found, strategy=self.strategy, rooflines=self.source.places, origins=self.origins, made=made_line()
+            self.found,
+            strategy=self.strategy,
+            rooflines=self.source.places,
+            origins=self.origins,
+            made=made_line(),
+            tariff=load_config().tariff,
         )
         return render_page(page)
 

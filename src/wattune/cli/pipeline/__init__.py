@@ -20,6 +20,7 @@ from wattune.cli.output import (
     write_text,
 )
 from wattune.cli.pipeline.profile import profile
+from wattune.config import load_config
 from wattune.levels.kernel.schedule_files import FORMATS
 from wattune.levels.kernel.shape import INTERLEAVED, SCHEDULE_NAMES
 
@@ -170,7 +171,7 @@ def show(
         planned, answer = _chosen(planned, deadline, straggler)
     steps = output.rank_steps(planned, rank)
     _write(svg, lambda: standalone_timelines(timelines(planned)))
-    _write(html, lambda: output.plan_page(planned))
+    _write(html, lambda: output.plan_page(planned, load_config().tariff))
     if as_json:
         straggling = output.straggler_document(answer)
         print_json(

@@ -16,6 +16,7 @@ from wattune.core.codec import to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
+from wattune.core.tariff import Tariff
 from wattune.levels.kernel.planned import PlannedPipeline, Source, energy_percent, gap_percent, time_percent
 from wattune.levels.kernel.schedule_exchange import FREQS_NAME
 from wattune.levels.kernel.solver.switching import new_settings, shortest_dwell_s
@@ -142,12 +143,12 @@ def timeline_picture(view: Timelines, screen: Console) -> Text:
     return Text("\n", no_wrap=True).join(text_timelines(view, width=screen.width - 1, coloured=coloured))
 
 
-def plan_page(planned: PlannedPipeline) -> str:
+def plan_page(planned: PlannedPipeline, tariff: Tariff) -> str:
     """Render the page of the frontier and its chosen plan."""
     from wattune.render.page import render_page
 
     made = f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
-    return render_page(pipeline_page(planned, made=made))
+    return render_page(pipeline_page(planned, made=made, tariff=tariff))
 
 
 def print_frontier(planned: PlannedPipeline, answer: StragglerAnswer | None) -> None:

@@ -14,12 +14,15 @@ from wattune.core.job import JobChoice, JobMemory
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
 from wattune.core.setting import Setting
+from wattune.core.tariff import Price, Tariff
 from wattune.levels.job.view.cost_map import cost_map
 from wattune.levels.job.view.page import job_file, job_page
 from wattune.levels.job.view.view_model import JobView
 from wattune.render.page import Drawing, LargeChart, Page, Table
+from wattune.render.quantity import number
 
 NOTHING = Measurement(0.0, 0.0)
+NO_TARIFF = Tariff()
 
 
 def overview(name: str = "nightly-bert", **changes: object) -> JobView:
@@ -35,12 +38,12 @@ def overview(name: str = "nightly-bert", **changes: object) -> JobView:
     return view(name, **{**figures, **changes})
 
 
-def job_overview_page(found: JobView) -> Page:
-    return job_page(found, searcher="wattune", made="Made by wattune.")
+def job_overview_page(found: JobView, tariff: Tariff = NO_TARIFF) -> Page:
+    return job_page(found, searcher="wattune", made="Made by wattune.", tariff=tariff)
 
 
 def html(found: JobView, *, suffix: str) -> str:
-    return job_file(found, searcher="wattune", made="Made by wattune.", suffix=suffix)
+    return job_file(found, searcher="wattune", made="Made by wattune.", suffix=suffix, tariff=Tariff())
 
 
 def empty() -> JobView:
@@ -161,3 +164,10 @@ def test_the_page_of_a_benchmark_has_goals_regrets_and_every_case() -> None:
 def test_a_benchmark_without_cases_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one case"):
         bench(0)
+
+
+def test_the_energy_of_a_job_is_also_shown_as_kwh_and_money() -> None:
+    found = overview()
+    kwh = sum(run.cost.energy_j for run in found.here if run.cost is not None) / 3.6e6
+    notes = [figure.detail for figure in job_overview_page(found, Tariff(Price(0.5, "EUR"))).sections[0].figures]
+    assert f"{number(kwh)} kWh, {number(0.5 * kwh)} EUR" in notes[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from wattune.core.tariff import Tariff
 from wattune.levels.kernel.partition.baselines import MegatronComparison, gpu_hours, kareus_trials, megatron_profile
 from wattune.levels.kernel.partition.layout import ParallelLayout
 from wattune.levels.kernel.partition.partitions import partition_model
@@ -90,7 +91,7 @@ def test_charts_show_the_plan_on_the_trials(report):
     assert [line.name for line in clocks_chart(report).series] == [
         f"stage {stage} {name}" for stage in (0, 1) for name in ("backward", "forward")
     ]
-    assert "equal time" in render_page(kernels_page(report, made="now"))
+    assert "equal time" in render_page(kernels_page(report, made="now", tariff=Tariff()))
 
 
 def test_plans_are_compared_at_equal_time_and_at_equal_energy(report):

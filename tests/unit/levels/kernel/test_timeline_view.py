@@ -11,12 +11,14 @@ from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.tariff import Price, Tariff
 from wattune.levels.kernel.planned import PlannedPipeline, Source
 from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.view.page import draw_timelines, pipeline_page, plans_chart, standalone_timelines
 from wattune.levels.kernel.view.timeline import Timelines, text_timelines, timeline
 from wattune.render.page import Page, render_page
 from wattune.render.palette import STOPS, ink_on, scale_colour
+from wattune.render.quantity import number
 
 GRAPH = WorkGraph(
     (
@@ -181,14 +183,14 @@ def planned(*, simulated=False):
 
 
 def test_the_page_shows_timelines_frontier_and_every_plan():
-    page = pipeline_page(planned(), made="today")
+    page = pipeline_page(planned(), made="today", tariff=Tariff())
     assert isinstance(page, Page)
     html = render_page(page)
     for words in ("timeline", "Every plan", "chosen", "&lt;p&gt;.csv", "no plan can lie below", "−20.0"):
         assert words in html
     assert html.count('<tr class="strong">') == 1
     assert "simulated" not in html.partition("</style>")[2]
-    assert "simulated" in render_page(pipeline_page(planned(simulated=True), made="today"))
+    assert "simulated" in render_page(pipeline_page(planned(simulated=True), made="today", tariff=Tariff()))
 
 
 def test_the_chart_has_the_bounds_below_the_plans():
@@ -196,3 +198,12 @@ def test_the_chart_has_the_bounds_below_the_plans():
     plans, bounds, default = chart.series
     assert all(low.y < high.y for low, high in zip(bounds.points, plans.points, strict=True))
     assert default.points[0].y == 100.0
+
+
+def test_the_saving_of_a_plan_is_shown_in_kwh_and_money_per_gpu() -> None:
+    found = planned()
+    default, plan = found.default.cost, found.plan.cost
+    kwh = (1 - plan.energy_j / default.energy_j) * default.power_w / found.shape.ranks
+    figure = pipeline_page(found, made="today", tariff=Tariff(Price(0.5, "EUR"))).sections[0].figures[-1]
+    assert figure.value == f"{number(kwh)} kWh, {number(0.5 * kwh)} EUR"
+    assert figure.label == "saved per 1,000 GPU-hours"

@@ -10,6 +10,7 @@ import pytest
 from layer_samples import NAMES, SWITCHING, sample_comparison, sample_costs
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
+from wattune.core.tariff import Tariff
 from wattune.core.workload import Pipe
 from wattune.levels.layer.comparison import LayerComparison, segments_of
 from wattune.levels.layer.costs import STEP, simulated_costs
@@ -98,7 +99,7 @@ def test_no_zero_has_a_sign(share):
     assert not any(zero in text for text in texts for zero in ("-0.0 %", "−0.0 %", "+0.0 %", "-0.0\u00a0%"))
 
 
-PAGE = {"strategy": SEGMENTS, "rooflines": (), "origins": ORIGINS, "made": "today"}
+PAGE = {"strategy": SEGMENTS, "rooflines": (), "origins": ORIGINS, "made": "today", "tariff": Tariff()}
 
 
 def with_strategies(found: LayerComparison) -> LayerComparison:
@@ -255,14 +256,22 @@ class Words(HTMLParser):
 
 def test_the_page_begins_with_the_verdict_and_shows_all(places):
     found = sample_comparison()
-    page = layers_page(found, strategy=SEGMENTS, rooflines=places, origins=ORIGINS, made="Made today.")
+    page = layers_page(found, strategy=SEGMENTS, rooflines=places, origins=ORIGINS, made="Made today.", tariff=Tariff())
     assert page.lead == verdict_sentence(found)
     assert page.simulated
     text = render_page(page)
     read = Words(text)
     words = " ".join(read.words).replace("\u00a0", " ")
     assert read.tags.count("table") == 3
-    for expected in ("simulated", "upper bound", "Core clock over a training step", "played: Δ time", "How it was"):
+    for expected in (
+        "simulated",
+        "upper bound",
+        "Core clock over a training step",
+        "played: Δ time",
+        "kWh",
+        "saved per 1,000 GPU-hours",
+        "How it was",
+    ):
         assert expected in words
     assert "The 15 of" in words
     assert "from the catalogue" in words

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
+from wattune.core.tariff import Tariff
 from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.charts import count_axis, epochs_chart, job_frontier_chart, run_tip, size_axis, value_axis
 from wattune.levels.job.view.cost_map import CostMap, MapRow
@@ -15,7 +16,7 @@ from wattune.levels.job.view.cost_map_svg import STYLE, draw_map
 from wattune.levels.job.view.view_model import ENDS, JobView, amount, counted_in, gpu_label, job_map
 from wattune.render.chart import Chart, Mark, Point, ReferenceLine, Series, Shape, Tone
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity, unit_for
+from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, percent, quantity, unit_for
 from wattune.render.svg import standalone
 
 _SHAPES = (Shape.CIRCLE, Shape.SQUARE, Shape.DIAMOND, Shape.TRIANGLE)
@@ -140,17 +141,17 @@ _MOST_RUNS = 60
 """Number of runs listed; older ones are in the charts only."""
 
 
-def job_file(view: JobView, *, searcher: str, made: str, suffix: str) -> str:
+def job_file(view: JobView, *, searcher: str, made: str, suffix: str, tariff: Tariff) -> str:
     """Render the whole page for `.html`, its first chart for `.svg`."""
     if suffix == ".svg":
         return standalone(history_chart(view))
-    return render_page(job_page(view, searcher=searcher, made=made))
+    return render_page(job_page(view, searcher=searcher, made=made, tariff=tariff))
 
 
-def job_page(view: JobView, *, searcher: str, made: str) -> Page:
+def job_page(view: JobView, *, searcher: str, made: str, tariff: Tariff) -> Page:
     """Lay out the page of a job; `searcher` names the policy, `made` is the footer."""
     known = job_map(view)
-    sections: list[Section] = [Figures(_figures(view)), *_pictures(view, known), _sizes(view, known)]
+    sections: list[Section] = [Figures(_figures(view, tariff)), *_pictures(view, known), _sizes(view, known)]
     if view.memory.runs:
         sections.append(_runs(view))
     sections.append(Prose("How to read it", _how(view, searcher)))
@@ -196,9 +197,9 @@ def _lead(view: JobView) -> str:
     return f"{words} The next run gets batch size {view.proposal.batch_size}: {view.proposal.why}"
 
 
-def _figures(view: JobView) -> tuple[Figure, ...]:
+def _figures(view: JobView, tariff: Tariff) -> tuple[Figure, ...]:
     what, _ = counted_in(view.job.objective)
-    spent, energy = view.spent, view.energy_saving_percent
+    spent, energy, words = view.spent, view.energy_saving_percent, footprint_words(view.footprint(tariff))
     learning = f"{quantity(view.exploring.energy_j, 'J')} in runs made to learn"
     even = {None: "not in sight", 0: "reached"}.get(view.break_even, f"in {view.break_even}")
     return (
@@ -207,7 +208,7 @@ def _figures(view: JobView) -> tuple[Figure, ...]:
             f"{what} against the default",
             f"energy {percent(None if energy is None else -energy)}",
         ),
-        Figure(quantity(spent.energy_j, "J"), "spent in all", duration(spent.time_s)),
+        Figure(quantity(spent.energy_j, "J"), "spent in all", f"in {duration(spent.time_s)}: {words}"),
         Figure(quantity(view.profiling.energy_j, "J"), "of that in profiling", learning),
         Figure(even, "break-even", "recurrences until learning has paid for itself"),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from math import ceil
 
@@ -19,6 +20,7 @@ from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome,
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
+from wattune.core.tariff import Footprint, Tariff, total_footprint
 from wattune.levels.job.policies import EpochsBand, JobPolicy
 from wattune.levels.job.view.cost_map import CostMap, cost_map
 from wattune.render.quantity import counted, number, quantity
@@ -61,6 +63,15 @@ class SizeAccount:
     def run(self) -> Measurement | None:
         """Mean cost of a run that reached the target."""
         return None if self.energy_j is None or self.time_s is None else Measurement(self.time_s, self.energy_j)
+
+
+def runs_footprint(runs: Iterable[JobRun], tariff: Tariff) -> Footprint:
+    """Return what runs come to, each at its own time of day."""
+    return total_footprint(
+        tariff.footprint(run.cost.energy_j, started_at=run.submitted_at or datetime.now(UTC), time_s=run.cost.time_s)
+        for run in runs
+        if run.cost is not None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +166,10 @@ class JobView:
     def spent(self) -> Measurement:
         """Cost of all runs that have ended, failed ones and profiling included."""
         return _sum(run.cost for run in self.here if run.outcome is not Outcome.RUNNING)
+
+    def footprint(self, tariff: Tariff) -> Footprint:
+        """Return what the runs on this GPU model come to."""
+        return runs_footprint(self.here, tariff)
 
     @cached_property
     def profiling(self) -> Measurement:

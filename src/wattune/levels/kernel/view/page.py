@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
 
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
+from wattune.core.tariff import Tariff
 from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, gap_percent, time_percent
 from wattune.levels.kernel.view.timeline import Bar, PipelineTimeline, Timelines, timelines
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone, tick_labels, ticks
 from wattune.render.frame import LINE_PX, TITLE_PX, text_width
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Table
 from wattune.render.palette import ink_on, scale_colour
-from wattune.render.quantity import percent, quantity, unit_for
+from wattune.render.quantity import footprint_words, percent, quantity, unit_for
 from wattune.render.svg import STYLE as CHART_STYLE
 
 
-def pipeline_page(planned: PlannedPipeline, *, made: str) -> Page:
+def pipeline_page(planned: PlannedPipeline, *, made: str, tariff: Tariff) -> Page:
     """Make the page of a frontier; `made` is its last line."""
     cost = planned.plan.cost
     return Page(
@@ -31,7 +33,7 @@ def pipeline_page(planned: PlannedPipeline, *, made: str) -> Page:
         ),
         simulated=planned.source.simulated,
         sections=(
-            Figures(_figures(planned)),
+            Figures((*_figures(planned), long_run_figure(planned, tariff))),
             Drawing(draw_timelines(timelines(planned)), TIMELINE_STYLE),
             LargeChart(plans_chart(planned)),
             _table(planned),
@@ -89,6 +91,15 @@ def _figures(planned: PlannedPipeline) -> tuple[Figure, ...]:
         saving(cheapest, "energy at the least"),
         Figure(f"{sum(gaps) / len(gaps):.2f} %", "above the bound, on average", f"{max(gaps):.2f} % at worst"),
     )
+
+
+def long_run_figure(planned: PlannedPipeline, tariff: Tariff) -> Figure:
+    """Return what the chosen plan saves in work that takes 1,000 GPU-hours at default settings."""
+    default, plan = planned.default.cost, planned.plan.cost
+    power_w = default.power_w / planned.shape.ranks
+    saved = tariff.in_the_long_run(1 - plan.energy_j / default.energy_j, power_w, started_at=datetime.now(UTC))
+    detail = f"computed for the chosen plan, {percent(time_percent(plan, default))} time"
+    return Figure(footprint_words(saved), "saved per 1,000 GPU-hours", detail)
 
 
 def _table(planned: PlannedPipeline) -> Table:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
+from wattune.core.tariff import Tariff
 from wattune.levels.kernel.partition.searched_model import SearchedPartition
 from wattune.levels.kernel.partition.space import PartitionChoice, choices
 from wattune.levels.kernel.planned import energy_percent, time_percent
 from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
+from wattune.levels.kernel.view.page import long_run_figure
 from wattune.levels.kernel.view.stream_timeline import STREAM_STYLE, draw_streams
 from wattune.levels.kernel.view.used_settings import (
     choice_words,
@@ -32,7 +34,7 @@ NEAR = 1.2
 _TONES = (Tone.BLUE, Tone.ORANGE, Tone.GREEN, Tone.PURPLE, Tone.GOLD, Tone.SKY)
 
 
-def kernels_page(report: KernelReport, *, made: str) -> Page:
+def kernels_page(report: KernelReport, *, made: str, tariff: Tariff) -> Page:
     """Make the page; `made` is its last line."""
     cost, default = report.planned.plan.cost, report.planned.default.cost
     return Page(
@@ -43,13 +45,13 @@ def kernels_page(report: KernelReport, *, made: str) -> Page:
             "time against the same model without nanobatches at the highest clock."
         ),
         simulated=report.planned.source.simulated,
-        sections=tuple(_sections(report)),
+        sections=tuple(_sections(report, tariff)),
         foot=made,
     )
 
 
-def _sections(report: KernelReport) -> Iterator[Section]:
-    yield Figures(tuple(_figures(report)))
+def _sections(report: KernelReport, tariff: Tariff) -> Iterator[Section]:
+    yield Figures((*_figures(report), long_run_figure(report.planned, tariff)))
     yield LargeChart(iteration_chart(report))
     if report.searched is not None:
         plan = report.planned.plan.choice

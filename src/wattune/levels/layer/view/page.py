@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from wattune.core.gpu_spec import labelled
 from wattune.core.measurement import Measurement
+from wattune.core.tariff import Tariff
 from wattune.levels.layer.comparison import LayerComparison, StrategyPlans, segments_of
 from wattune.levels.layer.demand import LayerDemand, intensity
 from wattune.levels.layer.planner import IDEAL, SEGMENTS
@@ -23,7 +25,7 @@ from wattune.levels.layer.view.words import (
     verdict_sentence,
 )
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
-from wattune.render.quantity import UNKNOWN, number, percent, quantity
+from wattune.render.quantity import UNKNOWN, footprint_words, number, percent, quantity
 
 MOST_LAYERS = 15
 MOST_SEGMENTS = 40
@@ -39,7 +41,13 @@ class Origins:
 
 
 def layers_page(
-    found: LayerComparison, *, strategy: str, rooflines: Sequence[LayersAt], origins: Origins, made: str
+    found: LayerComparison,
+    *,
+    strategy: str,
+    rooflines: Sequence[LayersAt],
+    origins: Origins,
+    made: str,
+    tariff: Tariff,
 ) -> Page:
     """Make the page; the clocks are those of one strategy's plan, and `made` is its last line."""
     return Page(
@@ -47,7 +55,7 @@ def layers_page(
         lead=verdict_sentence(found),
         simulated=found.costs.simulated,
         sections=(
-            Figures(_figures(found)),
+            Figures((*_figures(found), _long_run(found, tariff))),
             LargeChart(strategies_chart(found)),
             strategy_table(found),
             *(LargeChart(chart) for chart in clock_charts(found, strategy)),
@@ -95,6 +103,15 @@ def _figures(found: LayerComparison) -> tuple[Figure, ...]:
             f"{latency_words(LATENCIES_S[-1])}",
         ),
     )
+
+
+def _long_run(found: LayerComparison, tariff: Tariff) -> Figure:
+    """Return what the cheaper of one setting and segments saves in work of 1,000 GPU-hours by default."""
+    best = min(found.verdict.single.cost, found.verdict.segments.cost, key=lambda cost: cost.energy_j)
+    saving, slower = found.verdict.saving(best), percent(100 * found.slowdown(best))
+    saved = tariff.in_the_long_run(saving, found.default.power_w, started_at=datetime.now(UTC))
+    detail = f"by the best single setting or segments, whichever saves more, {slower} time"
+    return Figure(footprint_words(saved), "saved per 1,000 GPU-hours", detail)
 
 
 STRATEGY_HEAD = (
