@@ -36,7 +36,7 @@ USUAL = 0.8
 """Share of the steps of a window that must have the same phases; others are last batches and evaluations."""
 LEAST_STEPS = 2
 RENEWED_S = 300.0
-"""Time after which stamps are placed anew: the clocks of GPU and host drift apart by some tens of ppm."""
+"""Time after which stamps are placed again: the clocks of GPU and host drift apart by some tens of ppm."""
 
 
 @dataclass(frozen=True, slots=True)

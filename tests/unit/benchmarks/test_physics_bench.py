@@ -16,7 +16,7 @@ from wattune.benchmarks.physics.fits import (
     judge_table,
 )
 from wattune.benchmarks.physics.judgement import Judgement, never_falling, never_rising, relative
-from wattune.benchmarks.physics.published import Measured, judge_published
+from wattune.benchmarks.physics.published import PublishedWorkload, judge_published
 from wattune.benchmarks.physics.streams import judge_streams
 from wattune.benchmarks.physics.volta import CLOCKS_MHZ, unseen_programs
 from wattune.cli.main import run
@@ -123,7 +123,7 @@ def test_a_titan_xp_is_judged_on_networks_that_it_was_not_fitted_to():
 
 def test_a_measured_workload_follows_the_clock_as_published():
     model = load_model("v100-sxm2")
-    table = tabulate(model, Measured("half", make_workload("vgg19"), 0.5).on(model))[0]
+    table = tabulate(model, PublishedWorkload("half", make_workload("vgg19"), 0.5).on(model))[0]
     clocks = np.array(table.sm_mhz, dtype=float)
     used = clocks >= 0.58 * clocks[-1]
     share = np.polyfit(clocks[-1] / clocks[used], table.iteration_s[used] / table.iteration_s[-1], 1)[0]

@@ -219,7 +219,7 @@ def bench_change(*, seeds: int, on_step: Callable[[str], None] | None = None) ->
                 "policy": name,
                 "noise": kind.name,
                 "noise_percent": 100 * kind.noise,
-                "promised": kind.judged,
+                "judged": kind.judged,
             }
             quiet.append(common | _quiet_row(detector, kind, seeds))
             found += [common | _shift_row(detector, kind, shift, seeds) for shift in SHIFTS]
@@ -232,8 +232,8 @@ def bench_change(*, seeds: int, on_step: Callable[[str], None] | None = None) ->
             "Programs are made up: per-period values with noise, so that what changed is known.",
             f"The shift comes {_EARLIEST} to {_LATEST} periods after the start. Where a detector raised a false alarm "
             "before it, the case is left out of its delays and counted in false_alarms_before.",
-            "Kinds not marked promised are beyond what is promised: more noise, or neighbours that are much alike.",
-            "Goals are over the kinds of noise marked promised; the others show what is left beyond them.",
+            "Kinds that are not judged are harder than any goal allows for: more noise, or similar neighbours.",
+            "Goals count the judged kinds of noise only.",
         ),
     )
 
@@ -285,17 +285,17 @@ def _quantile(delays: Sequence[float], share: float) -> float | None:
 
 
 def _goals(quiet: Sequence[Row], found: Sequence[Row]) -> tuple[Goal, ...]:
-    """Make the goals, which are over the kinds of noise marked promised."""
-    alarms = [row for row in quiet if row["policy"] == "wattune" and row["promised"]]
+    """Make the goals from the judged kinds of noise."""
+    alarms = [row for row in quiet if row["policy"] == "wattune" and row["judged"]]
     worst = max(row["false_alarms_per_10000"] for row in alarms)
     mean = sum(row["false_alarms"] for row in alarms) / sum(row["periods"] for row in alarms) * 10_000
-    promised = [row for row in found if row["promised"]]
+    judged = [row for row in found if row["judged"]]
     early = max(
         sum(row["false_alarms_before"] for row in rows) / sum(row["periods_before"] for row in rows) * 10_000
-        for rows in _by_noise([row for row in promised if row["policy"] == "wattune"])
+        for rows in _by_noise([row for row in judged if row["policy"] == "wattune"])
     )
     least = {
-        name: [row for row in promised if row["policy"] == name and abs(row["shift_percent"]) == LEAST]
+        name: [row for row in judged if row["policy"] == name and abs(row["shift_percent"]) == LEAST]
         for name in DETECTORS
     }
     ours = least["wattune"]

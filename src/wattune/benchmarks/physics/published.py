@@ -41,7 +41,7 @@ _HOST_COPIES = 0.075
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PublishedWorkload:
     """A workload as others measured it: the nearest that we can make, and how its time follows the core clock."""
 
     name: str
@@ -68,31 +68,31 @@ def _with_stall(workload: Workload, stall_s: float) -> Workload:
     return replace(workload, phases=(*workload.phases, Phase(name="host", host_stall_s=stall_s)))
 
 
-def _networks(*names: str) -> tuple[Measured, ...]:
-    return tuple(Measured(name, make_workload(name)) for name in names)
+def _networks(*names: str) -> tuple[PublishedWorkload, ...]:
+    return tuple(PublishedWorkload(name, make_workload(name)) for name in names)
 
 
-def _with_copies(name: str) -> Measured:
+def _with_copies(name: str) -> PublishedWorkload:
     """Make a network in FP32, as it was trained, with its host copies; their time is that on an A4000."""
     workload = make_workload(name, pipe=Pipe.FP32)
     table = tabulate(load_model("a4000"), workload)[0]
     busy_s = float(table.iteration_s[_default(load_model("a4000"), (table,))])
-    return Measured(name, _with_stall(workload, busy_s * _HOST_COPIES / (1.0 - _HOST_COPIES)))
+    return PublishedWorkload(name, _with_stall(workload, busy_s * _HOST_COPIES / (1.0 - _HOST_COPIES)))
 
 
-def _volta_programs() -> tuple[Measured, ...]:
+def _volta_programs() -> tuple[PublishedWorkload, ...]:
     programs = unseen_programs(load_model("v100-sxm2"))
-    return tuple(Measured(program.name, program, clocks_mhz=CLOCKS_MHZ) for program in programs)
+    return tuple(PublishedWorkload(program.name, program, clocks_mhz=CLOCKS_MHZ) for program in programs)
 
 
-def _volta_networks() -> tuple[Measured, ...]:
+def _volta_networks() -> tuple[PublishedWorkload, ...]:
     """Return networks of a V100 with their published times, a + b·(highest clock/clock)."""
     known = (
         ("ResNet-50", "resnet50", 0.49, 0.49),
         ("ResNet-101", "resnet101", 0.46, 0.53),
         ("VGG-19", "vgg19", 0.52, 0.46),
     )
-    return tuple(Measured(name, _quiet(network), b / (a + b)) for name, network, a, b in known)
+    return tuple(PublishedWorkload(name, _quiet(network), b / (a + b)) for name, network, a, b in known)
 
 
 def _quiet(name: str) -> Workload:
@@ -133,7 +133,7 @@ class _Training:
 
 
 @cache
-def _training(gpu: str, measured: Measured, memory: int = 0) -> _Training:
+def _training(gpu: str, measured: PublishedWorkload, memory: int = 0) -> _Training:
     model = load_model(gpu)
     tables = tabulate(model, measured.on(model))
     clocks = np.array(tables[memory].sm_mhz)
@@ -151,11 +151,11 @@ class _Outcome:
     quantity: str
     gpu: str
     fitted_on: str
-    workloads: tuple[Measured, ...]
+    workloads: tuple[PublishedWorkload, ...]
     low: float
     high: float
     source: str
-    ours: Callable[[str, Measured], float]
+    ours: Callable[[str, PublishedWorkload], float]
     stands_in: bool = False
     """True where the range belongs to another GPU: then the row has no goal."""
 
@@ -261,26 +261,26 @@ def _stand_ins() -> list[_Outcome]:
     ]
 
 
-def _best_clock(gpu: str, workload: Measured) -> float:
+def _best_clock(gpu: str, workload: PublishedWorkload) -> float:
     training = _training(gpu, workload)
     return training.table.sm_mhz[training.best] / training.table.sm_mhz[-1]
 
 
-def _best_saving(gpu: str, workload: Measured) -> float:
+def _best_saving(gpu: str, workload: PublishedWorkload) -> float:
     training = _training(gpu, workload)
     return training.saving_percent(training.best)
 
 
-def _best_slowdown(gpu: str, workload: Measured) -> float:
+def _best_slowdown(gpu: str, workload: PublishedWorkload) -> float:
     training = _training(gpu, workload)
     return training.slowdown_percent(training.best)
 
 
-def _within(performance: float) -> Callable[[str, Measured], float]:
+def _within(performance: float) -> Callable[[str, PublishedWorkload], float]:
     return lambda gpu, workload: _training(gpu, workload).saving_within_percent(performance)
 
 
-def _lowered(gpu: str, workload: Measured) -> tuple[LoadTable, LoadTable, int]:
+def _lowered(gpu: str, workload: PublishedWorkload) -> tuple[LoadTable, LoadTable, int]:
     """Return tables at the default memory clock and near 0.7 of it, and the place of the core clock to compare at."""
     clocks = load_model(gpu).mem_clocks_mhz
     lower = min(range(len(clocks)), key=lambda row: abs(clocks[row] / clocks[0] - 0.7))
@@ -288,17 +288,17 @@ def _lowered(gpu: str, workload: Measured) -> tuple[LoadTable, LoadTable, int]:
     return full.table, less.table, min(full.default, less.default)
 
 
-def _memory_time(gpu: str, workload: Measured) -> float:
+def _memory_time(gpu: str, workload: PublishedWorkload) -> float:
     full, less, place = _lowered(gpu, workload)
     return float(100.0 * (less.iteration_s[place] / full.iteration_s[place] - 1.0))
 
 
-def _memory_energy(gpu: str, workload: Measured) -> float:
+def _memory_energy(gpu: str, workload: PublishedWorkload) -> float:
     full, less, place = _lowered(gpu, workload)
     return float(100.0 * (less.iteration_j[place] / full.iteration_j[place] - 1.0))
 
 
-def _cap(gpu: str, workload: Measured) -> float:
+def _cap(gpu: str, workload: PublishedWorkload) -> float:
     """Compare 160 W of a Titan Xp's 250 with the lock that takes just as long."""
     model, training = load_model(gpu), _training(gpu, workload)
     capped = _default(model, tabulate(model, workload.on(model)), Setting(power_limit_w=160.0))

@@ -179,7 +179,7 @@ os.register_at_fork(after_in_child=_mark_inherited)
 
 
 def _forget_parent() -> None:
-    """In a forked child, shut down what it inherited, so that NVML initialises anew."""
+    """In a forked child, shut down what it inherited, so that NVML initialises again."""
     global _inherited
     if not _inherited:
         return

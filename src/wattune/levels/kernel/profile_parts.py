@@ -1,7 +1,7 @@
 """What the pipelines of a program leave for `wattune pipeline profile`, and the profile that follows from all of them.
 
 The command makes a folder with a request. In each pipeline (one per data and tensor rank) the first rank writes a part
-there, anew after every clock. The command reads the parts, checks that they agree and takes the mean of each row.
+there, again after every clock. The command reads the parts, checks that they agree and takes the mean of each row.
 """
 
 from __future__ import annotations

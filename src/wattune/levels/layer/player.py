@@ -10,7 +10,7 @@ A request that is due less than D after the one before waits for the rest of D. 
 segment would be over before its clock holds, and it is dropped.
 
 The passes of a step are its forward layers, its backward layers and whatever follows (all-reduce, optimizer). A program
-repeats passes (gradient accumulation) and breaks steps off (exceptions): a step may begin anew at its first layer at
+repeats passes (gradient accumulation) and breaks steps off (exceptions): a step may begin again at its first layer at
 any time, and a pass at its first layer wherever another one has ended.
 """
 
@@ -147,7 +147,7 @@ class LayerPlayer:
         return wanted if is_soon else (Request(self.program.held[place]), *wanted)
 
     def _other(self, name: str, expected: int) -> int:
-        """Return the place of a layer with which a step or a pass begins anew; raise for any other layer."""
+        """Return the place of a layer with which a step or a pass begins again; raise for any other layer."""
         names, passes = self.program.names, self.program.passes
         if names[0] == name:
             return 0
