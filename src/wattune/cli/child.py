@@ -25,7 +25,7 @@ import click
 
 from wattune.core.errors import InputError
 
-HANDLED_MS = 500
+HANDLED_S = 0.5
 """Longest time until a signal that did not interrupt the wait for a child is handled."""
 GRACE_S = 25.0
 """From SIGTERM to SIGKILL. Kubernetes and Slurm wait for 30 s: GPUs are to be restored before."""
@@ -70,13 +70,14 @@ def run_child(
     on_start: Callable[[int], None] | None = None,
     on_wait: Callable[[], None] | None = None,
     on_line: Callable[[str], object] | None = None,
+    wait_s: float = HANDLED_S,
     grace_s: float = GRACE_S,
 ) -> ChildEnd:
     """Run a command and return how it ended.
 
-    `on_start` is called with the process id as soon as there is one, `on_wait` every half second while it runs. With
-    `on_line` it gets every line that the command would write to a terminal. `places` are descriptors that its standard
-    output and standard error go to instead of to those of this process.
+    `on_start` is called with the process id as soon as there is one, `on_wait` every `wait_s` while it runs. `on_line`
+    gets every line that the command would write to a terminal. `places` are descriptors that its standard output and
+    standard error go to instead of to those of this process.
     """
     stdout = sys.stderr.fileno() if stdout_to_stderr else None
     stderr = None if on_line is None else subprocess.PIPE
@@ -96,7 +97,7 @@ def run_child(
                 on_wait()
 
         with _lines_read(process, on_line):
-            wait_for(process, meanwhile=meanwhile)
+            wait_for(process, meanwhile=meanwhile, wait_s=wait_s)
         return forwarding.end()
 
 
@@ -117,13 +118,13 @@ def _lines_read(process: subprocess.Popen[bytes], on_line: Callable[[str], objec
     try:
         yield
     finally:
-        thread.join(timeout=HANDLED_MS / 1000)
+        thread.join(timeout=HANDLED_S)
         if not thread.is_alive():
             pipe.close()
 
 
-def wait_for(process: subprocess.Popen[bytes], *, meanwhile: Callable[[], None]) -> None:
-    """Wait for the end of a process while signals are handled, and call `meanwhile` now and then.
+def wait_for(process: subprocess.Popen[bytes], *, meanwhile: Callable[[], None], wait_s: float = HANDLED_S) -> None:
+    """Wait for the end of a process while signals are handled, and call `meanwhile` every `wait_s`.
 
     `process.wait()` is not interrupted by a signal that arrives just before the system call or in another thread, and
     Python would run its handler only after the end of the process.
@@ -138,7 +139,7 @@ def wait_for(process: subprocess.Popen[bytes], *, meanwhile: Callable[[], None])
     with ended:
         poll = select.poll()
         poll.register(ended, select.POLLIN)
-        while not poll.poll(HANDLED_MS):
+        while not poll.poll(1000 * wait_s):
             meanwhile()
     process.wait()
 

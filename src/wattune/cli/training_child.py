@@ -17,16 +17,13 @@ from wattune.cli.child import Forwarding, start_child, wait_for
 from wattune.cli.output import remark
 from wattune.control.reports.file import LineBuffer, MetricFile
 from wattune.control.reports.http import Answer, Answerer, MetricServer, ReportQueue
-from wattune.control.reports.report import AnyReport, MetricPattern, PhasePattern, SlowPattern, StepPattern
+from wattune.control.reports.pattern import PatternSearch
+from wattune.control.reports.report import AnyReport, MetricPattern, StepPattern
 
 if TYPE_CHECKING:
     import psutil
 
 
-AnyPattern = MetricPattern | StepPattern | PhasePattern
-
-MOST_SLOW = 10
-"""Lines that a pattern may fail to search in its time, until it is searched no more: the program waits meanwhile."""
 POLL_S = 0.05
 """The time between two reads of the metric file."""
 TAIL = 1 << 14
@@ -43,19 +40,15 @@ class ReportWatch:
     port: int | None = None
     """Port for HTTP; 0 lets the system choose, None does not listen."""
     steps: StepPattern | None = None
-    phases: PhasePattern | None = None
 
     @property
     def reads_output(self) -> bool:
-        return any(pattern is not None for pattern in (self.pattern, self.steps, self.phases))
+        return bool(self.patterns)
 
     @property
-    def patterns(self) -> tuple[AnyPattern, ...]:
-        """All that is searched in a line: the step before the metric, since the step is part of the epoch.
-
-        A phase comes last: the one that a line begins follows the step that it ends.
-        """
-        return tuple(pattern for pattern in (self.steps, self.pattern, self.phases) if pattern is not None)
+    def patterns(self) -> tuple[MetricPattern | StepPattern, ...]:
+        """All that is searched in a line: the step before the metric, since the step is part of the epoch."""
+        return tuple(pattern for pattern in (self.steps, self.pattern) if pattern is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +76,11 @@ def run_watched(
     environment: Mapping[str, str],
     grace_s: float,
     quiet: bool = False,
-    places: tuple[int, int] | None = None,
-    on_start: Callable[[int], None] | None = None,
 ) -> Ending:
     """Run the program, call `answer` with each report in this thread, and return how the program ended.
 
     Where an answer is to stop, the program has its time to end by itself, then gets SIGTERM, and `grace_s` later
-    SIGKILL; so it does where wattune gets SIGTERM. With `quiet` its standard output goes to standard error, and
-    with `places` both go to these descriptors. `on_start` is called with its process id.
+    SIGKILL; so it does where wattune gets SIGTERM. With `quiet` its standard output goes to standard error.
     """
     with ExitStack() as stack:
         queue = stack.enter_context(ReportQueue())
@@ -104,15 +94,13 @@ def run_watched(
             command, environment=environment, stdout=_stdout(watch, quiet=quiet), stderr=subprocess.PIPE
         )
         forwarding.to(process)
-        if on_start is not None:
-            on_start(process.pid)
         child = _Child(
             process=process,
             forwarding=forwarding,
             watch=watch,
             answer=answer,
             file=file,
-            places=places or (2 if quiet else 1, 2),
+            places=(2 if quiet else 1, 2),
             grace_s=grace_s,
         )
         try:
@@ -144,8 +132,7 @@ class _Child:
     asked: bool = False
     _end_at_s: float | None = None
     _family: list[psutil.Process] = field(default_factory=list)
-    _slow: dict[AnyPattern, int] = field(default_factory=dict)
-    """Lines that each pattern did not search in its time."""
+    _patterns: PatternSearch = field(default_factory=lambda: PatternSearch(lambda line: remark(f"wattune: {line}")))
     _tail: bytes = b""
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     _streams: list[_Stream] = field(default_factory=list)
@@ -214,23 +201,9 @@ class _Child:
 
     def _search(self, line: str) -> None:
         for pattern in self.watch.patterns:
-            report = self._found(pattern, line)
+            report = self._patterns.read(pattern, line)
             if report is not None:
                 self._handle(report)
-
-    def _found(self, pattern: AnyPattern, line: str) -> AnyReport | None:
-        """Return the report that a pattern finds; where patterns take too long, say so and give them up at last."""
-        slow = self._slow.get(pattern, 0)
-        if slow >= MOST_SLOW:
-            return None
-        try:
-            return pattern.read(line)
-        except SlowPattern:
-            self._slow[pattern] = slow + 1
-            if slow in (0, MOST_SLOW - 1):
-                what = "a line is skipped" if slow == 0 else "it is searched no more"
-                remark(f"wattune: the pattern {pattern.regex.pattern!r} takes too long: {what}; make it simpler")
-            return None
 
     def _read_file(self, *, ended: bool) -> None:
         if self.file is not None:

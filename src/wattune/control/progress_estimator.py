@@ -214,6 +214,11 @@ class ProgressEstimator:
         seen = any(reading.sm_util is not None for reading in self._readings)
         return UTILISATION if seen else NO_SOURCE
 
+    def report(self, time_s: float, count: int) -> None:
+        """Count steps that the program reported; those that the hook or the output showed first are not mixed."""
+        if not self._hooked and not self._from_output:
+            self.marks.add(time_s, count)
+
     def follow(self, now_s: float) -> str | None:
         """Take the steps that the hook has counted by this time of the GPU, or else those that the output shows.
 

@@ -56,6 +56,15 @@ class PrintedText:
     """Of the last write, by the monotonic clock."""
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One write to a stream."""
+
+    time_s: float
+    """By the monotonic clock."""
+    data: bytes
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StepFile:
     """The shared file."""
@@ -107,14 +116,21 @@ class StepFile:
             found.append(PrintedText(start, values[injected.PROCESS], values[injected.COUNT], _time_s(values)))
         return tuple(found)
 
-    def text_since(self, written: int, text: PrintedText) -> bytes:
-        """Return the bytes of a text after so many; of more than its ring holds the latest."""
-        size = injected.TEXT
+    def want_all_text(self) -> None:
+        """Ask processes to copy what they print also where they count steps."""
+        self.memory[injected.ALL_TEXT] = 1
+
+    def writes_since(self, read: int, text: PrintedText) -> tuple[Written, ...]:
+        """Return the writes to a text after so many bytes of its ring; none where the first were overwritten."""
+        if not 0 < text.written - read <= injected.TEXT:
+            return ()
         ring = self.memory[text.start + injected.SLOT : text.start + injected.RING]
-        start, end = max(written, text.written - size) % size, text.written % size
-        if text.written <= written:
-            return b""
-        return ring[start:end] if start < end else ring[start:] + ring[:end]
+        # The process may have gone on meanwhile, and be at its next record now.
+        now = self._values(text.start)
+        if now[injected.PROCESS] != text.pid or now[injected.COUNT] + injected.LONGEST_RECORD - read > injected.TEXT:
+            return ()
+        start, end = read % injected.TEXT, text.written % injected.TEXT
+        return _writes(ring[start:end] if start < end else ring[start:] + ring[:end])
 
     def _values(self, start: int) -> list[int]:
         """Read a slot; its count and its time are of the same step."""
@@ -126,6 +142,16 @@ class StepFile:
                 break
             values = again
         return values
+
+
+def _writes(records: bytes) -> tuple[Written, ...]:
+    found, place, head = [], 0, injected.RECORD_HEAD
+    while place + head <= len(records):
+        time_ns = int.from_bytes(records[place : place + 8], "little")
+        length = int.from_bytes(records[place + 8 : place + head], "little")
+        found.append(Written(time_ns / 1e9, records[place + head : place + head + length]))
+        place += head + length
+    return tuple(found)
 
 
 def hooked_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -218,7 +244,7 @@ class StepFollower:
             return None
         own = next((one for one in candidates if self._follows(one)), None)
         newest = max(candidates, key=lambda one: one.time_s)
-        if own is None or (_is_gone(own.pid) and newest.time_s > own.time_s) or _is_silent(own, newest):
+        if own is None or (is_gone(own.pid) and newest.time_s > own.time_s) or _is_silent(own, newest):
             return next(one for one in candidates if one.time_s >= newest.time_s - _TOGETHER_S)
         return own
 
@@ -240,7 +266,8 @@ def _is_silent(own: CountedSteps, newest: CountedSteps) -> bool:
     return newest.time_s - own.time_s > SILENT_S
 
 
-def _is_gone(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
+    """Return whether a process has ended."""
     return not os.path.exists(f"/proc/{pid}")
 
 

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from wattune.control.injected.sitecustomize import MOST_TEXT, RECORD_HEAD
 from wattune.control.reports.output import ENOUGH, TAKES_OVER, OutputFollower, OutputSteps
+from wattune.control.reports.printed import PrintedLines
 from wattune.control.step_file import StepFile
 
 BAR = " {percent:3d}%|{blocks:<10}| {step}/{total} [00:10<00:12,  4.50it/s, loss=0.5]"
@@ -79,7 +81,7 @@ def test_a_file_is_read_beside_the_program(tmp_path):
     log = tmp_path / "log"
     log.write_text("".join(f"{LINES['tqdm'](step)}\r" for step in range(50)))
     with log.open("a") as out:
-        follower = OutputFollower.beside((out.fileno(), out.fileno()))
+        follower = OutputFollower(PrintedLines.beside((out.fileno(), out.fileno())))
         assert follower.take() is None  # that was an earlier program
         for step in range(1, 11):
             out.write(f"{LINES['tqdm'](step)}\r")
@@ -99,7 +101,7 @@ def test_a_file_is_read_beside_the_program(tmp_path):
 
 def test_other_descriptors_than_files_are_left_alone():
     read, write = os.pipe()
-    assert OutputFollower.beside((write, 987654)).take() is None
+    assert OutputFollower(PrintedLines.beside((write, 987654))).take() is None
     os.close(read)
     os.close(write)
 
@@ -125,7 +127,7 @@ def counted(follower):
     steps = follower.take()
     assert steps is not None
     assert follower.source == "tqdm"
-    return follower._followed.steps._count.steps
+    return follower._steps[follower._process.pid]._count.steps
 
 
 def test_what_python_prints_to_a_pipe_is_copied(tmp_path):
@@ -134,7 +136,7 @@ def test_what_python_prints_to_a_pipe_is_copied(tmp_path):
         out, err = start_printing(tmp_path, file, stdout=pipe, stderr=pipe).communicate(timeout=60)
         assert out == b"terminals: False False\n"
         assert err.decode() == BARS
-        assert counted(OutputFollower((), file)) == 39  # the end of the last one is not known
+        assert counted(OutputFollower(PrintedLines((), file))) == 39  # the end of the last one is not known
         assert file.failure is None
 
 
@@ -149,45 +151,76 @@ def test_what_python_prints_to_a_terminal_is_copied(tmp_path):
                 seen += data
         assert process.wait(60) == 0
         assert seen.decode() == BARS + "terminals: True True\r\n"
-        assert counted(OutputFollower((), file)) == 39
+        assert counted(OutputFollower(PrintedLines((), file))) == 39
     os.close(ours)
 
 
 def test_text_that_is_copied_is_not_counted_again_in_its_file(tmp_path):
     with StepFile.made() as file, (tmp_path / "log").open("w") as log:
-        follower = OutputFollower.beside((log.fileno(),), file)
+        follower = OutputFollower(PrintedLines.beside((log.fileno(),), file))
         assert start_printing(tmp_path, file, stdout=log, stderr=log).wait(60) == 0
         assert follower.take().count == 1
         assert follower.take() is None
         follower.close()
 
 
+def printed(file):
+    """Return what each stream of a file has by now, as one text, and check that times do not go back."""
+    found = []
+    for text in file.texts():
+        writes = file.writes_since(0, text)
+        assert [one.time_s for one in writes] == sorted(one.time_s for one in writes)
+        found.append(b"".join(one.data for one in writes))
+    return found
+
+
 @pytest.mark.parametrize("length", [10, 1000, 5000])
-def test_the_latest_text_is_kept_however_much_is_printed(tmp_path, length):
-    source = f"for place in range(400): print(place, 'x' * {length})"
+def test_writes_are_copied_with_their_times_and_lost_where_they_are_overwritten(tmp_path, length):
+    source = f"import sys\nfor place in range(400):\n  sys.stdout.write(f'{{place}} ' + 'x' * {length} + '\\n')"
     with StepFile.made() as file:
-        read, seen = 0, b""
+        reader = PrintedLines((), file)
         assert start_printing(tmp_path, file, source, stdout=subprocess.DEVNULL).wait(60) == 0
         (text,) = file.texts()
-        seen = file.text_since(read, text)
-        assert seen.endswith(b"x" * min(length, 4096) + b"\n")
-        whole = b"".join(b"%d %s\n" % (place, b"x" * length) for place in range(400))
-        assert length > 4096 or whole.endswith(seen)
-        assert file.text_since(text.written, text) == b""
-        assert file.text_since(text.written - 7, text) == seen[-7:]
+        assert file.writes_since(text.written, text) == ()
+        lines = [line for found in reader.new().values() for line in found]
+        whole = [f"{place} {'x' * length}" for place in range(400)]
+        assert [line.text for line in lines] == (whole if length == 10 else [])
+        (one,) = file.writes_since(text.written - RECORD_HEAD - min(length + 5, MOST_TEXT), text)
+        assert one.data == f"399 {'x' * length}\n".encode()[-MOST_TEXT:]
 
 
 def test_forked_processes_print_into_texts_of_their_own(tmp_path):
     source = "import os\nprint('one', flush=True)\nif not os.fork(): print('two', flush=True)\nelse: os.wait()"
     with StepFile.made() as file:
         assert start_printing(tmp_path, file, source, stdout=subprocess.DEVNULL).wait(60) == 0
-        assert [file.text_since(0, text) for text in file.texts()] == [b"one\n", b"two\n"]
+        assert printed(file) == [b"one\n", b"two\n"]
+
+
+def test_threads_that_print_at_once_and_a_signal_handler_that_prints_do_no_harm(tmp_path):
+    source = """
+import signal, sys, threading
+signal.signal(signal.SIGALRM, lambda *_: print("handled"))
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+sys.setswitchinterval(1e-6)
+def many(name):
+    for _ in range(200):
+        sys.stdout.write(name * 20 + "\\n")
+threads = [threading.Thread(target=many, args=(name,)) for name in "ab"]
+[one.start() for one in threads]
+[one.join() for one in threads]
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    with StepFile.made() as file:
+        assert start_printing(tmp_path, file, source, stdout=subprocess.DEVNULL).wait(60) == 0
+        (text,) = printed(file)
+        lines = text.decode().split("\n")
+        assert {"a" * 20, "b" * 20} <= set(lines) <= {"a" * 20, "b" * 20, "handled", ""}
 
 
 def test_one_of_several_ranks_is_followed(tmp_path):
     source = "import os\nfor _ in range(3): os.fork()\n" + PRINTS
     with StepFile.made() as file:
-        follower = OutputFollower((), file)
+        follower = OutputFollower(PrintedLines((), file))
         out = subprocess.PIPE
         start_printing(tmp_path, file, source, stdout=out, stderr=out).communicate(timeout=60)
         assert len(file.texts()) == 16

@@ -2,8 +2,7 @@
 
 import pytest
 
-from wattune.cli.training_child import ReportWatch
-from wattune.control.reports.report import PhasePattern, PhaseReport, StepPattern, StepReport
+from wattune.control.reports.report import PhasePattern, PhaseReport
 from wattune.core.errors import InputError
 
 
@@ -26,12 +25,3 @@ def test_the_name_of_a_phase_is_in_the_group(pattern, line, name):
 def test_a_pattern_that_names_no_phase_is_refused(pattern, why):
     with pytest.raises(InputError, match=why):
         PhasePattern.parse(pattern)
-
-
-def test_a_line_that_ends_a_step_and_begins_a_phase_reports_the_step_first():
-    watch = ReportWatch(steps=StepPattern.parse(r"step (\d+)"), phases=PhasePattern.parse(r"phase (\w+)"))
-    assert watch.reads_output
-    assert tuple(pattern.read("step 3, phase forward") for pattern in watch.patterns) == (
-        StepReport(3),
-        PhaseReport("forward"),
-    )

@@ -20,8 +20,6 @@ from wattune.levels.run.policies import POLICIES
 
 if TYPE_CHECKING:
     from wattune.cli.run.program_log import ProgramLog
-    from wattune.control.reports.report import PhasePattern, StepPattern
-    from wattune.levels.run.session import RunSession
 
 _OPTIONS = (
     click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]"),
@@ -105,11 +103,13 @@ def command(
     """
     from wattune.cli.child import check_command
     from wattune.cli.gpus import open_gpus
+    from wattune.cli.run.program import Program
     from wattune.cli.run.program_log import ProgramLog
     from wattune.cli.run.screen import RUN_KEYS
     from wattune.cli.run.tuning import TunedProgram
     from wattune.control.progress_estimator import PATTERN
     from wattune.control.reports.output import OutputFollower
+    from wattune.control.reports.printed import PrintedLines
     from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.control.step_file import UNFOLLOWED, StepFile, StepFollower, is_unfollowed
     from wattune.devices.gpu import PlaysWorkloads
@@ -126,8 +126,8 @@ def command(
         # A program does not follow the clock of a GPU that is simulated in this process, and --per-gpu has no steps.
         simulated = any(isinstance(gpu, PlaysWorkloads) for gpu in gpus)
         hooked = not (no_inject or per_gpu or simulated)
-        file = files.enter_context(StepFile.made()) if hooked else None
-        tuned.open(gpus, per_gpu=per_gpu, hook=None if file is None else StepFollower(file))
+        file = files.enter_context(StepFile.made())
+        tuned.open(gpus, per_gpu=per_gpu, hook=StepFollower(file) if hooked else None)
         wants_screen = tuned.wants_screen(default=sys.stderr.isatty() and not sys.stdout.isatty())
         log = files.enter_context(ProgramLog.made()) if wants_screen and sys.stderr.isatty() else None
         tuned.open_lines(steps=_sources(step_pattern, hooked=hooked, periods=simulated or per_gpu))
@@ -143,29 +143,28 @@ def command(
             session = tuned.sessions[0][1]
             if gpus[0].spec.simulated and is_unfollowed(os.environ):
                 session.watch.refused = UNFOLLOWED
+            places = _places(log, to_stderr=options.as_json)
+            environment = dict(os.environ)
+            if hooked or (steps is not None and not no_inject):
+                environment = file.environment(environment)
+            if log is not None:
+                # Python buffers what goes into a file; lines that come late would be useless.
+                environment["PYTHONUNBUFFERED"] = environment.get("PYTHONUNBUFFERED") or "1"
+            program = Program(
+                command=command_line, environment=environment, places=places, grace_s=grace_s, on_start=begin
+            )
             if steps is not None:
                 session.watch.reported_by = PATTERN
-            elif not per_gpu and not simulated:
-                places = _places(log, to_stderr=options.as_json)
-                session.watch.output = OutputFollower.beside(places, file)
-            environment = dict(os.environ) if file is None else file.environment(os.environ)
-            if log is not None or steps is not None:
-                # Python buffers what goes into a pipe or a file; steps and lines that come late would be useless.
-                environment["PYTHONUNBUFFERED"] = environment.get("PYTHONUNBUFFERED") or "1"
-            exit_code = _run(
-                command_line,
-                session,
-                steps,
-                phases,
-                environment,
-                places=_places(log, to_stderr=options.as_json),
-                grace_s=grace_s,
-                begin=begin,
-            )
+                file.want_all_text()
+                exit_code, note = program.run_searched(session, steps, phases, file=file, injects=not no_inject)
+            else:
+                if not per_gpu and not simulated:
+                    session.watch.output = OutputFollower(PrintedLines.beside(places, file))
+                exit_code, note = program.run(), None
         if log is not None and not log.is_empty:
             remark(f"wattune: the program's output is above, and in {log.path}")
-        if step_pattern is not None and session.watch.step_source != PATTERN:
-            session.loop.progress = session.progress.noted(f"--step-pattern {step_pattern!r} matched no line")
+        if note is not None:
+            session.loop.progress = session.progress.noted(note)
     return tuned.finish(exit_code)
 
 
@@ -187,50 +186,3 @@ def _places(log: ProgramLog | None, *, to_stderr: bool) -> tuple[int, int]:
         return places
     out, err = (log.descriptor if os.isatty(place) else place for place in places)
     return out, err
-
-
-def _run(
-    command_line: tuple[str, ...],
-    session: RunSession,
-    steps: StepPattern | None,
-    phases: PhasePattern | None,
-    environment: dict[str, str],
-    *,
-    places: tuple[int, int],
-    grace_s: float,
-    begin: Callable[[int], None],
-) -> int:
-    """Run the program and return its exit code; its output is searched for steps and phases by their patterns.
-
-    `places` are the descriptors that its standard output and standard error go to.
-    """
-    from wattune.cli.child import run_child
-
-    if steps is None:
-        end = run_child(command_line, environment=environment, places=places, on_start=begin, grace_s=grace_s)
-        return end.exit_code
-    from wattune.cli.training_child import ReportWatch, run_watched
-    from wattune.control.reports.http import Answer
-    from wattune.control.reports.report import AnyReport, PhaseReport, StepCount, StepReport
-
-    counted = StepCount()
-
-    def hear(report: AnyReport) -> Answer:
-        nonlocal counted
-        if isinstance(report, StepReport):
-            counted, count = counted.stepped(report)
-            session.step(count)
-        elif isinstance(report, PhaseReport):
-            session.phase(report.name)
-        return Answer()
-
-    ending = run_watched(
-        command_line,
-        ReportWatch(steps=steps, phases=phases),
-        hear,
-        environment=environment,
-        places=places,
-        grace_s=grace_s,
-        on_start=begin,
-    )
-    return ending.exit_code

@@ -8,15 +8,16 @@ Optimizer steps of PyTorch come from its own global hook, once the program has i
 optimizer, the items of tqdm bars count. Of several optimizers one counts: the first that stepped, until another has
 stepped `TAKES_OVER` times without it. Of nested bars the innermost counts.
 
-What the program prints through sys.stdout and sys.stderr is copied, after it was written, until this process counts
-steps: wattune searches it for steps that are only printed. Nothing stands between the program and its terminal, pipe or
-file.
+What the program prints through sys.stdout and sys.stderr is copied, after it was written: wattune searches it for steps
+that are only printed. Nothing stands between the program and its terminal, pipe or file. Once this process counts
+steps it copies no more, unless the first byte of the file asks for all text.
 
 Under `wattune simulate --follow` each step that counts also waits until the simulated GPU has done an iteration.
 
 The file has a head, slots of 64 bytes and rings of text. A slot has process, source, count, time of the last count in
 ns of the monotonic clock, and how often the counted optimizer or bar was replaced by another. A ring begins with such a
-slot too: its source is the stream, its count the bytes that were ever written to the ring.
+slot too: its source is the stream, its count the bytes that were ever written to the ring. They are records of a time
+in ns (8 bytes), a length (4 bytes) and so many bytes of UTF-8.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ TEXT = RING - SLOT
 FILE_SIZE = RINGS_START + RINGS * RING
 MOST_TEXT = 4096
 """Characters of one write that are copied, from its end."""
+RECORD_HEAD = 12
+LONGEST_RECORD = RECORD_HEAD + 4 * MOST_TEXT
+ALL_TEXT = 0
+"""The place of the byte that asks for all text."""
+BUSY_S = 0.01
+"""Longest wait of a thread for another that prints; then its text is not copied."""
 PROCESS, SOURCE, COUNT, TIME_NS, REPLACED = range(5)
 OPTIMIZER, BAR = 1, 2
 TAKES_OVER = 64
@@ -73,7 +80,7 @@ class Steps:
         from time import monotonic_ns
 
         self.path, self.now_ns, self.follower = path, monotonic_ns, follower
-        self.taps: list[Tap] = []
+        self.rings: list[Ring] = []
         self.forget()
 
     def forget(self) -> None:
@@ -85,8 +92,8 @@ class Steps:
         self.others = 0
         self.bars, self.innermost, self.shallow = 0, 1, 0
         self.iterated: set[int] = set()
-        for tap in self.taps:
-            tap.forget()
+        for ring in self.rings:
+            ring.forget()
         if self.follower is not None:
             self.follower.handle = None
 
@@ -95,12 +102,17 @@ class Steps:
         if slot is None:
             if self.failed or self.path is None:
                 return
-            slot = self.slots[source] = self.claimed(source, range(HEAD, RINGS_START, SLOT))
+            slot = self.slots[source] = self.claimed(source, range(HEAD, RINGS_START, SLOT))[0]
         slot[COUNT] += more
         slot[TIME_NS] = self.now_ns()
 
-    def claimed(self, source: int, starts: range) -> memoryview:
-        """Take a free slot or ring, or that of a process that has ended; return its numbers."""
+    def claimed_ring(self, number: int) -> tuple[memoryview, memoryview, memoryview]:
+        """Take a ring; return its numbers, its text, and the byte that asks for all text."""
+        numbers, memory, start = self.claimed(number, range(RINGS_START, FILE_SIZE, RING))
+        return numbers, memory[start + SLOT : start + RING], memory[ALL_TEXT : ALL_TEXT + 1]
+
+    def claimed(self, source: int, starts: range) -> tuple[memoryview, memoryview, int]:
+        """Take a free slot or ring, or that of a process that has ended; return its numbers, the file and its place."""
         import fcntl
         import mmap
 
@@ -114,8 +126,7 @@ class Steps:
                     if not slot[PROCESS] or not os.path.exists(f"/proc/{slot[PROCESS]}"):
                         slot[COUNT] = slot[TIME_NS] = slot[REPLACED] = 0
                         slot[SOURCE], slot[PROCESS] = source, os.getpid()
-                        self.text = memory[start + SLOT : start + RING]
-                        return slot
+                        return slot, memory, start
             finally:
                 # The map holds the file open, so that closing it here would not unlock it.
                 fcntl.flock(file, fcntl.LOCK_UN)
@@ -196,45 +207,70 @@ class Steps:
             self.fail(error)
 
 
-class Tap:
-    """Copies what is written to a text stream into a ring of the file, after it was written."""
+class Ring:
+    """The last text of one stream, in the file."""
 
-    def __init__(self, steps: Steps, stream: Any, number: int) -> None:
-        self.steps, self.number, self.pass_on = steps, number, stream.write
+    def __init__(self, steps: Steps, number: int) -> None:
+        self.steps, self.number = steps, number
         self.forget()
-        steps.taps.append(self)
-        stream.write = self.write
+        steps.rings.append(self)
 
     def forget(self) -> None:
+        from _thread import allocate_lock
+
+        self.lock = allocate_lock()
         self.numbers: memoryview | None = None
         self.text: memoryview | None = None
-        self.written = 0
-        self.failed = False
+        self.asks: memoryview | None = None
+        self.written, self.failed = 0, False
+
+    def copy(self, data: bytes) -> None:
+        """Add a record; none where another thread, or what a signal interrupted, is adding one for long."""
+        if not self.lock.acquire(timeout=BUSY_S):
+            return
+        try:
+            if self.numbers is None:
+                self.numbers, self.text, self.asks = self.steps.claimed_ring(self.number)
+            now_ns = self.steps.now_ns()
+            self.put(now_ns.to_bytes(8, "little") + len(data).to_bytes(4, "little") + data)
+            self.numbers[TIME_NS] = now_ns
+            self.numbers[COUNT] = self.written
+        finally:
+            self.lock.release()
+
+    def put(self, record: bytes) -> None:
+        assert self.text is not None
+        start, more = self.written % TEXT, len(record)
+        if start + more <= TEXT:
+            self.text[start : start + more] = record
+        else:
+            self.text[start:] = record[: TEXT - start]
+            self.text[: start + more - TEXT] = record[TEXT - start :]
+        self.written += more
+
+    @property
+    def is_wanted(self) -> bool:
+        """Return whether text is searched: once steps are counted, only where all of it is asked for."""
+        return not self.steps.slots or self.asks is None or bool(self.asks[0])
+
+
+class Tap:
+    """Copies what is written to a text stream into a ring, after it was written."""
+
+    def __init__(self, steps: Steps, stream: Any, number: int) -> None:
+        self.ring, self.pass_on = Ring(steps, number), stream.write
+        stream.write = self.write
 
     def write(self, text: str) -> int:
         written: int = self.pass_on(text)
-        if not self.failed and not self.steps.slots:
+        ring = self.ring
+        if not ring.failed and ring.is_wanted:
             try:
-                self.copy(text)
+                ring.copy(text[-MOST_TEXT:].encode("utf-8", "replace"))
             except Exception as error:
-                self.failed = True
-                self.steps.note(error)
+                ring.failed = True
+                ring.steps.note(error)
         return written
-
-    def copy(self, text: str) -> None:
-        data = text[-MOST_TEXT:].encode("utf-8", "replace")
-        if self.numbers is None or self.text is None:
-            self.numbers = self.steps.claimed(self.number, range(RINGS_START, FILE_SIZE, RING))
-            self.text = self.steps.text
-        start, more = self.written % TEXT, len(data)
-        if start + more <= TEXT:
-            self.text[start : start + more] = data
-        else:
-            self.text[start:] = data[: TEXT - start]
-            self.text[: start + more - TEXT] = data[TEXT - start :]
-        self.written += more
-        self.numbers[TIME_NS] = self.steps.now_ns()
-        self.numbers[COUNT] = self.written
 
 
 class Follower:

@@ -127,35 +127,38 @@ class RunSession:
         """Share of one core that tuning takes; None where it works within `step`."""
         return None if self._background is None else self._background.cpu_share
 
-    def step(self, count: int = 1) -> None:
-        """Count iterations of the program. Never raises: a failure disables tuning."""
-        if not self._failed:
-            self._guarded(lambda: self._step(count))
+    def step(self, count: int = 1, *, age_s: float = 0.0) -> None:
+        """Count iterations of the program, the last of which ended so long ago.
 
-    def phase(self, name: str, *, stamp: Stamp | None = None) -> None:
-        """Note that a phase of a step begins, now or at a stamp in the work of the GPU. Never raises."""
+        Never raises: a failure disables tuning.
+        """
         if not self._failed:
-            self._guarded(lambda: self._phase(name, stamp))
+            self._guarded(lambda: self._step(count, age_s))
 
-    def _phase(self, name: str, stamp: Stamp | None) -> None:
+    def phase(self, name: str, *, stamp: Stamp | None = None, age_s: float = 0.0) -> None:
+        """Note that a phase of a step begins, at a stamp in the work of the GPU or so long ago. Never raises."""
+        if not self._failed:
+            self._guarded(lambda: self._phase(name, stamp, age_s))
+
+    def _phase(self, name: str, stamp: Stamp | None, age_s: float) -> None:
         if not self._phases_used:
             self._remark_unused()
             return
         try:
-            numbered = self.watch.phases.add(name, self._now_s(), stamp=stamp)
+            numbered = self.watch.phases.add(name, self._now_s() - age_s, stamp=stamp)
         except DeviceError:
             return
         self.loop.begin_phase(numbered, stamp)
         if self._background is None:
             self.loop.tick()
 
-    def _step(self, count: int) -> None:
+    def _step(self, count: int, age_s: float) -> None:
         if self._exchange is not None:
             self._step_with_ranks(self._exchange, count)
             return
         self.watch.phases.end_step()
         try:
-            self.watch.marks.add(self._now_s(), count)
+            self.watch.report(self._now_s() - age_s, count)
         except DeviceError:
             return  # the loop notices by itself that the GPU does not answer
         if self._background is None:

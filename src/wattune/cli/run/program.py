@@ -1,0 +1,102 @@
+"""The program of `wattune run`: how it is started, and how what it prints is searched for patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wattune.cli.child import run_child
+from wattune.cli.output import remark
+from wattune.control.output_relay import OutputRelay
+from wattune.control.python_command import loads_hook
+from wattune.control.reports.pattern import FoundPhase, PatternFollower, PatternSearch
+from wattune.control.reports.printed import PrintedLines
+
+if TYPE_CHECKING:
+    from wattune.control.reports.report import PhasePattern, StepPattern
+    from wattune.control.step_file import StepFile
+    from wattune.levels.run.session import RunSession
+
+STEPS_S, PHASES_S = 0.05, 0.01
+"""Between two searches: lines have their own times, but a phase may need its clock soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program to run."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    places: tuple[int, int]
+    """Descriptors for its standard output and standard error."""
+    grace_s: float
+    on_start: Callable[[int], None]
+
+    def run(self) -> int:
+        """Run it and return its exit code."""
+        end = run_child(
+            self.command,
+            environment=self.environment,
+            places=self.places,
+            on_start=self.on_start,
+            grace_s=self.grace_s,
+        )
+        return end.exit_code
+
+    def run_searched(
+        self,
+        session: RunSession,
+        steps: StepPattern,
+        phases: PhasePattern | None,
+        *,
+        file: StepFile,
+        injects: bool,
+    ) -> tuple[int, str | None]:
+        """Run it and report to the session the steps and phases that it prints.
+
+        Return its exit code, and a note where no step was found. A program whose Python copies what it prints writes
+        to its own output; another one through a relay.
+        """
+        copies = injects and loads_hook(self.command)
+        with ExitStack() as stack:
+            lines = PrintedLines.beside(self.places, file)
+            stack.callback(lines.close)
+            found = PatternFollower(lines, PatternSearch(lambda line: remark(f"wattune: {line}")), steps, phases)
+            with ExitStack() as relayed:
+                relay = None if copies else relayed.enter_context(OutputRelay.made(self.places, file.path))
+                exit_code = self._run_read(found, session, relay, often=phases is not None)
+            _report(found, session, ended=True)
+        where = " that its Python printed (--no-inject searches all output)" if copies else ""
+        note = f"--step-pattern {steps.regex.pattern!r} matched no line{where}"
+        return exit_code, None if found.matched else note
+
+    def _run_read(self, found: PatternFollower, session: RunSession, relay: OutputRelay | None, *, often: bool) -> int:
+        def on_start(pid: int) -> None:
+            if relay is not None:
+                relay.started()
+            self.on_start(pid)
+
+        environment = dict(self.environment)
+        if relay is not None:
+            # Python buffers what goes into a pipe or a file; lines that come late would be useless.
+            environment["PYTHONUNBUFFERED"] = environment.get("PYTHONUNBUFFERED") or "1"
+        end = run_child(
+            self.command,
+            environment=environment,
+            places=self.places if relay is None else relay.places,
+            on_start=on_start,
+            on_wait=lambda: _report(found, session),
+            wait_s=PHASES_S if often else STEPS_S,
+            grace_s=self.grace_s,
+        )
+        return end.exit_code
+
+
+def _report(found: PatternFollower, session: RunSession, *, ended: bool = False) -> None:
+    for one in found.take(ended=ended):
+        if isinstance(one, FoundPhase):
+            session.phase(one.name, age_s=one.age_s)
+        else:
+            session.step(one.count, age_s=one.age_s)

@@ -1,0 +1,62 @@
+"""Whether a command is Python that loads the hook, as far as its command line shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+
+_PYTHON = re.compile(r"(python|pypy)[0-9.]*(t|d)?$")
+_ALONE = frozenset("EIS")
+"""Options with which Python does not load it."""
+_WITH_VALUE = frozenset("WX")
+
+
+def loads_hook(command: Sequence[str]) -> bool:
+    """Return whether a command is Python that loads the hook; False where that is unknown, as for a shell script.
+
+    A script counts by its first line, so torchrun and accelerate are Python.
+    """
+    path = shutil.which(command[0]) or command[0]
+    words = [path, *command[1:]]
+    interpreter = _interpreter(path)
+    if interpreter:
+        words = [*interpreter, *words]
+    return _PYTHON.match(os.path.basename(words[0])) is not None and not _is_alone(words[1:])
+
+
+def _interpreter(path: str) -> list[str]:
+    """Return the words after `#!` in the first line of a file; none where it has none."""
+    try:
+        with open(path, "rb") as file:
+            first = file.read(512).split(b"\n")[0]
+        words = shlex.split(first[2:].decode()) if first.startswith(b"#!") else []
+    except (OSError, ValueError):
+        return []
+    if words and os.path.basename(words[0]) == "env":
+        return [word for word in words[1:] if word != "-S" and "=" not in word]
+    return words
+
+
+def _is_alone(arguments: Sequence[str]) -> bool:
+    """Return whether the options of Python before its program have -E, -I or -S."""
+    skip = False
+    for argument in arguments:
+        if skip:
+            skip = False
+            continue
+        if not argument.startswith("-") or argument == "-":
+            return False
+        if argument.startswith("--"):
+            continue
+        for place, letter in enumerate(argument[1:], start=1):
+            if letter in _ALONE:
+                return True
+            if letter in "mc":
+                return False
+            if letter in _WITH_VALUE:
+                skip = place == len(argument) - 1
+                break
+    return False
