@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -18,6 +20,7 @@ import pytest
 
 from command import Command
 from processes import wait_until
+from wattune.cli.run.screen import ENTER, LEAVE
 
 PRINTED = """
 import os, sys, time
@@ -145,6 +148,42 @@ def test_q_leaves_the_screen_and_the_program_runs_on(terminal: Terminal) -> None
     assert child.returncode == 5
     assert b"\x1b[?1049h" not in terminal.shown[left:]
     assert b"that was all" in terminal.shown[left:]
+
+
+def test_ctrl_z_gives_the_terminal_back_and_the_screen_returns(terminal: Terminal) -> None:
+    before = termios.tcgetattr(terminal.theirs)
+    child = terminal.start(*SCREEN)
+    terminal.read_until(b"line 3")
+    assert termios.tcgetattr(terminal.theirs) != before
+    # Nobody would continue a process of this session, so the system does not stop it: the screen returns at once.
+    child.send_signal(signal.SIGTSTP)
+    terminal.read_until(LEAVE + ENTER)
+    shown = len(terminal.shown)
+    fcntl.ioctl(terminal.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 60, 0, 0))
+    terminal.read_until("─── output of the program ".ljust(61, "─")[1:].encode())
+    (terminal.folder / "enough").touch()
+    terminal.read_rest()
+    assert child.returncode == 5
+    assert b"line 4" in terminal.shown[shown:]
+    assert termios.tcgetattr(terminal.theirs) == before
+
+
+PATTERN = ("run", "--device", "sim:a100", "--no-store", "--no-screen", "--step-pattern", "line", "--")
+
+
+@pytest.mark.parametrize("options", [(), ("-I",)], ids=["copied", "relayed"])
+def test_a_program_that_is_searched_for_a_pattern_keeps_its_terminal_without_wattune(
+    terminal: Terminal, options: tuple[str, ...]
+) -> None:
+    child = terminal.start(*PATTERN, sys.executable, *options, "-c", f"import sys\nassert sys.stdout.isatty()\n{LINES}")
+    terminal.read_until(b"line 5")
+    child.kill()
+    child.wait()
+    terminal.shown = b""
+    (terminal.folder / "enough").touch()
+    while b"that was all" not in terminal.shown:
+        assert select.select([terminal.ours], [], [], 30)[0]
+        terminal.shown += os.read(terminal.ours, 65536)
 
 
 def test_the_program_outlives_a_wattune_that_is_killed_and_writes_on(terminal: Terminal) -> None:

@@ -70,6 +70,7 @@ def run_child(
     on_start: Callable[[int], None] | None = None,
     on_wait: Callable[[], None] | None = None,
     on_line: Callable[[str], object] | None = None,
+    on_stop: Callable[[], None] | None = None,
     wait_s: float = HANDLED_S,
     grace_s: float = GRACE_S,
 ) -> ChildEnd:
@@ -77,7 +78,7 @@ def run_child(
 
     `on_start` is called with the process id as soon as there is one, `on_wait` every `wait_s` while it runs. `on_line`
     gets every line that the command would write to a terminal. `places` are descriptors that its standard output and
-    standard error go to instead of to those of this process.
+    standard error go to instead of to those of this process. `on_stop` is called before Ctrl-Z stops this process.
     """
     stdout = sys.stderr.fileno() if stdout_to_stderr else None
     stderr = None if on_line is None else subprocess.PIPE
@@ -85,7 +86,7 @@ def run_child(
         stdout, stderr = places
     if on_line is not None and (stdout_to_stderr or sys.stdout.isatty()):
         stdout, stderr = subprocess.PIPE, subprocess.STDOUT
-    with Forwarding(grace_s=grace_s) as forwarding:
+    with Forwarding(grace_s=grace_s, on_stop=on_stop) as forwarding:
         process = start_child(command, environment=environment, stdout=stdout, stderr=stderr)
         forwarding.to(process)
         if on_start is not None:
@@ -192,8 +193,8 @@ class Forwarding:
     reaches a running child by itself, since both are in the foreground, and is not forwarded.
     """
 
-    def __init__(self, *, grace_s: float = GRACE_S) -> None:
-        self._grace_s = grace_s
+    def __init__(self, *, grace_s: float = GRACE_S, on_stop: Callable[[], None] | None = None) -> None:
+        self._grace_s, self._on_stop = grace_s, on_stop
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
         self._before: dict[int, Any] = {}
@@ -263,6 +264,8 @@ class Forwarding:
         """Stop together with the process, until SIGCONT, which is passed on."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTSTP)
+        if self._on_stop is not None:
+            self._on_stop()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._handle)

@@ -5,41 +5,55 @@ from __future__ import annotations
 import os
 import select
 import sys
+import termios
 import time
-from collections.abc import Callable, Iterator
+import tty
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+
+class Keys:
+    """The keyboard of this process, where standard input is a terminal and this process is in its foreground."""
+
+    def __init__(self) -> None:
+        self._descriptor = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+        self._before: list[Any] | None = None
+
+    def __call__(self, seconds: float) -> str:
+        """Return the keys pressed as soon as there are any, or an empty text after so many seconds."""
+        if self._before is None or self._descriptor is None:
+            time.sleep(seconds)
+            return ""
+        ready, _, _ = select.select([self._descriptor], [], [], seconds)
+        return os.read(self._descriptor, 64).decode(errors="ignore") if ready else ""
+
+    def take(self) -> None:
+        """Read keys without Enter from now on."""
+        if self._before is None and self._descriptor is not None and self.is_in_foreground:
+            self._before = termios.tcgetattr(self._descriptor)
+            tty.setcbreak(self._descriptor)
+
+    def release(self) -> None:
+        """Leave the terminal as it was; in the background it is the shell's by now."""
+        if self._before is not None and self._descriptor is not None and self.is_in_foreground:
+            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+        self._before = None
+
+    @property
+    def is_in_foreground(self) -> bool:
+        return self._descriptor is None or _in_foreground(self._descriptor)
 
 
 @contextmanager
-def keyboard() -> Iterator[Callable[[float], str]]:
-    """Read keys without Enter while the block lasts.
-
-    Yield a function that returns the keys pressed as soon as there are any, or an empty text after so many seconds.
-    Where standard input is no terminal, or this process is in its background, it only waits.
-    """
-    if sys.stdin is None or not sys.stdin.isatty() or not _in_foreground(sys.stdin.fileno()):
-
-        def wait(seconds: float) -> str:
-            time.sleep(seconds)
-            return ""
-
-        yield wait
-        return
-    import termios
-    import tty
-
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-
-    def keys(seconds: float) -> str:
-        ready, _, _ = select.select([descriptor], [], [], seconds)
-        return os.read(descriptor, 64).decode(errors="ignore") if ready else ""
-
-    tty.setcbreak(descriptor)
+def keyboard() -> Iterator[Keys]:
+    """Read keys without Enter while the block lasts."""
+    keys = Keys()
+    keys.take()
     try:
         yield keys
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        keys.release()
 
 
 def _in_foreground(terminal: int) -> bool:

@@ -105,7 +105,7 @@ def command(
     from wattune.cli.gpus import open_gpus
     from wattune.cli.run.program import Program
     from wattune.cli.run.program_log import ProgramLog
-    from wattune.cli.run.screen import RUN_KEYS
+    from wattune.cli.run.screen import RUN_KEYS, RunScreen
     from wattune.cli.run.tuning import TunedProgram
     from wattune.control.progress_estimator import PATTERN
     from wattune.control.reports.output import OutputFollower
@@ -133,7 +133,7 @@ def command(
         tuned.open_lines(steps=_sources(step_pattern, hooked=hooked, periods=simulated or per_gpu))
         if log is not None:
             remark(f"wattune: while the screen is shown, the program writes to {log.path}")
-        with ExitStack() as stack, tuned.shown(wants_screen=wants_screen, keys=RUN_KEYS, log=log):
+        with ExitStack() as stack, tuned.shown(wants_screen=wants_screen, keys=RUN_KEYS, log=log) as shown:
 
             def begin(pid: int) -> None:
                 for program, session in tuned.sessions:
@@ -151,7 +151,12 @@ def command(
                 # Python buffers what goes into a file; lines that come late would be useless.
                 environment["PYTHONUNBUFFERED"] = environment.get("PYTHONUNBUFFERED") or "1"
             program = Program(
-                command=command_line, environment=environment, places=places, grace_s=grace_s, on_start=begin
+                command=command_line,
+                environment=environment,
+                places=places,
+                grace_s=grace_s,
+                on_start=begin,
+                on_stop=shown.suspend if isinstance(shown, RunScreen) else None,
             )
             if steps is not None:
                 session.watch.reported_by = PATTERN

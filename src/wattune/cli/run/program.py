@@ -33,6 +33,8 @@ class Program:
     """Descriptors for its standard output and standard error."""
     grace_s: float
     on_start: Callable[[int], None]
+    on_stop: Callable[[], None] | None = None
+    """Called before Ctrl-Z stops wattune and the program."""
 
     def run(self) -> int:
         """Run it and return its exit code."""
@@ -41,6 +43,7 @@ class Program:
             environment=self.environment,
             places=self.places,
             on_start=self.on_start,
+            on_stop=self.on_stop,
             grace_s=self.grace_s,
         )
         return end.exit_code
@@ -87,6 +90,7 @@ class Program:
             environment=environment,
             places=self.places if relay is None else relay.places,
             on_start=on_start,
+            on_stop=self.on_stop,
             on_wait=lambda: _report(found, session),
             wait_s=PHASES_S if often else STEPS_S,
             grace_s=self.grace_s,

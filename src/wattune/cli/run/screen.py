@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from wattune.cli.keyboard import keyboard
+from wattune.cli.keyboard import Keys, keyboard
 from wattune.cli.run.program_log import ProgramLog
 from wattune.levels.run.report import RunReport
 from wattune.levels.run.view.opening import Key, event_lines_of, numbered
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 REFRESH_S = 0.5
 KEYS_S = 0.1
 """Between two looks at the keyboard."""
+DRAWN_S = 1.0
+"""Longest time in which a picture is drawn, unless the terminal is blocked."""
+LEAVE, ENTER = b"\x1b[?1049l\x1b[?25h", b"\x1b[?1049h\x1b[?25l\x1b[2J"
+"""Leave and enter the alternate screen of a terminal, which has no cursor."""
 RUN_KEYS = "q: leave the screen (program runs on)  Ctrl-C: end program"
 ATTACH_KEYS = "q: leave the screen (tuning goes on)  Ctrl-C: end tuning"
 
@@ -90,6 +94,27 @@ class RunScreen(EventLines):
     def __init__(self, reports: Reports, out: Console, *, log: ProgramLog | None = None, keys: str = RUN_KEYS) -> None:
         super().__init__(reports, out)
         self._log, self._keys = log, keys
+        self._drawing = threading.Lock()
+        self._keyboard: Keys | None = None
+        self._is_suspended = False
+
+    def suspend(self) -> None:
+        """Give the terminal back, before Ctrl-Z stops this process; the screen returns in the foreground."""
+        if self._keyboard is None or self._is_suspended:
+            return
+        got = self._drawing.acquire(timeout=DRAWN_S)
+        try:
+            self._is_suspended = True
+            self._keyboard.release()
+            os.write(terminal_descriptor(), LEAVE)
+        finally:
+            if got:
+                self._drawing.release()
+
+    def _resume(self, keys: Keys) -> None:
+        keys.take()
+        os.write(terminal_descriptor(), ENTER)
+        self._is_suspended = False
 
     def _run(self) -> None:
         if not self._out.is_terminal:
@@ -119,14 +144,19 @@ class RunScreen(EventLines):
             keyboard() as keys,
             Live(console=out, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live,
         ):
+            self._keyboard = keys
             while True:
                 if self._log is not None:
                     self._log.follow()
                 lines = None if self._log is None else self._log.last_lines
                 reports = self._reports()
                 self._events = [len(report.progress.events) for report in reports]
-                picture = screen(*reports, width=out.width, height=out.height, output=lines, keys=self._keys)
-                live.update(picture, refresh=True)
+                with self._drawing:
+                    if self._is_suspended and keys.is_in_foreground:
+                        self._resume(keys)
+                    if not self._is_suspended:
+                        picture = screen(*reports, width=out.width, height=out.height, output=lines, keys=self._keys)
+                        live.update(picture, refresh=True)
                 for _ in range(round(REFRESH_S / KEYS_S)):
                     if self._ended.wait(KEYS_S):
                         return True
