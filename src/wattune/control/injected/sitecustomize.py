@@ -226,32 +226,26 @@ class Ring:
 
     def copy(self, data: bytes) -> None:
         """Add a record; none where another thread, or what a signal interrupted, is adding one for long."""
-        if not self.lock.acquire(timeout=BUSY_S):
+        lock = self.lock
+        if not lock.acquire(False) and not lock.acquire(timeout=BUSY_S):
             return
         try:
-            if self.numbers is None:
+            if self.numbers is None or self.text is None:
                 self.numbers, self.text, self.asks = self.steps.claimed_ring(self.number)
             now_ns = self.steps.now_ns()
-            self.put(now_ns.to_bytes(8, "little") + len(data).to_bytes(4, "little") + data)
+            # Both numbers in one: this runs at every write of the program.
+            record = (now_ns | len(data) << 64).to_bytes(RECORD_HEAD, "little") + data
+            start, more = self.written % TEXT, len(record)
+            if start + more <= TEXT:
+                self.text[start : start + more] = record
+            else:
+                self.text[start:] = record[: TEXT - start]
+                self.text[: start + more - TEXT] = record[TEXT - start :]
+            self.written += more
             self.numbers[TIME_NS] = now_ns
             self.numbers[COUNT] = self.written
         finally:
-            self.lock.release()
-
-    def put(self, record: bytes) -> None:
-        assert self.text is not None
-        start, more = self.written % TEXT, len(record)
-        if start + more <= TEXT:
-            self.text[start : start + more] = record
-        else:
-            self.text[start:] = record[: TEXT - start]
-            self.text[: start + more - TEXT] = record[TEXT - start :]
-        self.written += more
-
-    @property
-    def is_wanted(self) -> bool:
-        """Return whether text is searched: once steps are counted, only where all of it is asked for."""
-        return not self.steps.slots or self.asks is None or bool(self.asks[0])
+            lock.release()
 
 
 class Tap:
@@ -264,7 +258,8 @@ class Tap:
     def write(self, text: str) -> int:
         written: int = self.pass_on(text)
         ring = self.ring
-        if not ring.failed and ring.is_wanted:
+        # Once steps are counted, text is searched only where all of it is asked for.
+        if not ring.failed and (not ring.steps.slots or ring.asks is None or ring.asks[0]):
             try:
                 ring.copy(text[-MOST_TEXT:].encode("utf-8", "replace"))
             except Exception as error:

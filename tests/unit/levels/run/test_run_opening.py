@@ -58,6 +58,20 @@ def test_each_event_and_each_beginning_has_one_short_line():
     assert event_lines_of(held, events=2, said=said) == ()
 
 
+def test_a_setting_that_is_held_again_has_a_line_again_unless_by_turns():
+    report, said = run_report(), set()
+    since = report.trace.recent[0]
+    one, two = (at(report, Settling(order(Setting(mhz), Purpose.HOLD), since)) for mhz in (1300, 1200))
+    assert [len(event_lines_of(each, events=0, said=said)) for each in (one, two, one, one)] == [1, 1, 1, 0]
+    turns = [(Setting(1300), 40.0), (Setting(1200), 40.0), (Setting(1300), 40.0)]
+    window = next(window for window in report.windows if window.purpose is Purpose.HOLD)
+    windows = tuple(
+        replace(window, setting=setting, cost=replace(window.cost, time_s=time_s)) for setting, time_s in turns
+    )
+    by_turns = [replace(each, progress=replace(each.progress, windows=windows)) for each in (two, one, two)]
+    assert [len(event_lines_of(each, events=0, said=said)) for each in by_turns] == [1, 0, 0]
+
+
 def test_waiting_for_the_gpu_is_said_once_and_idling_by_its_event():
     report, said = run_report(), set()
     assert len(event_lines_of(at(report, Waiting(Condition.UNUSED)), events=0, said=said)) == 1

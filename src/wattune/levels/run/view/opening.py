@@ -37,11 +37,13 @@ Key = tuple[object, ...]
 def event_lines_of(report: RunReport, *, events: int, said: set[Key]) -> tuple[str, ...]:
     """Return lines about the events after so many, and about what begins, each once until the program changes.
 
-    What was said is added to `said`.
+    A setting that is held again has a line again, unless it is held by turns. What was said is added to `said`.
     """
     lines = [f"{event.time_s:.1f} s: {clipped(event.text, LONGEST)}" for event in report.progress.events[events:]]
     key = _beginning(report)
     if key is not None and key not in said:
+        if key[0] is Purpose.HOLD and not report.alternates:
+            said.difference_update([one for one in said if one[0] is Purpose.HOLD])
         said.add(key)
         lines.append(
             f"{report.progress.time_s:.1f} s: {clipped(state_words(report).removesuffix(', settling'), LONGEST)}"
@@ -62,7 +64,7 @@ def _beginning(report: RunReport) -> Key | None:
         case Waiting(why=Condition.UNUSED):
             return (Condition.UNUSED,)
         case Settling(choice=order) | Measuring(choice=order) if order.purpose is Purpose.HOLD:
-            return (changes, order.setting, bool(order.by_phase))
+            return (Purpose.HOLD, changes, order.setting, bool(order.by_phase))
         case Settling(choice=order) | Measuring(choice=order) if order.purpose in (Purpose.BASELINE, Purpose.TRIAL):
             return (changes, order.purpose)
         case _:

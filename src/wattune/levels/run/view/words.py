@@ -32,7 +32,10 @@ _FINE = 0.0005
 
 def closing_lines(report: RunReport) -> tuple[str, ...]:
     """Return the closing report in a few lines, the most important first."""
-    period = period_words(report.period)
+    seen = any(window.step_time_s is not None for window in report.windows)
+    period = (
+        "" if seen and report.period is not None and report.period.period_s is None else period_words(report.period)
+    )
     lines = [
         headline(report),
         compared_words(report),
@@ -256,6 +259,8 @@ def _unmeasured(report: RunReport) -> str:
         if report.why:
             return f"nothing was tuned ({report.why})"
         return "nothing was tuned: the program did not use the GPU for long enough"
+    if isinstance(report.progress.state, Disabled):
+        return f"{_UNKNOWN}: the tuning ended before step times could be compared"
     if not any(window.step_time_s for window in report.windows if window.purpose is Purpose.BASELINE):
         return f"{_UNKNOWN}: no step time of the program was found at the baseline{_predicted(report)}"
     doubts = (window_doubt(phase) for phase in phases_of(report.windows))
