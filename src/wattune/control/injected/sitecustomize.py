@@ -44,7 +44,7 @@ RECORD_HEAD = 12
 LONGEST_RECORD = RECORD_HEAD + 4 * MOST_TEXT
 ALL_TEXT = 0
 """The place of the byte that asks for all text."""
-BUSY_S = 0.01
+BUSY_S = 0.002
 """Longest wait of a thread for another that prints; then its text is not copied."""
 PROCESS, SOURCE, COUNT, TIME_NS, REPLACED = range(5)
 OPTIMIZER, BAR = 1, 2
@@ -216,19 +216,22 @@ class Ring:
         steps.rings.append(self)
 
     def forget(self) -> None:
-        from _thread import allocate_lock
+        from _thread import allocate_lock, get_ident
 
-        self.lock = allocate_lock()
+        self.lock, self.thread = allocate_lock(), get_ident
+        self.owner: int | None = None
+        """The thread that has the lock: a signal handler must not wait for what it interrupts."""
         self.numbers: memoryview | None = None
         self.text: memoryview | None = None
         self.asks: memoryview | None = None
         self.written, self.failed = 0, False
 
     def copy(self, data: bytes) -> None:
-        """Add a record; none where another thread, or what a signal interrupted, is adding one for long."""
-        lock = self.lock
-        if not lock.acquire(False) and not lock.acquire(timeout=BUSY_S):
+        """Add a record; none where another thread is adding one for long, or a signal interrupts one."""
+        lock, thread = self.lock, self.thread()
+        if not lock.acquire(False) and (self.owner == thread or not lock.acquire(timeout=BUSY_S)):
             return
+        self.owner = thread
         try:
             if self.numbers is None or self.text is None:
                 self.numbers, self.text, self.asks = self.steps.claimed_ring(self.number)
@@ -245,6 +248,7 @@ class Ring:
             self.numbers[TIME_NS] = now_ns
             self.numbers[COUNT] = self.written
         finally:
+            self.owner = None
             lock.release()
 
 
