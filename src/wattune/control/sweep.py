@@ -2,12 +2,15 @@
 
 A sweep for a slowdown limit (`next_setting`) measures a few settings over the range of the knob, highest first, until
 they are both too slow and cost more again. It then halves the gaps beside the best one: towards the first that is
-too slow, and on the other side where the least energy may lie within the limit.
+too slow, and on the other side where the least energy may lie within the limit. Where runs scatter (`REPEATS`), it
+measures the driver's default, the best setting and cheaper ones near the limit again, until it is sure of the best.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from math import ceil, floor
 
@@ -15,6 +18,7 @@ from wattune.core.errors import InputError, NotSupported
 from wattune.core.frontier import History, Trial
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
+from wattune.core.repeats import is_within, merged
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu
 
@@ -22,6 +26,11 @@ COARSE = 8
 """Settings over the whole range, before the sweep refines; half of the points where these are fewer than 16."""
 FINE = 0.005
 """A gap between two settings is not halved where they differ by less in time and in energy: runs vary by more."""
+
+REPEATS = 6
+"""Most measurements of settings that were measured before, where runs of the same work scatter."""
+MOST_OF_ONE = 3
+"""Most measurements of one setting; the driver's default, to which all are compared, may have one more."""
 
 OnTrial = Callable[[Trial[Setting]], None]
 
@@ -92,78 +101,119 @@ def knob_settings(spec: GpuSpec, knob: Knob) -> tuple[Setting, ...]:
 
 
 def next_setting(
-    history: Sequence[Trial[Setting]], candidates: Sequence[Setting], *, slowdown: float, points: int
+    history: Sequence[Trial[Setting]],
+    candidates: Sequence[Setting],
+    *,
+    slowdown: float,
+    points: int,
+    repeats: int = 0,
 ) -> Setting | None:
     """Return the setting to measure after these, None at the end: the driver's default, then at most `points`.
 
-    `candidates` are the settings of one knob, highest first: each takes as long as the one before it, or longer.
+    `candidates` are the settings of one knob, highest first: each takes as long as the one before it, or longer. At
+    most `repeats` measurements are of settings that were measured before; none for work that never varies.
     """
-    costs = {trial.choice: trial.cost for trial in history}
+    costs = {trial.choice: trial.cost for trial in merged(history)}
     if DRIVER_DEFAULT not in costs:
         return DRIVER_DEFAULT
-    if len(costs) > points or not candidates:
+    if not candidates:
         return None
-    first = _next_coarse(costs, candidates, slowdown, points)
-    return first or _next_fine(costs, candidates, slowdown)
+    search = _Search(costs, candidates, slowdown)
+    left = repeats - (len(history) - len(costs))
+    is_full = len(costs) > points
+    coarse = None if is_full else search.next_coarse(points)
+    if coarse is not None:
+        return coarse
+    counts = Counter(trial.choice for trial in history)
+    if left > 0 and counts[DRIVER_DEFAULT] == 1:
+        return DRIVER_DEFAULT  # shows how far runs scatter, before the limit is approached
+    fine = None if is_full else search.next_fine()
+    return fine or (search.next_repeat(counts) if left > 0 else None)
 
 
-def _next_coarse(
-    costs: Mapping[Setting, Measurement], candidates: Sequence[Setting], slowdown: float, points: int
-) -> Setting | None:
-    """Return the next setting down the range; None once they are too slow and cost more than the one before."""
-    count = min(points, max(3, min(COARSE, points // 2)))
-    ranks = evenly((-place for place in range(len(candidates))), count)
-    before: Measurement | None = None
-    for rank in sorted(ranks, reverse=True):
-        setting = candidates[-rank]
-        if setting not in costs:
-            return setting
-        cost = costs[setting]
-        if before is not None and _is_slow(cost, costs, slowdown) and cost.energy_j >= before.energy_j:
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What is known when the next setting is chosen."""
+
+    costs: Mapping[Setting, Measurement]
+    candidates: Sequence[Setting]
+    slowdown: float
+
+    def next_coarse(self, points: int) -> Setting | None:
+        """Return the next setting down the range; None once they are too slow and cost more than the one before."""
+        count = min(points, max(3, min(COARSE, points // 2)))
+        ranks = evenly((-place for place in range(len(self.candidates))), count)
+        before: Measurement | None = None
+        for rank in sorted(ranks, reverse=True):
+            setting = self.candidates[-rank]
+            if setting not in self.costs:
+                return setting
+            cost = self.costs[setting]
+            is_slow = cost.time_s > (1 + self.slowdown) * self.default.time_s
+            if before is not None and is_slow and cost.energy_j >= before.energy_j:
+                return None
+            before = cost
+        return None
+
+    def next_fine(self) -> Setting | None:
+        """Return the middle of the gap in which the least energy within the limit may lie; None where it is narrow.
+
+        Energy falls with the knob down to one lowest point and rises below it. So it may lie above the best setting
+        only where the next lower one costs more.
+        """
+        places = [place for place, setting in enumerate(self.candidates) if setting in self.costs]
+        best = self._best_place(places)
+        at = places.index(best)
+        gaps = [(best, below) for below in places[at + 1 : at + 2]]
+        if not gaps or self._cost(gaps[0][1]).energy_j >= self._cost(best).energy_j:
+            gaps += [(above, best) for above in places[max(at - 1, 0) : at]]
+        open_gaps = [gap for gap in gaps if gap[1] - gap[0] > 1 and self._differ(*gap)]
+        if not open_gaps:
             return None
-        before = cost
-    return None
+        high, low = max(open_gaps, key=lambda gap: gap[1] - gap[0])
+        return self.candidates[(high + low) // 2]
 
+    def next_repeat(self, counts: Mapping[Setting, int]) -> Setting | None:
+        """Return the setting to measure again: the best, then cheaper ones that may be within the limit; None if sure.
 
-def _next_fine(costs: Mapping[Setting, Measurement], candidates: Sequence[Setting], slowdown: float) -> Setting | None:
-    """Return the middle of the gap in which the least energy within the limit may lie; None where it is narrow.
+        The best was chosen among many, perhaps for a lucky run: it is measured twice, where it saves anything.
+        """
+        places = [place for place, setting in enumerate(self.candidates) if setting in self.costs]
+        best = self.candidates[self._best_place(places)]
+        limit_s, enough_j = (1 + self.slowdown) * self.default.time_s, (1 - FINE) * self.costs[best].energy_j
+        hopeful = [
+            setting
+            for setting, cost in self.costs.items()
+            if cost.time_s <= limit_s and cost.energy_j < enough_j and counts[setting] < MOST_OF_ONE
+        ]
+        is_doubtful = counts[best] == 1 and self.costs[best].energy_j < (1 - FINE) * self.default.energy_j
+        wanted = best if is_doubtful else min(hopeful, key=lambda one: self.costs[one].energy_j, default=None)
+        if wanted is None or counts[wanted] < counts[DRIVER_DEFAULT] or counts[DRIVER_DEFAULT] > MOST_OF_ONE:
+            return wanted
+        return DRIVER_DEFAULT
 
-    Energy falls with the knob down to one lowest point and rises below it. So it may lie above the best setting only
-    where the next lower one costs more.
-    """
-    places = [place for place, setting in enumerate(candidates) if setting in costs]
-    best = _best_place([(place, costs[candidates[place]]) for place in places], costs[DRIVER_DEFAULT], slowdown)
-    at = places.index(best)
-    gaps = [(best, below) for below in places[at + 1 : at + 2]]
-    if not gaps or costs[candidates[gaps[0][1]]].energy_j >= costs[candidates[best]].energy_j:
-        gaps += [(above, best) for above in places[max(at - 1, 0) : at]]
-    open_gaps = [gap for gap in gaps if gap[1] - gap[0] > 1 and _differ(gap, costs, candidates)]
-    if not open_gaps:
-        return None
-    high, low = max(open_gaps, key=lambda gap: gap[1] - gap[0])
-    return candidates[(high + low) // 2]
+    @property
+    def default(self) -> Measurement:
+        return self.costs[DRIVER_DEFAULT]
 
+    def _cost(self, place: int) -> Measurement:
+        return self.costs[self.candidates[place]]
 
-def _best_place(placed: Sequence[tuple[int, Measurement]], default: Measurement, slowdown: float) -> int:
-    """Return the place of the least energy within the limit, of equal ones the lowest; the highest if none is within.
+    def _best_place(self, places: Sequence[int]) -> int:
+        """Return the place of the least energy within the limit, of equal ones the lowest, or else the highest place.
 
-    A GPU at its power limit spends the same at all clocks above the one that it reaches.
-    """
-    within = [(place, cost) for place, cost in placed if cost.time_s <= (1 + slowdown) * default.time_s]
-    least_j = min((cost.energy_j for _, cost in within), default=0.0)
-    return max((place for place, cost in within if cost.energy_j <= (1 + FINE) * least_j), default=placed[0][0])
+        A GPU at its power limit spends the same at all clocks above the one that it reaches.
+        """
+        within = [place for place in places if is_within(self._cost(place), self.default, slowdown=self.slowdown)]
+        least_j = min((self._cost(place).energy_j for place in within), default=0.0)
+        equal = [place for place in within if self._cost(place).energy_j <= (1 + FINE) * least_j]
+        return max(equal, default=places[0])
 
-
-def _is_slow(cost: Measurement, costs: Mapping[Setting, Measurement], slowdown: float) -> bool:
-    return cost.time_s > (1 + slowdown) * costs[DRIVER_DEFAULT].time_s
-
-
-def _differ(gap: tuple[int, int], costs: Mapping[Setting, Measurement], candidates: Sequence[Setting]) -> bool:
-    """Return whether the ends of a gap differ enough for a measurement between them."""
-    one, other = (costs[candidates[place]] for place in gap)
-    return (
-        abs(one.time_s - other.time_s) > FINE * one.time_s or abs(one.energy_j - other.energy_j) > FINE * one.energy_j
-    )
+    def _differ(self, high: int, low: int) -> bool:
+        """Return whether the ends of a gap differ enough for a measurement between them."""
+        one, other = self._cost(high), self._cost(low)
+        time_s, energy_j = abs(one.time_s - other.time_s), abs(one.energy_j - other.energy_j)
+        return time_s > FINE * one.time_s or energy_j > FINE * one.energy_j
 
 
 def recorded_settings(recorded: Iterable[Setting], knob: Knob, *, points: int) -> tuple[Setting, ...]:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from wattune.core.errors import Infeasible
 from wattune.core.frontier import C, Frontier, History, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.objective import LeastEnergy
+from wattune.core.repeats import certainty, is_within
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
@@ -81,7 +80,7 @@ def view_frontier(
     """View any history; `slowdown` 0.05 names the least energy at most 5 % slower "within 5 %"."""
     trials = tuple(history)
     frontier = Frontier.of(trials)
-    named = [(reference_name, reference), *_named(frontier, reference.cost, slowdown)]
+    named = [(reference_name, reference), *_named(trials, frontier, reference.cost, slowdown)]
     kept = {id(trial) for trial in frontier}
     rows = tuple(
         FrontierRow(
@@ -107,13 +106,14 @@ def slowdown_percent(cost: Measurement, reference: Measurement) -> float | None:
     return 100 * (cost.time_s / reference.time_s - 1) if reference.time_s > 0 else None
 
 
-def _named(frontier: Frontier[C], reference: Measurement, slowdown: float) -> list[tuple[str, Trial[C]]]:
+def _named(
+    trials: tuple[Trial[C], ...], frontier: Frontier[C], reference: Measurement, slowdown: float
+) -> list[tuple[str, Trial[C]]]:
     named = [("knee", frontier.knee), ("cheapest", frontier.cheapest)]
-    try:
-        within = LeastEnergy(slowdown).choose(frontier, reference=reference)
-    except Infeasible:
+    within = [trial for trial in trials if is_within(trial.cost, reference, slowdown=slowdown)]
+    if not within:
         return named
-    return [(f"within {100 * slowdown:g} %", within), *named]
+    return [(f"within {100 * slowdown:g} %", min(within, key=lambda trial: trial.cost.energy_j)), *named]
 
 
 def _time_s(row: FrontierRow[C]) -> float:
@@ -211,14 +211,14 @@ def sweep_page(
     `per` is what a trial's cost belongs to, an iteration or a run; `slowdown` the limit that the page highlights, 0.05
     for 5 %; `how` are paragraphs, and `made` is when and by which version.
     """
-    view, within = view_settings(history, slowdown=slowdown, doubt=doubt), f"within {100 * slowdown:g} % more time"
+    view, within = view_settings(history, slowdown=slowdown, doubt=doubt), _within(slowdown)
     chart = sweep_chart(view, title="Time-energy frontier", simulated=simulated, per=per, slowdown=slowdown)
     sections: list[Section] = [Figures(_figures(view, per, within)), LargeChart(chart)]
     turned = [knob for knob in _KNOBS if len({getattr(trial.choice, knob[2]) for trial in history} - {None}) > 1]
     if len(turned) == 1:
         sections.append(SmallCharts(_knob_charts(view, *turned[0], per=per)))
     sections += [_trial_table(view, per=per), Prose("How it was measured", how)]
-    lead = recommendation(view, per=per, within=within)
+    lead = recommendation(view, per=per, slowdown=slowdown)
     return Page(title=title, lead=lead, simulated=simulated, sections=tuple(sections), foot=made)
 
 
@@ -309,19 +309,38 @@ def recommended(view: FrontierView[Setting]) -> FrontierRow[Setting] | None:
     return pick
 
 
-def recommendation(view: FrontierView[Setting], *, per: str, within: str) -> str:
-    """Return what to set, what it saves and what it costs, in one sentence."""
+def recommendation(view: FrontierView[Setting], *, per: str, slowdown: float) -> str:
+    """Return what to set, what it saves and costs and, where times have errors, how sure that is, in one sentence."""
     if view.doubt is not None:
         return f"No setting can be recommended, since the command does not follow the clock of the GPU: {view.doubt}."
-    pick = recommended(view)
+    pick, within = recommended(view), _within(slowdown)
     if pick is None:
-        return f"No setting saved energy {within} than the {view.reference_name}."
+        surely = " surely" if view.reference.cost.time_error_s is not None else ""
+        return f"No setting{surely} saved energy {within} than the {view.reference_name}."
     article = "an" if per[0] in "aeiou" else "a"
-    slowdown = pick.slowdown_percent
+    more = pick.slowdown_percent
     more_time = "the same time"
-    if slowdown is not None and abs(slowdown) >= 0.05:
-        more_time = f"{abs(slowdown):.1f} % {'more' if slowdown > 0 else 'less'} time"
+    if more is not None and abs(more) >= 0.05:
+        more_time = f"{abs(more):.1f} % {'more' if more > 0 else 'less'} time"
     return (
         f"Set to {pick.trial.choice}, {article} {per} takes {pick.saving_percent:z.1f} % less energy and "
-        f"{more_time} than at the {view.reference_name}."
+        f"{more_time} than at the {view.reference_name}{_how_sure(view, pick, slowdown)}."
     )
+
+
+def certain_percent(view: FrontierView[Setting], row: FrontierRow[Setting], *, slowdown: float) -> float | None:
+    """Return how sure it is that a row is within the slowdown limit; None where the errors of times are not known."""
+    share = certainty(row.trial.cost, view.reference.cost, slowdown=slowdown)
+    return None if share is None else 100 * share
+
+
+def _how_sure(view: FrontierView[Setting], pick: FrontierRow[Setting], slowdown: float) -> str:
+    sure = certain_percent(view, pick, slowdown=slowdown)
+    if sure is None:
+        return ""
+    words = "more than 99" if sure > 99 else f"{sure:.0f}"
+    return f"; it is {_within(slowdown)} with {words} % confidence"
+
+
+def _within(slowdown: float) -> str:
+    return f"within {100 * slowdown:g} % more time"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from wattune.control.sweep import (
     FINE,
+    REPEATS,
     Knob,
     evenly,
     knob_settings,
@@ -22,7 +24,9 @@ from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
+from wattune.core.repeats import merged
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.render.frontier_view import recommended, view_settings
 
 SPEC = GpuSpec(
     name="Part",
@@ -182,6 +186,50 @@ def test_refining_ends_within_its_points_whatever_is_measured(points: int, clock
     candidates = tuple(Setting(sm_mhz=200 + 10 * place) for place in reversed(range(clocks)))
     cost = {one: Measurement(draw.uniform(1, 2), draw.uniform(1, 2)) for one in (DRIVER_DEFAULT, *candidates)}
     assert 2 <= len(swept(candidates, cost, slowdown=0.2, points=points)) <= 1 + min(points, clocks)
+
+
+def noisy_sweep(seed: int, noise: float, *, repeats: int) -> tuple[list[Setting], Setting]:
+    """Sweep work whose runs scatter, and return what was measured and what is recommended."""
+    draw = random.Random(seed)
+    candidates = tuple(Setting(sm_mhz=mhz) for mhz in range(1410, 300, -15))
+    trials: list[Trial[Setting]] = []
+    ask = partial(next_setting, candidates=candidates, slowdown=0.05, points=20, repeats=repeats)
+    while (setting := ask(trials)) is not None:
+        factor = 1 + draw.gauss(0, noise)
+        trials.append(Trial(setting, Measurement(factor * slow(setting), factor * slow(setting) * power_w(setting))))
+    pick = recommended(view_settings(merged(trials), slowdown=0.05))
+    return [trial.choice for trial in trials], DRIVER_DEFAULT if pick is None else pick.trial.choice
+
+
+def slow(setting: Setting) -> float:
+    return 0.4 + 0.6 * 1410 / (setting.sm_mhz or 1410)
+
+
+def power_w(setting: Setting) -> float:
+    return 100 + 300 * ((setting.sm_mhz or 1410) / 1410) ** 3
+
+
+def test_what_is_recommended_from_noisy_runs_is_rarely_too_slow() -> None:
+    once = [noisy_sweep(seed, 0.01, repeats=0)[1] for seed in range(60)]
+    again = [noisy_sweep(seed, 0.01, repeats=REPEATS)[1] for seed in range(60)]
+    assert sum(slow(pick) > 1.05 for pick in once) > 12
+    assert sum(slow(pick) > 1.05 for pick in again) <= 7  # the confidence allows 3; chance 7
+    assert sum(pick != DRIVER_DEFAULT for pick in again) >= 54
+
+
+def test_repeats_are_few_and_settle_the_recommended_setting() -> None:
+    for seed in range(20):
+        asked, pick = noisy_sweep(seed, 0.01, repeats=REPEATS)
+        assert len(asked) - len(set(asked)) <= REPEATS
+        assert asked.count(DRIVER_DEFAULT) >= 2
+        if len(asked) - len(set(asked)) < REPEATS:
+            assert asked.count(pick) >= 2
+
+
+def test_runs_that_never_vary_need_fewer_repeats() -> None:
+    asked, pick = noisy_sweep(0, 0.0, repeats=REPEATS)
+    assert len(asked) - len(set(asked)) < REPEATS
+    assert asked.count(pick) == 2
 
 
 def test_slow_settings_that_cost_more_again_are_not_measured() -> None:

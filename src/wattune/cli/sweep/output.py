@@ -20,11 +20,13 @@ from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
+from wattune.core.repeats import merged
 from wattune.core.setting import Setting
 from wattune.core.tariff import Footprint, Tariff
 from wattune.render.frontier_view import (
     FrontierRow,
     FrontierView,
+    certain_percent,
     chart_rows,
     recommendation,
     recommended,
@@ -59,6 +61,7 @@ class Swept:
     iterations: int
     """The number of those that each trial averages over."""
     history: History[Setting]
+    """What was measured, in order; a setting may occur several times."""
     started_at: datetime
     command_line: tuple[str, ...] = ()
     doubt: str | None = None
@@ -66,7 +69,12 @@ class Swept:
 
     @property
     def view(self) -> FrontierView[Setting]:
-        return view_settings(self.history, slowdown=self.slowdown, doubt=self.doubt)
+        return view_settings(self.settings, slowdown=self.slowdown, doubt=self.doubt)
+
+    @property
+    def settings(self) -> History[Setting]:
+        """One trial per setting, the mean of its measurements."""
+        return merged(self.history)
 
     @property
     def hold(self) -> str | None:
@@ -121,6 +129,7 @@ def _recommended_document(swept: Swept) -> dict[str, Any] | None:
         "setting": pick.trial.choice.argument,
         "saving_percent": pick.saving_percent,
         "slowdown_percent": pick.slowdown_percent,
+        "certain_percent": certain_percent(swept.view, pick, slowdown=swept.slowdown),
         "hold": swept.hold,
     }
 
@@ -191,9 +200,9 @@ def _signs(view: FrontierView[Setting]) -> dict[Setting, str]:
 
 
 def sweep_csv(swept: Swept) -> str:
-    """Return the sweep as CSV, one row per trial; a field is empty where the driver decides."""
+    """Return the sweep as CSV, one row per setting; a field is empty where the driver decides."""
     rows: list[tuple[object, ...]] = [SWEEP_COLUMNS]
-    for trial in swept.history:
+    for trial in swept.settings:
         knobs = (trial.choice.sm_mhz, trial.choice.mem_mhz, trial.choice.power_limit_w)
         shown = ["" if knob is None else f"{knob:g}" for knob in knobs]
         rows.append((swept.workload, *shown, trial.cost.time_s, trial.cost.energy_j))
@@ -209,7 +218,7 @@ def sweep_report(swept: Swept, *, made_at: datetime, suffix: str = ".html") -> s
             sweep_chart(swept.view, title=title, simulated=spec.simulated, per=per, slowdown=swept.slowdown)
         )
     page = sweep_page(
-        swept.history,
+        swept.settings,
         title=title,
         simulated=swept.spec.simulated,
         per=swept.per,
@@ -229,6 +238,11 @@ def _how(swept: Swept) -> tuple[str, ...]:
         "A trial is on the frontier when no other trial is both faster and cheaper. The knee is the point of the "
         "frontier furthest below the straight line from its fastest to its cheapest point.",
     ]
+    if len(swept.history) > len(swept.settings):
+        paragraphs.append(
+            "Settings near the slowdown limit, and the driver's default, were measured again: their figures are means, "
+            "and the errors of times follow from how far measurements of one setting scatter."
+        )
     if swept.hold is not None:
         paragraphs.append(f"To hold the recommended setting: {swept.hold}")
     if swept.spec.simulated:
@@ -308,8 +322,7 @@ def show(swept: Swept, tariff: Tariff, files: dict[str, Path | None]) -> None:
         hint = "hint: with simulated GPUs, wattune simulate --follow makes a PyTorch program follow it"
         out.print(f"{words}\n{hint}", soft_wrap=True, markup=False)
     else:
-        within = f"within {100 * swept.slowdown:g} % more time"
-        said = recommendation(swept.view, per=swept.per, within=within)
+        said = recommendation(swept.view, per=swept.per, slowdown=swept.slowdown)
         out.print(f"{said[:-1]}{label}." if label else said, soft_wrap=True, markup=False)
     saved = swept.saved(tariff)
     if saved is not None:

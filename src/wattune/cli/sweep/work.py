@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from statistics import fmean
 
 from wattune.cli.child import GRACE_S, leave_by, run_child
@@ -15,7 +16,7 @@ from wattune.cli.gpus import open_gpu
 from wattune.cli.output import stderr_console
 from wattune.cli.sweep.output import Swept
 from wattune.control.step_file import UNFOLLOWED, is_unfollowed
-from wattune.control.sweep import Knob, knob_settings, next_setting, recorded_settings, sweep, sweep_settings
+from wattune.control.sweep import REPEATS, Knob, knob_settings, next_setting, recorded_settings, sweep, sweep_settings
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
@@ -57,11 +58,16 @@ class WantedSettings:
             chosen = sweep_settings(gpu.spec, self.knob, points=self.points)
         else:
             candidates = knob_settings(gpu.spec, self.knob)
-            return self._refined(candidates, trials), 1 + min(self.points, len(candidates)), "at most "
+            repeats = 0 if isinstance(gpu, RunsWorkloads) else REPEATS  # what wattune plays itself never varies
+            most = 1 + min(self.points, len(candidates)) + repeats
+            return self._refined(candidates, trials, repeats), most, "at most "
         return chosen, len(chosen), ""
 
-    def _refined(self, candidates: Sequence[Setting], trials: Sequence[Trial[Setting]]) -> Iterator[Setting]:
-        while (setting := next_setting(trials, candidates, slowdown=self.slowdown, points=self.points)) is not None:
+    def _refined(
+        self, candidates: Sequence[Setting], trials: Sequence[Trial[Setting]], repeats: int
+    ) -> Iterator[Setting]:
+        ask = partial(next_setting, candidates=candidates, slowdown=self.slowdown, points=self.points, repeats=repeats)
+        while (setting := ask(trials)) is not None:
             yield setting
 
 
