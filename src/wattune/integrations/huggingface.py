@@ -2,21 +2,26 @@
 
 A step is an optimizer step. Figures go into the logs that the trainer writes (`logging_steps`), and so to all its
 loggers; evaluations and checkpoints count as neither steps nor their energy.
+
+A callback gets the logs only after the loggers, which the trainer calls first, and has no way to reach the trainer.
+`Trainer.log` is the method that transformers documents for changing logs: the first training wraps it, so that it adds
+the figures of the callbacks of its own trainer.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
+from functools import wraps
 from typing import Any
 
 try:
-    from transformers import TrainerCallback
-    from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
+    from transformers import Trainer, TrainerCallback
 except ModuleNotFoundError as error:
     raise ImportError("the callback of the Trainer needs it: pip install 'wattune[huggingface]'") from error
 
 from wattune.integrations.training.energy import TrainingEnergy
+
+_MARK = "adds_wattune_figures"
 
 
 class TrainerEnergy(TrainingEnergy, TrainerCallback):
@@ -32,7 +37,7 @@ class TrainerEnergy(TrainingEnergy, TrainerCallback):
         self._pending = None
         if not self._devices and not self._gpus and args.n_gpu > 1:
             self._devices = ("nvml",)  # one process that trains on all GPUs (DataParallel)
-        self._come_before_loggers(sys._getframe(1).f_locals.get("self"))
+        _wrap_log()
         self.begin()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -48,25 +53,27 @@ class TrainerEnergy(TrainingEnergy, TrainerCallback):
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.pause()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Add the figures to the first logs after the step that they are of."""
-        if self._pending and logs is not None:
-            logs.update(self._pending)
-            state.log_history[-1].update(self._pending)
-            self._pending = None
-
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.end()
 
-    def _come_before_loggers(self, handler: Any) -> None:
-        """Move before the loggers in the trainer's list of callbacks, behind the one that decides when to log.
+    def add_to(self, logs: dict[str, Any]) -> None:
+        """Add the figures to the first logs after the step that they are of."""
+        pending, self._pending = self._pending, None
+        logs.update(pending or {})
 
-        The trainer puts its loggers before the callbacks of its user, and passes the same logs to one after the other.
-        It tells a callback nothing of the others, so that the caller of this callback has to be looked at.
-        """
-        if not isinstance(handler, CallbackHandler) or self not in handler.callbacks:
-            self._say("the figures reach the trainer's history of logs, but not its loggers")
-            return
-        handler.callbacks.remove(self)
-        flow = [isinstance(callback, DefaultFlowCallback) for callback in handler.callbacks]
-        handler.callbacks.insert(flow.index(True) + 1 if True in flow else 0, self)
+
+def _wrap_log() -> None:
+    """Let `Trainer.log` add the figures of our callbacks, from now on; more calls change nothing."""
+    original = Trainer.log
+    if hasattr(original, _MARK):
+        return
+
+    @wraps(original)
+    def log(trainer: Any, logs: dict[str, Any], *rest: Any, **named: Any) -> None:
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, TrainerEnergy):
+                callback.add_to(logs)
+        original(trainer, logs, *rest, **named)
+
+    setattr(log, _MARK, True)
+    Trainer.log = log

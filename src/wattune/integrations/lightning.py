@@ -39,15 +39,19 @@ class LightningEnergy(TrainingEnergy, Callback):
         self.resume()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Count a step where the optimizer has stepped; manual optimization may do so several times in a batch."""
+        """Count a step where the optimizer has stepped; manual optimization may do so several times in a batch.
+
+        Loggers get the figures directly: what a module logs by `self.log` is repeated in later rows of its epoch.
+        """
         if trainer.global_step == self._done:
             return
         self._done = trainer.global_step
         self.step()
-        if self.steps % trainer.log_every_n_steps == 0:
+        row = _row(trainer)
+        if trainer.log_every_n_steps and (row + 1) % trainer.log_every_n_steps == 0:
             values = self.figures()
             for logger in trainer.loggers if values else ():
-                self._sent(logger.log_metrics, values, trainer.global_step)
+                self._sent(logger.log_metrics, values, row)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self.pause()
@@ -60,3 +64,11 @@ class LightningEnergy(TrainingEnergy, Callback):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self.end(failed=True)
+
+
+def _row(trainer: Any) -> int:
+    """Return the number under which Lightning logs this step: that of batches before it whose optimizer stepped.
+
+    `global_step` differs from it where several optimizers step in a batch.
+    """
+    return int(getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", trainer.global_step - 1))

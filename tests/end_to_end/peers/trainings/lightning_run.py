@@ -40,7 +40,9 @@ class Module(lightning.LightningModule):
         self.model = Tiny()
 
     def training_step(self, batch, place):
-        return self.model(**batch)["loss"]
+        loss = self.model(**batch)["loss"]
+        self.log("loss", loss)
+        return loss
 
     def validation_step(self, batch, place):
         return self.model(**batch)["loss"]

@@ -50,11 +50,14 @@ def main(folder: str, steps: int, max_slowdown: float | None) -> None:
     with TrainingEnergy(max_slowdown=max_slowdown, log=log, log_every=20, notify=lines.append) as energy:
         for batch in batches:
             with accelerator.accumulate(model):
-                accelerator.backward(model(**batch)["loss"])
+                loss = model(**batch)["loss"]
+                accelerator.backward(loss)
                 optimizer.step()
                 optimizer.zero_grad()
             if accelerator.sync_gradients:
                 energy.step()
+                if energy.steps % 20 == 0:
+                    accelerator.log({"loss": loss.item()}, step=energy.steps)
             if energy.steps == steps:
                 break
     leave(
