@@ -2,11 +2,12 @@
 
 A sensor that refreshes every τ shows a load of any frequency f at its alias |f − k/τ| below 1/(2τ): a square wave of
 104 ms looks like one of 3 s on a sensor of 101 ms. Evenly spaced values alone cannot distinguish an alias from a real
-period. Four things can:
+period. Five things can:
 
 * uneven time stamps: the right frequency fits them, its aliases do not;
 * utilisation, which refreshes at another rate and has its aliases elsewhere;
 * other GPUs of the same job, whose sensors refresh in other phases (`in_phase`);
+* pauses: steps begin again with the work after a pause, an alias goes on in the phase of the sensor;
 * the shape: averaging over part of a short cycle leaves few harmonics, so a long cycle with many is real.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 from wattune.signals.comb import Comb, comb
 from wattune.signals.grid import Grid
 from wattune.signals.in_phase import phase_evidence
+from wattune.signals.pauses import Pauses, restarts_after
 from wattune.signals.samples import Floats, PowerSamples, SensorUpdates
 from wattune.signals.utilisation import LEAST_REFRESHES, UtilisationEvidence, utilisation_evidence
 
@@ -63,6 +65,8 @@ _FAINT = 0.002
 _VISIBLE, _WHOLE = 3.0, 6.0
 # A share of the variance of utilisation that counts as none.
 _NOTHING = 0.03
+# Cycles from one pause to the next, from which a period is one of steps between pauses.
+_BETWEEN_PAUSES = 6.0
 # How much better an alias must fit the time stamps.
 _BETTER = 1.2
 _CHANCE = 1e-3
@@ -84,6 +88,8 @@ class SensorEvidence:
     utilisations: tuple[SensorUpdates, ...]
     others: tuple[PowerSamples, ...] = ()
     """The other GPUs of the job."""
+    pauses: Pauses | None = None
+    """Pauses in a cycle of steps."""
 
 
 def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, least_points: float = POINT) -> bool:
@@ -121,7 +127,7 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
         return False
     if clear_shape:
         return True
-    if swing < _WEAK:
+    if swing < _WEAK or _goes_on_after_pauses(evidence, period_s):
         return False
     return shaped or is_quick_alone(evidence, period_s)
 
@@ -212,6 +218,14 @@ def idles_between_updates(evidence: SensorEvidence) -> bool:
     low, middle, high = np.quantile(samples.sm_util[inside], (0.1, 0.5, 0.9))
     low_w, high_w = np.quantile(samples.power_w[inside], (0.05, 0.95))
     return bool(_NEVER < middle < _ALWAYS and high - low < 0.15 and high_w - low_w > _DEEP * high_w)
+
+
+def _goes_on_after_pauses(evidence: SensorEvidence, period_s: float) -> bool:
+    """Return whether a period that occurs many times between pauses does not begin again after them."""
+    pauses = evidence.pauses
+    if pauses is None or period_s * _BETWEEN_PAUSES > pauses.cycle_s:
+        return False
+    return restarts_after(pauses, evidence.power, period_s) is False
 
 
 def _is_alias_by_stamps(power: SensorUpdates, grid: Grid, apparent_hz: float) -> bool:

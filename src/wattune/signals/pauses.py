@@ -137,3 +137,28 @@ def explained_share(pauses: Pauses, power: SensorUpdates) -> float:
     paused = pauses.cover(power.time_s, edge_s=0.0)
     means_w = np.where(paused, power.value[paused].mean(), power.value[~paused].mean())
     return float(means_w.var() / max(power.value.var(), 1e-300))
+
+
+# Cycles after a pause whose phase is compared, the least pauses, and the least mean resultant length of the phases.
+_CYCLES, _LEAST_PAUSES, _LOCKED = 6.0, 4, 0.9
+
+
+def restarts_after(pauses: Pauses, power: SensorUpdates, period_s: float) -> bool | None:
+    """Return whether a period begins again with the work after each pause; None with too few pauses.
+
+    Steps do. A beat of faster steps with the sensor goes on in the phase of the sensor, unlike from pause to pause.
+    """
+    phases = [_phase(power, begin_s + EDGE_S, period_s) for begin_s in pauses.end_s]
+    known = [phase for phase in phases if phase is not None]
+    return None if len(known) < _LEAST_PAUSES else bool(abs(np.mean(known)) > _LOCKED)
+
+
+def _phase(power: SensorUpdates, begin_s: float, period_s: float) -> complex | None:
+    """Return the phase of the first cycles from a time on, as a number of size 1."""
+    since_s = power.time_s - begin_s
+    inside = (since_s >= 0) & (since_s < _CYCLES * period_s)
+    if inside.sum() < _CYCLES:
+        return None
+    off_w = power.value[inside] - power.value[inside].mean()
+    turned = complex((off_w * np.exp(-2j * np.pi * since_s[inside] / period_s)).sum())
+    return turned / max(abs(turned), 1e-300)

@@ -50,6 +50,12 @@ _MOST_POINTS = 1 << 14
 _SAME = 0.05
 # Steps that vary by more than this share are uneven; where each of them shows, their mean is this near to the period.
 _UNEVEN, _SAME_MEAN = 0.05, 0.03
+# From this spread on a beat has no lines that utilisation shares by chance.
+_VARIES = 0.1
+# The least error of a period, as a share of that of the mean of steps that vary.
+_LEAST_ERROR = 0.2
+# Shares of the variance by which steps of varying length explain more than the lines of even ones.
+_MUCH_MORE = 0.1
 # A cycle of steps is at least this many steps long.
 _LEAST_STEPS = 3.0
 # A single step that takes longer than this is rarer than a cycle whose steps the sensor does not show.
@@ -145,10 +151,10 @@ def _found(samples: PowerSamples, sensor: Sensors | None, others: tuple[PowerSam
         return PeriodAnswer(
             verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason="the power sensor hardly ever refreshed"
         )
-    evidence = SensorEvidence(samples, power, even_grid(power), utilisation_updates(samples), others)
     pauses = find_pauses(power)
     if pauses is not None and not is_real_pause(pauses, power, samples):
         pauses = None
+    evidence = SensorEvidence(samples, power, even_grid(power), utilisation_updates(samples), others, pauses)
     repeats = _repeats(evidence.grid)
     cycles: list[PeriodCycle] = []
     least_points = POINT
@@ -159,14 +165,17 @@ def _found(samples: PowerSamples, sensor: Sensors | None, others: tuple[PowerSam
             elif not cycles:
                 least_points = MORE_POINTS
     found = _named(tuple(cycles)) if pauses is None else _around_pauses(tuple(cycles), pauses, power)
-    if all(own.kind is CycleKind.CYCLE for own in found):
-        work = power if pauses is None else power.where(~pauses.cover(power.time_s))
-        varying = _of_varying_length(evidence, work, found, lines=bool(repeats.inner or repeats.outer))
+    work = power if pauses is None else power.where(~pauses.cover(power.time_s))
+    steps = varying_steps(work)
+    if steps is not None and all(own.kind is CycleKind.CYCLE for own in found):
+        varying = _of_varying_length(evidence, work, steps, found, lines=bool(repeats.inner or repeats.outer))
         if varying is not None and (varying.period_s is not None or not found):
             return varying
+    elif steps is not None and _is_instead_of_lines(evidence, steps, found):
+        return _with_mean(evidence, work, steps, tuple(own for own in found if own.kind is CycleKind.CYCLE))
     if not found:
         return _beat(evidence) if repeats.inner or repeats.outer else _without_period(evidence)
-    return _answer(evidence, found, stalled=float(repeats.hidden.mean()))
+    return _with_spread(_answer(evidence, found, stalled=float(repeats.hidden.mean())), steps)
 
 
 def _around_pauses(cycles: tuple[PeriodCycle, ...], pauses: Pauses, power: SensorUpdates) -> tuple[PeriodCycle, ...]:
@@ -181,7 +190,7 @@ def _around_pauses(cycles: tuple[PeriodCycle, ...], pauses: Pauses, power: Senso
 
 def _answer(evidence: SensorEvidence, cycles: tuple[PeriodCycle, ...], *, stalled: float) -> PeriodAnswer:
     step = next((own for own in reversed(cycles) if own.kind is not CycleKind.CYCLE), cycles[0])
-    answer = PeriodAnswer(
+    return PeriodAnswer(
         verdict=Verdict.PERIODIC,
         period_s=step.period_s,
         error_s=step.error_s,
@@ -190,7 +199,6 @@ def _answer(evidence: SensorEvidence, cycles: tuple[PeriodCycle, ...], *, stalle
         stalled=stalled,
         reason="" if step.kind is not CycleKind.CYCLE else "steps cannot be seen, only a cycle of many",
     )
-    return answer if step.kind is CycleKind.CYCLE else _with_spread(answer, step, varying_steps(evidence.power))
 
 
 def _named(cycles: tuple[PeriodCycle, ...]) -> tuple[PeriodCycle, ...]:
@@ -201,12 +209,21 @@ def _named(cycles: tuple[PeriodCycle, ...]) -> tuple[PeriodCycle, ...]:
     return (replace(cycles[0], kind=kind),)
 
 
-def _with_spread(answer: PeriodAnswer, step: PeriodCycle, steps: VaryingSteps | None) -> PeriodAnswer:
+def _with_spread(answer: PeriodAnswer, steps: VaryingSteps | None) -> PeriodAnswer:
     """Add how much steps vary in length, where each of them shows."""
-    if steps is None or steps.spread < _UNEVEN:
+    step = next((own for own in answer.cycles if own.period_s == answer.period_s), None)
+    if steps is None or step is None or step.kind is CycleKind.CYCLE or not _vary(steps, step):
         return answer
     same = abs(steps.mean_s / step.period_s - 1) < max(_SAME_MEAN, steps.spread / 4)
     return replace(answer, spread=steps.spread) if same else answer
+
+
+def _vary(steps: VaryingSteps, even: PeriodCycle) -> bool:
+    """Return whether the length of steps varies: even steps are known much better than the mean of varying ones.
+
+    The rises of even steps vary too, by when the sensor refreshes.
+    """
+    return steps.is_clear and steps.spread >= _UNEVEN and even.error_s >= _LEAST_ERROR * steps.error_s
 
 
 def _beat(evidence: SensorEvidence) -> PeriodAnswer:
@@ -215,19 +232,39 @@ def _beat(evidence: SensorEvidence) -> PeriodAnswer:
 
 
 def _of_varying_length(
-    evidence: SensorEvidence, power: SensorUpdates, around: tuple[PeriodCycle, ...], *, lines: bool
+    evidence: SensorEvidence,
+    power: SensorUpdates,
+    steps: VaryingSteps,
+    around: tuple[PeriodCycle, ...],
+    *,
+    lines: bool,
 ) -> PeriodAnswer | None:
     """Answer with the mean of steps whose length varies and the cycles around them; None without a sign of steps.
 
     `power` is that outside pauses, `lines` whether the spectrum has lines that utilisation does not support.
     """
-    steps = varying_steps(power)
     # Even steps have lines, which were not found, or not taken for real.
-    if steps is None or steps.spread < _UNEVEN:
+    if steps.spread < _UNEVEN or not steps.is_sign:
         return None
-    if not steps.is_clear or not _is_confirmed(evidence, steps, lines=lines):
-        reason = "power rises and falls as in steps of varying length, which this sensor does not show clearly"
-        return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason=reason)
+    if steps.is_clear and _is_confirmed(evidence, steps, lines=lines):
+        return _with_mean(evidence, power, steps, around)
+    reason = "power rises and falls as in steps of varying length, which this sensor does not show clearly"
+    return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason=reason)
+
+
+def _is_instead_of_lines(evidence: SensorEvidence, steps: VaryingSteps, cycles: tuple[PeriodCycle, ...]) -> bool:
+    """Return whether steps of varying length explain much more than the lines of even ones.
+
+    Lines of steps that vary lie at their most common length, and at half of it where the halves look alike.
+    """
+    even = max((own for own in cycles if own.kind is not CycleKind.CYCLE), key=lambda own: own.strength)
+    explains_more = steps.shape > even.strength + _MUCH_MORE
+    return explains_more and _vary(steps, even) and _is_confirmed(evidence, steps, lines=False)
+
+
+def _with_mean(
+    evidence: SensorEvidence, power: SensorUpdates, steps: VaryingSteps, around: tuple[PeriodCycle, ...]
+) -> PeriodAnswer:
     step = PeriodCycle(
         kind=CycleKind.STEP, period_s=steps.mean_s, error_s=steps.error_s, strength=min(steps.explain(power), 1.0)
     )
@@ -237,15 +274,15 @@ def _of_varying_length(
 def _is_confirmed(evidence: SensorEvidence, steps: VaryingSteps, *, lines: bool) -> bool:
     """Return whether other GPUs take the steps at the same time, or utilisation follows them.
 
-    A beat with the refresh of power is none in utilisation, but its lines may be, by chance.
+    A beat with the refresh of power is none in utilisation, but its lines may be, by chance, where it is even.
     """
     if phase_evidence(evidence.grid, evidence.others, steps.mean_s).is_real:
         return True
-    if lines:
+    if lines and steps.spread < _VARIES:
         return False
     if any(steps.explain(own, late_s=own.refresh_s / 2) > 0 for own in evidence.utilisations):
         return True
-    return is_quick_alone(evidence, steps.mean_s)
+    return not lines and is_quick_alone(evidence, steps.mean_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -10,6 +10,7 @@ Notation: L lag, r(L) correlation of the signal with itself L later, over the pa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 from numpy.fft import irfft, rfft
@@ -154,6 +155,12 @@ _MUCH_MORE = 3.0
 _HOLDS = 0.6
 # The least share that a fold explains, and the share of another's from which it explains as much.
 _SOME, _AS_WELL = 0.1, 0.97
+# From the first on a fold is rough; a part's is smooth below this share of that, and explains at least the last share.
+_ROUGH, _SMOOTHER, _NEARLY = 0.35, 0.5, 0.7
+# Refreshes by which a multiple of a step that fits them is off.
+_FITS = 0.06
+# Bins of such a fold at least, steps whose values come in turn at most, and the refreshes of each: more show its shape.
+_LEAST_PLACES, _MOST_INTERLEAVED, _FEW_REFRESHES = 8, 6, (2.5, 8.0)
 # The most that refining changes a period, as a share.
 _NEAR = 0.01
 # The tolerance of a multiple, as a share of the shorter period.
@@ -217,7 +224,41 @@ def _parts(grid: Grid, period_s: float, shortest_s: float) -> int:
         shorter, longer = folded_shares(grid, period_s / parts, period_s, length_s=CYCLES * period_s)
         if longer > _SOME and shorter > _AS_WELL * longer:
             return parts
-    return 1
+    return _smoother_parts(grid, period_s)
+
+
+def _smoother_parts(grid: Grid, period_s: float) -> int:
+    """Return the number of parts that make a rough cycle smooth; 1 where it is smooth, or none does.
+
+    Where a multiple of a step fits the refreshes, its values come from all of these steps in turn: rough in its own
+    order, smooth in that of the step.
+    """
+    bins = max(round(period_s / grid.refresh_s), _LEAST_PLACES)
+    refreshes = period_s / grid.refresh_s
+    whole = _roughness(grid, period_s, bins)
+    if whole < _ROUGH or abs(refreshes - round(refreshes)) > _FITS:
+        return 1
+    best, most_explained = 1, 0.0
+    for parts in range(2, _MOST_INTERLEAVED + 1):
+        in_turn = gcd(round(refreshes), parts) == 1
+        if not in_turn or not _FEW_REFRESHES[0] < refreshes / parts < _FEW_REFRESHES[1]:
+            continue
+        shorter, longer = folded_shares(grid, period_s / parts, period_s, length_s=CYCLES * period_s)
+        smooth = _roughness(grid, period_s / parts, bins) < _SMOOTHER * whole
+        if smooth and shorter > max(_NEARLY * longer, most_explained, _SOME):
+            best, most_explained = parts, shorter
+    return best
+
+
+def _roughness(grid: Grid, period_s: float, bins: int) -> float:
+    """Return the mean squared step of a fold from bin to bin over twice its variance: 0 if smooth, 1 if random.
+
+    (Lafler and Kinman 1965, with bins.)
+    """
+    place = np.minimum((grid.point_s / period_s % 1.0 * bins).astype(np.int64), bins - 1)
+    count = np.bincount(place)
+    mean = np.bincount(place, weights=grid.point)[count > 0] / count[count > 0]
+    return float(((mean - np.roll(mean, 1)) ** 2).sum() / max(2 * ((mean - mean.mean()) ** 2).sum(), 1e-300))
 
 
 def _step_of(grid: Grid, part: PeriodCandidate, found: tuple[PeriodCandidate, ...]) -> PeriodCandidate | None:

@@ -1,33 +1,38 @@
 """Steps whose length varies: their mean and spread, from where power rises through a level.
 
-Steps that vary by a tenth and more have no lines in the spectrum, but each still begins with a rise out of the lull
-before it. The level is the one whose rises come most evenly. Without steps, rises come as by chance: the spread of the
-times between them is above half of their mean.
+Steps that vary by a tenth and more have no lines in the spectrum, but each still begins with a rise, and all have the
+same shape once they are stretched to the same length. The level is the one between whose rises the shape repeats best.
+Without steps, or where some rises are missed and others come twice in a step, the shape explains less than half of the
+variance.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 
-from wattune.signals.samples import Floats, SensorUpdates
+from wattune.signals.samples import Flags, Floats, SensorUpdates
 
-# Steps that vary by up to the first are told from chance; by up to the second where so many other levels have the same
-# mean within this share: else some of the rises are missed.
-_CLEAR_SPREAD, _MOST_SPREAD, _LEAST_AGREE, _SAME_MEAN = 0.3, 0.45, 2, 0.04
-# From here on there is no sign of steps at all.
-_CHANCE_SPREAD = 0.5
+# The least share that the shape of clear steps explains, and that of steps whose length varies by more than `_VARIED`:
+# from there on missed rises hide in the spread. Beyond `_MOST_SPREAD` steps are of two kinds.
+_CLEAR_SHAPE, _CLEAREST_SHAPE, _VARIED, _MOST_SPREAD = 0.6, 0.8, 0.42, 0.8
+# A sign of steps: random power has a shape of up to the first, and rises that come with a spread above the second.
+_SOME_SHAPE, _SOME_SPREAD = 0.47, 0.4
 # Levels that are tried, as shares of the range of power, and how far power has to pass them to count.
-_LEVELS, _PAST = (0.15, 0.3, 0.5, 0.7, 0.85), 0.1
+_LEVELS, _PAST = tuple(tenth / 10 for tenth in range(1, 10)), 0.1
 _RANGE = (0.03, 0.97)
-# Fewer rises may come evenly by chance.
+# Fewer rises may have the same shape in between by chance.
 _LEAST_STEPS = 20
 # Refreshes per step, on the average: fewer are a beat of something faster, or noise.
 _LEAST_REFRESHES = 5.0
-# Times this many medians long are stalls, unless there are many.
-_STALL, _MOST_STALLS = 3.0, 0.05
+# A pause: low power for longer than a second and than so many medians, and a larger share of the step by so much.
+_PAUSE_S, _PAUSE, _MORE = 1.0, 3.0, 0.25
+# Times this many medians long are stalls too; where more of them than this share are pauses or stalls, none is.
+_STALL, _MOST_STALLS = 6.0, 0.15
+# Points of a stretched step.
+_POINTS = 16
 # Bins of a step, the least share of the variance that a fold at the steps explains, and its standard deviations.
 _BINS, _SAYS, _SURE = 8, 0.1, 4.0
 _T95 = 1.96
@@ -38,18 +43,27 @@ class VaryingSteps:
     """Steps by their beginnings."""
 
     begin_s: Floats
+    stalled: Flags
+    """The steps with a pause in them."""
     mean_s: float
     error_s: float
     """Half-width of the 95 % interval of the mean."""
     spread: float
     """Standard deviation of a step's length over its mean."""
-    agree: int = 0
-    """Other levels whose rises have the same mean."""
+    shape: float
+    """The share of the variance of power that steps stretched to the same length have in common."""
 
     @property
     def is_clear(self) -> bool:
         """Return whether the mean can be trusted."""
-        return self.spread <= (_MOST_SPREAD if self.agree >= _LEAST_AGREE else _CLEAR_SPREAD)
+        return self.spread <= _MOST_SPREAD and self.shape >= (
+            _CLEAR_SHAPE if self.spread <= _VARIED else _CLEAREST_SHAPE
+        )
+
+    @property
+    def is_sign(self) -> bool:
+        """Return whether power varies unlike by chance."""
+        return self.is_clear or self.shape >= _SOME_SHAPE or self.spread <= _SOME_SPREAD
 
     def explain(self, updates: SensorUpdates, *, late_s: float = 0.0) -> float:
         """Return the share of a sensor's variance that repeats with the steps; 0 where that may be chance.
@@ -60,6 +74,7 @@ class VaryingSteps:
         time_s = updates.time_s - late_s
         step = np.searchsorted(self.begin_s, time_s, side="right") - 1
         inside = (step >= 0) & (step < len(self.begin_s) - 1)
+        inside[inside] = ~self.stalled[step[inside]]
         if inside.sum() < 4 * _BINS:
             return 0.0
         first_s, value = self.begin_s[step[inside]], updates.value[inside]
@@ -75,32 +90,26 @@ class VaryingSteps:
 
 
 def varying_steps(power: SensorUpdates) -> VaryingSteps | None:
-    """Find steps of any length; None where rises come as by chance or too rarely."""
+    """Find steps of any length; None where power rises too rarely or too often."""
     low, high = np.quantile(power.value, _RANGE)
-    found = [_steps(power, low + level * (high - low), _PAST * (high - low)) for level in _LEVELS]
-    known = [steps for steps in found if steps is not None]
-    if not known:
-        return None
-    best = min(known, key=lambda steps: steps.spread)
-    return replace(best, agree=sum(abs(own.mean_s / best.mean_s - 1) < _SAME_MEAN for own in known) - 1)
+    found = (_steps(power, low + level * (high - low), _PAST * (high - low)) for level in _LEVELS)
+    return max((steps for steps in found if steps is not None), key=lambda steps: steps.shape, default=None)
 
 
 def _steps(power: SensorUpdates, level: float, past: float) -> VaryingSteps | None:
     begin_s = _rises_s(power, level, past)
-    lengths_s = np.diff(begin_s)
-    if len(lengths_s) < _LEAST_STEPS:
+    if len(begin_s) <= _LEAST_STEPS:
         return None
-    stalled = lengths_s > _STALL * float(np.median(lengths_s))
-    if stalled.mean() <= _MOST_STALLS:
-        lengths_s = lengths_s[~stalled]
+    stalled = _stalled(power, level, begin_s)
+    lengths_s = np.diff(begin_s)[~stalled]
     mean_s = float(lengths_s.mean())
-    # A rise lies anywhere between two refreshes, which adds to the spread.
-    variance = max(float(lengths_s.var()) - power.refresh_s**2 / 6, 0.0)
-    spread = sqrt(variance) / mean_s
-    if mean_s < _LEAST_REFRESHES * power.refresh_s or spread > _CHANCE_SPREAD:
+    if mean_s < _LEAST_REFRESHES * power.refresh_s:
         return None
+    # A rise lies anywhere between two refreshes, which adds to the spread.
+    spread = sqrt(max(float(lengths_s.var()) - power.refresh_s**2 / 6, 0.0)) / mean_s
     error_s = _T95 * sqrt(float(lengths_s.var()) / len(lengths_s))
-    return VaryingSteps(begin_s=begin_s, mean_s=mean_s, error_s=error_s, spread=spread)
+    shape = _shape(power, begin_s[:-1][~stalled], lengths_s)
+    return VaryingSteps(begin_s=begin_s, stalled=stalled, mean_s=mean_s, error_s=error_s, spread=spread, shape=shape)
 
 
 def _rises_s(power: SensorUpdates, level: float, past: float) -> Floats:
@@ -108,3 +117,38 @@ def _rises_s(power: SensorUpdates, level: float, past: float) -> Floats:
     clear = np.flatnonzero(np.abs(power.value - level) > past)
     above = power.value[clear] > level
     return np.asarray(power.time_s[clear[1:][above[1:] & ~above[:-1]]])
+
+
+def _stalled(power: SensorUpdates, level: float, begin_s: Floats) -> Flags:
+    """Mark the steps with a pause at their end, such as a checkpoint; a long step has a long lull, but no larger share.
+
+    None is marked where there are many.
+    """
+    lengths_s = np.diff(begin_s)
+    step = np.searchsorted(begin_s, power.time_s, side="right") - 1
+    inside = (step >= 0) & (step < len(lengths_s))
+    lasts_s = np.minimum(np.diff(power.time_s, append=power.time_s[-1]), _PAUSE * power.refresh_s)
+    quiet_s = np.where(power.value < level, lasts_s, 0.0)[inside]
+    lull_s = np.bincount(step[inside], weights=quiet_s, minlength=len(lengths_s))
+    share = lull_s / lengths_s
+    long = (lull_s > _PAUSE_S) & (lull_s > _PAUSE * np.median(lull_s)) & (share > np.median(share) + _MORE)
+    stalled = long | (lengths_s > _STALL * np.median(lengths_s))
+    return np.asarray(stalled if stalled.mean() <= _MOST_STALLS else np.zeros(len(stalled), dtype=np.bool_))
+
+
+def _shape(power: SensorUpdates, begin_s: Floats, lengths_s: Floats) -> float:
+    """Return the share of the variance that stretched steps have in common, adjusted for their number.
+
+    It is the smaller of two: each step counts the same, which shows rises too many, or by its length, which shows
+    rises that were missed.
+    """
+    place_s = begin_s[:, None] + lengths_s[:, None] * (np.arange(_POINTS) + 0.5) / _POINTS
+    value = np.interp(place_s, power.time_s, power.value)
+    return min(_common(value, np.ones(len(value))), _common(value, lengths_s))
+
+
+def _common(value: Floats, weight: Floats) -> float:
+    part = (weight / weight.sum())[:, None]
+    mean = (part * value).sum(axis=0)
+    total, left = float((part * (value - mean.mean()) ** 2).sum()), float((part * (value - mean) ** 2).sum())
+    return 1 - left / total * len(value) / (len(value) - 1) if total > 0 else 0.0
