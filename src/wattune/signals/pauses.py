@@ -157,7 +157,7 @@ def _phase(power: SensorUpdates, begin_s: float, period_s: float) -> complex | N
     """Return the phase of the first cycles from a time on, as a number of size 1."""
     since_s = power.time_s - begin_s
     inside = (since_s >= 0) & (since_s < _CYCLES * period_s)
-    if inside.sum() < _CYCLES:
+    if since_s[-1] < _CYCLES * period_s or not inside.any():
         return None
     off_w = power.value[inside] - power.value[inside].mean()
     turned = complex((off_w * np.exp(-2j * np.pi * since_s[inside] / period_s)).sum())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from wattune.signals.pauses import even_chance, find_pauses, is_real_pause
+from wattune.signals.pauses import even_chance, find_pauses, is_real_pause, restarts_after
 from wattune.signals.period import CycleKind, Verdict, find_period
 from wattune.signals.samples import PowerSamples, find_updates
 
@@ -47,3 +47,28 @@ def test_bound_of_chance_matches_trials() -> None:
     times = random.exponential(size=(20000, 4))
     spread = times.std(axis=1) / times.mean(axis=1)
     assert float((spread < 0.2).mean()) == pytest.approx(even_chance(4, 0.2), rel=0.2)
+
+
+def _work_between_pauses(step_s: float) -> PowerSamples:
+    """Make square steps that begin with the work after each pause, seen every 100 ms for a moment."""
+    time_s = np.arange(1200) * 0.1
+    random = np.random.default_rng(3)
+    resumes_s = np.cumsum(random.uniform(19.0, 21.0, 8))
+    worked_s = time_s - resumes_s[np.searchsorted(resumes_s, time_s, side="right") - 1]
+    working = (worked_s >= 0) & (worked_s < 16.0)
+    power_w = np.where(working, 280.0 + 80.0 * (worked_s / step_s % 1.0 < 0.4), 110.0)
+    return PowerSamples(time_s, power_w + random.standard_normal(len(time_s)), working.astype(np.float64))
+
+
+@pytest.mark.parametrize(("step_s", "apparent_s", "real"), [(1.47, 1.47, True), (0.1073, 1.47, False)])
+def test_steps_begin_again_after_a_pause_and_a_beat_does_not(step_s: float, apparent_s: float, real: bool) -> None:
+    samples = _work_between_pauses(step_s)
+    power = find_updates(samples.time_s, samples.power_w)
+    pauses = find_pauses(power)
+    assert pauses is not None
+    assert restarts_after(pauses, power, apparent_s) is real
+
+
+def test_a_beat_between_pauses_is_no_step() -> None:
+    answer = find_period(_work_between_pauses(0.1073))
+    assert [own.kind for own in answer.cycles] == [CycleKind.CYCLE]

@@ -33,14 +33,45 @@ def test_steps_of_varying_length_have_a_mean_and_a_spread(mean_s, spread):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_steps_that_vary_too_much_are_not_called_aperiodic(seed):
-    mean_s, samples = uneven(1.7, 0.42, seed=seed)
+def test_steps_that_vary_by_half_have_a_mean_where_their_shape_is_clear(seed):
+    mean_s, samples = uneven(1.7, 0.5, seed=seed)
     answer = find_period(samples)
-    if answer.verdict is Verdict.PERIODIC:
-        assert answer.period_s == pytest.approx(mean_s, rel=0.1)
-    else:
+    assert answer.period_s == pytest.approx(mean_s, rel=0.1)
+    assert answer.spread == pytest.approx(0.5, rel=0.3)
+
+
+def test_steps_too_short_to_show_are_not_called_aperiodic():
+    for seed in range(3):
+        answer = find_period(uneven(0.3, 0.5, seed=seed)[1])
         assert answer.verdict is Verdict.NOT_OBSERVABLE
-        assert "varying length" in answer.reason
+
+
+def test_pauses_are_no_part_of_the_mean():
+    mean_s, samples = uneven(2.5, 0.2)
+    random = np.random.default_rng(5)
+    later_s = np.zeros(len(samples))
+    parts = []
+    for begin_s in (30.0, 65.0, 90.0):
+        place = int(np.searchsorted(samples.time_s, begin_s))
+        later_s[place:] += 6.0
+        parts.append(begin_s + later_s[place - 1] + np.arange(1, 60) * 0.1)
+    pause_s = np.concatenate(parts)
+    paused = PowerSamples(pause_s, 100 + random.standard_normal(len(pause_s)), 0 * pause_s, 0 * pause_s)
+    moved = PowerSamples(samples.time_s + later_s, samples.power_w, samples.sm_util, samples.mem_util)
+    joined = moved.joined(paused)
+    order = np.argsort(joined.time_s)
+    answer = find_period(joined.where(order))
+    assert answer.period_s == pytest.approx(mean_s, rel=0.05)
+    assert answer.spread == pytest.approx(0.2, rel=0.4)
+
+
+def test_halves_that_look_alike_are_one_step_where_steps_vary():
+    random = np.random.default_rng(4)
+    lengths_s = 2.2 * random.lognormal(0.0, 0.12, 120)
+    shape = np.array([[0.3, 0.17, 0.3, 0.16, 0.07], [390, 270, 390, 270, 160], [1, 1, 1, 1, 0.2], [0.5] * 5])
+    load = Load.of([np.array([shape[0] * length_s, *shape[1:]]) for length_s in lengths_s], {})
+    answer = find_period(polled(load, TENTH, 150.0, random=random))
+    assert answer.period_s == pytest.approx(float(lengths_s.mean()), rel=0.05)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -65,9 +96,10 @@ def test_a_beat_just_beside_the_rate_of_the_sensor_is_no_step(step_s):
         assert find_period(samples).verdict is Verdict.NOT_OBSERVABLE
 
 
-def test_even_steps_have_no_spread():
+@pytest.mark.parametrize("step_s", [0.75, 1.3])
+def test_even_steps_have_no_spread(step_s):
     random = np.random.default_rng(1)
-    samples = polled(training(LoadPlan(step_s=1.3), 60.0, random=random), TENTH, 60.0, random=random)
+    samples = polled(training(LoadPlan(step_s=step_s), 60.0, random=random), TENTH, 60.0, random=random)
     assert find_period(samples).spread is None
 
 
