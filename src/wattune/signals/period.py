@@ -166,7 +166,7 @@ def _found(samples: PowerSamples, sensor: Sensors | None, others: tuple[PowerSam
                 least_points = MORE_POINTS
     found = _named(tuple(cycles)) if pauses is None else _around_pauses(tuple(cycles), pauses, power)
     work = power if pauses is None else power.where(~pauses.cover(power.time_s))
-    steps = varying_steps(work)
+    steps = varying_steps(work, others)
     if steps is not None and all(own.kind is CycleKind.CYCLE for own in found):
         varying = _of_varying_length(evidence, work, steps, found, lines=bool(repeats.inner or repeats.outer))
         if varying is not None and (varying.period_s is not None or not found):

@@ -8,12 +8,12 @@ variance.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
 
-from wattune.signals.samples import Flags, Floats, SensorUpdates
+from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates
 
 # The least share that the shape of clear steps explains, and that of steps whose length varies by more than `_VARIED`:
 # from there on missed rises hide in the spread. Beyond `_MOST_SPREAD` steps are of two kinds.
@@ -89,8 +89,22 @@ class VaryingSteps:
         return share if share > _SAYS + _SURE * sqrt(2 * _BINS) / len(value) else 0.0
 
 
-def varying_steps(power: SensorUpdates) -> VaryingSteps | None:
-    """Find steps of any length; None where power rises too rarely or too often."""
+def varying_steps(power: SensorUpdates, others: tuple[PowerSamples, ...] = ()) -> VaryingSteps | None:
+    """Find steps of any length; None where power rises too rarely or too often.
+
+    Where one GPU does not show them clearly, they are searched for in the mean power of all: GPUs wait for each other
+    at the end of a step, and what each does before that is averaged out.
+    """
+    own = _best_steps(power)
+    known = [other for other in (other.in_order() for other in others) if len(other) >= _LEAST_STEPS]
+    if not known or (own is not None and own.is_clear):
+        return own
+    mean_w = np.mean([power.value, *(np.interp(power.time_s, one.time_s, one.power_w) for one in known)], axis=0)
+    together = _best_steps(replace(power, value=mean_w))
+    return together if together is not None and together.is_clear else own
+
+
+def _best_steps(power: SensorUpdates) -> VaryingSteps | None:
     low, high = np.quantile(power.value, _RANGE)
     found = (_steps(power, low + level * (high - low), _PAST * (high - low)) for level in _LEVELS)
     return max((steps for steps in found if steps is not None), key=lambda steps: steps.shape, default=None)

@@ -111,3 +111,22 @@ def test_a_checkpoint_cycle_whose_steps_do_not_show_is_called_a_cycle(seed):
     answer = find_period(polled(load, TENTH, 90.0, random=random))
     assert answer.period_s == pytest.approx(load.periods_s["cycle"], rel=0.05)
     assert [own.kind for own in answer.cycles] == [CycleKind.CYCLE]
+
+
+def test_the_mean_of_four_gpus_shows_steps_that_one_does_not():
+    random = np.random.default_rng(6)
+    lengths_s = 1.6 * random.lognormal(0.0, 0.25, 90)
+    gpus = []
+    for _ in range(4):
+        # Each GPU has work of its own before it waits for the others.
+        own_w = random.uniform(200, 400, (len(lengths_s), 4))
+        shape = np.array([0.2, 0.2, 0.2, 0.2, 0.2])
+        pieces = [
+            np.array([shape * length_s, [*powers_w, 130.0], np.ones(5), np.full(5, 0.5)])
+            for length_s, powers_w in zip(lengths_s, own_w, strict=True)
+        ]
+        polled_gpu = polled(Load.of(pieces, {}), TENTH, 130.0, random=random)
+        gpus.append(PowerSamples(polled_gpu.time_s, polled_gpu.power_w))
+    assert find_period(gpus[0]).period_s is None
+    answer = find_period(gpus[0], others=tuple(gpus[1:]))
+    assert answer.period_s == pytest.approx(float(lengths_s.mean()), rel=0.1)
