@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import log, log2
+from math import log, log2, sqrt
 from statistics import fmean
 
 import numpy as np
+from scipy.special import ndtr
 
 from wattune.core.job import Job, JobRun, Outcome
-from wattune.levels.job.learning_curve import speed, speed_on_the_way
+from wattune.levels.job.learning_curve import LearningSpeed, speed, speed_on_the_way
 from wattune.levels.job.level_shift import shifts
 from wattune.levels.job.smooth_curve import Site, SizePosterior, SizeResidual, posterior_of
 from wattune.response.statistics import Floats
@@ -33,6 +34,9 @@ _FEW = 3
 _MISSED_BY = 0.3
 """A run that missed the target and reported no metric is assumed to have needed a third more epochs."""
 
+_STALLS = 0.05
+"""Probability that a size an octave from one that works never reaches the target, before its curve is known."""
+
 _KEPT_INTERVALS = 2
 """Only the interval since the last change and the one before it are used."""
 
@@ -50,7 +54,9 @@ class EpochEvidence:
     """By the id of a run: 0 since the last change, 1 before it."""
     reached_count: dict[int, int]
     """By batch size, since the last change but one."""
-    missed_count: dict[int, int]
+    missed_count: dict[int, float]
+    """The same for runs that missed the target; a trial that was stopped counts with the probability that it would
+    have."""
 
 
 def in_order_of_ending(runs: Iterable[JobRun]) -> list[JobRun]:
@@ -75,14 +81,7 @@ def epoch_evidence(job: Job, over: Sequence[JobRun]) -> EpochEvidence:
         *_curve_sites(job, reached, interval, found.sd),
         *_unfinished_sites(job, recent, reached, interval),
     )
-    return EpochEvidence(
-        sites,
-        found.sd,
-        reached,
-        interval,
-        _counts(reached),
-        _counts(run for run in recent if run.outcome is Outcome.MISSED),
-    )
+    return EpochEvidence(sites, found.sd, reached, interval, _counts(reached), _missed(job, recent, reached, interval))
 
 
 def _informative(over: Sequence[JobRun]) -> list[JobRun]:
@@ -163,18 +162,43 @@ def _unfinished_sites(
         group = interval[run.id]
         if run.outcome not in (Outcome.MISSED, Outcome.STOPPED) or not run.epochs or (run.batch_size, group) in done:
             continue
-        reference = nearest(reached, run.batch_size, interval, group)
-        found = (
-            None
-            if reference is None
-            else speed(job, run, reference, octaves=abs(log2(run.batch_size / reference.batch_size)))
-        )
+        found = _compared(job, run, reached, interval)
         x, least = log2(run.batch_size), log(run.epochs)
-        if found is not None:
-            sites.append(Site(x, max(least, found.log_epochs), found.sd**2 + _EPOCHS_SD**2, group))
+        if found is not None and found.log_epochs > least:
+            sites.append(Site(x, found.log_epochs, found.sd**2 + _EPOCHS_SD**2, group))
+        elif found is not None:
+            # It has passed the end that its curve predicts: what it took is certain, and only runs scatter.
+            sites.append(Site(x, least, _EPOCHS_SD**2, group))
         elif run.outcome is Outcome.MISSED:
             sites.append(Site(x, least + _MISSED_BY, _MISSED_BY**2, group))
     return sites
+
+
+def _compared(job: Job, run: JobRun, reached: tuple[JobRun, ...], interval: dict[str, int]) -> LearningSpeed | None:
+    """Compare a run's learning curve with the nearest one that reached the target, if there is one."""
+    reference = nearest(reached, run.batch_size, interval, interval[run.id])
+    if reference is None:
+        return None
+    return speed(job, run, reference, octaves=abs(log2(run.batch_size / reference.batch_size)))
+
+
+def _missed(job: Job, recent: list[JobRun], reached: tuple[JobRun, ...], interval: dict[str, int]) -> dict[int, float]:
+    """Count the runs of each size that missed the target, and in part the trials that were stopped without progress."""
+    counts: dict[int, float] = {}
+    for run in recent:
+        if run.outcome is Outcome.MISSED:
+            counts[run.batch_size] = counts.get(run.batch_size, 0.0) + 1.0
+        elif run.outcome is Outcome.STOPPED and run.exploring and run.epochs:
+            found = _compared(job, run, reached, interval)
+            share = 0.0 if found is None else _hopeless(found, run.epochs)
+            counts[run.batch_size] = counts.get(run.batch_size, 0.0) + share
+    return counts
+
+
+def _hopeless(found: LearningSpeed, epochs: int) -> float:
+    """Return the probability that a run whose curve was like this never reaches the target."""
+    beyond = 1.0 - ndtr((log(epochs) - found.log_epochs) / sqrt(found.sd**2 + _EPOCHS_SD**2))
+    return float(_STALLS / (_STALLS + (1.0 - _STALLS) * found.patience * beyond))
 
 
 def nearest(reached: Iterable[JobRun], size: int, interval: dict[str, int], group: int) -> JobRun | None:

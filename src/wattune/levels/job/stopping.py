@@ -54,27 +54,51 @@ class RunPrediction:
     epoch_cost: float
     horizon: float
     """Number of later runs that a better size would serve."""
+    patience: float = 1.0
+    """Probability that a run that reaches the target shows no progress for as long as this one."""
 
     @property
     def never(self) -> float:
         """Probability that the run never reaches the target, given that it has not so far."""
         beyond = 1.0 - ndtr((log(max(self.epochs, 0.5)) - self.log_epochs) / self.sd)
         capped = 1.0 - ndtr((log(self.max_epochs + 0.5) - self.log_epochs) / self.sd)
-        never = self.miss + (1.0 - self.miss) * capped
-        return float(never / max(self.miss + (1.0 - self.miss) * beyond, 1e-12))
+        works = (1.0 - self.miss) * self.patience
+        return float((self.miss + works * capped) / max(self.miss + works * beyond, 1e-12))
 
     @property
     def pays(self) -> bool:
         """True where going on pays: gains for this run and later ones against the cost until the next decision."""
-        spent = self.epochs * self.epoch_cost
-        if spent > _MOST:
+        spent, next_epoch = self.epochs * self.epoch_cost, self.epoch_cost
+        if spent + next_epoch > max(_MOST, next_epoch):
             return False
+        if spent + next_epoch >= 1.0:
+            return self.is_nearly_over
         chance = risk = 0.0
         for weight, cost in self._costs():
             to_come = cost - spent
             chance += weight * (max(1.0 - to_come, 0.0) + self.horizon * max(1.0 - cost, 0.0))
-            risk += weight * min(max(to_come - 1.0, 0.0), _CHECK)
+            risk += weight * min(max(to_come - 1.0, 0.0), max(_CHECK, next_epoch))
         return chance >= risk
+
+    @property
+    def is_nearly_over(self) -> bool:
+        """True where some number of further epochs is expected to cost less than a run that replaces this one.
+
+        A trial that costs as much as a run of the best size shows nothing better; only its replacement can be saved.
+        """
+        unfinished = self._beyond(self.epochs)
+        expected, left = 0.0, 1.0
+        for further in range(1, min(int(1.0 / self.epoch_cost), self.max_epochs - self.epochs) + 1):
+            after = (1.0 - self.never) * self._beyond(self.epochs + further) / max(unfinished, 1e-12) + self.never
+            expected += (left - after) * further * self.epoch_cost
+            left = after
+            if expected + left * (further * self.epoch_cost + 1.0) < 1.0:
+                return True
+        return False
+
+    def _beyond(self, epochs: int) -> float:
+        """Return the probability that a run that reaches the target needs more than so many epochs."""
+        return float(1.0 - ndtr((log(epochs + 0.5) - self.log_epochs) / self.sd))
 
     def is_affordable(self, most: float, *, sure: float) -> bool:
         """Return False where the next epoch would cross what the job can lose, `most`.
@@ -198,6 +222,7 @@ def _prediction(known: JobPosterior, memory: JobMemory, run: JobRun) -> RunPredi
         miss=float(1.0 - 1.0 / known.overhead[place]),
         epoch_cost=_epoch_cost(known, run) / float(known.expected_cost[known.best]),
         horizon=horizon(memory),
+        patience=1.0 if found is None else found.patience,
     )
 
 

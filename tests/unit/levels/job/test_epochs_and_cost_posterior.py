@@ -1,10 +1,14 @@
 """Posteriors of the epochs to the target and of the cost of an epoch."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from synthetic_job import JOB, ended, finished
+from wattune.core.job import Outcome
 from wattune.levels.job.epoch_cost import cost_posterior
-from wattune.levels.job.epochs import epochs_posterior
+from wattune.levels.job.epochs import epoch_evidence, epochs_posterior
 from wattune.levels.job.smooth_curve import Site
 
 GRID = np.log2(np.array([16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0]))
@@ -46,6 +50,27 @@ def test_a_change_keeps_the_ratios_of_sizes():
     posterior = epochs_posterior(GRID, before + after, default_x=9.0)
     for place, size in ((4, 256), (2, 64)):
         assert np.exp(posterior.mean[place]) == pytest.approx(2.5 * epochs(size), rel=0.1)
+
+
+def test_a_stopped_trial_counts_as_a_miss_the_more_the_longer_it_stalled():
+    default = finished(0, 512, 20)
+    counts = []
+    for epochs, whole in ((8, 16.0), (40, 16.0), (80, 16.0)):
+        trial = ended(1, 256, epochs, outcome=Outcome.STOPPED, whole=whole, exploring=True)
+        stalled = replace(trial, metrics=tuple(min(metric, 0.8) for metric in trial.metrics))
+        counts.append(epoch_evidence(JOB, [default, stalled]).missed_count[256])
+    assert counts == sorted(counts)
+    assert counts[0] < 0.2 < 0.8 < counts[2] < 1.0
+
+
+def test_a_trial_that_outlived_the_end_its_curve_predicts_needs_more_than_it_took():
+    default = finished(0, 512, 20)
+    trial = ended(1, 256, 40, outcome=Outcome.STOPPED, whole=10.0, exploring=True)
+    stalled = replace(trial, metrics=tuple(min(metric, 0.88) for metric in trial.metrics))
+    found = epoch_evidence(JOB, [default, stalled])
+    grid = np.log2(np.array(JOB.batch_sizes, dtype=float))
+    posterior = epochs_posterior(grid, found.sites, default_x=9.0)
+    assert np.exp(posterior.mean[4]) > 25
 
 
 def test_a_part_that_waits_gains_from_larger_batches_and_a_busy_one_does_not():

@@ -48,6 +48,27 @@ def test_a_run_that_lags_behind_is_known_to_be_slower():
     assert exp(speed(JOB, lagging, reference, octaves=1.0).log_epochs) >= 40
 
 
+def test_a_run_whose_metric_stalls_where_others_went_on_seldom_works():
+    reference = replace(finished(0, 512, 5), metrics=(0.3, 0.4, 0.5, 0.6, 0.9))
+    waiting = [replace(going(1024, epochs, 50.0), metrics=(0.3,) * epochs) for epochs in (2, 4, 6)]
+    found = [speed(JOB, run, reference, octaves=1.0).patience for run in waiting]
+    assert found[0] == 1.0
+    assert found[0] > found[1] > found[2]
+    assert found[2] < 0.05
+
+
+def test_a_wait_as_long_as_one_of_the_reference_is_no_stall():
+    reference = replace(finished(0, 512, 8), metrics=(0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.5, 0.9))
+    waiting = replace(going(1024, 6, 50.0), metrics=(0.3,) * 6)
+    assert speed(JOB, waiting, reference, octaves=1.0).patience == 1.0
+
+
+def test_a_wait_for_the_target_itself_is_left_to_the_number_of_epochs():
+    reference = replace(finished(0, 512, 4), metrics=(0.3, 0.4, 0.5, 0.9))
+    waiting = replace(going(1024, 20, 50.0), metrics=(0.3, 0.4, *(0.5,) * 18))
+    assert speed(JOB, waiting, reference, octaves=1.0).patience == 1.0
+
+
 @pytest.mark.parametrize("metrics", [(), (None,) * 5, (nan,) * 5])
 def test_nothing_is_said_where_nothing_was_reported(metrics):
     silent = replace(finished(0, 512, 5), metrics=metrics)

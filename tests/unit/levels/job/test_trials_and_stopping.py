@@ -107,6 +107,27 @@ def test_the_longer_a_run_is_overdue_the_likelier_it_never_arrives():
     assert not prediction(epochs=41).pays
 
 
+def test_no_epoch_is_begun_that_exceeds_the_most_a_trial_may_cost():
+    near = {"log_epochs": np.log(5.6), "sd": 0.05, "miss": 0.0, "epoch_cost": 0.3}
+    assert prediction(epochs=4, **near).pays
+    assert not prediction(epochs=5, **near).pays
+
+
+def test_a_trial_as_expensive_as_the_best_goes_on_only_where_its_end_is_near():
+    late = {"epochs": 20, "log_epochs": np.log(22.0), "sd": 0.1, "horizon": 100.0}
+    assert prediction(**late).pays
+    assert not prediction(**late, miss=0.9).pays
+    assert not prediction(**(late | {"log_epochs": np.log(45.0)})).pays
+
+
+def test_a_run_without_progress_probably_never_arrives():
+    moving, stalled = (prediction(epochs=19, patience=patience) for patience in (1.0, 0.01))
+    assert moving.never < 0.1
+    assert stalled.never > 0.5
+    assert moving.pays
+    assert not stalled.pays
+
+
 def test_a_trial_is_stopped_where_the_next_epoch_crosses_what_the_job_can_lose():
     unsure = prediction(sd=0.5)
     assert unsure.is_affordable(0.6, sure=0.9)
