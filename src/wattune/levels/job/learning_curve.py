@@ -71,7 +71,7 @@ def speed(job: Job, run: JobRun, reference: JobRun, *, octaves: float) -> Learni
     if metric > -inf:
         since, then = _first(mine, metric), _crossing(theirs, metric)
         if since is not None and then is not None:
-            factor, passed = max(factor, since / then), then
+            factor, passed = max(factor, since / then), _comparable(theirs, metric)
             # The last improvement is the end of the run, which the number of epochs is about.
             if ahead is not None and ahead < whole:
                 patience = _patience(epochs - since, since / then * max(ahead - then, _longest_wait(theirs)))
@@ -122,6 +122,22 @@ def _crossing(curve: Sequence[float], metric: float) -> float | None:
         return None if epoch is None else float(epoch)
     before, after = curve[epoch - 2], curve[epoch - 1]
     return epoch - 1 + (metric - before) / (after - before)
+
+
+def _comparable(curve: Sequence[float], metric: float) -> float:
+    """Return the epochs of a curve that a run which has this metric can be compared with.
+
+    Where the curve rested and then jumped past the metric, as when the learning rate falls, that is up to where its
+    rest began: the share of the jump that the run has behind it shows nothing of when its own jump ends.
+    """
+    epoch = _first(curve, metric)
+    if epoch is None or epoch == 1 or curve[epoch - 1] == metric:
+        return float(epoch or len(curve))
+    rest = _first(curve, curve[epoch - 2])
+    then = _crossing(curve, metric)
+    if rest is None or then is None:
+        return float(epoch)
+    return then if rest == epoch - 1 else float(rest)
 
 
 def _first(curve: Sequence[float], metric: float, *, beyond: bool = False) -> int | None:

@@ -63,6 +63,20 @@ def test_a_wait_as_long_as_one_of_the_reference_is_no_stall():
     assert speed(JOB, waiting, reference, octaves=1.0).patience == 1.0
 
 
+def test_a_metric_within_the_last_jump_of_the_reference_shows_no_near_end():
+    steady, jumping = (
+        replace(finished(0, 512, 10), metrics=metrics)
+        for metrics in (
+            (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9),
+            (0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.9),
+        )
+    )
+    ahead = replace(going(1024, 6, 12.0), metrics=(0.3, 0.4, 0.5, 0.6, 0.8, 0.87))
+    sure, unsure = (speed(JOB, ahead, reference, octaves=1.0) for reference in (steady, jumping))
+    assert sure.sd < 0.1
+    assert unsure.sd > 0.2
+
+
 def test_a_wait_for_the_target_itself_is_left_to_the_number_of_epochs():
     reference = replace(finished(0, 512, 4), metrics=(0.3, 0.4, 0.5, 0.9))
     waiting = replace(going(1024, 20, 50.0), metrics=(0.3, 0.4, *(0.5,) * 18))
