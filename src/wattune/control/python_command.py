@@ -17,13 +17,13 @@ _WITH_VALUE = frozenset("WX")
 def loads_hook(command: Sequence[str]) -> bool:
     """Return whether a command is Python that loads the hook; False where that is unknown, as for a shell script.
 
-    A script counts by its first line, so torchrun and accelerate are Python.
+    A script counts by its first line, so torchrun and accelerate are Python. A script called python, as pyenv
+    installs, counts as Python.
     """
     path = shutil.which(command[0]) or command[0]
     words = [path, *command[1:]]
-    interpreter = _interpreter(path)
-    if interpreter:
-        words = [*interpreter, *words]
+    if not _PYTHON.match(os.path.basename(path)):
+        words = [*_interpreter(path), *words]
     return _PYTHON.match(os.path.basename(words[0])) is not None and not _is_alone(words[1:])
 
 

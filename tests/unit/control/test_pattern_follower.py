@@ -117,10 +117,11 @@ def test_steps_of_a_pattern_that_matches_after_the_hook_took_over_are_not_mixed_
         (["./script"], "#!/bin/sh", False),
         (["./script"], "\x7fELF", False),
         (["pythonish"], None, False),
+        (["./python3", "-u", "train.py"], "#!/usr/bin/env bash", True),
     ],
 )
 def test_commands_that_load_the_hook(tmp_path, monkeypatch, words, first_line, expected):
     monkeypatch.chdir(tmp_path)
     if first_line is not None:
-        (tmp_path / "script").write_text(f"{first_line}\nrest")
+        (tmp_path / words[0]).write_text(f"{first_line}\nrest")
     assert loads_hook(words) is expected
