@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from wattune.cli.main import run
+from wattune.cli.sweep.work import _doubt
+from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
+from wattune.core.measurement import Measurement
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -221,6 +224,13 @@ def test_a_command_is_run_at_each_setting(real: BusyGpu, capfd: pytest.CaptureFi
     assert captured.err.count("training") == 4  # the driver's default twice
     assert "3 of at most 9: 600 MHz" in captured.err
     assert real.restored == 1
+
+
+def test_two_runs_of_the_default_that_differ_are_no_reason_to_doubt_the_clock() -> None:
+    times_s = ((DRIVER_DEFAULT, 1.2), (Setting(sm_mhz=1200), 1.15), (DRIVER_DEFAULT, 1.05))
+    trials = [Trial(setting, Measurement(time_s, 100.0)) for setting, time_s in times_s]
+    assert _doubt(BusyGpu(), trials, {}) is None
+    assert "faster" in (_doubt(BusyGpu(), [trials[0], Trial(Setting(sm_mhz=600), Measurement(1.0, 50.0))], {}) or "")
 
 
 def test_a_command_may_hold_anything(real: BusyGpu, capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +21,7 @@ from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
+from wattune.core.repeats import merged
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu, RunsWorkloads
 from wattune.devices.meter import measured
@@ -87,7 +88,7 @@ def make_sweep(
     with open_gpu(device) as gpu:
         settings, most, at_most = wanted.on(gpu, trials)
         readings: list[Reading] = []
-        times: list[PointTime] = []
+        seen: dict[Setting, list[Reading]] = {}
         name, repeats, measure = find_work(
             gpu,
             workload,
@@ -109,13 +110,13 @@ def make_sweep(
                 iterations=repeats,
                 history=tuple(trials),
                 started_at=started_at,
-                doubt=_doubt(gpu, times),
+                doubt=_doubt(gpu, trials, seen) if command_line else None,
             )
 
         def note(trial: Trial[Setting]) -> None:
             trials.append(trial)
             if command_line:
-                times.append(_point(trial, readings, top_mhz=max(gpu.spec.sm_clocks_mhz, default=1)))
+                seen.setdefault(trial.choice, []).extend(readings)
                 readings.clear()
                 cost = f"{trial.cost.time_s:.2f} s, {trial.cost.energy_j:.1f} J"
                 each_s = (datetime.now(UTC) - started_at).total_seconds() / len(trials)
@@ -209,10 +210,15 @@ def _run(
         )
 
 
-def _doubt(gpu: Gpu, times: Sequence[PointTime]) -> str | None:
-    """Return why the times of a command show nothing of the clock, in words; None where they may."""
-    if not times:
+def _doubt(gpu: Gpu, trials: Sequence[Trial[Setting]], seen: Mapping[Setting, Sequence[Reading]]) -> str | None:
+    """Return why the times of a command show nothing of the clock, in words; None where they may.
+
+    Measurements of the same setting count as their mean, since each of them may be off by chance.
+    """
+    if not trials:
         return None
     if gpu.spec.simulated and is_unfollowed(os.environ):
         return UNFOLLOWED
-    return doubt_of(times[0], times[1:])
+    top_mhz = max(gpu.spec.sm_clocks_mhz, default=1)
+    base, *others = [_point(trial, seen.get(trial.choice, ()), top_mhz=top_mhz) for trial in merged(trials)]
+    return doubt_of(base, others)
