@@ -128,6 +128,17 @@ def test_measuring_needs_no_privilege_and_sets_nothing(wattune, emulated_node):
     assert node.setter_calls() == 0
 
 
+def test_a_sweep_without_privilege_fails_before_its_command_runs(wattune, emulated_node, tmp_path):
+    from wattune.emulator.node import Privilege
+
+    node = emulated_node("a100", clock="wall", privilege=Privilege.DENIED)
+    ran = tmp_path / "ran"
+    message, hint = complaint(wattune("sweep", "--device", "nvml:0", "--", "touch", str(ran), **under(node)))
+    assert "permission" in message
+    assert "root" in hint
+    assert not ran.exists()
+
+
 def test_a_simulated_gpu_in_place_of_a_missing_driver_is_announced(wattune):
     done = wattune("measure", "--json", "--", "true")
     assert done.stderr.startswith("warning: no NVIDIA driver is installed here: a simulated GPU (sim:a100) is used")

@@ -68,7 +68,7 @@ def test_expected_improvement_agrees_with_sampling(
 @given(
     _points,
     st.tuples(st.floats(0, 12), st.floats(0, 12)),
-    st.tuples(st.floats(0.1, 3), st.floats(0.1, 3)),
+    st.tuples(st.floats(0.3, 3), st.floats(0.3, 3)),
     st.floats(0, 2),
 )
 def test_expected_maximin_agrees_with_sampling(
@@ -79,7 +79,8 @@ def test_expected_maximin_agrees_with_sampling(
     sampled = np.maximum(shift - tolerance, 0.0)
     exact = expected_maximin(points, np.array([mean]), np.array([sd]), tolerance)[0]
     error = sampled.std() / 200.0
-    assert exact == pytest.approx(sampled.mean(), rel=0.1, abs=5.0 * error + 1e-3)
+    # A sum over 16 places: 10 % off where one deviation is thirty times the other, 2 % where it is ten times.
+    assert exact == pytest.approx(sampled.mean(), rel=0.04, abs=5.0 * error + 1e-3)
 
 
 @given(_points, _points)

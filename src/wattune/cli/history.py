@@ -239,7 +239,8 @@ def command(
         _show(open_history().run(run_id), tariff, as_json)
     else:
         tariff = load_config().tariff
-        _list(open_history().runs(limit=limit, kind=kind, since=since, name=name), tariff, as_json)
+        runs = open_history().runs(limit=limit, kind=kind, since=since, name=name)
+        _list(runs, tariff, as_json, chosen=any(option is not None for option in (kind, since, name)))
 
 
 def open_history() -> Store:
@@ -283,12 +284,13 @@ def _forget(prefix: str, as_json: bool) -> None:
         print_line(f"deleted {run.id} ({run.kind}, {one_line(run.name)})")
 
 
-def _list(runs: tuple[Run, ...], tariff: Tariff, as_json: bool) -> None:
+def _list(runs: tuple[Run, ...], tariff: Tariff, as_json: bool, *, chosen: bool) -> None:
     if as_json:
         print_json({"runs": [_document(run, tariff) for run in runs]})
         return
     if not runs:
-        print_line("no runs yet; try: wattune measure -- COMMAND")
+        nothing = "no run matches; list all with: wattune history"
+        print_line(nothing if chosen else "no runs yet; try: wattune measure -- COMMAND")
         return
     out = console()
     out.print(run_table(runs, width=out.width))

@@ -108,6 +108,7 @@ def test_runs_can_be_chosen(store: Store, capsys: pytest.CaptureFixture[str]) ->
     assert chosen("--name", "RES") == ["a"]
     assert chosen("--since", "2025-03-01T12:01:00+00:00") == ["b"]
     assert chosen("--since", "1h") == []
+    assert printed(capsys, "--kind", "nope") == "no run matches; list all with: wattune history\n"
 
 
 def test_an_age_counts_back_from_now(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,12 +124,24 @@ def make_sweep(
                 stderr_console().print(f"{len(trials)} of {at_most}{most}: {trial.choice}: {cost}; {left}")
 
         try:
+            if command_line:
+                _try_to_set(gpu, wanted)
             sweep(gpu, settings, measure, on_trial=note)
         except BaseException:
             if trials and on_failure is not None:
                 on_failure(swept())
             raise
         return swept()
+
+
+def _try_to_set(gpu: Gpu, wanted: WantedSettings) -> None:
+    """Set the GPU and restore it, so that a driver which refuses does so before the command has run."""
+    settings = wanted.settings or knob_settings(gpu.spec, wanted.knob)
+    try:
+        for setting in settings[:1]:
+            gpu.apply(setting)
+    finally:
+        gpu.restore()
 
 
 def _point(trial: Trial[Setting], readings: Sequence[Reading], *, top_mhz: float) -> PointTime:
