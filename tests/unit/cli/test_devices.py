@@ -1,8 +1,10 @@
 import json
 
+import pynvml
 import pytest
 
 from wattune.cli.main import run
+from wattune.devices.nvml import library
 from wattune.physics.catalog import catalog_names
 
 
@@ -14,11 +16,23 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
 
+@pytest.fixture
+def no_driver(monkeypatch):
+    """Hide an emulated library that an earlier test may have loaded into this process."""
+
+    def missing():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", missing)
+    monkeypatch.setattr(library, "SONAME", "libno-such-driver.so.1")
+
+
 def found(capsys, *arguments):
     assert run(["devices", "--json", *arguments]) == 0
     return json.loads(capsys.readouterr().out)["devices"]
 
 
+@pytest.mark.usefixtures("no_driver")
 def test_every_simulated_gpu_is_listed_with_what_may_be_set(capsys):
     devices = found(capsys)
     assert [device["device"] for device in devices if device["device"].startswith("sim:")] == [
@@ -32,6 +46,7 @@ def test_every_simulated_gpu_is_listed_with_what_may_be_set(capsys):
     assert a100["sensors"]["counter_period_s"] == 0.1
 
 
+@pytest.mark.usefixtures("no_driver")
 def test_eighty_columns_are_enough_and_nothing_is_cut(capsys):
     assert run(["devices", "--simulated"]) == 0
     out = capsys.readouterr().out
@@ -41,6 +56,7 @@ def test_eighty_columns_are_enough_and_nothing_is_cut(capsys):
     assert sum(line.startswith("sim:") for line in out.splitlines()) == len(catalog_names())
 
 
+@pytest.mark.usefixtures("no_driver")
 def test_simulated_gpus_are_listed_by_name_unless_asked_for(capsys):
     assert run(["devices"]) == 0
     out = capsys.readouterr().out
