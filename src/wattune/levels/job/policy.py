@@ -134,8 +134,6 @@ def trial(known: JobPosterior, memory: JobMemory, *, safe: bool) -> Proposal | N
     # The more of the budget a trial may use, the less it is preferred: other trials may be needed later.
     used = np.maximum(excess + _CAUTION * at_stake.harm, 0.0) / max(left, 1e-9 * float(cost[best]))
     preferred = worth * np.maximum(1.0 - used, _LEAST_PREFERENCE) / (1.0 + _stopped(known)) ** 2
-    # What several runs left undecided is worth little: sizes that were never tried come first.
-    preferred /= 1.0 + _reached(known)
     net = np.where(untouched & affordable, preferred - excess, -np.inf)
     net[best] = worth[best]
     place = int(np.argmax(net))
@@ -198,12 +196,6 @@ def _stopped(known: JobPosterior) -> Floats:
         if run.outcome is Outcome.STOPPED and run.exploring and not interval[run.id]
     ]
     return np.array([float(stopped.count(size)) for size in known.sizes])
-
-
-def _reached(known: JobPosterior) -> Floats:
-    """Count the runs of each size that reached the target since the last change: more of them decide little."""
-    reached = [run.batch_size for run in known.epochs.reached if not known.epochs.interval[run.id]]
-    return np.array([float(reached.count(size)) for size in known.sizes])
 
 
 def _next_to_best(known: JobPosterior) -> Flags:

@@ -10,7 +10,7 @@ from wattune.core.job import JobRun, Outcome
 from wattune.core.objective import Objective
 from wattune.levels.job.posterior import JobPosterior
 
-SHARE = 0.035
+SHARE = 0.045
 """Share that the owner may ever spend beyond the default; 5 % is the limit, and trials may cost more than expected."""
 
 _CARRIED_SHARE, _CARRIED_MOST = 0.05, 1.0
