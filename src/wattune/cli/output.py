@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -91,7 +92,11 @@ def print_error(error: WattuneError, *, kind: str = "error") -> None:
 
 def print_line(text: str, *, style: str | None = None) -> None:
     """Print one line of plain text to standard output."""
-    console().print(text, style=style, markup=False, soft_wrap=True)
+    if style is None or not sys.stdout.isatty():
+        # Importing rich takes longer than most commands.
+        click.echo(shown(text))
+    else:
+        console().print(text, style=style, markup=False, soft_wrap=True)
 
 
 def remark(text: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 import sys
 from pathlib import Path
@@ -131,7 +130,7 @@ def _replace(file: Path, content: bytes) -> None:
     if before is not None and not os.access(target, os.W_OK):
         raise OSError(errno.EACCES, "it is write-protected")
     folder, name = os.path.split(target)
-    partial = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(4)}")
+    partial = os.path.join(folder, f".{name[:200]}.{os.urandom(4).hex()}")
     mode = 0o666 if before is None else 0o600
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates, usual_step_s
+from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates, quantiles, usual_step_s
 
 # The threshold of busy, as a share of the way from the quiet to the busy level.
 _BUSY = 0.35
@@ -50,7 +50,7 @@ def _busy_interval_s(time_s: Floats, value: Floats) -> tuple[float, float]:
     whole_s = float(time_s[0]), float(time_s[-1])
     # A running mean over about a second.
     coarse = running_mean(value, max(round(_COARSE_S / max(usual_step_s(time_s), 1e-9)), 1))
-    quiet, busy = np.quantile(coarse, (0.02, 0.8))
+    quiet, busy = quantiles(coarse, 0.02, 0.8)
     if busy - quiet < _SMALL_CONTRAST * abs(busy):
         return whole_s
     level = quiet + _BUSY * (busy - quiet)

@@ -225,8 +225,9 @@ def _once(grid: Grid, period_s: float) -> RefinedPeriod | None:
 def _slope(behind: list[Floats], hop_s: float) -> tuple[float, float]:
     """Return the common slope of all runs, in seconds per second, and the half-width of its 95 % interval."""
     counts = np.array([len(run) for run in behind], dtype=np.float64)
-    slopes = np.array([np.polyfit(np.arange(len(run)) * hop_s, run, 1)[0] for run in behind])
     weights = counts * (counts**2 - 1)
+    places = [np.arange(len(run)) - (len(run) - 1) / 2 for run in behind]
+    slopes = np.array([12 * float(place @ run) for place, run in zip(places, behind, strict=True)]) / weights / hop_s
     weights = weights / weights.sum()
     slope = float((weights * slopes).sum())
     steps = [np.diff(run) - slope * hop_s for run in behind]

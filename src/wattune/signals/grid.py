@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattune.signals.active import busy_interval_s, running_mean
-from wattune.signals.samples import Flags, Floats, SensorUpdates
+from wattune.signals.samples import Flags, Floats, SensorUpdates, median, quantiles
 
 # Grid points per refresh: two, so that linear interpolation costs a line at the Nyquist limit little.
 _PER_REFRESH = 2
@@ -58,7 +58,7 @@ class Grid:
         known = self.value[self.mask > 0]
         if not len(known):
             return self
-        low, high = np.quantile(known, (share, 1 - share))
+        low, high = quantiles(known, share, 1 - share)
         clipped = replace(self, value=np.clip(self.value, low, high), point=np.clip(self.point, low, high))
         return clipped._levelled()
 
@@ -121,9 +121,8 @@ def _without_drift(grid: Grid) -> Grid:
     known = grid.mask > 0
     if known.sum() < 8:
         return grid
-    place = np.linspace(-1.0, 1.0, len(grid.value))
-    series = np.polynomial.legendre.legfit(place[known], grid.value[known], _DEGREE)
-    smooth = np.polynomial.legendre.legval(place, series)
+    powers = np.vander(np.linspace(-1.0, 1.0, len(grid.value)), _DEGREE + 1)
+    smooth = powers @ np.linalg.lstsq(powers[known], grid.value[known])[0]
     left = replace(
         grid,
         value=grid.value - smooth,
@@ -146,9 +145,9 @@ def stalls(grid: Grid, *, smooth_s: float) -> Flags:
     known = smooth[grid.mask > 0]
     if len(known) < 8:
         return np.zeros(len(smooth), dtype=np.bool_)
-    middle = float(np.median(known))
-    spread = 1.4826 * float(np.median(np.abs(known - middle)))
-    reach = float(np.quantile(np.abs(known - middle), 0.995))
+    middle = median(known)
+    spread = 1.4826 * median(np.abs(known - middle))
+    reach = quantiles(np.abs(known - middle), 0.995)[0]
     far = np.abs(smooth - middle) > max(_FAR * spread, _LEAST_SHARE * reach)
     hidden = np.asarray(running_mean(far.astype(np.float64), width) > 0.0)
     return hidden if 0 < hidden.mean() <= MOST_HIDDEN else np.zeros(len(smooth), dtype=np.bool_)

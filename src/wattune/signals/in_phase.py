@@ -15,7 +15,7 @@ import numpy as np
 
 from wattune.signals.active import running_mean
 from wattune.signals.grid import Grid
-from wattune.signals.samples import Floats, PowerSamples
+from wattune.signals.samples import Floats, PowerSamples, quantiles
 
 # Periods per segment, and the least segments: a pause disturbs few of them.
 _CYCLES, _LEAST_SEGMENTS = 4.0, 5
@@ -64,7 +64,7 @@ def phase_evidence(grid: Grid, others: tuple[PowerSamples, ...], period_s: float
 def _band(value: Floats, step_s: float, period_s: float) -> Floats:
     """Return the signal without slow variation and excursions."""
     quick = value - running_mean(value, max(round(period_s / step_s), 1))
-    return np.clip(quick, *np.quantile(quick, (_CLIP, 1 - _CLIP)))
+    return np.clip(quick, *quantiles(quick, _CLIP, 1 - _CLIP))
 
 
 def _near(first: Floats, second: Floats, grid: Grid, period_s: float) -> float:

@@ -21,7 +21,7 @@ from wattune.signals.comb import Comb, comb
 from wattune.signals.grid import Grid
 from wattune.signals.in_phase import phase_evidence
 from wattune.signals.pauses import Pauses, restarts_after
-from wattune.signals.samples import Floats, PowerSamples, SensorUpdates
+from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, quantiles
 from wattune.signals.utilisation import LEAST_REFRESHES, UtilisationEvidence, utilisation_evidence
 
 # Variation of power below this share of its mean is sensor noise and heat.
@@ -215,8 +215,8 @@ def idles_between_updates(evidence: SensorEvidence) -> bool:
     inside = (samples.time_s > first_s) & (samples.time_s < last_s) & np.isfinite(samples.sm_util)
     if inside.sum() < LEAST_REFRESHES:
         return False
-    low, middle, high = np.quantile(samples.sm_util[inside], (0.1, 0.5, 0.9))
-    low_w, high_w = np.quantile(samples.power_w[inside], (0.05, 0.95))
+    low, middle, high = quantiles(samples.sm_util[inside], 0.1, 0.5, 0.9)
+    low_w, high_w = quantiles(samples.power_w[inside], 0.05, 0.95)
     return bool(_NEVER < middle < _ALWAYS and high - low < 0.15 and high_w - low_w > _DEEP * high_w)
 
 
@@ -245,7 +245,7 @@ def _fits(power: SensorUpdates, grid: Grid, frequency_hz: Floats) -> Floats:
     inside[inside] = grid.mask[place[inside]] > 0
     time_s, value = power.time_s[inside] - grid.start_s, power.value[inside]
     number = np.floor(np.maximum(time_s, 0.0) * float(frequency_hz.min()) / 12).astype(np.int64)
-    low, high = np.quantile(value, (0.1, 0.9))
+    low, high = quantiles(value, 0.1, 0.9)
     value = np.clip(value, low, high)
     level = (np.bincount(number, weights=value) / np.maximum(np.bincount(number), 1))[number]
     products = np.exp(-2j * np.pi * np.outer(frequency_hz, time_s)) * (value - level)

@@ -16,7 +16,7 @@ from math import exp, lgamma, log, pi, sqrt
 import numpy as np
 
 from wattune.signals.active import running_mean
-from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates
+from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates, quantiles
 
 EDGE_S = 0.75
 """Around a pause its edges are left out: a sensor may average over a second."""
@@ -90,7 +90,7 @@ def find_pauses(power: SensorUpdates) -> Pauses | None:
     None where there is no such cycle of pauses.
     """
     level_w = running_mean(power.value, max(round(_SMOOTH_S / power.refresh_s), 1))
-    quiet_w, usual_w = np.quantile(level_w, (_QUIET, _USUAL))
+    quiet_w, usual_w = quantiles(level_w, _QUIET, _USUAL)
     if usual_w - quiet_w < _LEAST_CONTRAST * usual_w:
         return None
     height = (level_w - quiet_w) / (usual_w - quiet_w)

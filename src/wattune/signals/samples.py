@@ -74,7 +74,7 @@ class PowerSamples:
             return known
         steps_s = np.diff(known.time_s)
         if np.any(steps_s < 0):
-            usual_s = float(np.median(steps_s[steps_s > 0])) if np.any(steps_s > 0) else 0.0
+            usual_s = median(steps_s[steps_s > 0]) if np.any(steps_s > 0) else 0.0
             moved_s = np.cumsum(np.where(steps_s < 0, usual_s, steps_s))
             known = replace(known, time_s=known.time_s[0] + np.concatenate(([0.0], moved_s)))
         return known.where(np.append(np.diff(known.time_s) > 0, True))
@@ -150,9 +150,20 @@ def find_updates(time_s: Floats, value: Floats, *, refresh_s: float | None = Non
     return SensorUpdates(time_s[kept] - poll_s / 2, value[kept], max(period_s, poll_s), True)
 
 
+def median(value: Floats | Ints) -> float:
+    """Return the median."""
+    return quantiles(value, 0.5)[0]
+
+
+def quantiles(value: Floats | Ints, *shares: float) -> tuple[float, ...]:
+    """Return quantiles as `np.quantile` does, which would import NumPy's masked arrays: that takes half a search."""
+    ordered = np.sort(value)
+    return tuple(np.interp(np.multiply(shares, len(ordered) - 1), np.arange(len(ordered)), ordered).tolist())
+
+
 def usual_step_s(time_s: Floats) -> float:
     """Return the median time between two samples."""
-    return float(np.median(np.diff(time_s)))
+    return median(np.diff(time_s))
 
 
 def _refresh_s(time_s: Floats, changed: Flags, poll_s: float) -> float | None:
@@ -162,11 +173,11 @@ def _refresh_s(time_s: Floats, changed: Flags, poll_s: float) -> float | None:
         return None
     holds_s = np.diff(edges_s)
     # A value that comes twice in a row is held for two refreshes, and an idle one for many: use the median.
-    usual_s = _mean_near_s(holds_s, float(np.median(holds_s)))
+    usual_s = _mean_near_s(holds_s, median(holds_s))
     period_s = _fitted_period_s(edges_s, usual_s)
     if period_s is None:
         # Where most values come several times, as those of utilisation do, the short holds are of one refresh.
-        short_s = _mean_near_s(holds_s, float(np.quantile(holds_s, _SHORT)))
+        short_s = _mean_near_s(holds_s, *quantiles(holds_s, _SHORT))
         period_s = _fitted_period_s(edges_s, short_s) or usual_s
     return period_s if period_s > 1.2 * poll_s else None
 

@@ -15,7 +15,7 @@ from math import isfinite
 import numpy as np
 
 from wattune.core.errors import InputError
-from wattune.signals.samples import Floats, Ints, PowerSamples
+from wattune.signals.samples import Floats, Ints, PowerSamples, median, quantiles
 
 FORMS = "time_s,power_w[,sm_util,mem_util] or nvidia-smi's --format=csv with timestamp and power.draw"
 _TIMES = ("time_s", "t_est_s", "t_s", "timestamp_s", "elapsed_s", "time", "t", "timestamp")
@@ -125,7 +125,8 @@ def _times_s(cells: Sequence[str], name: str) -> Floats:
     values = _numbers(cells) if np.isnan(_stamp_s(first)) else np.array([_stamp_s(cell) for cell in cells])
     if "[ms]" in name.lower() or name.lower().endswith("_ms"):
         return values / 1e3
-    size = float(np.nanmedian(np.abs(values))) if np.isfinite(values).any() else 0.0
+    known = np.isfinite(values)
+    size = median(np.abs(values[known])) if known.any() else 0.0
     # Seconds since 1970 have ten digits; each thirteen, sixteen and nineteen digits a thousand times finer.
     for least, scale in ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3)):
         if size > least:
@@ -153,12 +154,12 @@ def _by_turns(time_s: Floats) -> Ints:
     alone = np.zeros(len(time_s), dtype=np.int64)
     steps_s = np.diff(time_s)
     known_s = steps_s[np.isfinite(steps_s)]
-    usual_s = float(np.quantile(known_s, 0.9)) if len(known_s) else 0.0
+    usual_s = quantiles(known_s, 0.9)[0] if len(known_s) else 0.0
     if usual_s <= 0:
         return alone
     first = np.append(True, ~(steps_s < _TOGETHER * usual_s))
     sizes = np.diff(np.append(np.flatnonzero(first), len(time_s)))
-    size = int(np.median(sizes))
+    size = int(median(sizes))
     if not 1 < size <= _MOST_GPUS or float(np.mean(sizes == size)) < _REGULAR:
         return alone
     place = np.arange(len(time_s)) - np.flatnonzero(first)[np.cumsum(first) - 1]

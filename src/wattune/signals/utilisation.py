@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from wattune.signals.comb import Comb
 from wattune.signals.grid import Grid, fast_length
-from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, find_updates
+from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, find_updates, median, quantiles
 
 Waves = NDArray[np.complex128]
 
@@ -116,7 +116,7 @@ def _evidence(
     alias = max(_explained(value, turned) for turned in _turned(parts, time_s, grid.refresh_s))
     amplitude = float(np.sqrt(2 * max(real, 0.0) * value.var()))
     # A late loader now and then is no movement that a fast load would cause.
-    usual = np.clip(value, *np.quantile(value, (_RARE, 1 - _RARE)))
+    usual = np.clip(value, *quantiles(value, _RARE, 1 - _RARE))
     noise = float(np.sqrt(4 * len(parts))) / len(value)
     return UtilisationEvidence(real, alias, amplitude, float(usual.std()), updates.refresh_s, noise)
 
@@ -147,7 +147,7 @@ def _even_s(updates: SensorUpdates) -> Floats:
     if not updates.held:
         return updates.time_s
     number = np.round((updates.time_s - updates.time_s[0]) / updates.refresh_s)
-    start_s = float(np.median(updates.time_s - number * updates.refresh_s))
+    start_s = median(updates.time_s - number * updates.refresh_s)
     number = np.round((updates.time_s - start_s) / updates.refresh_s)
     even_s = start_s + number * updates.refresh_s
     return np.asarray(even_s if np.std(updates.time_s - even_s) < _EVEN * updates.refresh_s else updates.time_s)

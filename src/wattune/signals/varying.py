@@ -13,7 +13,7 @@ from math import sqrt
 
 import numpy as np
 
-from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates
+from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates, median, quantiles
 
 # The least share that the shape of clear steps explains, and that of steps whose length varies by more than `_VARIED`:
 # from there on missed rises hide in the spread. Beyond `_MOST_SPREAD` steps are of two kinds.
@@ -105,7 +105,7 @@ def varying_steps(power: SensorUpdates, others: tuple[PowerSamples, ...] = ()) -
 
 
 def _best_steps(power: SensorUpdates) -> VaryingSteps | None:
-    low, high = np.quantile(power.value, _RANGE)
+    low, high = quantiles(power.value, *_RANGE)
     found = (_steps(power, low + level * (high - low), _PAST * (high - low)) for level in _LEVELS)
     return max((steps for steps in found if steps is not None), key=lambda steps: steps.shape, default=None)
 
@@ -145,8 +145,8 @@ def _stalled(power: SensorUpdates, level: float, begin_s: Floats) -> Flags:
     quiet_s = np.where(power.value < level, lasts_s, 0.0)[inside]
     lull_s = np.bincount(step[inside], weights=quiet_s, minlength=len(lengths_s))
     share = lull_s / lengths_s
-    long = (lull_s > _PAUSE_S) & (lull_s > _PAUSE * np.median(lull_s)) & (share > np.median(share) + _MORE)
-    stalled = long | (lengths_s > _STALL * np.median(lengths_s))
+    long = (lull_s > _PAUSE_S) & (lull_s > _PAUSE * median(lull_s)) & (share > median(share) + _MORE)
+    stalled = long | (lengths_s > _STALL * median(lengths_s))
     return np.asarray(stalled if stalled.mean() <= _MOST_STALLS else np.zeros(len(stalled), dtype=np.bool_))
 
 
