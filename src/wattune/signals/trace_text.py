@@ -9,7 +9,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import isfinite
 
 import numpy as np
@@ -18,11 +18,20 @@ from wattune.core.errors import InputError
 from wattune.signals.samples import Floats, Ints, PowerSamples, median, quantiles
 
 FORMS = "time_s,power_w[,sm_util,mem_util] or nvidia-smi's --format=csv with timestamp and power.draw"
-_TIMES = ("time_s", "t_est_s", "t_s", "timestamp_s", "elapsed_s", "time", "t", "timestamp")
-_POWERS = ("power_w", "power.draw.instant", "power.draw", "power.draw.average", "power")
-_SM_UTILS = ("sm_util", "gpu_util_pct", "utilization.gpu", "gpu_util")
-_MEM_UTILS = ("mem_util", "mem_util_pct", "utilization.memory")
-_GPUS = ("index", "gpu", "gpu_index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "serial")
+# Names of columns, without units, in lower case and with underscores; the first that is present counts.
+_TIMES = (
+    *("time_s", "t_est_s", "t_s", "timestamp_s", "elapsed_s", "time", "t", "timestamp", "datetime", "elapsed"),
+    *("time_ms", "timestamp_ms", "elapsed_ms", "time_us", "timestamp_us", "time_ns", "timestamp_ns"),
+)
+_POWERS = (
+    *("power_w", "power_draw_instant", "power_draw", "power_draw_average", "power", "power_draw_w", "gpu_power_w"),
+    *("gpu_power", "power_watts", "power_usage", "power_mw", "power_draw_mw", "gpu_power_mw"),
+)
+_SM_UTILS = ("sm_util", "gpu_util_pct", "utilization_gpu", "gpu_util", "utilization_gpu_pct", "gpu_utilization")
+_MEM_UTILS = ("mem_util", "mem_util_pct", "utilization_memory", "utilization_memory_pct", "memory_utilization")
+_GPUS = ("index", "gpu", "gpu_index", "gpu_id", "uuid", "gpu_uuid", "pci_bus_id", "gpu_bus_id", "serial")
+_UNIT = re.compile(r"\s*[\[(]([^\])]*)[\])]$|_(mw|ms|us|ns)$")
+_PARTS = {"ms": 1e3, "us": 1e6, "ns": 1e9, "mw": 1e3}
 _EPOCH = datetime(1970, 1, 1)
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 # The most unreadable rows, as a share, in a valid file.
@@ -42,7 +51,7 @@ def parse_traces(text: str, *, file: str) -> tuple[PowerSamples, ...]:
         missing = "time" if columns["time"] is None else "power"
         raise InputError(f"{file}: there is no {missing} column; it has {', '.join(header)}", hint=f"use {FORMS}")
     time_s = _times_s([row[columns["time"]] for row in rows], header[columns["time"]])
-    power_w = _numbers([row[columns["power"]] for row in rows])
+    power_w = _numbers([row[columns["power"]] for row in rows]) / _PARTS.get(_unit(header[columns["power"]]), 1.0)
     known = np.isfinite(time_s) & np.isfinite(power_w)
     if known.sum() < (1 - _MOST_BROKEN) * len(rows):
         raise InputError(
@@ -69,8 +78,15 @@ _KINDS = {"time": _TIMES, "power": _POWERS, "sm": _SM_UTILS, "mem": _MEM_UTILS, 
 
 def _table(text: str, file: str) -> tuple[list[str], list[list[str]]]:
     """Return header and rows; a last row that was cut off is left out."""
+    text = text.removeprefix("\ufeff")
+    while text.startswith("#"):
+        text = text.partition("\n")[2]
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)
+    # Where semicolons separate cells, commas separate decimals.
+    text = text.replace(",", ".") if delimiter == ";" else text
     try:
-        lines = [row for row in csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True) if any(row)]
+        lines = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter, strict=True) if any(row)]
     except csv.Error as error:
         raise InputError(f"{file}: {error}", hint=f"the file is not CSV; use {FORMS}") from None
     if len(lines) < 2:
@@ -90,8 +106,14 @@ def _table(text: str, file: str) -> tuple[list[str], list[list[str]]]:
 
 def _column(header: Sequence[str], names: Sequence[str]) -> int | None:
     """Return the place of the first of the names that is present, without units."""
-    plain = [re.sub(r"\s*\[.*\]$", "", cell).lower() for cell in header]
+    plain = [re.sub(r"[^a-z0-9]+", "_", re.sub(r"\s*[\[(].*[\])]$", "", cell).lower()).strip("_") for cell in header]
     return next((plain.index(name) for name in names if name in plain), None)
+
+
+def _unit(name: str) -> str:
+    """Return the unit in the name of a column, in lower case; empty where it has none."""
+    found = _UNIT.search(name.lower())
+    return (found[1] or found[2] or "").strip() if found else ""
 
 
 def _numbers(cells: Sequence[str]) -> Floats:
@@ -123,8 +145,8 @@ def _times_s(cells: Sequence[str], name: str) -> Floats:
     """Parse seconds from numbers or dates; milli-, micro- and nanoseconds since 1970 are recognised by their size."""
     first = next((cell for cell in cells if cell), "")
     values = _numbers(cells) if np.isnan(_stamp_s(first)) else np.array([_stamp_s(cell) for cell in cells])
-    if "[ms]" in name.lower() or name.lower().endswith("_ms"):
-        return values / 1e3
+    if _unit(name) in _PARTS:
+        return values / _PARTS[_unit(name)]
     known = np.isfinite(values)
     size = median(np.abs(values[known])) if known.any() else 0.0
     # Seconds since 1970 have ten digits; each thirteen, sixteen and nineteen digits a thousand times finer.
@@ -135,13 +157,13 @@ def _times_s(cells: Sequence[str], name: str) -> Floats:
 
 
 def _stamp_s(cell: str) -> float:
-    """Return the seconds of a date, taken as UTC; only a change to summer time makes that wrong."""
+    """Return the seconds of a date; one without a time zone is taken as UTC, which a change to summer time disturbs."""
     try:
         # nvidia-smi writes slashes.
         date = datetime.fromisoformat(cell.replace("/", "-"))
     except ValueError:
         return np.nan
-    return (date.replace(tzinfo=None) - _EPOCH).total_seconds()
+    return (date.replace(tzinfo=None) - (date.utcoffset() or timedelta()) - _EPOCH).total_seconds()
 
 
 def _by_column(rows: Sequence[Sequence[str]], column: int) -> Ints:

@@ -51,6 +51,30 @@ def test_dates_may_be_in_iso_format():
     assert one("time,power_w\n2025-01-01T00:00:00.5,1\n2025-01-01T00:00:02,1\n").duration_s == pytest.approx(1.5)
 
 
+def test_a_change_of_the_time_zone_is_no_gap():
+    assert one("time,power\n2025-03-30T01:59:59+01:00,1\n2025-03-30T03:00:01+02:00,1\n").duration_s == 2.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Time (s),Power (W),GPU Util (%)\n0,50,40\n2,60,50\n",
+        "timestamp_ms,power_mw,gpu_util\n0,50000,40\n2000,60000,50\n",
+        "time [ms],Power [mW],utilization.gpu [%]\n0,50000,40\n2000,60000,50\n",
+        "time_s;power_w;gpu_util_pct\n0,0;50,0;40\n2,0;60,0;50\n",
+        "time_s\tpower_w\tgpu_util_pct\n0\t50\t40\n2\t60\t50\n",
+        "# a note\n# and another\ntime_s,power_w,gpu_util_pct\n0,50,40\n2,60,50\n",
+        "utilization.gpu [%], name, power.draw [W], timestamp\n40 %, A, 50.0 W, 2025/12/10 17:36:14\n"
+        "50 %, A, 60.0 W, 2025/12/10 17:36:16\n",
+    ],
+)
+def test_columns_are_found_by_name_in_any_order_with_units_and_separators(text):
+    samples = one(text)
+    assert samples.time_s.tolist() == [0.0, 2.0]
+    assert samples.power_w.tolist() == [50.0, 60.0]
+    assert samples.sm_util.tolist() == [0.4, 0.5]
+
+
 def test_a_column_separates_gpus():
     traces = parse_traces("index,time_s,power_w\n1,0,50\n0,0,90\n1,1,50\n0,1,90\n", file="log.csv")
     assert [trace.power_w.tolist() for trace in traces] == [[50, 50], [90, 90]]
