@@ -111,6 +111,8 @@ _TRIED = 65
 _PERIODIC = 0.6
 # The quantile of short hold times.
 _SHORT = 0.1
+# Refreshes count as even where they deviate from an even clock by less than this share of their period.
+_EVEN = 0.25
 # Samples this many refreshes apart have a gap between them.
 _GAP = 3.5
 
@@ -147,7 +149,18 @@ def find_updates(time_s: Floats, value: Floats, *, refresh_s: float | None = Non
         return SensorUpdates(time_s, value, max(period_s, poll_s), False)
     kept = _kept(time_s, changed, period_s)
     # The refresh lies somewhere between the poll that saw it and the one before.
-    return SensorUpdates(time_s[kept] - poll_s / 2, value[kept], max(period_s, poll_s), True)
+    seen_s = time_s[kept] - poll_s / 2
+    return SensorUpdates(_even_s(seen_s, period_s), value[kept], max(period_s, poll_s), True)
+
+
+def _even_s(seen_s: Floats, period_s: float) -> Floats:
+    """Return the times of refreshes, on an even clock where they fit one, since polls see each a little late."""
+    number = np.round((seen_s - seen_s[0]) / period_s)
+    start_s = median(seen_s - number * period_s)
+    number = np.round((seen_s - start_s) / period_s)
+    even_s = start_s + number * period_s
+    fits = np.all(np.diff(number) > 0) and np.std(seen_s - even_s) < _EVEN * period_s
+    return np.asarray(even_s if fits else seen_s)
 
 
 def median(value: Floats | Ints) -> float:
@@ -158,7 +171,9 @@ def median(value: Floats | Ints) -> float:
 def quantiles(value: Floats | Ints, *shares: float) -> tuple[float, ...]:
     """Return quantiles as `np.quantile` does, which would import NumPy's masked arrays: that takes half a search."""
     ordered = np.sort(value)
-    return tuple(np.interp(np.multiply(shares, len(ordered) - 1), np.arange(len(ordered)), ordered).tolist())
+    place = np.asarray(shares) * (len(ordered) - 1)
+    found = np.asarray(np.interp(place, np.arange(len(ordered)), ordered), dtype=np.float64)
+    return tuple(map(float, found))
 
 
 def usual_step_s(time_s: Floats) -> float:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from wattune.signals.comb import Comb
 from wattune.signals.grid import Grid, fast_length
-from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, find_updates, median, quantiles
+from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, find_updates, quantiles
 
 Waves = NDArray[np.complex128]
 
@@ -35,8 +35,6 @@ _AROUND = 0.1
 _PER_NUMBER = 8
 # Excursions beyond these quantiles are rare.
 _RARE = 0.1
-# Refreshes count as even where they deviate from an even clock by less than this share of their period.
-_EVEN = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ def _evidence(
     updates: SensorUpdates, grid: Grid, waves: list[Waves], lines: tuple[int, ...]
 ) -> UtilisationEvidence | None:
     # A value of utilisation covers the time since the last one: take its middle.
-    time_s = _even_s(updates) - grid.start_s - updates.refresh_s / 2
+    time_s = updates.time_s - grid.start_s - updates.refresh_s / 2
     place = np.round(time_s / grid.step_s).astype(np.int64)
     # At both ends it averages over what is not the program.
     margin = round(updates.refresh_s / grid.step_s)
@@ -116,7 +114,8 @@ def _evidence(
     alias = max(_explained(value, turned) for turned in _turned(parts, time_s, grid.refresh_s))
     amplitude = float(np.sqrt(2 * max(real, 0.0) * value.var()))
     # A late loader now and then is no movement that a fast load would cause.
-    usual = np.clip(value, *quantiles(value, _RARE, 1 - _RARE))
+    low, high = quantiles(value, _RARE, 1 - _RARE)
+    usual = np.clip(value, low, high)
     noise = float(np.sqrt(4 * len(parts))) / len(value)
     return UtilisationEvidence(real, alias, amplitude, float(usual.std()), updates.refresh_s, noise)
 
@@ -140,14 +139,3 @@ def _explained(value: Floats, waves: list[Waves]) -> float:
     spare = len(value) - table.shape[1]
     total = float(((value - value.mean()) ** 2).sum())
     return 1 - float(left @ left) / spare / (total / (len(value) - 1)) if spare > 0 and total > 0 else 0.0
-
-
-def _even_s(updates: SensorUpdates) -> Floats:
-    """Return the times of the refreshes, on an even clock where they fit one, since polls see each a little late."""
-    if not updates.held:
-        return updates.time_s
-    number = np.round((updates.time_s - updates.time_s[0]) / updates.refresh_s)
-    start_s = median(updates.time_s - number * updates.refresh_s)
-    number = np.round((updates.time_s - start_s) / updates.refresh_s)
-    even_s = start_s + number * updates.refresh_s
-    return np.asarray(even_s if np.std(updates.time_s - even_s) < _EVEN * updates.refresh_s else updates.time_s)
