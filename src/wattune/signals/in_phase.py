@@ -25,7 +25,7 @@ _CLIP = 0.05
 _CORRELATED, _MOST = 0.4, 0.7
 # Refreshes by which GPUs in phase differ: each shows a value that is up to one old.
 _WITHIN = 1.25
-_CHANCE = 0.05
+_CHANCE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ def phase_evidence(grid: Grid, others: tuple[PowerSamples, ...], period_s: float
 def _band(value: Floats, step_s: float, period_s: float) -> Floats:
     """Return the signal without slow variation and excursions."""
     quick = value - running_mean(value, max(round(period_s / step_s), 1))
-    return np.clip(quick, *quantiles(quick, _CLIP, 1 - _CLIP))
+    low, high = quantiles(quick, _CLIP, 1 - _CLIP)
+    return np.clip(quick, low, high)
 
 
 def _near(first: Floats, second: Floats, grid: Grid, period_s: float) -> float:

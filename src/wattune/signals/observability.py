@@ -61,6 +61,9 @@ _WEAK, _CLEAR = 0.02, 0.03
 _QUICK_S, _LEAST_QUICK = 0.025, 6.0
 # At low clocks training swings by some tenths of a percent; a quick sensor shows that where its edges are sharp.
 _FAINT = 0.002
+# The least swing of utilisation over that of power, both as shares: utilisation is averaged over all of its refresh,
+# power may be over a quarter, so of a load that is too fast more is left in power.
+_PROPORTION = 0.15
 # Refreshes of utilisation per period from which it shows the period at all, and in full.
 _VISIBLE, _WHOLE = 3.0, 6.0
 # A share of the variance of utilisation that counts as none.
@@ -105,7 +108,7 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
     swing = (2 * float(lines.on.max()) * grid.variance) ** 0.5 / max(float(power.value.mean()), 1e-9)
     found = utilisation_evidence(evidence.utilisations, grid, lines)
     clear = sharp or swing >= _CLEAR
-    real = [one for one in found if _is_real(one) and one.amplitude > least_points]
+    real = [one for one in found if _is_real(one) and one.amplitude > max(least_points, _least(one, period_s, swing))]
     if any(clear or _is_deep(one, period_s) for one in real):
         return True
     long_enough = sharp and period_s >= _SHAPED * power.refresh_s
@@ -142,6 +145,11 @@ def is_quick_alone(evidence: SensorEvidence, period_s: float) -> bool:
 
 def _is_real(one: UtilisationEvidence) -> bool:
     return one.real > _SAYS and one.real * _LARGER > one.alias
+
+
+def _least(one: UtilisationEvidence, period_s: float, swing: float) -> float:
+    """Return the least swing of utilisation with a period that power swings with; a beat swings in power alone."""
+    return _PROPORTION * swing * abs(float(np.sinc(one.refresh_s / period_s)))
 
 
 def _is_deep(one: UtilisationEvidence, period_s: float) -> bool:

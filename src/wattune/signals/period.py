@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import sqrt
 
 import numpy as np
 
@@ -280,9 +281,15 @@ def _is_confirmed(evidence: SensorEvidence, steps: VaryingSteps, *, lines: bool)
         return True
     if lines and steps.spread < _VARIES:
         return False
-    if any(steps.explain(own, late_s=own.refresh_s / 2) > 0 for own in evidence.utilisations):
+    if any(_moves(steps, own) for own in evidence.utilisations):
         return True
     return not lines and is_quick_alone(evidence, steps.mean_s)
+
+
+def _moves(steps: VaryingSteps, utilisation: SensorUpdates) -> bool:
+    """Return whether utilisation moves with the steps by more than it is rounded."""
+    share = steps.explain(utilisation, late_s=utilisation.refresh_s / 2)
+    return sqrt(2 * share * float(utilisation.value.var())) > POINT
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -23,7 +23,7 @@ def test_gpus_that_step_together_are_evidence_and_alone_there_is_none(seed):
     assert evidence(case, step_s, ()) == PhaseEvidence()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(6), (700, 6, sum(map(ord, BEAT_OF_FOUR)))])
 def test_a_beat_on_several_gpus_is_no_period(seed):
     case = RECORDED[BEAT_OF_FOUR](np.random.default_rng(seed))
     assert find_period(case.samples, others=case.others).verdict is Verdict.NOT_OBSERVABLE

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from wattune.benchmarks.period.cases import KINDS
 from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, chance, polled, training, wandering
 from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
@@ -55,6 +56,21 @@ def test_a_real_period_is_accepted_and_an_alias_is_not(step_s, shown_s, real):
 @pytest.mark.parametrize("step_s", [0.107, 0.093, 0.1853, 0.0521])
 def test_too_fast_loads_are_not_observable(step_s):
     assert find_period(square(step_s)).verdict is Verdict.NOT_OBSERVABLE
+
+
+def test_a_beat_that_swings_in_power_and_hardly_in_utilisation_is_not_observable():
+    # Power of an A100 averages over a quarter of a refresh, utilisation over all of its own.
+    load = KINDS["too fast"]("a100", np.random.default_rng((704, 3, 8, sum(map(ord, "too fast")))))
+    assert find_period(load.samples).verdict is Verdict.NOT_OBSERVABLE
+
+
+def test_refreshes_that_polls_see_late_are_put_on_an_even_clock():
+    time_s = np.cumsum(0.04 * (1 + 0.2 * np.random.default_rng(3).standard_normal(2000)))
+    number = np.floor(time_s / 0.1)
+    updates = find_updates(time_s, np.random.default_rng(4).uniform(100, 200, 2000)[number.astype(int)])
+    assert updates.refresh_s == pytest.approx(0.1, rel=1e-3)
+    steps = np.diff(updates.time_s) / updates.refresh_s
+    assert steps == pytest.approx(np.round(steps))
 
 
 def test_a_weak_load_with_equal_aliases_in_both_sensors_is_not_observable():
