@@ -9,7 +9,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from math import isfinite
 
 import numpy as np
@@ -32,7 +32,7 @@ _MEM_UTILS = ("mem_util", "mem_util_pct", "utilization_memory", "utilization_mem
 _GPUS = ("index", "gpu", "gpu_index", "gpu_id", "uuid", "gpu_uuid", "pci_bus_id", "gpu_bus_id", "serial")
 _UNIT = re.compile(r"\s*[\[(]([^\])]*)[\])]$|_(mw|ms|us|ns)$")
 _PARTS = {"ms": 1e3, "us": 1e6, "ns": 1e9, "mw": 1e3}
-_EPOCH = datetime(1970, 1, 1)
+_EPOCH, _EPOCH_UTC = datetime(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 # The most unreadable rows, as a share, in a valid file.
 _MOST_BROKEN = 0.5
@@ -118,9 +118,11 @@ def _unit(name: str) -> str:
 
 def _numbers(cells: Sequence[str]) -> Floats:
     """Parse cells as numbers, without units; NaN where a cell has none."""
+    found = _NUMBER.match(cells[0]) if cells else None
+    unit = cells[0][found.end() :] if found else ""
     try:
-        # Several times faster, where no cell has a unit.
-        values = np.array(list(map(float, cells)), dtype=np.float64)
+        # Several times faster, where all cells have the same unit or none.
+        values = np.array([float(cell.removesuffix(unit)) for cell in cells], dtype=np.float64)
     except ValueError:
         return np.array(list(map(_number, cells)), dtype=np.float64)
     return np.where(np.isfinite(values), values, np.nan)
@@ -163,7 +165,7 @@ def _stamp_s(cell: str) -> float:
         date = datetime.fromisoformat(cell.replace("/", "-"))
     except ValueError:
         return np.nan
-    return (date.replace(tzinfo=None) - (date.utcoffset() or timedelta()) - _EPOCH).total_seconds()
+    return (date - (_EPOCH if date.tzinfo is None else _EPOCH_UTC)).total_seconds()
 
 
 def _by_column(rows: Sequence[Sequence[str]], column: int) -> Ints:
