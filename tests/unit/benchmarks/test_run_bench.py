@@ -268,3 +268,19 @@ def test_a_setting_that_an_odd_measurement_hides_is_found():
         default = workload.oracle(0.05).default
         assert played.end.cost.energy_j < 0.97 * default.energy_j
         assert played.end.cost.time_s <= 1.05 * default.time_s
+
+
+def test_clocks_below_those_that_change_nothing_are_tried():
+    """A power limit holds the clock at 1290 MHz, which a table does not show."""
+    times = {mhz: max(1290 / mhz, 1.0) ** 0.4 for mhz in range(1095, 2041, 45)}
+    workload = RecordedWorkload.of(
+        "capped.csv",
+        "net",
+        {Setting(mhz): Measurement(time_s, 72.0 / time_s) for mhz, time_s in times.items()},
+        hours=0.4,
+    )
+    policy = CurvePolicy(
+        objective=LeastEnergy(0.05), candidates=tuple(sorted(workload.costs)), baseline=workload.reference
+    )
+    played = play_workload(workload, policy, TableBench(tables=(Path("capped.csv"),)), seed=51)
+    assert min(window.setting for window in played.windows) < Setting(1290)

@@ -238,7 +238,8 @@ class CurvePolicy:
         if turns:
             return self._fast_turn(best, prediction, known)
         place, now = best.fast, known[-1].setting
-        if now in prediction.settings:
+        # What was never measured is chosen for what it may be: staying would keep it unknown for the rest of the run.
+        if now in prediction.settings and prediction.points[place] in prediction.measured:
             current = prediction.settings.index(now)
             if choice.allowed(current) and choice.log_value[current] - choice.log_value[place] < _WORTH / 2:
                 place = current
