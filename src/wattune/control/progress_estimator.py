@@ -16,7 +16,7 @@ from math import ceil, floor, isfinite
 from wattune.control.phase_marks import PhaseMarks, phase_costs
 from wattune.control.reports.output import OutputFollower
 from wattune.control.state import StepTime
-from wattune.control.step_file import NewSteps, StepFollower
+from wattune.control.step_file import OPTIMIZER, NewSteps, StepFollower
 from wattune.control.step_time import COUNTERS, CounterWatch, StepMarks, WorkUnit, same_unit
 from wattune.control.window_totals import Tally, working_mhz
 from wattune.core.gpu_spec import Sensors
@@ -151,6 +151,10 @@ LONGEST_S = 60.0
 REPORTED, PATTERN, HOOK, OUTPUT = "reported", "pattern", "hook", "output"
 UTILISATION, NO_SOURCE = "utilisation", "none"
 """Sources of step times beside `period` and `counters`."""
+ONLY_OPTIMIZERS = (
+    "the GPU is simulated, and only optimizer steps of PyTorch follow its clock: other steps of the program, and the "
+    "period of the power, are not used"
+)
 UNMATCHED = 20
 """A pattern that has matched nothing when the hook has counted so many steps is given up."""
 
@@ -171,7 +175,10 @@ class ProgressEstimator:
         """Steps that the program's output shows; used where neither the hook nor the program reports any."""
         self.refused: str | None = None
         """Why steps of this program would not show how fast its GPU is, where that is known beforehand."""
+        self.only_optimizers = False
+        """True beside a simulated GPU that only optimizer steps follow: other steps show nothing of its clock."""
         self._hooked = self._from_output = False
+        self._ignored = self._noted = False
         self._unmatched = 0
         self.phases = PhaseMarks()
         self.counters = CounterWatch()
@@ -216,7 +223,7 @@ class ProgressEstimator:
 
     def report(self, time_s: float, count: int) -> None:
         """Count steps that the program reported; those that the hook or the output showed first are not mixed."""
-        if not self._hooked and not self._from_output:
+        if not self._ignores() and not self._hooked and not self._from_output:
             self.marks.add(time_s, count)
 
     def follow(self, now_s: float) -> str | None:
@@ -225,7 +232,19 @@ class ProgressEstimator:
         Return a remark where the unit of work is another from now on, so that everything has to be measured again.
         """
         news = self._follow_hook(now_s)
-        return self._follow_output(now_s) if news is None and not self._hooked else news
+        if news is None and not self._hooked:
+            news = self._follow_output(now_s)
+        if news is None and self._ignored and not self._noted:
+            self._noted = True
+            return ONLY_OPTIMIZERS
+        return news
+
+    def _ignores(self) -> bool:
+        """Return whether steps are left out, since no optimizer has stepped and nothing else follows the GPU."""
+        if not self.only_optimizers or (self.hook is not None and self.hook.source == OPTIMIZER):
+            return False
+        self._ignored = True
+        return True
 
     def refuses(self) -> bool:
         """Return whether the program has steps, where these must not be used."""
@@ -236,7 +255,7 @@ class ProgressEstimator:
 
     def _follow_output(self, now_s: float) -> str | None:
         steps = None if self.output is None else self.output.take()
-        if self.output is None or steps is None or (self.marks.total and not self._from_output):
+        if self.output is None or steps is None or (self.marks.total and not self._from_output) or self._ignores():
             return None
         first, self._from_output = not self._from_output, True
         self.marks.add(now_s - steps.age_s, steps.count)
@@ -247,13 +266,13 @@ class ProgressEstimator:
 
     def _follow_hook(self, now_s: float) -> str | None:
         steps = None if self.hook is None else self.hook.take()
-        if self.hook is None or steps is None or not self._takes_hook(steps):
+        if self.hook is None or steps is None or self._ignores() or not self._takes_hook(steps):
             return None
         first, self._hooked = not self._hooked, True
         self.marks.add(now_s - steps.age_s, steps.count)
+        changed, self.hook.unit_changed = self.hook.unit_changed, False
         if first:
             return f"steps are counted from now on: by the program's {self.hook.source}"
-        changed, self.hook.unit_changed = self.hook.unit_changed, False
         return "another optimizer or process is counted from now on" if changed else None
 
     def _takes_hook(self, steps: NewSteps) -> bool:
@@ -311,6 +330,8 @@ class ProgressEstimator:
         """Return the step time between two instants of the GPU's time, from the best source there is."""
         if self.marks.total:
             return self.marks.between(start_s, end_s)
+        if self._ignored:
+            return None
         # Within its first window, a better source may still take over.
         source = None if self._source_since_s == start_s else self._source
         step_time = None if source == COUNTERS else self._repeating(start_s, end_s)

@@ -14,17 +14,29 @@ _ALONE = frozenset("EIS")
 _WITH_VALUE = frozenset("WX")
 
 
+def refuses_hook(command: Sequence[str]) -> bool:
+    """Return whether a command is Python with an option by which it does not load the hook."""
+    words = _python_words(command)
+    return bool(words) and _is_alone(words[1:])
+
+
 def loads_hook(command: Sequence[str]) -> bool:
     """Return whether a command is Python that loads the hook; False where that is unknown, as for a shell script.
 
     A script counts by its first line, so torchrun and accelerate are Python. A script called python, as pyenv
     installs, counts as Python.
     """
+    words = _python_words(command)
+    return bool(words) and not _is_alone(words[1:])
+
+
+def _python_words(command: Sequence[str]) -> list[str]:
+    """Return the command with its interpreter first where that is Python; else nothing."""
     path = shutil.which(command[0]) or command[0]
     words = [path, *command[1:]]
     if not _PYTHON.match(os.path.basename(path)):
         words = [*_interpreter(path), *words]
-    return _PYTHON.match(os.path.basename(words[0])) is not None and not _is_alone(words[1:])
+    return words if _PYTHON.match(os.path.basename(words[0])) else []
 
 
 def _interpreter(path: str) -> list[str]:

@@ -181,6 +181,11 @@ def is_unfollowed(environment: Mapping[str, str]) -> bool:
     return environment.get(injected.FOLLOW) == injected.NOT_FOLLOWING
 
 
+def is_followed(environment: Mapping[str, str]) -> bool:
+    """Return whether optimizer steps of programs of this environment follow their simulated GPUs."""
+    return environment.get(injected.FOLLOW, injected.NOT_FOLLOWING) != injected.NOT_FOLLOWING
+
+
 def _steps_of(values: list[int]) -> CountedSteps:
     return CountedSteps(
         pid=values[injected.PROCESS],

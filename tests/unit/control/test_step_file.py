@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,9 @@ class tqdm:
     def update(self, n=1):
         return n
 """
-OTHERS = [found for minor in range(9, 15) if (found := shutil.which(f"python3.{minor}"))]
+_VERSIONS = os.pathsep.join([*map(str, Path.home().glob(".pyenv/versions/*/bin")), os.environ["PATH"]])
+OTHERS = [found for minor in range(9, 15) if (found := shutil.which(f"python3.{minor}", path=_VERSIONS))]
+"""Those of pyenv by their folders: its shims start only the versions that were chosen."""
 
 
 @pytest.fixture

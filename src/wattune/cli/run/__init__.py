@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -111,7 +111,7 @@ def command(
     from wattune.control.reports.output import OutputFollower
     from wattune.control.reports.printed import PrintedLines
     from wattune.control.reports.report import PhasePattern, StepPattern
-    from wattune.control.step_file import UNFOLLOWED, StepFile, StepFollower, is_unfollowed
+    from wattune.control.step_file import UNFOLLOWED, StepFile, StepFollower, is_followed, is_unfollowed
     from wattune.devices.gpu import PlaysWorkloads
 
     check_command(command_line)
@@ -130,7 +130,8 @@ def command(
         tuned.open(gpus, per_gpu=per_gpu, hook=StepFollower(file) if hooked else None)
         wants_screen = tuned.wants_screen(default=sys.stderr.isatty() and not sys.stdout.isatty())
         log = files.enter_context(ProgramLog.made()) if wants_screen and sys.stderr.isatty() else None
-        tuned.open_lines(steps=_sources(step_pattern, hooked=hooked, periods=simulated or per_gpu))
+        workload = options.workload if simulated else None
+        tuned.open_lines(steps=_sources(command_line, step_pattern, hooked=hooked, per_gpu=per_gpu, workload=workload))
         if log is not None:
             remark(f"wattune: while the screen is shown, the program writes to {log.path}")
         with ExitStack() as stack, tuned.shown(wants_screen=wants_screen, keys=RUN_KEYS, log=log) as shown:
@@ -143,6 +144,7 @@ def command(
             session = tuned.sessions[0][1]
             if gpus[0].spec.simulated and is_unfollowed(os.environ):
                 session.watch.refused = UNFOLLOWED
+            session.watch.only_optimizers = hooked and gpus[0].spec.simulated and is_followed(os.environ)
             places = _places(log, to_stderr=options.as_json)
             environment = dict(os.environ)
             if hooked or (steps is not None and not no_inject):
@@ -173,15 +175,22 @@ def command(
     return tuned.finish(exit_code)
 
 
-def _sources(step_pattern: str | None, *, hooked: bool, periods: bool) -> str:
-    """Return how steps will be seen, in words."""
+def _sources(
+    command_line: Sequence[str], step_pattern: str | None, *, hooked: bool, per_gpu: bool, workload: str | None
+) -> str:
+    """Return how steps will be seen, in words; `workload` is what a GPU that is simulated in this process plays."""
+    from wattune.control.python_command import refuses_hook
+
     if step_pattern is not None:
         return f"the pattern {step_pattern!r} in the output"
-    if periods:
+    if workload is not None:
+        return f"the period of the power of {workload}, which the GPU plays"
+    if per_gpu:
         return "the period of the power"
-    if hooked:
+    if hooked and not refuses_hook(command_line):
         return "a hook in the program's Python, progress that it prints, or the period of its power"
-    return "progress that it prints to a file, or the period of its power"
+    alone = " (Python with -E, -I or -S does not load the hook)" if hooked else ""
+    return f"progress that it prints to a file, or the period of its power{alone}"
 
 
 def _places(log: ProgramLog | None, *, to_stderr: bool) -> tuple[int, int]:

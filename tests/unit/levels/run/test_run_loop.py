@@ -361,6 +361,20 @@ def test_another_unit_of_work_leads_to_a_new_baseline():
     assert after[0].purpose is Purpose.BASELINE
 
 
+def test_beside_a_followed_gpu_only_optimizer_steps_are_used():
+    gpu = OddGpu()
+    session = hooked_loop(gpu, from_s=gpu.count().time_s)
+    session.watch.only_optimizers, session.watch.hook.source = True, "progress bar"
+    ticked(session.loop, gpu, 40)
+    assert texts(session.loop).count("only optimizer steps of PyTorch follow its clock") == 1
+    assert not any(window.step_time_s for window in session.progress.windows)
+    assert session.progress.held in (None, DRIVER_DEFAULT)
+    session.watch.hook.source = "optimizer"
+    ticked(session.loop, gpu, 40)
+    assert session.watch.step_source == "hook"
+    assert session.progress.windows[-1].step_time_s == pytest.approx(0.1, rel=0.01)
+
+
 def test_a_hook_that_fails_is_an_event():
     gpu = OddGpu()
     session = hooked_loop(gpu, from_s=gpu.count().time_s)

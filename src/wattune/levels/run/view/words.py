@@ -47,7 +47,18 @@ def closing_lines(report: RunReport) -> tuple[str, ...]:
     ]
     if report.cpu_share is not None:
         lines.append(f"tuning took {100 * report.cpu_share:.2g} % of one core")
+    lines.append(_hint(report))
     return tuple(line for line in lines if line)
+
+
+def _hint(report: RunReport) -> str:
+    """Return what would make steps visible, where none were; empty otherwise."""
+    disabled = isinstance(report.progress.state, Disabled)
+    if not report.windows or disabled or any(window.step_time_s for window in report.windows):
+        return ""
+    if report.simulated:
+        return "hint: `wattune simulate --follow -- wattune run …` makes a PyTorch program follow a simulated GPU"
+    return "hint: `wattune run` counts the steps of PyTorch programs, and with --step-pattern those that others print"
 
 
 def lost_words(gpu: LostGpu) -> str:
