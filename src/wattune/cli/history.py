@@ -36,7 +36,7 @@ def run_table(runs: tuple[Run, ...], *, width: int) -> Table:
     """Return a line per run; name and device are cut to fit, but never the word "simulated"."""
     table = _table("id", "when", "kind", "name", "device", numbers=("energy", "power", "time", "saving"))
     fixed = [_fixed_cells(run) for run in runs]
-    heads = ("", "", "", "energy", "power", "time", "saving")
+    heads = ("id", "when", "kind", "energy", "power", "time", "saving")
     taken = sum(max(map(cell_len, cells)) for cells in zip(*fixed, heads, strict=True)) + len(table.columns) - 1
     names = max(cell_len(one_line(run.name)) for run in runs)
     devices = max(cell_len(one_line(_device(run))) for run in runs)

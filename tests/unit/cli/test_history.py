@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -93,6 +94,17 @@ def test_narrow_screens_cut_the_name_and_never_the_word_simulated(
         assert "…" in text
         assert len(text.splitlines()) == 2
         assert max(len(line) for line in text.splitlines()) <= int(columns)
+
+
+def test_the_saving_is_whole_at_80_columns(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = a_run("11111111-aaaa", kind="run", name="python " + "x" * 300)
+    gpus = tuple(replace(gpu, name="NVIDIA A100-SXM4-40GB") for gpu in full.run.gpus[:1])
+    store.add_run(replace(full, run=replace(full.run, gpus=gpus, details={"saving_percent": 10.7})))
+    monkeypatch.setenv("COLUMNS", "80")
+    head, line = printed(capsys).splitlines()
+    assert (head.split()[-1], line.split()[-2:]) == ("saving", ["10.7", "%"])
 
 
 def test_runs_can_be_chosen(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

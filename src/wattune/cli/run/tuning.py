@@ -82,7 +82,9 @@ def knobs_named(names: str | None) -> frozenset[str]:
     asked = list(known) if names is None else [name.strip() for name in names.split(",") if name.strip()]
     unknown = [name for name in asked if name not in known]
     if unknown or not asked:
-        raise InputError(f"there is no knob {unknown[0] if unknown else names!r}", hint=f"choose of {', '.join(known)}")
+        raise InputError(
+            f"there is no knob {unknown[0] if unknown else names!r}", hint=f"choose from {', '.join(known)}"
+        )
     return frozenset(known[name] for name in asked)
 
 

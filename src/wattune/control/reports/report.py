@@ -103,10 +103,11 @@ class StepCount:
         return StepCount(self.epochs, step.number), max(more, 0)
 
 
-_METRIC_EXAMPLE = "accuracy: ([0-9.]+)"
+# Quoted for a shell; repr would double the backslashes.
+_METRIC_EXAMPLE = "'accuracy: ([0-9.]+)'"
 _NAMED_EXAMPLE = r"'epoch (?P<epoch>\d+) accuracy (?P<metric>[0-9.]+)'"
-_STEP_EXAMPLE = r"step (?P<step>\d+)"
-_PHASE_EXAMPLE = r"phase (?P<phase>\w+)"
+_STEP_EXAMPLE = r"'step (?P<step>\d+)'"
+_PHASE_EXAMPLE = r"'phase (?P<phase>\w+)'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class MetricPattern:
         if regex.groups == 0:
             raise InputError(
                 f"the pattern {text!r} has no group for the metric",
-                hint=f"put the number into parentheses: {_METRIC_EXAMPLE!r}",
+                hint=f"put the number into parentheses: {_METRIC_EXAMPLE}",
             )
         return cls(regex)
 
@@ -146,7 +147,7 @@ class StepPattern:
     @classmethod
     def parse(cls, text: str) -> StepPattern:
         """Compile a pattern, or raise an error with an example."""
-        return cls(_compiled(text, "step", example=_STEP_EXAMPLE, hint=f"name it: {_STEP_EXAMPLE!r}"))
+        return cls(_compiled(text, "step", example=_STEP_EXAMPLE, hint=f"name it: {_STEP_EXAMPLE}"))
 
     def read(self, line: str) -> StepReport | None:
         match = search(self.regex, line)
@@ -167,11 +168,11 @@ class PhasePattern:
     @classmethod
     def parse(cls, text: str) -> PhasePattern:
         """Compile a pattern, or raise an error with an example."""
-        regex = _compiled(text, "phase", example=_PHASE_EXAMPLE, hint=f"name it: {_PHASE_EXAMPLE!r}")
+        regex = _compiled(text, "phase", example=_PHASE_EXAMPLE, hint=f"name it: {_PHASE_EXAMPLE}")
         if regex.groups == 0:
             raise InputError(
                 f"the pattern {text!r} has no group for the name of the phase",
-                hint=f"put the name into parentheses: {_PHASE_EXAMPLE!r}",
+                hint=f"put the name into parentheses: {_PHASE_EXAMPLE}",
             )
         return cls(regex)
 
@@ -223,7 +224,7 @@ def _compiled(text: str, name: str, *, example: str, hint: str) -> re.Pattern[st
             regex = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"{text!r} is no regular expression: {reason}", hint=f"for example {example!r}") from None
+        raise InputError(f"{text!r} is no regular expression: {reason}", hint=f"for example {example}") from None
     if regex.groups > 1 and name not in regex.groupindex:
         raise InputError(f"the pattern {text!r} has {regex.groups} groups and none is called {name}", hint=hint)
     return regex
