@@ -111,6 +111,18 @@ def test_a_training_is_measured_tuned_logged_and_stored(train, script):
         assert seen["rows"] == [row | {"step": row["step"]} for row in seen["history"]]
 
 
+def test_a_clock_is_held_logged_and_reported(train):
+    (seen,) = train("plain_run.py", "5000", "0.05", "held")
+    assert seen["disabled"] is None
+    assert seen["held_mhz"] < 1410
+    assert figures(seen)[-1][PREFIX + "sm_mhz"] < 1410
+    assert "less energy and" in seen["lines"][0]
+    assert f"({seen['held_mhz']:g} MHz was held)" in seen["lines"][0]
+    (run,) = train.stored()
+    assert run["details"]["held"] == f"{seen['held_mhz']:g} MHz"
+    assert run["details"]["saving_percent"] > 0
+
+
 @pytest.mark.parametrize("script", RUNS)
 def test_one_rank_reports_for_all_and_each_gpu_is_counted_once(train, script):
     first, second = train(script, str(STEPS), "0.05", ranks=2, gpus=2)

@@ -1,6 +1,6 @@
-"""A small training loop with Accelerate: python plain_run.py FOLDER STEPS [MAX_SLOWDOWN]; two ranks where RANK is set.
+"""A small training loop with Accelerate: python plain_run.py FOLDER STEPS [MAX_SLOWDOWN [held]]; two ranks where RANK is set.
 
-Gradients are accumulated over two batches.
+Gradients are accumulated over two batches. With `held` it ends once a setting was held and measured, at the latest after STEPS.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from accelerate.tracking import GeneralTracker, on_main_process
 from tiny import BATCH, Samples, Tiny, leave
 from torch.utils.data import DataLoader
 
+from wattune.core.window import Purpose
 from wattune.integrations.training import TrainingEnergy
 
 
@@ -38,7 +39,11 @@ class Rows(GeneralTracker):
         self.rows.append({**values, "step": step})
 
 
-def main(folder: str, steps: int, max_slowdown: float | None) -> None:
+def is_held(energy: TrainingEnergy) -> bool:
+    return energy.tuning is not None and any(window.purpose is Purpose.HOLD for window in energy.tuning.windows)
+
+
+def main(folder: str, steps: int, max_slowdown: float | None, *, until_held: bool) -> None:
     rows, lines = Rows(), []
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, log_with=rows)
     accelerator.init_trackers("tiny")
@@ -58,7 +63,7 @@ def main(folder: str, steps: int, max_slowdown: float | None) -> None:
                 energy.step()
                 if energy.steps % 20 == 0:
                     accelerator.log({"loss": loss.item()}, step=energy.steps)
-            if energy.steps == steps:
+            if energy.steps == steps or (until_held and energy.steps % 20 == 0 and is_held(energy)):
                 break
     leave(
         rows=rows.rows,
@@ -67,9 +72,15 @@ def main(folder: str, steps: int, max_slowdown: float | None) -> None:
         energy_j=None if energy.cost is None else energy.cost.energy_j,
         windows=[] if energy.tuning is None else [window.purpose.value for window in energy.tuning.windows],
         disabled=None if energy.tuning is None else energy.tuning.disabled,
+        held_mhz=None if energy.tuning is None or energy.tuning.held is None else energy.tuning.held.sm_mhz,
     )
     accelerator.end_training()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]) if sys.argv[3:] else None)
+    main(
+        sys.argv[1],
+        int(sys.argv[2]),
+        float(sys.argv[3]) if sys.argv[3:] else None,
+        until_held=sys.argv[4:] == ["held"],
+    )
