@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 NO_DETAILS: Mapping[str, Any] = MappingProxyType({})
+LOST_S = 1.0
+"""A GPU whose readings end so much earlier than those of another was lost."""
 COLUMNS = ("time_s", "power_w", "sm_util", "mem_util", "sm_mhz")
 
 
@@ -164,9 +166,17 @@ def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurem
     ends = [(trace.readings[0], trace.readings[-1]) for trace in traces if trace.readings]
     if len(ends) < len(traces) or any(reading.energy_j is None for pair in ends for reading in pair):
         raise error
-    known = DeviceError(f"{error.message}; the figures are those until its last reading", hint=error.hint)
-    print_error(known, kind="warning")
+    print_error(DeviceError(f"{error.message}; {_covered(traces)}", hint=error.hint), kind="warning")
     return tuple(Measurement.between(first, last) for first, last in ends)
+
+
+def _covered(traces: tuple[Trace, ...]) -> str:
+    """Return in words what the figures cover, with the numbers of the GPUs that were lost among several."""
+    ends_s = [trace.readings[-1].time_s for trace in traces]
+    lost = [f"GPU {place}" for place, end_s in enumerate(ends_s) if max(ends_s) - end_s > LOST_S]
+    if not lost:
+        return "the figures are those until its last reading"
+    return f"the figures of {', '.join(lost)} are those until its last reading, and the others were measured on"
 
 
 def document(command_line: tuple[str, ...], outcome: MeasuredCommand, tariff: Tariff) -> dict[str, Any]:
@@ -217,6 +227,7 @@ def show(outcome: MeasuredCommand, tariff: Tariff) -> None:
     table = Table("GPU", "energy J", "±", "mean W", "seconds", box=None, pad_edge=False)
     rows = [(gpu.spec.label, part) for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)]
     if len(rows) > 1:
+        rows = [(f"{place}: {label}", part) for place, (label, part) in enumerate(rows)]
         rows.append((f"all {len(rows)} GPUs" + (" (simulated)" if outcome.simulated else ""), outcome.total))
     for label, part in rows:
         error = "unknown" if part.energy_error_j is None else f"{part.energy_error_j:.1f}"

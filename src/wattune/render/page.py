@@ -106,7 +106,7 @@ color:var(--orange);border:1.5px solid var(--orange)}
 section{margin-top:2.2rem}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px}
 .figure{background:var(--panel);border-radius:12px;padding:14px 16px}
-.figure b{display:block;font-size:1.7rem;line-height:1.25;letter-spacing:-.02em;font-variant-numeric:tabular-nums}
+.figure b{display:block;font-size:1.4rem;line-height:1.25;letter-spacing:-.02em;font-variant-numeric:tabular-nums}
 .figure span{display:block;font-size:.88rem}
 .figure small{display:block;font-size:.8rem;color:var(--quiet)}
 .chart{display:block;width:100%;height:auto;overflow:visible}

@@ -3,6 +3,8 @@ import json
 import pytest
 
 from wattune.cli.main import run
+from wattune.cli.measure import _covered
+from wattune.core.reading import Reading, Trace
 
 
 @pytest.fixture(autouse=True)
@@ -56,4 +58,12 @@ def test_people_see_joules_watts_seconds_and_the_word_simulated(capfd):
     captured = capfd.readouterr()
     assert captured.out == ""
     assert "all 2 GPUs (simulated)" in captured.err
+    assert [line[:2] for line in captured.err.splitlines() if line[:2] in ("0:", "1:")] == ["0:", "1:"]
     assert "CPU packages: " in captured.err
+
+
+def test_of_several_gpus_the_lost_one_is_named():
+    whole = Trace("one", tuple(Reading(time_s=time_s, energy_j=100 * time_s) for time_s in (0.0, 2.0, 6.0)))
+    ended = Trace("other", whole.readings[:2])
+    assert "of GPU 1 are those until its last reading" in _covered((whole, ended))
+    assert _covered((ended,)) == "the figures are those until its last reading"

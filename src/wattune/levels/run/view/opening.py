@@ -27,8 +27,10 @@ def opening_line(report: RunReport, *, tunes: bool, may_set: bool, can_set: bool
     else:
         setting = "clocks may be set" if may_set else NO_PERMISSION
     limit = report.slowdown_limit
-    aim = f"objective {report.objective}" if limit is None else f"at most {100 * limit:g} % slower"
-    return f"{report.label}: {setting}; {aim}; steps are seen by {steps}"
+    aim = f"objective {report.objective}; " if limit is None else f"at most {100 * limit:g} % slower; "
+    if not (tunes and can_set and may_set):
+        aim = ""  # nothing will be slower
+    return f"{report.label}: {setting}; {aim}steps are seen by {steps}"
 
 
 Key = tuple[object, ...]
