@@ -40,6 +40,8 @@ OPTIONS = (
 )
 
 
+_PLAIN = ("electricity_price", "grid_intensity", "require_gpu")
+"""Settings that a file may hold as a number or as true or false, without quotes."""
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -171,6 +173,8 @@ def _read(file: Path) -> dict[str, str]:
             raise ConfigError(
                 f"{file}: there is no setting {name!r}", hint=f"the settings are {', '.join(sorted(known))}"
             )
-        if not isinstance(value, str):
-            raise ConfigError(f"{file}: setting {name!r} is not a text", hint=f'write {name} = "..."')
+        if name in _PLAIN and isinstance(value, bool | int | float):
+            document[name] = str(value)
+        elif not isinstance(value, str):
+            raise ConfigError(f"{file}: setting {name!r} is not a text", hint=f'write it in quotes: {name} = "…"')
     return document

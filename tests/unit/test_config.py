@@ -68,6 +68,14 @@ def test_a_bad_file_is_named(tmp_path, text, message):
     assert refusal.value.hint
 
 
+def test_numbers_and_truth_values_need_no_quotes(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text("grid_intensity = 380\nrequire_gpu = true\n")
+    config = load_config({}, file)
+    assert config.require_gpu is True
+    assert config.tariff.intensity == load_config({"WATTUNE_GRID_INTENSITY": "380"}, file).tariff.intensity
+
+
 def test_every_option_says_what_it_means():
     assert len({option.variable for option in OPTIONS}) == len(OPTIONS)
     for option in OPTIONS:

@@ -71,6 +71,7 @@ def test_a_plan_is_compared_with_megatron_and_its_file_says_the_same(home, capsy
     assert found["plan"]["time_s"] <= found["default"]["time_s"] == compared["megatron"]["time_s"]
     plan = read_plan(home / "plan.json")
     assert (len(plan.frontier), plan.chosen) == (found["plans"], found["chosen"])
+    assert found["saved_per_1000_gpu_hours"]["energy_kwh"] > 0
     assert plan.plan.cost.energy_j == pytest.approx(found["plan"]["energy_j"])
     page = (home / "page.html").read_text(encoding="utf-8")
     assert "simulated" in page

@@ -71,6 +71,7 @@ def test_the_document_has_the_verdict_and_every_strategy(capsys):
     assert (found["gpu"], found["scope"], found["max_slowdown_percent"]) == ("NVIDIA RTX A4000", "forward", 10.0)
     assert found["switching"]["sm_latency_s"] == pytest.approx(0.003)
     assert found["switching"]["origin"] == "latency as given"
+    assert found["saved_per_1000_gpu_hours"]["energy_kwh"] > 0
     verdict = found["verdict"]
     assert "(simulated)" in verdict["sentence"]
     assert verdict["slowdown_percent"] <= 10.001

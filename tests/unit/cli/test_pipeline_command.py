@@ -55,6 +55,8 @@ def test_a_plan_is_found_and_written(home, capsys):
     frontier = found["frontier"]
     assert (found["schedule"], found["stages"], found["microbatches"]) == ("1f1b", 3, 4)
     assert (found["simulated"], found["straggler"], found["out"]) == (False, None, "plan.json")
+    assert found["saved_per_1000_gpu_hours"]["energy_kwh"] > 0
+    assert "per 1,000 GPU-hours." in words(capsys, *PLAN)
     assert len(frontier) >= 4
     for row in frontier:
         assert row["bound_j"] <= row["energy_j"] * (1 + 1e-9)

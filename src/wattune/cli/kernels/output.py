@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -14,7 +15,7 @@ from wattune._version import __version__
 from wattune.cli.kernels.planning import KernelPlans
 from wattune.cli.kernels.searching import SearchOptions
 from wattune.cli.output import console, print_line, write_text
-from wattune.cli.pipeline.output import switching_words
+from wattune.cli.pipeline.output import long_run_words, switching_words
 from wattune.config import load_config
 from wattune.core.measurement import Measurement
 from wattune.levels.kernel.partition.baselines import TRIAL_S
@@ -24,6 +25,7 @@ from wattune.levels.kernel.plan_file import plan_text
 from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, time_percent
 from wattune.levels.kernel.stage_profile import stage_profile_text
 from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
+from wattune.levels.kernel.view.page import long_run_saving
 from wattune.levels.kernel.view.partitions_page import kernels_page
 from wattune.levels.kernel.view.stream_timeline import text_streams
 from wattune.levels.kernel.view.used_settings import UsedOption, choice_words, kind_words, used_options
@@ -117,6 +119,7 @@ def plan_document(planned: PlannedPipeline) -> dict[str, Any]:
         "default": _cost(default),
         "plans": len(planned.frontier),
         "chosen": planned.chosen,
+        "saved_per_1000_gpu_hours": asdict(long_run_saving(planned, load_config().tariff)),
         "plan": {
             **_cost(cost),
             "time_percent": time_percent(cost, default),
@@ -258,6 +261,7 @@ def _gain_words(result: KernelPlans) -> list[str]:
             f"Against Perseus: {percent(found.equal_time_energy_percent)} energy at equal time, "
             f"{percent(found.equal_energy_time_percent)} time at equal energy."
         )
+    lines.append(long_run_words(planned, load_config().tariff))
     lines.append("Energies are those of one GPU of each stage.")
     lines.append(f"A GPU that waits draws {planned.blocking_power_w:g} W: {result.blocking_power_source}.")
     free = "Switching is taken to be free; --switch-latency charges it."

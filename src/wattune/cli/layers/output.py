@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -27,9 +27,10 @@ from wattune.levels.layer.plan_file import LayerPlans, layer_plan_text
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
 from wattune.levels.layer.switching import switches_of
 from wattune.levels.layer.view.charts import changes, drawn_plans
-from wattune.levels.layer.view.page import Origins, layers_page, strategy_table
+from wattune.levels.layer.view.page import Origins, layers_page, long_run_saving, strategy_table
 from wattune.levels.layer.view.words import outside_words, paying_words, switching_words, verdict_sentence
 from wattune.render.page import Table, render_page
+from wattune.render.quantity import footprint_words
 from wattune.render.terminal_graph import Spot, scatter
 
 _SIGNS = {
@@ -103,6 +104,7 @@ class PlannedLayers:
             "default": {**_cost(found.default), "setting": str(found.costs.settings[0])},
             "switching": {**to_json(verdict.switching), "origin": self.switching_origin},
             "verdict": _verdict_document(found),
+            "saved_per_1000_gpu_hours": asdict(long_run_saving(found, load_config().tariff)),
             "strategy": self.strategy,
             "strategies": {plans.name: _strategy_document(found, plans) for plans in found.strategies},
         }
@@ -168,6 +170,10 @@ def print_comparison(found: LayerComparison, *, origins: Origins) -> None:
     """Print the verdict, the plan of each strategy, their frontiers, and what was assumed."""
     screen = console()
     screen.print(verdict_sentence(found), style="bold", markup=False, soft_wrap=not screen.is_terminal)
+    label = " (simulated)" if found.costs.simulated else ""
+    saved = footprint_words(long_run_saving(found, load_config().tariff))
+    words = f"The better of one setting and segments saves {saved} per 1,000 GPU-hours{label}."
+    screen.print(words, markup=False, soft_wrap=not screen.is_terminal)
     screen.print()
     table = strategy_table(found)
     screen.print(f"{table.title}:", markup=False, style="dim")

@@ -110,6 +110,7 @@ def plan(
     from wattune.levels.kernel.planned import plan_profile
     from wattune.levels.kernel.planner import LARGE
 
+    tariff = load_config().tariff
     for path in (out, csv_file):
         check_writable(path)
     switching = switching_of(latency=switch_latency, gpu=gpu)
@@ -127,9 +128,11 @@ def plan(
     _write(csv_file, lambda: output.frontier_csv(chosen))
     if as_json:
         straggling = output.straggler_document(answer)
-        print_json({**output.pipeline_document(chosen), "straggler": straggling, "out": out, "frontier_csv": csv_file})
+        print_json(
+            {**output.pipeline_document(chosen, tariff), "straggler": straggling, "out": out, "frontier_csv": csv_file}
+        )
         return
-    output.print_frontier(chosen, answer)
+    output.print_frontier(chosen, answer, tariff)
     print_written(out, csv_file)
 
 
@@ -160,6 +163,7 @@ def show(
     from wattune.levels.kernel.view.page import standalone_timelines
     from wattune.levels.kernel.view.timeline import timelines
 
+    tariff = load_config().tariff
     for path in (svg, html):
         check_writable(path)
     planned, answer = read_plan(plan_file), None
@@ -171,11 +175,17 @@ def show(
         planned, answer = _chosen(planned, deadline, straggler)
     steps = output.rank_steps(planned, rank)
     _write(svg, lambda: standalone_timelines(timelines(planned)))
-    _write(html, lambda: output.plan_page(planned, load_config().tariff))
+    _write(html, lambda: output.plan_page(planned, tariff))
     if as_json:
         straggling = output.straggler_document(answer)
         print_json(
-            {**output.pipeline_document(planned), "straggler": straggling, "steps": steps, "svg": svg, "html": html}
+            {
+                **output.pipeline_document(planned, tariff),
+                "straggler": straggling,
+                "steps": steps,
+                "svg": svg,
+                "html": html,
+            }
         )
         return
     screen = console()
@@ -238,6 +248,7 @@ def import_(
     from wattune.levels.kernel.planned import choose
     from wattune.levels.kernel.schedule_exchange import import_files
 
+    tariff = load_config().tariff
     check_writable(out)
     found, source = output.read_profile(profile)
     found.check_blocking_power(blocking_power)
@@ -248,9 +259,9 @@ def import_(
     )
     _write(out, lambda: plan_text(planned))
     if as_json:
-        print_json({**output.pipeline_document(planned), "out": out})
+        print_json({**output.pipeline_document(planned, tariff), "out": out})
         return
-    output.print_frontier(planned, None)
+    output.print_frontier(planned, None, tariff)
     print_written(out)
 
 

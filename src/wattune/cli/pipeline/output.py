@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,9 @@ from wattune.levels.kernel.schedule_exchange import FREQS_NAME
 from wattune.levels.kernel.solver.switching import new_settings, shortest_dwell_s
 from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 from wattune.levels.kernel.straggler import StragglerAnswer
-from wattune.levels.kernel.view.page import pipeline_page
+from wattune.levels.kernel.view.page import long_run_saving, pipeline_page
 from wattune.levels.kernel.view.timeline import Timelines, text_timelines, timeline
-from wattune.render.quantity import percent
+from wattune.render.quantity import footprint_words, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +37,7 @@ MOST_ROWS = 12
 """Plans in a table on the screen; files and JSON have all."""
 
 
-def pipeline_document(planned: PlannedPipeline) -> dict[str, Any]:
+def pipeline_document(planned: PlannedPipeline, tariff: Tariff) -> dict[str, Any]:
     """Describe the pipeline and its frontier as one JSON document."""
     shape = planned.shape
     return {
@@ -53,6 +54,7 @@ def pipeline_document(planned: PlannedPipeline) -> dict[str, Any]:
         "switching": to_json(planned.switching),
         "default": {"time_s": planned.default.cost.time_s, "energy_j": planned.default.cost.energy_j},
         "chosen": planned.chosen,
+        "saved_per_1000_gpu_hours": asdict(long_run_saving(planned, tariff)),
         "frontier": [_row(number, planned) for number in range(len(planned.frontier))],
     }
 
@@ -151,13 +153,21 @@ def plan_page(planned: PlannedPipeline, tariff: Tariff) -> str:
     return render_page(pipeline_page(planned, made=made, tariff=tariff))
 
 
-def print_frontier(planned: PlannedPipeline, answer: StragglerAnswer | None) -> None:
-    """Print the frontier and the answer to a straggler."""
+def print_frontier(planned: PlannedPipeline, answer: StragglerAnswer | None, tariff: Tariff) -> None:
+    """Print the frontier, what its chosen plan saves in the long run, and the answer to a straggler."""
     screen = console()
     screen.print(heading(planned), markup=False, soft_wrap=True)
     screen.print(frontier_table(planned))
+    screen.print(long_run_words(planned, tariff), markup=False, soft_wrap=True)
     screen.print(switching_words(planned), markup=False, soft_wrap=True)
     print_answer(answer)
+
+
+def long_run_words(planned: PlannedPipeline, tariff: Tariff) -> str:
+    """Return what the chosen plan saves in 1,000 GPU-hours of training."""
+    label = " (simulated)" if planned.source.simulated else ""
+    saved = footprint_words(long_run_saving(planned, tariff))
+    return f"The chosen plan saves {saved} per 1,000 GPU-hours{label}."
 
 
 def switching_words(planned: PlannedPipeline) -> str:

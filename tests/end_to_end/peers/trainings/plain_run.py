@@ -1,7 +1,7 @@
 """A small training loop with Accelerate: python plain_run.py FOLDER STEPS [MAX_SLOWDOWN [held]].
 
-There are two ranks where RANK is set. Gradients are accumulated over two batches. With `held` it ends once a setting was
-held and measured, at the latest after STEPS.
+There are two ranks where RANK is set. Gradients are accumulated over two batches. With `held` it ends once a setting
+was held and measured, at the latest after STEPS.
 """
 
 from __future__ import annotations

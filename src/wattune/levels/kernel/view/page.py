@@ -10,7 +10,7 @@ from html import escape
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
-from wattune.core.tariff import Tariff
+from wattune.core.tariff import Footprint, Tariff
 from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, gap_percent, time_percent
 from wattune.levels.kernel.view.timeline import Bar, PipelineTimeline, Timelines, timelines
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone, tick_labels, ticks
@@ -93,11 +93,17 @@ def _figures(planned: PlannedPipeline) -> tuple[Figure, ...]:
     )
 
 
-def long_run_figure(planned: PlannedPipeline, tariff: Tariff) -> Figure:
+def long_run_saving(planned: PlannedPipeline, tariff: Tariff) -> Footprint:
     """Return what the chosen plan saves in work that takes 1,000 GPU-hours at default settings."""
     default, plan = planned.default.cost, planned.plan.cost
     power_w = default.power_w / planned.shape.ranks
-    saved = tariff.in_the_long_run(1 - plan.energy_j / default.energy_j, power_w, started_at=datetime.now(UTC))
+    return tariff.in_the_long_run(1 - plan.energy_j / default.energy_j, power_w, started_at=datetime.now(UTC))
+
+
+def long_run_figure(planned: PlannedPipeline, tariff: Tariff) -> Figure:
+    """Return the same as a figure of a page."""
+    default, plan = planned.default.cost, planned.plan.cost
+    saved = long_run_saving(planned, tariff)
     detail = f"computed for the chosen plan, {percent(time_percent(plan, default))} time"
     return Figure(footprint_words(saved), "saved per 1,000 GPU-hours", detail)
 

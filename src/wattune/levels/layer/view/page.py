@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from wattune.core.gpu_spec import labelled
 from wattune.core.measurement import Measurement
-from wattune.core.tariff import Tariff
+from wattune.core.tariff import Footprint, Tariff
 from wattune.levels.layer.comparison import LayerComparison, StrategyPlans, segments_of
 from wattune.levels.layer.demand import LayerDemand, intensity
 from wattune.levels.layer.planner import IDEAL, SEGMENTS
@@ -105,11 +105,18 @@ def _figures(found: LayerComparison) -> tuple[Figure, ...]:
     )
 
 
-def _long_run(found: LayerComparison, tariff: Tariff) -> Figure:
+def long_run_saving(found: LayerComparison, tariff: Tariff) -> Footprint:
     """Return what the cheaper of one setting and segments saves in work of 1,000 GPU-hours by default."""
-    best = min(found.verdict.single.cost, found.verdict.segments.cost, key=lambda cost: cost.energy_j)
-    saving, slower = found.verdict.saving(best), percent(100 * found.slowdown(best))
-    saved = tariff.in_the_long_run(saving, found.default.power_w, started_at=datetime.now(UTC))
+    saving = found.verdict.saving(_cheaper(found))
+    return tariff.in_the_long_run(saving, found.default.power_w, started_at=datetime.now(UTC))
+
+
+def _cheaper(found: LayerComparison) -> Measurement:
+    return min(found.verdict.single.cost, found.verdict.segments.cost, key=lambda cost: cost.energy_j)
+
+
+def _long_run(found: LayerComparison, tariff: Tariff) -> Figure:
+    saved, slower = long_run_saving(found, tariff), percent(100 * found.slowdown(_cheaper(found)))
     detail = f"by the best single setting or segments, whichever saves more, {slower} time"
     return Figure(footprint_words(saved), "saved per 1,000 GPU-hours", detail)
 
