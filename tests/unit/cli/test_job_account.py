@@ -163,6 +163,6 @@ def test_lines_for_people():
     text = "\n".join(account_lines(account(JOB, MEMORY, GPU), Tariff()))
     assert "energy −8.1 %" in text
     assert "the savings have paid for learning" in text
-    line = end_line(RUNS[0], "the target 0.75 is reached after 10 epochs")
+    line = end_line(RUNS[0], "the target 0.75 is reached after 10 epochs", Tariff())
     assert line.startswith("run run-0: the target 0.75 is reached after 10 epochs; 10.0 kJ in 50.0 s (simulated) at")
-    assert end_line(RUNS[4], "32 is cheaper").startswith("run run-4: stopped by us (32 is cheaper); ")
+    assert end_line(RUNS[4], "32 is cheaper", Tariff()).startswith("run run-4: stopped by us (32 is cheaper); ")

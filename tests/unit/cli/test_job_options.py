@@ -25,6 +25,7 @@ from wattune.cli.training_child import Ending, ReportWatch
 from wattune.control.reports.report import NoMemory, Report, StepReport, Unreadable
 from wattune.core.errors import InputError
 from wattune.core.job import JobGpu, JobRun, Outcome
+from wattune.core.tariff import Tariff
 from wattune.levels.job.session import RunVerdict
 
 # definitions
@@ -270,7 +271,9 @@ def test_a_command_that_cannot_be_run_ends_its_run():
     live = Live()
     patience = Patience(attempts=1, linger_s=0.0, grace_s=1.0)
     with pytest.raises(InputError, match="there is no command 'no-such'"):
-        run_recurrence(program("no-such", gpus=0, port=0), lambda: live, patience, quiet=True, say=lambda _: None)
+        run_recurrence(
+            program("no-such", gpus=0, port=0), lambda: live, patience, tariff=Tariff(), quiet=True, say=lambda _: None
+        )
     assert isinstance(live.ended[0], InputError)
 
 

@@ -18,7 +18,7 @@ from wattune.core.setting import Setting
 from wattune.core.tariff import Footprint, Tariff
 from wattune.levels.job.view.charts import epochs_lines
 from wattune.levels.job.view.cost_map import map_lines
-from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label, job_map
+from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label, job_map, runs_footprint
 from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, percent, quantity
 
 if TYPE_CHECKING:
@@ -139,14 +139,14 @@ def run_table(records: Sequence[RecordedRun], *, width: int) -> Table:
     return table
 
 
-def end_line(run: JobRun, why: str) -> str:
+def end_line(run: JobRun, why: str, tariff: Tariff) -> str:
     """Describe in one line how a run ended and what it cost."""
     ended = why if run.outcome is Outcome.REACHED else ENDS[run.outcome] + (f" ({why})" if why else "")
     parts = [f"run {run.id[:SHOWN_ID]}: {ended}"]
     if run.cost is not None:
         label = " (simulated)" if run.gpu.simulated else ""
-        held = "the setting that was found" if run.setting is None else str(run.setting)
-        parts.append(f"{_cost(run.cost)}{label} at {held}")
+        held = "" if run.setting is None else f" at {run.setting}"
+        parts.append(f"{_cost(run.cost)}{label}{held}, {footprint_words(runs_footprint((run,), tariff))}")
     if run.profiling is not None and run.profiling.energy_j:
         parts.append(f"{_cost(run.profiling)} of it for profiling")
     return one_line("; ".join(parts))

@@ -16,6 +16,7 @@ from wattune.core.errors import InputError
 from wattune.core.job import JobRun, Outcome
 
 if TYPE_CHECKING:
+    from wattune.core.tariff import Tariff
     from wattune.levels.job.session import RecurringRun
 
 
@@ -121,13 +122,22 @@ class Patience:
 
 
 def run_recurrence(
-    program: JobProgram, new_run: Callable[[], RecurringRun], patience: Patience, *, quiet: bool, say: Say
+    program: JobProgram,
+    new_run: Callable[[], RecurringRun],
+    patience: Patience,
+    *,
+    tariff: Tariff,
+    quiet: bool,
+    say: Say,
 ) -> tuple[Attempt, ...]:
     """Run the program until it reaches the target, an outcome forbids a repetition, or the attempts are used up."""
+    from wattune.cli.job.output import end_line
+
     attempts: list[Attempt] = []
     while len(attempts) < patience.attempts:
         replaces = attempts[-1].run.id if attempts else None
         attempts.append(_attempt(program, new_run(), patience, replaces=replaces, quiet=quiet, say=say))
+        say(end_line(attempts[-1].run, attempts[-1].why, tariff))
         if attempts[-1].run.outcome not in AGAIN or attempts[-1].ending.interrupted:
             break
     return tuple(attempts)
@@ -136,8 +146,6 @@ def run_recurrence(
 def _attempt(
     program: JobProgram, live: RecurringRun, patience: Patience, *, replaces: str | None, quiet: bool, say: Say
 ) -> Attempt:
-    from wattune.cli.job.output import end_line
-
     try:
         run = live.start(replaces=replaces)
         program.play(run)
@@ -149,7 +157,6 @@ def _attempt(
         )
         why = "" if live.verdict is None else live.verdict.why
         run = live.end(listener.outcome(ending))
-        say(end_line(run, why))
     except BaseException as error:
         with suppress(InputError):  # it may not have started
             live.end(error=error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from wattune.cli.job.recurrence import Attempt
     from wattune.cli.training_child import ReportWatch
     from wattune.core.job import Job
+    from wattune.core.tariff import Tariff
     from wattune.devices.gpu import Gpu
     from wattune.levels.job.session import RecurringRun
     from wattune.store.worker import StoreWorker
@@ -151,6 +152,7 @@ def run(
         objective=objective,
     )
     config = load_config()
+    tariff = config.tariff
     worker = StoreWorker(config.store_url)
     known = _known(name, worker)
     job = first_definition(name, wanted) if known is None else redefined(known, wanted)
@@ -165,9 +167,9 @@ def run(
             _say("the command has no {batch_size}; the program must read WATTUNE_BATCH_SIZE")
         patience = Patience(attempts=attempts, linger_s=None if keep_going else linger_s, grace_s=grace_s)
         new_run = _runs(job, gpus, knob=JobKnob(knob), searcher=searcher, worker=worker, state_dir=config.state_dir)
-        done = run_recurrence(program, new_run, patience, quiet=as_json, say=_say)
+        done = run_recurrence(program, new_run, patience, tariff=tariff, quiet=as_json, say=_say)
     if as_json:
-        print_json(_document(job, searcher, changed, done))
+        print_json(_document(job, searcher, changed, done, tariff))
     complaint = _complaint(job, done)
     if complaint is not None:
         print_error(complaint)
@@ -233,9 +235,12 @@ def _runs(
     return lambda: RecurringRun(job, gpus, store_access=store_access, knob=knob, warn=_say)
 
 
-def _document(job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Attempt, ...]) -> dict[str, Any]:
+def _document(
+    job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Attempt, ...], tariff: Tariff
+) -> dict[str, Any]:
     from wattune.cli.job.output import run_document, simulated
     from wattune.core.job import Outcome
+    from wattune.levels.job.view.view_model import runs_footprint
 
     runs = [attempt.run for attempt in done]
     return {
@@ -246,7 +251,12 @@ def _document(job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Att
         "reached": runs[-1].outcome is Outcome.REACHED,
         "exit_code": done[-1].exit_code,
         "runs": [
-            {**run_document(attempt.run), "ended_because": attempt.why, "program_exit_code": attempt.ending.exit_code}
+            {
+                **run_document(attempt.run),
+                **asdict(runs_footprint((attempt.run,), tariff)),
+                "ended_because": attempt.why,
+                "program_exit_code": attempt.ending.exit_code,
+            }
             for attempt in done
         ],
     }

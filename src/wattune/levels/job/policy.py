@@ -271,5 +271,5 @@ def _best(posterior: JobPosterior) -> Proposal:
     size, epochs = posterior.sizes[place], float(np.exp(posterior.log_epochs.mean[place]))
     why = f"{size} is the cheapest known: about {epochs:.3g} epochs"
     share = posterior.share_of_default(size)
-    why += "" if share is None else f", {share:.0%} of the default's cost"
+    why += "" if share is None else f", {100 * share:.0f} % of the default's cost"
     return Proposal(size, exploring=False, why=why)
