@@ -143,10 +143,15 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(run(arguments))
 
 
+def _words(arguments: list[str] | None) -> tuple[str, ...]:
+    """Return the command line, which pages name."""
+    return ("wattune", *(sys.argv[1:] if arguments is None else arguments))
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Run a command line and return its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     try:
-        result = wattune.main(args=arguments, prog_name="wattune", standalone_mode=False)
+        result = wattune.main(args=arguments, prog_name="wattune", standalone_mode=False, obj=_words(arguments))
         return result if isinstance(result, int) else 0
     except WattuneError as error:
         from wattune.cli.output import print_error

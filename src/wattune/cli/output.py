@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -26,6 +27,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 """The type of an option that names a file."""
+
+
+def made_line() -> str:
+    """Return when, where and by which version and command a page is made."""
+    from datetime import UTC, datetime
+    from socket import gethostname
+
+    from wattune._version import __version__
+
+    context = click.get_current_context(silent=True)
+    words = () if context is None or context.obj is None else context.obj
+    by = f": {shlex.join(words)}" if words else ""
+    return f"Made on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC on {gethostname()}, by wattune {__version__}{by}"
 
 
 _STEERING = dict.fromkeys(

@@ -78,10 +78,13 @@ def test_the_csv_plays_back_as_a_gpu(home: Path, capsys: pytest.CaptureFixture[s
 
 def test_people_see_the_frontier_and_the_word_simulated(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sweep", "--points", "6", "--report", "page.html"]) == 0
+    page = (home / "page.html").read_text(encoding="utf-8")
+    assert "saved per 1,000 GPU-hours" in page.replace("\xa0", " ")
+    assert "wattune sweep --points 6 --report page.html</footer>" in page.replace("\xa0", " ")
     out = capsys.readouterr().out
     for word in ("resnet50:64", "(simulated)", "driver default", "within 5 %", "cheapest", "①", "page.html"):
         assert word in out
-    assert "simulated" in (home / "page.html").read_text(encoding="utf-8")
+    assert "simulated" in page
 
 
 def test_a_sweep_refines_at_the_slowdown_limit_and_recommends_one_setting(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune._version import __version__
 from wattune.cli.job.run import run, searcher_option
-from wattune.cli.output import check_writable, console, json_option, print_json, write_text
+from wattune.cli.output import check_writable, console, json_option, made_line, print_json, write_text
 from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError
@@ -174,11 +173,9 @@ def _check_plot(plot: Path | None) -> None:
 
 
 def _write_plot(plot: Path, found: tuple[JobView, ...], searcher: str, tariff: Tariff) -> None:
-    from datetime import UTC, datetime
-
     from wattune.levels.job.view.page import job_file
 
     if not found:
         raise InputError("there is nothing to plot yet", hint="run the job first: wattune job run NAME -- COMMAND")
-    made = f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+    made = made_line()
     write_text(plot, job_file(found[0], searcher=searcher, made=made, suffix=plot.suffix, tariff=tariff))

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table as ScreenTable
 
-from wattune._version import __version__
 from wattune.cli.kernels.planning import KernelPlans
 from wattune.cli.kernels.searching import SearchOptions
-from wattune.cli.output import console, print_line, write_text
+from wattune.cli.output import console, made_line, print_line, write_text
 from wattune.cli.pipeline.output import long_run_words, switching_words
 from wattune.config import load_config
 from wattune.core.measurement import Measurement
@@ -51,7 +49,7 @@ def write_files(result: KernelPlans, files: Mapping[str, Path | None]) -> None:
 
 def page_text(report: KernelReport) -> str:
     """Render the page."""
-    made = f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+    made = made_line()
     return render_page(kernels_page(report, made=made, tariff=load_config().tariff))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +12,8 @@ import numpy as np
 from rich.table import Table as ScreenTable
 from rich.text import Text
 
-from wattune._version import __version__
 from wattune.cli.layers.source import LayerSource
-from wattune.cli.output import console, stderr_console, write_text
+from wattune.cli.output import console, made_line, stderr_console, write_text
 from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import Infeasible, InputError
@@ -229,11 +227,6 @@ def _legend(found: LayerComparison) -> Text:
         shown = plans.name if drawn_plans(found, plans) else f"{plans.name}: {outside_words(plans, found.default)}"
         line.append(f" {sign}", style=style).append(f" {shown}{bound}", style="dim")
     return line
-
-
-def made_line() -> str:
-    """Say when and by which version a page is made."""
-    return f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
 
 
 def plans_to_write(found: LayerComparison, strategy: str, *, source: LayerSource) -> LayerPlans:

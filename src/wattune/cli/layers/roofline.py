@@ -73,7 +73,7 @@ def roofline(
 
 
 def _page(places: Sequence[LayersAt], *, workload: str, gpu: str) -> str:
-    from wattune.cli.layers.output import made_line
+    from wattune.cli.output import made_line
     from wattune.levels.layer.view.page import roofline_page
     from wattune.render.page import render_page
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune._version import __version__
-from wattune.cli.output import console, write_text
+from wattune.cli.output import console, made_line, write_text
 from wattune.core.codec import to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
@@ -149,7 +147,7 @@ def plan_page(planned: PlannedPipeline, tariff: Tariff) -> str:
     """Render the page of the frontier and its chosen plan."""
     from wattune.render.page import render_page
 
-    made = f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+    made = made_line()
     return render_page(pipeline_page(planned, made=made, tariff=tariff))
 
 

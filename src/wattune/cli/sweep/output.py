@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from wattune._version import __version__
-from wattune.cli.output import console, print_json, shown, stderr_console, write_text
+from wattune.cli.output import console, made_line, print_json, shown, stderr_console, write_text
 from wattune.config import Config
 from wattune.core.codec import to_json
 from wattune.core.csv_input import SWEEP_COLUMNS, csv_text
@@ -209,8 +208,9 @@ def sweep_csv(swept: Swept) -> str:
     return csv_text(rows)
 
 
-def sweep_report(swept: Swept, *, made_at: datetime, suffix: str = ".html") -> str:
+def sweep_report(swept: Swept, tariff: Tariff, *, suffix: str = ".html") -> str:
     """Return the report page, or for `.svg` its first picture."""
+    saved = swept.saved(tariff)
     title = f"{swept.workload} on {swept.spec.name}"
     if suffix == ".svg":
         spec, per = swept.spec, swept.per
@@ -225,7 +225,8 @@ def sweep_report(swept: Swept, *, made_at: datetime, suffix: str = ".html") -> s
         slowdown=swept.slowdown,
         how=_how(swept),
         doubt=swept.doubt,
-        made=f"Made by wattune {__version__} on {made_at:%Y-%m-%d %H:%M} UTC.",
+        made=made_line(),
+        saved=None if saved is None else footprint_words(saved),
     )
     return render_page(page)
 
@@ -283,7 +284,7 @@ def keep_sweep(swept: Swept, config: Config) -> None:
 
 def deliver(swept: Swept, tariff: Tariff, *, csv_file: Path | None, report: Path | None, as_json: bool) -> None:
     """Write the files and show the frontier, which is shown even where a file cannot be written."""
-    files, failure = _write_files(swept, {"csv": csv_file, "report": report})
+    files, failure = _write_files(swept, tariff, {"csv": csv_file, "report": report})
     if as_json:
         print_json(document(swept, tariff, files=files))
     else:
@@ -292,14 +293,16 @@ def deliver(swept: Swept, tariff: Tariff, *, csv_file: Path | None, report: Path
         raise failure
 
 
-def _write_files(swept: Swept, wanted: dict[str, Path | None]) -> tuple[dict[str, Path | None], InputError | None]:
+def _write_files(
+    swept: Swept, tariff: Tariff, wanted: dict[str, Path | None]
+) -> tuple[dict[str, Path | None], InputError | None]:
     """Return the files that were written, by kind, and the first failure to write one."""
     written: dict[str, Path | None] = dict.fromkeys(wanted)
     failure = None
     for kind, path in wanted.items():
         if path is not None:
             suffix = path.suffix.lower()
-            text = sweep_csv(swept) if kind == "csv" else sweep_report(swept, made_at=datetime.now(UTC), suffix=suffix)
+            text = sweep_csv(swept) if kind == "csv" else sweep_report(swept, tariff, suffix=suffix)
             try:
                 write_text(path, text)
                 written[kind] = path
