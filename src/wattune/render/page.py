@@ -141,7 +141,7 @@ def render_page(page: Page) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{head}\n{body}\n"
-        f"<footer>{_words(page.foot)}</footer>\n</main>\n</body>\n</html>\n"
+        f"<footer>{escape(page.foot)}</footer>\n</main>\n</body>\n</html>\n"
     )
 
 
