@@ -4,12 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from wattune.benchmarks.family import family
 from wattune.benchmarks.run.family_program import FamilyProgram, StepClock, play_program
 from wattune.benchmarks.run.policies import make_policy
-from wattune.benchmarks.run.table import RecordedWorkload, TableBench, bench_table, play_workload
+from wattune.benchmarks.run.table import RecordedWorkload, TableBench, bench_table, play_workload, rippled
 from wattune.cli.main import run
 from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
@@ -251,6 +252,15 @@ def test_a_policy_of_ones_own_is_played_on_a_table_beside_the_others(tmp_path, m
     assert rows[mine]["slowdown_percent"] == pytest.approx(3.0, abs=0.1)
     with pytest.raises(InputError, match="zeus cannot be chosen for a table"):
         bench_table(replace(asked, policies=("zeus",)))
+
+
+def test_a_ripple_is_drawn_once_for_each_table():
+    smooth = {Setting(mhz): Measurement(1.0, 300.0) for mhz in range(1000, 1400, 5)}
+    drawn = rippled(smooth, 0.01, draw="a.csv net")
+    assert drawn == rippled(smooth, 0.01, draw="a.csv net") != rippled(smooth, 0.01, draw="b.csv net")
+    for factors in ([cost.time_s for cost in drawn.values()], [cost.energy_j / 300.0 for cost in drawn.values()]):
+        assert 0.007 < np.std(factors) < 0.013
+        assert np.mean(factors) == pytest.approx(1.0, abs=0.005)
 
 
 def test_a_setting_that_an_odd_measurement_hides_is_found():

@@ -16,6 +16,8 @@ from statistics import fmean
 from time import process_time
 from typing import ClassVar
 
+import numpy as np
+
 from wattune.benchmarks.parallel import in_processes
 from wattune.benchmarks.result import Bench, Goal, Row, at_least
 from wattune.benchmarks.run.outcome import (
@@ -58,6 +60,8 @@ class TableBench:
     hours: float = 1.0
     slowdown: float = 0.05
     noise: float = 0.01
+    ripple: float = 0.0
+    """Standard deviation of factors on the times and energies of the tables, one of each per setting, drawn once."""
     workloads: tuple[str, ...] = ()
     policies: tuple[str, ...] = ()
     """Policies written elsewhere, which are played beside the others."""
@@ -104,6 +108,16 @@ class RecordedWorkload:
         beyond = [cost for cost in self.costs.values() if cost.time_s > most_s * (1 + _ALMOST)]
         mixed_j = [_mixed_j(fast, slow, most_s) for fast in within for slow in beyond]
         return 1 - min([cost.energy_j for cost in within] + mixed_j) / default.energy_j
+
+
+def rippled(costs: dict[Setting, Measurement], ripple: float, *, draw: str) -> dict[Setting, Measurement]:
+    """Multiply the time and energy of each setting by a factor of its own; the same draw gives the same factors."""
+    random = np.random.default_rng(list(draw.encode()))
+    factors = np.exp(ripple * random.standard_normal((len(costs), 2))).tolist()
+    return {
+        setting: Measurement(cost.time_s * slower, cost.energy_j * costlier)
+        for (setting, cost), (slower, costlier) in zip(costs.items(), factors, strict=True)
+    }
 
 
 def _mixed_j(fast: Measurement, slow: Measurement, time_s: float) -> float:
@@ -168,6 +182,7 @@ def bench_table(asked: TableBench, *, on_step: Callable[[str, int, int], None] |
             "hours": asked.hours,
             "promise_percent": 100 * asked.slowdown,
             "noise_percent": 100 * asked.noise,
+            "ripple_percent": 100 * asked.ripple,
             "policies": policy_means(rows),
             "of_mixture_percent": _saved_of(ours, "mixture_saving_percent"),
         },
@@ -181,7 +196,12 @@ def _chosen(asked: TableBench) -> list[RecordedWorkload]:
         if not table.costs:
             raise InputError(f"{table.file} has no rows", hint="give a sweep CSV, as `wattune sweep --csv` writes")
     found = [
-        RecordedWorkload.of(table.file, name, costs, hours=asked.hours)
+        RecordedWorkload.of(
+            table.file,
+            name,
+            rippled(costs, asked.ripple, draw=f"{Path(table.file).name} {name}") if asked.ripple else costs,
+            hours=asked.hours,
+        )
         for table in tables
         for name, costs in table.costs.items()
         if not words or any(word in name for word in words)
@@ -294,7 +314,8 @@ def _notes(asked: TableBench, workloads: Sequence[RecordedWorkload], ours: Seque
         f"The shipped session on a GPU played from {', '.join(file.name for file in asked.tables)}: "
         f"{workloads[0].steps} steps of a second at the reference, which the program reports. Means of time and energy "
         f"over {NOISE_S:g} s have a noise of {100 * asked.noise:g} %; "
-        f"whole runs are judged, search included, by the table's own figures.",
+        f"whole runs are judged, search included, by the table's own figures"
+        + (f", each with a ripple of {100 * asked.ripple:g} % that was drawn once." if asked.ripple else "."),
         f"{less} of {len(workloads)} workloads saved less than 97 % of what their best single setting saves."
         + ("" if mixed is None else f" All saved {mixed:.1f} % of what the best two settings by turns save."),
         *(

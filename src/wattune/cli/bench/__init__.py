@@ -173,6 +173,9 @@ def job(
     help="Hours of a run at the driver's own clocks; 0.15, with a table 1.",
 )
 @click.option("--noise", default="1%", show_default=True, help="With a table: noise of means over ten seconds.")
+@click.option(
+    "--ripple", default="0%", show_default=True, help="With a table: its times and energies vary so much by setting."
+)
 @_workload_option
 @click.option(
     "--policy",
@@ -196,6 +199,7 @@ def run(
     slowdown: str,
     hours: float | None,
     noise: str,
+    ripple: str,
     workloads: tuple[str, ...],
     policies: tuple[str, ...],
     reports_steps: bool,
@@ -230,6 +234,7 @@ def run(
                 hours=hours or 1.0,
                 slowdown=limit,
                 noise=_share("--noise", noise),
+                ripple=_share("--ripple", ripple),
                 workloads=workloads,
                 policies=tuple(dict.fromkeys(policies)),
                 processes=processes,
