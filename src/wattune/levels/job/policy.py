@@ -121,7 +121,7 @@ def trial(known: JobPosterior, memory: JobMemory, *, safe: bool) -> Proposal | N
     untouched = known.usable & ~_out_on_trial(known, memory)
     worth = horizon(memory) * gains(known.log_cost, known.epochs.sd, overhead=known.overhead, among=known.usable)
     worth *= _on_the_way_down(known)
-    left = affordable_loss(known, memory.runs)
+    left = affordable_loss(known, memory.runs, safe=safe)
     first_epoch = 1.0 / np.maximum(np.exp(known.log_epochs.mean), 1.0)
     at_stake = stakes(
         known.log_cost, best_cost=float(cost[best]), beyond=known.beyond, first_epoch=np.minimum(first_epoch, 1.0)

@@ -10,8 +10,9 @@ from wattune.core.job import JobRun, Outcome
 from wattune.core.objective import Objective
 from wattune.levels.job.posterior import JobPosterior
 
-SHARE = 0.045
-"""Share that the owner may ever spend beyond the default; 5 % is the limit, and trials may cost more than expected."""
+SHARE, SAFE_SHARE = 0.045, 0.03
+"""Share that may ever be spent beyond the default, and the same where a policy must stay safe. The limit is 5 %, and
+trials may cost more than expected."""
 
 _CARRIED_SHARE, _CARRIED_MOST = 0.05, 1.0
 """After a change of the job: what earlier recurrences add to the budget, in default runs, each and in total."""
@@ -29,6 +30,7 @@ def budget(
     best_cost: float,
     usual_cost: Mapping[int, float],
     recurrence: int | None = None,
+    share: float = SHARE,
 ) -> float:
     """Return how much more than a run at the best size the next run may cost.
 
@@ -45,7 +47,7 @@ def budget(
             continue
         recurrences.add(run.recurrence)
         spent += _counted(run, objective, best_cost, usual_cost)
-    due = (1.0 + SHARE) * default_cost * (len(recurrences) + (recurrence not in recurrences))
+    due = (1.0 + share) * default_cost * (len(recurrences) + (recurrence not in recurrences))
     carried = min(_CARRIED_SHARE * len(earlier - recurrences), _CARRIED_MOST) * default_cost
     return due + carried - spent - best_cost
 
@@ -60,10 +62,11 @@ def _counted(run: JobRun, objective: Objective, best_cost: float, usual_cost: Ma
     return max(spent, best_cost * (_TRIAL_OUT if run.exploring else 1.0))
 
 
-def affordable_loss(known: JobPosterior, runs: Iterable[JobRun], *, recurrence: int | None = None) -> float:
+def affordable_loss(known: JobPosterior, runs: Iterable[JobRun], *, safe: bool, recurrence: int | None = None) -> float:
     """Return what a trial may spend in vain, so that the job stays within its budget with a run that replaces it.
 
-    `runs` are all but the trial; `recurrence` is the trial's, a new one where it is None.
+    `runs` are all but the trial; `recurrence` is the trial's, a new one where it is None. The budget of a `safe` policy
+    is smaller.
     """
     return budget(
         [run for run in runs if run.gpu.key == known.gpu.key and run.batch_size in known.sizes],
@@ -73,4 +76,5 @@ def affordable_loss(known: JobPosterior, runs: Iterable[JobRun], *, recurrence: 
         best_cost=float(known.expected_cost[known.best]),
         usual_cost=dict(zip(known.sizes, np.exp(known.log_cost.mean).tolist(), strict=True)),
         recurrence=recurrence,
+        share=SAFE_SHARE if safe else SHARE,
     )

@@ -189,7 +189,7 @@ def why_stop_trial(job: Job, memory: JobMemory, run: JobRun, *, safe: bool) -> s
         epochs = float(np.exp(prediction.log_epochs))
         return f"about {epochs:.3g} epochs to the target: {known.sizes[best]} from the start is cheaper"
     others = [other for other in memory.runs if other.id != run.id]
-    most = affordable_loss(known, others, recurrence=run.recurrence) / float(known.expected_cost[best])
+    most = affordable_loss(known, others, safe=safe, recurrence=run.recurrence) / float(known.expected_cost[best])
     if not safe and not any(other.exploring for other in others):
         return None
     if prediction.is_affordable(most, sure=1.0 if safe else _SURE):
