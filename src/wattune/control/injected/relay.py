@@ -92,7 +92,7 @@ def main(path: str, *routes: str) -> None:
     spec.loader.exec_module(injected)
     steps = injected.Steps(path)
     numbers = [tuple(map(int, route.split(":"))) for route in routes]
-    relay([Route(source, place, injected.Ring(steps, stream)) for source, place, stream in numbers])
+    relay([Route(source, place, injected.OutputRing(steps, stream)) for source, place, stream in numbers])
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class Steps:
         from time import monotonic_ns
 
         self.path, self.now_ns, self.follower = path, monotonic_ns, follower
-        self.rings: list[Ring] = []
+        self.rings: list[OutputRing] = []
         self.forget()
 
     def forget(self) -> None:
@@ -207,7 +207,7 @@ class Steps:
             self.fail(error)
 
 
-class Ring:
+class OutputRing:
     """The last text of one stream, in the file."""
 
     def __init__(self, steps: Steps, number: int) -> None:
@@ -256,7 +256,7 @@ class Tap:
     """Copies what is written to a text stream into a ring, after it was written."""
 
     def __init__(self, steps: Steps, stream: Any, number: int) -> None:
-        self.ring, self.pass_on = Ring(steps, number), stream.write
+        self.ring, self.pass_on = OutputRing(steps, number), stream.write
         stream.write = self.write
 
     def write(self, text: str) -> int:

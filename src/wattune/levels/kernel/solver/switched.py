@@ -68,7 +68,7 @@ def plan_switched(
 ) -> SwitchedFrontiers:
     """Compute the frontier of plans that switch no faster than the GPU can, stalls charged."""
     trials = {kind: tuple(own) for kind, own in profile.items()}
-    search = _Search(graph, trials, switching, blocking_power_w)
+    search = _DwellSearch(graph, trials, switching, blocking_power_w)
     planner = PipelinePlanner(graph, options_by_kind(graph, trials, blocking_power_w), blocking_power_w)
     free, found, bounds = list[Trial[Plan]](), list(search.constant()), list[Relaxed]()
     for relaxed in planner.relaxed(points, ()):
@@ -106,7 +106,7 @@ def _padded(trials: Sequence[Trial[StageChoice]], stall_s: float) -> tuple[Trial
     )
 
 
-class _Search:
+class _DwellSearch:
     """The settings of one graph, and the search for plans that hold them long enough."""
 
     def __init__(
