@@ -4,7 +4,7 @@
         start the program with file.environment(os.environ)
         file.slots()                   one per process that has counted
 
-The hook is `injected/sitecustomize.py`; its folder goes on PYTHONPATH, so that every Python that the program starts
+The hook is `injected/wattune_hook.py`; its folder goes on PYTHONPATH, so that every Python that the program starts
 imports it: workers of torchrun, spawned and forked processes, other virtual environments. Programs that are not Python,
 or that run Python with -E, -I or -S, count nothing.
 """
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattune.control.injected import sitecustomize as injected
+from wattune.control.injected import wattune_hook as injected
 
 FOLDER = Path(injected.__file__).parent
 OPTIMIZER, BAR = "optimizer", "progress bar"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from wattune.control.injected.sitecustomize import MOST_TEXT, RECORD_HEAD
+from wattune.control.injected.wattune_hook import MOST_TEXT, RECORD_HEAD
 from wattune.control.reports.output import ENOUGH, TAKES_OVER, OutputFollower, OutputSteps
 from wattune.control.reports.printed import PrintedLines
 from wattune.control.step_file import StepFile

@@ -1,5 +1,6 @@
 """Steps that are counted inside of a program's own Python."""
 
+import ast
 import fcntl
 import os
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wattune.control.injected import sitecustomize as injected
+from wattune.control.injected import wattune_hook as injected
 from wattune.control.step_file import BAR, FOLDER, OPTIMIZER, CountedSteps, StepFile, StepFollower
 
 TORCH = """
@@ -38,6 +39,8 @@ class tqdm:
 _VERSIONS = os.pathsep.join([*map(str, Path.home().glob(".pyenv/versions/*/bin")), os.environ["PATH"]])
 OTHERS = [found for minor in range(9, 15) if (found := shutil.which(f"python3.{minor}", path=_VERSIONS))]
 """Those of pyenv by their folders: its shims start only the versions that were chosen."""
+OLD = [found for name in ("2.7", "3.6") if (found := shutil.which(f"python{name}", path=_VERSIONS))]
+"""Versions that cannot read the hook."""
 
 
 @pytest.fixture
@@ -76,10 +79,7 @@ for _ in range(10):
 
 
 def works(python):
-    done = subprocess.run(
-        [python, "-c", "import sys; print(sys.version_info >= (3, 9))"], capture_output=True, text=True
-    )
-    return done.stdout.strip() == "True"
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("python", [sys.executable, *OTHERS])
@@ -89,6 +89,45 @@ def test_steps_are_counted_by_every_python(program, python):
     done, counts, failure = program(STEPS, python=python)
     assert counts == [(OPTIMIZER, 10)]
     assert (done.stdout, done.stderr, failure) == ("", "", None)
+
+
+@pytest.mark.parametrize("python", OLD)
+def test_an_old_python_runs_as_without_the_hook(program, python, tmp_path):
+    if not works(python):
+        pytest.skip(f"{python} does not start")
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys\nsys.marked = 'by the user'\n")
+    done, counts, failure = program("import sys; print(sys.marked)", python=python, path=[own])
+    assert (done.stdout, done.stderr, counts, failure) == ("by the user\n", "", [], None)
+    done, _, _ = program("print('no sitecustomize')", python=python)
+    assert (done.stdout, done.stderr) == ("no sitecustomize\n", "")
+
+
+def test_every_python_can_read_what_it_loads_at_its_start():
+    source = (FOLDER / "sitecustomize.py").read_bytes()
+    assert source.isascii()
+    ast.parse(source, feature_version=(3, 4))
+
+
+def test_a_hook_that_cannot_start_is_silent_and_an_event(file, monkeypatch):
+    class TextIOWrapper:
+        """A stream whose `write` cannot be replaced."""
+
+        __slots__ = ()
+        write = print
+
+    monkeypatch.setenv(injected.VARIABLE, str(file.path))
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper())
+    monkeypatch.setattr(sys, "meta_path", [])
+    injected.start()
+    assert "AttributeError" in file.failure
+
+
+def test_the_hooks_of_two_installations_count_a_step_once(program, tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "other")
+    done, counts, failure = program(STEPS, path=[tmp_path / "other"])
+    assert (done.stderr, counts, failure) == ("", [(OPTIMIZER, 10)], None)
 
 
 def test_of_two_optimizers_the_first_counts_even_if_it_steps_seldom(program):
@@ -143,6 +182,18 @@ def test_forked_and_spawned_processes_count_for_themselves(program):
     )
     # The slot of a process that has ended is used again; a spawned process imports the module, and so steps 10 times.
     assert program(source)[1] == [(OPTIMIZER, 10), (OPTIMIZER, 14)]
+
+
+def test_the_workers_of_a_data_loader_do_not_count(program):
+    source = (
+        "import os, sys, types\n"
+        + "worker = sys.modules['torch.utils.data._utils.worker'] = types.SimpleNamespace(_worker_info=None)\n"
+        + "if not (child := os.fork()): worker._worker_info = 'the third of 4'\n"
+        + STEPS
+        + "from tqdm.std import tqdm\nlist(tqdm('ab'))\n"
+        + "if child: os.waitpid(child, 0)\n"
+    )
+    assert program(source)[1] == [(OPTIMIZER, 10), (BAR, 2)]
 
 
 def test_a_sitecustomize_of_the_user_still_runs(program, tmp_path):

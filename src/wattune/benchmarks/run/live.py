@@ -15,7 +15,7 @@ from types import ModuleType
 
 from wattune.benchmarks.result import Bench, Row, at_most
 from wattune.benchmarks.run.contention import contended_goals, contended_rows
-from wattune.control.injected import sitecustomize
+from wattune.control.injected import wattune_hook
 from wattune.control.step_file import StepFile
 from wattune.core.objective import LeastEnergy
 from wattune.devices.open import Surroundings, open_gpus
@@ -73,7 +73,7 @@ def hook_s(calls: int = 20_000) -> float:
     module = ModuleType("torch.optim.optimizer")
     module.__dict__["register_optimizer_step_post_hook"] = found.append
     with StepFile.made() as file:
-        sitecustomize.HOOKS["torch.optim.optimizer"](sitecustomize.Steps(str(file.path)), module)
+        wattune_hook.HOOKS["torch.optim.optimizer"](wattune_hook.Steps(str(file.path)), module)
         hook, optimizer, rounds = found[0], object(), []
         for _ in range(9):
             start_s = time.thread_time()

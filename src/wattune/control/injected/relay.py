@@ -84,7 +84,7 @@ def main(path: str, *routes: str) -> None:
     """Relay as the arguments of the command say."""
     import importlib.util
 
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sitecustomize.py")
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "wattune_hook.py")
     spec = importlib.util.spec_from_file_location("wattune_injected", beside)
     assert spec is not None
     assert spec.loader is not None
