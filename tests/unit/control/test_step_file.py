@@ -54,7 +54,7 @@ def program(tmp_path):
                 (folder / "__init__.py").touch()
         file.write_text(text)
 
-    def run(source, *, python=sys.executable, path=(), prepare=lambda _: None, code=0):
+    def run(source, *, python=sys.executable, path=(), prepare=lambda _: None, finish=lambda _: None, code=0):
         script = tmp_path / "program.py"
         script.write_text(source)
         paths = os.pathsep.join(map(str, (*path, tmp_path / "packages")))
@@ -65,6 +65,7 @@ def program(tmp_path):
                 [python, str(script)], env=environment, capture_output=True, text=True, timeout=300, check=False
             )
             assert done.returncode == code, done.stderr
+            finish(file)
             return done, [(one.source, one.count) for one in file.slots()], file.failure
 
     return run
@@ -182,6 +183,13 @@ def test_forked_and_spawned_processes_count_for_themselves(program):
     )
     # The slot of a process that has ended is used again; a spawned process imports the module, and so steps 10 times.
     assert program(source)[1] == [(OPTIMIZER, 10), (OPTIMIZER, 14)]
+
+
+def test_a_program_that_becomes_another_one_counts_in_its_place(program):
+    becomes = "import os, sys\nif len(sys.argv) < 2: os.execv(sys.executable, [sys.executable, __file__, 'again'])\n"
+    seen = []
+    program(STEPS + becomes, finish=lambda file: seen.extend(file.slots()))
+    assert [(one.count, one.replaced) for one in seen] == [(10, 1)]  # so the follower begins again
 
 
 def test_the_workers_of_a_data_loader_do_not_count(program):

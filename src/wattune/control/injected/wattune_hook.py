@@ -108,8 +108,10 @@ class Steps:
                 memory = memoryview(mmap.mmap(file.fileno(), 0))
                 for start in starts:
                     slot = memory[start : start + SLOT].cast("Q")
-                    if not slot[PROCESS] or not os.path.exists(f"/proc/{slot[PROCESS]}"):
-                        slot[COUNT] = slot[TIME_NS] = slot[REPLACED] = 0
+                    again = slot[PROCESS] == os.getpid() and slot[SOURCE] == source  # of the program before an exec
+                    if again or not slot[PROCESS] or not os.path.exists(f"/proc/{slot[PROCESS]}"):
+                        slot[REPLACED] = slot[REPLACED] + 1 if again else 0
+                        slot[COUNT] = slot[TIME_NS] = 0
                         slot[SOURCE], slot[PROCESS] = source, os.getpid()
                         return slot, memory, start
             finally:
