@@ -148,7 +148,7 @@ LONGEST_S = 60.0
 """A sample that waits for the end of a step ends after so long: the program may have stopped to report phases."""
 
 
-REPORTED, PATTERN, HOOK, OUTPUT = "reported", "pattern", "hook", "output"
+COUNTED = REPORTED, PATTERN, HOOK, OUTPUT = "reported", "pattern", "hook", "output"
 UTILISATION, NO_SOURCE = "utilisation", "none"
 """Sources of step times beside `period` and `counters`."""
 ONLY_OPTIMIZERS = (
@@ -234,17 +234,15 @@ class ProgressEstimator:
         news = self._follow_hook(now_s)
         if news is None and not self._hooked:
             news = self._follow_output(now_s)
-        if news is None and self._ignored and not self._noted:
+        if news is None and self._ignored and self._ignores() and not self._noted:
             self._noted = True
             return ONLY_OPTIMIZERS
         return news
 
     def _ignores(self) -> bool:
-        """Return whether steps are left out, since no optimizer has stepped and nothing else follows the GPU."""
-        if not self.only_optimizers or (self.hook is not None and self.hook.source == OPTIMIZER):
-            return False
-        self._ignored = True
-        return True
+        """Return whether steps that are seen now are left out: nothing follows the GPU before an optimizer steps."""
+        self._ignored = self.only_optimizers and (self.hook is None or self.hook.source != OPTIMIZER)
+        return self._ignored
 
     def refuses(self) -> bool:
         """Return whether the program has steps, where these must not be used."""

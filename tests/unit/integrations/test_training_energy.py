@@ -150,12 +150,13 @@ def test_an_error_of_the_training_is_passed_on(gpu):
 
     def fail():
         with energy:
-            train(gpu, energy, 100)
+            train(gpu, energy, 105)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
     assert energy.cost.energy_j > 0
+    assert "105 steps" in seen.lines[0]  # also those after the last figures
 
 
 class ThreadRanks:

@@ -167,10 +167,11 @@ class TrainingEnergy:
         if opened is None:
             return
         try:
-            if not failed:
+            can_ask = self._ranks.size == 1 or not failed
+            if can_ask:
                 self._exchanged(certain=False)
             parts = self._ended(opened)
-            if self._ranks.size == 1 or not failed:
+            if can_ask:
                 self._report(job_gpus.gathered(self._ranks, parts))
         except Exception as error:  # whatever it is, the training is over and must not fail because of it
             self._say(f"the energy of this training is not known: {error_text(error)}")

@@ -375,6 +375,20 @@ def test_beside_a_followed_gpu_only_optimizer_steps_are_used():
     assert session.progress.windows[-1].step_time_s == pytest.approx(0.1, rel=0.01)
 
 
+def test_a_pattern_is_used_beside_a_followed_gpu_where_an_optimizer_steps():
+    gpu = OddGpu()
+    session = hooked_loop(gpu, from_s=gpu.count().time_s)
+    session.watch.only_optimizers, session.watch.reported_by = True, PATTERN
+    session.watch.hook.source = None
+    session.watch.report(gpu.count().time_s, 1)  # a line that is read before the first count of the hook
+    session.watch.hook.source = "optimizer"
+    for _ in range(30):
+        ticked(session.loop, gpu, 0.1)
+        session.watch.report(gpu.count().time_s, 1)
+    assert "only optimizer steps" not in texts(session.loop)
+    assert (session.watch.step_source, session.watch.marks.total) == (PATTERN, 30)
+
+
 def test_a_hook_that_fails_is_an_event():
     gpu = OddGpu()
     session = hooked_loop(gpu, from_s=gpu.count().time_s)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from run_views import FIGURES, GPU, measuring, run_report, searched, settling, window
-from wattune.control.state import Condition, Disabled, Waiting
+from wattune.control.progress_estimator import ONLY_OPTIMIZERS
+from wattune.control.state import Condition, Disabled, Event, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -57,6 +58,21 @@ def test_the_closing_lines_report_saving_slowdown_search_and_period():
 )
 def test_the_slowdown_limit_is_judged_by_how_sure_it_is(confidence, words):
     assert slowdown_words(run_report(figures=replace(FIGURES, confidence=confidence))).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("given", "hinted"),
+    [
+        ({}, True),
+        ({"step_source": "utilisation"}, True),
+        ({"step_source": "hook"}, False),  # steps were seen, but the program ended before they were compared
+        ({"events": (Event(0.0, ONLY_OPTIMIZERS),)}, False),  # it follows the simulated GPU already
+    ],
+)
+def test_a_hint_names_what_would_show_steps_where_none_were_seen(given, hinted):
+    blind = window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 10.0, power_w=300.0, step_time_s=None)
+    report = run_report(windows=(blind,), figures=RunFigures(), ended=True, **given)
+    assert any(line.startswith("hint: ") for line in closing_lines(report)) is hinted
 
 
 def test_unknown_values_are_called_unknown():

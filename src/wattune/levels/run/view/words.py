@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from wattune.control.progress_estimator import COUNTED, ONLY_OPTIMIZERS
 from wattune.control.state import Condition, Disabled, LostGpu, Waiting
 from wattune.control.window_state import Settling
 from wattune.core.setting import DRIVER_DEFAULT
@@ -53,8 +54,10 @@ def closing_lines(report: RunReport) -> tuple[str, ...]:
 
 def _hint(report: RunReport) -> str:
     """Return what would make steps visible, where none were; empty otherwise."""
-    disabled = isinstance(report.progress.state, Disabled)
-    if not report.windows or disabled or any(window.step_time_s for window in report.windows):
+    progress = report.progress
+    if not report.windows or isinstance(progress.state, Disabled) or report.step_source in COUNTED:
+        return ""
+    if any(window.step_time_s for window in report.windows) or ONLY_OPTIMIZERS in (one.text for one in progress.events):
         return ""
     if report.simulated:
         return "hint: `wattune simulate --follow -- wattune run …` makes a PyTorch program follow a simulated GPU"
