@@ -229,7 +229,7 @@ def command(
 ) -> None:
     """List earlier runs, newest first, or show in full the run whose id begins with ID."""
     if sum((run_id is not None, recover, forget is not None)) > 1:
-        raise click.UsageError("ID, --recover and --forget exclude each other")
+        raise click.UsageError("ID, --recover and --forget cannot be used together")
     if recover:
         _recover_all(as_json)
     elif forget is not None:

@@ -107,6 +107,18 @@ def _suggested(error: click.ClickException) -> click.ClickException:
     return click.UsageError(f"No such option '{error.option_name}'. Did you mean '{name}'?", error.ctx)
 
 
+def _print_usage_error(error: click.ClickException) -> None:
+    """Print an error of click as every other error: one line, and a hint."""
+    from wattune.cli.output import print_error
+
+    message = " ".join(error.format_message().split()).removesuffix(".")  # click lists choices on lines of their own
+    if message[1:2].islower():
+        message = message[:1].lower() + message[1:]
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    path = "wattune" if ctx is None else ctx.command_path
+    print_error(WattuneError(message, hint=f"`{path} --help` shows how it is used"))
+
+
 MOST = 10**9
 """Largest whole number that an option takes where it names no other bound."""
 
@@ -160,8 +172,11 @@ def run(arguments: list[str] | None = None) -> int:
         return 1
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as page:
+        page.show()
+        return page.exit_code
     except click.ClickException as error:
-        _suggested(error).show()
+        _print_usage_error(_suggested(error))
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)

@@ -49,4 +49,4 @@ def test_a_gpu_that_is_not_in_the_catalogue_gets_a_hint(capsys):
 
 def test_catalogue_and_device_exclude_each_other(capsys):
     assert run(["devices", "--catalog", "a100", "--device", "sim:a100"]) == 2
-    assert "exclude each other" in capsys.readouterr().err
+    assert "cannot be used together" in capsys.readouterr().err

@@ -160,7 +160,7 @@ def test_wrong_arguments_get_one_line_and_a_hint(store: Store, capsys: pytest.Ca
     assert "hint: list the runs" in complained(capsys, "\udcff")
     assert "neither a date" in complained(capsys, "--since", "yesterday", code=2)
     assert "neither a date" in complained(capsys, "--since", "9" * 30 + "d", code=2)
-    assert "exclude each other" in complained(capsys, "3f01", "--recover", code=2)
+    assert "cannot be used together" in complained(capsys, "3f01", "--recover", code=2)
     complained(capsys, "--limit", "0", code=2)
 
 

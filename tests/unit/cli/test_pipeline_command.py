@@ -224,7 +224,7 @@ def test_bad_input_is_one_line_and_a_hint(home, capsys, arguments, message):
     ],
 )
 def test_wrong_usage_is_exit_code_2(home, capsys, arguments):
-    assert "Usage:" in complaint(capsys, *arguments, code=2)
+    assert "--help` shows how it is used" in complaint(capsys, *arguments, code=2)
 
 
 def test_binary_files_are_refused(home, capsys):

@@ -163,7 +163,7 @@ def test_bad_input_is_one_line_and_a_hint(
     [["--points", "0"], ["--knob", "fan"], ["--iterations", "-1"], ["--even", "--setting", "1200MHz"]],
 )
 def test_wrong_usage_is_exit_code_2(home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    assert "Usage:" in complaint(capsys, *arguments, code=2)
+    assert "--help` shows how it is used" in complaint(capsys, *arguments, code=2)
 
 
 def test_a_store_that_cannot_be_written_fails_after_the_results(

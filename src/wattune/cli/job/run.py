@@ -187,7 +187,7 @@ def _watch(file: str | None, pattern: str | None, port: int | None, steps: str |
             hint="add --metric-pattern 'accuracy: ([0-9.]+)', --metric-file FILE or --metric-http",
         )
     if len(given) > 1:
-        raise click.UsageError("--metric-file, --metric-pattern and --metric-http exclude each other")
+        raise click.UsageError("--metric-file, --metric-pattern and --metric-http cannot be used together")
     return ReportWatch(
         file=None if file is None else Path(file),
         pattern=None if pattern is None else MetricPattern.parse(pattern),

@@ -47,7 +47,7 @@ def show(
     _check_knobs(planned, plan_file)
     if number is not None:
         if deadline is not None:
-            raise click.UsageError("--plan and --deadline exclude each other")
+            raise click.UsageError("--plan and --deadline cannot be used together")
         planned = replace(planned, chosen=number)
     elif deadline is not None:
         planned = choose(planned, deadline_s=deadline)

@@ -169,7 +169,7 @@ def show(
     planned, answer = read_plan(plan_file), None
     if number is not None:
         if deadline is not None or straggler is not None:
-            raise click.UsageError("--plan, --deadline and --straggler exclude each other")
+            raise click.UsageError("--plan, --deadline and --straggler cannot be used together")
         planned = replace(planned, chosen=number)
     elif deadline is not None or straggler is not None:
         planned, answer = _chosen(planned, deadline, straggler)
@@ -291,7 +291,7 @@ def _chosen(
     from wattune.levels.kernel.straggler import answer_slowdown
 
     if deadline_s is not None and straggler is not None:
-        raise click.UsageError("--deadline and --straggler exclude each other")
+        raise click.UsageError("--deadline and --straggler cannot be used together")
     if straggler is None:
         return choose(planned, deadline_s=deadline_s), None
     answer = answer_slowdown(planned, straggler)

@@ -118,7 +118,7 @@ def command(
     tuned = TunedProgram(options, command_line)
     steps = None if step_pattern is None else StepPattern.parse(step_pattern)
     if per_gpu and steps is not None:
-        raise click.UsageError("--per-gpu and --step-pattern exclude each other: a step is of all GPUs")
+        raise click.UsageError("--per-gpu and --step-pattern cannot be used together: a step is of all GPUs")
     phases = None if phase_pattern is None else PhasePattern.parse(phase_pattern)
     if phases is not None and steps is None:
         raise click.UsageError("--phase-pattern needs --step-pattern: phases are parts of a step")

@@ -72,7 +72,7 @@ def wanted_objective(slowdown: str | None, objective: str | None, gpus: Sequence
 def objective_text(slowdown: str | None, objective: str | None) -> str:
     """Return the objective as it would be written on a command line."""
     if slowdown is not None and objective is not None:
-        raise click.UsageError("--max-slowdown and --objective exclude each other")
+        raise click.UsageError("--max-slowdown and --objective cannot be used together")
     return objective or f"energy:{slowdown or DEFAULT_SLOWDOWN}"
 
 
@@ -94,7 +94,7 @@ class TunedProgram:
     def __init__(self, options: TuningOptions, command_line: Sequence[str], name: str | None = None) -> None:
         """`name` stands for the command line where that is unknown."""
         if options.quiet and options.screen:
-            raise click.UsageError("--quiet and --screen exclude each other")
+            raise click.UsageError("--quiet and --screen cannot be used together")
         check_report(options.report_file, suffixes=(".html", ".svg"))
         self._options, self._command_line = options, tuple(command_line)
         self._name = name or shlex.join(command_line)

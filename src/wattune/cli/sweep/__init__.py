@@ -64,7 +64,7 @@ def command(
     from wattune.core.setting import parse_setting
 
     if even and named:
-        raise click.UsageError("--even and --setting exclude each other")
+        raise click.UsageError("--even and --setting cannot be used together")
     config = load_config()
     wanted = WantedSettings(
         knob=Knob(knob),
