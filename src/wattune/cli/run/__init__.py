@@ -182,9 +182,9 @@ def _sources(
     from wattune.control.python_command import refuses_hook
 
     if step_pattern is not None:
-        return f"the pattern {step_pattern!r} in the output"
+        return f"what the program prints, by the pattern {step_pattern!r}"
     if workload is not None:
-        return f"the period of the power of {workload}, which the GPU plays"
+        return f"the power of {workload}, which the simulated GPU plays; the program itself is not seen"
     if per_gpu:
         return "the period of the power"
     if hooked and not refuses_hook(command_line):

@@ -8,14 +8,21 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune import __version__
 from wattune.api import phase_policy
-from wattune.cli.output import check_report, print_error, print_json, remark, shown, stderr_console, write_each
+from wattune.cli.output import (
+    check_report,
+    made_line,
+    print_error,
+    print_json,
+    remark,
+    shown,
+    stderr_console,
+    write_each,
+)
 from wattune.cli.run.screen import EventLines, RunScreen
 from wattune.config import load_config
 from wattune.control.process_monitor import CONTAINER_NOTE, ProcessWatch, numbering_of, users_of
@@ -248,8 +255,7 @@ class TunedProgram:
             return True
         from wattune.levels.run.view.page import run_file
 
-        when = self._started_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        made = f"Started {when} on {gethostname()}, by wattune {__version__}: {self._name}"
+        made = f"Run of {self._started_at:%Y-%m-%d %H:%M} UTC. {made_line()}"
         tariff, started_at = self._tariff, self._started_at
         suffix = file.suffix.lower()
         pages = [run_file(report, made=made, suffix=suffix, tariff=tariff, started_at=started_at) for report in reports]

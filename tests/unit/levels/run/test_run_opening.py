@@ -18,9 +18,9 @@ ALL = {"tunes": True, "may_set": True, "can_set": True, "steps": "a hook"}
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({}, "(simulated): clocks may be set; at most 5 % slower; steps are seen by a hook"),
+        ({}, "(simulated): clocks may be set; at most 5 % slower; step times come from a hook"),
         ({"may_set": False}, "clocks may not be set for lack of permission (`wattune doctor`"),
-        ({"may_set": False}, "so it only measures; steps are seen by a hook"),
+        ({"may_set": False}, "so it only measures; step times come from a hook"),
         ({"can_set": False}, "nothing to set"),
         ({"tunes": False}, "sets nothing"),
     ],

@@ -122,5 +122,5 @@ def test_without_a_screen_each_event_is_one_line():
 def test_periods_too_short_for_a_character_have_no_ticks():
     assert "╵" not in text(run_report(period=PeriodAnswer(verdict=Verdict.PERIODIC, period_s=0.01, error_s=0.001)))
     aperiodic = run_report(period=PeriodAnswer(verdict=Verdict.APERIODIC), figures=RunFigures())
-    assert "its power has no period" in text(aperiodic)
+    assert "the power has no period" in text(aperiodic)
     assert "╵" not in text(run_report(trace=PowerTrace()))

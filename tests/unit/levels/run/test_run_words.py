@@ -18,6 +18,7 @@ from wattune.levels.run.view.words import (
     estimate_words,
     even_words,
     headline,
+    measured_hold_words,
     period_words,
     search_words,
     slowdown_words,
@@ -145,8 +146,10 @@ def test_a_setting_is_judged_against_the_slowdown_limit():
 
 def test_periods_in_words():
     assert period_words(None) == ""
-    assert period_words(PeriodAnswer(verdict=Verdict.APERIODIC)) == "its power has no period"
-    assert period_words(PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE)) == "its sensor is too slow to show a period"
+    assert period_words(PeriodAnswer(verdict=Verdict.APERIODIC)) == "the power has no period"
+    assert period_words(PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE)) == (
+        "the power sensor is too slow to show a period"
+    )
     assert period_words(PeriodAnswer(verdict=Verdict.PERIODIC, period_s=0.5)) == "the power repeats every 500 ms"
 
 
@@ -211,3 +214,24 @@ def test_the_compared_part_is_named_where_the_whole_run_is_unknown():
     assert f"in the {duration(figures.compared_s)} that were compared (" in words[1]
     assert "some time was not compared" in words[2]
     assert compared_words(run_report()) == ""
+
+
+def test_a_program_that_a_simulated_gpu_does_not_slow_down_is_named():
+    follows = "only with `wattune simulate --follow"
+    assert not any(follows in line for line in closing_lines(run_report()))
+    printed = {"step_source": "pattern"}
+    assert follows in closing_lines(run_report(**printed))[-1]
+    assert not any(follows in line for line in closing_lines(run_report(**printed, spec=replace(GPU, simulated=False))))
+
+
+def test_a_search_without_extra_energy_has_no_figure_of_it():
+    early = run_report(figures=replace(FIGURES, search_extra_j=0.0))
+    assert search_words(early) == "the search took 3 trials and 43.0 s"
+
+
+def test_figures_of_holding_name_the_setting_that_a_window_held():
+    newest = replace(order(Setting(870), Purpose.HOLD), why="")
+    report = run_report(state=measuring(newest))
+    assert "870 MHz was held" in headline(report)
+    assert measured_hold_words(report) == "1545 MHz"
+    assert measured_hold_words(run_report(windows=searched()[:4], state=measuring(newest))) == "870 MHz"

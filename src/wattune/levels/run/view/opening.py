@@ -30,7 +30,7 @@ def opening_line(report: RunReport, *, tunes: bool, may_set: bool, can_set: bool
     aim = f"objective {report.objective}; " if limit is None else f"at most {100 * limit:g} % slower; "
     if not (tunes and can_set and may_set):
         aim = ""  # nothing will be slower
-    return f"{report.label}: {setting}; {aim}steps are seen by {steps}"
+    return f"{report.label}: {setting}; {aim}step times come from {steps}"
 
 
 Key = tuple[object, ...]

@@ -25,8 +25,8 @@ from wattune.levels.run.view.words import (
     estimate_words,
     even_words,
     headline,
-    held_words,
     measured_cells,
+    measured_hold_words,
     period_words,
     search_words,
     slowdown_words,
@@ -74,7 +74,7 @@ def _figures(report: RunReport, footprint: Footprint) -> tuple[Figure, ...]:
     figures, spent = report.figures, report.spent
     held = slower = "nothing was held"
     if report.held is not None:
-        while_held = f"while {held_words(report)} {'take turns' if report.alternates else 'is held'}"
+        while_held = f"while {measured_hold_words(report)} {'took turns' if report.alternates else 'was held'}"
         held = f"{while_held}: {_known(figures.held_saving)}"
         slower = f"{while_held}: {_known(figures.held_slowdown)}"
     even = figures.break_even_s
@@ -110,7 +110,8 @@ def _in_the_long_run(report: RunReport, tariff: Tariff, started_at: datetime) ->
     yield Figure(
         footprint_words(saved),
         "saved per 1,000 GPU-hours",
-        f"computed from what was measured at {held_words(report)}; the work takes {percent(100 * slower.value)} time",
+        f"computed from what was measured at {measured_hold_words(report)}; "
+        f"the work takes {percent(100 * slower.value)} time",
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from wattune.control.progress_estimator import COUNTED, ONLY_OPTIMIZERS
+from wattune.control.progress_estimator import COUNTED, ONLY_OPTIMIZERS, OUTPUT, PATTERN
 from wattune.control.state import Condition, Disabled, LostGpu, Waiting
 from wattune.control.window_state import Settling
 from wattune.core.setting import DRIVER_DEFAULT
@@ -53,14 +53,20 @@ def closing_lines(report: RunReport) -> tuple[str, ...]:
 
 
 def _hint(report: RunReport) -> str:
-    """Return what would make steps visible, where none were; empty otherwise."""
-    progress = report.progress
-    if not report.windows or isinstance(progress.state, Disabled) or report.step_source in COUNTED:
+    """Return what would make steps visible, or let them follow the GPU, where that is not so; empty otherwise."""
+    progress, source = report.progress, report.step_source
+    if not report.windows or isinstance(progress.state, Disabled):
         return ""
-    if any(window.step_time_s for window in report.windows) or ONLY_OPTIMIZERS in (one.text for one in progress.events):
+    if ONLY_OPTIMIZERS in (event.text for event in progress.events):
+        return ""  # it follows already
+    seen = source in COUNTED or any(window.step_time_s for window in report.windows)
+    if report.simulated and (not seen or source in (PATTERN, OUTPUT)):
+        return (
+            "hint: a program is as fast as a simulated GPU only with `wattune simulate --follow -- wattune run …`, "
+            "which makes the steps of PyTorch follow it"
+        )
+    if seen:
         return ""
-    if report.simulated:
-        return "hint: `wattune simulate --follow -- wattune run …` makes a PyTorch program follow a simulated GPU"
     return "hint: `wattune run` counts the steps of PyTorch programs, and with --step-pattern those that others print"
 
 
@@ -87,6 +93,14 @@ def held_words(report: RunReport) -> str:
     """Return what is held, or was last: a setting, or two by turns; empty where nothing was."""
     held = report.alternates or (() if report.held is None else (report.held,))
     return " and ".join(f"{'the ' * (one == DRIVER_DEFAULT)}{one}" for one in held)
+
+
+def measured_hold_words(report: RunReport) -> str:
+    """Return the setting for which the figures of holding are: the last one that a window held, or two by turns."""
+    last = next((window for window in reversed(report.windows) if window.purpose is Purpose.HOLD), None)
+    if report.alternates or last is None:
+        return held_words(report)
+    return by_phase_words(last.by_phase) or f"{'the ' * (last.setting == DRIVER_DEFAULT)}{last.setting}"
 
 
 def compared_words(report: RunReport) -> str:
@@ -129,7 +143,7 @@ def search_words(report: RunReport) -> str:
         return ""
     words = f"the search took {counted(figures.evaluations, 'trial')} and {duration(figures.search_s)}"
     extra_j = figures.search_extra_j
-    if extra_j is None:
+    if not extra_j:  # unknown, or all windows before the first hold were at the baseline
         return words
     side = "more" if extra_j > 0 else "less"
     return f"{words}, and spent {quantity(abs(extra_j), 'J')} {side} than the {base_name(report)} would have"
@@ -154,7 +168,10 @@ def period_words(period: PeriodAnswer | None) -> str:
     if period is None:
         return ""
     if period.period_s is None:
-        known = {"aperiodic": "its power has no period", "not_observable": "its sensor is too slow to show a period"}
+        known = {
+            "aperiodic": "the power has no period",
+            "not_observable": "the power sensor is too slow to show a period",
+        }
         return known.get(period.verdict, period.verdict.replace("_", " "))
     others = [cycle for cycle in period.cycles if abs(cycle.period_s / period.period_s - 1) > 0.01]
     words = f"the power repeats every {with_error(period.period_s, period.error_s, 's')}"
