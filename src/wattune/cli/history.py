@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -28,20 +29,30 @@ if TYPE_CHECKING:
 
 NOT_MEASURED = "not measured"
 SHOWN_ID = 8
+_ROOMY = 40
+"""Columns for name and device that are enough, even where they are cut."""
 _UNFIT = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories that would move the cursor or break the line."""
 
 
 def run_table(runs: tuple[Run, ...], *, width: int) -> Table:
-    """Return a line per run; name and device are cut to fit, but never the word "simulated"."""
-    table = _table("id", "when", "kind", "name", "device", numbers=("energy", "power", "time", "saving"))
+    """Return a line per run; name and device are cut to fit, but never the word "simulated".
+
+    Where they would be cut, power is left out: it is energy over time.
+    """
+    heads = ["id", "when", "kind", "energy", "power", "time", "saving"]
     fixed = [_fixed_cells(run) for run in runs]
-    heads = ("id", "when", "kind", "energy", "power", "time", "saving")
-    taken = sum(max(map(cell_len, cells)) for cells in zip(*fixed, heads, strict=True)) + len(table.columns) - 1
     names = max(cell_len(one_line(run.name)) for run in runs)
     devices = max(cell_len(one_line(_device(run))) for run in runs)
+    taken = _taken(heads, fixed)
+    if width - taken < min(names + devices, _ROOMY):
+        place = heads.index("power")
+        heads.pop(place)
+        fixed = [(*cells[:place], *cells[place + 1 :]) for cells in fixed]
+        taken = _taken(heads, fixed)
+    table = _table(*heads[:3], "name", "device", numbers=tuple(heads[3:]))
     spare = max(width - taken, len("name") + len("simulated"))
-    room = min(devices, max(spare - names, spare // 2, len("simulated")))
+    room = min(devices, max(spare - names, 5 * spare // 9, len("simulated")))
     table.collapse_padding = True
     for column in table.columns:
         column.no_wrap = True
@@ -50,6 +61,11 @@ def run_table(runs: tuple[Run, ...], *, width: int) -> Table:
         row = (*cells[:3], one_line(run.name), _short_device(run, room), *cells[3:])
         table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def _taken(heads: Sequence[str], fixed: Sequence[tuple[str, ...]]) -> int:
+    """Return the columns of a terminal that all but name and device take, with a space between all."""
+    return sum(max(map(cell_len, cells)) for cells in zip(heads, *fixed, strict=True)) + len(heads) + 1
 
 
 def _fixed_cells(run: Run) -> tuple[str, ...]:

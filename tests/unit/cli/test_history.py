@@ -107,6 +107,20 @@ def test_the_saving_is_whole_at_80_columns(
     assert (head.split()[-1], line.split()[-2:]) == ("saving", ["10.7", "%"])
 
 
+def test_the_device_keeps_its_name_at_80_columns(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = a_run("11111111-aaaa", kind="measure", name="python train.py")
+    gpus = tuple(replace(gpu, name="NVIDIA A100-SXM4-40GB") for gpu in full.run.gpus[:1])
+    store.add_run(replace(full, run=replace(full.run, gpus=gpus)))
+    monkeypatch.setenv("COLUMNS", "80")
+    head, line = printed(capsys).splitlines()
+    assert "power" not in head  # energy and time are there
+    assert "simulated A100" in line
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "power" in printed(capsys)
+
+
 def test_runs_can_be_chosen(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.add_run(a_run("a", kind="sweep", name="resnet"))
     store.add_run(a_run("b", kind="measure", name="bert", minutes=1))
