@@ -124,7 +124,8 @@ def folded_lines(
     if points < 8:
         return np.zeros((0, count), dtype=np.complex128), np.zeros(0, dtype=np.int64)
     bins = max(_LEAST_BINS, 1 << (4 * count - 1).bit_length())
-    bin_ = (np.arange(len(coarse.value)) * (coarse.step_s * base_hz) % 1.0 * bins).astype(np.int64)
+    turns = np.arange(len(coarse.value)) * (coarse.step_s * base_hz)
+    bin_ = ((turns - np.floor(turns)) * bins).astype(np.int64)
     window = 0.5 - 0.5 * np.cos(2 * np.pi * (np.arange(points) + 0.5) / points)
     starts = (0, points // 2) if overlap else (0,)
     parts = [_folded(coarse, bin_, bins, window, start, count, least_mask) for start in starts]
