@@ -109,8 +109,8 @@ _ROUNDS = (24, 192, 1536)
 _TRIED = 65
 # The mean resultant length of phases from which refreshes are periodic: that of a spread of a third of a period.
 _PERIODIC = 0.6
-# The quantile of short hold times.
-_SHORT = 0.1
+# The quantile of short hold times, and the polls in one from which it is known.
+_SHORT, _FINE = 0.1, 2.0
 # Refreshes count as even where they deviate from an even clock by less than this share of their period.
 _EVEN = 0.25
 # Samples this many refreshes apart have a gap between them.
@@ -193,7 +193,8 @@ def _refresh_s(time_s: Floats, changed: Flags, poll_s: float) -> float | None:
     if period_s is None:
         # Where most values come several times, as those of utilisation do, the short holds are of one refresh.
         short_s = _mean_near_s(holds_s, *quantiles(holds_s, _SHORT))
-        period_s = _fitted_period_s(edges_s, short_s) or usual_s
+        # Holds of a poll or two are as periodic as the polls are.
+        period_s = (_fitted_period_s(edges_s, short_s) if short_s > _FINE * poll_s else None) or usual_s
     return period_s if period_s > 1.2 * poll_s else None
 
 

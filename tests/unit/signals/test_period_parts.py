@@ -37,6 +37,13 @@ def test_a_value_that_comes_again_counts_for_each_of_its_refreshes():
     assert abs(len(find_updates(time_s, value).time_s) - 200) <= 10
 
 
+def test_polls_of_two_lengths_do_not_hide_the_refresh():
+    random = np.random.default_rng(3)
+    time_s = np.cumsum(np.resize([0.0105, 0.0146], 4000) + 0.0003 * random.standard_normal(4000))
+    value = random.standard_normal(4000)[(time_s / 0.0201).astype(int)]
+    assert find_updates(time_s, value).refresh_s == pytest.approx(0.0201, rel=0.12)
+
+
 def test_values_that_are_always_new_are_all_kept():
     time_s = np.arange(0, 5, 0.05)
     found = find_updates(time_s, np.random.default_rng(0).standard_normal(len(time_s)))
