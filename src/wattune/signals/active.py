@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates, quantiles, usual_step_s
+from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, quantiles, usual_step_s
 
 # The threshold of busy, as a share of the way from the quiet to the busy level.
 _BUSY = 0.35
 # The least distance of the quiet from the busy level, as a share of the latter, that distinguishes the two.
 _LEAST_CONTRAST = 0.25
-# A smaller distance counts where the ends are this flat, beside the middle.
-_SMALL_CONTRAST, _FLAT = 0.05, 0.35
 _COARSE_S = 1.0
 # Fewer busy values than this are spikes, and the whole signal is used.
 _LEAST_BUSY = 16
@@ -51,7 +49,7 @@ def _busy_interval_s(time_s: Floats, value: Floats) -> tuple[float, float]:
     # A running mean over about a second.
     coarse = running_mean(value, max(round(_COARSE_S / max(usual_step_s(time_s), 1e-9)), 1))
     quiet, busy = quantiles(coarse, 0.02, 0.8)
-    if busy - quiet < _SMALL_CONTRAST * abs(busy):
+    if busy - quiet < _LEAST_CONTRAST * abs(busy):
         return whole_s
     level = quiet + _BUSY * (busy - quiet)
     above = np.flatnonzero(value > level)
@@ -61,16 +59,7 @@ def _busy_interval_s(time_s: Floats, value: Floats) -> tuple[float, float]:
     if len(above) < _LEAST_BUSY:
         return whole_s
     first, last = int(above[0]), int(above[-1])
-    outside = np.ones(len(value), dtype=np.bool_)
-    outside[first : last + 1] = False
-    if busy - quiet < _LEAST_CONTRAST * abs(busy) and not _is_flat(value, outside):
-        return whole_s
     return float(time_s[first]), float(time_s[last])
-
-
-def _is_flat(value: Floats, outside: Flags) -> bool:
-    """Return whether a signal hardly moves at its ends, as at idle."""
-    return bool(outside.sum() >= _LEAST_BUSY and np.std(value[outside]) < _FLAT * np.std(value[~outside]))
 
 
 def running_mean(value: Floats, width: int) -> Floats:

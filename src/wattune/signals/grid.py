@@ -1,4 +1,4 @@
-"""A signal on an even grid: its busy interval, with stalls and gaps masked and slow drift removed."""
+"""A signal on an even grid: its busy interval, with stalls and gaps masked."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from wattune.signals.samples import Flags, Floats, SensorUpdates, median, quanti
 # Grid points per refresh: two, so that linear interpolation costs a line at the Nyquist limit little.
 _PER_REFRESH = 2
 _MOST_POINTS = 1 << 16
-# Thermal drift and ageing are smooth; a cubic follows them and leaves everything with three cycles or more.
-_DEGREE = 3
-# Where a cubic explains less than this share of the variance there is no drift, and removing it would harm cycles.
-_LEAST_DRIFT = 0.02
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +99,7 @@ class Grid:
 
 
 def even_grid(signal: SensorUpdates) -> Grid:
-    """Interpolate the busy interval of a signal on an even grid, remove drift, mask gaps."""
+    """Interpolate the busy interval of a signal on an even grid, and mask gaps."""
     first_s, last_s = busy_interval_s(signal)
     step_s = max(signal.refresh_s / _PER_REFRESH, (last_s - first_s) / _MOST_POINTS)
     time_s = np.arange(first_s, last_s, step_s)
@@ -113,22 +109,7 @@ def even_grid(signal: SensorUpdates) -> Grid:
         mask[(time_s > begin_s) & (time_s < end_s)] = 0.0
     inside = (signal.time_s >= first_s) & (signal.time_s < last_s)
     points = signal.time_s[inside] - first_s, signal.value[inside]
-    grid = Grid(first_s, step_s, value, mask, signal.refresh_s, *points)._levelled()
-    return _without_drift(grid)
-
-
-def _without_drift(grid: Grid) -> Grid:
-    known = grid.mask > 0
-    if known.sum() < 8:
-        return grid
-    powers = np.vander(np.linspace(-1.0, 1.0, len(grid.value)), _DEGREE + 1)
-    smooth = powers @ np.linalg.lstsq(powers[known], grid.value[known])[0]
-    left = replace(
-        grid,
-        value=grid.value - smooth,
-        point=grid.point - np.interp(grid.point_s, np.arange(len(smooth)) * grid.step_s, smooth),
-    )._levelled()
-    return left if left.variance < (1 - _LEAST_DRIFT) * grid.variance else grid
+    return Grid(first_s, step_s, value, mask, signal.refresh_s, *points)._levelled()
 
 
 # How far from the median a stall is, in robust standard deviations and as a share of the whole range.

@@ -2,9 +2,8 @@
 
 A sensor that refreshes every τ shows a load of any frequency f at its alias |f − k/τ| below 1/(2τ): a square wave of
 104 ms looks like one of 3 s on a sensor of 101 ms. Evenly spaced values alone cannot distinguish an alias from a real
-period. Five things can:
+period. Four things can:
 
-* uneven time stamps: the right frequency fits them, its aliases do not;
 * utilisation, which refreshes at another rate and has its aliases elsewhere;
 * other GPUs of the same job, whose sensors refresh in other phases (`in_phase`);
 * pauses: steps begin again with the work after a pause, an alias goes on in the phase of the sensor;
@@ -21,8 +20,8 @@ from wattune.signals.comb import Comb, comb
 from wattune.signals.grid import Grid
 from wattune.signals.in_phase import phase_evidence
 from wattune.signals.pauses import Pauses, restarts_after
-from wattune.signals.samples import Floats, PowerSamples, SensorUpdates, quantiles
-from wattune.signals.utilisation import LEAST_REFRESHES, UtilisationEvidence, utilisation_evidence
+from wattune.signals.samples import Floats, PowerSamples, SensorUpdates
+from wattune.signals.utilisation import UtilisationEvidence, utilisation_evidence
 
 # Variation of power below this share of its mean is sensor noise and heat.
 _STEADY = 0.01
@@ -30,20 +29,10 @@ _STEADY = 0.01
 _FOLLOWED = 0.35
 # Standard deviation of utilisation over its mean above which it counts as moving.
 _MOVES = 0.05
-# And above which it is too wide for the mean of a load that repeats many times between two refreshes.
-_WIDE = 0.25
 # Correlation of power and utilisation above which they vary together.
 _TOGETHER = 0.2
-# Above this utilisation kernels ran all the time; below the other none did.
-_ALWAYS, _NEVER = 0.93, 0.05
-# A GPU that idles in between swings by this share of its upper power, and utilisation swings with it.
-_DEEP = 0.35
-# Aliases of loads beyond so many times the refresh rate are weak, since a sensor averages them away.
-_MOST_ALIASES = 2
 # The least share of utilisation's variance that is evidence, and the factor by which one share must exceed another.
 _SAYS, _LARGER = 0.1, 1.25
-# The same against the shape of a step that a quick sensor shows.
-_SAYS_MUCH = 0.3
 # Standard deviations by which the best of several faster loads exceeds chance.
 _SURE = 3.0
 POINT = 0.01
@@ -70,8 +59,6 @@ _VISIBLE, _WHOLE = 3.0, 6.0
 _NOTHING = 0.03
 # Cycles from one pause to the next, from which a period is one of steps between pauses.
 _BETWEEN_PAUSES = 6.0
-# How much better an alias must fit the time stamps.
-_BETTER = 1.2
 _CHANCE = 1e-3
 # Harmonics of a cycle that is averaged over most of itself die out from the third on; these indicate a real one.
 _HIGH_LINE = 3
@@ -113,20 +100,14 @@ def is_real_period(evidence: SensorEvidence, grid: Grid, *, period_s: float, lea
         return True
     long_enough = sharp and period_s >= _SHAPED * power.refresh_s
     shaped = long_enough and lines.strong()[0] == 1
-    # Layers that hardly differ may leave little of the fundamental.
-    clear_shape = power.refresh_s <= _QUICK_S and long_enough and swing >= (_FAINT if shaped else 2 * _FAINT)
-    if least_points > POINT or any(_is_alias(one, _SAYS_MUCH if clear_shape else _SAYS) for one in found):
+    clear_shape = power.refresh_s <= _QUICK_S and long_enough and swing >= _FAINT
+    if least_points > POINT or any(_is_alias(one) for one in found):
         return False
     phases = phase_evidence(grid, evidence.others, period_s)
     if phases.is_real or phases.delayed:
         return phases.is_real
     # A late loader moves utilisation too; where a quick sensor shows the shape of a step, that is no objection.
     if not clear_shape and any(_is_missed(one, period_s) for one in found):
-        return False
-    whole = any(period_s > _VISIBLE * one.refresh_s for one in found)
-    if whole and idles_between_updates(evidence):
-        return False
-    if _is_alias_by_stamps(power, grid, float(lines.frequency_hz[np.argmax(lines.on)])):
         return False
     if clear_shape:
         return True
@@ -157,8 +138,8 @@ def _is_deep(one: UtilisationEvidence, period_s: float) -> bool:
     return one.amplitude > _DEEP_POINTS or period_s > _WHOLE * one.refresh_s
 
 
-def _is_alias(one: UtilisationEvidence, least: float) -> bool:
-    return one.alias > least + _SURE * one.noise and one.alias > _LARGER * one.real
+def _is_alias(one: UtilisationEvidence) -> bool:
+    return one.alias > _SAYS + _SURE * one.noise and one.alias > _LARGER * one.real
 
 
 def _is_missed(one: UtilisationEvidence, period_s: float) -> bool:
@@ -175,7 +156,7 @@ def is_followed(evidence: SensorEvidence) -> bool:
     if not moving:
         # Core utilisation alone may be constant for any load; constant cores and memory mean a constant load.
         return samples.sm_util is None or samples.mem_util is None
-    return any(_together(power, updates) > _TOGETHER or _is_wide(updates) for updates in moving)
+    return any(_together(power, updates) > _TOGETHER for updates in moving)
 
 
 def _goes_on(value: Floats) -> bool:
@@ -183,12 +164,6 @@ def _goes_on(value: Floats) -> bool:
     off = value - value.mean()
     least = _FOLLOWED * float((off**2).sum())
     return len(off) >= 8 and all(float((off[later:] * off[:-later]).sum()) > least for later in (1, 2))
-
-
-def _is_wide(updates: SensorUpdates) -> bool:
-    """Return whether utilisation moves far and slowly, unlike the mean of a fast load."""
-    off = updates.value - updates.value.mean()
-    return _spread(updates) > _WIDE and float((off[1:] * off[:-1]).sum()) > _FOLLOWED * float((off**2).sum())
 
 
 def _spread(updates: SensorUpdates) -> float:
@@ -209,57 +184,12 @@ def _together(power: SensorUpdates, updates: SensorUpdates) -> float:
     return abs(float((pair[0] * pair[1]).sum())) / size if size > 0 else 0.0
 
 
-def idles_between_updates(evidence: SensorEvidence) -> bool:
-    """Return whether power swings as if the GPU idled at times, while utilisation is constant and partial.
-
-    Then it idles for shorter times than either sensor shows, and the swing is an alias.
-    """
-    samples = evidence.samples
-    if samples.sm_util is None:
-        return False
-    # Without the ends, where utilisation still averages over the time before and after.
-    margin_s = min(1.0, 0.1 * evidence.grid.duration_s)
-    first_s, last_s = evidence.grid.start_s + margin_s, evidence.grid.start_s + evidence.grid.duration_s - margin_s
-    inside = (samples.time_s > first_s) & (samples.time_s < last_s) & np.isfinite(samples.sm_util)
-    if inside.sum() < LEAST_REFRESHES:
-        return False
-    low, middle, high = quantiles(samples.sm_util[inside], 0.1, 0.5, 0.9)
-    low_w, high_w = quantiles(samples.power_w[inside], 0.05, 0.95)
-    return bool(_NEVER < middle < _ALWAYS and high - low < 0.15 and high_w - low_w > _DEEP * high_w)
-
-
 def _goes_on_after_pauses(evidence: SensorEvidence, period_s: float) -> bool:
     """Return whether a period that occurs many times between pauses does not begin again after them."""
     pauses = evidence.pauses
     if pauses is None or period_s * _BETWEEN_PAUSES > pauses.cycle_s:
         return False
     return restarts_after(pauses, evidence.power, period_s) is False
-
-
-def _is_alias_by_stamps(power: SensorUpdates, grid: Grid, apparent_hz: float) -> bool:
-    """Return whether a faster load fits uneven time stamps better than the apparent one.
-
-    The opposite proves nothing: a sensor that is refreshed evenly and polled unevenly looks like that too.
-    """
-    rates_hz = np.arange(1, _MOST_ALIASES + 1) / power.refresh_s
-    scores = _fits(power, grid, np.concatenate(([apparent_hz], rates_hz - apparent_hz, rates_hz + apparent_hz)))
-    return bool(scores[1:].max() > _BETTER * scores[0])
-
-
-def _fits(power: SensorUpdates, grid: Grid, frequency_hz: Floats) -> Floats:
-    """Return how well a wave of each frequency fits, in intervals of some ten cycles of the slowest."""
-    place = np.round((power.time_s - grid.start_s) / grid.step_s).astype(np.int64)
-    inside = (place >= 0) & (place < len(grid.mask))
-    inside[inside] = grid.mask[place[inside]] > 0
-    time_s, value = power.time_s[inside] - grid.start_s, power.value[inside]
-    number = np.floor(np.maximum(time_s, 0.0) * float(frequency_hz.min()) / 12).astype(np.int64)
-    low, high = quantiles(value, 0.1, 0.9)
-    value = np.clip(value, low, high)
-    level = (np.bincount(number, weights=value) / np.maximum(np.bincount(number), 1))[number]
-    products = np.exp(-2j * np.pi * np.outer(frequency_hz, time_s)) * (value - level)
-    real = np.array([np.bincount(number, weights=product.real) for product in products])
-    imaginary = np.array([np.bincount(number, weights=product.imag) for product in products])
-    return np.asarray((real**2 + imaginary**2).sum(axis=1))
 
 
 def _is_sharp(lines: Comb) -> bool:

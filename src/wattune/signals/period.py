@@ -22,9 +22,7 @@ from wattune.signals.observability import (
     MORE_POINTS,
     POINT,
     SensorEvidence,
-    idles_between_updates,
     is_followed,
-    is_quick_alone,
     is_real_period,
 )
 from wattune.signals.pauses import Pauses, explained_share, find_pauses, is_real_pause
@@ -47,12 +45,8 @@ _OTHER = 2.0
 _SMOOTH_S = 1.0
 # Points in which steps are searched for, at most: three minutes of a quick sensor, a quarter of an hour of a slow one.
 _MOST_POINTS = 1 << 14
-# Two estimates of a step agree within this share.
-_SAME = 0.05
 # Steps that vary by more than this share are uneven; where each of them shows, their mean is this near to the period.
 _UNEVEN, _SAME_MEAN = 0.05, 0.03
-# From this spread on a beat has no lines that utilisation shares by chance.
-_VARIES = 0.1
 # The least error of a period, as a share of that of the mean of steps that vary.
 _LEAST_ERROR = 0.2
 # Shares of the variance by which steps of varying length explain more than the lines of even ones.
@@ -169,7 +163,7 @@ def _found(samples: PowerSamples, sensor: Sensors | None, others: tuple[PowerSam
     work = power if pauses is None else power.where(~pauses.cover(power.time_s))
     steps = varying_steps(work, others)
     if steps is not None and all(own.kind is CycleKind.CYCLE for own in found):
-        varying = _of_varying_length(evidence, work, steps, found, lines=bool(repeats.inner or repeats.outer))
+        varying = _of_varying_length(evidence, work, steps, found)
         if varying is not None and (varying.period_s is not None or not found):
             return varying
     elif steps is not None and _is_instead_of_lines(evidence, steps, found):
@@ -180,10 +174,8 @@ def _found(samples: PowerSamples, sensor: Sensors | None, others: tuple[PowerSam
 
 
 def _around_pauses(cycles: tuple[PeriodCycle, ...], pauses: Pauses, power: SensorUpdates) -> tuple[PeriodCycle, ...]:
-    """Return the steps between pauses and the cycle of pauses, by its lines where it has some: they miss no pause."""
+    """Return the steps between pauses, and the cycle of pauses."""
     inside = tuple(own for own in cycles if _LEAST_STEPS * own.period_s < pauses.cycle_s)
-    if len(inside) < len(cycles):
-        return (*inside, replace(cycles[len(inside)], kind=CycleKind.CYCLE))
     strength = explained_share(pauses, power)
     cycle = PeriodCycle(kind=CycleKind.CYCLE, period_s=pauses.cycle_s, error_s=pauses.error_s, strength=strength)
     return (*inside, cycle)
@@ -237,17 +229,15 @@ def _of_varying_length(
     power: SensorUpdates,
     steps: VaryingSteps,
     around: tuple[PeriodCycle, ...],
-    *,
-    lines: bool,
 ) -> PeriodAnswer | None:
     """Answer with the mean of steps whose length varies and the cycles around them; None without a sign of steps.
 
-    `power` is that outside pauses, `lines` whether the spectrum has lines that utilisation does not support.
+    `power` is that outside pauses.
     """
     # Even steps have lines, which were not found, or not taken for real.
     if steps.spread < _UNEVEN or not steps.is_sign:
         return None
-    if steps.is_clear and _is_confirmed(evidence, steps, lines=lines):
+    if steps.is_clear and _is_confirmed(evidence, steps):
         return _with_mean(evidence, power, steps, around)
     reason = "power rises and falls as in steps of varying length, which this sensor does not show clearly"
     return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=power.refresh_s, reason=reason)
@@ -260,7 +250,7 @@ def _is_instead_of_lines(evidence: SensorEvidence, steps: VaryingSteps, cycles: 
     """
     even = max((own for own in cycles if own.kind is not CycleKind.CYCLE), key=lambda own: own.strength)
     explains_more = steps.shape > even.strength + _MUCH_MORE
-    return explains_more and _vary(steps, even) and _is_confirmed(evidence, steps, lines=False)
+    return explains_more and _vary(steps, even) and _is_confirmed(evidence, steps)
 
 
 def _with_mean(
@@ -272,18 +262,11 @@ def _with_mean(
     return replace(_answer(evidence, (step, *around), stalled=0.0), spread=steps.spread)
 
 
-def _is_confirmed(evidence: SensorEvidence, steps: VaryingSteps, *, lines: bool) -> bool:
-    """Return whether other GPUs take the steps at the same time, or utilisation follows them.
-
-    A beat with the refresh of power is none in utilisation, but its lines may be, by chance, where it is even.
-    """
+def _is_confirmed(evidence: SensorEvidence, steps: VaryingSteps) -> bool:
+    """Return whether other GPUs take the steps at the same time, or utilisation follows them."""
     if phase_evidence(evidence.grid, evidence.others, steps.mean_s).is_real:
         return True
-    if lines and steps.spread < _VARIES:
-        return False
-    if any(_moves(steps, own) for own in evidence.utilisations):
-        return True
-    return not lines and is_quick_alone(evidence, steps.mean_s)
+    return any(_moves(steps, own) for own in evidence.utilisations)
 
 
 def _moves(steps: VaryingSteps, utilisation: SensorUpdates) -> bool:
@@ -302,6 +285,15 @@ class _Repeats:
     inner: tuple[PeriodCycle, ...]
     outer: tuple[PeriodCycle, ...] = ()
 
+    def without(self, hidden: Flags) -> _Repeats:
+        """Return the same steps, refined outside other stalls."""
+        steady = _steady(self.grid, hidden)
+        exact = (refined_period(steady, own.period_s) for own in self.inner)
+        inner = (
+            replace(own, period_s=one.period_s, error_s=one.error_s) for own, one in zip(self.inner, exact, strict=True)
+        )
+        return replace(self, steady=steady, hidden=hidden, inner=tuple(inner))
+
 
 def _repeats(whole: Grid) -> _Repeats:
     # Thousands of steps are known no better than hundreds; cycles of them need the whole.
@@ -312,9 +304,7 @@ def _repeats(whole: Grid) -> _Repeats:
         # A mean over whole steps shows stalls between steps of any length.
         step_s = repeats.inner[-1].period_s
         also = stalls(grid, smooth_s=max(round(_SMOOTH_S / step_s), 1) * step_s)
-        again = repeats if np.array_equal(also, hidden) else _steps(grid, also)
-        if again.inner and abs(again.inner[-1].period_s / step_s - 1) < _SAME:
-            repeats = min(repeats, again, key=lambda one: one.inner[-1].error_s)
+        repeats = min(repeats, repeats.without(also), key=lambda one: one.inner[-1].error_s)
     outer = _outer(whole, repeats.inner[-1].period_s if repeats.inner else None)
     if not repeats.inner and outer and outer[0].period_s <= _LONG_STEP_S:
         return replace(repeats, inner=(replace(outer[0], kind=CycleKind.STEP),))
@@ -323,9 +313,12 @@ def _repeats(whole: Grid) -> _Repeats:
 
 def _steps(grid: Grid, hidden: Flags) -> _Repeats:
     """Find apparent steps outside stalls."""
-    steady = (grid.masked(hidden) if hidden.any() else grid).clipped(share=_CLIP)
-    inner = _inner(steady)
-    return _Repeats(grid=grid, steady=steady, hidden=hidden, inner=inner)
+    steady = _steady(grid, hidden)
+    return _Repeats(grid=grid, steady=steady, hidden=hidden, inner=_inner(steady))
+
+
+def _steady(grid: Grid, hidden: Flags) -> Grid:
+    return (grid.masked(hidden) if hidden.any() else grid).clipped(share=_CLIP)
 
 
 def _inner(steady: Grid) -> tuple[PeriodCycle, ...]:
@@ -358,7 +351,7 @@ def _cycle(grid: Grid, level: PeriodCandidate, kind: CycleKind) -> PeriodCycle:
 
 def _without_period(evidence: SensorEvidence) -> PeriodAnswer:
     refresh_s = evidence.power.refresh_s
-    if is_followed(evidence) and not idles_between_updates(evidence):
+    if is_followed(evidence):
         reason = "the power varies slowly enough for the sensor, and does not repeat"
         return PeriodAnswer(verdict=Verdict.APERIODIC, refresh_s=refresh_s, reason=reason)
     reason = "the power is steady, or varies faster than the sensor can follow"

@@ -10,7 +10,6 @@ Notation: L lag, r(L) correlation of the signal with itself L later, over the pa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import gcd
 
 import numpy as np
 from numpy.fft import irfft, rfft
@@ -149,18 +148,10 @@ _LEAST_CONTRAST = 0.02
 _ADDS = 0.05
 # And those of a step to those of its micro-steps.
 _STEP_ADDS = 0.15
-# How many times as much they must explain to decide without folds.
-_MUCH_MORE = 3.0
 # The least share of what a micro-step explains that its step explains too, over a longer time.
 _HOLDS = 0.6
 # The least share that a fold explains, and the share of another's from which it explains as much.
 _SOME, _AS_WELL = 0.1, 0.97
-# From the first on a fold is rough; a part's is smooth below this share of that, and explains at least the last share.
-_ROUGH, _SMOOTHER, _NEARLY = 0.35, 0.5, 0.7
-# Refreshes by which a multiple of a step that fits them is off.
-_FITS = 0.06
-# Bins of such a fold at least, steps whose values come in turn at most, and the refreshes of each: more show its shape.
-_LEAST_PLACES, _MOST_INTERLEAVED, _FEW_REFRESHES = 8, 6, (2.5, 8.0)
 # The most that refining changes a period, as a share.
 _NEAR = 0.01
 # The tolerance of a multiple, as a share of the shorter period.
@@ -224,41 +215,7 @@ def _parts(grid: Grid, period_s: float, shortest_s: float) -> int:
         shorter, longer = folded_shares(grid, period_s / parts, period_s, length_s=CYCLES * period_s)
         if longer > _SOME and shorter > _AS_WELL * longer:
             return parts
-    return _smoother_parts(grid, period_s)
-
-
-def _smoother_parts(grid: Grid, period_s: float) -> int:
-    """Return the number of parts that make a rough cycle smooth; 1 where it is smooth, or none does.
-
-    Where a multiple of a step fits the refreshes, its values come from all of these steps in turn: rough in its own
-    order, smooth in that of the step.
-    """
-    bins = max(round(period_s / grid.refresh_s), _LEAST_PLACES)
-    refreshes = period_s / grid.refresh_s
-    whole = _roughness(grid, period_s, bins)
-    if whole < _ROUGH or abs(refreshes - round(refreshes)) > _FITS:
-        return 1
-    best, most_explained = 1, 0.0
-    for parts in range(2, _MOST_INTERLEAVED + 1):
-        in_turn = gcd(round(refreshes), parts) == 1
-        if not in_turn or not _FEW_REFRESHES[0] < refreshes / parts < _FEW_REFRESHES[1]:
-            continue
-        shorter, longer = folded_shares(grid, period_s / parts, period_s, length_s=CYCLES * period_s)
-        smooth = _roughness(grid, period_s / parts, bins) < _SMOOTHER * whole
-        if smooth and shorter > max(_NEARLY * longer, most_explained, _SOME):
-            best, most_explained = parts, shorter
-    return best
-
-
-def _roughness(grid: Grid, period_s: float, bins: int) -> float:
-    """Return the mean squared step of a fold from bin to bin over twice its variance: 0 if smooth, 1 if random.
-
-    (Lafler and Kinman 1965, with bins.)
-    """
-    place = np.minimum((grid.point_s / period_s % 1.0 * bins).astype(np.int64), bins - 1)
-    count = np.bincount(place)
-    mean = np.bincount(place, weights=grid.point)[count > 0] / count[count > 0]
-    return float(((mean - np.roll(mean, 1)) ** 2).sum() / max(2 * ((mean - mean.mean()) ** 2).sum(), 1e-300))
+    return 1
 
 
 def _step_of(grid: Grid, part: PeriodCandidate, found: tuple[PeriodCandidate, ...]) -> PeriodCandidate | None:
@@ -335,33 +292,28 @@ def adds(grid: Grid, period_s: float, *, to_s: float, least: float = _ADDS) -> b
 
     Each has a weakness: aliases of a load's higher lines may coincide with lines of the longer period, and folds need
     many values, and phases that differ: at a multiple of the refresh time and at its fractions they are equal.
-    So lines that explain much more decide alone: no load has so much of its power in lines beyond the sensor. Lines of
-    periods that are no multiples of each other are too close to resolve, and folds alone decide.
+    So both have to. Lines of periods that are no multiples of each other are too close to resolve: there folds decide.
     """
     length_s, many = CYCLES * period_s, period_s / to_s
-    if abs(many - round(many)) < _MULTIPLE:
-        gain = _gain(grid, period_s, to_s, length_s)
-        if gain is None or gain > _MUCH_MORE:
-            return gain is not None
+    if abs(many - round(many)) < _MULTIPLE and not _lines_add(grid, period_s, to_s, length_s):
+        return False
     shorter, longer = folded_shares(grid, to_s, period_s, length_s=length_s)
     return shorter < (1 - least) * longer
 
 
-def _gain(grid: Grid, period_s: float, to_s: float, length_s: float) -> float | None:
-    """Return how many times as much the lines of a longer period explain; None where its own are not significant."""
+def _lines_add(grid: Grid, period_s: float, to_s: float, length_s: float) -> bool:
+    """Return whether the lines of a longer period explain more, and those of its own are significant."""
     shorter = comb(grid, to_s, length_s=length_s)
     if shorter is None:
-        return None
+        return False
     # The same band for both, or the one with more lines would be favoured.
     longer = comb(grid, period_s, length_s=length_s, most_lines=int(period_s * shorter.frequency_hz[-1] + 0.5))
     if longer is None or shorter.explained > (1 - _ADDS) * longer.explained:
-        return None
+        return False
     distance_hz = np.abs(longer.frequency_hz * to_s - np.round(longer.frequency_hz * to_s)) / to_s
     own = np.asarray(distance_hz > 1.5 / length_s)
     trials = max(grid.duration_s / grid.refresh_s / 2, 1.0)
-    if longer.share_of(own) <= _ADDS * longer.explained or longer.chance_of(own) * trials >= FALSE_ALARM:
-        return None
-    return longer.explained / max(shorter.explained, 1e-9)
+    return longer.share_of(own) > _ADDS * longer.explained and longer.chance_of(own) * trials < FALSE_ALARM
 
 
 def _lags_s(correlation: Autocorrelation, shortest_s: float) -> list[float]:

@@ -18,8 +18,8 @@ from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates, 
 # The least share that the shape of clear steps explains, and that of steps whose length varies by more than `_VARIED`:
 # from there on missed rises hide in the spread. Beyond `_MOST_SPREAD` steps are of two kinds.
 _CLEAR_SHAPE, _CLEAREST_SHAPE, _VARIED, _MOST_SPREAD = 0.6, 0.8, 0.42, 0.8
-# A sign of steps: random power has a shape of up to the first, and rises that come with a spread above the second.
-_SOME_SHAPE, _SOME_SPREAD = 0.47, 0.4
+# A sign of steps: random power has a shape of up to this.
+_SOME_SHAPE = 0.47
 # Levels that are tried, as shares of the range of power, and how far power has to pass them to count.
 _LEVELS, _PAST = tuple(tenth / 10 for tenth in range(1, 10)), 0.1
 _RANGE = (0.03, 0.97)
@@ -63,7 +63,7 @@ class VaryingSteps:
     @property
     def is_sign(self) -> bool:
         """Return whether power varies unlike by chance."""
-        return self.is_clear or self.shape >= _SOME_SHAPE or self.spread <= _SOME_SPREAD
+        return self.is_clear or self.shape >= _SOME_SHAPE
 
     def explain(self, updates: SensorUpdates, *, late_s: float = 0.0) -> float:
         """Return the share of a sensor's variance that repeats with the steps; 0 where that may be chance.

@@ -7,7 +7,7 @@ from wattune.benchmarks.period.cases import KINDS
 from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, chance, polled, training, wandering
 from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
-from wattune.signals.observability import SensorEvidence, idles_between_updates, is_followed, is_real_period
+from wattune.signals.observability import SensorEvidence, is_followed, is_real_period
 from wattune.signals.period import Verdict, find_period
 from wattune.signals.samples import PowerSamples, find_updates
 from wattune.signals.utilisation import utilisation_evidence, utilisation_updates
@@ -78,12 +78,6 @@ def test_a_weak_load_with_equal_aliases_in_both_sensors_is_not_observable():
     averaging = Sensing(refresh_s=0.1, window_s=0.1, noise_w=0.1, poll_s=0.01)
     samples = square(1 / 27.73, sensing=averaging, high_w=130.0)
     assert find_period(samples).verdict is Verdict.NOT_OBSERVABLE
-
-
-def test_power_that_swings_at_constant_partial_utilisation_idles_between_updates():
-    assert idles_between_updates(evidence_of(square(0.0521)))
-    assert not idles_between_updates(evidence_of(square(1.3)))
-    assert not idles_between_updates(evidence_of(PowerSamples(np.arange(0, 30, 0.1), np.resize([100.0, 250.0], 300))))
 
 
 @pytest.mark.parametrize("seed", range(3))
