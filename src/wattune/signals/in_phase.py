@@ -21,7 +21,9 @@ from wattune.signals.samples import Floats, PowerSamples, quantiles
 _CYCLES, _LEAST_SEGMENTS = 4.0, 5
 # Excursions beyond these quantiles count no more than the quantiles.
 _CLIP = 0.05
-# The least correlation of two GPUs in a segment, and the least share of segments that agree.
+# Slower variation may be common to GPUs that share nothing but their room.
+_SLOW_S = 30.0
+# The least correlation of two GPUs, in a segment or in all, and the least share of segments that agree.
 _CORRELATED, _MOST = 0.4, 0.7
 # Refreshes by which GPUs in phase differ: each shows a value that is up to one old.
 _WITHIN = 1.25
@@ -59,6 +61,18 @@ def phase_evidence(grid: Grid, others: tuple[PowerSamples, ...], period_s: float
         delayed += 0 <= near < 1 - _MOST
     share = min(2 * _WITHIN * grid.refresh_s / period_s, 1.0)
     return PhaseEvidence(together, delayed, share**together)
+
+
+def move_together(grid: Grid, others: tuple[PowerSamples, ...]) -> bool:
+    """Return whether the power of most other GPUs varies with that on the grid, as that of GPUs that share steps."""
+    kept, time_s = grid.mask > 0, grid.time_s
+    own = _band(grid.value, grid.step_s, _SLOW_S)[kept]
+    known = [other for other in (other.in_order() for other in others) if len(other) >= 2]
+    near = [
+        np.corrcoef(own, _band(np.interp(time_s, one.time_s, one.power_w), grid.step_s, _SLOW_S)[kept])[0, 1]
+        for one in known
+    ]
+    return len(near) > 0 and quantiles(np.nan_to_num(near), 0.5)[0] > _CORRELATED
 
 
 def _band(value: Floats, step_s: float, period_s: float) -> Floats:

@@ -17,7 +17,7 @@ from wattune.core.gpu_spec import Sensors
 from wattune.signals.active import active_part
 from wattune.signals.comb import refined_period
 from wattune.signals.grid import Grid, even_grid, stalls
-from wattune.signals.in_phase import phase_evidence
+from wattune.signals.in_phase import move_together, phase_evidence
 from wattune.signals.observability import (
     MORE_POINTS,
     POINT,
@@ -150,7 +150,7 @@ def _found(samples: PowerSamples, sensor: Sensors | None, others: tuple[PowerSam
     if pauses is not None and not is_real_pause(pauses, power, samples):
         pauses = None
     evidence = SensorEvidence(samples, power, even_grid(power), utilisation_updates(samples), others, pauses)
-    repeats = _repeats(evidence.grid)
+    repeats = _repeats(evidence.grid, pauses)
     cycles: list[PeriodCycle] = []
     least_points = POINT
     for part, grid in ((repeats.inner, repeats.steady), (repeats.outer, repeats.grid)):
@@ -295,10 +295,10 @@ class _Repeats:
         return replace(self, steady=steady, hidden=hidden, inner=tuple(inner))
 
 
-def _repeats(whole: Grid) -> _Repeats:
+def _repeats(whole: Grid, pauses: Pauses | None) -> _Repeats:
     # Thousands of steps are known no better than hundreds; cycles of them need the whole.
     grid = whole.middle(_MOST_POINTS)
-    hidden = stalls(grid, smooth_s=_SMOOTH_S)
+    hidden = stalls(grid, smooth_s=_SMOOTH_S) if pauses is None else pauses.cover(grid.time_s)
     repeats = _steps(grid, hidden)
     if repeats.inner:
         # A mean over whole steps shows stalls between steps of any length.
@@ -351,6 +351,9 @@ def _cycle(grid: Grid, level: PeriodCandidate, kind: CycleKind) -> PeriodCycle:
 
 def _without_period(evidence: SensorEvidence) -> PeriodAnswer:
     refresh_s = evidence.power.refresh_s
+    if move_together(evidence.grid, evidence.others):
+        reason = "the GPUs rise and fall together, as in steps, but this sensor does not show a length of them"
+        return PeriodAnswer(verdict=Verdict.NOT_OBSERVABLE, refresh_s=refresh_s, reason=reason)
     if is_followed(evidence):
         reason = "the power varies slowly enough for the sensor, and does not repeat"
         return PeriodAnswer(verdict=Verdict.APERIODIC, refresh_s=refresh_s, reason=reason)

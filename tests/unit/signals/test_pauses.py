@@ -72,3 +72,17 @@ def test_steps_begin_again_after_a_pause_and_a_beat_does_not(step_s: float, appa
 def test_a_beat_between_pauses_is_no_step() -> None:
     answer = find_period(_work_between_pauses(0.1073))
     assert [own.kind for own in answer.cycles] == [CycleKind.CYCLE]
+
+
+def test_steps_between_long_pauses_are_found() -> None:
+    random = np.random.default_rng(5)
+    parts = []
+    for pause_s in (11.0, 10.2, 11.6, 10.7, 11.3, 10.5):
+        step = 250 + 40 * np.sin(2 * np.pi * (np.arange(170) * 0.1 + random.uniform(0, 1)) / 0.83)
+        parts += [step, np.full(round(pause_s * 10), 100.0)]
+    power_w = np.concatenate(parts)
+    busy, noise_w = np.where(power_w > 150, power_w / 300, 0.0), random.standard_normal(len(power_w))
+    samples = PowerSamples(np.arange(len(power_w)) * 0.1, np.round(power_w + noise_w, 2), busy)
+    found = {own.kind: own.period_s for own in find_period(samples).cycles}
+    assert found[CycleKind.STEP] == pytest.approx(0.83, rel=0.01)
+    assert found[CycleKind.CYCLE] == pytest.approx(27.9, rel=0.03)

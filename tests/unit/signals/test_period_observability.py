@@ -115,3 +115,12 @@ def test_uneven_time_stamps_distinguish_a_period_from_its_alias():
     time_s = np.cumsum(0.1 * random.uniform(0.6, 1.4, 900))
     fast = 200 + 60 * np.sin(2 * np.pi * time_s / 0.107)
     assert find_period(PowerSamples(time_s, fast)).verdict is not Verdict.PERIODIC
+
+
+def test_gpus_that_rise_and_fall_together_without_a_length_of_their_steps_are_not_aperiodic():
+    random = np.random.default_rng(4)
+    load = chance(90.0, typical_s=1.0, random=random)
+    first, other = (polled(load, SLOW, 90.0, random=random) for _ in range(2))
+    alone = polled(chance(90.0, typical_s=1.0, random=random), SLOW, 90.0, random=random)
+    assert find_period(first, others=(alone,)).verdict is Verdict.APERIODIC
+    assert find_period(first, others=(other,)).verdict is Verdict.NOT_OBSERVABLE
