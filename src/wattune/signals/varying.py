@@ -15,9 +15,9 @@ import numpy as np
 
 from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates, median, quantiles
 
-# The least share that the shape of clear steps explains, and that of steps whose length varies by more than `_VARIED`:
-# from there on missed rises hide in the spread. Beyond `_MOST_SPREAD` steps are of two kinds.
-_CLEAR_SHAPE, _CLEAREST_SHAPE, _VARIED, _MOST_SPREAD = 0.6, 0.8, 0.42, 0.8
+# The least share that the shape of clear steps explains: missed rises hide in the spread, so from one value to the other
+# it is above a line by spread. Beyond `_MOST_SPREAD` steps are of two kinds.
+_CLEAR_SHAPE, _CLEAREST_SHAPE, _CLEARER, _PER_SPREAD, _MOST_SPREAD = 0.6, 0.8, 0.1, 1.5, 0.8
 # A sign of steps: random power has a shape of up to this.
 _SOME_SHAPE = 0.47
 # Levels that are tried, as shares of the range of power, and how far power has to pass them to count.
@@ -56,9 +56,8 @@ class VaryingSteps:
     @property
     def is_clear(self) -> bool:
         """Return whether the mean can be trusted."""
-        return self.spread <= _MOST_SPREAD and self.shape >= (
-            _CLEAR_SHAPE if self.spread <= _VARIED else _CLEAREST_SHAPE
-        )
+        least = min(max(_CLEAR_SHAPE, _CLEARER + _PER_SPREAD * self.spread), _CLEAREST_SHAPE)
+        return self.spread <= _MOST_SPREAD and self.shape >= least
 
     @property
     def is_sign(self) -> bool:
