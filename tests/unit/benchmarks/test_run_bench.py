@@ -292,5 +292,7 @@ def test_clocks_below_those_that_change_nothing_are_tried():
     policy = CurvePolicy(
         objective=LeastEnergy(0.05), candidates=tuple(sorted(workload.costs)), baseline=workload.reference
     )
-    played = play_workload(workload, policy, TableBench(tables=(Path("capped.csv"),)), seed=51)
-    assert min(window.setting for window in played.windows) < Setting(1290)
+    best = workload.oracle(0.05)
+    for seed in (51, 52):
+        played = play_workload(workload, policy, TableBench(tables=(Path("capped.csv"),)), seed=seed)
+        assert 1 - played.end.cost.energy_j / best.default.energy_j > 0.6 * best.saving

@@ -140,4 +140,4 @@ def test_turns_that_save_little_are_not_taken():
 def test_a_run_of_nine_minutes_changes_clocks_a_few_times():
     policy = CurvePolicy(objective=LeastEnergy(0.05), candidates=COARSE, baseline=Setting(1410))
     settings = [one.setting for one in exact_run(policy, 540.0)]
-    assert sum(one != other for one, other in pairwise(settings)) <= 6
+    assert sum(one != other for one, other in pairwise(settings)) <= 7
