@@ -193,6 +193,7 @@ class Tally:
     sm_mhz: RunningSum = NO_SUM
     sm_utils: Blocks = NO_BLOCKS
     mem_utils: Blocks = NO_BLOCKS
+    powers_w: Blocks = NO_BLOCKS
     power_j: float = 0.0
     """Power added up over time, for GPUs whose counter fails."""
     paused_s: float = 0.0
@@ -207,6 +208,7 @@ class Tally:
             counted_j = max((reading.energy_j or 0.0) - (before.energy_j or 0.0), 0.0)
             return replace(self, last=reading, paused_s=self.paused_s + passed_s, paused_j=self.paused_j + counted_j)
         age_s = max(reading.time_s - self.first.time_s - self.paused_s, 0.0)
+        power_w = sum(watts) / len(watts) if watts else None
         return replace(
             self,
             last=reading,
@@ -215,7 +217,8 @@ class Tally:
             sm_mhz=self.sm_mhz.add(working_mhz(reading)),
             sm_utils=self.sm_utils.add(age_s, reading.sm_util),
             mem_utils=self.mem_utils.add(age_s, reading.mem_util),
-            power_j=self.power_j + (passed_s * sum(watts) / len(watts) if watts else 0.0),
+            powers_w=self.powers_w.add(age_s, power_w),
+            power_j=self.power_j + passed_s * (power_w or 0.0),
         )
 
     @property
@@ -224,7 +227,8 @@ class Tally:
         time_s = max(last.time_s - self.first.time_s - self.paused_s, 0.0)
         energy_j = self._counted_j(last)
         ends_j = 0.8 * POLL_S * energy_j / time_s if time_s > 0 else 0.0
-        return Measurement(time_s, energy_j, None, hypot(ends_j, COUNTER_ERROR * energy_j))
+        varies_j = (self.powers_w.error or 0.0) * time_s
+        return Measurement(time_s, energy_j, None, hypot(ends_j, COUNTER_ERROR * energy_j, varies_j))
 
     @property
     def held(self) -> bool:

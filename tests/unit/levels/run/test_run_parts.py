@@ -424,6 +424,19 @@ def test_a_pause_does_not_count_in_a_window():
     assert tally.sm_utils.mean == pytest.approx(0.8, abs=0.01)
 
 
+def test_the_energy_of_a_window_is_as_uncertain_as_its_power_varies():
+    def error(swing_w):
+        tally, joules = Tally(Reading(time_s=0.0, energy_j=0.0, power_w=300.0)), 0.0
+        for place in range(1, 201):
+            power_w = 300.0 + swing_w * (-1) ** (place // 10)
+            joules += 0.1 * power_w
+            tally = tally.add(Reading(time_s=0.1 * place, energy_j=joules, power_w=power_w), Setting())
+        return tally.cost.energy_error_j / tally.cost.energy_j
+
+    assert error(0.0) < 0.003
+    assert error(0.0) < error(3.0) < error(30.0)
+
+
 def test_a_clock_that_is_read_while_nothing_runs_does_not_count():
     tally = Tally(Reading(time_s=0.0))
     for place, throttle in enumerate((Throttle.IDLE, Throttle.POWER_CAP, Throttle.IDLE | Throttle.LOCKED), 1):
