@@ -30,6 +30,7 @@ _LEAST_TRAFFIC = 0.002
 _FACTORS = (1.0, 0.5, 2.0, 1.0 / 3.0, 3.0)
 _FOLD = 0.3
 """A step time whose logarithm differs from the first by more than this is taken for another multiple of the unit."""
+_IMPOSSIBLE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,8 @@ def _step_time(window: Window, first: float) -> LogEstimate:
 
 
 def _off(distance: float) -> float:
-    """Return the distance of a step time from the first, which favours slower over faster."""
-    return abs(distance - _FOLD / 3)
+    """Return the distance of a step time from the first, which favours slower: no other clock makes it much faster."""
+    return abs(distance - _FOLD / 3) + (_IMPOSSIBLE if distance < -_FOLD / 3 else 0.0)
 
 
 def _power(window: Window, watts: float) -> LogEstimate:

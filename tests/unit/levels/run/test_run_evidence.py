@@ -54,6 +54,11 @@ def test_a_detected_step_time_is_folded(step_time_s, taken_s):
     assert step_times(first, window(Setting(1200), step_time_s, sm_mhz=1200.0))[1] == pytest.approx(log(taken_s))
 
 
+def test_a_step_time_is_not_folded_to_one_faster_than_at_the_baseline():
+    first = window(DRIVER_DEFAULT, 1.0, sm_mhz=1410.0, purpose=Purpose.BASELINE)
+    assert step_times(first, window(Setting(660), 1.57, sm_mhz=660.0))[1] == pytest.approx(log(1.57))
+
+
 def test_a_counted_step_time_is_never_folded():
     first = window(DRIVER_DEFAULT, 1.0, sm_mhz=1410.0, purpose=Purpose.BASELINE)
     assert step_times(first, replace(window(Setting(1200), 2.0, sm_mhz=1200.0), source="steps"))[1] == pytest.approx(
