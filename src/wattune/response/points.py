@@ -19,6 +19,11 @@ class ClockPoint(NamedTuple):
     y: float
     limit: float
 
+    @property
+    def level(self) -> float:
+        """The lower of core clock and limit."""
+        return min(1.0 if self.x is None else self.x, self.limit)
+
 
 @dataclass(frozen=True, slots=True)
 class PointScale:

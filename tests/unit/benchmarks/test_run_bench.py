@@ -280,6 +280,21 @@ def test_a_setting_that_an_odd_measurement_hides_is_found():
         assert played.end.cost.time_s <= 1.05 * default.time_s
 
 
+def test_lower_settings_are_found_below_an_outlier():
+    """One limit is slow beyond reason; turns with it use up all slack, and the lower ones save far more."""
+    costs = {250: (1.0, 190.0), 225: (1.071, 183.0), 200: (1.024, 167.0), 175: (1.037, 155.0), 150: (1.019, 145.0)}
+    workload = RecordedWorkload.of(
+        "outlier.csv", "net", {Setting(power_limit_w=float(limit)): Measurement(*cost) for limit, cost in costs.items()}
+    )
+    asked = TableBench(tables=(Path("outlier.csv"),))
+    policy = CurvePolicy(
+        objective=LeastEnergy(0.05), candidates=tuple(sorted(workload.costs)), baseline=workload.reference
+    )
+    for seed in range(3):
+        played = play_workload(workload, policy, asked, seed=seed)
+        assert played.end.cost.energy_j < 0.88 * workload.oracle(0.05).default.energy_j
+
+
 def test_clocks_below_those_that_change_nothing_are_tried():
     """A power limit holds the clock at 1290 MHz, which a table does not show."""
     times = {mhz: max(1290 / mhz, 1.0) ** 0.4 for mhz in range(1095, 2041, 45)}

@@ -31,7 +31,7 @@ from wattune.response.evidence import LEAST_STEP_TIME, USUAL_STEP_TIME, Evidence
 from wattune.response.points import ClockPoint, PointScale, candidates_of
 from wattune.response.posterior import posterior_of
 
-CONFIDENCE = 0.98
+CONFIDENCE = 0.99
 """Probability at every decision that the limit is met. A wrong decision is corrected at the next window while the run
 goes on, so more runs than that meet their limit; 99 % is the goal."""
 MOST_TRIALS, MANY_TRIALS = 3, 6
@@ -43,6 +43,9 @@ _TRIAL_S, _TRIAL_MOST_S, _TRIAL_PRECISION = 4.0, 15.0, 0.010
 _UNSEEN = 2
 """Windows at other settings without a step time after which no other setting is tried: what shows steps at the baseline
 does not show them there. After as many in a row at one setting it is left."""
+_BESIDE_S, _BESIDE_SHARE = 600.0, 0.05
+"""A run this long measures a setting below those that it holds once, lower by this share at least: there a trial costs
+little, and measurements that no curve explains would otherwise hide everything below them."""
 _SAME = 3
 """Windows at one setting after which another trial there would show little more."""
 _IN_A_ROW = 3
@@ -177,6 +180,9 @@ class CurvePolicy:
         if place is not None:
             why = "nothing that is known saves energy, and the slack of the run covers a measurement"
             return _trial_order(prediction.settings[place], known, why=why)
+        place = self._beside(prediction, known)
+        if place is not None:
+            return _trial_order(prediction.settings[place], known, why="nothing near it was measured")
         return None
 
     def _wanted(self, prediction: Prediction, known: tuple[Window, ...]) -> int | None:
@@ -213,6 +219,21 @@ class CurvePolicy:
             if place != base and choice.affordable[place] and point not in prediction.measured
         ]
         return min(new, key=lambda place: choice.slower[place], default=None)
+
+    def _beside(self, prediction: Prediction, known: tuple[Window, ...]) -> int | None:
+        """Return the place of the next setting well below those that are held, if it was never measured."""
+        choice, points = prediction.choice, prediction.points
+        tried = sum(window.purpose is Purpose.TRIAL for window in known)
+        if prediction.total_s < _BESIDE_S or tried >= MANY_TRIALS or not self._takes_turns(known):
+            return None
+        held = prediction.base if choice.feasible is None else points[choice.feasible.slow]
+        most = (1.0 - _BESIDE_SHARE) * held.level
+        below = [place for place, point in enumerate(points) if point.y == held.y and point.level <= most]
+        place = max(below, key=lambda one: points[one].level, default=None)
+        if place is None or not choice.affordable[place]:
+            return None
+        measured = any(point.y == held.y and point.level <= most for point in prediction.measured)
+        return None if measured else place
 
     def _is_worth(self, place: int, prediction: Prediction, known: tuple[Window, ...]) -> bool:
         """Return whether a trial of a setting is affordable and would show something."""
