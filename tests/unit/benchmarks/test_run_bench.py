@@ -295,6 +295,18 @@ def test_lower_settings_are_found_below_an_outlier():
         assert played.end.cost.energy_j < 0.88 * workload.oracle(0.05).default.energy_j
 
 
+def test_every_workload_has_noise_of_its_own():
+    costs = {Setting(mhz): Measurement(1.0 + 100.0 / mhz, mhz) for mhz in (1000, 1200, 1410)}
+    asked = TableBench(tables=(Path("a.csv"),))
+
+    def first_window(name):
+        workload = RecordedWorkload.of("a.csv", name, costs, hours=0.05)
+        policy = CurvePolicy(objective=LeastEnergy(0.05), candidates=tuple(sorted(costs)), baseline=workload.reference)
+        return play_workload(workload, policy, asked, seed=0).windows[0]
+
+    assert first_window("one") == first_window("one") != first_window("other")
+
+
 def test_clocks_below_those_that_change_nothing_are_tried():
     """A power limit holds the clock at 1290 MHz, which a table does not show."""
     times = {mhz: max(1290 / mhz, 1.0) ** 0.4 for mhz in range(1095, 2041, 45)}

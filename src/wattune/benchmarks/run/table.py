@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from time import process_time
 from typing import ClassVar
+from zlib import crc32
 
 import numpy as np
 
@@ -242,7 +243,9 @@ def _policies(workload: RecordedWorkload, asked: TableBench) -> tuple[RunPolicy,
 def play_workload(workload: RecordedWorkload, policy: RunPolicy, asked: TableBench, *, seed: int) -> PlayedRun:
     """Run all steps under the session; what is charged is what the table has for each step."""
     table = SweepTable(workload.file, {workload.name: workload.costs})
-    gpu = TableGpu(table, noise=asked.noise * sqrt(NOISE_S), seed=seed)
+    # Each workload has noise of its own: one draw for all would be a single piece of luck.
+    own = crc32(f"{Path(workload.file).name} {workload.name} {seed}".encode())
+    gpu = TableGpu(table, noise=asked.noise * sqrt(NOISE_S), seed=own)
     session = RunSession((gpu,), objective=LeastEnergy(asked.slowdown), policy=policy)
     recorder, spent, control_s = RunRecorder(session), Measurement(0.0, 0.0), 0.0
     with session:
