@@ -17,8 +17,10 @@ import numpy as np
 from wattune.benchmarks.job.replayed_run import (
     LimitProfiling,
     Limits,
+    PaidEpochs,
     ReplayedRun,
     Ruled,
+    ShippedLimits,
     ShippedProfiling,
     ZeusLimits,
     ZeusProfile,
@@ -149,6 +151,7 @@ class _Replay:
         self._own_profiles: dict[int, Profile] = {}
         self._zeus: dict[int, ZeusProfile] = {}
         self._next: tuple[int, Proposal] | None = None
+        self._first_run: dict[int, PaidEpochs] = {}
         self._foreseen = isinstance(limits, ZeusLimits)
         self._first = 1 + max((run.recurrence for run in known.runs), default=-1)
         self._spent = [_Spent() for _ in range(recurrences)]
@@ -237,7 +240,8 @@ class _Replay:
             exploring=proposal.exploring,
             why=proposal.why,
         )
-        attempt = ReplayedRun(workload, run, self._drawn(workload, number, run), limit=self._limit(run, memory))
+        epochs = self._epochs(number, run, memory)
+        attempt = ReplayedRun(workload, run, self._drawn(workload, number, run), epochs=epochs)
         self._spent[number].batch_sizes.append(run.batch_size)
         self._runs.append(run)
         if self._foreseen and self._searcher.stop(workload.job, self._memory(), run) is not None:
@@ -259,6 +263,17 @@ class _Replay:
         trainings = workload.trainings[run.batch_size]
         return trainings[int(self._luck[number, len(self._spent[number].batch_sizes)] * len(trainings))]
 
+    def _epochs(self, number: int, run: JobRun, memory: JobMemory) -> PaidEpochs:
+        """Return the epochs of a run; those of a recurrence's first one are the same whatever training it draws."""
+        is_first = isinstance(self._limits, ShippedLimits) and not self._spent[number].batch_sizes
+        if is_first and run.order in self._first_run:
+            return self._first_run[run.order]
+        epochs = PaidEpochs(self._at(number).epochs[run.batch_size], self._limit(run, memory))
+        if is_first:
+            self._first_run.clear()
+            self._first_run[run.order] = epochs
+        return epochs
+
     def _limit(self, run: JobRun, memory: JobMemory) -> LimitProfiling | Setting:
         """Return the limit that a run holds, or the search for it."""
         if isinstance(self._limits, Ruled):
@@ -269,14 +284,16 @@ class _Replay:
                 self._keep(self._zeus[run.batch_size].profile)
             return ZeusProfiling(self._zeus[run.batch_size])
         noise = np.random.default_rng([self._seed, 3, run.order])
-        return ShippedProfiling(self._workload, run, memory, noise=noise, keep=self._keep)
+        return ShippedProfiling(self._workload, run, memory, noise=noise)
 
     def _keep(self, profile: Profile) -> None:
         self._own_profiles[profile.batch_size] = profile
 
     def _work(self, attempt: ReplayedRun) -> float:
         """Pay for the next epoch and return its seconds."""
-        cost, profiling = attempt.pass_epoch()
+        cost, profiling, profile = attempt.pass_epoch()
+        if profile is not None:
+            self._keep(profile)
         spent = self._spent[attempt.run.recurrence - self._first]
         spent.time_s += cost.time_s
         spent.energy_j += cost.energy_j

@@ -6,7 +6,7 @@ profiler measures them. Zeus's are found as in the simulator that its authors pu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -55,7 +55,7 @@ Limits = ShippedLimits | ZeusLimits | Ruled
 
 
 class ShippedProfiling:
-    """One run's profiling by the shipped policy, iteration by iteration."""
+    """One run's profiling by the shipped policy, iteration by iteration; `found` is the profile, once it is known."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class ShippedProfiling:
         memory: JobMemory,
         *,
         noise: np.random.Generator,
-        keep: Callable[[Profile], None],
     ) -> None:
-        self._cells, self._run, self._noise, self._keep = workload.epochs[run.batch_size], run, noise, keep
+        self._cells, self._run, self._noise = workload.epochs[run.batch_size], run, noise
+        self.found: Profile | None = None
         self._top = max(self._cells)
         self._steps = max(round(self._cells[self._top].time_s / STEP_S), 1)
         self._policy = setting_profiling(workload.job, memory, run, tuple(self._cells), max_power_w=run.gpu.max_power_w)
@@ -106,7 +106,7 @@ class ShippedProfiling:
         return min(share, work)
 
     def end_epoch(self) -> None:
-        """Judge an epoch at the earlier best limit, and keep the profile once it is known."""
+        """Judge an epoch at the earlier best limit, and note the profile once it is known."""
         epoch = self._measured(self._cells[self.held], 1.0) if self._was_held and self.window is None else None
         if isinstance(self._progress.state, Checking) and epoch is not None:
             self._progress = self._policy.step(self._progress, Interval(1, epoch.time_s, epoch.energy_j))
@@ -115,7 +115,7 @@ class ShippedProfiling:
             return
         self._is_kept = epoch is not None
         trials = epoch_trials(held.trials, self._steps, held=held.choice, epoch=epoch)
-        self._keep(Profile(gpu=self._run.gpu, batch_size=self._run.batch_size, trials=trials))
+        self.found = Profile(gpu=self._run.gpu, batch_size=self._run.batch_size, trials=trials)
 
     def _measured(self, cell: Measurement, share: float) -> Measurement:
         spread = NOISE / sqrt(max(cell.time_s * share, STEP_S))
@@ -176,26 +176,34 @@ class ZeusProfiling:
 LimitProfiling = ShippedProfiling | ZeusProfiling
 
 
-class ReplayedRun:
-    """A run under way; `run` is its present state."""
+@dataclass(frozen=True, slots=True)
+class PaidEpoch:
+    """The state of a run after an epoch: what it has spent so far, and while limits were measured, in s and J."""
 
-    def __init__(
-        self, workload: TraceWorkload, run: JobRun, training: Training, *, limit: LimitProfiling | Setting
-    ) -> None:
-        self.submitted = self.run = run
-        self._cells = workload.epochs[run.batch_size]
-        self._length, self._reaches = workload.length(training)
-        self._metrics = training.metrics(self._length)
-        self._limit = limit
+    spent: tuple[float, float]
+    measuring: tuple[float, float]
+    setting: Setting | None
+    """The limit that is held; None while limits are measured."""
+    profile: Profile | None
+    """The profile that was found in this epoch, if any."""
+
+
+class PaidEpochs:
+    """The epochs of a run one by one. What they cost does not depend on the training that is drawn, so that a run
+    that is played with many trainings pays for each epoch once."""
+
+    def __init__(self, cells: Mapping[Setting, Measurement], limit: LimitProfiling | Setting) -> None:
+        self._cells, self._limit = cells, limit
         self._spent = self._measuring = (0.0, 0.0)
+        self._passed = [self._state()]
 
-    @property
-    def reached(self) -> bool:
-        return self._reaches and self.run.epochs >= self._length
+    def after(self, epochs: int) -> PaidEpoch:
+        """Return the state after so many epochs."""
+        while len(self._passed) <= epochs:
+            self._pass()
+        return self._passed[epochs]
 
-    def pass_epoch(self) -> tuple[Measurement, Measurement]:
-        """Return the cost of the next epoch, and the part of it during which limits were measured."""
-        before, measuring = self._spent, self._measuring
+    def _pass(self) -> None:
         left = 1.0
         if not isinstance(self._limit, Setting):
             self._limit.begin_epoch()
@@ -203,7 +211,7 @@ class ReplayedRun:
             left -= self._work(left)
         if not isinstance(self._limit, Setting):
             self._limit.end_epoch()
-        return _between(before, self._spent), _between(measuring, self._measuring)
+        self._passed.append(self._state())
 
     def _work(self, left: float) -> float:
         """Work at one limit and return the share of the epoch that passed, at most `left`."""
@@ -217,14 +225,43 @@ class ReplayedRun:
         self._spent, self._measuring = _add(self._spent, cell, part), _add(self._measuring, cell, part)
         return part
 
+    def _state(self) -> PaidEpoch:
+        limit, profile = self._limit, None
+        if isinstance(limit, Setting):
+            return PaidEpoch(self._spent, self._measuring, limit, None)
+        if isinstance(limit, ShippedProfiling):
+            profile, limit.found = limit.found, None
+        return PaidEpoch(self._spent, self._measuring, None if limit.window is not None else limit.held, profile)
+
+
+class ReplayedRun:
+    """A run under way; `run` is its present state."""
+
+    def __init__(self, workload: TraceWorkload, run: JobRun, training: Training, *, epochs: PaidEpochs) -> None:
+        self.submitted = self.run = run
+        self._length, self._reaches = workload.length(training)
+        self._metrics = training.metrics(self._length)
+        self._epochs = epochs
+        self._now = epochs.after(0)
+
+    @property
+    def reached(self) -> bool:
+        return self._reaches and self.run.epochs >= self._length
+
+    def pass_epoch(self) -> tuple[Measurement, Measurement, Profile | None]:
+        """Return the cost of the next epoch, the part of it during which limits were measured, and what was found."""
+        before, self._now = self._now, self._epochs.after(self.run.epochs + 1)
+        now = self._now
+        return _between(before.spent, now.spent), _between(before.measuring, now.measuring), now.profile
+
     def report(self) -> None:
         """Record the epoch that has passed."""
         self.run = replace(
             self.run,
             metrics=self._metrics[: self.run.epochs + 1],
-            cost=Measurement(*self._spent),
-            profiling=Measurement(*self._measuring),
-            setting=self._setting,
+            cost=Measurement(*self._now.spent),
+            profiling=Measurement(*self._now.measuring),
+            setting=self._now.setting,
         )
 
     def end(self, outcome: Outcome, *, ended: int) -> None:
@@ -234,14 +271,8 @@ class ReplayedRun:
             ended=ended,
             cost=self.run.cost or _NOTHING,
             profiling=self.run.profiling or _NOTHING,
-            setting=self._setting,
+            setting=self._now.setting,
         )
-
-    @property
-    def _setting(self) -> Setting | None:
-        if isinstance(self._limit, Setting):
-            return self._limit
-        return None if self._limit.window is not None else self._limit.held
 
 
 def _add(spent: tuple[float, float], epoch: Measurement, share: float) -> tuple[float, float]:

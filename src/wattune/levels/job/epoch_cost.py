@@ -143,7 +143,7 @@ def cost_evidence(
         draw = untuned.power_w / own.gpu.max_power_w if own.gpu.max_power_w > 0 else None
         default_over_best = max(value(untuned) / value(here[size]), 1.0) if value(here[size]) > 0 else 1.0
     epoch_s = {
-        **{run.batch_size: run.cost.time_s / run.epochs for run in over if _is_paid(run, gpu) and run.cost is not None},
+        **{run.batch_size: run.cost.time_s / run.epochs for run in over if run.cost is not None and _is_paid(run, gpu)},
         **{size: cost.time_s for size, cost in here.items()},
     }
     return CostEvidence(tuple(sites), draw, default_over_best, epoch_s, reference)
@@ -162,7 +162,7 @@ def _held(
 
 
 def _is_paid(run: JobRun, gpu: JobGpu) -> bool:
-    return run.gpu.key == gpu.key and run.cost is not None and run.epochs > 0
+    return run.cost is not None and len(run.metrics) > 0 and (run.gpu is gpu or run.gpu.key == gpu.key)
 
 
 def paid_per_epoch(run: JobRun) -> Measurement | None:
@@ -179,18 +179,19 @@ def _epoch_costs(
 ) -> dict[int, tuple[float, int]]:
     """Return the logarithm of an epoch's value and its number of observations, by size: from runs, else profiles,
     else runs with much profiling."""
+    own = [run for run in over if _is_paid(run, model)]
     # Runs that were too short for a profile show what an epoch costs all the same, profiling included.
+    newest = {run.batch_size: run for run in own}
     found = {
-        run.batch_size: (log(value), 1)
-        for run in over
-        if _is_paid(run, model) and run.cost is not None and (value := objective.value(run.cost / run.epochs)) > 0
+        size: (log(value), 1)
+        for size, run in newest.items()
+        if run.cost is not None and (value := objective.value(run.cost / run.epochs)) > 0
     }
     found |= {size: (log(value), 1) for size, cost in held.items() if (value := objective.value(cost)) > 0}
-    key = model.key
     values = [
         (run.batch_size, log(value), _COST_SD)
-        for run in over
-        if run.gpu.key == key and (paid := paid_per_epoch(run)) is not None and (value := objective.value(paid)) > 0
+        for run in own
+        if (paid := paid_per_epoch(run)) is not None and (value := objective.value(paid)) > 0
     ]
     paid_by_size: dict[int, list[float]] = {}
     for (size, value, _), interval in zip(values, shifts(values, sd=_COST_SD).interval, strict=True):

@@ -78,10 +78,15 @@ def setting_profiling(
 
 def usual_run_s(memory: JobMemory, gpu: JobGpu, batch_size: int) -> float | None:
     """Return the time that a run takes: the mean of its batch size, else that of the newest run; None before any."""
-    done = [run for run in memory.runs if run.gpu.key == gpu.key and run.outcome is Outcome.REACHED and run.cost]
+    done = _reached_on(memory, gpu)
     same = [run for run in done if run.batch_size == batch_size]
     times_s = [run.cost.time_s for run in same or done[-1:] if run.cost is not None]
     return fmean(times_s) if times_s else None
+
+
+def _reached_on(memory: JobMemory, gpu: JobGpu) -> list[JobRun]:
+    key = gpu.key
+    return [run for run in memory.runs if run.outcome is Outcome.REACHED and run.cost and run.gpu.key == key]
 
 
 def windows_to_come(memory: JobMemory, gpu: JobGpu, batch_size: int) -> float:
@@ -92,8 +97,7 @@ def windows_to_come(memory: JobMemory, gpu: JobGpu, batch_size: int) -> float:
     run_s = usual_run_s(memory, gpu, batch_size)
     if run_s is None:
         return HORIZON
-    here = [run for run in memory.runs if run.gpu.key == gpu.key and run.outcome is Outcome.REACHED and run.cost]
-    same = sum(run.batch_size == batch_size for run in here)
+    same = sum(run.batch_size == batch_size for run in _reached_on(memory, gpu))
     return min(run_s / WINDOW_S * (1 + same), _LONGEST_HORIZON)
 
 
