@@ -15,8 +15,8 @@ import numpy as np
 
 from wattune.signals.samples import Flags, Floats, PowerSamples, SensorUpdates, median, quantiles
 
-# The least share that the shape of clear steps explains: missed rises hide in the spread, so from one value to the other
-# it is above a line by spread. Beyond `_MOST_SPREAD` steps are of two kinds.
+# The least share that the shape of clear steps explains: missed rises hide in the spread, so it rises with the spread,
+# along a line from one value to the other. Beyond `_MOST_SPREAD` steps are of two kinds.
 _CLEAR_SHAPE, _CLEAREST_SHAPE, _CLEARER, _PER_SPREAD, _MOST_SPREAD = 0.6, 0.8, 0.1, 1.5, 0.8
 # A sign of steps: random power has a shape of up to this.
 _SOME_SHAPE = 0.47

@@ -81,6 +81,32 @@ def test_a_column_separates_gpus():
     assert busiest(traces) == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "_runtime,system.gpu.0.powerWatts,system.gpu.0.powerPercent,system.gpu.0.gpu,system.gpu.1.powerWatts\n"
+        "0,50,12,40,90\n1,60,15,50,90\n",
+        "timestamp,gpu0_power_w,gpu0_util,gpu1_power_w\n5,50,40,90\n6,60,50,90\n",
+        '"Relative Time (Process)","run - system/gpu.0.powerWatts","run - system/gpu.0.powerWatts__MAX",gpu.0.gpu,'
+        "gpu.1.powerWatts\n0,50,70,40,90\n1,60,80,50,90\n",
+        "#Date       Time     gpu   pwr  gtemp     sm    mem\n#YYYYMMDD   HH:MM:SS Idx     W      C      %      %\n"
+        " 20250601   12:00:00   0    50     60     40      9\n 20250601   12:00:00   1    90      -      1      1\n"
+        "#Date       Time     gpu   pwr  gtemp     sm    mem\n#YYYYMMDD   HH:MM:SS Idx     W      C      %      %\n"
+        " 20250601   12:00:01   0    60     60     50      9\n 20250601   12:00:01   1    90      -      1      1\n",
+        "#Time        gpu   pwr     sm\n#HH:MM:SS    Idx     W      %\n 12:00:00      0    50     40\n"
+        " 12:00:00      1    90      1\n 12:00:01      0    60     50\n 12:00:01      1    90      1\n",
+        "Timestamp,Entity,DCGM_FI_DEV_POWER_USAGE,DCGM_FI_DEV_GPU_UTIL\n2025-06-01T12:00:00,GPU 0,50,40\n"
+        "2025-06-01T12:00:00,GPU 1,90,1\n2025-06-01T12:00:01,GPU 0,60,50\n2025-06-01T12:00:01,GPU 1,90,1\n",
+    ],
+)
+def test_logs_of_other_monitors_are_read_gpu_by_gpu(text):
+    first, second = parse_traces(text, file="log")
+    assert first.duration_s == 1.0
+    assert first.power_w.tolist() == [50.0, 60.0]
+    assert first.sm_util.tolist() == [0.4, 0.5]
+    assert second.power_w.tolist() == [90.0, 90.0]
+
+
 def test_rows_in_turn_separate_gpus_without_a_column():
     rows = [f"{poll * 0.1 + gpu * 0.002:.3f},{100 + 50 * gpu}" for poll in range(40) for gpu in range(3)]
     traces = parse_traces("\n".join(("time_s,power_w", *rows)), file="log.csv")
@@ -108,6 +134,12 @@ def test_a_last_line_that_was_cut_off_and_a_header_in_between_are_left_out():
         ("time_s,power_w\n0,1\n0\n1,2\n", "line 3"),
         ('time_s,power_w\n0,"1\n', "unexpected end"),
         ("time_s,power_w\nx,y\nx,y\n", "2 of 2 rows"),
+        (
+            "2025/06/01 12:00:00.000, 310.25 W, 99 %\n2025/06/01 12:00:00.100, 311 W, 99 %\n",
+            "does not name the columns",
+        ),
+        ("Dear all,\nthis is a letter, with commas, and no numbers.\n", "no time column"),
+        ("#Entity   POWER   GPUTL\nID        W\nGPU 0     311.2   99\nGPU 0     312.2   99\n", "no time column"),
     ],
 )
 def test_an_invalid_trace_is_refused_in_one_line_with_a_hint(text, message):
