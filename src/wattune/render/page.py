@@ -136,7 +136,8 @@ def render_page(page: Page) -> str:
     badge = '<div class="badge">simulated</div>' if page.simulated else ""
     head = f"<header>{badge}<h1>{_words(page.title)}</h1><p>{_words(page.lead)}</p></header>"
     body = "\n".join(_section(section) for section in page.sections)
-    title = escape(f"{page.title} (simulated)" if page.simulated else page.title)
+    mark = " (simulated)" if page.simulated and "(simulated)" not in page.title else ""
+    title = escape(f"{page.title}{mark}")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'

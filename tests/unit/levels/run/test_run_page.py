@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from run_views import GPU, PERIOD_S, run_report, searched
+from run_views import GPU, PERIOD, PERIOD_S, run_report, searched
 from wattune.control.progress_estimator import PowerTrace
 from wattune.control.state import Event, Progress
 from wattune.core.tariff import Tariff
@@ -17,6 +17,7 @@ from wattune.levels.run.report import RunReport
 from wattune.levels.run.view.page import close_chart, period_marks, plane_chart, power_chart, run_file, run_page
 from wattune.render.page import render_page
 from wattune.render.svg import draw
+from wattune.signals.period import Verdict
 
 REAL = replace(GPU, simulated=False)
 EMPTY = RunReport(program="train", objective="energy:5%", slowdown_limit=0.05, progress=Progress(REAL), ended=True)
@@ -72,6 +73,22 @@ def test_a_run_without_measurements_has_a_page():
     assert power_chart(EMPTY).bands == ()
     assert close_chart(EMPTY) is None
     assert plane_chart(EMPTY) is None
+
+
+def test_the_page_says_only_what_was_done():
+    tried = html(run_report(ended=True))
+    assert "then other settings were tried, and the best was held." in tried
+    only = html(run_report(windows=searched()[:1], figures=RunFigures(), ended=True))
+    assert "was measured first, and no other setting after it." in only
+    assert "the best was held" not in html(EMPTY)
+    unseen = replace(PERIOD, verdict=Verdict.NOT_OBSERVABLE, period_s=None, error_s=None, cycles=())
+    assert "period" not in html(run_report(period=unseen, ended=True)).partition("How to read it")[2]
+
+
+def test_the_title_says_once_that_the_gpu_is_simulated():
+    for name in ("A100", "A100 (simulated)"):
+        title = re.findall("<title>.*</title>", html(run_report(spec=replace(GPU, name=name))))[0]
+        assert title.count("(simulated)") == 1
 
 
 def test_what_was_not_compared_is_unknown_on_the_page():

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattune.core.frontier import Frontier, Trial
+from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.tariff import Footprint, Tariff
 from wattune.core.window import Purpose, Window
 from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
@@ -25,9 +26,9 @@ from wattune.levels.run.view.words import (
     estimate_words,
     even_words,
     headline,
+    last_period_words,
     measured_cells,
     measured_hold_words,
-    period_words,
     search_words,
     slowdown_words,
     sure_words,
@@ -186,19 +187,20 @@ def _events(report: RunReport) -> Prose:
 
 
 def _how(report: RunReport) -> tuple[str, ...]:
-    lines = [
-        f"The program was not changed; {report.policy} chose the settings, by the objective {report.objective}. The "
-        f"{base_name(report)} was measured first, and everything is compared with it; then other settings were tried, "
-        "and the best was held.",
-        "All that the search took is counted, and so is the time in which clocks settled. Errors (±) are half the "
-        "width of a 95 % interval.",
-    ]
+    lines = []
+    if report.windows:
+        lines.append(_course(report))
+        lines.append(
+            "All that the search took is counted, and so is the time in which clocks settled. Errors (±) are half the "
+            "width of a 95 % interval."
+        )
     if report.gpus > 1:
         lines.append(
             f"{counted(report.gpus, 'GPU')} were tuned as one: power and energy of a setting are the mean of them."
         )
-    if report.period is not None:
-        lines.append(_sentence(period_words(report.period)))
+    period = last_period_words(report)
+    if period:
+        lines.append(_sentence(period))
     if report.cpu_share is not None:
         lines.append(f"Tuning took {100 * report.cpu_share:.2g} % of one core.")
     if report.simulated:
@@ -207,6 +209,18 @@ def _how(report: RunReport) -> tuple[str, ...]:
             "show how settings compare; a real GPU may differ."
         )
     return tuple(lines)
+
+
+def _course(report: RunReport) -> str:
+    """Return what was done in this run, in general."""
+    start = (
+        f"The program was not changed; {report.policy} chose the settings, by the objective {report.objective}. The "
+        f"{base_name(report)} was measured first"
+    )
+    if all(window.purpose is Purpose.BASELINE for window in report.windows):
+        return f"{start}, and no other setting after it."
+    held = ", and the best was held" if report.held not in (None, DRIVER_DEFAULT) else ""
+    return f"{start}, and everything is compared with it; then other settings were tried{held}."
 
 
 def _sentence(words: str) -> str:

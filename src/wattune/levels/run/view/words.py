@@ -33,17 +33,13 @@ _FINE = 0.0005
 
 def closing_lines(report: RunReport) -> tuple[str, ...]:
     """Return the closing report in a few lines, the most important first."""
-    seen = any(window.step_time_s is not None for window in report.windows)
-    period = (
-        "" if seen and report.period is not None and report.period.period_s is None else period_words(report.period)
-    )
     lines = [
         headline(report),
         compared_words(report),
         slowdown_words(report),
         search_words(report),
         even_words(report),
-        period,
+        last_period_words(report),
         *(lost_words(one) for one in report.lost),
     ]
     if report.cpu_share is not None:
@@ -161,6 +157,14 @@ def even_words(report: RunReport) -> str:
     if even_s <= report.spent.time_s:
         return f"break-even: after {duration(even_s)}"
     return f"break-even: expected after {duration(even_s)}, {duration(even_s - report.spent.time_s)} more than it ran"
+
+
+def last_period_words(report: RunReport) -> str:
+    """Return the last period of the power in words; empty where there was none, but step times were seen."""
+    period = report.period
+    if period is not None and period.period_s is None and any(window.step_time_s for window in report.windows):
+        return ""
+    return period_words(period)
 
 
 def period_words(period: PeriodAnswer | None) -> str:
