@@ -21,10 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattune.control.injected import wattune_hook as injected
+from wattune.core.errors import InputError
 
 FOLDER = Path(injected.__file__).parent
 OPTIMIZER, BAR = "optimizer", "progress bar"
 _SOURCES = {injected.OPTIMIZER: OPTIMIZER, injected.BAR: BAR}
+MEMORY = "/dev/shm"
+"""The folder for the file where the one for temporary files has no room."""
 TRIES = 100
 """To read a slot in a moment in which its process does not write."""
 
@@ -75,10 +78,9 @@ class StepFile:
     @classmethod
     @contextmanager
     def made(cls) -> Iterator[StepFile]:
-        """Make the file until the block ends."""
-        descriptor, name = tempfile.mkstemp(prefix="wattune-steps-")
+        """Make the file until the block ends, or raise an error of one line."""
+        descriptor, name = _empty_file()
         try:
-            os.ftruncate(descriptor, injected.FILE_SIZE)
             with mmap.mmap(descriptor, 0) as memory:
                 yield cls(Path(name), memory)
         finally:
@@ -142,6 +144,32 @@ class StepFile:
                 break
             values = again
         return values
+
+
+def _empty_file() -> tuple[int, str]:
+    """Make the file where there is room for all of it: who writes to its map while the disk is full is killed."""
+    problems = []
+    for folder in (None, MEMORY):
+        try:
+            return _file_in(folder)
+        except OSError as error:
+            problems.append(error)
+    raise InputError(
+        f"cannot write to the folder for temporary files: {problems[0].strerror}",
+        hint="make room there, or name another folder: TMPDIR=FOLDER",
+    )
+
+
+def _file_in(folder: str | None) -> tuple[int, str]:
+    """Make the file in a folder, or in that for temporary files, with its size on the disk."""
+    descriptor, name = tempfile.mkstemp(prefix="wattune-steps-", dir=folder)
+    try:
+        os.posix_fallocate(descriptor, 0, injected.FILE_SIZE)
+    except OSError:
+        os.close(descriptor)
+        os.unlink(name)
+        raise
+    return descriptor, name
 
 
 def _writes(records: bytes) -> tuple[Written, ...]:

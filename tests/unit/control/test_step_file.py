@@ -1,6 +1,7 @@
 """Steps that are counted inside of a program's own Python."""
 
 import ast
+import errno
 import fcntl
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from wattune.control.injected import wattune_hook as injected
 from wattune.control.step_file import BAR, FOLDER, OPTIMIZER, CountedSteps, StepFile, StepFollower
+from wattune.core.errors import InputError
 
 TORCH = """
 hooks = []
@@ -272,6 +274,27 @@ def file():
 
 def steps(count, *, pid=None, source=OPTIMIZER, ago_s=0.0, replaced=0):
     return CountedSteps(pid or os.getpid(), source, count, time.monotonic() - ago_s, replaced)
+
+
+def test_a_full_disk_is_no_place_for_the_file(tmp_path, monkeypatch):
+    def full(descriptor, start, size):
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent not in roomy:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        os.truncate(descriptor, size)
+
+    temporary, memory = tmp_path / "temporary", tmp_path / "memory"
+    temporary.mkdir()
+    memory.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr("wattune.control.step_file.MEMORY", str(memory))
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    roomy = {memory}
+    with StepFile.made() as made:
+        assert made.path.parent == memory
+    roomy = set()
+    with pytest.raises(InputError, match="No space left"), StepFile.made():
+        pass
+    assert [*temporary.iterdir(), *memory.iterdir()] == []
 
 
 def test_new_steps_are_those_since_the_last_call(file):
