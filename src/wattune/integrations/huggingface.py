@@ -3,14 +3,14 @@
 A step is an optimizer step. Figures go into the logs that the trainer writes (`logging_steps`), and so to all its
 loggers; evaluations and checkpoints count as neither steps nor their energy.
 
-A callback gets the logs only after the loggers, which the trainer calls first, and has no way to reach the trainer.
-`Trainer.log` is the method that transformers documents for changing logs: the first training wraps it, so that it adds
-the figures of the callbacks of its own trainer.
+A callback gets the logs only after the loggers, which the trainer calls first, and learns nothing of an exception.
+`Trainer.log` is the method that transformers documents for changing logs, and `Trainer.train` the one that raises: this
+module wraps both, for the callbacks of their own trainer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import wraps
 from typing import Any
 
@@ -22,6 +22,7 @@ except ModuleNotFoundError as error:
 from wattune.integrations.training.energy import TrainingEnergy
 
 _MARK = "adds_wattune_figures"
+"""An attribute of what is wrapped already, as by an import of this module again."""
 
 
 class TrainerEnergy(TrainingEnergy, TrainerCallback):
@@ -37,7 +38,6 @@ class TrainerEnergy(TrainingEnergy, TrainerCallback):
         self._pending = None
         if not self._devices and not self._gpus and args.n_gpu > 1:
             self._devices = ("nvml",)  # one process that trains on all GPUs (DataParallel)
-        _wrap_log()
         self.begin()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -62,18 +62,33 @@ class TrainerEnergy(TrainingEnergy, TrainerCallback):
         logs.update(pending or {})
 
 
-def _wrap_log() -> None:
-    """Let `Trainer.log` add the figures of our callbacks, from now on; more calls change nothing."""
-    original = Trainer.log
-    if hasattr(original, _MARK):
+def _callbacks(trainer: Any) -> Iterator[TrainerEnergy]:
+    return (one for one in trainer.callback_handler.callbacks if isinstance(one, TrainerEnergy))
+
+
+def _wrap_trainer() -> None:
+    """Let `Trainer.log` add the figures of our callbacks, and an exception in `Trainer.train` end them; once."""
+    log, train = Trainer.log, Trainer.train
+    if hasattr(log, _MARK):
         return
 
-    @wraps(original)
-    def log(trainer: Any, logs: dict[str, Any], *rest: Any, **named: Any) -> None:
-        for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, TrainerEnergy):
-                callback.add_to(logs)
-        original(trainer, logs, *rest, **named)
+    @wraps(log)
+    def log_with_figures(trainer: Any, logs: dict[str, Any], *rest: Any, **named: Any) -> None:
+        for callback in _callbacks(trainer):
+            callback.add_to(logs)
+        log(trainer, logs, *rest, **named)
 
-    setattr(log, _MARK, True)
-    Trainer.log = log
+    @wraps(train)
+    def train_to_the_end(trainer: Any, *rest: Any, **named: Any) -> Any:
+        try:
+            return train(trainer, *rest, **named)
+        except BaseException:
+            for callback in _callbacks(trainer):
+                callback.end(failed=True)
+            raise
+
+    setattr(log_with_figures, _MARK, True)
+    Trainer.log, Trainer.train = log_with_figures, train_to_the_end
+
+
+_wrap_trainer()

@@ -2,6 +2,8 @@
 
 import sys
 import threading
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -279,14 +281,67 @@ def test_a_driver_that_does_not_work_leaves_the_training_unmeasured(emulated_nod
     assert lines[0].startswith("this training is not measured: ")
 
 
+@pytest.fixture
+def trainer_module(monkeypatch):
+    """The callback of the Trainer, with a stand-in of transformers."""
+
+    class Trainer:
+        def __init__(self, *callbacks, steps=10):
+            self.callback_handler = SimpleNamespace(callbacks=callbacks)
+            self.steps, self.rows = steps, []
+
+        def train(self):
+            arguments, control = (
+                SimpleNamespace(n_gpu=1),
+                SimpleNamespace(should_log=True, should_evaluate=False, should_save=False),
+            )
+            (callback,) = self.callback_handler.callbacks
+            callback.on_train_begin(arguments, None, control)
+            for _ in range(self.steps):
+                callback.on_step_begin(arguments, None, control)
+                callback.work()
+                callback.on_step_end(arguments, None, control)
+                self.log({"loss": 1.0})
+            raise ZeroDivisionError("in the training")
+
+        def log(self, logs):
+            self.rows.append(logs)
+
+    stand_in = ModuleType("transformers")
+    stand_in.Trainer, stand_in.TrainerCallback = Trainer, object
+    monkeypatch.setitem(sys.modules, "transformers", stand_in)
+    monkeypatch.delitem(sys.modules, "wattune.integrations.huggingface", raising=False)
+    yield import_module("wattune.integrations.huggingface")
+    sys.modules.pop("wattune.integrations.huggingface")
+
+
+def test_an_exception_in_the_trainer_ends_the_callback_and_goes_on(gpu, trainer_module):
+    seen = Logged()
+    energy = trainer_module.TrainerEnergy(gpus=[gpu], notify=seen.lines.append, max_slowdown=0.05)
+    energy.work = lambda: gpu.run(LOAD, iterations=10)
+    trainer = trainer_module.Trainer(energy)
+    with pytest.raises(ZeroDivisionError, match="in the training"):
+        trainer.train()
+    assert len(seen.lines) == 1
+    assert "10 steps" in seen.lines[0]
+    assert energy.cost.energy_j > 0
+    assert len(trainer.rows) == 10
+    assert any("wattune_simulated/step_energy_j" in row for row in trainer.rows)
+
+
+def test_the_trainer_is_wrapped_once(trainer_module, monkeypatch):
+    wrapped = trainer_module.Trainer.log, trainer_module.Trainer.train
+    monkeypatch.delitem(sys.modules, "wattune.integrations.huggingface")
+    again = import_module("wattune.integrations.huggingface")
+    assert (again.Trainer.log, again.Trainer.train) == wrapped
+
+
 @pytest.mark.parametrize(
     ("module", "frameworks"), [("huggingface", ["transformers"]), ("lightning", ["lightning", "pytorch_lightning"])]
 )
 def test_without_its_trainer_a_callback_says_what_to_install(monkeypatch, module, frameworks):
-    import importlib
-
     monkeypatch.delitem(sys.modules, f"wattune.integrations.{module}", raising=False)
     for name in frameworks:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=rf"pip install 'wattune\[{module}\]'"):
-        importlib.import_module(f"wattune.integrations.{module}")
+        import_module(f"wattune.integrations.{module}")
