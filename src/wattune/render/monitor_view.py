@@ -15,8 +15,8 @@ from wattune.render.chart import tick_step
 from wattune.render.quantity import UNKNOWN, fixed, quantity
 
 HEAD = ("GPU", "power", "limit", "core", "memory", "busy", "mem busy", "VRAM", "temp", "throttled by", "energy")
-_WORTH = (0, 1, 3, 5, 10, 7, 2, 8, 9, 4, 6)
-"""The columns by importance: where room is short, the last of these goes first."""
+_WORTH = (0, 1, 5, 7, 3, 8, 10, 2, 9, 4, 6)
+"""The columns by importance: where room is short, those without a value go first, then the last of these."""
 _GAP = 2
 _GIB = 2**30
 
@@ -106,7 +106,8 @@ def process_rows(watched: Sequence[Watched]) -> tuple[tuple[str, ...], ...]:
 def fitting_columns(rows: Sequence[tuple[str, ...]], *, width: int) -> tuple[int, ...]:
     """Return the columns that fit side by side, in their order; the least important are left out first."""
     widths = [max(len(row[column]) for row in (HEAD, *rows)) for column in range(len(HEAD))]
-    kept = list(_WORTH)
+    empty = {column for column in _WORTH[2:] if all(row[column] == UNKNOWN for row in rows)}
+    kept = sorted(_WORTH, key=lambda column: column in empty)
     while len(kept) > 2 and sum(widths[column] + _GAP for column in kept) - _GAP > width:
         kept.pop()
     return tuple(sorted(kept))
@@ -162,7 +163,7 @@ def _vram(reading: Reading) -> str:
     used, total = reading.memory_used_bytes, reading.memory_total_bytes
     if used is None or total is None:
         return _gib(used)
-    return f"{used / _GIB:.1f} of {_gib(total)}"
+    return f"{used / _GIB:.1f}/{_gib(total)}"
 
 
 def _gib(size_bytes: int | None) -> str:

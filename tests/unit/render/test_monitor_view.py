@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_a_row_has_every_value() -> None:
         "1215 MHz",
         "98 %",
         "50 %",
-        "20.0 of 40.0 GiB",
+        "20.0/40.0 GiB",
         "61 °C",
         "power cap, thermal",
         "600 J",
@@ -117,3 +118,12 @@ def test_columns_fit_and_the_important_ones_stay(width: int) -> None:
         assert sum(max(len(HEAD[column]), len(rows[0][column])) + 2 for column in columns) - 2 <= width
     if width == 200:
         assert len(columns) == len(HEAD)
+
+
+def test_a_narrow_terminal_shows_what_is_watched_most() -> None:
+    spec = GpuSpec(name="A100-SXM4-40GB", uuid="GPU-1", clocks=(), power_limits=None, simulated=True)
+    full = monitor_row(0, Watched(spec, (FULL,), start_j=0.0))
+    assert [HEAD[column] for column in fitting_columns([full], width=60)] == ["GPU", "power", "busy", "VRAM"]
+    without = monitor_row(0, Watched(spec, (replace(FULL, memory_used_bytes=None),), start_j=0.0))
+    assert [HEAD[column] for column in fitting_columns([without], width=60)] == ["GPU", "power", "core", "busy", "temp"]
+    assert "temp" in [HEAD[column] for column in fitting_columns([full], width=80)]
