@@ -31,7 +31,7 @@ def command() -> None:
     """Fit the simulated GPUs to measurements."""
 
 
-@command.command()
+@command.command(short_help="Fit the parameters of a GPU to a sweep.")
 @click.argument("sweep", type=FILE)
 @click.option("--gpu", required=True, metavar="NAME", help="A GPU of the catalogue, or a catalogue file (.toml).")
 @click.option("--workload", help="Use only the rows of this workload.")

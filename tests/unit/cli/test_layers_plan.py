@@ -252,6 +252,12 @@ def test_the_roofline_has_two_settings_and_every_layer(home, capsys):
     assert "simulated" in (home / "r.html").read_text(encoding="utf-8")
 
 
+def test_names_of_layers_stay_whole_at_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["layers", "roofline", "--model", "resnet50", "--gpu", "a4000"]) == 0
+    assert "forward/stage1/block1/shortcut-norm" in capsys.readouterr().out
+
+
 def test_the_roofline_of_a_gpu_whose_memory_clock_is_fixed(capsys):
     found = document(capsys, "roofline", "--model", "vgg16", "--gpu", "a100", "--clocks", "1005")
     assert found["settings"][0]["mem_mhz"] == found["settings"][1]["mem_mhz"]

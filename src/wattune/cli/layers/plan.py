@@ -16,7 +16,7 @@ SCOPES = ("forward", "backward", "step")
 STRATEGIES = ("single", "intensity", "exhaustive", "segments", "ideal")
 
 
-@click.command("plan", short_help="Say whether clocks per layer pay, and plan them.")
+@click.command("plan", short_help="Find out whether clocks per layer pay, and plan them.")
 @network_options
 @click.option("--scope", type=click.Choice(SCOPES), default="step", show_default=True, help="The pass to plan.")
 @click.option("--all-reduce", type=click.IntRange(min=2), metavar="N", help="Sum the gradients over N GPUs.")
@@ -60,7 +60,7 @@ def plan(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Plan a core and a memory clock for each layer of a network, and say whether changing clocks pays.
+    """Plan a core and a memory clock for each layer of a network, and find out whether changing clocks pays.
 
     Five strategies are compared within --max-slowdown: one setting for all layers (single), the clock that does not
     limit a layer lowered (intensity), each layer's own best (exhaustive), the best segments with the cost of switching

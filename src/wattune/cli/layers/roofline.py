@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 20
 """Layers in the table on the screen; files and JSON have all."""
-WIDE = 110
-"""Columns of a terminal from which on the table has the ridge and the share of time too."""
+WIDE, MIDDLE = 110, 96
+"""Columns of a terminal from which on the table has the ridge and the share of time too; operations and bytes."""
 
 
 @click.command("roofline", short_help="Show what limits each layer at two pairs of clocks.")
@@ -150,4 +150,7 @@ def _show(places: Sequence[LayersAt], title: str) -> None:
     print_line(f"{table.title}:")
     screen = console()
     columns = len(table.head)
-    screen.print(screen_table(table, left_out=() if screen.width >= WIDE else (columns - 2, columns - 1)))
+    left_out = () if screen.width >= WIDE else (columns - 2, columns - 1)
+    if screen.width < MIDDLE:  # the name of a layer would be broken; FLOP/byte remains
+        left_out = (columns - 6, columns - 5, *left_out)
+    screen.print(screen_table(table, left_out=left_out))

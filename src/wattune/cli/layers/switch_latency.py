@@ -32,7 +32,11 @@ LOAD_LIMIT_S, BUSY = 60.0, 0.05
 _RUN_A_PROGRAM = "run a program meanwhile: wattune layers switch-latency -- COMMAND"
 
 
-@click.command("switch-latency", context_settings={"allow_interspersed_args": False})
+@click.command(
+    "switch-latency",
+    short_help="Measure how long a change of clocks takes, and its stall.",
+    context_settings={"allow_interspersed_args": False},
+)
 @click.option("--device", help="The GPU: auto, nvml:0, sim:a100 …")
 @click.option("--clocks", help="Core clocks to change between: 705,1005,1410.  [default: four]")
 @click.option(
