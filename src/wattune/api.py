@@ -53,7 +53,7 @@ def open_gpu(
     """Open one GPU by name (`auto`, `nvml:0`, `sim:a100`, …) and restore it when the block ends."""
     config = load_config()
     around = replace(surroundings(config), on_fallback=on_fallback)
-    return opening.open_gpu(name or config.device, around)
+    return opening.open_gpu(config.device if name is None else name, around)
 
 
 def open_gpus(

@@ -26,6 +26,8 @@ def wattune(tmp_path):
         (("devices", "--device", "nvlm:0"), "there is no device 'nvlm:0'", "did you mean nvml"),
         (("measure", "--device", "gpu7", "--", "true"), "there is no device 'gpu7'", "devices are auto, nvml:0"),
         (("sweep", "--device", "sim:a1000"), "there is no simulated GPU 'a1000'", "a100"),
+        (("sweep", "--device", ""), "there is no device ''", "devices are auto, nvml:0"),
+        (("run", "--max-slowdown", "", "--", "true"), "'' is no slowdown", "5% or 0.05"),
         (("simulate", "--gpu", "v10", "--", "true"), "there is no simulated GPU 'v10'", "v100"),
         (("measure", "--device", "nvml:0", "--", "true"), "no NVIDIA driver is installed", "--device sim:a100"),
         (("monitor", "--once", "--workload", "resnet51"), "there is no workload 'resnet51'", "did you mean resnet50?"),

@@ -171,8 +171,8 @@ def _clock_line(name: str, asked_mhz: int | None, read: Sequence[tuple[int | Non
     why = f", limited by {words}" if words else ""
     mean_mhz = fmean(mhz for mhz, _ in off)
     return (
-        f"the {name} of {asked_mhz} MHz did not hold in {100 * len(off) / len(known):.0f} % of the readings: "
-        f"{mean_mhz:.0f} MHz there on average{why}"
+        f"the {name} was not {asked_mhz} MHz in {100 * len(off) / len(known):.0f} % of the readings, "
+        f"but {mean_mhz:.0f} MHz on average{why}"
     )
 
 
@@ -191,4 +191,4 @@ def _limit_line(asked_w: float | None, read: Sequence[float | None]) -> str | No
     off = [watts for watts in known if asked_w is not None and abs(watts - asked_w) > LIMIT_SLACK_W]
     if not off or len(off) <= MOSTLY * len(known):
         return None
-    return f"the power limit of {asked_w:g} W did not hold: {fmean(off):g} W was read"
+    return f"the power limit was not {asked_w:g} W but {fmean(off):g} W"

@@ -146,7 +146,7 @@ def test_a_clock_that_did_not_hold_is_reported_with_its_reason():
     assert unheld_line(setting, trace(*[fine] * 30, *[idle] * 9, capped)) is None
     line = unheld_line(setting, trace(fine, capped, idle))
     assert line == (
-        "GPU: the core clock of 1410 MHz did not hold in 50 % of the readings: 1200 MHz there on average, "
+        "GPU: the core clock was not 1410 MHz in 50 % of the readings, but 1200 MHz on average, "
         "limited by the power limit"
     )
     assert unheld_line(setting, trace({}, {})) is None
@@ -155,10 +155,10 @@ def test_a_clock_that_did_not_hold_is_reported_with_its_reason():
 
 def test_a_limit_that_did_not_hold_is_reported():
     line = unheld_line(Setting(power_limit_w=250.0), trace({"power_limit_w": 300.0}, {"power_limit_w": 300.0}))
-    assert line == "GPU: the power limit of 250 W did not hold: 300 W was read"
+    assert line == "GPU: the power limit was not 250 W but 300 W"
 
 
 def test_throttling_is_reported_after_the_run(capfd):
     line = [sys.executable, "-c", "import time; time.sleep(0.5)"]
     assert run(["hold", "1410MHz,150W", "--", *line]) == 0
-    assert "did not hold in 100 % of the readings" in capfd.readouterr().err
+    assert "was not 1410 MHz in 100 % of the readings" in capfd.readouterr().err

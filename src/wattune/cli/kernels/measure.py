@@ -107,7 +107,7 @@ def _computed(model: PartitionedModel, device: str | None, rule: SearchOptions) 
     from wattune.config import load_config
     from wattune.physics.catalog import load_model
 
-    device = device or load_config().device
+    device = load_config().device if device is None else device
     if not device.startswith(SIMULATED):
         raise InputError(
             f"{device} needs a program to run partitions of {model.name}",

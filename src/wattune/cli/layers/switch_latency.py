@@ -73,7 +73,8 @@ def switch_latency(
         check_command(command_line)
     if workload is not None:
         make_workload(workload)
-    with open_gpu(device or config.device, replace(api.surroundings(config), switching="real")) as gpu:
+    name = config.device if device is None else device
+    with open_gpu(name, replace(api.surroundings(config), switching="real")) as gpu:
         switches = planned_switches(gpu.spec, repeats=repeats, clocks_mhz=listed)
         start_s = gpu.count().time_s
         found = _measured(gpu, switches, workload=workload, command_line=command_line, grace_s=grace_s)

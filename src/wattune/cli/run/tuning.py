@@ -71,7 +71,7 @@ def wanted_objective(slowdown: str | None, objective: str | None, gpus: Sequence
 
         return parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus), default=1.0))
     try:
-        return LeastEnergy(parse_share(slowdown or DEFAULT_SLOWDOWN))
+        return LeastEnergy(parse_share(DEFAULT_SLOWDOWN if slowdown is None else slowdown))
     except ValueError:
         raise InputError(f"{slowdown!r} is no slowdown", hint="write a share such as 5% or 0.05") from None
 
@@ -80,7 +80,7 @@ def objective_text(slowdown: str | None, objective: str | None) -> str:
     """Return the objective as it would be written on a command line."""
     if slowdown is not None and objective is not None:
         raise click.UsageError("--max-slowdown and --objective cannot be used together")
-    return objective or f"energy:{slowdown or DEFAULT_SLOWDOWN}"
+    return objective or f"energy:{DEFAULT_SLOWDOWN if slowdown is None else slowdown}"
 
 
 def knobs_named(names: str | None) -> frozenset[str]:

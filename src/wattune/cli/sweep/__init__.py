@@ -24,7 +24,13 @@ from wattune.core.errors import InputError
     show_default=True,
     help="The setting to vary.",
 )
-@click.option("--points", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Most settings to try.")
+@click.option(
+    "--points",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="Most settings to try, besides the driver's default.",
+)
 @click.option(
     "--max-slowdown", metavar="SHARE", default="5%", show_default=True, help="How much longer the work may take."
 )
