@@ -6,12 +6,13 @@ import difflib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wattune.core.errors import DeviceNotFound
-from wattune.physics.catalog.parse import parse_model
 from wattune.physics.catalog.sheet import Sheet, Sourced
-from wattune.physics.gpu_model import GpuModel
+
+if TYPE_CHECKING:
+    from wattune.physics.gpu_model import GpuModel
 
 _FOLDER = Path(__file__).parent
 # Words that precede the model in a GPU's name.
@@ -28,7 +29,7 @@ def load_model(name: str) -> GpuModel:
 
     In names case, spaces, hyphens and the maker's name do not matter.
     """
-    return parse_model(load_sheet(name)) if is_file_name(name) else _model(_key(name))
+    return _parsed(load_sheet(name)) if is_file_name(name) else _model(_key(name))
 
 
 def load_sheet(name: str) -> Sheet:
@@ -66,12 +67,19 @@ def _span(entry: Mapping[str, Any]) -> str:
 
 def read_model(file: Path) -> GpuModel:
     """Read the GPU that a file in the catalogue's format describes."""
-    return parse_model(Sheet.read(file))
+    return _parsed(Sheet.read(file))
 
 
 @cache
 def _model(key: str) -> GpuModel:
-    return parse_model(_sheet(key))
+    return _parsed(_sheet(key))
+
+
+def _parsed(sheet: Sheet) -> GpuModel:
+    # NumPy takes longer to import than the names of the GPUs take to print.
+    from wattune.physics.catalog.parse import parse_model
+
+    return parse_model(sheet)
 
 
 @cache
