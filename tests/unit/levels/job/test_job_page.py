@@ -17,8 +17,8 @@ from wattune.core.setting import Setting
 from wattune.core.tariff import Price, Tariff
 from wattune.levels.job.view.cost_map import cost_map
 from wattune.levels.job.view.page import job_file, job_page
-from wattune.levels.job.view.view_model import JobView
-from wattune.render.page import Drawing, LargeChart, Page, Table
+from wattune.levels.job.view.view_model import JobView, job_map
+from wattune.render.page import Drawing, Figures, LargeChart, Page, Table
 from wattune.render.quantity import number
 
 NOTHING = Measurement(0.0, 0.0)
@@ -107,6 +107,24 @@ def test_the_page_of_a_job_joins_all_pictures() -> None:
         "9 recurrences on V100 took 12.3 % less cost than as many runs of the default (512), learning included. "
         "The next run gets batch size 128: 19 ± 3 epochs expected."
     )
+
+
+def test_a_card_has_the_saving_of_the_next_choice_in_the_long_run() -> None:
+    figures = job_overview_page(overview()).sections[0]
+    assert isinstance(figures, Figures)
+    card = figures.figures[-1]
+    known = job_map(overview())
+    default, chosen = known.named("default"), known.named("chosen")
+    assert default is not None
+    assert default.cost is not None
+    assert chosen is not None
+    assert chosen.cost is not None
+    saved_kwh = (1 - chosen.cost.energy_j / default.cost.energy_j) * default.cost.power_w
+    assert (card.value, card.label) == (f"{number(saved_kwh)} kWh", "saved per 1,000 GPU-hours")
+    assert "expected of batch size 128 at " in (card.detail or "")
+    first = job_overview_page(empty()).sections[0]
+    assert isinstance(first, Figures)
+    assert not any("GPU-hours" in one.label for one in first.figures)
 
 
 def test_more_than_the_default_is_said_as_plainly() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import groupby
 
 from wattune.core.job import JobRun, Outcome
@@ -151,7 +152,11 @@ def job_file(view: JobView, *, searcher: str, made: str, suffix: str, tariff: Ta
 def job_page(view: JobView, *, searcher: str, made: str, tariff: Tariff) -> Page:
     """Lay out the page of a job; `searcher` names the policy, `made` is the footer."""
     known = job_map(view)
-    sections: list[Section] = [Figures(_figures(view, tariff)), *_pictures(view, known), _sizes(view, known)]
+    sections: list[Section] = [
+        Figures((*_figures(view, tariff), *_long_run(known, view.gpu.count, tariff))),
+        *_pictures(view, known),
+        _sizes(view, known),
+    ]
     if view.memory.runs:
         sections.append(_runs(view))
     sections.append(Prose("How to read it", _how(view, searcher)))
@@ -194,7 +199,7 @@ def _lead(view: JobView) -> str:
         )
     if view.proposal is None:
         return words
-    return f"{words} The next run gets batch size {view.proposal.batch_size}: {view.proposal.why}"
+    return f"{words} The next run gets batch size {view.proposal.batch_size}: {view.proposal.why.rstrip('.')}."
 
 
 def _figures(view: JobView, tariff: Tariff) -> tuple[Figure, ...]:
@@ -211,6 +216,21 @@ def _figures(view: JobView, tariff: Tariff) -> tuple[Figure, ...]:
         Figure(quantity(spent.energy_j, "J"), "spent in all", f"in {duration(spent.time_s)}: {words}"),
         Figure(quantity(view.profiling.energy_j, "J"), "of that in profiling", learning),
         Figure(even, "break-even", "recurrences until learning has paid for itself"),
+    )
+
+
+def _long_run(known: CostMap, gpus: int, tariff: Tariff) -> Iterator[Figure]:
+    """Yield what the next choice saves in work that takes 1,000 GPU-hours by default, where both costs are expected."""
+    default, chosen = known.named("default"), known.named("chosen")
+    if default is None or chosen is None or default.cost is None or chosen.cost is None or not default.cost.power_w:
+        return
+    saving = 1 - chosen.cost.energy_j / default.cost.energy_j
+    saved = tariff.in_the_long_run(saving, default.cost.power_w / gpus, started_at=datetime.now(UTC))
+    slower = percent(100 * (chosen.cost.time_s / default.cost.time_s - 1))
+    yield Figure(
+        footprint_words(saved),
+        "saved per 1,000 GPU-hours",
+        f"expected of batch size {chosen.choice.batch_size} at {chosen.choice.setting}; {slower} time",
     )
 
 
