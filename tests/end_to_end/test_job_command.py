@@ -332,7 +332,7 @@ def test_a_run_that_cannot_win_is_stopped_and_the_next_attempt_starts_by_itself(
         stopped = [one for one in done["runs"] if one["outcome"] == "stopped"]
         if stopped:
             break
-    assert f"stopped by us ({stopped[0]['ended_because']})" in errors
+    assert f"stopped by wattune ({stopped[0]['ended_because']})" in errors
     assert stopped[0]["epochs"] < 100
     assert done["runs"][-1]["batch_size"] == 32
     assert {one["recurrence"] for one in done["runs"]} == {done["runs"][0]["recurrence"]}

@@ -107,6 +107,10 @@ def _suggested(error: click.ClickException) -> click.ClickException:
     return click.UsageError(f"No such option '{error.option_name}'. Did you mean '{name}'?", error.ctx)
 
 
+def _clipped(name: str) -> str:
+    return name if len(name) <= 200 else f"{name[:199]}…"
+
+
 def _print_usage_error(error: click.ClickException) -> None:
     """Print an error of click as every other error: one line, and a hint."""
     from wattune.cli.output import print_error
@@ -178,6 +182,15 @@ def run(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         _print_usage_error(_suggested(error))
         return error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            raise
+        from wattune.cli.output import print_error
+
+        # What no command expects of a path: a name that is too long, a folder in place of a file, a disk that fails.
+        line = f"cannot use {_clipped(str(error.filename))}: {error.strerror or type(error).__name__}"
+        print_error(WattuneError(line, hint="check the name and the permissions of the file"))
+        return 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130

@@ -165,4 +165,4 @@ def test_lines_for_people():
     assert "the savings have paid for learning" in text
     line = end_line(RUNS[0], "the target 0.75 is reached after 10 epochs", Tariff())
     assert line.startswith("run run-0: the target 0.75 is reached after 10 epochs; 10.0 kJ in 50.0 s (simulated) at")
-    assert end_line(RUNS[4], "32 is cheaper", Tariff()).startswith("run run-4: stopped by us (32 is cheaper); ")
+    assert end_line(RUNS[4], "32 is cheaper", Tariff()).startswith("run run-4: stopped by wattune (32 is cheaper); ")

@@ -227,6 +227,13 @@ def test_wrong_usage_is_exit_code_2(home, capsys, arguments):
     assert "--help` shows how it is used" in complaint(capsys, *arguments, code=2)
 
 
+def test_a_name_that_is_too_long_is_one_line_and_a_hint(home, capsys):
+    said = complaint(capsys, "import", "9" * 400, "--profile", "p.csv", "--blocking-power", "60")
+    assert said.startswith("error: cannot use 999")
+    assert "File name too long\nhint: check the name" in said
+    assert len(said.splitlines()) == 2
+
+
 def test_binary_files_are_refused(home, capsys):
     (home / "p.csv").write_bytes(b"\xff\xfe\x00")
     assert "not UTF-8 text" in complaint(capsys, *PLAN)

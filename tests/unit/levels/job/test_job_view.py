@@ -108,7 +108,7 @@ def test_recurrences_are_shown_by_batch_size_beside_the_default() -> None:
     assert len({(series.shape, series.tone) for series in chart.series}) == 3
     assert chart.rules[0].text.startswith("default 249 kJ")
     tip = named(chart, "size 256").points[1].tip or ""
-    assert "32: 5 epochs, stopped by us" in tip
+    assert "32: 5 epochs, stopped by wattune" in tip
     assert "against the default" in tip
 
 
@@ -129,7 +129,7 @@ def test_runs_are_shown_by_how_they_ended() -> None:
     assert [series.name for series in chart.series] == [
         "reached the target",
         "missed the target",
-        "stopped by us",
+        "stopped by wattune",
         "still running",
     ]
     assert chart.y.scale is Scale.LOG

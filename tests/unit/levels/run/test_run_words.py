@@ -101,7 +101,7 @@ def test_break_even_may_be_in_the_future_or_never():
     later = run_report(last=Reading(time_s=1010.0, energy_j=1.0))
     assert even_words(later) == "break-even: expected after 15.2 s, 5.20 s more than it ran"
     assert even_words(run_report(figures=replace(FIGURES, break_even_s=0.0))) == "break-even: from the first trial on"
-    assert even_words(run_report(figures=replace(FIGURES, break_even_s=None))) == "break-even: not in sight"
+    assert even_words(run_report(figures=replace(FIGURES, break_even_s=None))) == "break-even: not expected"
     costly = run_report(figures=replace(FIGURES, search_extra_j=500.0, search_s=9000.0))
     assert (
         search_words(costly)

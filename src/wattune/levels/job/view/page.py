@@ -206,7 +206,7 @@ def _figures(view: JobView, tariff: Tariff) -> tuple[Figure, ...]:
     what, _ = counted_in(view.job.objective)
     spent, energy, words = view.spent, view.energy_saving_percent, footprint_words(view.footprint(tariff))
     learning = f"{quantity(view.exploring.energy_j, 'J')} in runs made to learn"
-    even = {None: "not in sight", 0: "reached"}.get(view.break_even, f"in {view.break_even}")
+    even = {None: "not expected", 0: "reached"}.get(view.break_even, f"in {view.break_even}")
     return (
         Figure(
             percent(None if view.saving_percent is None else -view.saving_percent),

@@ -211,7 +211,7 @@ class JobView:
 
     @cached_property
     def break_even(self) -> int | None:
-        """Recurrences until the savings equal the cost of learning: 0 where they do, None where not in sight."""
+        """Recurrences until the savings equal the cost of learning: 0 where they do, None where none is expected."""
         if self.default_run is None or self.best_run is None or not self.recurrences:
             return None
         default = self.objective.value(self.default_run)
@@ -334,10 +334,10 @@ ENDS = {
     Outcome.RUNNING: "still running",
     Outcome.REACHED: "reached the target",
     Outcome.MISSED: "missed the target",
-    Outcome.STOPPED: "stopped by us",
+    Outcome.STOPPED: "stopped by wattune",
     Outcome.OUT_OF_MEMORY: "out of memory",
     Outcome.CRASHED: "crashed",
-    Outcome.LOST: "never heard of again",
+    Outcome.LOST: "ended without a report",
 }
 """Outcomes in words."""
 

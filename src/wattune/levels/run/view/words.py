@@ -151,7 +151,7 @@ def even_words(report: RunReport) -> str:
     if report.figures.saving is None or not report.figures.evaluations:
         return ""
     if even_s is None:
-        return "break-even: not in sight"
+        return "break-even: not expected"
     if even_s <= 0:
         return "break-even: from the first trial on"
     if even_s <= report.spent.time_s:
