@@ -176,7 +176,7 @@ def _control(topic: str, gpu: GpuExam, facts: Facts) -> Finding:
         line = f"{gpu.name} can be measured but not set: this container lacks SYS_ADMIN"
         return Finding(topic, "problem", line, "docker run --cap-add SYS_ADMIN ...")
     line = f"{gpu.name} can be measured but not set: no permission"
-    return Finding(topic, "problem", line, "sudo wattune ...")
+    return Finding(topic, "problem", line, 'sudo env "PATH=$PATH" wattune …')
 
 
 def _rapl(facts: Facts) -> Finding:

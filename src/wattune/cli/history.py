@@ -243,7 +243,10 @@ def command(
     forget: str | None,
     as_json: bool,
 ) -> None:
-    """List earlier runs, newest first, or show in full the run whose id begins with ID."""
+    """List earlier runs, newest first, or show in full the run whose id begins with ID.
+
+    Runs of recurring jobs have a list of their own: `wattune job list`, and `wattune job show NAME`.
+    """
     if sum((run_id is not None, recover, forget is not None)) > 1:
         raise click.UsageError("ID, --recover and --forget cannot be used together")
     if recover:
