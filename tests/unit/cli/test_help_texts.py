@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from wattune.cli.main import wattune
+from wattune.cli.main import run, wattune
 
 
 def leaves(command: click.Command = wattune, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -35,3 +35,27 @@ def test_no_list_of_commands_cuts_a_sentence() -> None:
     grouped = {name: command for name, command in COMMANDS.items() if " " in name}
     for name, command in grouped.items():
         assert not command.get_short_help_str(limit=80 - 20).endswith("..."), name
+
+
+WRONG_NUMBERS = ("", "abc", "nan", "1e400", "9" * 400)
+
+
+def wrong_values(option: click.Option) -> tuple[str, ...]:
+    """Return values that an option must refuse by its type alone."""
+    if isinstance(option.type, click.types.IntParamType | click.types.FloatParamType):
+        return WRONG_NUMBERS
+    if isinstance(option.type, click.Path) and not option.type.dir_okay:
+        return ("/",)
+    return ("no such thing",) if isinstance(option.type, click.Choice) else ()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_value_of_another_type_is_one_line_and_a_hint(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in COMMANDS[name].params:
+        values = wrong_values(option) if isinstance(option, click.Option) and not option.is_flag else ()
+        for value in values:
+            assert run([*name.split(), option.opts[0], value]) == 2, (option.name, value[:9])
+            captured = capsys.readouterr()
+            error, hint = captured.err.splitlines()
+            assert error.startswith(f"error: invalid value for '{option.opts[0]}'"), error
+            assert (hint, captured.out) == (f"hint: `wattune {name} --help` shows how it is used", "")
