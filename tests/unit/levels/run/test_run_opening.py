@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from run_views import run_report
+from run_views import measuring, run_report
 from wattune.control.state import Condition, Event, Waiting
 from wattune.control.window_state import Settling
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -46,12 +46,12 @@ def test_each_event_and_each_beginning_has_one_short_line():
     since = report.trace.recent[0]
     base = at(report, Settling(order(DRIVER_DEFAULT, Purpose.BASELINE), since))
     assert "measuring the baseline (driver default)" in event_lines_of(base, events=0, said=said)[0]
-    first = at(report, Settling(order(Setting(1200), Purpose.TRIAL), since))
-    second = at(report, Settling(order(Setting(1300), Purpose.TRIAL), since))
+    first = at(report, measuring(order(Setting(1200), Purpose.TRIAL)))
+    second = at(report, measuring(order(Setting(1300), Purpose.TRIAL)))
     assert len(event_lines_of(first, events=0, said=said)) == 1
     assert event_lines_of(second, events=0, said=said) == ()  # one line for the search, not one per trial
     events = (Event(3.0, "known"), Event(4.0, "new " + 500 * "x"))
-    held = at(report, Settling(order(Setting(1300), Purpose.HOLD), since), *events)
+    held = at(report, measuring(order(Setting(1300), Purpose.HOLD)), *events)
     lines = event_lines_of(held, events=1, said=said)
     assert lines[0].startswith("4.0 s: new xxx")
     assert len(lines[0]) < 300
@@ -61,8 +61,7 @@ def test_each_event_and_each_beginning_has_one_short_line():
 
 def test_a_setting_that_is_held_again_has_a_line_again_unless_by_turns():
     report, said = run_report(), set()
-    since = report.trace.recent[0]
-    one, two = (at(report, Settling(order(Setting(mhz), Purpose.HOLD), since)) for mhz in (1300, 1200))
+    one, two = (at(report, measuring(order(Setting(mhz), Purpose.HOLD))) for mhz in (1300, 1200))
     assert [len(event_lines_of(each, events=0, said=said)) for each in (one, two, one, one)] == [1, 1, 1, 0]
     turns = [(Setting(1300), 40.0), (Setting(1200), 40.0), (Setting(1300), 40.0)]
     window = next(window for window in report.windows if window.purpose is Purpose.HOLD)
@@ -71,6 +70,14 @@ def test_a_setting_that_is_held_again_has_a_line_again_unless_by_turns():
     )
     by_turns = [replace(each, progress=replace(each.progress, windows=windows)) for each in (two, one, two)]
     assert [len(event_lines_of(each, events=0, said=said)) for each in by_turns] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("purpose", [Purpose.TRIAL, Purpose.HOLD])
+def test_a_setting_that_the_driver_may_still_refuse_has_no_line(purpose):
+    report, said = run_report(), set()
+    settling = at(report, Settling(order(Setting(1200), purpose), report.trace.recent[0]))
+    assert event_lines_of(settling, events=0, said=said) == ()
+    assert len(event_lines_of(at(report, measuring(order(Setting(1200), purpose))), events=0, said=said)) == 1
 
 
 def test_waiting_for_the_gpu_is_said_once_and_idling_by_its_event():

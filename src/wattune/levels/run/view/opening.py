@@ -65,9 +65,11 @@ def _beginning(report: RunReport) -> Key | None:
     match report.progress.state:
         case Waiting(why=Condition.UNUSED):
             return (Condition.UNUSED,)
-        case Settling(choice=order) | Measuring(choice=order) if order.purpose is Purpose.HOLD:
-            return (Purpose.HOLD, changes, order.setting, bool(order.by_phase))
-        case Settling(choice=order) | Measuring(choice=order) if order.purpose in (Purpose.BASELINE, Purpose.TRIAL):
+        case Settling(choice=order) | Measuring(choice=order) if order.purpose is Purpose.BASELINE:
             return (changes, order.purpose)
+        case Measuring(choice=order) if order.purpose is Purpose.TRIAL:  # before, the driver may still refuse it
+            return (changes, order.purpose)
+        case Measuring(choice=order) if order.purpose is Purpose.HOLD:
+            return (Purpose.HOLD, changes, order.setting, bool(order.by_phase))
         case _:
             return None
