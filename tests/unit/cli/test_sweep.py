@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from wattune.cli.main import run
+from wattune.cli.sweep.output import _no_recommendation
 from wattune.cli.sweep.work import _doubt
+from wattune.control.step_file import UNFOLLOWED
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
@@ -227,6 +229,14 @@ def test_a_command_is_run_at_each_setting(real: BusyGpu, capfd: pytest.CaptureFi
     assert captured.err.count("training") == 4  # the driver's default twice
     assert "3 of at most 9: 600 MHz" in captured.err
     assert real.restored == 2  # also once before the first run, after trying whether it may be set
+
+
+@pytest.mark.parametrize("doubt", [UNFOLLOWED, "twice as fast at half the clock"])
+def test_a_sweep_without_recommendation_says_once_what_to_do(doubt: str) -> None:
+    said = _no_recommendation(doubt)
+    assert said.startswith("nothing is recommended: ")
+    assert doubt in said
+    assert said.count("wattune simulate --follow") == 1
 
 
 def test_two_runs_of_the_default_that_differ_are_no_reason_to_doubt_the_clock() -> None:

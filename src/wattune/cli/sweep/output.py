@@ -13,6 +13,7 @@ from rich.text import Text
 
 from wattune.cli.output import console, made_line, print_json, shown, stderr_console, write_text
 from wattune.config import Config
+from wattune.control.step_file import UNFOLLOWED
 from wattune.core.codec import to_json
 from wattune.core.csv_input import SWEEP_COLUMNS, csv_text
 from wattune.core.errors import InputError, StoreError
@@ -311,6 +312,14 @@ def _write_files(
     return written, failure
 
 
+def _no_recommendation(doubt: str) -> str:
+    """Return why nothing is recommended, and what to do about it, once."""
+    if doubt == UNFOLLOWED:
+        return f"nothing is recommended: {doubt}"
+    words = f"nothing is recommended: the command does not follow the clock of the GPU: {doubt}"
+    return f"{words}\nhint: with simulated GPUs, `wattune simulate --follow` makes a PyTorch program follow it"
+
+
 def show(swept: Swept, tariff: Tariff, files: dict[str, Path | None]) -> None:
     """Print the frontier for people."""
     out = console()
@@ -321,9 +330,7 @@ def show(swept: Swept, tariff: Tariff, files: dict[str, Path | None]) -> None:
     label = " (simulated)" if swept.spec.simulated else ""
     out.print(f"[dim]energy over time per {swept.per}{label}: ① ② see table, • frontier, ∘ beaten[/]")
     if swept.doubt is not None:
-        words = f"nothing is recommended: the command does not follow the clock of the GPU: {swept.doubt}"
-        hint = "hint: with simulated GPUs, wattune simulate --follow makes a PyTorch program follow it"
-        out.print(f"{words}\n{hint}", soft_wrap=True, markup=False)
+        out.print(_no_recommendation(swept.doubt), soft_wrap=True, markup=False)
     else:
         said = recommendation(swept.view, per=swept.per, slowdown=swept.slowdown)
         out.print(f"{said[:-1]}{label}." if label else said, soft_wrap=True, markup=False)
