@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -235,7 +235,7 @@ class TunedProgram:
         each = [
             {"simulated": report.simulated, "command": list(self._command_line), "exit_code": exit_code}
             | document(report, [gpu.spec for gpu in session.gpus], started_at=started_at)
-            | asdict(self._footprint(report))
+            | _footprint_fields(self._footprint(report))
             for (_, session), report in zip(self.sessions, reports, strict=True)
         ]
         if len(each) == 1:
@@ -244,7 +244,10 @@ class TunedProgram:
         command = list(self._command_line)
         return {"simulated": simulated, "command": command, "exit_code": exit_code, "each": each}
 
-    def _footprint(self, report: RunReport) -> Footprint:
+    def _footprint(self, report: RunReport) -> Footprint | None:
+        """Return what the run comes to; None where nothing was measured."""
+        if not report.is_measured:
+            return None
         spent = report.spent
         return self._tariff.footprint(spent.energy_j, started_at=self._started_at, time_s=spent.time_s)
 
@@ -300,7 +303,13 @@ def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, worker: StoreWo
         return None
 
 
-def print_closing(report: RunReport, out: Console, footprint: Footprint) -> None:
+def _footprint_fields(footprint: Footprint | None) -> dict[str, Any]:
+    from wattune.core.tariff import Footprint
+
+    return dict.fromkeys(field.name for field in fields(Footprint)) if footprint is None else asdict(footprint)
+
+
+def print_closing(report: RunReport, out: Console, footprint: Footprint | None) -> None:
     """Print what a run achieved: the figures, the settings, and what happened."""
 
     def say(text: str) -> None:
@@ -308,7 +317,10 @@ def print_closing(report: RunReport, out: Console, footprint: Footprint) -> None
         out.print(shown(text).replace("\n", " "), markup=False, soft_wrap=not out.is_terminal)
 
     out.print()
-    spent = f"{quantity(report.spent.energy_j, 'J')} ({footprint_words(footprint)}) in {duration(report.spent.time_s)}"
+    spent = "nothing was measured, since the program ended before the GPU was read twice"
+    if footprint is not None:
+        energy_j, time_s = report.spent.energy_j, report.spent.time_s
+        spent = f"{quantity(energy_j, 'J')} ({footprint_words(footprint)}) in {duration(time_s)}"
     say(f"wattune: {report.label}: {spent}")
     for line in closing_lines(report):
         say(line)
@@ -333,7 +345,7 @@ def document(report: RunReport, gpus: Sequence[GpuSpec], *, started_at: str) -> 
             for one in report.lost
         ],
         "time_s": report.spent.time_s,
-        "energy_j": report.spent.energy_j,
+        "energy_j": report.spent.energy_j if report.is_measured else None,
         "held": to_json(report.held),
         "held_turns": [to_json(setting) for setting in report.alternates],
         "held_by_phase": {one.name: to_json(one.setting) for one in report.progress.held_by_phase},

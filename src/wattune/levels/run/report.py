@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,11 @@ class RunReport:
         """Time, and energy of all GPUs, since the tuning began; of a lost one until its last reading."""
         lost_j = sum(one.spent.energy_j for one in self.lost)
         return Measurement(self.progress.spent.time_s, self.gpus * self.progress.spent.energy_j + lost_j)
+
+    @property
+    def is_measured(self) -> bool:
+        """False where the program ended before a GPU was read twice, so that nothing is known of what it spent."""
+        return self.spent.time_s > 0
 
     @property
     def why(self) -> str | None:
@@ -146,6 +151,8 @@ def stored_run(session: RunSession, report: RunReport, *, started_at: datetime, 
     progress, figures, workload = report.progress, report.figures, fingerprint(report.program)
     gpus = [RunGpu.of(gpu.spec, progress.spent) for gpu in session.gpus]
     gpus += [RunGpu.of(one.spec, one.spent) for one in report.lost]
+    if not report.is_measured:
+        gpus = [replace(gpu, energy_j=None) for gpu in gpus]
     held = [window for window in progress.windows if window.purpose is Purpose.HOLD]
     details = {
         "exit_code": exit_code,
