@@ -8,7 +8,7 @@ import pytest
 from job_tables import write_tables
 from wattune.benchmarks.job.cases import FixedChoice, make_policy
 from wattune.benchmarks.job.environment import ATTEMPTS, play
-from wattune.benchmarks.job.replayed_run import Ruled, ShippedLimits, ZeusLimits
+from wattune.benchmarks.job.replayed_run import PaidEpochs, Ruled, ShippedLimits, ZeusLimits
 from wattune.benchmarks.job.trace import JobDrift, read_workloads
 from wattune.core.job import Outcome, Proposal
 from wattune.core.setting import Setting
@@ -221,3 +221,11 @@ def test_costs_differ_from_what_was_expected_by_chance_only(workload, policy):
     differences = np.array(drawn) - np.array(expected)
     assert abs(differences.mean()) < 3 * differences.std() / len(differences) ** 0.5
     assert np.std(expected) < np.std(drawn)
+
+
+def test_an_epoch_that_was_played_once_costs_the_same_for_every_training(workload):
+    epochs = PaidEpochs(workload.epochs[64], TOP)
+    third, first = epochs.after(3), epochs.after(1)
+    assert third.spent == pytest.approx(tuple(3 * spent for spent in first.spent))
+    assert epochs.after(3) is third
+    assert first.spent[0] == pytest.approx(workload.epochs[64][TOP].time_s)
