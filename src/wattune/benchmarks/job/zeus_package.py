@@ -24,7 +24,10 @@ _OTHER = ("other", "other", "other")
 
 def installed() -> bool:
     """Return True where the package and its simulator are installed."""
-    return importlib.util.find_spec("zeus") is not None and importlib.util.find_spec("zeus._legacy") is not None
+    try:
+        return importlib.util.find_spec("zeus._legacy") is not None
+    except ModuleNotFoundError:  # no `zeus` at all, or another module of that name
+        return False
 
 
 def simulate(workload: TraceWorkload, *, eta: float, recurrences: int, seed: int) -> tuple[Floats, Floats]:
