@@ -146,7 +146,7 @@ def test_signals_reach_the_command(simulate):
         (("--gpu", ",", "--", "true"), 1, "cannot be simulated"),
         (("--truth", "missing/file", "--", "true"), 1, "cannot write"),
         (("--", "no-such-command"), 1, "no command"),
-        ((), 2, "Missing"),
+        ((), 2, "missing"),
         (("--count", "0", "--", "true"), 2, "count"),
     ],
 )
