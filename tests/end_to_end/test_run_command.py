@@ -128,7 +128,9 @@ def test_output_and_exit_code_are_the_programs(command, pattern):
     assert done.returncode == 3
     assert done.stdout == "out\n"
     first, *rest = done.stderr.splitlines()
-    assert first.startswith("wattune: NVIDIA A100-SXM4-40GB (simulated): clocks may be set; at most 5 % slower; step times")
+    assert first.startswith(
+        "wattune: NVIDIA A100-SXM4-40GB (simulated): clocks may be set; at most 5 % slower; step times"
+    )
     assert "err" in rest
 
 
