@@ -115,7 +115,8 @@ def test_a_clock_is_held_logged_and_reported(train):
     (seen,) = train("plain_run.py", "5000", "0.05", "held")
     assert seen["disabled"] is None
     assert seen["held_mhz"] < 1410
-    assert figures(seen)[-1][PREFIX + "sm_mhz"] < 1410
+    # The last row may be of a window at the driver default, which has no clock.
+    assert any(row.get(PREFIX + "sm_mhz", 1410) < 1410 for row in figures(seen))
     assert "less energy and" in seen["lines"][0]
     assert f"({seen['held_mhz']:g} MHz was held)" in seen["lines"][0]
     (run,) = train.stored()
