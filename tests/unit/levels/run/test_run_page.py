@@ -70,6 +70,8 @@ def test_a_run_without_measurements_has_a_page():
     assert "Nothing was tuned" in page
     assert "Nothing out of the ordinary" in page
     assert "was met is unknown" in page
+    assert "0 J" not in page
+    assert "0 kWh" not in page
     assert power_chart(EMPTY).bands == ()
     assert close_chart(EMPTY) is None
     assert plane_chart(EMPTY) is None

@@ -93,9 +93,9 @@ def _figures(report: RunReport, footprint: Footprint) -> tuple[Figure, ...]:
             search_words(report) or None,
         ),
         Figure(
-            quantity(spent.energy_j, "J"),
+            quantity(spent.energy_j, "J") if report.is_measured else "unknown",
             "spent in all",
-            f"in {duration(spent.time_s)}: {footprint_words(footprint)}",
+            f"in {duration(spent.time_s)}: {footprint_words(footprint)}" if report.is_measured else None,
         ),
     )
 
