@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ from command import Command, complaint
 from emulated import plain_load
 from processes import wait_until
 from wattune.core.setting import Setting
+from wattune.devices.run_folder import PREFIX, places
 from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.emulator.node import Privilege
 from wattune.physics.catalog import load_model
@@ -310,16 +312,23 @@ def test_a_program_that_forks_and_leaves_its_child(tuning):
     (command.folder / "enough").touch()
 
 
+def run_folders(pid):
+    """The folders in which a `wattune run` shares a file with its program."""
+    return [path for place in places() for path in Path(place).glob(f"{PREFIX}{pid}-*")]
+
+
 def test_after_kill_9_the_watchdog_restores_while_the_program_goes_on(tuning):
     node, command = tuning()
     process = command.start("run", *stepper(3600))
     child = child_of(process)
     play(node, child.pid)
     wait_until(lambda: node.setting(0) != FOUND, process)
+    assert len(run_folders(process.pid)) == 1
     process.kill()
     process.wait()
     wait_until(lambda: node.setting(0) == FOUND)
     assert child.is_running()  # it writes to the pipe of this test by itself
+    wait_until(lambda: not run_folders(process.pid))
     child.kill()
     assert "nothing to restore" in command("restore").stdout
 

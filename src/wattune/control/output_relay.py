@@ -1,6 +1,6 @@
 """A relay for the output of a program that is not read otherwise.
 
-    with OutputRelay.made((1, 2), file.path) as relay:
+    with OutputRelay.made((1, 2), file) as relay:
         start the program with its output at relay.places
         relay.started()
 
@@ -20,9 +20,9 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from wattune.control.injected import relay as injected
+from wattune.control.step_file import StepFile
 
 DRAINED_S = 2.0
 """After the end of the program: the relay goes on by itself where other processes hold the output open."""
@@ -41,7 +41,7 @@ class OutputRelay:
 
     @classmethod
     @contextmanager
-    def made(cls, places: tuple[int, int], file: Path) -> Iterator[OutputRelay]:
+    def made(cls, places: tuple[int, int], file: StepFile) -> Iterator[OutputRelay]:
         """Relay output that would go to these descriptors; at the end of the block it has arrived there."""
         routes: dict[tuple[int, int, int], tuple[int, int, int]] = {}
         ours: dict[tuple[int, int, int], int] = {}
@@ -99,13 +99,13 @@ def _pair(place: int) -> tuple[int, int]:
     return source, ours
 
 
-def _start(file: Path, routes: list[tuple[int, int, int]]) -> subprocess.Popen[bytes]:
+def _start(file: StepFile, routes: list[tuple[int, int, int]]) -> subprocess.Popen[bytes]:
     # The places are 1 and 2, which the relay itself has as well.
     again = [(source, os.dup(place), stream) for source, place, stream in routes]
     try:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", injected.__file__, str(file), *(":".join(map(str, one)) for one in again)],
-            pass_fds=[descriptor for source, place, _ in again for descriptor in (source, place)],
+            [sys.executable, "-I", "-S", injected.__file__, *map(str, (file.descriptor, *map(_route, again)))],
+            pass_fds=[file.descriptor, *(descriptor for source, place, _ in again for descriptor in (source, place))],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -114,3 +114,7 @@ def _start(file: Path, routes: list[tuple[int, int, int]]) -> subprocess.Popen[b
     finally:
         for _, place, _ in again:
             os.close(place)
+
+
+def _route(numbers: tuple[int, int, int]) -> str:
+    return ":".join(map(str, numbers))

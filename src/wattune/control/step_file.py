@@ -7,13 +7,14 @@
 The hook is `injected/wattune_hook.py`; its folder goes on PYTHONPATH, so that every Python that the program starts
 imports it: workers of torchrun, spawned and forked processes, other virtual environments. Programs that are not Python,
 or that run Python with -E, -I or -S, count nothing.
+
+The file belongs to the user who runs the program, so its content may be anything: wattune, which may be root, opens it
+only as it makes it, reads pieces of fixed size, and ignores numbers that no program can have counted.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,14 +23,16 @@ from pathlib import Path
 
 from wattune.control.injected import wattune_hook as injected
 from wattune.core.errors import InputError
+from wattune.devices.run_folder import RunFolder, places, remove_left
 
 FOLDER = Path(injected.__file__).parent
 OPTIMIZER, BAR = "optimizer", "progress bar"
 _SOURCES = {injected.OPTIMIZER: OPTIMIZER, injected.BAR: BAR}
-MEMORY = "/dev/shm"
-"""The folder for the file where the one for temporary files has no room."""
 TRIES = 100
 """To read a slot in a moment in which its process does not write."""
+_MOST_STEPS, _MOST_PIDS = 1 << 48, 1 << 32
+_READ_SLOTS = 16
+"""Slots that are read at once: more than most programs have processes that count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,103 +76,135 @@ class StepFile:
     """The shared file."""
 
     path: Path
-    memory: mmap.mmap
+    descriptor: int
 
     @classmethod
     @contextmanager
-    def made(cls) -> Iterator[StepFile]:
-        """Make the file until the block ends, or raise an error of one line."""
-        descriptor, name = _empty_file()
+    def made(cls, owner: int | None = None) -> Iterator[StepFile]:
+        """Make the file until the block ends, or raise an error of one line; `owner` is the user who runs the program.
+
+        Without one it is this user. Files that dead processes left are removed.
+        """
+        remove_left(places())
+        folder, descriptor = _empty_file(owner)
         try:
-            with mmap.mmap(descriptor, 0) as memory:
-                yield cls(Path(name), memory)
+            yield cls(Path(folder.file_path), descriptor)
         finally:
             os.close(descriptor)
-            Path(name).unlink(missing_ok=True)
+            folder.remove()
+
+    @property
+    def place(self) -> str:
+        """The path of the file and what tells it from another that is put there: the value of the variable."""
+        found = os.fstat(self.descriptor)
+        return f"{self.path}:{found.st_dev}:{found.st_ino}"
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a program that is to count its steps here."""
-        return {**hooked_environment(environment), injected.VARIABLE: str(self.path)}
+        return {**hooked_environment(environment), injected.VARIABLE: self.place}
 
     @property
     def failure(self) -> str | None:
         """The reason why a process could not count, or None."""
-        text = self.memory[8 : injected.HEAD].rstrip(b"\0")
+        text = os.pread(self.descriptor, injected.HEAD - 8, 8).rstrip(b"\0")
         return text.decode("utf-8", "replace") or None
 
     def slots(self) -> tuple[CountedSteps, ...]:
         """Return the counts of all processes, in the order in which they began to count."""
-        found = []
-        for start in range(injected.HEAD, injected.RINGS_START, injected.SLOT):
-            values = self._values(start)
-            if not values[injected.PROCESS]:
-                break
-            if values[injected.COUNT]:
-                found.append(_steps_of(values))
+        found: list[CountedSteps] = []
+        for start in range(injected.HEAD, injected.RINGS_START, _READ_SLOTS * injected.SLOT):
+            for values in self._values(start, min(_READ_SLOTS, (injected.RINGS_START - start) // injected.SLOT)):
+                if not values[injected.PROCESS]:
+                    return tuple(found)
+                if _is_possible(values):
+                    found.append(_steps_of(values))
         return tuple(found)
 
     def texts(self) -> tuple[PrintedText, ...]:
         """Return what processes have printed, each stream by itself, in the order in which they began to print."""
         found = []
         for start in range(injected.RINGS_START, injected.FILE_SIZE, injected.RING):
-            values = self._values(start)
+            values = self._value(start)
             if not values[injected.PROCESS]:
                 break
-            found.append(PrintedText(start, values[injected.PROCESS], values[injected.COUNT], _time_s(values)))
+            if _is_possible(values):
+                found.append(PrintedText(start, values[injected.PROCESS], values[injected.COUNT], _time_s(values)))
         return tuple(found)
 
     def want_all_text(self) -> None:
         """Ask processes to copy what they print also where they count steps."""
-        self.memory[injected.ALL_TEXT] = 1
+        os.pwrite(self.descriptor, b"\1", injected.ALL_TEXT)
 
     def writes_since(self, read: int, text: PrintedText) -> tuple[Written, ...]:
         """Return the writes to a text after so many bytes of its ring; none where the first were overwritten."""
         if not 0 < text.written - read <= injected.TEXT:
             return ()
-        ring = self.memory[text.start + injected.SLOT : text.start + injected.RING]
+        ring = os.pread(self.descriptor, injected.TEXT, text.start + injected.SLOT).ljust(injected.TEXT, b"\0")
         # The process may have gone on meanwhile, and be at its next record now.
-        now = self._values(text.start)
+        now = self._value(text.start)
         if now[injected.PROCESS] != text.pid or now[injected.COUNT] + injected.LONGEST_RECORD - read > injected.TEXT:
             return ()
         start, end = read % injected.TEXT, text.written % injected.TEXT
         return _writes(ring[start:end] if start < end else ring[start:] + ring[:end])
 
-    def _values(self, start: int) -> list[int]:
-        """Read a slot; its count and its time are of the same step."""
-        place = slice(start, start + injected.SLOT)
-        values = memoryview(self.memory[place]).cast("Q").tolist()
+    def _value(self, start: int) -> list[int]:
+        return self._values(start, 1)[0]
+
+    def _values(self, start: int, count: int) -> list[list[int]]:
+        """Read slots; the count and the time of each are of the same step. What the file lacks is zero."""
+        values = self._read_slots(start, count)
         for _ in range(TRIES):
-            again = memoryview(self.memory[place]).cast("Q").tolist()
+            again = self._read_slots(start, count)
             if again == values:
                 break
             values = again
         return values
 
+    def _read_slots(self, start: int, count: int) -> list[list[int]]:
+        size = count * injected.SLOT
+        numbers = memoryview(os.pread(self.descriptor, size, start).ljust(size, b"\0")).cast("Q").tolist()
+        width = injected.SLOT // 8
+        return [numbers[place : place + width] for place in range(0, len(numbers), width)]
 
-def _empty_file() -> tuple[int, str]:
-    """Make the file where there is room for all of it: who writes to its map while the disk is full is killed."""
+
+def _empty_file(owner: int | None) -> tuple[RunFolder, int]:
+    """Make the file where there is room for the counts."""
     problems = []
-    for folder in (None, MEMORY):
+    for place in places():
         try:
-            return _file_in(folder)
+            return _file_in(place, owner)
         except OSError as error:
             problems.append(error)
     raise InputError(
-        f"cannot write to the folder for temporary files: {problems[0].strerror}",
+        f"cannot write to the folder for temporary files: {problems[-1].strerror}",
         hint="make room there, or name another folder: TMPDIR=FOLDER",
     )
 
 
-def _file_in(folder: str | None) -> tuple[int, str]:
-    """Make the file in a folder, or in that for temporary files, with its size on the disk."""
-    descriptor, name = tempfile.mkstemp(prefix="wattune-steps-", dir=folder)
+def _file_in(place: str, owner: int | None) -> tuple[RunFolder, int]:
+    """Make the file in a folder, with the room of its counts; what is printed takes room as it comes."""
+    folder = RunFolder.made(place)
     try:
-        os.posix_fallocate(descriptor, 0, injected.FILE_SIZE)
+        descriptor = folder.create(owner=owner)
+        try:
+            os.posix_fallocate(descriptor, 0, injected.RINGS_START)
+            os.truncate(descriptor, injected.FILE_SIZE)
+        except OSError:
+            os.close(descriptor)
+            raise
     except OSError:
-        os.close(descriptor)
-        os.unlink(name)
+        folder.remove()
         raise
-    return descriptor, name
+    return folder, descriptor
+
+
+def _is_possible(values: list[int]) -> bool:
+    """Return whether a program can have counted so many steps by now."""
+    return (
+        0 < values[injected.COUNT] < _MOST_STEPS
+        and values[injected.PROCESS] < _MOST_PIDS
+        and values[injected.TIME_NS] <= time.monotonic_ns()
+    )
 
 
 def _writes(records: bytes) -> tuple[Written, ...]:

@@ -21,6 +21,7 @@ from wattune.core.errors import ConfigError, DeviceBusy, WattuneError
 from wattune.devices.entry import Entry
 from wattune.devices.journal import Claim, Damaged, Journal, boot_id
 from wattune.devices.nvml.undo import Refused, undo_entry
+from wattune.devices.run_folder import has_left, places, remove_left
 
 Undo = Callable[[Entry, float], tuple[str, ...]]
 """Undoes an entry that was last written at a Unix time; returns a line about each knob that is not ours any more."""
@@ -146,8 +147,9 @@ class Watchdog:
 
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         folders = (os.path.abspath(self._journal.folder), os.path.abspath(self._journal.lock_folder))
+        arguments = (*folders, self._library(), str(os.getpid()), *places())
         done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _STUB, package, *folders, self._library(), str(os.getpid())],
+            [sys.executable, "-I", "-S", "-c", _STUB, package, *arguments],
             stdin=waiting,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -190,8 +192,8 @@ main(*sys.argv[2:])
 """
 
 
-def main(folder: str, lock_folder: str, library: str, owner: str) -> None:
-    """Wait for the death of the owner, restore what it left, and end."""
+def main(folder: str, lock_folder: str, library: str, owner: str, *run_folders: str) -> None:
+    """Wait for the death of the owner, restore and remove what it left, and end."""
     import _signal  # type: ignore[import-not-found]
 
     for number in _IGNORED:
@@ -200,7 +202,10 @@ def main(folder: str, lock_folder: str, library: str, owner: str) -> None:
         os._exit(0)
     try:
         if not os.read(0, 1):
-            _restore_after(int(owner), Journal(folder, lock_folder), library)
+            try:
+                _restore_after(int(owner), Journal(folder, lock_folder), library)
+            finally:
+                _remove_after(int(owner), run_folders)
     finally:
         os._exit(0)
 
@@ -224,3 +229,13 @@ def _restore_after(owner: int, journal: Journal, path: str) -> None:
         # Without an outcome, the kernel has not closed the files of the owner yet, or a restorer is at work.
         time.sleep(_AGAIN_S if outcomes else _POLL_S)
     library.nvmlShutdown()
+
+
+def _remove_after(owner: int, run_folders: tuple[str, ...]) -> None:
+    """Remove the folder of the owner's run, once the kernel has closed its files."""
+    end_s = time.monotonic() + _ATTEMPTS_S
+    while has_left(run_folders, owner):
+        remove_left(run_folders)
+        if time.monotonic() >= end_s:
+            break
+        time.sleep(_POLL_S)

@@ -45,7 +45,7 @@ def test_a_program_sees_a_terminal_of_the_right_size(terminal):
     ours, theirs = terminal
     resize(ours, 20, 70)
     script = "[ -t 1 ] && [ -t 2 ] && stty size <&2; read go <fifo; stty size <&2"
-    with StepFile.made() as file, OutputRelay.made((theirs, theirs), file.path) as relay:
+    with StepFile.made() as file, OutputRelay.made((theirs, theirs), file) as relay:
         out, err = relay.places
         assert out == err
         fifo = file.path.with_suffix(".fifo")
@@ -69,7 +69,7 @@ def test_the_program_goes_on_without_the_process_that_started_the_relay(tmp_path
     with StepFile.made() as file:
         first = os.fork()
         if not first:
-            with OutputRelay.made((write, 2), file.path) as relay:
+            with OutputRelay.made((write, 2), file) as relay:
                 subprocess.Popen(["sh", "-c", "read go <go; echo went on"], stdout=relay.places[0], cwd=tmp_path)
                 os.kill(os.getpid(), signal.SIGKILL)
         os.mkfifo(tmp_path / "go")
@@ -83,7 +83,7 @@ def test_the_program_goes_on_without_the_process_that_started_the_relay(tmp_path
 def test_files_are_left_alone_and_a_reader_that_closes_ends_the_program(tmp_path):
     read, write = os.pipe()
     with StepFile.made() as file, (tmp_path / "log").open("w") as log:
-        with OutputRelay.made((write, log.fileno()), file.path) as relay:
+        with OutputRelay.made((write, log.fileno()), file) as relay:
             os.close(write)
             os.close(read)
             assert relay.places[1] == log.fileno()

@@ -12,32 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from hooked_program import write_packages
 from wattune.control.injected import wattune_hook as injected
 from wattune.control.step_file import BAR, FOLDER, OPTIMIZER, CountedSteps, StepFile, StepFollower
 from wattune.core.errors import InputError
 
-TORCH = """
-hooks = []
-def register_optimizer_step_post_hook(hook):
-    hooks.append(hook)
-class Optimizer:
-    def step(self):
-        for hook in hooks:
-            hook(self, (), {})
-"""
-TQDM = """
-class tqdm:
-    unit = "it"
-    def __init__(self, items=()):
-        self.items = items
-    def __iter__(self):
-        for place, item in enumerate(self.items):
-            if place % 3 == 2:
-                self.update(3)
-            yield item
-    def update(self, n=1):
-        return n
-"""
 _VERSIONS = os.pathsep.join([*map(str, Path.home().glob(".pyenv/versions/*/bin")), os.environ["PATH"]])
 OTHERS = [found for minor in range(9, 15) if (found := shutil.which(f"python3.{minor}", path=_VERSIONS))]
 """Those of pyenv by their folders: its shims start only the versions that were chosen."""
@@ -48,18 +27,12 @@ OLD = [found for name in ("2.7", "3.6") if (found := shutil.which(f"python{name}
 @pytest.fixture
 def program(tmp_path):
     """Run source under the hook, with stand-ins of torch and tqdm; return its output and the counts."""
-    for path, text in {"torch/optim/optimizer.py": TORCH, "tqdm/std.py": TQDM}.items():
-        file = tmp_path / "packages" / path
-        for folder in (file.parent, file.parent.parent):
-            folder.mkdir(parents=True, exist_ok=True)
-            if folder != tmp_path / "packages":
-                (folder / "__init__.py").touch()
-        file.write_text(text)
+    packages = write_packages(tmp_path / "packages")
 
     def run(source, *, python=sys.executable, path=(), prepare=lambda _: None, finish=lambda _: None, code=0):
         script = tmp_path / "program.py"
         script.write_text(source)
-        paths = os.pathsep.join(map(str, (*path, tmp_path / "packages")))
+        paths = os.pathsep.join(map(str, (*path, packages)))
         with StepFile.made() as file:
             prepare(file)
             environment = file.environment({**os.environ, "PYTHONPATH": paths})
@@ -120,7 +93,7 @@ def test_a_hook_that_cannot_start_is_silent_and_an_event(file, monkeypatch):
         __slots__ = ()
         write = print
 
-    monkeypatch.setenv(injected.VARIABLE, str(file.path))
+    monkeypatch.setenv(injected.VARIABLE, file.place)
     monkeypatch.setattr(sys, "stdout", TextIOWrapper())
     monkeypatch.setattr(sys, "meta_path", [])
     injected.start()
@@ -263,7 +236,18 @@ def put(file, place, steps):
     values = [steps.pid, injected.OPTIMIZER if steps.source == OPTIMIZER else injected.BAR]
     values += [steps.count, round(steps.time_s * 1e9), steps.replaced, 0, 0, 0]
     start = injected.HEAD + place * injected.SLOT
-    file.memory[start : start + injected.SLOT] = b"".join(value.to_bytes(8, sys.byteorder) for value in values)
+    os.pwrite(file.descriptor, b"".join(value.to_bytes(8, sys.byteorder) for value in values), start)
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """The folders in which the file may be made: none but those of the test."""
+    folders = tmp_path / "memory", tmp_path / "temporary"
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setattr("wattune.devices.run_folder.MEMORY", str(folders[0]))
+    monkeypatch.setattr("tempfile.tempdir", str(folders[1]))
+    return folders
 
 
 @pytest.fixture
@@ -276,21 +260,17 @@ def steps(count, *, pid=None, source=OPTIMIZER, ago_s=0.0, replaced=0):
     return CountedSteps(pid or os.getpid(), source, count, time.monotonic() - ago_s, replaced)
 
 
-def test_a_full_disk_is_no_place_for_the_file(tmp_path, monkeypatch):
+def test_a_full_disk_is_no_place_for_the_file(places, monkeypatch):
     def full(descriptor, start, size):
-        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent not in roomy:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent.parent not in roomy:
             raise OSError(errno.ENOSPC, "No space left on device")
         os.truncate(descriptor, size)
 
-    temporary, memory = tmp_path / "temporary", tmp_path / "memory"
-    temporary.mkdir()
-    memory.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    monkeypatch.setattr("wattune.control.step_file.MEMORY", str(memory))
     monkeypatch.setattr(os, "posix_fallocate", full)
-    roomy = {memory}
+    memory, temporary = places
+    roomy = {temporary}
     with StepFile.made() as made:
-        assert made.path.parent == memory
+        assert made.path.parent.parent == temporary
     roomy = set()
     with pytest.raises(InputError, match="No space left"), StepFile.made():
         pass
@@ -354,6 +334,6 @@ def test_a_replaced_optimizer_changes_the_unit(file):
 def test_a_failure_is_returned_once(file):
     follower = StepFollower(file)
     assert follower.failure() is None
-    file.memory[8:20] = b"OSError: bad"
+    os.pwrite(file.descriptor, b"OSError: bad", 8)
     assert follower.failure() == "OSError: bad"
     assert follower.failure() is None

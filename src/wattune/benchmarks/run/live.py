@@ -68,19 +68,36 @@ def bench_live(
 
 
 def hook_s(calls: int = 20_000) -> float:
-    """Measure the CPU time of one counted optimizer step: the median of several rounds."""
+    """Measure the CPU time of one counted optimizer step of a program with short ones: the median of several rounds."""
     found: list[Callable[[object, object, object], None]] = []
     module = ModuleType("torch.optim.optimizer")
     module.__dict__["register_optimizer_step_post_hook"] = found.append
     with StepFile.made() as file:
-        wattune_hook.HOOKS["torch.optim.optimizer"](wattune_hook.Steps(str(file.path)), module)
+        shared = wattune_hook.SharedFile.named(file.place)
+        steps = wattune_hook.Steps(shared)
+        steps.now_ns = spaced(steps.now_ns, round(SHORT_STEP_S * 1e9))
+        wattune_hook.HOOKS["torch.optim.optimizer"](steps, module)
         hook, optimizer, rounds = found[0], object(), []
         for _ in range(9):
             start_s = time.thread_time()
             for _ in range(calls):
                 hook(optimizer, (), {})
             rounds.append((time.thread_time() - start_s) / calls)
+        shared.close()
     return median(rounds)
+
+
+def spaced(clock_ns: Callable[[], int], step_ns: int) -> Callable[[], int]:
+    """Return a clock that goes on by a step at each call, and asks this one as well, for the cost of that."""
+    now_ns = clock_ns()
+
+    def spaced_ns() -> int:
+        nonlocal now_ns
+        clock_ns()
+        now_ns += step_ns
+        return now_ns
+
+    return spaced_ns
 
 
 def _row(gpu: str, count: int, library: Path, *, seconds: float, slowdown: float) -> Row:

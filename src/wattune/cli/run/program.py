@@ -68,7 +68,7 @@ class Program:
             stack.callback(lines.close)
             found = PatternFollower(lines, PatternSearch(lambda line: remark(f"wattune: {line}")), steps, phases)
             with ExitStack() as relayed:
-                relay = None if copies else relayed.enter_context(OutputRelay.made(self.places, file.path))
+                relay = None if copies else relayed.enter_context(OutputRelay.made(self.places, file))
                 exit_code = self._run_read(found, session, relay, often=phases is not None)
             _report(found, session, ended=True)
         where = " that its Python printed (--no-inject searches all output)" if copies else ""

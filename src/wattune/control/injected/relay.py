@@ -2,9 +2,10 @@
 
     python -I -S relay.py FILE SOURCE:PLACE:STREAM …
 
-It reads each source descriptor, writes to its place, and copies what it wrote. It is a process in a session of its own:
-it goes on until the program has closed its output, also where wattune is killed, and keys of the terminal do not
-reach it. A source that is a pseudo-terminal gets the size of the terminal that it stands for.
+FILE is the descriptor of that file. It reads each source descriptor, writes to its place, and copies what it wrote. It
+is a process in a session of its own: it goes on until the program has closed its output, also where wattune is killed,
+and keys of the terminal do not reach it. A source that is a pseudo-terminal gets the size of the terminal that it
+stands for.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def relay(routes: list[Route]) -> None:
                 key.data.follow_size()
 
 
-def main(path: str, *routes: str) -> None:
+def main(file: str, *routes: str) -> None:
     """Relay as the arguments of the command say."""
     import importlib.util
 
@@ -90,7 +91,7 @@ def main(path: str, *routes: str) -> None:
     assert spec.loader is not None
     injected = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(injected)
-    steps = injected.Steps(path)
+    steps = injected.Steps(injected.SharedFile.inherited(int(file)))
     numbers = [tuple(map(int, route.split(":"))) for route in routes]
     relay([Route(source, place, injected.OutputRing(steps, stream)) for source, place, stream in numbers])
 

@@ -18,11 +18,16 @@ The file has a head, slots of 64 bytes and rings of text. A slot has process, so
 ns of the monotonic clock, and how often the counted optimizer or bar was replaced by another. A ring begins with such a
 slot too: its source is the stream, its count the bytes that were ever written to the ring. They are records of a time
 in ns (8 bytes), a length (4 bytes) and so many bytes of UTF-8.
+
+The file is written by calls and not through a map: a process that touches the map of a file that was cut short is
+killed. A program may outlive wattune and keep the variable, so only the file whose inode the variable names is written,
+and only by its owner.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False  # `typing` would make every start of Python slower
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import IO, Any
+    from typing import Any
 
 HEAD, SLOT, SLOTS = 256, 64, 1000
 """More slots than the GPUs of any machine."""
@@ -43,34 +48,120 @@ MOST_TEXT = 4096
 RECORD_HEAD = 12
 LONGEST_RECORD = RECORD_HEAD + 4 * MOST_TEXT
 ALL_TEXT = 0
-"""The place of the byte that asks for all text."""
+"""The place of the byte that asks for all text, set before the program starts."""
 BUSY_S = 0.002
 """Longest wait of a thread for another that prints; then its text is not copied."""
 PROCESS, SOURCE, COUNT, TIME_NS, REPLACED = range(5)
 OPTIMIZER, BAR = 1, 2
 TAKES_OVER = 64
 LOCK_TRIES = 200
+WRITE_NS = 10_000_000
+"""Steps that follow sooner than this on the last that was written are written with the next one, or at the end."""
+AT_ONCE = 1000
+"""So many steps of a process are all written at once: one that ends by os._exit or a signal writes no more."""
 VARIABLE = "WATTUNE_STEP_FILE"
+"""Its value is PATH:DEVICE:INODE."""
 FOLLOW, NODE = "WATTUNE_FOLLOW", "WATTUNE_NODE"
 NOT_FOLLOWING = "none"
 """The value of FOLLOW where programs do not follow the simulated GPU that they run beside."""
 NEVER_NS, SLICE_NS = (1 << 63) - 1, 20_000_000
 
 
+class SharedFile:
+    """The file that wattune reads, written in place."""
+
+    def __init__(self, path: str, device: int, inode: int, descriptor: int = -1) -> None:
+        self.path, self.device, self.inode, self.descriptor = path, device, inode, descriptor
+
+    @classmethod
+    def named(cls, value: str) -> SharedFile:
+        """Return the file that a value of the variable names."""
+        path, device, inode = value.rsplit(":", 2)
+        return cls(path, int(device), int(inode))
+
+    @classmethod
+    def inherited(cls, descriptor: int) -> SharedFile:
+        """Return the file that the parent has opened for this process."""
+        found = os.fstat(descriptor)
+        return cls("", found.st_dev, found.st_ino, descriptor)
+
+    def is_open(self) -> bool:
+        """Return whether it is open still: a program may close all descriptors, and open its own at their numbers."""
+        try:
+            found = os.fstat(self.descriptor)
+        except (OSError, OverflowError):  # OverflowError: -1, in some versions
+            return False
+        return found.st_ino == self.inode and found.st_dev == self.device
+
+    def open(self) -> None:
+        """Open it unless it is open; OSError where the name leads to another file, or to that of another user."""
+        if self.is_open():
+            return
+        # Without O_NONBLOCK a pipe that somebody has put there would block the program.
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        self.descriptor = os.open(self.path, flags)
+        found = os.fstat(self.descriptor)
+        if not (
+            self.is_open() and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
+        ):
+            os.close(self.descriptor)
+            self.descriptor = -1
+            raise OSError("the file of steps was replaced")
+
+    def close(self) -> None:
+        if self.is_open():
+            os.close(self.descriptor)
+        self.descriptor = -1
+
+    def read(self, start: int, size: int) -> bytes:
+        """Read a piece of it; the file is open."""
+        data = os.pread(self.descriptor, size, start)
+        if len(data) < size:
+            raise OSError("the file of steps was cut short")
+        return data
+
+    def write(self, data: Any, start: int) -> None:
+        self.open()
+        os.pwrite(self.descriptor, data, start)
+
+
+class Slot:
+    """Numbers of this process, kept here and written to their place in the file."""
+
+    def __init__(self, file: SharedFile, start: int, numbers: memoryview) -> None:
+        self.file, self.start, self.numbers, self.due_ns = file, start, numbers, 0
+
+    def count(self, more: int, now_ns: int) -> None:
+        numbers = self.numbers
+        numbers[COUNT] += more
+        numbers[TIME_NS] = now_ns
+        if now_ns >= self.due_ns or numbers[COUNT] <= AT_ONCE:
+            self.due_ns = now_ns + WRITE_NS
+            self.write()
+
+    def write(self) -> None:
+        self.file.write(self.numbers, self.start)
+
+
 class Steps:
     """The counts of this process, and the slot that they go to."""
 
-    def __init__(self, path: str | None, follower: Follower | None = None) -> None:
-        """Without a path nothing is counted."""
+    def __init__(self, file: SharedFile | None, follower: Follower | None = None) -> None:
+        """Without a file nothing is counted."""
         from time import monotonic_ns
 
-        self.path, self.now_ns, self.follower = path, monotonic_ns, follower
+        self.file, self.now_ns, self.follower = file, monotonic_ns, follower
         self.rings: list[OutputRing] = []
         self.forget()
 
+    def forked(self) -> None:
+        """Begin again in a child, with slots of its own; what its parent locks would be locked for it as well."""
+        if self.file is not None:
+            self.file.close()
+        self.forget()
+
     def forget(self) -> None:
-        """Begin again, after a fork with slots of its own."""
-        self.slots: dict[int, memoryview] = {}
+        self.slots: dict[int, Slot] = {}
         self.failed = False
         self.optimizer: int | None = None
         self.other: int | None = None
@@ -85,48 +176,48 @@ class Steps:
     def count(self, source: int, more: int = 1) -> None:
         slot = self.slots.get(source)
         if slot is None:
-            if self.failed or self.path is None or _loads_data():
+            if self.failed or self.file is None or _loads_data():
                 return
-            slot = self.slots[source] = self.claimed(source, range(HEAD, RINGS_START, SLOT))[0]
-        slot[COUNT] += more
-        slot[TIME_NS] = self.now_ns()
+            slot = self.slots[source] = self.claimed(self.file, source, range(HEAD, RINGS_START, SLOT))
+        slot.count(more, self.now_ns())
 
-    def claimed_ring(self, number: int) -> tuple[memoryview, memoryview, memoryview]:
-        """Take a ring; return its numbers, its text, and the byte that asks for all text."""
-        numbers, memory, start = self.claimed(number, range(RINGS_START, FILE_SIZE, RING))
-        return numbers, memory[start + SLOT : start + RING], memory[ALL_TEXT : ALL_TEXT + 1]
-
-    def claimed(self, source: int, starts: range) -> tuple[memoryview, memoryview, int]:
-        """Take a free slot or ring, or that of a process that has ended; return its numbers, the file and its place."""
+    def claimed(self, file: SharedFile, source: int, starts: range) -> Slot:
+        """Take a free slot or ring, or that of a process that has ended."""
         import fcntl
-        import mmap
 
-        assert self.path is not None
-        with open(self.path, "r+b", buffering=0) as file:
-            self.lock(file)
-            try:
-                memory = memoryview(mmap.mmap(file.fileno(), 0))
-                for start in starts:
-                    slot = memory[start : start + SLOT].cast("Q")
-                    again = slot[PROCESS] == os.getpid() and slot[SOURCE] == source  # of the program before an exec
-                    if again or not slot[PROCESS] or not os.path.exists(f"/proc/{slot[PROCESS]}"):
-                        slot[REPLACED] = slot[REPLACED] + 1 if again else 0
-                        slot[COUNT] = slot[TIME_NS] = 0
-                        slot[SOURCE], slot[PROCESS] = source, os.getpid()
-                        return slot, memory, start
-            finally:
-                # The map holds the file open, so that closing it here would not unlock it.
-                fcntl.flock(file, fcntl.LOCK_UN)
+        file.open()
+        self.lock(file)
+        try:
+            for start in starts:
+                numbers = memoryview(bytearray(file.read(start, SLOT))).cast("Q")
+                again = numbers[PROCESS] == os.getpid() and numbers[SOURCE] == source  # of the program before an exec
+                if again or not numbers[PROCESS] or not os.path.exists(f"/proc/{numbers[PROCESS]}"):
+                    numbers[REPLACED] = numbers[REPLACED] + 1 if again else 0
+                    numbers[COUNT] = numbers[TIME_NS] = 0
+                    numbers[SOURCE], numbers[PROCESS] = source, os.getpid()
+                    slot = Slot(file, start, numbers)
+                    slot.write()
+                    return slot
+        finally:
+            fcntl.flock(file.descriptor, fcntl.LOCK_UN)
         raise OSError("too many processes count steps")
 
-    def lock(self, file: IO[bytes]) -> None:
+    def end(self) -> None:
+        """Write the last steps of this process."""
+        try:
+            for slot in self.slots.values():
+                slot.write()
+        except Exception:
+            pass  # the program ends, whatever has become of the file
+
+    def lock(self, file: SharedFile) -> None:
         """Lock the file; give up soon, since another process may have been stopped meanwhile."""
         import fcntl
         import time
 
         for _ in range(LOCK_TRIES):
             try:
-                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 time.sleep(0.001)
         raise OSError("the file of steps is locked")
@@ -137,13 +228,11 @@ class Steps:
         self.note(error)
 
     def note(self, error: Exception) -> None:
-        if self.path is None:
+        if self.file is None:
             return
         try:
             text = f"{type(error).__name__}: {error}".encode("utf-8", "replace")[: HEAD - 9]
-            with open(self.path, "r+b", buffering=0) as file:
-                file.seek(8)
-                file.write(text.ljust(HEAD - 8, b"\0"))
+            self.file.write(text.ljust(HEAD - 8, b"\0"), 8)
         except Exception:
             pass
 
@@ -175,7 +264,7 @@ class Steps:
             return False
         self.optimizer = key
         if OPTIMIZER in self.slots:
-            self.slots[OPTIMIZER][REPLACED] += 1
+            self.slots[OPTIMIZER].numbers[REPLACED] += 1
         return True
 
     def bar_moved(self, depth: int, more: int = 1) -> None:
@@ -187,7 +276,7 @@ class Steps:
                 if self.shallow < TAKES_OVER:
                     return
                 if BAR in self.slots:
-                    self.slots[BAR][REPLACED] += 1
+                    self.slots[BAR].numbers[REPLACED] += 1
             self.innermost, self.shallow = depth, 0
             self.count(BAR, more)
         except Exception as error:
@@ -208,9 +297,8 @@ class OutputRing:
         self.lock, self.thread = allocate_lock(), get_ident
         self.owner: int | None = None
         """The thread that has the lock: a signal handler must not wait for what it interrupts."""
-        self.numbers: memoryview | None = None
-        self.text: memoryview | None = None
-        self.asks: memoryview | None = None
+        self.slot: Slot | None = None
+        self.wants_all = True
         self.written, self.failed = 0, False
 
     def copy(self, data: bytes) -> None:
@@ -220,23 +308,33 @@ class OutputRing:
             return
         self.owner = thread
         try:
-            if self.numbers is None or self.text is None:
-                self.numbers, self.text, self.asks = self.steps.claimed_ring(self.number)
+            slot = self.slot or self.claimed()
+            if slot is None:
+                return
             now_ns = self.steps.now_ns()
             # Both numbers in one: this runs at every write of the program.
             record = (now_ns | len(data) << 64).to_bytes(RECORD_HEAD, "little") + data
             start, more = self.written % TEXT, len(record)
-            if start + more <= TEXT:
-                self.text[start : start + more] = record
-            else:
-                self.text[start:] = record[: TEXT - start]
-                self.text[: start + more - TEXT] = record[TEXT - start :]
+            file = slot.file
+            file.open()
+            os.pwrite(file.descriptor, record[: TEXT - start], slot.start + SLOT + start)
+            if start + more > TEXT:
+                os.pwrite(file.descriptor, record[TEXT - start :], slot.start + SLOT)
             self.written += more
-            self.numbers[TIME_NS] = now_ns
-            self.numbers[COUNT] = self.written
+            slot.numbers[TIME_NS] = now_ns
+            slot.numbers[COUNT] = self.written
+            os.pwrite(file.descriptor, slot.numbers, slot.start)
         finally:
             self.owner = None
             lock.release()
+
+    def claimed(self) -> Slot | None:
+        """Take a ring; read whether all text is wanted."""
+        file = self.steps.file
+        if file is not None:
+            self.slot = self.steps.claimed(file, self.number, range(RINGS_START, FILE_SIZE, RING))
+            self.wants_all = file.read(ALL_TEXT, 1) != b"\0"
+        return self.slot
 
 
 class Tap:
@@ -250,7 +348,7 @@ class Tap:
         written: int = self.pass_on(text)
         ring = self.ring
         # Once steps are counted, text is searched only where all of it is asked for.
-        if not ring.failed and (not ring.steps.slots or ring.asks is None or ring.asks[0]):
+        if not ring.failed and (ring.wants_all or not ring.steps.slots):
             try:
                 ring.copy(text[-MOST_TEXT:].encode("utf-8", "replace"))
             except Exception as error:
@@ -398,24 +496,37 @@ class _Finder:
 
 def start() -> None:
     """Hook what this process imports, and copy what it prints."""
-    path, library, node = (os.environ.get(name) for name in (VARIABLE, FOLLOW, NODE))
-    if not path or not os.path.exists(path):
-        path = None  # `wattune run` has ended, or this process cannot see its files
+    value, library, node = (os.environ.get(name) for name in (VARIABLE, FOLLOW, NODE))
+    file = _found(value) if value else None
     follower = Follower(library, node) if library and library != NOT_FOLLOWING and node else None
-    if path is None and follower is None:
+    if file is None and follower is None:
         return
-    steps = Steps(path, follower)
+    steps = Steps(file, follower)
     try:
         _attach(steps)
     except Exception as error:
         steps.fail(error)
 
 
+def _found(value: str) -> SharedFile | None:
+    """Return the file of a value; None where `wattune run` has ended, or where it is not for this process."""
+    try:
+        file = SharedFile.named(value)
+        file.open()
+        file.close()  # most processes neither count nor print
+    except (OSError, ValueError):
+        return None
+    return file
+
+
 def _attach(steps: Steps) -> None:
     sys.meta_path.insert(0, _Finder(steps))
-    if steps.path is not None:
+    if steps.file is not None:
+        import atexit
+
+        atexit.register(steps.end)
         for number, stream in ((1, sys.stdout), (2, sys.stderr)):
             if type(stream).__name__ == "TextIOWrapper":
                 Tap(steps, stream, number)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=steps.forget)
+        os.register_at_fork(after_in_child=steps.forked)
