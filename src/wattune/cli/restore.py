@@ -23,7 +23,8 @@ def command(as_json: bool) -> int:
 
     Every process records the settings of a GPU before it changes them, and a watchdog restores them when it dies. This
     command does the same where the watchdog was killed too. A limit that somebody else has set since is left as it is.
-    GPUs that a running process tunes are not touched; they are listed.
+    GPUs that a running process tunes are not touched; they are listed. Root also undoes what other users' processes
+    left.
     """
     from wattune.api import surroundings
     from wattune.devices.open import restore_abandoned
@@ -66,7 +67,8 @@ def _print(outcomes: tuple[Restoration, ...], holders: tuple[Holder, ...]) -> No
     for outcome in outcomes:
         if outcome.entry is not None and outcome.error is None:
             what = ", ".join(KNOBS[knob] for knob in outcome.entry.ours)
-            print_line(f"restored {outcome.device}: {what} as before process {outcome.entry.pid}")
+            whose = "" if outcome.user is None else f" of user {outcome.user}"
+            print_line(f"restored {outcome.device}: {what} as before process {outcome.entry.pid or 'unknown'}{whose}")
         for why in outcome.left:
             print_line(f"left as it is: {outcome.device}: {why}")
     for holder in holders:

@@ -2,28 +2,33 @@
 
 An entry is a short text, so that the watchdog can read it without a JSON parser:
 
-    wattune-journal 2
-    uuid GPU-7eed76e4-c678-5189-87c9-7386ef62d977
-    device nvml:GPU-7eed76e4-c678-5189-87c9-7386ef62d977
-    pid 4711
-    boot 0f8fad5b-d9cb-469f-a165-70867728950e
-    found power_limit 300000
-    ours power_limit 200000 150000
-    ours sm_clock 1005
-    end
+    wattune-journal 3
+    uuid GPU-7eed76e4-c678-5189-87c9-7386ef62d977 0b6d3c8e
+    device nvml:GPU-7eed76e4-c678-5189-87c9-7386ef62d977 91d3f0aa
+    pid 4711 5f0e6f5d
+    boot 0f8fad5b-d9cb-469f-a165-70867728950e 2b1d9c07
+    found power_limit 300000 c4a1be53
+    ours power_limit 200000 150000 7712ab90
+    ours sm_clock 1005 e30f5d16
+    end 4d8e02b1
 
 Limits are in milliwatts and clocks in megahertz, as NVML has them. A knob has more than one value of ours where the
 process may have died between the two. Blanks fill the text up to a fixed size: a new value is written over the old one,
 which needs no further room on the disk.
+
+Each line ends with a checksum of itself and of the GPU and the boot that it is about; that of the last line is of all
+lines. So a line that is missing, altered or of another GPU is noticed, and the others still count.
 
 The watchdog imports this file. So it imports little, and not `typing` or `dataclasses`.
 """
 
 from __future__ import annotations
 
+from binascii import crc32
 from collections.abc import Mapping, Sequence
 
-FORM = "wattune-journal 2"
+_NAME = "wattune-journal"
+FORM = f"{_NAME} 3"
 SIZE = 1024
 MOST_VALUES = 8
 """Values of one knob that may hold after settings that failed half way; older ones are forgotten."""
@@ -39,71 +44,113 @@ KNOBS = {
 }
 """The knobs of an entry and their names for people. `app_…` are the clocks of GPUs that cannot lock them."""
 
+_LOCKS = ("sm_clock", "mem_clock")
+"""Knobs that are given back without a value that was found."""
+_TOGETHER = ("app_sm_clock", "app_mem_clock")
+
 
 class Entry:
     """What was found on a GPU, and the values that a process has set or was about to set."""
 
-    __slots__ = ("boot_id", "device", "found", "ours", "pid", "uuid")
+    __slots__ = ("boot_id", "damage", "device", "found", "ours", "pid", "uuid")
 
     def __init__(
         self,
         uuid: str,
         device: str,
         *,
-        pid: int,
+        pid: int | None,
         boot_id: str,
         found: Mapping[str, int],
         ours: Mapping[str, Sequence[int]],
+        damage: str | None = None,
     ) -> None:
         self.uuid = uuid
         self.device = device
         self.pid = pid
+        """None where its line is damaged."""
         self.boot_id = boot_id
         self.found = dict(found)
         self.ours = {knob: tuple(values) for knob, values in ours.items()}
+        self.damage = damage
+        """What is wrong with the text that this was read from: only knobs whose lines are all intact are here then."""
 
 
 def text_of(entry: Entry) -> bytes:
     """Return the text of an entry, of fixed size."""
-    lines = [FORM, f"uuid {entry.uuid}", f"device {entry.device}", f"pid {entry.pid}", f"boot {entry.boot_id or '-'}"]
+    boot = entry.boot_id or "-"
+    lines = [f"uuid {entry.uuid}", f"device {entry.device}", f"pid {entry.pid}", f"boot {boot}"]
     lines += [f"found {knob} {value}" for knob, value in sorted(entry.found.items())]
     lines += [f"ours {knob} {' '.join(map(str, values))}" for knob, values in sorted(entry.ours.items())]
-    text = ("\n".join([*lines, "end"]) + "\n").encode("ascii")
+    whole = "\n".join([FORM, *(f"{line} {_sum(line, entry.uuid, boot)}" for line in lines), "end"])
+    text = f"{whole} {_sum(whole, entry.uuid, boot)}\n".encode("ascii")
     if len(text) > SIZE:
         raise ValueError(f"an entry of {len(text)} bytes is too long")
     return text.ljust(SIZE)
 
 
 def parse(text: bytes) -> Entry:
-    """Return the entry of a text; ValueError with what is wrong with it."""
-    if len(text) != SIZE:
-        raise ValueError(f"it has {len(text)} bytes in place of {SIZE}")
-    lines = text.decode("ascii").rstrip(" ").split("\n")
-    if lines[0] != FORM or lines[-2:] != ["end", ""] or len(lines) < 7:
-        raise ValueError("it is not a whole entry")
-    heads = [_value(line, name) for line, name in zip(lines[1:5], ("uuid", "device", "pid", "boot"), strict=True)]
+    """Return the entry of a text, without what is damaged; ValueError where nothing of it can be used."""
+    whole = text.decode("ascii", "replace")
+    lines = whole.split("\n")
+    heads = {head: _value(lines, head) for head in ("uuid", "boot", "device", "pid")}
+    uuid, boot, device = heads["uuid"], heads["boot"], heads["device"]
+    intact = [line[:-9] for line in lines if line[-9:] == f" {_sum(line[:-9], uuid or '', boot or '')}"]
+    if uuid is None or boot is None or device is None or not {f"uuid {uuid}", f"device {device}"} <= {*intact}:
+        if lines[0].startswith(_NAME) and lines[0] != FORM:
+            raise ValueError("another version of wattune wrote it, or its first line was altered")
+        raise ValueError("the line of its GPU, device or boot is missing or was altered")
+    found, ours = _knobs(intact)
+    last = whole.rstrip(" ")[:-10]
+    is_whole = len(text) == SIZE and whole.rstrip(" ")[-10:] == f" {_sum(last, uuid, boot)}\n"
+    return Entry(
+        uuid,
+        device,
+        pid=_number(heads["pid"]) if heads["pid"] and f"pid {heads['pid']}" in intact else None,
+        boot_id="" if boot == "-" else boot,
+        found=found,
+        ours=ours if is_whole else _certain(found, ours),
+        damage=None if is_whole else "a line is missing or was altered",
+    )
+
+
+def _knobs(lines: Sequence[str]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    """Return what was found and what is ours by the intact lines; ValueError for a line that no entry has."""
     found: dict[str, int] = {}
     ours: dict[str, tuple[int, ...]] = {}
-    for line in lines[5:-2]:
-        kind, knob, *values = line.split(" ")
-        numbers = tuple(_number(value) for value in values)
-        if knob not in KNOBS or not 1 <= len(numbers) <= MOST_VALUES:
+    for line in lines:
+        kind, knob, *values = [*line.split(" "), ""]
+        if kind not in ("found", "ours"):
+            continue
+        numbers = tuple(_number(value) for value in values[:-1])
+        if knob not in KNOBS or not 1 <= len(numbers) <= (1 if kind == "found" else MOST_VALUES):
             raise ValueError(f"there is no line {line[:40]!r}")
-        if kind == "found" and knob not in found and len(numbers) == 1:
+        if kind == "found":
             found[knob] = numbers[0]
-        elif kind == "ours" and knob not in ours:
-            ours[knob] = numbers
         else:
-            raise ValueError(f"there is no line {line[:40]!r}")
-    boot_id = "" if heads[3] == "-" else heads[3]
-    return Entry(heads[0], heads[1], pid=_number(heads[2]), boot_id=boot_id, found=found, ours=ours)
+            ours[knob] = numbers
+    return found, ours
 
 
-def _value(line: str, name: str) -> str:
-    head, _, value = line.partition(" ")
-    if head != name or not 0 < len(value) <= 200 or not value.isprintable():
-        raise ValueError(f"it has no {name}")
-    return value
+def _certain(found: Mapping[str, int], ours: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the knobs that can be given back although other lines are damaged."""
+    certain = {knob for knob in ours if knob in _LOCKS or knob in found}
+    if not certain.issuperset(_TOGETHER):
+        certain -= set(_TOGETHER)
+    return {knob: values for knob, values in ours.items() if knob in certain}
+
+
+def _sum(line: str, uuid: str, boot: str) -> str:
+    return f"{crc32(f'{FORM} {uuid} {boot} {line}'.encode()):08x}"
+
+
+def _value(lines: Sequence[str], name: str) -> str | None:
+    """Return the value of the line with a name, without its checksum."""
+    for line in lines:
+        head, _, value = line[:-9].partition(" ")
+        if head == name and 0 < len(value) <= 200 and value.isprintable():
+            return value
+    return None
 
 
 def _number(text: str) -> int:

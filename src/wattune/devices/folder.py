@@ -20,26 +20,32 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Folder:
-    """An open folder of this user, or of root."""
+    """An open folder of a user, or of root."""
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, owner: int) -> None:
         self.path = path
+        self.owner = owner
+        """The user who may have written it; what anybody else but root could have written is not believed."""
         self._descriptor = descriptor
 
     @classmethod
-    def opened(cls, path: str) -> Folder | None:
-        """Open a folder to read; None if there is none, `ConfigError` if another user could have written it."""
+    def opened(cls, path: str, *, owner: int | None = None) -> Folder | None:
+        """Open a folder of a user, without one this user's, or of root's.
+
+        None if there is none, `ConfigError` if another user could have written it.
+        """
+        owner = os.geteuid() if owner is None else owner
         try:
             descriptor = os.open(path, _FOLDER_FLAGS)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _unusable(path, _reason(path, error)) from None
-        why = _distrusted(os.fstat(descriptor))
+        why = _distrusted(os.fstat(descriptor), owner)
         if why is not None:
             os.close(descriptor)
             raise _unusable(path, why)
-        return cls(path, descriptor)
+        return cls(path, descriptor, owner)
 
     @classmethod
     def made(cls, path: str) -> Folder:
@@ -65,6 +71,12 @@ class Folder:
         folder = cls.opened(path)
         assert folder is not None
         return folder
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """What tells this folder from others, whatever path leads to it."""
+        found = os.fstat(self._descriptor)
+        return found.st_dev, found.st_ino
 
     def names(self) -> list[str]:
         return os.listdir(self._descriptor)
@@ -98,10 +110,10 @@ class Folder:
         return descriptor
 
     def read(self, name: str, *, most: int) -> bytes:
-        """Read a file that only this user, or root, could have written; OSError or ValueError for another."""
+        """Read a file that only the owner, or root, could have written; OSError or ValueError for another."""
         descriptor = self.open(name, os.O_RDONLY | FILE_FLAGS)
         try:
-            why = _distrusted(os.fstat(descriptor), links=1)
+            why = _distrusted(os.fstat(descriptor), self.owner, links=1)
             if why is not None:
                 raise ValueError(why)
             return os.read(descriptor, most + 1)
@@ -140,9 +152,9 @@ class Folder:
         self._descriptor = -1
 
 
-def _distrusted(found: os.stat_result, *, links: int | None = None) -> str | None:
-    """Return why another user could have written a file or folder; None if none could."""
-    if found.st_uid not in (0, os.geteuid()):
+def _distrusted(found: os.stat_result, owner: int, *, links: int | None = None) -> str | None:
+    """Return why another user could have written a file or folder of an owner; None if none could."""
+    if found.st_uid not in (0, owner):
         return f"it belongs to another user ({found.st_uid})"
     if found.st_mode & _WRITABLE_BY_OTHERS and not found.st_mode & stat.S_ISVTX:
         return "other users may write it"

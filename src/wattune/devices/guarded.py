@@ -21,8 +21,8 @@ from wattune.core.setting import Setting
 from wattune.devices.entry import MOST_VALUES, Entry
 from wattune.devices.fork import disarm_in_children, refuse_in_child
 from wattune.devices.gpu import time_of
-from wattune.devices.journal import Claim, Damaged, Journal, boot_id
-from wattune.devices.watchdog import Watchdog, set_aside
+from wattune.devices.journal import Claim, Journal, boot_id
+from wattune.devices.watchdog import Watchdog, undo_left
 
 _LOG = logging.getLogger("wattune")
 
@@ -263,14 +263,12 @@ class GuardedGpu:
 
     def _undo_left(self, claim: Claim) -> None:
         """Undo the entry of an owner that died since this process started."""
-        try:
-            entry = claim.read()
-            if entry is not None and entry.boot_id == boot_id():
-                self._report(self._gpu.undo(entry.ours, entry.found, since_s=claim.written_s()))
-        except (Damaged, ValueError) as why:
-            _LOG.warning("%s", set_aside(claim, str(why)).error)
-        else:
-            claim.erase()
+        for outcome in undo_left(claim, lambda entry, s: self._gpu.undo(entry.ours, entry.found, since_s=s)):
+            if outcome.entry is None:
+                _LOG.warning("%s", outcome.error)
+            elif outcome.error is not None:
+                raise outcome.error
+            self._report(outcome.left)
 
     def _report(self, left: tuple[str, ...]) -> None:
         for line in left:

@@ -1,10 +1,12 @@
 """The lock files of GPUs: opening one, and which process holds it, what that does and since when.
 
-The holder is read from /proc, without taking the lock. The watchdog imports this file, so it imports little.
+A lock file in the folder of all users has a line with the folder in which its owner has the journal entry. The holder
+is read from /proc, without taking the lock. The watchdog imports this file, so it imports little.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -14,6 +16,9 @@ from wattune.devices.folder import FILE_FLAGS, Folder
 
 _PREFIX, _SUFFIX = "wattune-", ".lock"
 LOCKS = "/proc/locks"
+_LONGEST_PATH = 4097
+_MOST_LOCKS = 1000
+"""More than the GPUs of any machine: a folder of all users may have any number of files."""
 _STATES = {"R": "running", "S": "running", "D": "waiting", "I": "idle", "T": "stopped", "t": "traced", "Z": "dead"}
 
 
@@ -123,11 +128,11 @@ def open_lock(folder: Folder, name: str, label: str) -> int:
     try:
         while True:
             try:
-                return folder.open(name, os.O_RDONLY | FILE_FLAGS)
+                return _with_one_name(folder.open(name, os.O_RDWR | FILE_FLAGS))
             except FileNotFoundError:
                 pass
             try:
-                return folder.open(name, os.O_RDONLY | os.O_CREAT | os.O_EXCL | FILE_FLAGS)
+                return folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | FILE_FLAGS)
             except FileExistsError:
                 pass
     except PermissionError:
@@ -136,13 +141,37 @@ def open_lock(folder: Folder, name: str, label: str) -> int:
             raise busy(label, holder) from None
         raise NoPermission(
             f"the last process that tuned {label} was {holder.owner_text}'s and has died",
-            hint="restore the GPU as that user: sudo wattune restore",
+            hint="restore the GPU as that user or as root: sudo wattune restore",
         ) from None
     except OSError as error:
         raise ConfigError(
             f"cannot use the lock {folder.path}/{name}: {error.strerror}",
             hint="remove it if it is no plain file, or point WATTUNE_LOCKS to another folder",
         ) from None
+
+
+def _with_one_name(lock: int) -> int:
+    """Return a lock file; OSError where it has a second name, since it will be written."""
+    if os.fstat(lock).st_nlink > 1:
+        os.close(lock)
+        raise OSError(errno.EMLINK, "it has a second name")
+    return lock
+
+
+def note_folder(lock: int, folder: str) -> None:
+    """Write into a lock file which folder has the entry, and make it this user's, so that its last owner cannot."""
+    if os.fstat(lock).st_uid != os.geteuid():
+        os.fchown(lock, os.geteuid(), -1)
+    line = os.fsencode(folder) + b"\n"
+    if os.pwrite(lock, line, 0) != len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(lock, len(line))
+
+
+def noted_folder(lock: int) -> str | None:
+    """Return the folder that a lock file names; None where it names none."""
+    line, end, _ = os.pread(lock, _LONGEST_PATH, 0).partition(b"\n")
+    return os.fsdecode(line) if end and line.startswith(b"/") and b"\0" not in line else None
 
 
 def busy(label: str, holder: Holder) -> DeviceBusy:
@@ -166,13 +195,12 @@ def holders_in(path: str) -> list[Holder]:
 
 
 def lock_names(path: str) -> list[str]:
-    """Return the GPUs of which this user has a lock file in a folder."""
+    """Return the GPUs that have a lock file in a folder."""
     folder = _readable(path)
     if folder is None:
         return []
     try:
-        found = [(name, folder.stat(name)) for name in _locks_in(folder)]
-        return [_gpu_of(name) for name, status in found if status is not None and status.st_uid == os.geteuid()]
+        return [_gpu_of(name) for name in _locks_in(folder)]
     finally:
         folder.close()
 
@@ -182,7 +210,7 @@ def _gpu_of(name: str) -> str:
 
 
 def _locks_in(folder: Folder) -> list[str]:
-    return sorted(name for name in folder.names() if name.startswith(_PREFIX) and name.endswith(_SUFFIX))
+    return sorted(name for name in folder.names() if name.startswith(_PREFIX) and name.endswith(_SUFFIX))[:_MOST_LOCKS]
 
 
 def _readable(path: str) -> Folder | None:

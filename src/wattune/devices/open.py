@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from wattune.core.errors import ConfigError, DeviceNotFound, InputError, NoDriver
+from wattune.core.errors import ConfigError, DeviceNotFound, InputError, NoDriver, NoPermission
 from wattune.core.reading import Restart
 from wattune.devices.entry import Entry
 from wattune.devices.gpu import Gpu
@@ -263,7 +263,7 @@ def _restore_at_start(surroundings: Surroundings) -> None:
     for outcome in outcomes:
         for line in outcome.left:
             _LOG.warning("%s: %s; it is left as it is", outcome.device, line)
-        if outcome.entry is None:
+        if outcome.entry is None and not isinstance(outcome.error, NoPermission):  # that is for whoever sets the GPU
             _LOG.warning("%s", outcome.error)
 
 

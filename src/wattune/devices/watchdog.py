@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 
 from wattune.core.errors import ConfigError, DeviceBusy, WattuneError
-from wattune.devices.entry import Entry
-from wattune.devices.journal import Claim, Damaged, Journal, boot_id
+from wattune.devices.entry import KNOBS, Entry
+from wattune.devices.journal import Claim, Damaged, Journal, Left, boot_id
 from wattune.devices.nvml.undo import Refused, undo_entry
 from wattune.devices.run_folder import has_left, places, remove_left
 
@@ -27,6 +27,7 @@ Undo = Callable[[Entry, float], tuple[str, ...]]
 """Undoes an entry that was last written at a Unix time; returns a line about each knob that is not ours any more."""
 
 DONE = b"q"
+_BY_HAND = "see `nvidia-smi -q -d CLOCK,POWER` and reset that GPU by hand if it is still set"
 _ATTEMPTS_S = 5.0
 _AGAIN_S = 0.2
 _POLL_S = 0.005
@@ -37,16 +38,24 @@ _IGNORED = (1, 2, 3, 10, 12, 13, 14, 15, 20, 21, 22)
 class Restoration:
     """What came of undoing one entry."""
 
-    __slots__ = ("entry", "error", "left", "name")
+    __slots__ = ("entry", "error", "left", "name", "user")
 
     def __init__(
-        self, name: str, entry: Entry | None, *, left: tuple[str, ...] = (), error: Exception | None = None
+        self,
+        name: str,
+        entry: Entry | None,
+        *,
+        left: tuple[str, ...] = (),
+        error: Exception | None = None,
+        user: int | None = None,
     ) -> None:
         self.name = name
         self.entry = entry
         self.left = left
         """Knobs that somebody else has set since, which were left as they are."""
         self.error = error
+        self.user = user
+        """The other user whose process left it; None for this one."""
 
     @property
     def device(self) -> str:
@@ -55,52 +64,66 @@ class Restoration:
 
 def restore_left(journal: Journal, undo: Undo) -> tuple[Restoration, ...]:
     """Undo what dead processes left set. Each entry stands for itself; those of living processes are left alone."""
-    outcomes = []
-    for name in journal.left():
+    outcomes: list[Restoration] = []
+    for name in journal.names():
         try:
-            outcome = _restore(journal, name, undo)
+            claim = journal.claim(name, label=name)
+            try:
+                outcomes += undo_left(claim, undo)
+            finally:
+                claim.release()
         except DeviceBusy:
             continue
         except WattuneError as error:
-            outcome = Restoration(name, journal.entry(name), error=error)
-        if outcome is not None:
-            outcomes.append(outcome)
-    journal.tidy()
+            outcomes.append(Restoration(name, journal.entry(name), error=error))
     return tuple(outcomes)
 
 
-def _restore(journal: Journal, name: str, undo: Undo) -> Restoration | None:
-    claim = journal.claim(name, label=name)
+def undo_left(claim: Claim, undo: Undo) -> list[Restoration]:
+    """Undo what the earlier owners of a claimed GPU left."""
+    outcomes = [] if claim.problem is None else [_without_journal(claim, claim.problem)]
+    for left in claim.left():
+        outcome = _undone(claim.uuid, left, undo)
+        if outcome is not None:
+            outcomes.append(outcome)
+    return outcomes
+
+
+def _undone(name: str, left: Left, undo: Undo) -> Restoration | None:
+    """Undo an entry and erase it. Of a damaged one what is intact is undone, and the text is kept."""
+    entry = None
     try:
-        entry = claim.read()
+        entry = left.read()
         if entry is None:
-            return None  # somebody else was faster
-        if entry.boot_id != boot_id():
-            claim.erase()  # the driver forgot its settings at the reboot
             return None
-        return _undone(claim, entry, undo)
-    except Damaged as why:
-        return set_aside(claim, str(why))
-    finally:
-        claim.release()
-
-
-def _undone(claim: Claim, entry: Entry, undo: Undo) -> Restoration:
-    try:
-        left = undo(entry, claim.written_s())
-    except ValueError as error:
-        raise Damaged(str(error)) from None
+        if entry.boot_id != boot_id():
+            left.erase()  # the driver forgot its settings at the reboot
+            return None
+        kept = undo(entry, left.written_s())
+    except (Damaged, ValueError) as why:
+        return _set_aside(name, left, f"{why}; nothing of it was restored")
     except (Refused, WattuneError) as error:
-        return Restoration(claim.uuid, entry, error=error)  # the entry stays for the next attempt
-    claim.erase()
-    return Restoration(claim.uuid, entry, left=left)
+        return Restoration(name, entry, error=error, user=left.user)  # the entry stays for the next attempt
+    if entry.damage is not None:
+        what = ", ".join(KNOBS[knob] for knob in entry.ours) or "nothing of it"
+        return _set_aside(name, left, f"{entry.damage}; restored by what is intact: {what}", kept=kept)
+    left.erase()
+    return Restoration(name, entry, left=kept, user=left.user)
 
 
-def set_aside(claim: Claim, why: str) -> Restoration:
+def _set_aside(name: str, left: Left, why: str, *, kept: tuple[str, ...] = ()) -> Restoration:
     """Keep a damaged entry under another name."""
     error = ConfigError(
-        f"the journal entry of {claim.uuid} is damaged: {why}; it is kept as {claim.set_aside()}",
-        hint="see `nvidia-smi -q -d CLOCK,POWER` and reset that GPU by hand if it is still set",
+        f"the journal entry of {name} is damaged: {why}; it is kept as {left.set_aside()}", hint=_BY_HAND
+    )
+    return Restoration(name, None, left=kept, error=error, user=left.user)
+
+
+def _without_journal(claim: Claim, problem: str) -> Restoration:
+    """Report that the folder of the last owner's journal cannot be used."""
+    error = ConfigError(
+        f"the last process that tuned {claim.uuid} died, and its journal cannot be read: {problem}",
+        hint=f"{_BY_HAND}; then remove the lock wattune-{claim.uuid}.lock",
     )
     return Restoration(claim.uuid, None, error=error)
 
@@ -227,7 +250,7 @@ def _restore_after(owner: int, journal: Journal, path: str) -> None:
         if not mine or time.monotonic() >= end_s:
             break
         # Without an outcome, the kernel has not closed the files of the owner yet, or a restorer is at work.
-        time.sleep(_AGAIN_S if outcomes else _POLL_S)
+        time.sleep(_AGAIN_S if any(outcome.entry for outcome in outcomes) else _POLL_S)
     library.nvmlShutdown()
 
 

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 
+import pynvml
 import pytest
 
 from processes import wait_until
@@ -12,6 +13,7 @@ from wattune.core.setting import Setting
 from wattune.devices.entry import Entry
 from wattune.devices.journal import Journal, boot_id
 from wattune.devices.nvml.open import list_visible
+from wattune.devices.open import Surroundings, open_gpu
 
 
 @pytest.fixture
@@ -22,15 +24,21 @@ def journal(tmp_path, monkeypatch):
     return Journal(tmp_path / "state", tmp_path / "locks")
 
 
-def abandon(journal, node, *, pid=4711):
+def abandon(journal, node, *, pid=4711, uuid=None):
     """Leave what a process leaves that was killed after it limited the first GPU, found at 350 W, to 400 W."""
-    uuid = list_visible(None, None).gpus[0].uuid
+    uuid = uuid or list_visible(None, None).gpus[0].uuid
     claim = journal.claim(uuid, label=uuid)
     ours = {"power_limit": (round(node.setting(0).power_limit_w * 1000),)}
     found = {"power_limit": 350_000}
     claim.write(Entry(uuid, f"nvml:{uuid}", pid=pid, boot_id=boot_id(), found=found, ours=ours))
     claim.close()
     return f"nvml:{uuid}"
+
+
+def limit(watts):
+    pynvml.nvmlInit()
+    pynvml.nvmlDeviceSetPowerManagementLimit(pynvml.nvmlDeviceGetHandleByIndex(0), watts * 1000)
+    pynvml.nvmlShutdown()
 
 
 def test_without_an_entry_there_is_nothing_to_do(journal, capsys):
@@ -50,14 +58,44 @@ def test_what_a_dead_process_left_is_undone_once(journal, capsys, emulated_node)
     assert "nothing to restore" in capsys.readouterr().out
 
 
-def test_a_newer_limit_is_left_and_it_is_said(journal, capsys, emulated_node):
-    import pynvml
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("how", ["restore", "run"])
+def test_root_gives_back_what_another_user_found(journal, tmp_path, capsys, emulated_node, how):
+    """A user's process found the GPU at 350 W, limited it to 250 W, and died with its watchdog; then root comes."""
+    node = emulated_node("a100")
+    uuid = list_visible(None, None).gpus[0].uuid
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "theirs").mkdir()
+    os.chmod(tmp_path / "locks", 0o1777)
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(0o755)
+    limit(250)
+    child = os.fork()
+    if not child:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        abandon(Journal(tmp_path / "theirs" / "state", tmp_path / "locks"), node, uuid=uuid)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    if how == "restore":
+        assert run(["restore"]) == 0
+        line = f"restored nvml:{uuid}: power limit as before process 4711 of user 65534\n"
+        assert capsys.readouterr().out == line
+    else:
+        with open_gpu("nvml:0", Surroundings(tmp_path / "state", lock_dir=tmp_path / "locks")) as gpu:
+            gpu.apply(Setting(power_limit_w=200))
+    assert node.setting(0).power_limit_w == 350
+    assert run(["restore"]) == 0
+    assert "nothing to restore" in capsys.readouterr().out
 
+
+def test_a_newer_limit_is_left_and_it_is_said(journal, capsys, emulated_node):
     node = emulated_node("a100")
     device = abandon(journal, node)
-    pynvml.nvmlInit()
-    pynvml.nvmlDeviceSetPowerManagementLimit(pynvml.nvmlDeviceGetHandleByIndex(0), 120_000)
-    pynvml.nvmlShutdown()
+    limit(120)
     assert run(["restore", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     why = "its power limit is 120 W, set by somebody else after our 400 W"

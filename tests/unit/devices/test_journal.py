@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processes import wait_until
@@ -80,16 +80,67 @@ def test_bytes_are_an_entry_or_a_value_error(data):
         parse(data)
 
 
-@given(st.integers(0, SIZE - 1), st.integers(0, 255))
-def test_a_changed_byte_is_an_entry_or_a_value_error(place, byte):
-    text = bytearray(text_of(an_entry()))
-    text[place] = byte
+WHOLE = {
+    "found": {"power_limit": 400_000, "app_sm_clock": 1300, "app_mem_clock": 900},
+    "ours": {"power_limit": (200_000, 150_000), "sm_clock": (1005,), "app_sm_clock": (800,), "app_mem_clock": (900,)},
+}
+
+
+def is_safe(entry, whole):
+    """Return whether an entry has nothing but what the whole one has, and no knob without what it is given back to."""
+    same = (entry.uuid, entry.device, entry.boot_id) == (whole.uuid, whole.device, whole.boot_id)
+    known = entry.found.items() <= whole.found.items() and entry.ours.items() <= whole.ours.items()
+    certain = all(knob in entry.found for knob in entry.ours if knob != "sm_clock")
+    return same and known and certain and ("app_sm_clock" in entry.ours) == ("app_mem_clock" in entry.ours)
+
+
+@given(st.integers(0, SIZE - 1), st.integers(1, 255))
+@settings(max_examples=400)
+def test_a_changed_byte_is_noticed_and_only_what_is_intact_is_used(place, flips):
+    whole = an_entry(**WHOLE)
+    text = bytearray(text_of(whole))
+    text[place] ^= flips
     try:
         entry = parse(bytes(text))
     except ValueError:
         return
-    assert set(entry.ours) <= set(KNOBS)
-    assert all(0 < value < 100_000_000 for values in entry.ours.values() for value in values)
+    assert entry.damage
+    assert is_safe(entry, whole)
+
+
+@given(st.integers(0, SIZE - 1))
+def test_an_entry_that_was_cut_short_is_noticed(end):
+    whole = an_entry(**WHOLE)
+    try:
+        entry = parse(text_of(whole)[:end])
+    except ValueError:
+        return
+    assert entry.damage
+    assert is_safe(entry, whole)
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.sampled_from(["missing", "of another GPU", "of another boot"]))
+def test_a_line_that_is_missing_or_of_another_entry_is_noticed(place, other, kind):
+    whole = an_entry(**WHOLE)
+    strange = {"of another GPU": an_entry("GPU-other", **WHOLE), "of another boot": an_entry(boot="other", **WHOLE)}
+    lines = text_of(whole).split(b"\n")
+    lines[place : place + 1] = [] if kind == "missing" else [text_of(strange[kind]).split(b"\n")[other]]
+    text = b"\n".join(lines).ljust(SIZE)[:SIZE]
+    if text == text_of(whole):  # the first line, which all entries share
+        return
+    try:
+        entry = parse(text)
+    except ValueError:
+        return
+    assert entry.damage
+    assert is_safe(entry, whole)
+
+
+def test_an_entry_of_an_earlier_version_is_not_believed():
+    lines = [line.rpartition(b" ")[0] or line for line in text_of(an_entry()).rstrip().split(b"\n")]
+    text = b"\n".join([b"wattune-journal 2", *lines[1:-1], b"end", b""]).ljust(SIZE)
+    with pytest.raises(ValueError, match="another version of wattune wrote it"):
+        parse(text)
 
 
 @pytest.mark.parametrize(
@@ -98,17 +149,18 @@ def test_a_changed_byte_is_an_entry_or_a_value_error(place, byte):
         "found power_limit 1e9",
         "found power_limit -5",
         "found power_limit 999999999999",
-        "found power_limit ٣",
         "found fan_speed 5",
         "found power_limit 1 2",
         "ours sm_clock",
         "ours sm_clock 1 2 3 4 5 6 7 8 9",
-        "anything",
     ],
 )
 def test_a_line_that_does_not_belong_is_refused(line):
-    lines = text_of(an_entry(found={}, ours={})).decode().rstrip(" ").split("\n")
-    text = "\n".join([*lines[:-2], line, "end", ""]).encode()
+    from wattune.devices.entry import _sum
+
+    whole = an_entry(found={}, ours={})
+    lines = text_of(whole).decode().rstrip(" ").split("\n")
+    text = "\n".join([*lines[:-2], f"{line} {_sum(line, whole.uuid, whole.boot_id)}", *lines[-2:]]).encode()
     with pytest.raises(ValueError, match=r"."):
         parse(text.ljust(SIZE))
 
@@ -224,8 +276,9 @@ def test_a_second_name_of_a_file_is_not_believed(journal, tmp_path):
     abandon(journal)
     os.link(entry_file(journal), tmp_path / "second")
     claim = journal.claim(UUID, label="x")
+    (left,) = claim.left()
     with pytest.raises(Damaged, match="second name"):
-        claim.read()
+        left.read()
     claim.release()
 
 
@@ -369,6 +422,180 @@ def test_without_a_folder_for_all_users_the_state_folder_has_the_locks(tmp_path)
     assert [holder.name for holder in journal.holders()] == [UUID]
     claim.release()
     assert os.listdir(tmp_path / "state") == []
+
+
+# what a process with another folder left
+
+
+def undone(journal):
+    """Restore what is left; return what was undone as (found, ours), and the outcomes."""
+    done = []
+    outcomes = restore_left(journal, lambda entry, _: done.append((entry.found, entry.ours)) or ())
+    return done, outcomes
+
+
+def test_a_newer_claim_continues_what_an_older_one_with_another_folder_found(tmp_path, locks):
+    from fakes import FakeGpu
+    from wattune.core.setting import Setting
+    from wattune.devices.guarded import GuardedGpu
+
+    first, second = Journal(tmp_path / "first", locks), Journal(tmp_path / "second", locks)
+    abandon(first, an_entry("GPU-fake", found={"power_limit": 400_000}, ours={"power_limit": (250_000,)}))
+    fake = FakeGpu()
+    gpu = GuardedGpu(fake, second, "nvml:GPU-fake")
+    gpu.apply(Setting(900))
+    assert fake.history[:2] == [("undo", {"power_limit": (250_000,)}, {"power_limit": 400_000}), "remembered"]
+    assert (first.left(), second.left()) == ((), ("GPU-fake",))
+    gpu.restore()
+    assert [*os.listdir(first.folder), *os.listdir(second.folder), *os.listdir(locks)] == []
+
+
+def test_restore_finds_what_was_left_in_another_folder_and_keeps_what_fails(tmp_path, locks):
+    first, second = Journal(tmp_path / "first", locks), Journal(tmp_path / "second", locks)
+    abandon(first)
+
+    def failing(entry, since_s):
+        raise DeviceError("the GPU does not answer")
+
+    (outcome,) = restore_left(second, failing)
+    assert (outcome.device, str(outcome.error)) == (f"nvml:{UUID}", "the GPU does not answer")
+    done, (outcome,) = undone(second)
+    assert done == [({"power_limit": 400_000}, {"power_limit": (200_000,)})]
+    assert (outcome.error, outcome.user, first.left(), os.listdir(locks)) == (None, None, (), [])
+    assert undone(second) == ([], ())
+
+
+def test_a_folder_that_has_gone_is_reported_until_the_gpu_is_tuned_again(tmp_path, locks):
+    abandon(Journal(tmp_path / "first", locks))
+    os.rename(tmp_path / "first", tmp_path / "elsewhere")
+    done, (outcome,) = undone(Journal(tmp_path / "second", locks))
+    assert done == []
+    assert f"its journal cannot be read: there is no folder {tmp_path}/first" in outcome.error.message
+    assert outcome.error.hint
+    second = Journal(tmp_path / "second", locks)
+    assert len(undone(second)[1]) == 1
+    claim = second.claim(UUID, label="x")
+    claim.write(an_entry(pid=os.getpid()))
+    claim.erase()
+    claim.release()
+    assert undone(second) == ([], ())
+
+
+def test_of_two_entries_the_newer_one_is_undone_first(tmp_path, locks):
+    first, second = Journal(tmp_path / "first", locks), Journal(tmp_path / "second", locks)
+    abandon(second, an_entry(found={"power_limit": 400_000}, ours={"power_limit": (300_000,)}))
+    os.unlink(locks / f"wattune-{UUID}.lock")  # an administrator has cleared the folder
+    abandon(first, an_entry(found={"power_limit": 300_000}, ours={"power_limit": (250_000,)}))
+    done, _ = undone(second)
+    assert [found["power_limit"] for found, _ in done] == [300_000, 400_000]
+
+
+def test_a_folder_that_two_paths_lead_to_is_one(tmp_path, locks):
+    abandon(Journal(tmp_path / "state", locks))
+    (tmp_path / "again").symlink_to(tmp_path)
+    assert len(undone(Journal(tmp_path / "again" / "state", locks))[0]) == 1
+
+
+def test_a_claim_that_fails_does_not_forget_where_the_entry_is(tmp_path, locks):
+    first = Journal(tmp_path / "first", locks)
+    abandon(first)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError):
+        Journal(tmp_path / "file", locks).claim(UUID, label="x")
+    assert len(undone(Journal(tmp_path / "second", locks))[0]) == 1
+
+
+def test_a_damaged_entry_is_reported_and_what_is_intact_is_undone(journal):
+    abandon(journal, an_entry(ours={"power_limit": (200_000,), "sm_clock": (1005,)}))
+    with open(entry_file(journal), "r+b") as stream:
+        text = stream.read()
+        stream.seek(text.index(b"400000"))
+        stream.write(b"9")
+    done, (outcome,) = undone(journal)
+    assert done == [({}, {"sm_clock": (1005,)})]
+    assert "is damaged: a line is missing or was altered; restored by what is intact: core clock" in str(outcome.error)
+    assert journal.left() == ()
+    assert any(".damaged-" in name for name in os.listdir(journal.folder))
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def theirs(tmp_path, locks, open_to_all):
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    return Journal(tmp_path / "theirs" / "state", locks)
+
+
+@as_root
+def test_root_undoes_what_another_user_left_and_owns_the_gpu_then(journal, theirs):
+    assert as_nobody(lambda: abandon(theirs)) == 0
+    claim = journal.claim(UUID, label="x")
+    assert [left.user for left in claim.left()] == [65534]
+    claim.release()
+    done, (outcome,) = undone(journal)
+    assert done == [({"power_limit": 400_000}, {"power_limit": (200_000,)})]
+    assert (outcome.error, outcome.user) == (None, 65534)
+    assert [*os.listdir(theirs.folder), *os.listdir(journal.folder), *os.listdir(journal.lock_folder)] == []
+
+
+@as_root
+def test_the_lock_that_root_takes_over_is_roots(journal, theirs):
+    assert as_nobody(lambda: abandon(theirs)) == 0
+    claim = journal.claim(UUID, label="x")
+    for left in claim.left():
+        left.erase()
+    claim.write(an_entry(pid=os.getpid()))
+    claim.close()  # root's process dies
+
+    def child():
+        if [str(outcome.error) for outcome in restore_left(theirs, undo_nothing)] != [
+            f"the last process that tuned {UUID} was root's and has died"
+        ]:
+            return 1
+        return 0 if theirs.left() == () else 2
+
+    assert as_nobody(child) == 0
+    assert len(undone(journal)[0]) == 1
+
+
+@as_root
+@pytest.mark.parametrize("trick", ["the folder of somebody else", "a link", "a second name", "writable by all"])
+def test_root_believes_nothing_that_a_user_did_not_write_in_a_folder_of_its_own(journal, theirs, tmp_path, trick):
+    other = Journal(tmp_path / "other", tmp_path / "none")
+    abandon(other, an_entry(found={"power_limit": 100_000}))
+    assert as_nobody(lambda: abandon(theirs)) == 0
+    entry = f"{theirs.folder}/{UUID}.journal"
+    match trick:
+        case "the folder of somebody else":
+            os.chown(other.folder, 1, 1)
+            lock = os.open(f"{theirs.lock_folder}/wattune-{UUID}.lock", os.O_RDWR)
+            os.truncate(lock, 0)
+            os.write(lock, f"{other.folder}\n".encode())
+            os.close(lock)
+        case "a link":
+            os.unlink(entry)
+            os.symlink(f"{other.folder}/{UUID}.journal", entry)
+        case "a second name":
+            os.unlink(entry)
+            os.link(f"{other.folder}/{UUID}.journal", entry)
+        case "writable by all":
+            os.chmod(entry, 0o666)
+    done, (outcome,) = undone(journal)
+    assert done == []
+    assert isinstance(outcome.error, ConfigError)
+    assert f"{UUID}.journal" in os.listdir(other.folder)
+
+
+@as_root
+def test_a_lock_with_a_second_name_is_not_written(journal, tmp_path, locks, open_to_all):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    os.link(victim, locks / f"wattune-{UUID}.lock")
+    with pytest.raises(ConfigError, match="second name"):
+        journal.claim(UUID, label="x")
+    assert victim.read_text() == "mine"
 
 
 # who holds a GPU

@@ -31,6 +31,8 @@ SETTLE_S = 0.5
 """A clock may stay above a new lock for this long: published switching times end below 0.4 s."""
 
 _POLL_S = 0.01
+_MOST_CLOCKS = 1024
+"""More than any GPU lists; a longer list is left to the driver to check."""
 
 
 class Refused(Exception):
@@ -159,10 +161,26 @@ def _undo_applications_clocks(
         return [f"its {KNOBS[knob]} is {now[knob]} MHz, set by somebody else" for knob in foreign]
     values = [found[knob] for knob in ("app_mem_clock", "app_sm_clock") if knob in found]
     if len(values) == 2:
+        if not _is_listed(library, handle, *values):
+            raise ValueError(f"its applications clocks of {values[0]} and {values[1]} MHz are none of that GPU")
         _set(library, "nvmlDeviceSetApplicationsClocks", handle, *map(ctypes.c_uint, values))
     else:
         _set(library, "nvmlDeviceResetApplicationsClocks", handle)
     return []
+
+
+def _is_listed(library: ctypes.CDLL, handle: ctypes.c_void_p, mem_mhz: int, sm_mhz: int) -> bool:
+    """Return whether the GPU lists these clocks, as far as it lists any."""
+    for name, arguments, mhz in (
+        ("nvmlDeviceGetSupportedMemoryClocks", (), mem_mhz),
+        ("nvmlDeviceGetSupportedGraphicsClocks", (ctypes.c_uint(mem_mhz),), sm_mhz),
+    ):
+        clocks = (ctypes.c_uint * _MOST_CLOCKS)()
+        count = ctypes.c_uint(_MOST_CLOCKS)
+        unknown = _call(library, name, handle, *arguments, ctypes.byref(count), clocks)
+        if not unknown and mhz not in clocks[: count.value]:
+            return False
+    return True
 
 
 def _set(library: ctypes.CDLL, name: str, handle: ctypes.c_void_p, *arguments: ctypes.c_uint) -> None:

@@ -145,6 +145,21 @@ def test_a_limit_outside_the_range_of_the_gpu_is_not_believed(emulated_node, aro
     assert len(list(around.state_dir.glob("*.damaged-*"))) == 1
 
 
+def test_applications_clocks_that_the_gpu_does_not_list_are_not_believed(emulated_node, around):
+    node = emulated_node(replace(plain_gpu(), generation=GENERATIONS["pascal"]))
+    with opened_nvml("0") as bare:
+        uuid = bare.spec.uuid
+        bare.apply(Setting(500))
+    for found in ({"app_sm_clock": 501, "app_mem_clock": 1000}, {"app_sm_clock": 1000, "app_mem_clock": 7}):
+        claim = Journal(around.state_dir).claim(uuid, label="x")
+        ours = {"app_sm_clock": (500,), "app_mem_clock": (1000,)}
+        claim.write(Entry(uuid, f"nvml:{uuid}", pid=1, boot_id=boot_id(), found=found, ours=ours))
+        claim.close()
+        (outcome,) = restore_abandoned(around)
+        assert "none of that GPU" in outcome.error.message
+        assert node.setting(0).sm_mhz == 500
+
+
 def test_a_refused_limit_takes_the_lock_back(emulated_node, around, monkeypatch):
     node = emulated_node("a100")
 
