@@ -31,6 +31,7 @@ from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
 from wattune.core.objective import parse_objective, parse_seconds, parse_share
 from wattune.core.setting import Setting
+from wattune.devices.entry import Entry, parse, text_of
 from wattune.devices.replay import ReplayGpu
 from wattune.devices.table import TableGpu, parse_sweep
 from wattune.emulator.launch import Fault
@@ -142,7 +143,15 @@ def _files(folder: Path) -> tuple[Parser, ...]:
         header = read_header(path)
         return None if header is None else (header.model, read_trials(path, header))
 
+    found, ours = {"power_limit": 300_000}, {"power_limit": (250_000,), "sm_clock": (1005,)}
+    entry = Entry("GPU-1", "nvml:GPU-1", pid=4711, boot_id="1", found=found, ours=ours)
     return (
+        Parser(
+            "journal entry",
+            (text_of(entry).decode(),),
+            lambda text: parse(text.encode("utf-8", "surrogatepass")),
+            (ValueError,),
+        ),
         Parser("recording", (recording,), from_file(lambda path: ReplayGpu.load(path).read())),
         Parser("settings file", (_SETTINGS,), from_file(lambda path: load_config({}, path).store_url)),
         Parser("GPU model", (load_sheet(GPU).toml,), from_file(read_model)),

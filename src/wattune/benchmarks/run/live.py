@@ -30,7 +30,7 @@ from wattune.workloads.catalog import make_workload
 GPU_COUNTS = (1, 8)
 WORKLOAD = "bert-large"
 MOST_PERCENT = 1.0
-SHORT_STEP_S, MOST_HOOK_PERCENT = 1e-3, 0.5
+SHORT_STEP_S, MOST_HOOK_PERCENT = 1e-3, 0.1
 
 
 def bench_live(
