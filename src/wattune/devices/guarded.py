@@ -18,10 +18,11 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.reading import Count, Reading, Restart
 from wattune.core.refresh import Refresh
 from wattune.core.setting import Setting
+from wattune.devices.claim import Claim
 from wattune.devices.entry import MOST_VALUES, Entry
 from wattune.devices.fork import disarm_in_children, refuse_in_child
 from wattune.devices.gpu import time_of
-from wattune.devices.journal import Claim, Journal, boot_id
+from wattune.devices.journal import Journal, boot_id
 from wattune.devices.watchdog import Watchdog, undo_left
 
 _LOG = logging.getLogger("wattune")

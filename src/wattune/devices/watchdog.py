@@ -18,8 +18,9 @@ import time
 from collections.abc import Callable
 
 from wattune.core.errors import ConfigError, DeviceBusy, WattuneError
+from wattune.devices.claim import Claim, Damaged, Left
 from wattune.devices.entry import KNOBS, Entry
-from wattune.devices.journal import Claim, Damaged, Journal, Left, boot_id
+from wattune.devices.journal import Journal, boot_id
 from wattune.devices.nvml.undo import Refused, undo_entry
 from wattune.devices.run_folder import has_left, places, remove_left
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from processes import wait_until
 from wattune.core.errors import ConfigError, DeviceBusy, DeviceError, NoPermission
+from wattune.devices.claim import Damaged
 from wattune.devices.entry import KNOBS, SIZE, Entry, judge, judge_lock, parse, text_of
-from wattune.devices.journal import Damaged, Journal, boot_id
+from wattune.devices.journal import Journal, boot_id
 from wattune.devices.watchdog import restore_left
 
 UUID = "GPU-7eed76e4-c678-5189-87c9-7386ef62d977"
