@@ -51,6 +51,26 @@ def test_an_unknown_name_is_met_with_the_nearest(wattune, arguments, message, hi
     assert hint in advice
 
 
+@pytest.mark.parametrize("word", ["x" * 120_000, "x y " * 30_000])
+@pytest.mark.parametrize(
+    "before",
+    [
+        (),
+        ("sweep",),
+        ("sweep", "--device"),
+        ("sweep", "--points"),
+        ("layers", "plan", "--gpu", "a100", "--model"),
+        ("pipeline", "show"),
+    ],
+)
+def test_a_huge_word_does_not_flood_the_terminal(wattune, before, word):
+    done = wattune(*before, word)
+    message, _ = complaint(done, code=done.returncode)
+    assert done.returncode in (1, 2)
+    assert len(message) < 320
+    assert len(done.stderr) < 1000
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

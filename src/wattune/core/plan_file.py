@@ -26,8 +26,6 @@ V = TypeVar("V")
 CLOSE = 1e-6
 """Largest relative difference between a predicted time or energy and what follows from the options of the same file."""
 
-LONGEST_MESSAGE = 300
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFormat:
@@ -203,7 +201,7 @@ def parse_plan_file(text: str, *, form: PlanFormat, file: str, build: Callable[[
     try:
         return build(PlanReader(form, value, codec))
     except InputError as error:
-        raise PlanError(error.message[:LONGEST_MESSAGE], hint=error.hint) from None
+        raise PlanError(error.message, hint=error.hint) from None
 
 
 def _check_format(value: object, form: PlanFormat, file: str) -> None:
