@@ -20,7 +20,7 @@ from wattune.store.records import FullRun, Run, RunGpu, TraceSummary, TrialRecor
 from wattune.store.sql_store import Store, open_store
 
 texts = st.text(st.characters(exclude_categories=()), max_size=12)  # with NUL and lone surrogates
-amounts = st.floats(0, 1e15, allow_nan=False)
+amounts = st.floats(0, 1e6, allow_nan=False)
 maybe_amounts = st.none() | amounts
 documents = st.dictionaries(
     texts,

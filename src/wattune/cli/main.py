@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from math import isfinite
 from typing import Any
 
 import click
 
 from wattune._version import __version__
+from wattune.core.bounds import too_large
 from wattune.core.errors import WattuneError
 
 COMMANDS = {
@@ -107,10 +107,6 @@ def _suggested(error: click.ClickException) -> click.ClickException:
     return click.UsageError(f"No such option '{error.option_name}'. Did you mean '{name}'?", error.ctx)
 
 
-def _clipped(name: str) -> str:
-    return name if len(name) <= 200 else f"{name[:199]}…"
-
-
 def _print_usage_error(error: click.ClickException) -> None:
     """Print an error of click as every other error: one line, and a hint."""
     from wattune.cli.output import print_error
@@ -128,7 +124,7 @@ MOST = 10**9
 
 
 def _bound_numbers(command: click.Command) -> None:
-    """Let every numeric option of a command refuse what no computation can use: NaN, infinity, and 400 digits."""
+    """Let every numeric option of a command refuse what no computation can use: NaN, infinity, and absurd numbers."""
     for parameter in command.params:
         if isinstance(parameter.type, click.types.IntParamType | click.types.FloatParamType):
             parameter.callback = parameter.callback or _usable
@@ -138,10 +134,11 @@ def _bound_numbers(command: click.Command) -> None:
 
 def _usable(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
     for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, float) and not isfinite(number):
-            raise click.BadParameter(f"{number} is not a finite number.", ctx, parameter)
         if isinstance(number, int) and abs(number) > MOST:
             raise click.BadParameter(f"a number above {MOST} is too large.", ctx, parameter)
+        problem = None if number is None else too_large(parameter.name or "", number)
+        if problem is not None:
+            raise click.BadParameter(f"{problem}.", ctx, parameter)
     return value
 
 
@@ -188,7 +185,7 @@ def run(arguments: list[str] | None = None) -> int:
         from wattune.cli.output import print_error
 
         # What no command expects of a path: a name that is too long, a folder in place of a file, a disk that fails.
-        line = f"cannot use {_clipped(str(error.filename))}: {error.strerror or type(error).__name__}"
+        line = f"cannot use {error.filename}: {error.strerror or type(error).__name__}"
         print_error(WattuneError(line, hint="check the name and the permissions of the file"))
         return 1
     except (click.Abort, KeyboardInterrupt):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     help="A fault: 0:lost@30s, nvmlInit:mismatch, all:300ms … (repeatable).",
 )
 @click.option("--virtual-time", is_flag=True, help="Let time pass only when the command advances the node.")
-@click.option("--call-latency-us", type=click.FloatRange(min=0), default=0, help="Duration of every NVML call.")
+@click.option("--call-latency-us", type=click.FloatRange(0, 60e6), default=0, help="Duration of every NVML call.")
 @click.option(
     "--switching",
     type=click.Choice(["ideal", "real"]),

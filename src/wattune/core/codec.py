@@ -24,11 +24,11 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum, Flag
 from functools import cache, reduce
-from math import isfinite
 from operator import or_
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from wattune.core.bounds import is_finite, too_large
 from wattune.core.errors import InputError
 
 T = TypeVar("T")
@@ -147,6 +147,9 @@ class JsonReader:
             self.fail(where, f"{value!r} is not a finite number")
         if kind is int and value != int(value):
             self.fail(where, f"{value!r} is not a whole number")
+        problem = too_large(where.rpartition(".")[2].partition("[")[0], value)
+        if problem is not None:
+            self.fail(where, problem)
         return kind(value)
 
     def _flag(self, kind: type[Flag], value: object, where: str) -> Flag:
@@ -169,11 +172,3 @@ def _words(flags: Flag) -> tuple[str, ...]:
 
 def _at(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
-
-
-def is_finite(number: float) -> bool:
-    """Return whether a float can hold a number: a whole number of 400 digits is none of those."""
-    try:
-        return isfinite(number)
-    except OverflowError:
-        return False

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
+from wattune.core.bounds import SMALLEST, too_large
 from wattune.core.errors import InputError
 from wattune.core.setting import Setting
 
@@ -66,7 +67,7 @@ class Row:
         return value[1:] if value.startswith("'") and value[1:].startswith(_FORMULA) else value
 
     def positive(self, column: str) -> float:
-        """Return the cell as a finite number above 0."""
+        """Return the cell as a finite number above 0 within the bounds of its quantity."""
         text = self.text(column)
         try:
             value = float(text)
@@ -74,6 +75,11 @@ class Row:
             raise self.wrong(column, f"{text!r} is not a number") from None
         if not isfinite(value) or value <= 0:
             raise self.wrong(column, f"{text} is not a finite number above 0")
+        if value < SMALLEST:
+            raise self.wrong(column, f"{text} is too small; the least is {SMALLEST:g}")
+        problem = too_large(column, value)
+        if problem is not None:
+            raise self.wrong(column, problem)
         return value
 
     def positive_or_none(self, column: str) -> float | None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Protocol
 
+from wattune.core.bounds import LARGEST_SHARE, too_large
 from wattune.core.errors import Infeasible, InputError
 from wattune.core.frontier import C, Trial
 from wattune.core.measurement import Measurement
@@ -41,6 +43,9 @@ class _LeastValue:
             value = getattr(self, parameter.name)
             if not value >= 0:
                 raise ValueError(f"{parameter.name} is {value}, but must not be negative")
+            problem = too_large(parameter.name, value)
+            if problem is not None:
+                raise InputError(f"{parameter.name}: {problem}", hint="correct that number of the objective")
 
     def value(self, cost: Measurement) -> float:
         raise NotImplementedError
@@ -210,11 +215,13 @@ def parse_objective(text: str, *, max_power_w: float) -> Objective:
 
 
 def parse_share(text: str) -> float:
-    """Parse a share such as `5%` or `0.05`; ValueError for anything else, InputError for one that lacks its `%`."""
+    """Parse a share such as `5%` or `0.05`; ValueError for anything else, InputError for one that is too large."""
     text = text.strip()
     share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    if not 0 <= share < float("inf"):
+    if not 0 <= share < inf:
         raise ValueError(text)
+    if share > LARGEST_SHARE:
+        raise InputError(f"{text} is too large; the most is {100 * LARGEST_SHARE:g} %", hint="write for example 5%")
     if share >= 1 and not text.endswith("%"):
         raise InputError(f"{text} is a share of {100 * share:g} %", hint=f"did you mean {text}%?")
     return share
@@ -225,7 +232,11 @@ def parse_seconds(text: str) -> float:
     match = _TIME.fullmatch(text.strip().lower())
     if match is None or match[2] not in _SECONDS:
         raise ValueError(text)
-    return float(match[1]) * _SECONDS[match[2]]
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    problem = too_large("time_s", seconds)
+    if problem is not None:
+        raise InputError(problem, hint="write for example 10ms, 90s or 1.5h")
+    return seconds
 
 
 def _pair(text: str) -> tuple[float, float]:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from wattune.core.bounds import too_large
 from wattune.core.csv_input import Row, parse_csv, read_text
 from wattune.core.errors import ConfigError, InputError
 
@@ -121,7 +121,11 @@ def parse_price(text: str) -> Price:
         raise ConfigError(
             f"{text!r} is not a price of electricity", hint='write a number and a currency per kWh, such as "0.30 EUR"'
         )
-    return Price(float(found["number"].replace(",", ".")), found["currency"])
+    price = float(found["number"].replace(",", "."))
+    problem = too_large("price_per_kwh", price)
+    if problem is not None:
+        raise ConfigError(f"electricity_price: {problem}", hint='write the price of one kWh, such as "0.30 EUR"')
+    return Price(price, found["currency"])
 
 
 def parse_intensity(text: str, *, path_of: Callable[[str], Path]) -> GridIntensity:
@@ -130,8 +134,10 @@ def parse_intensity(text: str, *, path_of: Callable[[str], Path]) -> GridIntensi
         value = float(text)
     except ValueError:
         return _read_intensity(path_of(text))
-    if not isfinite(value) or value < 0:
-        raise ConfigError(f"{text!r} is not a grid intensity", hint="write the grams of CO₂ per kWh, such as 380")
+    problem = too_large("g_per_kwh", value)
+    if not value >= 0 or problem is not None:
+        problem = problem or f"{text!r} is not a grid intensity"
+        raise ConfigError(f"grid_intensity: {problem}", hint="write the grams of CO₂ per kWh, such as 380")
     return GridIntensity((0.0,), (value,))
 
 

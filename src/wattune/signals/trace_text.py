@@ -14,6 +14,7 @@ from math import isfinite
 
 import numpy as np
 
+from wattune.core.bounds import LARGEST
 from wattune.core.errors import InputError
 from wattune.signals.samples import Floats, Ints, PowerSamples, median, quantiles
 
@@ -87,6 +88,7 @@ def _samples(
     file: str,
 ) -> PowerSamples:
     power_w = _numbers([row[power] for row in rows]) / _PARTS.get(_unit(header[power]), 1.0)
+    power_w = np.where(np.abs(power_w) <= LARGEST["W"], power_w, np.nan)
     known = np.isfinite(time_s) & np.isfinite(power_w)
     if known.sum() < (1 - _MOST_BROKEN) * len(rows):
         raise InputError(

@@ -49,7 +49,7 @@ finite = st.floats(min_value=0, max_value=1e9)
 
 
 @given(
-    st.builds(Setting, *[st.none() | st.integers(1, 10**6)] * 2, st.none() | finite),
+    st.builds(Setting, *[st.none() | st.integers(1, 10**6)] * 2, st.none() | st.floats(0, 1e6)),
     st.builds(Measurement, finite, finite, st.none() | finite, st.none() | finite),
 )
 def test_settings_and_costs_survive_side_by_side(setting, cost):

@@ -166,7 +166,7 @@ _SETTINGS = 'device = "sim:a100"\nstore = "~/history.db"\nstate = "~/state"\ncac
 def _options() -> tuple[Parser, ...]:
     forms = ("cost:0.5", "energy:5%", "deadline:2h", "money:0.3,1.2", "carbon:400,20", "edp", "ed2p", "power:250")
     return (
-        Parser("duration", ("90", "90s", "80us", "10ms", "1.5h", "2d"), parse_seconds, (ValueError,)),
+        Parser("duration", ("90", "90s", "80us", "10ms", "1.5h", "2d"), parse_seconds, (ValueError, InputError)),
         Parser("share", ("5%", "0.05", "12.5 %"), parse_share, (ValueError,)),
         Parser(
             "objective", forms, lambda text: parse_objective(text, max_power_w=400.0).value(Measurement(2.0, 300.0))

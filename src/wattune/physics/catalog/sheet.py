@@ -13,7 +13,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar
 
-from wattune.core.codec import is_finite
+from wattune.core.bounds import is_finite
 from wattune.core.errors import InputError
 
 T = TypeVar("T")
