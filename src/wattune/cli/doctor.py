@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -42,7 +43,7 @@ def command(bundle_file: Path | None, as_json: bool) -> None:
         print_json({"simulated": facts.driver.emulated, "findings": list(findings)})
         return
     screen = console()
-    for finding in findings:
+    for finding in once_for_all_gpus(findings):
         screen.print(f"{MARKS[finding.level]} [bold]{finding.topic}[/]: {finding.line}", soft_wrap=True)
         if finding.fix and finding.level != "ok":
             screen.print(f"    → {finding.fix}", soft_wrap=True, markup=False)
@@ -79,6 +80,8 @@ class Finding:
     level: Level
     line: str
     fix: str | None = None
+    gpu: int | None = None
+    """The GPU that it is about; None for the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,7 @@ def gather(journal: Journal, *, visible: str | None, store_failure: WattuneError
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
     """Return one finding per topic, and those of each GPU."""
     findings = [_driver(facts)]
-    findings += [finding for gpu in facts.driver.gpus for finding in _gpu(gpu, facts)]
+    findings += [replace(finding, gpu=gpu.index) for gpu in facts.driver.gpus for finding in _gpu(gpu, facts)]
     if facts.visible is not None and facts.driver.gpus and not facts.visible.strip():
         line = "CUDA_VISIBLE_DEVICES is empty: every GPU is hidden"
         findings.append(Finding("visible GPUs", "problem", line, "unset CUDA_VISIBLE_DEVICES"))
@@ -132,6 +135,21 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     if failure is not None:
         store = Finding("store", "problem", failure.message, failure.hint)
     return (*findings, _rapl(facts), _emulator(facts), _journal(facts), *_claims(facts), store)
+
+
+def once_for_all_gpus(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings with those that say the same of several GPUs as one."""
+    alike: dict[object, list[Finding]] = {}
+    for place, finding in enumerate(findings):
+        fix = finding.fix and finding.fix.replace(f"-i {finding.gpu} ", "-i N ")
+        alike.setdefault(place if finding.gpu is None else (finding.level, finding.line, fix), []).append(finding)
+    return tuple(own[0] if len(own) == 1 else _of_several(own) for own in alike.values())
+
+
+def _of_several(findings: Sequence[Finding]) -> Finding:
+    first, numbers = findings[0], [str(finding.gpu) for finding in findings]
+    fix = first.fix and first.fix.replace(f"-i {first.gpu} ", f"-i {','.join(numbers)} ")
+    return replace(first, topic=f"GPUs {', '.join(numbers)}", fix=fix, gpu=None)
 
 
 def _driver(facts: Facts) -> Finding:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from wattune.cli.doctor import Facts, diagnose, gather
+from wattune.cli.doctor import Facts, diagnose, gather, once_for_all_gpus
 from wattune.core.errors import ConfigError, DeviceNotFound, StoreError
 from wattune.devices.entry import Entry
 from wattune.devices.journal import Journal, boot_id
@@ -149,3 +149,13 @@ def test_a_read_only_or_full_disk_is_reported(tmp_path, emulated_node, monkeypat
     assert "is full" in facts_of(Journal(tmp_path / "state")).state_problem
     Disk.f_flag |= os.ST_RDONLY
     assert "read-only" in facts_of(Journal(tmp_path / "state")).state_problem
+
+
+def test_what_is_alike_on_eight_gpus_is_one_line():
+    gpus = tuple(replace(GOOD_GPU, index=index, persistent=index == 3) for index in range(8))
+    facts = replace(GOOD, driver=replace(GOOD.driver, gpus=gpus), has_sys_admin=False)
+    findings = diagnose(facts)
+    assert sum("no permission" in finding.line for finding in findings) == 8
+    shown = [finding for finding in once_for_all_gpus(findings) if finding.topic.startswith("GPU")]
+    assert [finding.topic for finding in shown] == ["GPUs 0, 1, 2, 3, 4, 5, 6, 7", "GPUs 0, 1, 2, 4, 5, 6, 7"]
+    assert shown[1].fix == "sudo nvidia-smi -i 0,1,2,4,5,6,7 -pm 1"
