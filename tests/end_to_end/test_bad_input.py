@@ -9,6 +9,7 @@ import pytest
 
 from command import Command, complaint
 
+KERNELS = ("--tp", "1", "--pp", "1", "--microbatch-size", "1", "--sequence", "512", "--microbatches", "2")
 HEAD = "workload,sm_mhz,mem_mhz,power_limit_w,time_s,energy_j\n"
 
 
@@ -30,15 +31,29 @@ def wattune(tmp_path):
         (("run", "--max-slowdown", "", "--", "true"), "'' is no slowdown", "5% or 0.05"),
         (("simulate", "--gpu", "v10", "--", "true"), "there is no simulated GPU 'v10'", "v100"),
         (("measure", "--device", "nvml:0", "--", "true"), "no NVIDIA driver is installed", "--device sim:a100"),
-        (("monitor", "--once", "--workload", "resnet51"), "there is no workload 'resnet51'", "did you mean resnet50?"),
+        (("monitor", "--once", "--workload", "resnet51"), "no workload 'resnet51'", "did you mean resnet50 or"),
         (("sweep", "--workload", "resnet50:many"), "has no whole batch size", "resnet50:64"),
         (("history", "3f0c"), "there is no run whose id begins with '3f0c'", "wattune history"),
-        (("layers", "plan", "--model", "resnet51", "--gpu", "a4000"), "there is no workload 'resnet51'", "resnet50?"),
+        (
+            ("layers", "plan", "--model", "resnet51", "--gpu", "a4000"),
+            "no workload 'resnet51'",
+            "did you mean resnet50 or",
+        ),
         (("layers", "roofline", "--model", "vgg16", "--gpu", "a400"), "no simulated GPU 'a400'", "did you mean a4000"),
         (
             ("layers", "plan", "--model", "vgg16", "--gpu", "a4000", "--switch-latency", "-5ms"),
             "--switch-latency -5ms: not a time of 0 or more",
             "--switch-latency 10ms",
+        ),
+        (("measure", "--device", "RTX 4090", "--", "true"), "there is no device 'RTX 4090'", "did you mean sim:4090?"),
+        (("sweep", "--workload", "resnet"), "there is no workload 'resnet'", "did you mean resnet18 or resnet50 or"),
+        (("layers", "plan", "--model", "lama", "--gpu", "a4000"), "no workload 'lama'", "llama3.2-3b or llama3.3-70b?"),
+        (("layers", "plan", "--model", "mine", "--gpu", "a4000"), "no workload 'mine'", "--model train.py:make"),
+        (
+            ("kernels", "plan", "--model", "llama", "--gpu", "a100", "--out", "plan.json", *KERNELS),
+            "there is no transformer 'llama'",
+            "did you mean llama3.2-3b or llama3.3-70b? there are bert-base, bert-large, gpt2, gpt3-175b, llama3.2-3b, "
+            "llama3.3-70b, qwen3-1.7b; for another, write what differs from the nearest: llama3.2-3b:layers=32",
         ),
         (("simulate", "--fault", "0:tired", "--", "true"), "'0:tired' is not a fault", "0:lost@30s"),
     ],

@@ -45,7 +45,7 @@ def command(devices: tuple[str, ...], with_simulated: bool, catalog: str | None,
         if devices or with_simulated:
             other = "--device" if devices else "--simulated"
             raise click.UsageError(f"--catalog and {other} cannot be used together")
-        _show_catalog(catalog.removeprefix("sim:"), as_json=as_json)
+        _show_catalog(catalog, as_json=as_json)
         return 0
     around = surroundings(load_config())
     simulated = tuple(f"sim:{name}" for name in catalog_names())

@@ -127,8 +127,31 @@ def expand(names: tuple[str, ...], surroundings: Surroundings) -> tuple[str, ...
         elif name == "nvml":
             single.extend(_visible_names(surroundings))
         else:
-            single.append(name)
+            single.append(_catalogued(name))
     return tuple(dict.fromkeys(single))
+
+
+def _catalogued(name: str) -> str:
+    """Return the name of a simulated GPU as the catalogue has it, and any other as it is."""
+    from wattune.physics.catalog import catalog_key, is_file_name
+
+    kind, _, rest = name.partition(":")
+    if kind.strip().lower() != "sim" or not rest or is_file_name(rest):
+        return name
+    return f"sim:{catalog_key(rest)}"
+
+
+def _near(kind: str, rest: str) -> str:
+    """Return what a name of no device may have meant, as the start of a hint."""
+    from wattune.physics.catalog import catalog_key
+
+    if not rest:
+        try:
+            return f"did you mean sim:{catalog_key(kind)}? "
+        except DeviceNotFound:
+            return ""
+    near = difflib.get_close_matches(kind, KINDS, n=1)
+    return f"did you mean {near[0]}:{rest}? " if near and near[0] != kind else ""
 
 
 def _visible_names(surroundings: Surroundings) -> list[str]:
@@ -241,11 +264,9 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
 
             yield ReplayGpu.load(Path(rest))
         case _:
-            near = difflib.get_close_matches(kind, KINDS, n=1)
-            guess = f"did you mean {near[0]}:{rest}? " if near and rest and near[0] != kind else ""
             raise DeviceNotFound(
                 f"there is no device {name!r}",
-                hint=f"{guess}devices are auto, nvml:0, sim:a100, table:FILE.csv, replay:FILE.jsonl",
+                hint=f"{_near(kind, rest)}devices are auto, nvml:0, sim:a100, table:FILE.csv, replay:FILE.jsonl",
             )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from wattune.core.errors import InputError
+from wattune.core.near_names import meant
 from wattune.core.workload import Pipe, Workload
 from wattune.workloads.convolutional import inception3, resnet, shufflenet2, vgg
 from wattune.workloads.graph import GRAPHS, graph_kinds, graph_network
@@ -189,9 +189,9 @@ def _key(name: str) -> str:
     plain = {_plain(key): key for key in _BY_NAME}
     if _plain(name) in plain:
         return plain[_plain(name)]
-    near = difflib.get_close_matches(_plain(name), plain, n=1)
-    suggestion = f"did you mean {plain[near[0]]}? " if near else ""
-    raise InputError(f"there is no workload {name!r}", hint=f"{suggestion}there are {', '.join(_BY_NAME)}")
+    raise InputError(
+        f"there is no workload {name!r}", hint=f"{meant(_plain(name), plain)}there are {', '.join(_BY_NAME)}"
+    )
 
 
 def _plain(name: str) -> str:

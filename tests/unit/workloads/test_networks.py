@@ -231,7 +231,7 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(InputError, match="no workload 'resnet51'") as error:
         make_workload("resnet51")
     assert error.value.hint is not None
-    assert error.value.hint.startswith("did you mean resnet50?")
+    assert error.value.hint.startswith("did you mean resnet50 or")
     assert all(name in error.value.hint for name in workload_names())
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from wattune.levels.kernel.partition.partitions import PartitionedModel
     from wattune.levels.kernel.view.kernel_report import SearchedKernels
 
-SIMULATED = "sim:"
-
 
 @click.command(
     "measure",
@@ -108,12 +106,12 @@ def _computed(model: PartitionedModel, device: str | None, rule: SearchOptions) 
     from wattune.physics.catalog import load_model
 
     device = load_config().device if device is None else device
-    if not device.startswith(SIMULATED):
+    if device.partition(":")[0].strip().lower() != "sim":
         raise InputError(
             f"{device} needs a program to run partitions of {model.name}",
             hint="add it: -- torchrun --nproc-per-node 8 train.py; or compute trials with --device sim:a100-40gb",
         )
-    return searching.searched_kernels(model, load_model(device.removeprefix(SIMULATED)), rule)
+    return searching.searched_kernels(model, load_model(device), rule)
 
 
 def _failure(run: RankRun, trials: Path) -> DeviceError:

@@ -41,7 +41,10 @@ def layers_of(name: str, *, batch_size: int | None, precision: str | None) -> Wo
 
     pipe = None if precision is None else Pipe(precision)
     if not is_file_model(name):
-        return make_layers(name, batch_size=batch_size, pipe=pipe)
+        try:
+            return make_layers(name, batch_size=batch_size, pipe=pipe)
+        except InputError as error:
+            raise InputError(error.message, hint=f"{error.hint}; for your own model, {_EXAMPLE}") from None
     traced = _traced(name, pipe)
     if batch_size not in (None, traced.batch_size):
         raise InputError(

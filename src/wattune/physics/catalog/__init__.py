@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattune.core.errors import DeviceNotFound
+from wattune.core.near_names import meant
 from wattune.physics.catalog.sheet import Sheet, Sourced
 
 if TYPE_CHECKING:
     from wattune.physics.gpu_model import GpuModel
 
 _FOLDER = Path(__file__).parent
-# Words that precede the model in a GPU's name.
-_MAKERS = ("nvidia", "amd", "instinct", "geforce", "tesla", "quadro", "rtx")
+# What precedes the model in a GPU's name.
+_MAKERS = re.compile(r"(?:sim:|nvidia|amd|instinct|geforce|tesla|quadro|rtx|gtx)+")
 
 
 def catalog_names() -> tuple[str, ...]:
@@ -27,15 +28,15 @@ def catalog_names() -> tuple[str, ...]:
 def load_model(name: str) -> GpuModel:
     """Load the GPU of that name, or of a file (`./my-a100.toml`) in the catalogue's format.
 
-    In names case, spaces, hyphens and the maker's name do not matter.
+    In names case, spaces, hyphens, underscores, the maker's name and `sim:` do not matter.
     """
-    return _parsed(load_sheet(name)) if is_file_name(name) else _model(_key(name))
+    return _parsed(load_sheet(name)) if is_file_name(name) else _model(catalog_key(name))
 
 
 def load_sheet(name: str) -> Sheet:
     """Load the catalogue file of the GPU of that name, or another file in its format."""
     if not is_file_name(name):
-        return _sheet(_key(name))
+        return _sheet(catalog_key(name))
     if not Path(name).is_file():
         raise DeviceNotFound(
             f"there is no file {name}", hint="make one: wattune physics fit SWEEP.csv --gpu a100 --out FILE.toml"
@@ -87,13 +88,13 @@ def _sheet(key: str) -> Sheet:
     return Sheet.read(_FOLDER / f"{key}.toml")
 
 
-def _key(name: str) -> str:
+def catalog_key(name: str) -> str:
+    """Return the key of the GPU that people call by this name; DeviceNotFound names the nearest."""
     known = _keys_by_name()
     plain = _plain(name)
     if plain in known:
         return known[plain]
-    near = dict.fromkeys(known[match] for match in difflib.get_close_matches(plain, known, n=3, cutoff=0.5))
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(catalog_names())}"
+    hint = meant(plain, known).strip() or f"there are {', '.join(catalog_names())}"
     raise DeviceNotFound(f"there is no simulated GPU {name!r}", hint=hint)
 
 
@@ -108,5 +109,5 @@ def _keys_by_name() -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    words = name.lower().replace("-", " ").replace("_", " ").split()
-    return "".join(word for word in words if word not in _MAKERS)
+    joined = re.sub(r"[\s_\-]+|\(simulated\)", "", name.lower())
+    return joined[found.end() :] if (found := _MAKERS.match(joined)) else joined

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wattune.core.errors import InputError
+from wattune.core.near_names import meant
 from wattune.workloads.operation import NetworkOp, dense, elementwise
 from wattune.workloads.transformer import TRANSFORMERS, TransformerPart, TransformerShape, transformer
 
@@ -106,7 +107,11 @@ def shape_name(name: str) -> str:
     base, colon, changes = name.partition(":")
     known = {_key(known): known for known in TRANSFORMERS}
     if _key(base) not in known:
-        raise InputError(f"there is no transformer {base!r}", hint=f"known are {', '.join(TRANSFORMERS)}")
+        raise InputError(
+            f"there is no transformer {base!r}",
+            hint=f"{meant(_key(base), known)}there are {', '.join(TRANSFORMERS)}; for another, write what differs from "
+            "the nearest: llama3.2-3b:layers=32,width=4096,heads=32",
+        )
     sizes = dict(_size(part, name) for part in changes.split(",")) if colon else {}
     listed = ",".join(f"{size}={sizes[size]}" for size in SIZES if size in sizes)
     return known[_key(base)] + (f":{listed}" if listed else "")
