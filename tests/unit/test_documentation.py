@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from wattune.cli.main import wattune as program
 from wattune.config import OPTIONS
 from wattune.core.errors import WattuneError
 from wattune.core.reading import Reading
+from wattune.core.trust import Trust
 from wattune.physics.catalog import catalog_names, load_model
 from wattune.store.records import RunExists
 from wattune.workloads.catalog import workload_names
@@ -88,9 +90,10 @@ def test_every_command_is_in_the_table_of_the_readme(name):
 
 
 def keys(document):
-    """Every field of a JSON document, but for those of objects that differ from run to run."""
+    """Every field of a JSON document, but for objects that differ from run to run, and `trust`, which has a table."""
     if isinstance(document, dict):
-        return set(document) | {key for name, part in document.items() if name != "details" for key in keys(part)}
+        parts = [part for name, part in document.items() if name not in ("details", "trust")]
+        return set(document) | {key for part in parts for key in keys(part)}
     return {key for part in document for key in keys(part)} if isinstance(document, list) else set()
 
 
@@ -130,6 +133,11 @@ def test_every_field_of_a_json_document_has_a_word(name, arguments, tmp_path, mo
     assert [key for key in sorted(keys(document)) if not re.search(rf"\b{key}\b", words)] == []
 
 
+def test_every_field_of_trust_has_a_word():
+    words = in_code((DOCS / "reference" / "commands.md").read_text(encoding="utf-8").partition("## wattune demo")[0])
+    assert [field.name for field in fields(Trust) if not re.search(rf"\b{field.name}\b", words)] == []
+
+
 DEMO = re.compile(r"```\n(resnet50.*?\n)```", re.DOTALL)
 
 
@@ -140,7 +148,7 @@ def demo_lines():
         environment = {**os.environ, "COLUMNS": "100", "WATTUNE_CONFIG": f"{folder}/none.toml"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     table = done.stdout.partition("\n\n")[0].splitlines()
-    shown = (*table[:2], *(line for line in table[2:] if not line.startswith(" ")))
+    shown = (*table[:3], *(line for line in table[3:] if not line.startswith(" ")))
     return "".join(f"{line.rstrip()}\n" for line in shown)
 
 

@@ -124,14 +124,14 @@ def _show_catalog(name: str, *, as_json: bool) -> None:
 
 
 def _catalog_document(key: str) -> dict[str, Any]:
-    from wattune.physics.catalog import load_model, sources, trust
+    from wattune.physics.catalog import load_model, load_sheet, sources
 
     spec = load_model(key).spec()
     return {
         "device": f"sim:{key}",
         "name": spec.label,
         "architecture": spec.architecture,
-        "trust": trust(key),
+        "trust": to_json(load_sheet(key).trust),
         "values": list(sources(key)),
     }
 
@@ -157,10 +157,11 @@ def _show_all(keys: tuple[str, ...]) -> None:
 def _show_values(key: str) -> None:
     from rich.table import Table
 
-    from wattune.physics.catalog import load_model, sources, trust
+    from wattune.physics.catalog import load_model, load_sheet, sources
 
+    trust = load_sheet(key).trust
     console().print(f"sim:{key}, {load_model(key).spec().label}")
-    console().print(trust(key), soft_wrap=True, highlight=False)
+    console().print(f"{trust.words}. {trust.text}", soft_wrap=True, highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for head in ("what", "value", "mark", "source"):
         table.add_column(head, no_wrap=head in ("what", "mark"), overflow="fold")

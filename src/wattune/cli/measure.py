@@ -15,7 +15,17 @@ import click
 
 from wattune.cli.child import check_command, grace_option, run_child
 from wattune.cli.gpus import require_gpu_option
-from wattune.cli.output import FILE, check_writable, json_option, print_error, print_json, stderr_console, write_each
+from wattune.cli.output import (
+    FILE,
+    check_writable,
+    json_option,
+    marked,
+    print_error,
+    print_json,
+    stderr_console,
+    trust_lines,
+    write_each,
+)
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, StoreError
 from wattune.core.measurement import Measurement
@@ -63,7 +73,11 @@ class MeasuredCommand:
 
     @property
     def simulated(self) -> bool:
-        return any(gpu.spec.simulated for gpu in self.gpus)
+        return bool(self.simulated_gpus)
+
+    @property
+    def simulated_gpus(self) -> tuple[str, ...]:
+        return tuple(gpu.spec.name for gpu in self.gpus if gpu.spec.simulated)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -187,7 +201,7 @@ def document(command_line: tuple[str, ...], outcome: MeasuredCommand, tariff: Ta
         return _figures(part) | asdict(footprint)
 
     return {
-        "simulated": outcome.simulated,
+        **marked(outcome.simulated, *outcome.simulated_gpus),
         "command": list(command_line),
         "exit_code": outcome.exit_code,
         "started_at": outcome.started_at.isoformat(),
@@ -195,7 +209,7 @@ def document(command_line: tuple[str, ...], outcome: MeasuredCommand, tariff: Ta
             {
                 "name": gpu.spec.label,
                 "uuid": gpu.spec.uuid,
-                "simulated": gpu.spec.simulated,
+                **marked(gpu.spec.simulated, gpu.spec.name),
                 "samples": len(trace.readings),
                 "counter_restarts": restarts,
                 **figures(part),
@@ -235,6 +249,8 @@ def show(outcome: MeasuredCommand, tariff: Tariff) -> None:
     screen = stderr_console()
     screen.print()
     screen.print(table)
+    for line in trust_lines(outcome.simulated, *outcome.simulated_gpus):
+        screen.print(line, markup=False, soft_wrap=True)
     total = outcome.total
     footprint = tariff.footprint(total.energy_j, started_at=outcome.started_at, time_s=total.time_s)
     mark = " (simulated)" if outcome.simulated else ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from wattune.core.codec import to_json
 from wattune.core.errors import InputError, WattuneError
 from wattune.core.output_file import check_writable as check_writable
 from wattune.core.output_file import is_replaced
@@ -21,6 +22,8 @@ from wattune.core.output_file import write_text as write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from wattune.core.trust import Trust
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,6 +98,26 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):  # NumPy scalars
         return value.item()
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def marked(simulated: bool, *gpus: str | None) -> dict[str, Any]:
+    """Return the fields `simulated` and `trust` of a JSON document with figures of these GPUs."""
+    return {"simulated": simulated, "trust": to_json(_trust(simulated, *gpus))}
+
+
+def trust_lines(simulated: bool, *gpus: str | None) -> tuple[str, ...]:
+    """Return what goes with the first figure of simulated GPUs, a line for each model; nothing for real ones."""
+    models = dict.fromkeys(gpus)
+    found = [(model, trust) for model in models if (trust := _trust(simulated, model)) is not None]
+    return tuple(trust.words if len(found) == 1 else f"{model}: {trust.words}" for model, trust in found)
+
+
+def _trust(simulated: bool, *gpus: str | None) -> Trust | None:
+    if not simulated:
+        return None
+    from wattune.physics.catalog import trust_of
+
+    return trust_of(simulated, *gpus)
 
 
 def print_error(error: WattuneError, *, kind: str = "error") -> None:

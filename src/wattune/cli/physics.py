@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import FILE, console, json_option, print_json, print_line, write_text
+from wattune.cli.output import FILE, console, json_option, marked, print_json, print_line, trust_lines, write_text
 from wattune.core.codec import to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import DeviceNotFound, InputError
@@ -114,7 +114,7 @@ def _errors(found: ModelFit) -> dict[str, float | None]:
 
 def _document(found: ModelFit, *, sweep: Path, gpu: str, out: Path | None) -> dict[str, Any]:
     return {
-        "simulated": True,
+        **marked(True, found.model.name),
         "sweep": sweep,
         "gpu": gpu,
         "workloads": list(found.workloads),
@@ -149,6 +149,8 @@ def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
     screen = console()
     name = f"{found.model.name} (simulated)"
     print_line(f"{name}, fitted to {len(found.points)} points of {sweep.name}")
+    for line in trust_lines(True, found.model.name):
+        print_line(f"before the fit: {line}")
     table = Table("parameter", "before", "fitted", "±", box=None, pad_edge=False, header_style="dim")
     for parameter in found.parameters:
         table.add_row(parameter.key, *(f"{value:.4g}" for value in parameter[1:]))

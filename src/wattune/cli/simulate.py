@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from wattune.cli.child import grace_option, run_child
-from wattune.cli.output import FILE, check_writable, json_option, print_json, stderr_console, try_to_write
+from wattune.cli.output import (
+    FILE,
+    check_writable,
+    json_option,
+    marked,
+    print_json,
+    stderr_console,
+    trust_lines,
+    try_to_write,
+)
 from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError
@@ -97,7 +106,7 @@ def command(
     check_writable(truth_file)
     exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json, follow=follow, grace_s=grace_s)
     found = {
-        "simulated": True,
+        **marked(True, *(truth.name for truth in truths)),
         "command": list(command_line),
         "exit_code": exit_code,
         "gpus": [to_json(truth) | {"power_w": truth.power_w} for truth in truths],
@@ -175,3 +184,5 @@ def _show(truths: tuple[Truth, ...]) -> None:
     screen = stderr_console()
     screen.print()
     screen.print(table)
+    for line in trust_lines(True, *(truth.name for truth in truths)):
+        screen.print(line, markup=False, soft_wrap=True)

@@ -14,6 +14,7 @@ from wattune.core.frontier import C, Frontier, History, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.repeats import certainty, is_within
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.trust import Trust
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
 from wattune.render.quantity import Unit, percent, quantity, unit_for, with_error
@@ -206,6 +207,7 @@ def sweep_page(
     made: str,
     doubt: str | None = None,
     saved: str | None = None,
+    trust: Trust | None = None,
 ) -> Page:
     """Build the page of a sweep: results, charts against the knob, every trial, and how it was measured.
 
@@ -221,7 +223,7 @@ def sweep_page(
         sections.append(SmallCharts(_knob_charts(view, *turned[0], per=per)))
     sections += [_trial_table(view, per=per), Prose("How it was measured", how)]
     lead = recommendation(view, per=per, slowdown=slowdown)
-    return Page(title=title, lead=lead, simulated=simulated, sections=tuple(sections), foot=made)
+    return Page(title=title, lead=lead, simulated=simulated, sections=tuple(sections), foot=made, trust=trust)
 
 
 def sweep_chart(view: FrontierView[Setting], *, title: str, simulated: bool, per: str, slowdown: float) -> Chart:

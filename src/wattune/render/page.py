@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 
+from wattune.core.trust import Trust
 from wattune.render.chart import Chart
 from wattune.render.palette import variables
 from wattune.render.svg import STYLE as CHART_STYLE
@@ -87,6 +88,8 @@ class Page:
     simulated: bool
     sections: tuple[Section, ...]
     foot: str
+    trust: Trust | None = None
+    """How far the figures of the simulated GPU can be trusted; None for several GPUs, as of a bench."""
 
 
 STYLE = (
@@ -101,6 +104,7 @@ main{max-width:1120px;margin:0 auto;padding:clamp(16px,4vw,48px)}
 h1{font-size:clamp(1.5rem,4vw,2.1rem);line-height:1.2;margin:0 0 .4rem;letter-spacing:-.01em}
 h2{font-size:1.1rem;margin:0 0 .6rem}
 header p{margin:0;color:var(--quiet);max-width:46rem}
+.notice{font-size:.88rem;margin-top:.6rem}
 .badge{display:inline-block;margin:0 0 .8rem;padding:.1rem .65rem;border-radius:1rem;font-size:.8rem;font-weight:600;
 color:var(--orange);border:1.5px solid var(--orange)}
 section{margin-top:2.2rem}
@@ -134,7 +138,8 @@ footer{margin-top:2.5rem;padding-top:1rem;border-top:1px solid var(--line);font-
 def render_page(page: Page) -> str:
     """Return the page as one HTML document."""
     badge = '<div class="badge">simulated</div>' if page.simulated else ""
-    head = f"<header>{badge}<h1>{_words(page.title)}</h1><p>{_words(page.lead)}</p></header>"
+    notice = f'<p class="notice">{_words(_notice(page.trust))}</p>' if page.simulated else ""
+    head = f"<header>{badge}<h1>{_words(page.title)}</h1><p>{_words(page.lead)}</p>{notice}</header>"
     body = "\n".join(_section(section) for section in page.sections)
     mark = " (simulated)" if page.simulated and "(simulated)" not in page.title else ""
     title = escape(f"{page.title}{mark}")
@@ -143,6 +148,15 @@ def render_page(page: Page) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{head}\n{body}\n"
         f"<footer>{escape(page.foot)}</footer>\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _notice(trust: Trust | None) -> str:
+    """Return what a simulated page says about its figures."""
+    words = "Simulated" if trust is None else f"S{trust.words[1:]}"
+    return (
+        f"{words}. Time and energy come from wattune's model of the GPU and not from hardware; they show how settings "
+        "compare, and a real GPU may differ."
     )
 
 

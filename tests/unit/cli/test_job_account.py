@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattune.cli.job.output import account_lines, end_line, overview_document, print_job, simulated
+from wattune.cli.job.output import account_lines, end_line, overview_document, print_job, simulated_fields
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
@@ -105,8 +105,9 @@ def test_without_a_default_run_nothing_is_said_to_be_saved():
 
 def test_the_newest_part_comes_first():
     assert gpus_of(MEMORY) == (OTHER, GPU)
-    assert simulated(RUNS)
-    assert not simulated(RUNS[6:])
+    assert simulated_fields(RUNS)["simulated"]
+    assert simulated_fields(RUNS)["trust"]["level"] == "fitted"
+    assert simulated_fields(RUNS[6:]) == {"simulated": False, "trust": None}
 
 
 def test_all_that_is_shown_says_simulated_where_it_is(capsys):

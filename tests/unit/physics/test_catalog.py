@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 
 import wattune.physics.catalog as catalog
 from wattune.core.errors import DeviceNotFound, InputError
+from wattune.core.trust import TrustLevel
 from wattune.core.workload import Pipe
-from wattune.physics.catalog import catalog_names, load_model, read_model, sources, trust
+from wattune.physics.catalog import catalog_names, load_model, load_sheet, read_model, sources, trust_of
 from wattune.physics.catalog.sheet import Sheet
 
 FOLDER = Path(catalog.__file__).parent
@@ -209,7 +211,7 @@ def test_the_reference_page_names_every_gpu_and_every_value() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "catalogue.md").read_text(encoding="utf-8")
     for name in catalog_names():
         assert f"| `{name}` |" in page
-        assert f"| {name} | {trust(name)} |" in page
+        assert f"| {name} | {load_sheet(name).trust.text} |" in page
         for value in sources(name):
             assert f"`{value.key.rpartition('.')[2]}" in page or value.key == "clocks", value.key
 
@@ -234,3 +236,32 @@ def test_the_reference_page_names_every_gpu_and_every_value() -> None:
 )
 def test_a_gpu_is_known_by_what_people_type(typed, key):
     assert load_model(typed).key == key
+
+
+def test_every_gpu_says_how_far_it_can_be_trusted() -> None:
+    for name in catalog_names():
+        trust = trust_of(True, load_model(name).spec().label)
+        assert trust is not None
+        assert trust.gpu == load_model(name).name
+        assert trust.level in (TrustLevel.JUDGED, TrustLevel.FITTED, TrustLevel.NOT_JUDGED)
+        assert (trust.basis is None) is (trust.level is TrustLevel.NOT_JUDGED)
+        assert trust.words.startswith("simulated; ")
+        assert "None" not in trust.words
+        assert ("not judged on any measurement" in trust.words) == (
+            "Not judged on any measurement" in (trust.text or "")
+        )
+
+
+def test_trust_is_that_of_the_gpu_that_was_judged_least() -> None:
+    assert trust_of(False, "NVIDIA A100-SXM4-40GB") is None
+    levels = [trust_of(True, *gpus) for gpus in (("a100", "a40"), ("a100", "4090", "a40"), ("a100", "mine"), ())]
+    assert [trust and trust.level.value for trust in levels] == ["fitted", "not judged", "unknown", "unknown"]
+
+
+def test_a_file_of_ones_own_has_not_the_trust_of_the_gpu_that_it_was_copied_from(tmp_path: Path) -> None:
+    shutil.copy(FOLDER / "a100.toml", tmp_path / "mine.toml")
+    model = load_model(str(tmp_path / "mine.toml"))
+    assert model.name == "NVIDIA A100-SXM4-40GB (mine)"
+    trust = trust_of(True, model.spec().label)
+    assert trust is not None
+    assert trust.level is TrustLevel.UNKNOWN

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wattune.cli.job.run import run, searcher_option
-from wattune.cli.output import check_writable, console, json_option, made_line, print_json, write_text
+from wattune.cli.output import check_writable, console, json_option, made_line, marked, print_json, write_text
 from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError
@@ -73,7 +73,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
     For each GPU model: epochs and cost of every batch size, the cost of profiling and of trials, and the savings
     against the default batch size at the GPU's own setting.
     """
-    from wattune.cli.job.output import overview_document, record_document, simulated
+    from wattune.cli.job.output import overview_document, record_document, simulated_fields
     from wattune.levels.job.view.view_model import JobView, gpus_of
 
     _check_plot(plot)
@@ -87,7 +87,7 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
         _write_plot(plot, found, searcher, tariff)
     if as_json:
         document = {
-            "simulated": simulated(memory.runs),
+            **simulated_fields(memory.runs),
             "job": to_json(job),
             "parts": [overview_document(one, tariff) for one in found],
             "runs": [record_document(record) for record in records],
@@ -125,7 +125,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
     if as_json:
         print_json(
             {
-                "simulated": gpu.simulated,
+                **marked(gpu.simulated, gpu.name),
                 "job": name,
                 "gpu": to_json(gpu),
                 "searcher": searcher,

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wattune.cli.history import SHOWN_ID, one_line
+from wattune.cli.output import marked, trust_lines
 from wattune.core.codec import to_json
 from wattune.core.job import Job, JobRun, Outcome
 from wattune.core.measurement import Measurement
@@ -57,6 +58,8 @@ def print_job(out: Console, job: Job, found: Sequence[JobView], records: Sequenc
     for one in found:
         out.print()
         out.print(Text(one_line(gpu_label(one.gpu)), style="bold"))
+        for line in trust_lines(one.gpu.simulated, one.gpu.name):
+            _say(out, line)
         out.print(size_table(one))
         out.print()
         for lines in (epochs_lines(one, width=out.width), map_lines(job_map(one), width=out.width)):
@@ -259,9 +262,10 @@ def overview_document(view: JobView, tariff: Tariff) -> Document:
     }
 
 
-def simulated(runs: Sequence[JobRun]) -> bool:
-    """Return True where any figure comes from a simulated GPU."""
-    return any(run.gpu.simulated for run in runs)
+def simulated_fields(runs: Sequence[JobRun]) -> Document:
+    """Return `simulated`, true where any figure comes from a simulated GPU, and `trust` of the one judged least."""
+    names = dict.fromkeys(run.gpu.name for run in runs if run.gpu.simulated)
+    return marked(bool(names), *names)
 
 
 def _picked(value: object, names: Sequence[str]) -> Document:

@@ -132,12 +132,16 @@ def run_recurrence(
 ) -> tuple[Attempt, ...]:
     """Run the program until it reaches the target, an outcome forbids a repetition, or the attempts are used up."""
     from wattune.cli.job.output import end_line
+    from wattune.cli.output import trust_lines
 
     attempts: list[Attempt] = []
     while len(attempts) < patience.attempts:
         replaces = attempts[-1].run.id if attempts else None
         attempts.append(_attempt(program, new_run(), patience, replaces=replaces, quiet=quiet, say=say))
-        say(end_line(attempts[-1].run, attempts[-1].why, tariff))
+        run = attempts[-1].run
+        say(end_line(run, attempts[-1].why, tariff))
+        for line in trust_lines(run.gpu.simulated and len(attempts) == 1, run.gpu.name):
+            say(line)
         if attempts[-1].run.outcome not in AGAIN or attempts[-1].ending.interrupted:
             break
     return tuple(attempts)

@@ -238,13 +238,13 @@ def _runs(
 def _document(
     job: Job, searcher: str, changed: tuple[str, ...], done: tuple[Attempt, ...], tariff: Tariff
 ) -> dict[str, Any]:
-    from wattune.cli.job.output import run_document, simulated
+    from wattune.cli.job.output import run_document, simulated_fields
     from wattune.core.job import Outcome
     from wattune.levels.job.view.view_model import runs_footprint
 
     runs = [attempt.run for attempt in done]
     return {
-        "simulated": simulated(runs),
+        **simulated_fields(runs),
         "job": to_json(job),
         "searcher": searcher,
         "redefined": list(changed),

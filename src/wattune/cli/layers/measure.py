@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from wattune.cli.layers.network import PRECISIONS, called_model, check_model, is_file_model, layers_of
-from wattune.cli.output import FILE, check_writable, json_option, print_json, print_line, stderr_console, write_text
+from wattune.cli.output import (
+    FILE,
+    check_writable,
+    json_option,
+    marked,
+    print_json,
+    print_line,
+    stderr_console,
+    trust_lines,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from wattune.core.setting import Setting
@@ -73,8 +83,10 @@ def measure(
     layers = (len(text.splitlines()) - 1) // len(settings)
     if as_json:
         counts = {"layers": layers, "settings": len(settings), "measurements": layers * len(settings)}
-        print_json({"simulated": simulated, "gpu": label, **counts, "out": out})
+        print_json({**marked(simulated, label), "gpu": label, **counts, "out": out})
         return
+    for line in trust_lines(simulated, label):
+        print_line(line)
     print_line(f"{layers} layers at {len(settings)} settings of {label} written to {out}")
     print_line(f"Plan with it: wattune layers plan --model {name} --gpu NAME --table {out} --transfer")
 

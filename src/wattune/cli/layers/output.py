@@ -13,7 +13,7 @@ from rich.table import Table as ScreenTable
 from rich.text import Text
 
 from wattune.cli.layers.source import LayerSource
-from wattune.cli.output import console, made_line, stderr_console, write_text
+from wattune.cli.output import console, made_line, marked, stderr_console, trust_lines, write_text
 from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import Infeasible, InputError
@@ -92,7 +92,7 @@ class PlannedLayers:
         """Describe the verdict and every strategy."""
         found, verdict = self.found, self.found.verdict
         return {
-            "simulated": found.costs.simulated,
+            **marked(found.costs.simulated, found.costs.gpu),
             "model": found.costs.workload,
             "batch_size": self.source.batch_size,
             "precision": self.source.precision,
@@ -168,6 +168,8 @@ def print_comparison(found: LayerComparison, *, origins: Origins) -> None:
     """Print the verdict, the plan of each strategy, their frontiers, and what was assumed."""
     screen = console()
     screen.print(verdict_sentence(found), style="bold", markup=False, soft_wrap=not screen.is_terminal)
+    for line in trust_lines(found.costs.simulated, found.costs.gpu):
+        screen.print(line, markup=False, soft_wrap=not screen.is_terminal)
     label = " (simulated)" if found.costs.simulated else ""
     saved = footprint_words(long_run_saving(found, load_config().tariff))
     words = f"The better of one setting and segments saves {saved} per 1,000 GPU-hours{label}."

@@ -14,9 +14,11 @@ from wattune.cli.output import (
     check_writable,
     console,
     json_option,
+    marked,
     print_json,
     print_line,
     print_written,
+    trust_lines,
     write_text,
 )
 from wattune.core.errors import InputError
@@ -68,7 +70,10 @@ def roofline(
     if as_json:
         print_json({**_document(places, model, workload), "svg": svg, "html": html})
         return
-    _show(places, f"{workload.name} ({precision_of(workload)}) on {model.spec().label}")
+    print_line(f"{workload.name} ({precision_of(workload)}) on {model.spec().label}", style="bold")
+    for line in trust_lines(True, model.name):
+        print_line(line)
+    _show(places)
     print_written(svg, html)
 
 
@@ -105,7 +110,7 @@ def _parsed(model: GpuModel, text: str) -> tuple[int, int]:
 
 def _document(places: Sequence[LayersAt], model: GpuModel, workload: Workload) -> dict[str, Any]:
     return {
-        "simulated": True,
+        **marked(True, model.name),
         "model": workload.name,
         "batch_size": workload.batch_size,
         "precision": precision_of(workload),
@@ -136,13 +141,12 @@ def _layer_document(places: Sequence[LayersAt], row: int) -> dict[str, Any]:
     }
 
 
-def _show(places: Sequence[LayersAt], title: str) -> None:
+def _show(places: Sequence[LayersAt]) -> None:
     from wattune.cli.layers.output import screen_table
     from wattune.levels.layer.view.page import layer_table
     from wattune.levels.layer.view.roofline import limit_words
 
     table = layer_table(places, most=MOST_ROWS)
-    print_line(title, style="bold")
     for place in places:
         ridges = ", ".join(f"{place.roofline.ridge(pipe):.1f} ({pipe.value})" for pipe in place.pipes)
         print_line(f"{limit_words(place)}; ridge {ridges} FLOP/byte")

@@ -16,11 +16,13 @@ from wattune.api import phase_policy
 from wattune.cli.output import (
     check_report,
     made_line,
+    marked,
     print_error,
     print_json,
     remark,
     shown,
     stderr_console,
+    trust_lines,
     write_each,
 )
 from wattune.cli.run.screen import EventLines, RunScreen
@@ -233,16 +235,20 @@ class TunedProgram:
         """Return one JSON document, also of GPUs that were tuned separately."""
         started_at = self._started_at.isoformat()
         each = [
-            {"simulated": report.simulated, "command": list(self._command_line), "exit_code": exit_code}
+            {
+                **marked(report.simulated, report.progress.spec.name),
+                "command": list(self._command_line),
+                "exit_code": exit_code,
+            }
             | document(report, [gpu.spec for gpu in session.gpus], started_at=started_at)
             | _footprint_fields(self._footprint(report))
             for (_, session), report in zip(self.sessions, reports, strict=True)
         ]
         if len(each) == 1:
             return each[0]
-        simulated = any(report.simulated for report in reports)
+        simulated = [report.progress.spec.name for report in reports if report.simulated]
         command = list(self._command_line)
-        return {"simulated": simulated, "command": command, "exit_code": exit_code, "each": each}
+        return {**marked(bool(simulated), *simulated), "command": command, "exit_code": exit_code, "each": each}
 
     def _footprint(self, report: RunReport) -> Footprint | None:
         """Return what the run comes to; None where nothing was measured."""
@@ -322,6 +328,8 @@ def print_closing(report: RunReport, out: Console, footprint: Footprint | None) 
         energy_j, time_s = report.spent.energy_j, report.spent.time_s
         spent = f"{quantity(energy_j, 'J')} ({footprint_words(footprint)}) in {duration(time_s)}"
     say(f"wattune: {report.label}: {spent}")
+    for line in trust_lines(report.simulated, report.progress.spec.name):
+        say(line)
     for line in closing_lines(report):
         say(line)
     table = table_lines(setting_rows(report), width=out.width, most=MOST_ROWS)

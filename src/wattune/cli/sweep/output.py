@@ -11,7 +11,16 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from wattune.cli.output import console, made_line, print_json, shown, stderr_console, write_text
+from wattune.cli.output import (
+    console,
+    made_line,
+    marked,
+    print_json,
+    shown,
+    stderr_console,
+    trust_lines,
+    write_text,
+)
 from wattune.config import Config
 from wattune.control.step_file import UNFOLLOWED
 from wattune.core.codec import to_json
@@ -23,6 +32,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.repeats import merged
 from wattune.core.setting import Setting
 from wattune.core.tariff import Footprint, Tariff
+from wattune.physics.catalog import trust_of
 from wattune.render.frontier_view import (
     FrontierRow,
     FrontierView,
@@ -103,7 +113,7 @@ def document(swept: Swept, tariff: Tariff, *, files: dict[str, Path | None]) -> 
     """Return the sweep as a JSON document; `files` are those that were written, by kind."""
     view, saved = swept.view, swept.saved(tariff)
     return {
-        "simulated": swept.spec.simulated,
+        **marked(swept.spec.simulated, swept.spec.name),
         "device": swept.device,
         "gpu": swept.spec.label,
         "uuid": swept.spec.uuid,
@@ -222,6 +232,7 @@ def sweep_report(swept: Swept, tariff: Tariff, *, suffix: str = ".html") -> str:
         swept.settings,
         title=title,
         simulated=swept.spec.simulated,
+        trust=trust_of(swept.spec.simulated, swept.spec.name),
         per=swept.per,
         slowdown=swept.slowdown,
         how=_how(swept),
@@ -247,11 +258,6 @@ def _how(swept: Swept) -> tuple[str, ...]:
         )
     if swept.hold is not None:
         paragraphs.append(f"To hold the recommended setting: {swept.hold}")
-    if swept.spec.simulated:
-        paragraphs.append(
-            "The GPU is simulated: time and energy come from wattune's model of the GPU and not from hardware. They "
-            "show how settings compare; a real GPU may differ."
-        )
     return tuple(paragraphs)
 
 
@@ -324,6 +330,8 @@ def show(swept: Swept, tariff: Tariff, files: dict[str, Path | None]) -> None:
     """Print the frontier for people."""
     out = console()
     out.print(Text.assemble((swept.workload, "bold"), " on ", (swept.spec.label, "bold"), f", per {swept.per}:"))
+    for line in trust_lines(swept.spec.simulated, swept.spec.name):
+        out.print(line, markup=False, soft_wrap=True, style="dim")
     out.print(frontier_table(swept))
     out.print()
     out.print(frontier_picture(swept, width=min(out.width, 100), height=16))

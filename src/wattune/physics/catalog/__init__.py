@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattune.core.errors import DeviceNotFound
 from wattune.core.near_names import meant
+from wattune.core.trust import Trust, TrustLevel
 from wattune.physics.catalog.sheet import Sheet, Sourced
 
 if TYPE_CHECKING:
@@ -30,7 +32,12 @@ def load_model(name: str) -> GpuModel:
 
     In names case, spaces, hyphens, underscores, the maker's name and `sim:` do not matter.
     """
-    return _parsed(load_sheet(name)) if is_file_name(name) else _model(catalog_key(name))
+    if not is_file_name(name):
+        return _model(catalog_key(name))
+    model = _parsed(load_sheet(name))
+    # Its figures must not be taken for those of the catalogue's GPU, by name.
+    known = _plain(model.name) in _keys_by_name()
+    return replace(model, name=f"{model.name} ({Path(name).stem})") if known else model
 
 
 def load_sheet(name: str) -> Sheet:
@@ -49,9 +56,24 @@ def is_file_name(name: str) -> bool:
     return name.endswith(".toml") or "/" in name
 
 
-def trust(name: str) -> str:
-    """Return how far a GPU can be trusted: what it was fitted to, what it was judged on, and what is an estimate."""
-    return load_sheet(name).text("trust")
+def trust_of(simulated: bool, *gpus: str | None) -> Trust | None:
+    """Return how far figures of these GPUs can be trusted: as far as the one that was judged least.
+
+    None where they are not simulated. A GPU that the catalogue does not have, or of unknown name, has an unknown error.
+    """
+    if not simulated:
+        return None
+    found = [_trust(gpu) for gpu in gpus or (None,)]
+    return max(found, key=lambda trust: _LEVELS.index(trust.level))
+
+
+_LEVELS = tuple(TrustLevel)
+
+
+@cache
+def _trust(gpu: str | None) -> Trust:
+    key = None if gpu is None else _keys_by_name().get(_plain(gpu))
+    return Trust(gpu=gpu, level=TrustLevel.UNKNOWN) if key is None else _sheet(key).trust
 
 
 def sources(name: str) -> tuple[Sourced, ...]:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from wattune.core.bounds import is_finite
+from wattune.core.codec import JsonReader
 from wattune.core.errors import InputError
+from wattune.core.trust import Trust, TrustLevel
 
 T = TypeVar("T")
 
@@ -141,6 +143,17 @@ class Sheet:
             place = reduce(getitem, sections, made)
             place[last] = {"value": value.value, "mark": value.mark, "source": value.source}
         return Sheet(str(file), made)
+
+    @property
+    def trust(self) -> Trust:
+        """How far the GPU can be trusted; unknown where the file does not say it, or in a text alone."""
+        entry = self._find("trust")
+        if not isinstance(entry, dict):
+            text = entry if isinstance(entry, str) else None
+            return Trust(gpu=self.text("name"), level=TrustLevel.UNKNOWN, text=text)
+        return JsonReader(source=f"{self.file}: trust", missing_fields="default").read(
+            Trust, {"gpu": self.text("name"), **entry}
+        )
 
     @property
     def toml(self) -> str:

@@ -15,6 +15,7 @@ from wattune.levels.job.view.charts import count_axis, epochs_chart, job_frontie
 from wattune.levels.job.view.cost_map import CostMap, MapRow
 from wattune.levels.job.view.cost_map_svg import STYLE, draw_map
 from wattune.levels.job.view.view_model import ENDS, JobView, amount, counted_in, gpu_label, job_map
+from wattune.physics.catalog import trust_of
 from wattune.render.chart import Chart, Mark, Point, ReferenceLine, Series, Shape, Tone
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
 from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, percent, quantity, unit_for
@@ -164,6 +165,7 @@ def job_page(view: JobView, *, searcher: str, made: str, tariff: Tariff) -> Page
         title=f"{view.job.name} on {view.gpu.name}",
         lead=_lead(view),
         simulated=view.gpu.simulated,
+        trust=trust_of(view.gpu.simulated, view.gpu.name),
         sections=tuple(sections),
         foot=made,
     )
@@ -291,9 +293,4 @@ def _how(view: JobView, searcher: str) -> tuple[str, ...]:
         "measured, or their batch size is excluded for the reason given.",
         "The default is a run without tuning: the default batch size at the highest measured setting.",
     ]
-    if view.gpu.simulated:
-        paragraphs.append(
-            "The GPU is simulated: time and energy come from wattune's model of the GPU and not from hardware. They "
-            "show how choices compare; they do not guarantee the same figures on real hardware."
-        )
     return tuple(paragraphs)

@@ -24,6 +24,7 @@ from wattune.levels.layer.view.words import (
     switching_words,
     verdict_sentence,
 )
+from wattune.physics.catalog import trust_of
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
 from wattune.render.quantity import UNKNOWN, footprint_words, number, percent, quantity
 
@@ -54,6 +55,7 @@ def layers_page(
         title=f"Clocks per layer: {found.costs.workload} on {found.costs.gpu}",
         lead=verdict_sentence(found),
         simulated=found.costs.simulated,
+        trust=trust_of(found.costs.simulated, found.costs.gpu),
         sections=(
             Figures((*_figures(found), _long_run(found, tariff))),
             LargeChart(strategies_chart(found)),
@@ -73,6 +75,7 @@ def roofline_page(places: Sequence[LayersAt], *, workload: str, gpu: str, made: 
         title=f"Roofline: {workload} on {gpu}",
         lead=f"On {labelled(gpu, True)}, {'; '.join(limit_words(place) for place in places)}.",
         simulated=True,
+        trust=trust_of(True, gpu),
         sections=(SmallCharts(roofline_charts(places, simulated=True), height=340), layer_table(places)),
         foot=made,
     )
@@ -247,8 +250,3 @@ def _how(found: LayerComparison, origins: Origins) -> Iterator[str]:
         "the achievable bandwidth, and by memory when it lies below. A lower core clock moves the ridge to the left, a "
         "lower memory clock to the right. Layers without arithmetic are not on the rooflines."
     )
-    if found.costs.simulated:
-        yield (
-            "The GPU is simulated: time and energy come from wattune's model of the GPU and not from hardware. They "
-            "show how settings compare; a real GPU may differ."
-        )

@@ -34,6 +34,7 @@ from wattune.levels.run.view.words import (
     sure_words,
     verdict,
 )
+from wattune.physics.catalog import trust_of
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Spread, Tone, Way
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
 from wattune.render.quantity import Unit, counted, duration, footprint_words, long_unit, percent, quantity, unit_for
@@ -66,6 +67,7 @@ def run_page(report: RunReport, *, made: str, tariff: Tariff, started_at: dateti
         title=f"{report.program} on {report.progress.spec.name}",
         lead=_sentence(headline(report)),
         simulated=report.simulated,
+        trust=trust_of(report.simulated, report.progress.spec.name),
         sections=sections,
         foot=made,
     )
@@ -203,11 +205,6 @@ def _how(report: RunReport) -> tuple[str, ...]:
         lines.append(_sentence(period))
     if report.cpu_share is not None:
         lines.append(f"Tuning took {100 * report.cpu_share:.2g} % of one core.")
-    if report.simulated:
-        lines.append(
-            "The GPU is simulated: time and energy come from wattune's model of the GPU and not from hardware. They "
-            "show how settings compare; a real GPU may differ."
-        )
     return tuple(lines)
 
 
