@@ -114,8 +114,12 @@ class _Writer:
 
     def report(self, progress: Progress) -> None:
         new = self.profiling.rows(progress)
-        text = profile_csv(merged(self._rows, new), simulated=self._part.simulated) if new else self._part.profile
-        self._part = replace(self._part, profile=text)
+        text, part = self._part.profile, self._part
+        if new:
+            waiting_w = progress.waiting_w if isinstance(progress, PlanProfiled) else None
+            rows = merged(self._rows, new)
+            text = profile_csv(rows, simulated=part.simulated, gpu=part.gpu, waiting_w=waiting_w)
+        self._part = replace(part, profile=text)
         match progress:
             case PlanProfiled():
                 self._part = replace(self._part, state=PartState.COMPLETE, waiting_w=progress.waiting_w)

@@ -58,6 +58,23 @@ def planned(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
+def test_the_pipeline_is_planned_again_against_the_same_baseline(home, capsys):
+    found = planned(capsys, "--profile-csv", "stages.csv", "--html", "page.html")
+    microbatches = PLAN[PLAN.index("--microbatches") + 1]
+    again = ["pipeline", "plan", "--profile", "stages.csv", "--microbatches", microbatches]
+    assert run([*again, "--json"]) == 0
+    pipeline = json.loads(capsys.readouterr().out)
+    assert pipeline["baseline"] == found["baseline"] == "whole microbatches at the highest clock"
+    assert pipeline["default"] == pytest.approx(found["default"])
+    assert pipeline["default"] == pytest.approx(found["comparison"]["megatron"])
+    saved = [one["saved_per_1000_gpu_hours"]["energy_kwh"] for one in (found, pipeline)]
+    assert saved[0] == pytest.approx(saved[1])
+    assert pipeline["blocking_power_w"] == found["blocking_power_w"]
+    assert run(again) == 0
+    assert "GPU-hours (simulated), against whole microbatches at the highest clock." in capsys.readouterr().out
+    assert "against whole microbatches at the highest clock" in (home / "page.html").read_text()
+
+
 def test_a_plan_is_compared_with_megatron_and_its_file_says_the_same(home, capsys):
     found = planned(capsys, "--html", "page.html", "--profile-csv", "stages.csv")
     assert found["simulated"]
@@ -393,11 +410,13 @@ def test_every_option_has_a_line(name):
     assert documented == there - {"--json", "--help"}
 
 
+_OTHERS = ("instructions", "settings", "trust")
+"""Objects whose fields are names, or have a table of their own."""
+
+
 def fields(document):
     if isinstance(document, dict):
-        inner = {
-            key for name, part in document.items() if name not in ("instructions", "settings") for key in fields(part)
-        }
+        inner = {key for name, part in document.items() if name not in _OTHERS for key in fields(part)}
         return set(document) | inner
     return {key for part in document for key in fields(part)} if isinstance(document, list) else set()
 

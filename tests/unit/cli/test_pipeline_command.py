@@ -56,7 +56,10 @@ def test_a_plan_is_found_and_written(home, capsys):
     assert (found["schedule"], found["stages"], found["microbatches"]) == ("1f1b", 3, 4)
     assert (found["simulated"], found["straggler"], found["out"]) == (False, None, "plan.json")
     assert found["saved_per_1000_gpu_hours"]["energy_kwh"] > 0
-    assert "per 1,000 GPU-hours." in words(capsys, *PLAN)
+    said = words(capsys, *PLAN)
+    assert "per 1,000 GPU-hours, against every instruction at its highest setting." in said
+    assert (found["baseline"], found["job"]["gpus"]) == ("every instruction at its highest setting", 3)
+    assert (found["trust"], found["blocking_power_source"]) == (None, "as given")
     assert len(frontier) >= 4
     for row in frontier:
         assert row["bound_j"] <= row["energy_j"] * (1 + 1e-9)
@@ -215,7 +218,6 @@ def test_bad_input_is_one_line_and_a_hint(home, capsys, arguments, message):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("plan", "--profile", "p.csv", "--microbatches", "4"),
         (*PLAN, "--straggler", "0.5"),
         (*PLAN, "--straggler", "1.2", "--deadline", "3"),
         (*PLAN, "--schedule", "2f2b"),
@@ -297,3 +299,45 @@ def test_switching_is_free_unless_its_latency_or_the_gpu_is_given(home, capsys):
 )
 def test_a_wrong_switching_is_refused(home, capsys, arguments, message):
     assert message in complaint(capsys, *PLAN, *arguments)
+
+
+def test_the_power_of_a_waiting_gpu_is_that_of_the_profile_or_of_its_gpu(home, capsys):
+    plan = ("plan", "--profile", "p.csv", "--microbatches", "4")
+    found = complaint(capsys, *plan)
+    assert "the power of a GPU that waits is not known: p.csv names no GPU" in found
+    assert "--blocking-power" in found
+    assert document(capsys, *plan, "--gpu", "rtx4090")["blocking_power_source"].startswith(
+        "idle with a context at 3120"
+    )
+    header, *rows = (home / "p.csv").read_text().splitlines()
+    (home / "p.csv").write_text("\n".join([f"{header},gpu", *(f"{row},NVIDIA L4" for row in rows)]) + "\n")
+    named = document(capsys, *plan)
+    assert named["blocking_power_source"] == "idle with a context at 2040 MHz, simulated"
+    (home / "p.csv").write_text("\n".join([f"{header},waiting_w", *(f"{row},61.5" for row in rows)]) + "\n")
+    measured = document(capsys, *plan)
+    assert (measured["blocking_power_w"], measured["blocking_power_source"]) == (61.5, "as measured, by p.csv")
+    assert document(capsys, *plan, "--blocking-power", "70")["blocking_power_w"] == 70
+
+
+def test_the_energy_of_the_job_is_that_of_all_its_gpus(home, capsys):
+    one = document(capsys, *PLAN)
+    all_ = document(capsys, *PLAN, "--dp", "2", "--tp", "4", "--out", "plan.json")
+    assert all_["default"] == one["default"]
+    chosen = all_["frontier"][all_["chosen"]]
+    energies = {"energy_j": 8 * chosen["energy_j"], "default_energy_j": 8 * one["default"]["energy_j"]}
+    assert all_["job"] == {"gpus": 24, **energies}
+    assert "all 24 GPUs of the job spend" in words(capsys, *PLAN, "--dp", "2", "--tp", "4")
+    assert document(capsys, "show", "plan.json")["job"] == all_["job"]
+    words(capsys, "show", "plan.json", "--html", "page.html")
+    assert "of all 24 GPUs" in (home / "page.html").read_text()
+
+
+def test_a_simulated_profile_says_how_far_it_can_be_trusted(home, capsys):
+    header, *rows = (home / "p.csv").read_text().splitlines()
+    head, cells = f"{header},simulated,gpu", "yes,NVIDIA GeForce RTX 4090"
+    (home / "p.csv").write_text("\n".join([head, *(f"{row},{cells}" for row in rows)]) + "\n")
+    assert document(capsys, *PLAN, "--out", "plan.json")["trust"]["level"] == "not judged"
+    assert document(capsys, "show", "plan.json")["trust"]["gpu"] == "NVIDIA GeForce RTX 4090"
+    assert "simulated; this GPU's numbers were not judged on any measurement" in words(capsys, *PLAN)
+    (home / "p.csv").write_text("\n".join([f"{header},simulated", *(f"{row},yes" for row in rows)]) + "\n")
+    assert "simulated; the GPU is not named, so the error is unknown" in words(capsys, *PLAN)

@@ -71,6 +71,7 @@ def test_a_profile_is_measured_collected_and_ready_to_plan_with(profile, tmp_pat
     code, out, said = profile("--clocks", "3", "--json")
     assert code == 0
     found = json.loads(out)
+    assert found.pop("trust")["gpu"] == "Tesla V100-PCIE-32GB"
     assert found == {
         "simulated": True,
         "gpu": "Tesla V100-PCIE-32GB (simulated)",

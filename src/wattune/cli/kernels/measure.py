@@ -9,7 +9,7 @@ import click
 
 from wattune.cli.kernels.model import ModelOptions, model_options
 from wattune.cli.kernels.plan import epsilon_of, search_options
-from wattune.cli.output import FILE, check_writable, json_option, print_error, print_json, print_line
+from wattune.cli.output import FILE, check_writable, json_option, marked, print_error, print_json, print_line
 from wattune.core.errors import DeviceError, InputError, StoreError
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _show(found: SearchedKernels, rule: SearchOptions, *, as_json: bool) -> None
     if as_json:
         print_json(
             {
-                "simulated": found.simulated,
+                **marked(found.simulated, found.gpu.name),
                 "gpu": found.gpu.name,
                 **output.search_document(found),
                 "trials": rule.trials,

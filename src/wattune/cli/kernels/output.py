@@ -12,8 +12,8 @@ from rich.table import Table as ScreenTable
 
 from wattune.cli.kernels.planning import KernelPlans
 from wattune.cli.kernels.searching import SearchOptions
-from wattune.cli.output import console, made_line, print_line, write_text
-from wattune.cli.pipeline.output import long_run_words, switching_words
+from wattune.cli.output import console, made_line, marked, print_line, trust_lines, write_text
+from wattune.cli.pipeline.output import job_document, job_words, long_run_words, switching_words
 from wattune.config import load_config
 from wattune.core.measurement import Measurement
 from wattune.levels.kernel.partition.baselines import TRIAL_S
@@ -57,7 +57,7 @@ def document(result: KernelPlans) -> dict[str, Any]:
     """Describe the search, the comparison and the chosen plan as one JSON document."""
     planned, model = result.planned, result.searched.model
     return {
-        "simulated": planned.source.simulated,
+        **marked(planned.source.simulated, planned.source.gpu),
         "model": model.name,
         "title": result.report.title,
         "gpus": model.layout.devices,
@@ -114,6 +114,8 @@ def plan_document(planned: PlannedPipeline) -> dict[str, Any]:
     """Describe the chosen plan and its settings."""
     cost, default = planned.plan.cost, planned.default.cost
     return {
+        "baseline": planned.baseline,
+        "job": job_document(planned),
         "default": _cost(default),
         "plans": len(planned.frontier),
         "chosen": planned.chosen,
@@ -157,6 +159,8 @@ def show_plan(result: KernelPlans, rule: SearchOptions) -> None:
     layers = "/".join(map(str, model.stage_layers))
     again = "activations recomputed" if model.recompute else "activations kept"
     print_line(f"{result.report.title} (simulated)")
+    for line in trust_lines(True, planned.source.gpu):
+        print_line(line)
     print_line(f"{layers} layers, {model.nanobatches} nanobatches, {again}; {model.layout.devices} GPUs")
     print_line(str(planned.shape))
     show_partitions(result.searched, rule)
@@ -260,7 +264,7 @@ def _gain_words(result: KernelPlans) -> list[str]:
             f"{percent(found.equal_energy_time_percent)} time at equal energy."
         )
     lines.append(long_run_words(planned, load_config().tariff))
-    lines.append("Energies are those of one GPU of each stage.")
+    lines.append(job_words(planned))
     lines.append(f"A GPU that waits draws {planned.blocking_power_w:g} W: {result.blocking_power_source}.")
     free = "Switching is taken to be free; --switch-latency charges it."
     lines.append(free if planned.switching is None else switching_words(planned))

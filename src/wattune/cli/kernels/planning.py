@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import dataclass, replace
 
 from wattune.cli.pipeline.switching import switching_of
+from wattune.cli.pipeline.waiting import by_catalogue
 from wattune.levels.kernel.partition.baselines import MegatronComparison, megatron_profile
 from wattune.levels.kernel.partition.calibration import whole_options, whole_profile
 from wattune.levels.kernel.partition.partitions import PartitionedModel
-from wattune.levels.kernel.partition.searched_model import idle_w, searched_profile
+from wattune.levels.kernel.partition.searched_model import searched_profile
 from wattune.levels.kernel.partition.trial_file import layout_text
 from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, plan_profile
 from wattune.levels.kernel.stage_profile import StageProfile, stage_profile_text
@@ -59,17 +60,22 @@ def plan_kernels(searched: SearchedKernels, plain: PartitionedModel, options: Pl
         calibrations={name: own.factor for name, own in searched.calibrations.items()},
         others=whole if options.with_plain else {},
     )
-    waiting_w, origin = _blocking_power(options.blocking_power_w, gpu)
+    megatron_options = None
+    if whole or not searched.measured:
+        megatron_options = whole_profile(model, whole) if whole else megatron_profile(plain, gpu)
+    baseline = {} if megatron_options is None else megatron_options.default
+    profile = replace(profile, gpu=gpu.name, baseline=baseline)
+    given_w = options.blocking_power_w
+    waiting_w, origin = by_catalogue(gpu) if given_w is None else (given_w, "as given")
     profile.check_blocking_power(waiting_w)
     title = model_title(model, gpu)
     digest = hashlib.sha256(stage_profile_text(profile).encode()).hexdigest()
-    source = Source(title, digest, simulated=True)
+    source = Source(title, digest, simulated=True, gpu=gpu.name)
     planned = _planned(profile, options, source, waiting_w, gpu)
+    planned = replace(planned, gpus_per_rank=model.layout.devices // planned.shape.ranks)
     comparison = None
-    if whole or not searched.measured:
-        megatron_options = whole_profile(model, whole) if whole else megatron_profile(plain, gpu)
+    if megatron_options is not None:
         megatron = _planned(megatron_options, options, source, waiting_w, gpu)
-        planned = replace(planned, default=megatron.default)
         comparison = MegatronComparison(megatron.default, megatron.frontier, planned.frontier)
     chosen = choose(planned, deadline_s=options.deadline_s)
     return KernelPlans(KernelReport(title, chosen, searched, comparison), searched, profile, origin)
@@ -82,13 +88,6 @@ def _planned(
     switching = None if latency is None else switching_of(latency=latency, gpu=gpu.name)
     shape = profile.shape(options.schedule, options.microbatches)
     return plan_profile(profile, shape, source=source, blocking_power_w=waiting_w, switching=switching)
-
-
-def _blocking_power(given_w: float | None, gpu: GpuModel) -> tuple[float, str]:
-    """Return the power of a GPU that waits, and where it comes from."""
-    if given_w is not None:
-        return given_w, "as given"
-    return idle_w(gpu), f"idle with a context at {gpu.max_mhz} MHz, simulated"
 
 
 def model_title(model: PartitionedModel, gpu: GpuModel) -> str:

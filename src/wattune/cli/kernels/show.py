@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.output import FILE, check_writable, json_option, print_json, print_written, write_text
+from wattune.cli.output import FILE, check_writable, json_option, marked, print_json, print_written, write_text
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,10 +57,8 @@ def show(
         write_text(html, output.page_text(report))
     if as_json:
         found = {} if searched is None else output.search_document(searched)
-        simulated = planned.source.simulated
-        print_json(
-            {"simulated": simulated, "title": report.title, **found, **output.plan_document(planned), "html": html}
-        )
+        mark = marked(planned.source.simulated, planned.source.gpu)
+        print_json({**mark, "title": report.title, **found, **output.plan_document(planned), "html": html})
         return
     output.show_settings(report)
     print_written(html)

@@ -13,10 +13,12 @@ from wattune.cli.output import (
     check_writable,
     console,
     json_option,
+    marked,
     print_json,
     print_line,
     print_written,
     stderr_console,
+    trust_lines,
     write_text,
 )
 from wattune.cli.pipeline.profile import profile
@@ -44,6 +46,17 @@ def command() -> None:
 command.add_command(profile)
 
 
+_DEGREE = click.IntRange(1, 100_000)
+
+
+def _waiting_option(function: F) -> F:
+    return click.option(
+        "--blocking-power",
+        type=click.FloatRange(min=0),
+        help="Watts of a GPU that waits.  [default: of the profile, else of its GPU or --gpu by the catalogue]",
+    )(function)
+
+
 def _choice_options(function: F) -> F:
     deadline = click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="Seconds per iteration.")
     straggler = click.option(
@@ -69,11 +82,11 @@ def _choice_options(function: F) -> F:
 )
 @click.option("--microbatches", type=click.IntRange(1, 100_000), required=True, help="Microbatches per iteration.")
 @click.option("--chunks", type=click.IntRange(1, 1000), help=f"Stages per rank, for {INTERLEAVED}.  [default: 2]")
-@click.option(
-    "--blocking-power", type=click.FloatRange(min=0), required=True, help="Watts of a GPU that waits for another."
-)
+@_waiting_option
+@click.option("--dp", type=_DEGREE, default=1, show_default=True, help="Data-parallel GPUs: replicas of the model.")
+@click.option("--tp", type=_DEGREE, default=1, show_default=True, help="Tensor-parallel GPUs that share each stage.")
 @click.option("--switch-latency", metavar="TIME", help="From the request of a clock until it holds: 10ms.")
-@click.option("--gpu", metavar="NAME", help="GPU of the catalogue whose switching time counts: a100.")
+@click.option("--gpu", metavar="NAME", help="GPU of the catalogue whose switching time and waiting power count: a100.")
 @_choice_options
 @click.option(
     "--points",
@@ -88,7 +101,9 @@ def plan(
     schedule: str,
     microbatches: int,
     chunks: int | None,
-    blocking_power: float,
+    blocking_power: float | None,
+    dp: int,
+    tp: int,
     switch_latency: str | None,
     gpu: str | None,
     deadline: float | None,
@@ -106,6 +121,7 @@ def plan(
     """
     from wattune.cli.pipeline import output
     from wattune.cli.pipeline.switching import switching_of
+    from wattune.cli.pipeline.waiting import waiting_power
     from wattune.levels.kernel.plan_file import plan_text
     from wattune.levels.kernel.planned import plan_profile
     from wattune.levels.kernel.planner import LARGE
@@ -115,24 +131,23 @@ def plan(
         check_writable(path)
     switching = switching_of(latency=switch_latency, gpu=gpu)
     found, source = output.read_profile(profile_file)
-    found.check_blocking_power(blocking_power)
+    waiting_w, origin = waiting_power(blocking_power, gpu=gpu, profile=found)
+    found.check_blocking_power(waiting_w)
     shape = found.shape(schedule, microbatches, chunks=chunks or (2 if schedule == INTERLEAVED else 1))
     operations = sum(len(rank) for rank in shape.order)
     if operations >= LARGE:
         stderr_console().print(f"planning {operations} operations")
-    planned = plan_profile(
-        found, shape, source=source, blocking_power_w=blocking_power, points=points, switching=switching
-    )
-    chosen, answer = _chosen(planned, deadline, straggler)
+    planned = plan_profile(found, shape, source=source, blocking_power_w=waiting_w, points=points, switching=switching)
+    chosen, answer = _chosen(replace(planned, gpus_per_rank=dp * tp), deadline, straggler)
     _write(out, lambda: plan_text(chosen))
     _write(csv_file, lambda: output.frontier_csv(chosen))
     if as_json:
         straggling = output.straggler_document(answer)
-        print_json(
-            {**output.pipeline_document(chosen, tariff), "straggler": straggling, "out": out, "frontier_csv": csv_file}
-        )
+        document = {**output.pipeline_document(chosen, tariff), "blocking_power_source": origin}
+        print_json({**document, "straggler": straggling, "out": out, "frontier_csv": csv_file})
         return
     output.print_frontier(chosen, answer, tariff)
+    print_line(f"A GPU that waits draws {waiting_w:g} W: {origin}.")
     print_written(out, csv_file)
 
 
@@ -189,7 +204,8 @@ def show(
         )
         return
     screen = console()
-    screen.print(output.heading(planned), markup=False, soft_wrap=True)
+    for line in (output.heading(planned), *trust_lines(planned.source.simulated, planned.source.gpu)):
+        screen.print(line, markup=False, soft_wrap=True)
     if rank is not None:
         output.print_steps(steps[0])
     else:
@@ -223,9 +239,8 @@ def export(plan_file: Path, form: str, out: Path, as_json: bool) -> None:
 @command.command(name="import", short_help="Read schedule files of Perseus or Kareus as a plan file.")
 @click.argument("schedules", type=click.Path(path_type=Path), metavar="FOLDER|FILE")
 @click.option("--profile", type=_FILE, required=True, help="The stage profile to time them with.")
-@click.option(
-    "--blocking-power", type=click.FloatRange(min=0), required=True, help="Watts of a GPU that waits for another."
-)
+@_waiting_option
+@click.option("--gpu", metavar="NAME", help="GPU of the catalogue whose waiting power counts: a100.")
 @click.option(
     "--schedule",
     type=click.Choice([name for name in SCHEDULE_NAMES if name != INTERLEAVED]),
@@ -236,7 +251,13 @@ def export(plan_file: Path, form: str, out: Path, as_json: bool) -> None:
 @click.option("--out", type=_FILE, help="Write the plan file (JSON).")
 @json_option
 def import_(
-    schedules: Path, profile: Path, blocking_power: float, schedule: str, out: Path | None, as_json: bool
+    schedules: Path,
+    profile: Path,
+    blocking_power: float | None,
+    gpu: str | None,
+    schedule: str,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Read freqs_pipeline_NNNNN.py files, with the scheds_pipeline_NNNNN.py beside them where there are any.
 
@@ -244,6 +265,7 @@ def import_(
     beats in both time and energy are left out.
     """
     from wattune.cli.pipeline import output
+    from wattune.cli.pipeline.waiting import waiting_power
     from wattune.levels.kernel.plan_file import plan_text
     from wattune.levels.kernel.planned import choose
     from wattune.levels.kernel.schedule_exchange import import_files
@@ -251,17 +273,16 @@ def import_(
     tariff = load_config().tariff
     check_writable(out)
     found, source = output.read_profile(profile)
-    found.check_blocking_power(blocking_power)
-    planned = choose(
-        import_files(
-            output.read_schedules(schedules), found, source=source, blocking_power_w=blocking_power, schedule=schedule
-        )
-    )
+    waiting_w, origin = waiting_power(blocking_power, gpu=gpu, profile=found)
+    found.check_blocking_power(waiting_w)
+    files = output.read_schedules(schedules)
+    planned = choose(import_files(files, found, source=source, blocking_power_w=waiting_w, schedule=schedule))
     _write(out, lambda: plan_text(planned))
     if as_json:
-        print_json({**output.pipeline_document(planned, tariff), "out": out})
+        print_json({**output.pipeline_document(planned, tariff), "blocking_power_source": origin, "out": out})
         return
     output.print_frontier(planned, None, tariff)
+    print_line(f"A GPU that waits draws {waiting_w:g} W: {origin}.")
     print_written(out)
 
 
@@ -279,7 +300,8 @@ def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
     found, source = output.read_profile(profile)
     rows = output.verified_rows(planned, verify(planned, found))
     if as_json:
-        print_json({"simulated": source.simulated, "profile": source.file, "chosen": planned.chosen, "plans": rows})
+        mark = marked(source.simulated, source.gpu)
+        print_json({**mark, "profile": source.file, "chosen": planned.chosen, "plans": rows})
         return
     output.print_verified(rows, chosen=planned.chosen, profile=source.file)
 

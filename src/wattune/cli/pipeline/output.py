@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import console, made_line, write_text
+from wattune.cli.output import console, made_line, marked, trust_lines, write_text
 from wattune.core.codec import to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
@@ -23,7 +23,7 @@ from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profil
 from wattune.levels.kernel.straggler import StragglerAnswer
 from wattune.levels.kernel.view.page import long_run_saving, pipeline_page
 from wattune.levels.kernel.view.timeline import Timelines, text_timelines, timeline
-from wattune.render.quantity import footprint_words, percent
+from wattune.render.quantity import footprint_words, percent, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +39,7 @@ def pipeline_document(planned: PlannedPipeline, tariff: Tariff) -> dict[str, Any
     """Describe the pipeline and its frontier as one JSON document."""
     shape = planned.shape
     return {
-        "simulated": planned.source.simulated,
+        **marked(planned.source.simulated, planned.source.gpu),
         "profile": planned.source.file,
         "made_by": planned.made_by,
         "schedule": shape.schedule,
@@ -50,6 +50,8 @@ def pipeline_document(planned: PlannedPipeline, tariff: Tariff) -> dict[str, Any
         "microbatches": shape.microbatches,
         "blocking_power_w": planned.blocking_power_w,
         "switching": to_json(planned.switching),
+        "baseline": planned.baseline,
+        "job": job_document(planned),
         "default": {"time_s": planned.default.cost.time_s, "energy_j": planned.default.cost.energy_j},
         "chosen": planned.chosen,
         "saved_per_1000_gpu_hours": asdict(long_run_saving(planned, tariff)),
@@ -72,6 +74,25 @@ def _row(number: int, planned: PlannedPipeline) -> dict[str, float]:
         row["free_energy_j"] = planned.free_energies_j[number]
         row["switching_loss_percent"] = planned.switching_losses_percent[number]
     return row
+
+
+def job_document(planned: PlannedPipeline) -> dict[str, float]:
+    """Describe an iteration of the whole job: what all its GPUs spend."""
+    return {
+        "gpus": planned.gpus,
+        "energy_j": planned.job_energy_j,
+        "default_energy_j": planned.job_default_energy_j,
+    }
+
+
+def job_words(planned: PlannedPipeline) -> str:
+    """Return what all GPUs of the job spend in an iteration."""
+    plan, default = quantity(planned.job_energy_j, "J"), quantity(planned.job_default_energy_j, "J")
+    one = f"one GPU of each {'stage' if planned.shape.ranks == planned.shape.stages else 'rank'}"
+    if planned.gpus_per_rank == 1:
+        return f"Energies are those of {one}, {planned.gpus} GPUs in all; --dp and --tp count the GPUs of a larger job."
+    spent = f"all {planned.gpus} GPUs of the job spend {plan} per iteration instead of {default}"
+    return f"Energies above are those of {one}; {spent}."
 
 
 def straggler_document(answer: StragglerAnswer | None) -> dict[str, float] | None:
@@ -155,17 +176,20 @@ def print_frontier(planned: PlannedPipeline, answer: StragglerAnswer | None, tar
     """Print the frontier, what its chosen plan saves in the long run, and the answer to a straggler."""
     screen = console()
     screen.print(heading(planned), markup=False, soft_wrap=True)
+    for line in trust_lines(planned.source.simulated, planned.source.gpu):
+        screen.print(line, markup=False, soft_wrap=True)
     screen.print(frontier_table(planned))
     screen.print(long_run_words(planned, tariff), markup=False, soft_wrap=True)
+    screen.print(job_words(planned), markup=False, soft_wrap=True)
     screen.print(switching_words(planned), markup=False, soft_wrap=True)
     print_answer(answer)
 
 
 def long_run_words(planned: PlannedPipeline, tariff: Tariff) -> str:
-    """Return what the chosen plan saves in 1,000 GPU-hours of training."""
+    """Return what the chosen plan saves in 1,000 GPU-hours of training, and against what."""
     label = " (simulated)" if planned.source.simulated else ""
     saved = footprint_words(long_run_saving(planned, tariff))
-    return f"The chosen plan saves {saved} per 1,000 GPU-hours{label}."
+    return f"The chosen plan saves {saved} per 1,000 GPU-hours{label}, against {planned.baseline}."
 
 
 def switching_words(planned: PlannedPipeline) -> str:
@@ -262,7 +286,7 @@ def read_profile(path: Path) -> tuple[StageProfile, Source]:
     """Read a stage profile and identify its file."""
     text = read_text(path, hint="name a stage profile as CSV")
     profile = parse_stage_profile(text, file=str(path))
-    return profile, Source(path.name, hashlib.sha256(text.encode()).hexdigest(), profile.simulated)
+    return profile, Source(path.name, hashlib.sha256(text.encode()).hexdigest(), profile.simulated, profile.gpu)
 
 
 def read_schedules(path: Path) -> dict[str, str]:

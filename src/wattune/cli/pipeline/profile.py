@@ -17,10 +17,12 @@ from wattune.cli.output import (
     FILE,
     check_writable,
     json_option,
+    marked,
     print_error,
     print_json,
     print_line,
     remark,
+    trust_lines,
     write_text,
 )
 from wattune.config import PROFILE_FOLDER
@@ -91,7 +93,7 @@ class _Profiled:
 
     def document(self, out: Path) -> dict[str, Any]:
         return {
-            "simulated": self.part.simulated,
+            **marked(self.part.simulated, self.part.gpu),
             "gpu": self.part.gpu,
             "stages": self.profile.stages,
             "pipelines": self.pipelines,
@@ -147,13 +149,14 @@ class _Collector:
         return bool(self._parts) and all(part.state is PartState.COMPLETE for part in self._parts)
 
     def _merge(self, parts: tuple[ProfilePart, ...]) -> None:
-        from wattune.levels.kernel.profile_parts import merged_parts
+        from wattune.levels.kernel.profile_parts import merged_parts, waiting_power_w
         from wattune.levels.kernel.stage_profiling import profile_csv
 
         found = merged_parts(parts)
         self._spread = found.spread
         if found.rows:
-            write_text(self.out, profile_csv(found.rows, simulated=parts[0].simulated))
+            part, waiting_w = parts[0], waiting_power_w(parts)
+            write_text(self.out, profile_csv(found.rows, simulated=part.simulated, gpu=part.gpu, waiting_w=waiting_w))
         self._show(min(len(part.measured_mhz) for part in parts), parts[0])
 
     def _show(self, done: int, part: ProfilePart) -> None:
@@ -181,7 +184,7 @@ class _Collector:
     def result(self, code: int) -> _Profiled:
         """Return the complete profile; raise where there is none."""
         from wattune.cli.pipeline.output import read_profile
-        from wattune.levels.kernel.profile_parts import doubts
+        from wattune.levels.kernel.profile_parts import doubts, waiting_power_w
 
         if self._refused is not None:
             raise self._refused
@@ -193,8 +196,7 @@ class _Collector:
         if not self.is_complete:
             raise self._incomplete(code)
         profile, _ = read_profile(self.out)
-        waiting = [part.waiting_w for part in self._parts if part.waiting_w is not None]
-        waiting_w = sum(waiting) / len(waiting) if waiting else None
+        waiting_w = waiting_power_w(self._parts)
         said = doubts(profile, spread=self._spread, waiting_w=waiting_w)
         return _Profiled(profile, self._parts[0], len(self._parts), waiting_w, said)
 
@@ -219,11 +221,13 @@ def _show(found: _Profiled, out: Path) -> None:
         f"{_stages(found.profile.stages)} at {len(found.part.measured_mhz)} clocks of {found.part.gpu}{pipelines}, "
         f"written to {out}"
     )
+    for line in trust_lines(found.part.simulated, found.part.gpu):
+        print_line(line)
     for text in found.doubts:
         print_line(f"Check this: {text}")
-    power = "W" if found.waiting_w is None else f"{found.waiting_w:.1f}"
+    power = ""
     if found.waiting_w is None:
+        power = " --blocking-power W"
         print_line("No rank waited long enough to measure the power of a waiting GPU.")
-    print_line(
-        f"Plan with it: wattune pipeline plan --profile {out} --microbatches N --blocking-power {power} --gpu NAME"
-    )
+    copies = f" --dp {found.pipelines}" if found.pipelines > 1 else ""
+    print_line(f"Plan with it: wattune pipeline plan --profile {out} --microbatches N{copies}{power} --gpu NAME")

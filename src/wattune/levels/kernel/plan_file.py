@@ -21,6 +21,7 @@ from wattune.levels.kernel.schedules import Piece
 from wattune.levels.kernel.shape import LISTED, PipelineShape
 from wattune.levels.kernel.solver.plan_cost import timed
 from wattune.levels.kernel.solver.switching import ClockSwitching
+from wattune.levels.kernel.stage_profile import HIGHEST
 
 ORIGINS = {
     "options": "the profile",
@@ -29,7 +30,7 @@ ORIGINS = {
     "bound_j": "the linear relaxation: no plan of this time spends less",
     "blocking_power_w": "given to the planner",
     "switching": "latency and stall of a change of clocks by their source; null where it was taken to be free",
-    "default": "every instruction at the highest setting of the profile",
+    "default": "what plans are compared with, by baseline",
 }
 
 
@@ -90,6 +91,21 @@ class _SwitchingEntry:
 @dataclass(frozen=True, slots=True)
 class _SwitchedHead(_Head):
     switching: _SwitchingEntry | None
+    gpu: str | None
+    baseline: str
+    gpus_per_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """Members that older files lack."""
+
+    gpu: str | None = None
+    baseline: str = HIGHEST
+    gpus_per_rank: int = 1
+
+    def __post_init__(self) -> None:
+        check_range(self, "gpus_per_rank", most=1_000_000)
 
 
 def plan_text(planned: PlannedPipeline) -> str:
@@ -106,6 +122,9 @@ def plan_text(planned: PlannedPipeline) -> str:
         None
         if switching is None
         else _SwitchingEntry(switching.latency_s, switching.stall_s, switching.source, planned.free_energies_j),
+        planned.source.gpu,
+        planned.baseline,
+        planned.gpus_per_rank,
     )
     return plan_file_text(PIPELINE_PLAN, head, PlanSet(planned.default, planned.frontier, planned.chosen))
 
@@ -130,9 +149,18 @@ def _planned(reader: PlanReader) -> PlannedPipeline:
     graph = shape.graph
     _check_instructions(head.instructions, graph, reader)
     plans = reader.plans(graph, partial(timed, graph, blocking_power_w=head.blocking_power_w))
-    source = Source(head.profile.file, head.profile.sha256, head.simulated)
+    later = replace(reader.codec, missing_fields="default").read(_Later, reader.value)
+    source = Source(head.profile.file, head.profile.sha256, head.simulated, later.gpu)
     found = PlannedPipeline(
-        shape, head.blocking_power_w, source, plans.default, plans.frontier, head.made_by, plans.chosen
+        shape,
+        head.blocking_power_w,
+        source,
+        plans.default,
+        plans.frontier,
+        head.made_by,
+        plans.chosen,
+        baseline=later.baseline,
+        gpus_per_rank=later.gpus_per_rank,
     )
     entry = reader.value.get("switching")
     if entry is None:

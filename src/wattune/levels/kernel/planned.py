@@ -13,7 +13,7 @@ from wattune.levels.kernel.shape import PipelineShape
 from wattune.levels.kernel.solver.plan_cost import charged, timed
 from wattune.levels.kernel.solver.switched import plan_switched
 from wattune.levels.kernel.solver.switching import ClockSwitching
-from wattune.levels.kernel.stage_profile import StageProfile
+from wattune.levels.kernel.stage_profile import HIGHEST, StageProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class Source:
     file: str
     sha256: str
     simulated: bool
+    gpu: str | None = None
+    """None where the profile does not name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class PlannedPipeline:
     blocking_power_w: float
     source: Source
     default: Trial[Plan]
-    """Every operation at its highest setting: the pipeline without tuning."""
+    """What plans are compared with: the pipeline without tuning."""
     frontier: Frontier[Plan]
     made_by: str
     """`wattune`, or the files that the plans were imported from."""
@@ -43,6 +45,10 @@ class PlannedPipeline:
     """What a change of clocks costs; None where it is taken to be free."""
     free_energies_j: tuple[float, ...] = ()
     """For each plan the energy of one of its time if switching were free; none where it is taken to be free."""
+    baseline: str = HIGHEST
+    """What `default` is, in words."""
+    gpus_per_rank: int = 1
+    """GPUs of the whole job that do the work of a rank alike: data-parallel times tensor-parallel ones."""
 
     def __post_init__(self) -> None:
         if len(self.free_energies_j) != (0 if self.switching is None else len(self.frontier)):
@@ -51,6 +57,20 @@ class PlannedPipeline:
             raise PlanError(
                 f"there is no plan {self.chosen}", hint=f"plans are numbered from 0 to {len(self.frontier) - 1}"
             )
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs of the job."""
+        return self.shape.ranks * self.gpus_per_rank
+
+    @property
+    def job_energy_j(self) -> float:
+        """What all GPUs of the job spend in an iteration of the chosen plan."""
+        return self.gpus_per_rank * self.plan.cost.energy_j
+
+    @property
+    def job_default_energy_j(self) -> float:
+        return self.gpus_per_rank * self.default.cost.energy_j
 
     @property
     def graph(self) -> WorkGraph:
@@ -74,7 +94,7 @@ class PlannedPipeline:
 
 
 def default_trial(graph: WorkGraph, profile: StageProfile, *, blocking_power_w: float) -> Trial[Plan]:
-    """Time the pipeline with every operation at its highest setting."""
+    """Time the pipeline without tuning."""
     default = profile.default
     trials = (default[operation.kind] for operation in graph.operations)
     return timed(graph, trials, blocking_power_w=blocking_power_w)
@@ -90,14 +110,15 @@ def plan_profile(
     switching: ClockSwitching | None = None,
 ) -> PlannedPipeline:
     """Plan a pipeline of this shape from a profile of its stages; without `switching` clocks change at once."""
-    graph = shape.graph
+    graph, baseline = shape.graph, profile.baseline_words
     default = default_trial(graph, profile, blocking_power_w=blocking_power_w)
     if switching is None:
         frontier = plan_pipeline(graph, profile.options, blocking_power_w=blocking_power_w, points=points)
-        return PlannedPipeline(shape, blocking_power_w, source, default, frontier, "wattune")
+        return PlannedPipeline(shape, blocking_power_w, source, default, frontier, "wattune", baseline=baseline)
     found = plan_switched(graph, profile.options, blocking_power_w=blocking_power_w, switching=switching, points=points)
     free_j = tuple(found.free_energy_j(trial) for trial in found.frontier)
-    return PlannedPipeline(shape, blocking_power_w, source, default, found.frontier, "wattune", 0, switching, free_j)
+    planned = PlannedPipeline(shape, blocking_power_w, source, default, found.frontier, "wattune", baseline=baseline)
+    return replace(planned, switching=switching, free_energies_j=free_j)
 
 
 def choose(planned: PlannedPipeline, *, deadline_s: float | None = None) -> PlannedPipeline:

@@ -104,6 +104,15 @@ def read_parts(folder: Path) -> tuple[ProfilePart, ...]:
     )
 
 
+def waiting_power_w(parts: Sequence[ProfilePart]) -> float | None:
+    """Return the mean power of a waiting GPU, or what the file had before; None where it was never measured."""
+    measured = [part.waiting_w for part in parts if part.waiting_w is not None]
+    if measured:
+        return fmean(measured)
+    texts = (part.profile for part in parts if part.profile)
+    return next((parse_stage_profile(text, file="what the ranks measured").waiting_w for text in texts), None)
+
+
 @dataclass(frozen=True, slots=True)
 class MergedProfile:
     """The rows of all pipelines as one."""

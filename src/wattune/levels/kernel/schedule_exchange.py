@@ -127,6 +127,7 @@ def import_files(
         default_trial(graph, profile, blocking_power_w=blocking_power_w),
         Frontier(tuple(_bounded(frontier, graph, profile, blocking_power_w))),
         f"imported from {len(parsed)} schedule file{'s' if len(parsed) > 1 else ''}",
+        baseline=profile.baseline_words,
     )
 
 

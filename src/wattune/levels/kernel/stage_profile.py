@@ -1,8 +1,9 @@
 """The stage profile: time and energy of each instruction of each stage at each setting, read from CSV.
 
 Columns `stage,instruction,frequency,time,energy` (MHz, s, J) are those of Perseus; `mem_mhz` and `power_limit_w` add to
-the setting, `simulated` marks rows that were not measured on hardware, and any further column is a knob of the
-instruction, such as the launch configuration of its communication (Kareus).
+the setting, `simulated` marks rows that were not measured on hardware, `gpu` names the GPU and `waiting_w` is its power
+while it waits. Rows whose `baseline` is yes are what plans are compared with, and are no option of a plan. Any further
+column is a knob of the instruction, such as the launch configuration of its communication (Kareus).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from wattune.core.csv_input import Row, parse_csv
+from wattune.core.csv_input import Row, csv_text, parse_csv
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
@@ -20,7 +21,14 @@ from wattune.levels.kernel.schedules import EXTRAS, kind_of
 from wattune.levels.kernel.shape import PipelineShape
 
 REQUIRED = ("stage", "instruction", "frequency", "time", "energy")
-_OWN = (*REQUIRED, "mem_mhz", "power_limit_w", "simulated", "rank", "dp_rank", "pp_rank", "tp_rank")
+_OWN = (
+    *(*REQUIRED, "mem_mhz", "power_limit_w", "simulated", "gpu", "waiting_w", "baseline"),
+    *("rank", "dp_rank", "pp_rank", "tp_rank"),
+)
+
+HIGHEST = "every instruction at its highest setting"
+WHOLE = "whole microbatches at the highest clock"
+"""What plans are compared with: the profile's own rows, or its rows of a baseline (Megatron-LM as it is)."""
 
 
 Options = Mapping[str, tuple[Trial[StageChoice], ...]]
@@ -37,6 +45,12 @@ class StageProfile:
     """The line of the file for each kind and choice."""
     stages: int
     simulated: bool
+    gpu: str | None = None
+    """None where it is not known, or where there are several models."""
+    waiting_w: float | None = None
+    """Power of a GPU that waits, where it was measured."""
+    baseline: Mapping[str, Trial[StageChoice]] = field(default_factory=dict)
+    """For each kind what plans are compared with; empty where that is the highest setting."""
     _trials: Mapping[tuple[str, StageChoice], Trial[StageChoice]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -90,10 +104,13 @@ class StageProfile:
 
     @property
     def default(self) -> Mapping[str, Trial[StageChoice]]:
-        """For each kind the trial at the highest setting: the GPU without tuning."""
-        return MappingProxyType(
-            {kind: max(trials, key=lambda trial: trial.choice.setting) for kind, trials in self.options.items()}
-        )
+        """For each kind what plans are compared with: the pipeline without tuning."""
+        highest = {kind: max(trials, key=lambda trial: trial.choice.setting) for kind, trials in self.options.items()}
+        return MappingProxyType(highest | dict(self.baseline))
+
+    @property
+    def baseline_words(self) -> str:
+        return WHOLE if self.baseline else HIGHEST
 
 
 def parse_stage_profile(text: str, *, file: str) -> StageProfile:
@@ -101,37 +118,54 @@ def parse_stage_profile(text: str, *, file: str) -> StageProfile:
     options: dict[str, list[Trial[StageChoice]]] = {}
     lines: dict[tuple[str, StageChoice], int] = {}
     stages: set[int] = set()
-    simulated = False
+    baseline: dict[str, Trial[StageChoice]] = {}
+    gpus: set[str] = set()
+    simulated, waiting_w = False, None
     for row in parse_csv(text, file=file, required=REQUIRED):
         stage = _stage(row)
         kind = kind_of(stage, row.text("instruction").lower())
         choice = StageChoice(row.setting(core="frequency"), _knobs(row))
+        cost = Measurement(row.positive("time"), row.positive("energy"))
+        gpus.add(row.text("gpu") if row.cells.get("gpu", "").strip() else "")
+        waiting_w = row.positive_or_none("waiting_w") or waiting_w
+        if _is_yes(row, "baseline"):
+            if kind in baseline:
+                raise row.wrong("baseline", f"stage {stage}, {row.text('instruction')} has a baseline already")
+            baseline[kind] = Trial(choice, cost)
+            continue
         if (kind, choice) in lines:
             first = lines[kind, choice]
             raise row.wrong("frequency", f"stage {stage}, {row.text('instruction')} at {choice} is on line {first} too")
         lines[kind, choice] = row.line
         stages.add(stage)
-        simulated = simulated or _simulated(row)
-        cost = Measurement(row.positive("time"), row.positive("energy"))
+        simulated = _is_yes(row, "simulated") or simulated
         options.setdefault(kind, []).append(Trial(choice, cost))
+    if not options:
+        raise InputError(f"{file} has rows of a baseline alone", hint="a plan needs rows whose baseline is not yes")
     _check_stages(stages, file)
     frozen = MappingProxyType({kind: tuple(trials) for kind, trials in options.items()})
-    return StageProfile(file, frozen, MappingProxyType(lines), len(stages), simulated)
+    gpu = gpus.pop() or None if len(gpus) == 1 else None
+    known = {kind: trial for kind, trial in baseline.items() if kind in frozen}
+    return StageProfile(file, frozen, MappingProxyType(lines), len(stages), simulated, gpu, waiting_w, known)
 
 
 def stage_profile_text(profile: StageProfile) -> str:
     """Write a profile as CSV that `parse_stage_profile` reads, with a column for each knob."""
     trials = [(kind, trial) for kind, options in profile.options.items() for trial in options]
+    compared = list(profile.baseline.items())
     wide = sorted((trial.choice.knobs for _, trial in trials), key=len, reverse=True)
     knobs = list(dict.fromkeys(name for own in wide for name, _ in own))
-    rows = [",".join((*REQUIRED[:3], *knobs, *REQUIRED[3:], "simulated"))]
-    for kind, trial in trials:
+    knobs += sorted({name for _, trial in compared for name, _ in trial.choice.knobs} - set(knobs))
+    extra = (("gpu",) if profile.gpu else ()) + (("baseline",) if compared else ())
+    rows: list[tuple[str, ...]] = [(*REQUIRED[:3], *knobs, *REQUIRED[3:], "simulated", *extra)]
+    for place, (kind, trial) in enumerate((*trials, *compared)):
         stage, _, instruction = kind.partition(".")
         own, setting = dict(trial.choice.knobs), trial.choice.setting
         cells = (stage, instruction, str(setting.sm_mhz), *(own.get(name, "") for name in knobs))
         cost = (repr(float(trial.cost.time_s)), repr(float(trial.cost.energy_j)))
-        rows.append(",".join((*cells, *cost, "yes" if profile.simulated else "no")))
-    return "\n".join(rows) + "\n"
+        more = {"gpu": profile.gpu or "", "baseline": "no" if place < len(trials) else "yes"}
+        rows.append((*cells, *cost, "yes" if profile.simulated else "no", *(more[name] for name in extra)))
+    return csv_text(rows)
 
 
 def _stage(row: Row) -> int:
@@ -146,10 +180,10 @@ def _knobs(row: Row) -> tuple[tuple[str, str], ...]:
     return tuple((column, cell) for column, cell in cells if cell)
 
 
-def _simulated(row: Row) -> bool:
-    cell = row.cells.get("simulated", "").strip().lower()
+def _is_yes(row: Row, column: str) -> bool:
+    cell = row.cells.get(column, "").strip().lower()
     if cell not in ("", "yes", "no", "true", "false"):
-        raise row.wrong("simulated", f"{cell!r} is neither yes nor no")
+        raise row.wrong(column, f"{cell!r} is neither yes nor no")
     return cell in ("yes", "true")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from wattune.core.csv_input import csv_text
 from wattune.core.errors import InputError, PlanError
 from wattune.core.frontier import Trial
 from wattune.core.plan import StageChoice
@@ -51,15 +52,18 @@ class StageProfiling:
                 return {}
 
 
-def profile_csv(rows: Rows, *, simulated: bool) -> str:
-    """Write rows as a stage profile: by stage and instruction, highest clock first."""
-    lines = [",".join((*REQUIRED, "simulated"))]
+def profile_csv(rows: Rows, *, simulated: bool, gpu: str | None = None, waiting_w: float | None = None) -> str:
+    """Write rows as a stage profile, by stage and instruction, highest clock first; with the GPU where it is known."""
+    known = {"gpu": gpu, "waiting_w": waiting_w}
+    extra = {name: str(value) for name, value in known.items() if value is not None}
+    lines: list[tuple[object, ...]] = [(*REQUIRED, "simulated", *extra)]
     for kind in sorted(rows, key=lambda kind: (int(kind.partition(".")[0]), kind)):
         stage, _, instruction = kind.partition(".")
         for trial in sorted(rows[kind], key=lambda trial: -(trial.choice.sm_mhz or 0)):
             cost, label = trial.cost, "yes" if simulated else "no"
-            lines.append(f"{stage},{instruction},{trial.choice.sm_mhz},{cost.time_s!r},{cost.energy_j!r},{label}")
-    return "\n".join(lines) + "\n"
+            cells = (repr(cost.time_s), repr(cost.energy_j), label, *extra.values())
+            lines.append((stage, instruction, trial.choice.sm_mhz, *cells))
+    return csv_text(lines)
 
 
 def rows_of(profile: StageProfile | None) -> dict[str, tuple[Trial[Setting], ...]]:

@@ -61,7 +61,7 @@ def test_the_file_keeps_its_layout(planned):
     keys = [line.split('"')[1] for line in lines if line.startswith('  "')]
     assert ", ".join(keys) == (
         "format, version, simulated, made_by, pipeline, blocking_power_w, profile, origins, instructions, switching, "
-        "options, chosen, default, frontier"
+        "gpu, baseline, gpus_per_rank, options, chosen, default, frontier"
     )
     openings = [line for line in lines if line.startswith('  "') and not line.endswith(",")]
     assert openings == ['  "instructions": [', '  "options": {', '  "frontier": [']

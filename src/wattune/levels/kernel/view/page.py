@@ -13,6 +13,7 @@ from wattune.core.plan import Plan
 from wattune.core.tariff import Footprint, Tariff
 from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, gap_percent, time_percent
 from wattune.levels.kernel.view.timeline import Bar, PipelineTimeline, Timelines, timelines
+from wattune.physics.catalog import trust_of
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone, tick_labels, ticks
 from wattune.render.frame import LINE_PX, TITLE_PX, text_width
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Table
@@ -28,12 +29,12 @@ def pipeline_page(planned: PlannedPipeline, *, made: str, tariff: Tariff) -> Pag
         title=f"Pipeline plan: {planned.shape}",
         lead=(
             f"The chosen plan takes {cost.time_s:.4g} s and {quantity(cost.energy_j, 'J')} per iteration: "
-            f"{_changes(planned.plan, planned)} against every instruction at the highest setting of "
-            f"{planned.source.file}."
+            f"{_changes(planned.plan, planned)} against {planned.baseline}, by {planned.source.file}."
         ),
         simulated=planned.source.simulated,
+        trust=trust_of(planned.source.simulated, planned.source.gpu),
         sections=(
-            Figures((*_figures(planned), long_run_figure(planned, tariff))),
+            Figures((*_figures(planned), job_figure(planned), long_run_figure(planned, tariff))),
             Drawing(draw_timelines(timelines(planned)), TIMELINE_STYLE),
             LargeChart(plans_chart(planned)),
             _table(planned),
@@ -88,9 +89,18 @@ def _figures(planned: PlannedPipeline) -> tuple[Figure, ...]:
     return (
         saving(planned.plan, "energy with the chosen plan"),
         saving(cheapest, "energy at the least"),
-        Figure(quantity(default.energy_j, "J"), "per iteration at default settings", f"{default.time_s:.4g} s"),
+        Figure(
+            quantity(default.energy_j, "J"), "per iteration by default, one GPU of each rank", f"{default.time_s:.4g} s"
+        ),
         Figure(f"{sum(gaps) / len(gaps):.2f} %", "above the bound, on average", f"{max(gaps):.2f} % at worst"),
     )
+
+
+def job_figure(planned: PlannedPipeline) -> Figure:
+    """Show what all GPUs of the job spend in an iteration of the chosen plan."""
+    words = f"per iteration of all {planned.gpus} GPUs, with the chosen plan"
+    default = f"{quantity(planned.job_default_energy_j, 'J')} by default"
+    return Figure(quantity(planned.job_energy_j, "J"), words, default)
 
 
 def long_run_saving(planned: PlannedPipeline, tariff: Tariff) -> Footprint:
@@ -126,7 +136,7 @@ def _origins(planned: PlannedPipeline) -> tuple[str, ...]:
         f"as soon as the schedule lets it, and a rank that waits draws {planned.blocking_power_w:g} W.",
         "The bound is the optimum of the relaxed problem, in which an instruction may last anywhere between two of its "
         "options: no plan that takes as long spends less, so a better planner could gain at most the distance to it.",
-        "Δ is against every instruction at the highest setting of the profile.",
+        f"Δ is against {planned.baseline}. Energies are those of one GPU of each rank, unless all GPUs are named.",
     )
 
 

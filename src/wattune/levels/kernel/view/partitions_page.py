@@ -12,7 +12,7 @@ from wattune.levels.kernel.partition.searched_model import SearchedPartition
 from wattune.levels.kernel.partition.space import PartitionChoice, choices
 from wattune.levels.kernel.planned import energy_percent, time_percent
 from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
-from wattune.levels.kernel.view.page import long_run_figure
+from wattune.levels.kernel.view.page import job_figure, long_run_figure
 from wattune.levels.kernel.view.stream_timeline import STREAM_STYLE, draw_streams
 from wattune.levels.kernel.view.used_settings import (
     choice_words,
@@ -21,6 +21,7 @@ from wattune.levels.kernel.view.used_settings import (
     used_choices,
     used_options,
 )
+from wattune.physics.catalog import trust_of
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Shape, Tone
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
 from wattune.render.quantity import percent, quantity, unit_for
@@ -42,16 +43,17 @@ def kernels_page(report: KernelReport, *, made: str, tariff: Tariff) -> Page:
         lead=(
             f"The chosen plan takes {cost.time_s:.4g} s and {quantity(cost.energy_j, 'J')} per iteration and GPU of "
             f"each stage: {percent(energy_percent(cost, default))} energy and {percent(time_percent(cost, default))} "
-            "time against the same model without nanobatches at the highest clock."
+            f"time against {report.planned.baseline}."
         ),
         simulated=report.planned.source.simulated,
+        trust=trust_of(report.planned.source.simulated, report.planned.source.gpu),
         sections=tuple(_sections(report, tariff)),
         foot=made,
     )
 
 
 def _sections(report: KernelReport, tariff: Tariff) -> Iterator[Section]:
-    yield Figures((*_figures(report), long_run_figure(report.planned, tariff)))
+    yield Figures((*_figures(report), job_figure(report.planned), long_run_figure(report.planned, tariff)))
     yield LargeChart(iteration_chart(report))
     if report.searched is not None:
         plan = report.planned.plan.choice
@@ -67,7 +69,7 @@ def _sections(report: KernelReport, tariff: Tariff) -> Iterator[Section]:
 
 def _figures(report: KernelReport) -> Iterator[Figure]:
     default, plan = report.planned.default.cost, report.planned.plan.cost
-    yield Figure(quantity(default.energy_j, "J"), "Megatron at the highest clock", f"{default.time_s:.4g} s")
+    yield Figure(quantity(default.energy_j, "J"), f"with {report.planned.baseline}", f"{default.time_s:.4g} s")
     comparison = report.comparison
     if comparison is not None:
         fastest, perseus = comparison.ours.fastest.cost, comparison.perseus.fastest.cost
