@@ -58,8 +58,8 @@ def print_job(out: Console, job: Job, found: Sequence[JobView], records: Sequenc
     for one in found:
         out.print()
         out.print(Text(one_line(gpu_label(one.gpu)), style="bold"))
-        for line in trust_lines(one.gpu.simulated, one.gpu.name):
-            _say(out, line)
+        for words in trust_lines(one.gpu.simulated, one.gpu.name):
+            _say(out, words)
         out.print(size_table(one))
         out.print()
         for lines in (epochs_lines(one, width=out.width), map_lines(job_map(one), width=out.width)):

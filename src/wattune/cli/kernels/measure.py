@@ -9,7 +9,16 @@ import click
 
 from wattune.cli.kernels.model import ModelOptions, model_options
 from wattune.cli.kernels.plan import epsilon_of, search_options
-from wattune.cli.output import FILE, check_writable, json_option, marked, print_error, print_json, print_line
+from wattune.cli.output import (
+    FILE,
+    check_writable,
+    json_option,
+    marked,
+    print_error,
+    print_json,
+    print_line,
+    trust_lines,
+)
 from wattune.core.errors import DeviceError, InputError, StoreError
 
 if TYPE_CHECKING:
@@ -149,5 +158,7 @@ def _show(found: SearchedKernels, rule: SearchOptions, *, as_json: bool) -> None
         )
         return
     print_line(f"{layout_text(found.model)} on {found.gpu.name}{' (simulated)' if found.simulated else ''}")
+    for line in trust_lines(found.simulated, found.gpu.name):
+        print_line(line)
     output.show_partitions(found, rule)
     print_line(f"Plan with them: wattune kernels plan … --trials {rule.trials}")

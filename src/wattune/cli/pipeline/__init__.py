@@ -60,7 +60,7 @@ def _waiting_option(function: F) -> F:
 def _choice_options(function: F) -> F:
     deadline = click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="Seconds per iteration.")
     straggler = click.option(
-        "--straggler", type=click.FloatRange(min=1), help="Another pipeline takes this many times as long (1.2)."
+        "--straggler", type=click.FloatRange(1, 1000), help="Another pipeline takes this many times as long (1.2)."
     )
     return deadline(straggler(function))
 
