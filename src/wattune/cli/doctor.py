@@ -61,9 +61,10 @@ def _write_bundle(file: Path, facts: Facts, findings: tuple[Finding, ...]) -> No
 
 def _store_failure(config: Config) -> WattuneError | None:
     from wattune.store.sql_store import open_store
+    from wattune.store.worker import WAIT_S
 
     try:
-        open_store(config.store_url)
+        open_store(config.store_url, timeout_s=WAIT_S).check()
     except WattuneError as error:
         return error
     return None
@@ -131,7 +132,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     if facts.visible is not None and facts.driver.gpus and not facts.visible.strip():
         line = "CUDA_VISIBLE_DEVICES is empty: every GPU is hidden"
         findings.append(Finding("visible GPUs", "problem", line, "unset CUDA_VISIBLE_DEVICES"))
-    store, failure = Finding("store", "ok", "the history can be written"), facts.store_failure
+    store, failure = Finding("store", "ok", "the history can be read and written"), facts.store_failure
     if failure is not None:
         store = Finding("store", "problem", failure.message, failure.hint)
     return (*findings, _rapl(facts), _emulator(facts), _journal(facts), *_claims(facts), store)

@@ -21,7 +21,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from wattune.core.errors import StoreError
+from wattune.core.errors import StoreError, WattuneError
 from wattune.store.records import StoreTimeout
 from wattune.store.url import escaped, is_ambiguous, is_path, redacted, without_secrets
 
@@ -151,15 +151,23 @@ def reading(engine: Engine) -> Iterator[Connection]:
     """Open a transaction that reads one state of the store throughout; database errors become `StoreError`."""
     if engine.dialect.name == "postgresql":
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
-    with explained(engine), engine.begin() as connection:
+    with explained(engine.url), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """Open a transaction that is committed when the block ends and rolled back when it fails; see `reading`."""
-    with explained(engine), engine.execution_options(wattune_begin=IMMEDIATELY).begin() as connection:
+    with explained(engine.url), engine.execution_options(wattune_begin=IMMEDIATELY).begin() as connection:
         yield connection
+
+
+def check_pages(connection: Connection) -> None:
+    """Let SQLite check the structure of its file; a server checks its own."""
+    if connection.dialect.name == "sqlite":
+        problem = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+        if problem != "ok":
+            raise DamagedRecord(str(problem))
 
 
 def lock_store(connection: Connection) -> None:
@@ -190,7 +198,11 @@ def use_write_ahead_log(engine: Engine, *, timeout_s: float | None = None) -> No
 def _sqlite(path: str) -> URL:
     if path in ("", ":memory:"):
         raise StoreError("the store's URL names no file", hint=_FORMS)
-    return URL.create("sqlite", database=str(Path(path).expanduser().absolute()))
+    try:
+        file = Path(path).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # no such user, or the current folder was removed
+        raise StoreError(f"the store {path} has no place: {error}", hint="write the whole path") from None
+    return URL.create("sqlite", database=str(file))
 
 
 def _prepare_file(path: Path) -> None:
@@ -301,17 +313,58 @@ _POSTGRESQL = {
     "57014": ("the store {place} took too long to answer", "see what it does: SELECT * FROM pg_stat_activity"),
 }
 
+MOST_QUOTED = 200
+"""Letters of an error of the database that are shown."""
 _OUTAGES = ("SQLITE_BUSY", "55P03", "57014")
 """Errors that mean that the store may answer later."""
 
 
+class DamagedRecord(Exception):
+    """Rows of which no record can be made, and why."""
+
+
+class CallerError(Exception):
+    """Carries an error of the caller's own code out of a transaction, as it is."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 @contextmanager
-def explained(engine: Engine) -> Iterator[None]:
-    """Convert database errors of the block to `StoreError`."""
+def explained(target: URL) -> Iterator[None]:
+    """Convert whatever fails in the block, other than our own errors, to a `StoreError` about the store at a URL.
+
+    A damaged file fails in any way: in the database library, in the driver, or where a record is made of a row.
+    """
     try:
         yield
+    except WattuneError:
+        raise
+    except CallerError as error:
+        raise error.error from None
     except SQLAlchemyError as error:
-        raise store_error(error, engine.url) from None
+        raise store_error(error, target) from None
+    except Exception as error:
+        raise _damage(error, target) from error
+
+
+def _damage(error: Exception, target: URL) -> StoreError:
+    place = place_of(target)
+    if isinstance(error, OSError):
+        return StoreError(f"the store {place} cannot be used: {error.strerror or error}", hint=_ELSEWHERE)
+    _, hint = _SQLITE["SQLITE_CORRUPT"]
+    if target.get_backend_name() != "sqlite":
+        hint = "restore it from a backup, or name another store with WATTUNE_STORE"
+    kind = "" if isinstance(error, DamagedRecord) else f"{type(error).__name__}: "
+    return StoreError(f"the store {place} is damaged: {kind}{_quoted(error, target)}", hint=hint)
+
+
+def _quoted(error: BaseException, target: URL) -> str:
+    """Return the first line of an error without secrets, cut where it is long: it may quote what is in the file."""
+    line = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    line = without_secrets(line, password=target.password, options=target.query)
+    return line if len(line) <= MOST_QUOTED else f"{line[:MOST_QUOTED]}…"
 
 
 def store_error(error: SQLAlchemyError, target: URL) -> StoreError:
@@ -324,10 +377,10 @@ def store_error(error: SQLAlchemyError, target: URL) -> StoreError:
     if known is not None:
         message, hint = known
         return kind(message.format(place=place), hint=hint.format(place=place))
-    lines = str(cause).strip().splitlines() or [type(cause).__name__]
+    line = _quoted(cause, target)
     if target.get_backend_name() == "sqlite":
-        return StoreError(f"the store {place} cannot be used: {lines[0]}", hint=_ELSEWHERE)
+        hint = "move it away, or name another store with WATTUNE_STORE"
+        return StoreError(f"the store {place} cannot be used: {line}", hint=hint)
     hint = "check that the server runs and that the URL in WATTUNE_STORE is right: psql URL"
-    kind = StoreTimeout if "timeout" in lines[0] else StoreError
-    line = without_secrets(lines[0], password=target.password, options=target.query)
+    kind = StoreTimeout if "timeout" in line else StoreError
     return kind(f"the store {place} cannot be used: {line}", hint=hint)

@@ -12,15 +12,19 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, RowMapping, Subquery, and_, case, func, insert, select, update
 
 from wattune.core.codec import JsonReader, to_json
-from wattune.core.errors import StoreError
+from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store import schema
+from wattune.store.engine import DamagedRecord
 from wattune.store.job_records import JobSummary, NoSuchRun, RecordedRun
 from wattune.store.records import storable
 from wattune.store.schema import Row, record_of, row_of
+
+MOST_EPOCHS = 10_000_000
+"""Epochs of one run that are read: a damaged number would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,9 @@ def find_job(connection: Connection, name: str, *, locked: bool = False) -> Curr
         return None
     table = schema.definitions.c
     rows = connection.execute(select(schema.definitions).where(table.job == row["name"])).mappings().all()
-    today = next(each for each in rows if each["number"] == row["definition"])
+    today = next((each for each in rows if each["number"] == row["definition"]), None)
+    if today is None:
+        raise DamagedRecord(f"the job {row['name']!r:.40} has no definition {row['definition']!r:.40}")
     aims = ("target", "higher_is_better")
     alike = frozenset(each["number"] for each in rows if all(each[aim] == today[aim] for aim in aims))
     job = record_of(Job, today, name=today["job"], batch_sizes=tuple(today["batch_sizes"]["sizes"]))
@@ -227,12 +233,20 @@ def _recorded_run(row: RowMapping, metrics: Mapping[int, float | None], *, compa
         order=row["position"],
         gpu=_gpu_of(row),
         outcome=Outcome(row["outcome"]),
-        metrics=tuple(metrics.get(epoch) for epoch in range(max(metrics, default=-1) + 1)),
+        metrics=_in_order(metrics),
         cost=_cost_of(row, ""),
         profiling=_cost_of(row, "profiling_"),
         setting=record_of(Setting, row) if row["settled"] else None,
     )
     return record_of(RecordedRun, row, run=run, comparable=comparable)
+
+
+def _in_order(metrics: Mapping[int, float | None]) -> tuple[float | None, ...]:
+    """Return the metric of every epoch up to the last; None for one that was not reported, or was no number."""
+    last = max(metrics, default=-1)
+    if last > MOST_EPOCHS or not all(isinstance(metric, float | int | None) for metric in metrics.values()):
+        raise DamagedRecord(f"the metrics of a run cannot be read: {last + 1} epochs")
+    return tuple(metrics.get(epoch) for epoch in range(last + 1))
 
 
 def profile_row(profile: Profile) -> Row:
@@ -243,10 +257,13 @@ def profile_row(profile: Profile) -> Row:
 
 def _profile_of(row: RowMapping) -> Profile:
     reader = JsonReader(unknown_fields="skip")  # the setting and the cost of a trial share one object
-    trials = tuple(
-        Trial(reader.read(Setting, trial), reader.read(Measurement, trial)) for trial in row["trials"]["trials"]
-    )
-    return Profile(gpu=_gpu_of(row), batch_size=row["batch_size"], trials=trials)
+    try:
+        trials = tuple(
+            Trial(reader.read(Setting, trial), reader.read(Measurement, trial)) for trial in row["trials"]["trials"]
+        )
+    except InputError as error:
+        raise DamagedRecord(f"a profile cannot be read: {error}") from None
+    return record_of(Profile, row, gpu=_gpu_of(row), trials=trials)
 
 
 def _gpu_columns(gpu: JobGpu) -> Row:
@@ -262,5 +279,5 @@ def _cost_columns(cost: Measurement | None) -> Row:
 
 
 def _cost_of(row: RowMapping, prefix: str) -> Measurement | None:
-    numbers = [row[prefix + field.name] for field in fields(Measurement)]
-    return None if numbers[0] is None or numbers[1] is None else Measurement(*numbers)
+    numbers = {field.name: row[prefix + field.name] for field in fields(Measurement)}
+    return None if numbers["time_s"] is None or numbers["energy_j"] is None else record_of(Measurement, numbers)

@@ -8,16 +8,18 @@ that earlier ones use as it was, and gives the `Table` a text of its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import sqlalchemy as sa
 
 from wattune._version import __version__
 from wattune.core.errors import StoreError
-from wattune.store.engine import lock_store, place_of, reading, writing
+from wattune.store.engine import DamagedRecord, lock_store, place_of, reading, writing
 
 R = TypeVar("R")
 
@@ -124,10 +126,36 @@ def row_of(table: sa.Table, *records: Any, **others: Any) -> Row:
     return {name: value for name, value in found.items() if name in table.columns} | others
 
 
-def record_of(kind: Callable[..., R], row: sa.RowMapping, **others: Any) -> R:
-    """Make a record from the columns that have the name of one of its fields, and `others`."""
-    names = [field.name for field in fields(kind) if field.name in row]  # type: ignore[arg-type]
-    return kind(**({name: row[name] for name in names} | others))
+def record_of(kind: Callable[..., R], row: Mapping[Any, Any], **others: Any) -> R:
+    """Make a record from the columns that have the name of one of its fields, and `others`.
+
+    `DamagedRecord` if that is impossible: SQLite takes any value in any column, so that the types are checked here.
+    """
+    types = _types_of(kind)
+    known = {name: row[name] for name in types if name in row} | others
+    try:
+        for name in types.keys() & row.keys() - others.keys():
+            _check_type(known[name], types[name])
+        return kind(**known)
+    except Exception as error:
+        raise DamagedRecord(f"a record ({_words_of(kind)}) cannot be read: {error}") from error
+
+
+@cache
+def _types_of(kind: Any) -> dict[str, Any]:
+    """Return the type of every field of a record."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _check_type(value: object, wanted: Any) -> None:
+    wanted = get_origin(wanted) if get_origin(wanted) is Mapping else wanted
+    if not isinstance(value, wanted | int if isinstance(0.0, wanted) else wanted):
+        raise ValueError(f"{value!r:.40} is in the place of {getattr(wanted, '__name__', wanted)}")
+
+
+def _words_of(kind: Any) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower()
 
 
 def _create(name: str, *constraints: str) -> str:

@@ -22,7 +22,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store import job_statements as statements
 from wattune.store import schema
-from wattune.store.engine import lock_store, reading, writing
+from wattune.store.engine import CallerError, lock_store, reading, writing
 from wattune.store.job_records import (
     JobSummary,
     NoSuchRun,
@@ -113,7 +113,7 @@ class JobStore:
             recurrence = current.recurrences
             if replaces is not None:
                 recurrence = _replace_run(connection, current, replaces, at)
-            proposal = decide(current.job, statements.memory_of(connection, current, now=at))
+            proposal = _decided(decide, current.job, statements.memory_of(connection, current, now=at))
             _check_size(proposal.batch_size, current.job)
             run = JobRun(
                 id=run_id or str(uuid.uuid4()),
@@ -252,6 +252,13 @@ class JobStore:
         with writing(self._engine) as connection:
             current = statements.job_of_run(connection, run_id, locked=True)
             yield connection, current, statements.record_of_run(connection, current, run_id, now=at)
+
+
+def _decided(decide: Decide, job: Job, memory: JobMemory) -> Proposal:
+    try:
+        return decide(job, memory)
+    except Exception as error:  # is not the store's
+        raise CallerError(error) from None
 
 
 def _define(connection: Connection, job: Job, at: datetime) -> statements.CurrentJob:

@@ -15,9 +15,11 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store import schema
 from wattune.store.engine import (
+    check_pages,
     engine_of,
     explained,
     is_readable_only,
+    parse,
     place_of,
     read_only_engine,
     reading,
@@ -46,6 +48,19 @@ class Store:
     def jobs(self) -> JobStore:
         """The history of recurring jobs."""
         return JobStore(self._engine)
+
+    def check(self) -> None:
+        """Read everything once, and try whether it may be written; StoreError for the first that fails."""
+        with reading(self._engine) as connection:
+            check_pages(connection)
+        self.runs()
+        self.trial_records()
+        self.traces()
+        for job in self.jobs.jobs():
+            self.jobs.job_runs(job.name)
+            self.jobs.job_memory(job.name)
+        with writing(self._engine) as connection:
+            connection.execute(delete(schema.runs).where(schema.runs.c.id.is_(None)))
 
     def add_run(self, full: FullRun) -> None:
         """Store a run and all that belongs to it, in one transaction."""
@@ -182,8 +197,8 @@ def open_store(url: str, *, timeout_s: float | None = None) -> Store:
     `timeout_s` bounds the time for connecting, for a lock and for a statement. A file that this user may only read can
     be read.
     """
-    engine = engine_of(url, timeout_s=timeout_s)
-    with explained(engine):
+    with explained(parse(url)):
+        engine = engine_of(url, timeout_s=timeout_s)
         if engine.dialect.name == "sqlite" and is_readable_only(engine):
             engine = read_only_engine(url)
         elif engine.dialect.name == "sqlite":
