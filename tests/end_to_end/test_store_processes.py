@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from wattune.core.errors import StoreError
-from wattune.store.fallback import keep_run, recover, write_run
+from wattune.store.fallback import Recovered, keep_run, recover, write_run
 from wattune.store.sql_store import open_store
 from wattune.testing.job_store_contract import A_JOB
 from wattune.testing.store_contract import a_run
@@ -171,8 +171,7 @@ def test_a_disk_that_is_really_full_loses_nothing(
     disk, temporary = tmp_path / "disk", tmp_path / "temporary"
     disk.mkdir()
     temporary.mkdir()
-    monkeypatch.setenv("TMPDIR", str(temporary))  # of the child
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("TMPDIR", str(temporary))
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], capture_output=True)
     if mounted.returncode != 0:
         pytest.skip("a small disk cannot be mounted here (needs root)")
@@ -255,7 +254,7 @@ def test_a_store_that_may_only_be_read_is_read(tmp_path: Path, mode: int) -> Non
         refused = f"the store {folder}/history.db may not be written"
         assert outcome.read_text().splitlines() == [
             f"['a'] True ['{A_JOB.name}']",
-            "Recovered(taken=0, left=0)",
+            str(Recovered(taken=0, left=0)),
             refused,
             refused,
         ]

@@ -14,8 +14,9 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store.fallback import FILE_NAME, keep_run
+from wattune.store.fallback import keep_run
 from wattune.store.sql_store import Store, open_store
+from wattune.store.unsaved_file import FILE_NAME
 from wattune.testing.job_store_contract import A_GPU, A_JOB, DAWN, LEASE_S, minutes, submitted
 from wattune.testing.store_contract import a_run
 
@@ -133,7 +134,8 @@ def test_every_operation_works_or_raises_a_store_error(seed: int, content: tuple
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("wattune.store.fallback.TEMPORARY", ())
     for variable, place in (("STORE", "history.db"), ("STATE", "state"), ("LOCKS", "locks"), ("CONFIG", "none.toml")):
         monkeypatch.setenv(f"WATTUNE_{variable}", str(tmp_path / place))
     return tmp_path

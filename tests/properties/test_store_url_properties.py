@@ -16,7 +16,8 @@ from sqlalchemy.exc import OperationalError
 from wattune.cli.main import run
 from wattune.core.errors import StoreError
 from wattune.store.engine import parse, place_of, store_error
-from wattune.store.fallback import FILE_NAME, write_run
+from wattune.store.fallback import write_run
+from wattune.store.unsaved_file import FILE_NAME
 from wattune.store.url import redacted
 from wattune.testing.store_contract import a_run
 

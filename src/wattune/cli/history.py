@@ -24,6 +24,7 @@ from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words,
 from wattune.store.records import FullRun, Run, full_run_to_json, mean_power_w, run_to_json
 
 if TYPE_CHECKING:
+    from wattune.store.fallback import Recovered
     from wattune.store.sql_store import Store
 
 
@@ -270,13 +271,19 @@ def open_history() -> Store:
     config = load_config()
     store = open_store(config.store_url)
     try:
-        taken = recover(store, fallback_folders(config.state_dir), meant_for=store.place).taken
+        done = recover(store, fallback_folders(config.state_dir), meant_for=store.place)
     except StoreError as error:
-        remark(f"{error.message}; they stay there")
+        remark(f"{error.message}; runs that could not be stored earlier stay in their file")
     else:
-        if taken:
-            remark(f"{counted(taken, 'run')} that could not be stored earlier: stored now")
+        if done.taken:
+            remark(f"{counted(done.taken, 'run')} that could not be stored earlier: stored now")
+        _remark_problems(done)
     return store
+
+
+def _remark_problems(done: Recovered) -> None:
+    for problem in done.problems:
+        remark(f"warning: {problem}")
 
 
 def _recover_all(as_json: bool) -> None:
@@ -286,12 +293,13 @@ def _recover_all(as_json: bool) -> None:
     config = load_config()
     folders = fallback_folders(config.state_dir)
     done = recover(open_store(config.store_url), folders, meant_for=None)
+    _remark_problems(done)
     if as_json:
         print_json({"taken": done.taken, "left": done.left})
         return
     print_line(f"{counted(done.taken, 'run')} stored" if done.taken else "no runs to recover")
     if done.left:
-        where = " or ".join(str(folder) for folder in folders)
+        where = " or ".join(str(folder) for folder in folders if folder.exists())
         remark(f"damaged lines, which stay in unsaved-runs.jsonl under {where}: {done.left}")
 
 

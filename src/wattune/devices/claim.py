@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 
 from wattune.core.errors import ConfigError
+from wattune.core.folder import Folder
 from wattune.devices.entry import SIZE, Entry, file_name, parse, text_of
-from wattune.devices.folder import Folder
 from wattune.devices.locks import lock_name, note_folder, noted_folder
 
 ENTRY = ".journal"

@@ -6,7 +6,7 @@ GPU has to be restored to what the entry holds.
 
 Entries are in the state folder of a user, locks in one folder for all users of the machine. A lock names the folder
 that has the entry, so that the next owner of the GPU finds it, whichever folder is its own. Nothing that another user
-could have written is believed: see `wattune.devices.folder`; root believes what the owner of the lock has written in a
+could have written is believed: see `wattune.core.folder`; root believes what the owner of the lock has written in a
 folder that only that user can write. The watchdog imports this file, so it imports little.
 """
 
@@ -18,9 +18,9 @@ import time
 from collections.abc import Iterator
 
 from wattune.core.errors import ConfigError
+from wattune.core.folder import FILE_FLAGS, Folder
 from wattune.devices.claim import ENTRY, Claim, give_back
 from wattune.devices.entry import SIZE, Entry, file_name, parse
-from wattune.devices.folder import FILE_FLAGS, Folder
 from wattune.devices.locks import (
     Holder,
     busy,

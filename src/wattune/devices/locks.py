@@ -12,7 +12,7 @@ import os
 import time
 
 from wattune.core.errors import ConfigError, DeviceBusy, NoPermission
-from wattune.devices.folder import FILE_FLAGS, Folder
+from wattune.core.folder import FILE_FLAGS, Folder
 
 _PREFIX, _SUFFIX = "wattune-", ".lock"
 LOCKS = "/proc/locks"

@@ -9,52 +9,54 @@ before is known by its id. So commands that import at once, or die half-way, los
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import io
 import json
 import os
 import socket
-import stat
-import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from math import hypot
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattune._version import __version__
 from wattune.core.codec import JsonReader, to_json
-from wattune.core.errors import InputError, StoreError
+from wattune.core.errors import ConfigError, InputError, StoreError
+from wattune.core.job import Outcome
 from wattune.store.job_records import NoSuchRun, RunEnd, RunOver, UnsubmittedRun
 from wattune.store.records import FullRun, Run, RunExists, RunGpu, full_run_from_json, full_run_to_json
+from wattune.store.unsaved_file import append, files_in, lines_of, remove_lines
 from wattune.store.worker import WAIT_S, StoreWorker
 
 if TYPE_CHECKING:
     from wattune.store.sql_store import Store
 
-FILE_NAME = "unsaved-runs.jsonl"
-LOCK_S = 2.0
-"""The longest wait for the lock of a fallback file, which is held for a few milliseconds."""
-_ANY_FILE = "unsaved-runs*.jsonl"
-_PRIVATE = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
+"""Places for temporary files; the last is in memory, for a machine whose only disk is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Numbers of runs and ends of runs that were imported, and of lines that stay in the files."""
+    """Numbers of runs and ends of runs that were new to the store, and of lines that stay in the files."""
 
     taken: int
     left: int
+    problems: tuple[str, ...] = ()
+    """Why files were left as they are."""
 
 
 def fallback_folders(state_dir: Path) -> tuple[Path, ...]:
-    """Return the folders to try: the state folder and, in case its disk is full, a private temporary one."""
-    return (state_dir, Path(tempfile.gettempdir()) / f"wattune-{os.getuid()}")
+    """Return every folder in which runs are kept, in the order in which a writer tries them, and a reader reads them.
+
+    After the state folder, whose disk may be full, come private ones in all places for temporary files. Where there is
+    room at the moment makes no difference: a reader that finds more room looks in the same places.
+    """
+    places = dict.fromkeys((*filter(None, (os.environ.get("TMPDIR"),)), *TEMPORARY))
+    return (state_dir, *(Path(place) / f"wattune-{os.geteuid()}" for place in places))
 
 
 def write_run(full: FullRun, place: str | None, folders: Sequence[Path]) -> Path:
@@ -80,87 +82,94 @@ def _write_line(line: bytes, folders: Sequence[Path]) -> Path:
     reasons = []
     for folder in folders:
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _is_safe(folder):
-                raise PermissionError(errno.EPERM, "it belongs to another user")
-            return _append_somewhere(folder, line)
-        except OSError as error:
-            reasons.append(f"{folder}: {error.strerror or error}")
+            return append(folder, line)
+        except (OSError, ConfigError) as error:
+            reasons.append(f"{folder}: {_reason(error)}")
     raise StoreError(
         f"the run could not be kept anywhere ({'; '.join(reasons)})", hint="free some space, then measure again"
     )
 
 
+def _reason(error: OSError | ConfigError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else error.message.rpartition(": ")[2]
+
+
 def move_unsaved(source: Path, folders: Sequence[Path]) -> None:
     """Move the lines of the fallback file in one folder to that of others, before the folder is removed."""
-    for path in sorted(source.glob(_ANY_FILE)):
-        with _locked(path) as file:
-            for line in _lines(file):
-                _write_line(line + b"\n", folders)
-            path.unlink()
+    for name in files_in(source):
+        lines = lines_of(source, name)
+        for line in lines:
+            _write_line(line + b"\n", folders)
+        remove_lines(source, name, set(lines))
 
 
 def recover(store: Store, folders: Sequence[Path], *, meant_for: str | None) -> Recovered:
-    """Import the fallback files into the store: the lines meant for one place, or all if that is None."""
-    files = [path for folder in folders for path in sorted(folder.glob(_ANY_FILE))]
-    parts = [_recover_file(store, path, meant_for) for path in files]
-    return Recovered(sum(part.taken for part in parts), sum(part.left for part in parts))
+    """Import the fallback files into the store: the lines meant for one place, or all if that is None.
+
+    A file that cannot be read, or that another user could have written, stays as it is and becomes a problem.
+    """
+    parts = [_recover_folder(store, folder, meant_for) for folder in dict.fromkeys(folders)]
+    return Recovered(
+        sum(part.taken for part in parts),
+        sum(part.left for part in parts),
+        tuple(problem for part in parts for problem in part.problems),
+    )
 
 
-def _recover_file(store: Store, path: Path, meant_for: str | None) -> Recovered:
+def _recover_folder(store: Store, folder: Path, meant_for: str | None) -> Recovered:
+    taken, left, problems = 0, 0, []
+    path = folder
     try:
-        if not path.exists() or not _is_safe(path.parent):
-            return Recovered(0, 0)
-        with _locked(path) as file:
-            lines = _lines(file)
-        done = {line for line in lines if _import_line(store, line, meant_for)}
-        return _remove(path, done)
-    except OSError as error:
-        raise StoreError(
-            f"cannot import the runs of {path}: {error.strerror}", hint="check that you may write to it"
-        ) from None
+        for name in files_in(folder):
+            path = folder / name
+            imported = {line: _import_line(store, line, meant_for) for line in lines_of(folder, name)}
+            left += remove_lines(folder, name, {line for line, end in imported.items() if end is not _Line.LEFT})
+            taken += sum(end is _Line.STORED for end in imported.values())
+    except (OSError, ConfigError) as error:
+        problems.append(f"the runs of {path} are not imported: {_reason(error)}")
+    return Recovered(taken, left, tuple(problems))
 
 
-def _remove(path: Path, done: set[bytes]) -> Recovered:
-    """Remove lines that the store has; another process may have done so already."""
-    with _locked(path) as file:
-        lines = _lines(file)
-        left = [line for line in lines if line not in done]
-        if len(left) < len(lines) or not lines:
-            _replace(path, left)
-        return Recovered(len(lines) - len(left), len(left))
+class _Line(Enum):
+    """What became of a line of a fallback file."""
+
+    STORED = "stored"
+    KNOWN = "known"
+    """The store has it, or has no use for it: another end of the run, or the run was forgotten."""
+    LEFT = "left"
+    """It is meant for another store, or cannot be read."""
 
 
-def _lines(file: io.FileIO) -> list[bytes]:
-    return [line for line in file.read().splitlines() if line]
-
-
-def _import_line(store: Store, line: bytes, meant_for: str | None) -> bool:
-    """Import a line and return whether it may be removed; a line that cannot be read stays."""
+def _import_line(store: Store, line: bytes, meant_for: str | None) -> _Line:
     try:
         document = json.loads(line)
         if meant_for not in (None, document["store"]):
-            return False
+            return _Line.LEFT
         record = _record_of(document)
-    except (ValueError, KeyError, TypeError, AttributeError, InputError):
-        return False
-    match record:
-        case FullRun():
-            with suppress(RunExists):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
+        return _Line.LEFT
+    try:
+        match record:
+            case FullRun():
                 store.add_run(record)
-            return True
-        case RunEnd():
-            try:
+            case RunEnd():
+                if _outcome(store, record.run_id) is record.outcome:
+                    return _Line.KNOWN
                 store.jobs.record_end(record)
-            except RunOver:  # the store has this end, or another
-                return True
-            except NoSuchRun:  # this store has forgotten the run, or it is another store's
-                return bool(document["store"] == store.place)
-            return True
-        case UnsubmittedRun():
-            with suppress(RunOver):
+            case UnsubmittedRun():
+                with suppress(NoSuchRun):
+                    if _outcome(store, record.run_id) is record.end.outcome:
+                        return _Line.KNOWN
                 store.jobs.add_ended_run(record)
-            return True
+    except (RunExists, RunOver):
+        return _Line.KNOWN
+    except NoSuchRun:  # this store has forgotten the run, or it is another store's
+        return _Line.KNOWN if document["store"] == store.place else _Line.LEFT
+    return _Line.STORED
+
+
+def _outcome(store: Store, run_id: str) -> Outcome:
+    return store.jobs.job_run(run_id).run.outcome
 
 
 def _record_of(document: Mapping[str, Any]) -> FullRun | RunEnd | UnsubmittedRun:
@@ -170,79 +179,6 @@ def _record_of(document: Mapping[str, Any]) -> FullRun | RunEnd | UnsubmittedRun
     if "job_run" in document:
         return reader.read(UnsubmittedRun, document["job_run"])
     return full_run_from_json(document)
-
-
-def _append_somewhere(folder: Path, line: bytes) -> Path:
-    """Append to the file of a folder or, where others keep that locked, to a file of one's own beside it."""
-    path = folder / FILE_NAME
-    try:
-        _append(path, line)
-    except BlockingIOError:
-        path = path.with_stem(f"{path.stem}-{uuid.uuid4()}")
-        _append(path, line)
-    return path
-
-
-def _append(path: Path, line: bytes) -> None:
-    with _locked(path) as file:
-        size = file.seek(0, os.SEEK_END)
-        try:
-            # A process that died while writing left its last line without an end.
-            cut_off = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-            rest = (b"\n" if cut_off else b"") + line
-            while rest:  # a disk that is nearly full takes only a part
-                rest = rest[file.write(rest) :]
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(size)
-            raise
-
-
-def _replace(path: Path, lines: list[bytes]) -> None:
-    if not lines:
-        path.unlink()
-        return
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, _PRIVATE | os.O_WRONLY | os.O_EXCL, 0o600), "wb") as file:
-        file.writelines(line + b"\n" for line in lines)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-
-
-def _is_safe(folder: Path) -> bool:
-    """Return whether no other user can have made the folder: where everybody may write, it must belong to this user."""
-    shared = folder.parent.stat().st_mode & stat.S_IWOTH
-    return not shared or folder.lstat().st_uid == os.getuid()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[io.FileIO]:
-    """Open and lock the file, private and unbuffered, so that a full disk is noticed at once."""
-    deadline_s = time.monotonic() + LOCK_S
-    while True:
-        with os.fdopen(os.open(path, _PRIVATE | os.O_RDWR | os.O_APPEND, 0o600), "a+b", buffering=0) as file:
-            if os.fstat(file.fileno()).st_mode & 0o077:
-                os.fchmod(file.fileno(), 0o600)
-            _lock(file, deadline_s)
-            # The previous holder of the lock may have replaced the file; then this one is obsolete.
-            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                file.seek(0)
-                yield file
-                return
-
-
-def _lock(file: io.FileIO, deadline_s: float) -> None:
-    """Lock the file; BlockingIOError if another process, which may be stopped, does not release it in time."""
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline_s:
-                raise BlockingIOError(errno.EAGAIN, "another process keeps it locked") from None
-            time.sleep(0.005)
 
 
 def new_run(

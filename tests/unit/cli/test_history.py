@@ -9,9 +9,10 @@ import pytest
 
 from wattune.cli.main import run
 from wattune.core.errors import StoreError
-from wattune.store.fallback import FILE_NAME, keep_run
+from wattune.store.fallback import keep_run
 from wattune.store.records import FullRun, Run, RunGpu
 from wattune.store.sql_store import Store, open_store
+from wattune.store.unsaved_file import FILE_NAME
 from wattune.testing.store_contract import a_run
 
 
@@ -22,7 +23,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WATTUNE_CONFIG", str(tmp_path / "none.toml"))
     monkeypatch.setenv("COLUMNS", "160")
     (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("wattune.store.fallback.TEMPORARY", ())
     return tmp_path
 
 

@@ -170,7 +170,7 @@ def test_on_a_full_disk_the_gpu_is_not_set(journal, tmp_path, monkeypatch):
 
     fake = FakeGpu()
     gpu = guarded(journal, fake)
-    monkeypatch.setattr("wattune.devices.folder.os.fsync", no_room)
+    monkeypatch.setattr("wattune.core.folder.os.fsync", no_room)
     with pytest.raises(ConfigError, match="No space left on device; the GPU was not set") as caught:
         gpu.apply(Setting(900))
     assert "WATTUNE_STATE" in caught.value.hint

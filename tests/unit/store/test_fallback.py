@@ -2,22 +2,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from wattune.core.errors import StoreError
 from wattune.store import fallback
-from wattune.store.fallback import FILE_NAME, Recovered, keep_run, recover
+from wattune.store.fallback import Recovered, keep_run, recover
 from wattune.store.sql_store import open_store
+from wattune.store.unsaved_file import FILE_NAME
 from wattune.testing.store_contract import a_run
 
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A state folder, and a temporary folder that is not the real one."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("wattune.store.fallback.TEMPORARY", ())
     (tmp_path / "temporary").mkdir()
     return tmp_path / "state"
 
@@ -68,7 +70,7 @@ def test_a_run_is_imported_once(tmp_path: Path, state: Path) -> None:
     store.add_run(a_run("a"))
     fallback.write_run(a_run("a"), store.place, [state])
     fallback.write_run(a_run("b"), store.place, [state])
-    assert recover(store, [state], meant_for=store.place) == Recovered(taken=2, left=0)
+    assert recover(store, [state], meant_for=store.place) == Recovered(taken=1, left=0)
     assert [run.id for run in store.runs()] == ["a", "b"]
 
 
@@ -137,15 +139,94 @@ def test_an_error_names_every_folder_that_cannot_be_written(
     assert str(state) in caught.value.message
 
 
-def test_a_folder_made_by_another_user_is_not_used(
-    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+NOBODY = 65534
+
+
+def given_away(folder: Path) -> None:
+    os.chown(folder, NOBODY, NOBODY)
+
+
+def open_to_all(folder: Path) -> None:
+    folder.chmod(0o777)
+
+
+def linked(folder: Path) -> None:
+    folder.rename(folder.with_name("moved"))
+    folder.symlink_to(folder.with_name("moved"))
+
+
+def file_given_away(folder: Path) -> None:
+    os.chown(folder / FILE_NAME, NOBODY, NOBODY)
+
+
+def file_open_to_all(folder: Path) -> None:
+    (folder / FILE_NAME).chmod(0o666)
+
+
+def file_linked(folder: Path) -> None:
+    (folder / FILE_NAME).rename(folder / "moved.jsonl")
+    (folder / FILE_NAME).symlink_to(folder / "moved.jsonl")
+
+
+def file_with_two_names(folder: Path) -> None:
+    os.link(folder / FILE_NAME, folder / "second.jsonl")
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [given_away, open_to_all, linked, file_given_away, file_open_to_all, file_linked, file_with_two_names],
+)
+def test_what_another_user_could_have_written_is_neither_read_nor_written(
+    tmp_path: Path, state: Path, plant: Callable[[Path], None]
 ) -> None:
-    shared = tmp_path / "temporary"
-    shared.chmod(0o1777)
-    (shared / "planted").mkdir()
-    monkeypatch.setattr(fallback.os, "getuid", lambda: 12345)
-    with pytest.raises(StoreError, match="belongs to another user"):
-        fallback.write_run(a_run("a"), None, [shared / "planted"])
+    if plant in (given_away, file_given_away) and os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    store = open_store(str(tmp_path / "history.db"))
+    fallback.write_run(a_run("planted"), store.place, [state])
+    plant(state)
+    before = (state / FILE_NAME).read_bytes()
+
+    done = recover(store, [state], meant_for=None)
+    assert (done.taken, store.runs(), len(done.problems)) == (0, (), 1)
+    assert str(state) in done.problems[0]
+    if plant is not open_to_all:  # a folder of ours is closed to others before it is written
+        other = tmp_path / "other"
+        assert fallback.write_run(a_run("a"), store.place, [state, other]) == other / FILE_NAME
+        assert (state / FILE_NAME).read_bytes() == before
+
+
+def test_a_folder_of_others_without_runs_is_no_problem(tmp_path: Path, state: Path) -> None:
+    (tmp_path / "real").mkdir()
+    state.symlink_to(tmp_path / "real")
+    assert recover(open_store(str(tmp_path / "history.db")), [state], meant_for=None) == Recovered(taken=0, left=0)
+
+
+def test_a_run_is_found_where_it_was_kept_once_there_is_room_elsewhere(
+    tmp_path: Path, state: Path, blocked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, shared = tmp_path / "temporary", tmp_path / "shared"
+    monkeypatch.setattr(fallback, "TEMPORARY", (str(shared),))
+    full.rmdir()
+    for place in (state, full):
+        place.write_text("no room")
+    with pytest.raises(StoreError, match=f"kept in {shared}"):
+        keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
+    for place in (state, full):
+        place.unlink()
+    full.mkdir()
+    blocked.rmdir()
+    monkeypatch.chdir(full)
+    store = open_store(str(blocked))
+    assert recover(store, fallback.fallback_folders(state), meant_for=None) == Recovered(taken=1, left=0)
+    assert store.run("a") == a_run("a")
+
+
+def test_a_run_that_is_kept_twice_counts_once(tmp_path: Path, state: Path) -> None:
+    store = open_store(str(tmp_path / "history.db"))
+    for folder in (state, tmp_path / "other"):
+        fallback.write_run(a_run("a"), store.place, [folder])
+    assert recover(store, [state, tmp_path / "other"], meant_for=None) == Recovered(taken=1, left=0)
+    assert [run.id for run in store.runs()] == ["a"]
 
 
 def test_an_invalid_url_loses_no_run(tmp_path: Path, state: Path) -> None:

@@ -15,9 +15,10 @@ from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.store.fallback import FILE_NAME, Recovered, recover, write_end, write_run
+from wattune.store.fallback import Recovered, recover, write_end, write_run
 from wattune.store.job_records import RunEnd
 from wattune.store.sql_store import Store, open_store
+from wattune.store.unsaved_file import FILE_NAME
 from wattune.testing.job_store_contract import A_JOB, DAWN, LEASE_S, minutes, submitted
 from wattune.testing.store_contract import a_run
 
@@ -91,7 +92,7 @@ def test_an_end_that_contradicts_the_store_is_dropped(store: Store, state: Path)
     forgotten = replace(END, run_id="unknown")
     for end in (replace(END, run_id=first.id), replace(END, run_id=second.id), forgotten):
         write_end(end, store.place, [state])
-    assert recover(store, [state], meant_for=store.place) == Recovered(taken=3, left=0)
+    assert recover(store, [state], meant_for=store.place) == Recovered(taken=0, left=0)
     outcomes = [record.run.outcome for record in store.jobs.job_runs(A_JOB.name, now=DAWN)]
     assert outcomes == [Outcome.RUNNING, Outcome.LOST, Outcome.CRASHED]
 

@@ -1,7 +1,8 @@
 """A folder whose files are believed only if no other user could have written them.
 
 Every file is opened relative to the open folder (openat) and no symbolic link is followed, so that nobody can put
-another file in place of the one that was checked. The watchdog imports this file, so it imports little.
+another file in place of the one that was checked. Journals, locks and runs that wait for the store are in such
+folders. The watchdog imports this file, so it imports little.
 """
 
 from __future__ import annotations
@@ -93,6 +94,15 @@ class Folder:
             raise OSError(errno.EINVAL, "not a plain file")
         return descriptor
 
+    def open_trusted(self, name: str, flags: int) -> int:
+        """Open a plain file that only the owner, or root, could have written; OSError for another."""
+        descriptor = self.open(name, flags | FILE_FLAGS)
+        why = _distrusted(os.fstat(descriptor), self.owner, links=1)
+        if why is not None:
+            os.close(descriptor)
+            raise OSError(errno.EPERM, why)
+        return descriptor
+
     def create(self, name: str, data: bytes) -> int:
         """Write a file under a passing name, flush it to disk, rename it, and return it open."""
         partial = name + ".partial"
@@ -110,12 +120,9 @@ class Folder:
         return descriptor
 
     def read(self, name: str, *, most: int) -> bytes:
-        """Read a file that only the owner, or root, could have written; OSError or ValueError for another."""
-        descriptor = self.open(name, os.O_RDONLY | FILE_FLAGS)
+        """Read a file that only the owner, or root, could have written; OSError for another."""
+        descriptor = self.open_trusted(name, os.O_RDONLY)
         try:
-            why = _distrusted(os.fstat(descriptor), self.owner, links=1)
-            if why is not None:
-                raise ValueError(why)
             return os.read(descriptor, most + 1)
         finally:
             os.close(descriptor)
