@@ -38,7 +38,7 @@ from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, RunPolicy, Window
 from wattune.devices.table import SweepTable, TableGpu, read_sweep
-from wattune.levels.run.own_policy import load_policy
+from wattune.levels.run.policies import policy_named
 from wattune.levels.run.policy import CurvePolicy
 from wattune.levels.run.session import RunSession
 
@@ -236,7 +236,7 @@ def _policies(workload: RecordedWorkload, asked: TableBench) -> tuple[RunPolicy,
     return (
         GridPolicy(settings, workload.reference, asked.slowdown),
         CurvePolicy(objective=objective, candidates=settings, baseline=workload.reference),
-        *(load_policy(name, objective) for name in asked.policies),
+        *(policy_named(name, objective) for name in asked.policies),
     )
 
 

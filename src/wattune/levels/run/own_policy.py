@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from math import isfinite
+from threading import current_thread, main_thread
 from typing import Any, Protocol
 
 from wattune.core.errors import InputError, PlanError
@@ -28,7 +29,8 @@ from wattune.levels.run.policies import POLICIES
 
 GROUP = "wattune.policies"
 """The group of entry points by which a package names its policies."""
-_GUIDE = "see docs/how-to/write-your-own-policy.md"
+MOST_WORDS = 200
+GUIDE = "see docs/how-to/write-your-own-policy.md"
 
 
 class Policy(Protocol):
@@ -40,7 +42,10 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OwnPolicy:
-    """A `RunPolicy` around a user's policy. What the policy raises, or an order that is none, ends the tuning."""
+    """A `RunPolicy` around a user's policy. What the policy raises, or an order that is none, ends the tuning.
+
+    An object that a program made itself runs in that program; a policy that is named, in a process of its own.
+    """
 
     name: str
     policy: Policy
@@ -52,19 +57,27 @@ class OwnPolicy:
     def of(cls, policy: Policy, name: str) -> OwnPolicy:
         """Wrap a policy; missing attributes get the usual values."""
         if not callable(getattr(policy, "step", None)):
-            raise InputError(f"{name} has no method step(windows, spec)", hint=_GUIDE)
-        flags = {flag: bool(getattr(policy, flag, default)) for flag, default in _FLAGS.items()}
+            raise InputError(f"{name} has no method step(windows, spec)", hint=GUIDE)
+        flags = {flag: bool(getattr(policy, flag, default)) for flag, default in FLAGS.items()}
         return cls(name, policy, **flags)
 
     def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
-        order = self.policy.step(windows, spec)
+        order = self._ordered(windows, spec)
         problem = order_problem(order)
         if problem is not None:
-            raise PlanError(f"{self.name} returned {problem}", hint=_GUIDE)
+            raise PlanError(f"{self.name} returned {problem}", hint=GUIDE)
         return order
 
+    def _ordered(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
+        try:
+            return self.policy.step(windows, spec)
+        except BaseException as error:  # sys.exit too; only Ctrl-C, which comes to the main thread, ends the program
+            if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
+                raise
+            raise PlanError(f"{self.name} raised {error_words(error)}", hint=GUIDE) from None
 
-_FLAGS = {"tunes": True, "uses_history": False, "needs_counters": False}
+
+FLAGS = {"tunes": True, "uses_history": False, "needs_counters": False}
 
 
 def order_problem(order: object) -> str | None:
@@ -79,13 +92,16 @@ def order_problem(order: object) -> str | None:
 
 
 def load_policy(name: str, objective: Objective) -> OwnPolicy:
-    """Load the policy of that name and make it for an objective; errors have one line and a hint."""
+    """Load the policy of that name and make it for an objective; errors have one line and a hint.
+
+    This runs the user's code: `levels/run/policy_process.py` calls it in a process of its own.
+    """
     make = _load_path(name) if ":" in name else _load_entry(name)
     try:
         made = make(objective)
-    except Exception as error:
+    except BaseException as error:  # sys.exit too
         raise InputError(
-            f"{name} cannot be made: {_words(error)}", hint=f"it is called with the objective alone; {_GUIDE}"
+            f"{name} cannot be made: {error_words(error)}", hint=f"it is called with the objective alone; {GUIDE}"
         ) from None
     return OwnPolicy.of(made, name)
 
@@ -95,14 +111,24 @@ def is_own(name: str) -> bool:
     return ":" in name or _entry(name) is not None
 
 
+def check_name(name: str) -> None:
+    """Raise InputError where a name cannot be that of a policy; no code of the user runs."""
+    if not is_own(name):
+        others = sorted(one.name for one in entry_points(group=GROUP))
+        raise InputError(
+            f"there is no policy {name!r}",
+            hint=f"choose one of {', '.join((*POLICIES, *others))}, or your own: package.module:Name",
+        )
+
+
 def _load_path(name: str) -> Callable[[Objective], Any]:
     module_name, _, attribute = name.partition(":")
     with _folder_on_path():
         try:
             found: Any = importlib.import_module(module_name)
-        except Exception as error:  # whatever a user's module raises
+        except BaseException as error:  # whatever a user's module raises, sys.exit too
             raise InputError(
-                f"the policy {name} cannot be imported: {_words(error)}",
+                f"the policy {name} cannot be imported: {error_words(error)}",
                 hint="write package.module:Name; the current folder and installed packages are searched",
             ) from None
     for part in attribute.split("."):
@@ -111,18 +137,14 @@ def _load_path(name: str) -> Callable[[Objective], Any]:
 
 
 def _load_entry(name: str) -> Callable[[Objective], Any]:
+    check_name(name)
     entry = _entry(name)
-    if entry is None:
-        others = sorted(one.name for one in entry_points(group=GROUP))
-        raise InputError(
-            f"there is no policy {name!r}",
-            hint=f"choose one of {', '.join((*POLICIES, *others))}, or your own: package.module:Name",
-        )
+    assert entry is not None
     try:
         found = entry.load()
-    except Exception as error:
+    except BaseException as error:
         raise InputError(
-            f"the policy {name} ({entry.value}) cannot be imported: {_words(error)}", hint="reinstall its package"
+            f"the policy {name} ({entry.value}) cannot be imported: {error_words(error)}", hint="reinstall its package"
         ) from None
     return _callable(found, name)
 
@@ -134,7 +156,7 @@ def _entry(name: str) -> EntryPoint | None:
 def _callable(found: Any, name: str) -> Callable[[Objective], Any]:
     if not callable(found):
         problem = "is not there" if found is None else "cannot be called"
-        raise InputError(f"the policy {name} {problem}", hint=f"name a class or function of its module; {_GUIDE}")
+        raise InputError(f"the policy {name} {problem}", hint=f"name a class or function of its module; {GUIDE}")
     make: Callable[[Objective], Any] = found
     return make
 
@@ -150,5 +172,7 @@ def _folder_on_path() -> Iterator[None]:
         sys.path.remove(folder)
 
 
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def error_words(error: BaseException) -> str:
+    """Return what a user's code raised as one short line."""
+    words = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+    return words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]}…"

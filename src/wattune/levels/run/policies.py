@@ -2,7 +2,8 @@
 
 `POLICIES` is the one registry: commands, the Python interface and benchmarks make policies from it. Implementations are
 imported when a policy is made, so that listing the names costs nothing. Policies written elsewhere are named
-`package.module:Name`, or by an entry point of the group `wattune.policies` (`levels/run/own_policy.py`).
+`package.module:Name`, or by an entry point of the group `wattune.policies` (`levels/run/own_policy.py`), and run in a
+process of their own.
 """
 
 from __future__ import annotations
@@ -82,9 +83,11 @@ def policy_named(name: str, objective: Objective, *, learned: Any = None) -> Run
             from wattune.levels.run.procedure import DefaultPolicy
 
             return DefaultPolicy()
-    from wattune.levels.run.own_policy import load_policy
+    from wattune.levels.run.own_policy import check_name
+    from wattune.levels.run.policy_process import HostedPolicy
 
-    return load_policy(name, objective)
+    check_name(name)
+    return HostedPolicy(name, objective)
 
 
 def learn(name: str, gpu: str) -> object:

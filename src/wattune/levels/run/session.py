@@ -93,6 +93,9 @@ class RunSession:
             self._background = Background(self.loop)
 
     def __enter__(self) -> Self:
+        close = getattr(self.policy, "close", None)
+        if close is not None:  # a policy in a process of its own
+            self._opened.callback(close)
         if self._exchange is not None:
             self._opened.enter_context(self._actuator)
         elif self.policy.tunes:

@@ -1,9 +1,9 @@
 """Policies that users write: loading them, and what becomes of a run when they fail."""
 
+import gc
 import json
 import sys
 from dataclasses import replace
-from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
@@ -13,7 +13,8 @@ from wattune.core.errors import InputError
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
-from wattune.levels.run import own_policy
+from wattune.levels.run import policy_process
+from wattune.levels.run.own_policy import GROUP
 from wattune.levels.run.policies import policy_named, trained_policy
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
@@ -23,6 +24,12 @@ BASE = Order(setting=DRIVER_DEFAULT, purpose=Purpose.BASELINE, least_s=1.0, most
 HOLD = replace(BASE, setting=Setting(sm_mhz=1200), purpose=Purpose.HOLD)
 
 MODULE = """
+import os
+import sys
+import time
+
+import numpy
+
 from wattune import Order, Purpose, Setting
 
 class Fixed:
@@ -44,6 +51,35 @@ class Late(Fixed):
 class Nothing:
     def __init__(self, objective): ...
 
+class Exits(Fixed):
+    def step(self, windows, spec):
+        return super().step(windows, spec) if len(windows) < 2 else sys.exit(3)
+
+class Interrupts(Fixed):
+    def step(self, windows, spec):
+        if len(windows) == 2:
+            raise KeyboardInterrupt
+        return super().step(windows, spec)
+
+class Vanishes(Fixed):
+    def step(self, windows, spec):
+        return super().step(windows, spec) if len(windows) < 2 else os._exit(3)
+
+class Hangs(Fixed):
+    def step(self, windows, spec):
+        while True:
+            time.sleep(0.01)
+
+class Numbers(Fixed):
+    def step(self, windows, spec):
+        print("a policy may print")
+        clock = numpy.array(spec.sm_clocks_mhz)[-9]
+        return Order(setting=Setting(sm_mhz=clock), purpose=Purpose.HOLD, least_s=numpy.float32(5), most_s=5)
+
+class VanishesAtOnce:
+    def __init__(self, objective):
+        os._exit(0)
+
 number = 3
 """
 
@@ -54,10 +90,10 @@ def folder(tmp_path, monkeypatch):
         monkeypatch.setenv(f"WATTUNE_{variable}", str(tmp_path / place))
     (tmp_path / "their_policies.py").write_text(MODULE)
     (tmp_path / "broken_module.py").write_text("import no_such_module_at_all")
+    (tmp_path / "leaving_module.py").write_text("import sys; sys.exit(3)")
+    (tmp_path / "vanishing_module.py").write_text("import os; os._exit(0)")
     monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    for name in ("their_policies", "broken_module"):
-        sys.modules.pop(name, None)
+    return tmp_path
 
 
 def test_a_policy_is_found_in_the_current_folder_by_its_path():
@@ -70,22 +106,25 @@ def test_a_policy_is_found_in_the_current_folder_by_its_path():
     assert trained_policy("their_policies:Fixed", LIMIT, load_model("a100").spec(), on_learning=pytest.fail)[1] == ()
 
 
-def entries(monkeypatch, value):
-    made = EntryPoints([EntryPoint("theirs", value, own_policy.GROUP)])
-    monkeypatch.setattr(own_policy, "entry_points", lambda **wanted: made.select(**wanted))
-    monkeypatch.syspath_prepend(".")
+def entries(monkeypatch, folder, value):
+    """Install a package that names its policy."""
+    about = folder / "theirs-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[{GROUP}]\ntheirs = {value}\n")
+    monkeypatch.syspath_prepend(str(folder))
 
 
-def test_a_policy_is_found_by_its_entry_point(monkeypatch):
-    entries(monkeypatch, "their_policies:Fixed")
+def test_a_policy_is_found_by_its_entry_point(monkeypatch, folder):
+    entries(monkeypatch, folder, "their_policies:Fixed")
     assert policy_named("theirs", LIMIT).name == "theirs"
     with pytest.raises(InputError) as caught:
         policy_named("thiers", LIMIT)
     assert "theirs" in caught.value.hint
 
 
-def test_an_entry_point_that_leads_nowhere_is_an_input_error(monkeypatch):
-    entries(monkeypatch, "gone:Fixed")
+def test_an_entry_point_that_leads_nowhere_is_an_input_error(monkeypatch, folder):
+    entries(monkeypatch, folder, "gone:Fixed")
     with pytest.raises(InputError, match="cannot be imported: ModuleNotFoundError"):
         policy_named("theirs", LIMIT)
 
@@ -102,6 +141,9 @@ def test_an_entry_point_that_leads_nowhere_is_an_input_error(monkeypatch):
         ("their_policies:number", "cannot be called"),
         ("their_policies:Broken", "cannot be made: KeyError: 'weights'"),
         ("their_policies:Nothing", "has no method step"),
+        ("leaving_module:Fixed", "cannot be imported: SystemExit: 3"),
+        ("vanishing_module:Fixed", "ended with exit code 0 while it was loaded"),
+        ("their_policies:VanishesAtOnce", "ended with exit code 0 while it was loaded"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line_and_a_hint(name, message, capfd):
@@ -121,7 +163,7 @@ class Script:
 
     def step(self, windows, spec):
         entry = self.entries[min(len(windows), len(self.entries) - 1)]
-        if isinstance(entry, Exception):
+        if isinstance(entry, BaseException):
             raise entry
         return entry
 
@@ -141,6 +183,7 @@ def played(policy, steps=400):
     ("bad", "words"),
     [
         (ZeroDivisionError("oops"), "ZeroDivisionError: oops"),
+        (SystemExit(3), "SystemExit: 3"),
         (None, "Script returned None, which is no Order"),
         (replace(HOLD, most_s=float("nan")), "an order of 1 to nan s"),
         (replace(HOLD, least_s=9.0), "above its longest"),
@@ -165,6 +208,46 @@ def test_a_good_policy_of_ones_own_is_followed():
     tuning, *_ = played(Script(BASE, HOLD))
     assert tuning.disabled is None
     assert tuning.held == Setting(sm_mhz=1200)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Late", "their_policies:Late raised ZeroDivisionError: division by zero"),
+        ("Exits", "their_policies:Exits raised SystemExit: 3"),
+        ("Interrupts", "KeyboardInterrupt"),
+        ("Vanishes", "the process of the policy their_policies:Vanishes ended with exit code 3"),
+    ],
+)
+def test_code_of_a_policy_that_ends_its_process_ends_the_tuning_alone(name, words):
+    tuning, during, after = played(f"their_policies:{name}")
+    assert words in tuning.disabled
+    assert len(during) == 2
+    assert after == DRIVER_DEFAULT
+
+
+def test_a_policy_that_does_not_answer_ends_the_tuning(monkeypatch):
+    monkeypatch.setattr(policy_process, "DECIDE_S", 0.2)
+    tuning, during, _ = played("their_policies:Hangs")
+    assert "their_policies:Hangs did not answer within 0.2 s" in tuning.disabled
+    assert during == {DRIVER_DEFAULT}
+
+
+def test_numbers_of_numpy_come_through_and_what_a_policy_prints_is_no_output(capfd):
+    order = policy_named("their_policies:Numbers", LIMIT).step((), load_model("a100").spec())
+    assert (order.setting, order.least_s) == (Setting(sm_mhz=load_model("a100").spec().sm_clocks_mhz[-9]), 5.0)
+    assert type(order.setting.sm_mhz) is int
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "a policy may print\n")
+
+
+def test_the_process_of_a_policy_ends_with_it():
+    policy = policy_named("their_policies:Fixed", LIMIT)
+    process = policy._process
+    assert process.poll() is None
+    del policy
+    gc.collect()
+    assert process.poll() is not None
 
 
 def test_an_object_without_step_is_refused():
