@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from wattune.core.frontier import Trial
 from wattune.core.job import Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
+from wattune.levels.job.policies import searcher_named
 from wattune.store.fallback import keep_run
 from wattune.store.sql_store import Store, open_store
 from wattune.store.unsaved_file import FILE_NAME
@@ -108,6 +111,21 @@ def operations(run_id: str) -> list[Callable[[Store], object]]:
     ]
 
 
+VALUES = ("abc", b"\xff\xfe", -1, 1e308, float("inf"), 2**62, "", "{}", '{"sizes": "x", "trials": [{}]}', "\0\x1b[31m")
+"""What SQLite takes in a column of any type."""
+
+
+def with_other_value(chance: random.Random, path: Path) -> None:
+    """Put a value of another type or size into a column."""
+    database = sqlite3.connect(path, isolation_level=None)
+    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    table = chance.choice(sorted(tables))
+    column = chance.choice([row[1] for row in database.execute(f"PRAGMA table_info({table})")])
+    with suppress(sqlite3.Error):  # a key must stay unique
+        database.execute(f"UPDATE {table} SET {column} = ?", (chance.choice(VALUES),))
+    database.close()
+
+
 def failure(call: Callable[[], object]) -> StoreError | None:
     try:
         call()
@@ -129,6 +147,25 @@ def test_every_operation_works_or_raises_a_store_error(seed: int, content: tuple
     raised = [error for error in failures if error is not None]
     assert raised  # the damage was felt
     assert [error for error in raised if "\n" in error.message or not error.hint] == []
+
+
+@pytest.mark.parametrize("seed", range(300, 300 + SEEDS // 2))
+def test_values_of_other_types_are_store_errors_too(seed: int, content: tuple[bytes, str], tmp_path: Path) -> None:
+    good, run_id = content
+    chance, path = random.Random(seed), tmp_path / "history.db"
+    for _ in range(CASES):
+        put(path, good)
+        with_other_value(chance, path)
+        if failure(lambda: open_store(str(path))) is None:
+            store = open_store(str(path))
+            for operation in (*operations(run_id), propose):
+                failure(lambda: operation(store))  # noqa: B023
+
+
+def propose(store: Store) -> None:
+    """Choose a batch size by what the store has, as a run of the job does."""
+    memory = store.jobs.job_memory(A_JOB.name)
+    searcher_named("wattune").propose(store.jobs.job(A_JOB.name), memory, A_GPU)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store import schema
 from wattune.store.engine import DamagedRecord
-from wattune.store.job_records import JobSummary, NoSuchRun, RecordedRun
+from wattune.store.job_records import JobSummary, NoSuchRun, RecordedRun, storable_gpu
 from wattune.store.records import storable
 from wattune.store.schema import Row, record_of, row_of
 
@@ -271,7 +271,10 @@ def _gpu_columns(gpu: JobGpu) -> Row:
 
 
 def _gpu_of(row: RowMapping) -> JobGpu:
-    return record_of(JobGpu, row, name=row["gpu"], count=row["gpus"])
+    try:
+        return storable_gpu(record_of(JobGpu, row, name=row["gpu"], count=row["gpus"]))
+    except InputError as error:
+        raise DamagedRecord(str(error)) from None
 
 
 def _cost_columns(cost: Measurement | None) -> Row:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cache
+from types import UnionType
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 import sqlalchemy as sa
@@ -134,8 +135,8 @@ def record_of(kind: Callable[..., R], row: Mapping[Any, Any], **others: Any) -> 
     types = _types_of(kind)
     known = {name: row[name] for name in types if name in row} | others
     try:
-        for name in types.keys() & row.keys() - others.keys():
-            _check_type(known[name], types[name])
+        for name, value in known.items():
+            _check_type(value, types[name])
         return kind(**known)
     except Exception as error:
         raise DamagedRecord(f"a record ({_words_of(kind)}) cannot be read: {error}") from error
@@ -149,7 +150,8 @@ def _types_of(kind: Any) -> dict[str, Any]:
 
 
 def _check_type(value: object, wanted: Any) -> None:
-    wanted = get_origin(wanted) if get_origin(wanted) is Mapping else wanted
+    if get_origin(wanted) not in (None, UnionType):
+        wanted = get_origin(wanted)
     if not isinstance(value, wanted | int if isinstance(0.0, wanted) else wanted):
         raise ValueError(f"{value!r:.40} is in the place of {getattr(wanted, '__name__', wanted)}")
 

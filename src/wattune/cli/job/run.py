@@ -218,7 +218,7 @@ def _known(name: str, worker: StoreWorker) -> Job | None:
     try:
         jobs = worker.call(lambda store: store.jobs.jobs())
     except StoreError as error:
-        _say(f"{error.message}; the job is defined by the options alone")
+        _say(f"{error.message}; the job is defined by the options alone; {error.hint}")
         return None
     return next((summary.job for summary in jobs if summary.name == storable(name)), None)
 
