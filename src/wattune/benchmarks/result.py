@@ -81,8 +81,8 @@ def joined(name: str, parts: Iterable[Bench]) -> Bench:
     )
 
 
-def check_sections(sections: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse a section that a bench does not have."""
+def check_sections(sections: Iterable[str], known: Sequence[str], *, kind: str = "section") -> None:
+    """Refuse a section, or another part, that a bench does not have."""
     for section in sections:
         if section not in known:
-            raise InputError(f"there is no section {section!r}", hint=f"there are {', '.join(known)}")
+            raise InputError(f"there is no {kind} {section!r}", hint=f"there are {', '.join(known)}")

@@ -128,6 +128,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "wattuneAdvance": (None, _VOID, _LONG),
     "wattuneTruthJ": (_DOUBLE, _VOID, _UINT),
     "wattuneIterations": (_DOUBLE, _VOID, _UINT),
+    "wattuneAt": (None, _VOID, _UINT, _LONG, _DOUBLES),
     "wattuneUntilNs": (_LONG, _VOID, _UINT, _DOUBLE),
     "wattuneControls": (_INT, _VOID, _UINT, _UINTS, _DOUBLES),
     "wattuneFault": (None, _VOID, _UINT, _INT, _LONG),

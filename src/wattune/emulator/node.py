@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Literal, Self
@@ -34,6 +35,18 @@ class Privilege(IntEnum):
     GRANTED = 1
     EUID = 2
     """Root only, as with the real driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a GPU had truly spent and done since the node was made by one time, and its clocks then."""
+
+    time_s: float
+    """Since the node was made."""
+    energy_j: float
+    iterations: float
+    sm_mhz: int
+    mem_mhz: int
 
 
 class Node:
@@ -170,6 +183,13 @@ class Node:
     def truth_j(self, index: int) -> float:
         """Return the true energy of the GPU since the node was made."""
         return float(self._c.wattuneTruthJ(self._handle, self._device(index)))
+
+    def at(self, index: int, time_s: float) -> Moment:
+        """Return what the GPU had truly spent and done by a time of the node, of at most the last 4095 changes."""
+        found = (ctypes.c_double * 4)()
+        self._c.wattuneAt(self._handle, self._device(index), round(time_s * 1e9), found)
+        energy_j, iterations, sm_mhz, mem_mhz = found
+        return Moment(time_s, energy_j, iterations, round(sm_mhz), round(mem_mhz))
 
     # controls, faults, calls
 

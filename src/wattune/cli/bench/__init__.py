@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -375,3 +376,87 @@ def reliability(sections: tuple[str, ...], rounds: int, seed: int, as_json: bool
         bench = ReliabilityBench(cache_dir=load_config().cache_dir, rounds=rounds, seed=seed, on_step=on_step)
         result = bench_reliability(bench, sections=sections)
     show(result, as_json=as_json)
+
+
+@command.command(short_help="One program tuned live in every way, judged by the simulated GPU's own joules.")
+@click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each arm.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1),
+    default=30,
+    show_default=True,
+    help="How long the program takes at the driver's default.",
+)
+@click.option("--gpu", "gpus", multiple=True, help="Only this GPU of the catalogue; may be repeated.")
+@click.option(
+    "--switching",
+    "switchings",
+    type=click.Choice(["ideal", "real"]),
+    multiple=True,
+    help="Only this delay of new clocks.",
+)
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    help="Only this arm: none, run, tuned, callback, sweep+hold, job, gpoeo, zeus; may be repeated.",
+)
+@click.option(
+    "--workload", "workloads", multiple=True, help="The simulated work of runs in turn: resnet50, bert-base:8 …"
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the first run.")
+@click.option("--slowdown", default="5%", show_default=True, help="Slowdown limit of a run.")
+@click.option("--traces", type=click.Path(path_type=Path, file_okay=False), help="Save every run to this folder.")
+@click.option(
+    "--from",
+    "saved",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Judge the runs of this folder again, and play none.",
+)
+@click.option(
+    "--zeus",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Folder of the packages of Zeus, where it is not installed.",
+)
+@json_option
+def live(
+    runs: int,
+    seconds: float,
+    gpus: tuple[str, ...],
+    switchings: tuple[Literal["ideal", "real"], ...],
+    arms: tuple[str, ...],
+    workloads: tuple[str, ...],
+    seed: int,
+    slowdown: str,
+    traces: Path | None,
+    saved: Path | None,
+    zeus: Path | None,
+    as_json: bool,
+) -> None:
+    """Savings, claims and costs of tuning one PyTorch program live on simulated GPUs, one run after the other."""
+    from wattune.benchmarks.live.arms import ARMS
+    from wattune.benchmarks.live.bench import GPUS, SWITCHINGS, WORKLOADS, LiveBench, bench_live, bench_saved
+    from wattune.benchmarks.result import check_sections
+    from wattune.cli.bench.output import live_tables
+    from wattune.config import load_config
+
+    if saved is not None:
+        show(bench_saved(saved), as_json=as_json, tables=live_tables)
+        return
+    check_sections(arms, ARMS, kind="arm")
+    asked = LiveBench(
+        cache_dir=load_config().cache_dir,
+        runs=runs,
+        seconds=seconds,
+        gpus=gpus or GPUS,
+        switchings=switchings or SWITCHINGS,
+        arms=arms or ARMS,
+        workloads=workloads or WORKLOADS,
+        seed=seed,
+        slowdown=_share("--slowdown", slowdown),
+        traces=traces,
+        zeus=zeus,
+    )
+    with progress_bar() as on_step:
+        bench = bench_live(asked, on_step=on_step)
+    show(bench, as_json=as_json, tables=live_tables)

@@ -350,3 +350,36 @@ def kernels_tables(bench: Bench) -> None:
     show_table("measurements until the frontier is right", means, digits=".0f")
     others = tuple(row for row in bench.rows if row not in systems and row not in searches)
     _all_rows(replace(bench, rows=others))
+
+
+_LIVE_HEADS = {
+    "arm": "arm",
+    "true_saving_percent": "saved %",
+    "claimed_saving_percent": "claimed",
+    "claimed_saving_error_percent": "±",
+    "held": "holds",
+    "true_slowdown_percent": "slower %",
+    "claimed_slowdown_percent": "claimed ",
+    "claimed_slowdown_error_percent": "± ",
+    "slowdown_held": "holds ",
+    "share_of_best_fixed_percent": "of best %",
+    "process_cpu_percent": "core %",
+    "contention_percent": "late %",
+    "load": "load",
+}
+
+
+def live_tables(bench: Bench) -> None:
+    """Print a table for each program on each GPU, then the means of each arm."""
+    keys = ("gpu", "switching", "run", "workload", "best_fixed_saving_percent")
+    for (gpu, switching, run, workload, best), group in groupby(bench.rows, key=_picked(keys)):
+        rows = [{name: "–" if row[name] is None else row[name] for name in _LIVE_HEADS} for row in group]
+        title = (
+            f"{gpu} (simulated), {switching} switching, run {run}: {workload}; best fixed setting saves {best:.2f} %"
+        )
+        show_table(title, rows, heads=_LIVE_HEADS, formats={"load": ".1f"}, digits=".2f")
+    for row in bench.rows:
+        if row["problem"]:
+            remark(f"{row['gpu']}, {row['arm']}, run {row['run']}: {row['problem']}")
+    if len(bench.rows) > len(bench.figures["arms"]):
+        show_table("means of each arm (simulated)", bench.figures["arms"], digits=".2f")

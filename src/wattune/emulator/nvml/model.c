@@ -164,6 +164,12 @@ struct totals model_totals(const struct device *device, int64_t time_ns)
     return plus(segment->at_start, spent(device, number, time_s), 1);
 }
 
+/* The segment that holds a time. */
+const struct segment *model_segment_at(const struct device *device, int64_t time_ns)
+{
+    return segment_number(device, find(device, time_ns));
+}
+
 double model_capped_s(const struct device *device, int64_t now_ns)
 {
     const struct segment *segment = model_segment(device);
@@ -181,13 +187,13 @@ double model_temperature_c(const struct device *device, int64_t now_ns)
     return steady_c + (segment->temperature_c - steady_c) * exp(-time_s / device->tau_s);
 }
 
-double model_iterations(const struct device *device, int64_t now_ns)
+double model_iterations(const struct device *device, int64_t time_ns)
 {
-    const struct segment *segment = model_segment(device);
+    const struct segment *segment = model_segment_at(device, time_ns);
     if (!is_playable(device, segment))
         return segment->iterations;
     const struct load *load = &device->load[segment->slot];
-    double time_s = segment->offset_s + (double)(now_ns - segment->start_ns) * NS;
+    double time_s = segment->offset_s + (double)(time_ns - segment->start_ns) * NS;
     struct position at = position_at(load, iteration_of(device, segment), time_s);
     return segment->iterations + at.whole + between(load->share[at.phase], load->share[at.phase + 1], at.part);
 }

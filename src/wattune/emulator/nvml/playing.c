@@ -157,6 +157,21 @@ EXPORT double wattuneIterations(struct node *node, unsigned int device)
     return iterations;
 }
 
+/* What a GPU had spent and done by a time of the node, and its clocks then: joules, iterations, core and memory MHz. */
+EXPORT void wattuneAt(struct node *node, unsigned int index, int64_t time_ns, double found[4])
+{
+    struct device *device = &node->device[index];
+    node_lock(node);
+    settled(node, device);
+    const struct segment *segment = model_segment_at(device, time_ns);
+    const struct row *row = &device->row[segment->row];
+    found[0] = model_totals(device, time_ns).energy_j;
+    found[1] = model_iterations(device, time_ns);
+    found[2] = row->sm_mhz[segment->column];
+    found[3] = row->mem_mhz;
+    node_unlock(node);
+}
+
 /* Nanoseconds until that many iterations are done at the present clock, or until a clock takes over before that;
  * INT64_MAX where no load plays. */
 EXPORT int64_t wattuneUntilNs(struct node *node, unsigned int device, double iterations)

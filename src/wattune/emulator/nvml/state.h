@@ -175,10 +175,11 @@ void lifetime_settle(struct node *node, struct device *device, int64_t now_ns);
 void model_start(struct device *device);
 void model_refresh(struct device *device, int64_t now_ns);
 const struct segment *model_segment(const struct device *device);
+const struct segment *model_segment_at(const struct device *device, int64_t time_ns);
 struct totals model_totals(const struct device *device, int64_t time_ns);
 double model_capped_s(const struct device *device, int64_t now_ns);
 double model_temperature_c(const struct device *device, int64_t now_ns);
-double model_iterations(const struct device *device, int64_t now_ns);
+double model_iterations(const struct device *device, int64_t time_ns);
 int64_t model_time_until(const struct device *device, int64_t now_ns, double iterations);
 
 /* sensor.c: call with the node locked */
