@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from wattune.benchmarks.live.truth import Claim
+from typing import Any, Literal
 
 NONE, RUN, TUNED, CALLBACK = "none", "run", "tuned", "callback"
 HOLD, JOB, GPOEO, ZEUS = "sweep+hold", "job", "gpoeo", "zeus"
 ARMS = (NONE, RUN, TUNED, CALLBACK, HOLD, JOB, GPOEO, ZEUS)
 OURS = (RUN, TUNED, CALLBACK, HOLD, JOB)
-"""The arms whose claims and limits are judged: GPOEO's rule and Zeus stand beside them."""
-LIVE_ARMS = (RUN, TUNED, CALLBACK)
+"""The arms that are judged: GPOEO's rule and Zeus stand beside them."""
+SEARCHING = (RUN, TUNED, CALLBACK)
 """Those that search while the program trains."""
-TUNERS = (*OURS, GPOEO)
-"""Those whose processor time is wattune's."""
 
 PROGRAM = Path(__file__).with_name("training.py")
 JOB_NAME = "live"
@@ -31,113 +27,108 @@ Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """How the program is started."""
+class LiveCase:
+    """One run of the bench."""
 
+    gpu: str
+    switching: Literal["ideal", "real"]
+    arm: str
+    run: int
+    seed: int
+    workload: str
+    """What the simulated GPU does for a step."""
     steps: int
     width: int
-    seed: int
+    """Of the network: what the host does for a step."""
     slowdown: float
-    folder: Path
-    """For its stamps and its claim."""
-    zeus: Path | None = None
+    seconds: float
 
     @property
-    def claim_file(self) -> Path:
-        return self.folder / "claim.json"
+    def limit(self) -> str:
+        return f"{100 * self.slowdown:g}%"
 
-    def command(self, by: str = NONE, *, steps: int | None = None) -> list[str]:
-        numbers = {
-            "--steps": steps or self.steps,
-            "--stamps": self.folder,
-            "--by": by,
-            "--slowdown": self.slowdown,
-            "--claim": self.claim_file,
-            "--width": self.width,
-            "--seed": self.seed,
-            **({} if self.zeus is None else {"--zeus": self.zeus}),
-        }
-        return [sys.executable, str(PROGRAM), *(str(word) for pair in numbers.items() for word in pair)]
+    def program(self, folder: Path, *, by: str = NONE, steps: int | None = None, zeus: Path | None = None) -> list[str]:
+        """Return the command of the program, whose stamps and claim go to the folder."""
+        options = {"--steps": steps or self.steps, "--width": self.width, "--seed": self.seed}
+        inside = {"--by": by, "--slowdown": self.slowdown, "--folder": folder, **({"--zeus": zeus} if zeus else {})}
+        return [sys.executable, str(PROGRAM), *(str(word) for pair in (options | inside).items() for word in pair)]
 
 
-def command_of(arm: str, training: Training, *, setting: str | None = None) -> list[str]:
+def command_of(case: LiveCase, folder: Path, *, setting: str | None = None, zeus: Path | None = None) -> list[str]:
     """Return the command of an arm; a sweep has chosen the setting of the one that holds."""
-    limit = f"{100 * training.slowdown:g}%"
-    if arm in (RUN, GPOEO):
-        policy = "gpoeo" if arm == GPOEO else "wattune"
-        options = ["--json", "--max-slowdown", limit, "--policy", policy, "--require-gpu"]
-        return [*_WATTUNE, "run", *options, "--", *training.command()]
-    if arm == HOLD and setting is not None:
-        return [*_WATTUNE, "hold", setting, "--json", "--require-gpu", "--", *training.command()]
-    if arm == JOB:
-        sizes = ["--batch-sizes", "32", "--default", "32", "--target", "0.999"]
-        metric = ["--metric-pattern", "accuracy: ([0-9.]+)", "--objective", f"energy:{limit}", "--linger", "2"]
-        return [
-            *_WATTUNE,
-            "job",
-            "run",
-            JOB_NAME,
-            *sizes,
-            *metric,
-            "--json",
-            "--require-gpu",
-            "--",
-            *training.command(),
-        ]
-    return training.command(arm if arm in (TUNED, CALLBACK, ZEUS) else NONE)
+    program = case.program(folder)
+    if case.arm in (RUN, GPOEO):
+        policy = "gpoeo" if case.arm == GPOEO else "wattune"
+        return [*_WATTUNE, "run", "--json", "--max-slowdown", case.limit, "--policy", policy, "--", *program]
+    if case.arm == HOLD and setting is not None:
+        return [*_WATTUNE, "hold", setting, "--json", "--", *program]
+    if case.arm == JOB:
+        sizes = ["--batch-sizes", "32", "--default", "32", "--target", "0.999", "--objective", f"energy:{case.limit}"]
+        metric = ["--metric-pattern", "accuracy: ([0-9.]+)", "--linger", "2"]
+        return [*_WATTUNE, "job", "run", JOB_NAME, *sizes, *metric, "--json", "--", *program]
+    return case.program(folder, by=case.arm, zeus=zeus) if case.arm in (TUNED, CALLBACK, ZEUS) else program
 
 
-def sweep_command(training: Training) -> list[str]:
+def sweep_command(case: LiveCase, folder: Path) -> list[str]:
     """Return the command that looks for the setting to hold."""
-    steps = max(training.steps // SWEEP_SHARE, 2)
-    options = ["--json", "--points", str(SWEEP_POINTS), "--max-slowdown", f"{100 * training.slowdown:g}%"]
-    return [*_WATTUNE, "sweep", *options, "--require-gpu", "--", *training.command(steps=steps)]
+    options = ["--json", "--points", str(SWEEP_POINTS), "--max-slowdown", case.limit]
+    return [*_WATTUNE, "sweep", *options, "--", *case.program(folder, steps=max(case.steps // SWEEP_SHARE, 2))]
 
 
-def show_job_command() -> list[str]:
-    """Return the command that prints what the runs of the job saved."""
-    return [*_WATTUNE, "job", "show", JOB_NAME, "--json"]
+SHOW_JOB = (*_WATTUNE, "job", "show", JOB_NAME, "--json")
+"""The command that prints what the runs of the job saved."""
 
 
-def setting_to_hold(sweep: Document) -> str | None:
+def setting_to_hold(sweep: Document | None) -> str | None:
     """Return the setting that a sweep recommends; None where it found none that saves."""
-    recommended = sweep.get("recommended")
+    recommended = (sweep or {}).get("recommended")
     return None if recommended is None else str(recommended["setting"])
 
 
-def claim_of(arm: str, document: Document | None) -> Claim:
-    """Read what an arm says of its run; `document` is its JSON, for the arm that holds that of the sweep."""
-    if document is None or arm in (NONE, ZEUS):
-        return Claim()
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A value that a tool says, and the half-width of its 95 % interval; None where it gives none."""
+
+    value: float
+    error: float | None = None
+
+    def holds(self, true: float) -> bool:
+        """Return whether the interval holds the truth; a claim without an interval does not."""
+        return self.error is not None and abs(self.value - true) <= self.error
+
+
+SAVING, SLOWDOWN, ENERGY = "saving_percent", "slowdown_percent", "span_energy_j"
+QUANTITIES = (SAVING, SLOWDOWN, ENERGY)
+
+
+def claims_of(
+    arm: str,
+    *,
+    printed: Document | None = None,
+    swept: Document | None = None,
+    job: Document | None = None,
+    inside: Document | None = None,
+) -> dict[str, Claim]:
+    """Read what an arm says, from what its command printed and the others that it has; unknown quantities are left out.
+
+    The one that holds says what the sweep says of the setting, and the energy that `hold` measured.
+    """
     if arm == HOLD:
-        return _named(document.get("recommended") or {})
+        found = {} if swept is None else _named(swept.get("recommended") or {})
+        total = (printed or {}).get("total")
+        return found if total is None else found | {ENERGY: Claim(total["energy_j"], total["energy_error_j"])}
     if arm == JOB:
-        return _of_job(document)
-    return _named(document)
+        part = ((job or {}).get("parts") or [{}])[0]
+        wanted = ("energy_saving", "slowdown")  # its `saving` is of the job's own objective
+        return _named({name.removeprefix("energy_"): part[name] for name in part if name.startswith(wanted)})
+    figures = printed if arm in (RUN, GPOEO) else inside
+    return {} if figures is None or arm in (NONE, ZEUS) else _named(figures)
 
 
-def _named(figures: Document) -> Claim:
-    """Read figures under the names that `wattune run --json` gives them."""
-    return Claim(
-        saving_percent=figures.get("saving_percent"),
-        saving_error_percent=figures.get("saving_error_percent"),
-        slowdown_percent=figures.get("slowdown_percent"),
-        slowdown_error_percent=figures.get("slowdown_error_percent"),
-    )
-
-
-def _of_job(document: Document) -> Claim:
-    """Read `wattune job show --json`: all runs against as many default runs."""
-    parts: Sequence[Document] = document.get("parts", ())
-    if not parts:
-        return Claim()
-    own = parts[0]
-    return Claim(
-        saving_percent=own.get("energy_saving_percent"),
-        saving_error_percent=own.get("energy_saving_error_percent"),
-        slowdown_percent=own.get("slowdown_percent"),
-        slowdown_error_percent=own.get("slowdown_error_percent"),
-    )
+def _named(figures: Document) -> dict[str, Claim]:
+    """Read saving and slowdown under the names of `wattune run --json`."""
+    pairs = ((SAVING, "saving_error_percent"), (SLOWDOWN, "slowdown_error_percent"))
+    return {name: Claim(figures[name], figures.get(error)) for name, error in pairs if figures.get(name) is not None}
 
 
 def parse_document(text: str) -> Document | None:

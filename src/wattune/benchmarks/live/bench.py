@@ -5,19 +5,23 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from wattune.benchmarks.live.arms import ARMS, ZEUS
-from wattune.benchmarks.live.play import LiveCase, Played, play
+from wattune.benchmarks.live.arms import ARMS, ZEUS, LiveCase
+from wattune.benchmarks.live.play import Played, play
 from wattune.benchmarks.live.rows import judged, live_row
 from wattune.benchmarks.live.training import EPOCHS
-from wattune.benchmarks.live.truth import Bound, parse_trace, trace_text
+from wattune.benchmarks.live.truth import Bound
 from wattune.benchmarks.result import Bench, Row
 from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import InputError
+from wattune.core.output_file import write_text
 from wattune.emulator.library import build_library
 
 GPUS = ("a100", "rtx-3080-ti")
@@ -46,6 +50,8 @@ class LiveBench:
     """The folder to which every run is saved."""
     zeus: Path | None = None
     """A folder with the packages of Zeus, where it is not installed."""
+    busy: int = 0
+    """Processes that keep the CPU busy meanwhile."""
 
     @property
     def has_zeus(self) -> bool:
@@ -57,19 +63,29 @@ def bench_live(asked: LiveBench, *, on_step: OnStep | None = None) -> Bench:
     if importlib.util.find_spec("torch") is None:
         raise InputError("the program of this bench needs PyTorch", hint="pip install 'wattune[torch]'")
     library, cases = build_library(asked.cache_dir), list(live_cases(asked))
-    if asked.traces is not None:
-        asked.traces.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    for number, case in enumerate(cases):
-        if on_step is not None:
-            on_step(f"{case.gpu}, {case.switching} switching: {case.arm}", number, len(cases))
-        played = play(case, library=library, zeus=asked.zeus)
-        if asked.traces is not None:
-            save(asked.traces, case, played)
-        rows.append(live_row(case, played))
+    with busy_cpu(asked.busy):
+        for number, case in enumerate(cases):
+            if on_step is not None:
+                on_step(f"{case.gpu}, {case.switching} switching: {case.arm}", number, len(cases))
+            played = play(case, library=library, zeus=asked.zeus)
+            if asked.traces is not None:
+                save(asked.traces, case, played)
+            rows.append(live_row(case, played))
     is_missing = ZEUS in asked.arms and not asked.has_zeus
     note = "Zeus is not installed here: pip install 'wattune[bench]', or --zeus FOLDER"
     return judged(rows, notes=(note,) if is_missing else ())
+
+
+@contextmanager
+def busy_cpu(processes: int) -> Iterator[None]:
+    """Keep the CPU busy with so many processes until the block ends."""
+    with ExitStack() as stack:
+        for _ in range(processes):
+            spinning = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+            stack.callback(spinning.wait)
+            stack.callback(spinning.kill)
+        yield
 
 
 def bench_saved(folder: Path) -> Bench:
@@ -108,11 +124,13 @@ def live_cases(asked: LiveBench) -> Iterator[LiveCase]:
 
 
 def save(folder: Path, case: LiveCase, played: Played) -> None:
-    """Write what a run left: a JSON document, and the node over time as CSV beside it."""
-    name = f"{case.gpu}-{case.switching}-{case.arm}-{case.seed}"
-    (folder / f"{name}.csv").write_text(trace_text(played.trace))
-    document = {"case": to_json(case), "played": to_json(replace(played, trace=()))}
-    (folder / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
+    """Write what a run left, with the node at each step."""
+    file = folder / f"{case.gpu}-{case.switching}-{case.arm}-{case.seed}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps({"case": to_json(case), "played": to_json(played)}) + "\n")
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror}", hint="name another folder with --traces") from None
 
 
 def saved(folder: Path) -> Iterator[tuple[LiveCase, Played]]:
@@ -121,8 +139,6 @@ def saved(folder: Path) -> Iterator[tuple[LiveCase, Played]]:
         reader = JsonReader(source=str(file))
         try:
             document = json.loads(file.read_text())
-            case, played = reader.read(LiveCase, document["case"]), reader.read(Played, document["played"])
-            trace = parse_trace(file.with_suffix(".csv").read_text())
+            yield reader.read(LiveCase, document["case"], "case"), reader.read(Played, document["played"], "played")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{file} is not a saved run: {error}", hint="save runs with --traces FOLDER") from None
-        yield case, replace(played, trace=trace)

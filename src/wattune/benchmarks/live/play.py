@@ -10,23 +10,24 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from wattune.benchmarks.live.arms import (
     HOLD,
     JOB,
+    SHOW_JOB,
+    Claim,
     Document,
-    Training,
-    claim_of,
+    LiveCase,
+    claims_of,
     command_of,
     parse_document,
     setting_to_hold,
-    show_job_command,
     sweep_command,
 )
 from wattune.benchmarks.live.processor_time import ProcessorTime
-from wattune.benchmarks.live.truth import Claim, TracePoint
+from wattune.benchmarks.live.truth import TracePoint
 from wattune.control.step_file import following_environment
 from wattune.emulator.launch import Scenario, assign_load, environment_for, open_scenario
 from wattune.emulator.node import Node
@@ -41,26 +42,10 @@ _GRACE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveCase:
-    """One run of the bench."""
-
-    gpu: str
-    switching: Literal["ideal", "real"]
-    arm: str
-    run: int
-    seed: int
-    workload: str
-    steps: int
-    width: int
-    slowdown: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What one run left: its claim, the node over time, and what it cost the host."""
+    """What one run left: its claims, the node over time, and what it cost the host."""
 
-    claim: Claim
+    claims: Mapping[str, Claim]
     process_cpu_percent: float | None
     """Of one core, while the program made its steps."""
     load: float
@@ -76,22 +61,8 @@ def play(case: LiveCase, *, library: Path, zeus: Path | None) -> Played:
         tempfile.TemporaryDirectory(prefix="wattune-live-") as name,
         open_scenario(scenario, Path(name), library=library) as node,
     ):
-        folder = Path(name)
-        stage = _Stage(case, scenario, node, folder, _environment(node, folder))
-        training = Training(
-            steps=case.steps, width=case.width, seed=case.seed, slowdown=case.slowdown, folder=folder, zeus=zeus
-        )
         time.sleep(random.Random(case.seed).uniform(0, _PHASE_S))
-        return _play(stage, training)
-
-
-def _environment(node: Node, folder: Path) -> dict[str, str]:
-    """Return the environment of a follower with a store and settings of its own."""
-    others = ("WATTUNE_", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD")
-    before = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-    own = {"WATTUNE_STORE": str(folder / "store.db"), "WATTUNE_CONFIG": str(folder / "none.toml")}
-    environment = environment_for(node, folder, before={**before, **own})
-    return following_environment(environment, node.library)
+        return _play(_Stage(case, scenario, node, Path(name)), zeus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +78,33 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Where commands of a run are started."""
+    """Where the commands of a run are started."""
 
     case: LiveCase
     scenario: Scenario
     node: Node
     folder: Path
-    environment: Mapping[str, str]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a program that follows the node, with a store and settings of its own."""
+        others = ("WATTUNE_", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD")
+        before = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+        own = {"WATTUNE_STORE": str(self.folder / "store.db"), "WATTUNE_CONFIG": str(self.folder / "none.toml")}
+        environment = environment_for(self.node, self.folder, before={**before, **own, "WATTUNE_REQUIRE_GPU": "1"})
+        return following_environment(environment, self.node.library)
 
     def run(self, command: Sequence[str]) -> _Ended:
         """Run a command to its end and watch the processor time of its processes."""
-        start_s, end_s = time.monotonic(), time.monotonic() + 10 * self.case.seconds + _LONGEST_S
+        start_s, latest_s = time.monotonic(), time.monotonic() + 10 * self.case.seconds + _LONGEST_S
         output, errors = self.folder / "output", self.folder / "errors"
         processor = ProcessorTime(str(self.node.path), self.folder)
         with output.open("w") as out, errors.open("w") as err:
             process = subprocess.Popen(
-                command, env=dict(self.environment), cwd=self.folder, stdout=out, stderr=err, start_new_session=True
+                command, env=self.environment(), cwd=self.folder, stdout=out, stderr=err, start_new_session=True
             )
             try:
                 assign_load(self.node, self.scenario, process.pid)
-                while process.poll() is None and time.monotonic() < end_s:
+                while process.poll() is None and time.monotonic() < latest_s:
                     time.sleep(_SAMPLE_S)
                     processor.sample()
             finally:
@@ -153,25 +131,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _play(stage: _Stage, training: Training) -> Played:
-    arm, swept = stage.case.arm, None
-    if arm == HOLD:
-        swept = stage.run(sweep_command(training))
-        for file in stage.folder.glob("*.stamps"):
-            file.unlink()
-    setting = None if swept is None or swept.document is None else setting_to_hold(swept.document)
-    ended = stage.run(command_of(arm, training, setting=setting))
-    stamps_s = _stamps_s(stage.folder)
+def _play(stage: _Stage, zeus: Path | None) -> Played:
+    case, folder = stage.case, stage.folder
+    swept = stage.run(sweep_command(case, folder)) if case.arm == HOLD else None
+    for file in folder.glob("*.stamps"):  # of the sweep's programs
+        file.unlink()
+    found = None if swept is None else swept.document
+    ended = stage.run(command_of(case, folder, setting=setting_to_hold(found), zeus=zeus))
+    stamps_s, claim_file = _stamps_s(folder), folder / "claim.json"
     trace = _trace(stage.node, ended, stamps_s)
-    document = ended.document
-    if arm == JOB:
-        document = stage.run(show_job_command()).document
-    elif arm == HOLD:
-        document = None if swept is None else swept.document
-    elif training.claim_file.exists():
-        document = parse_document(training.claim_file.read_text())
     return Played(
-        claim=claim_of(arm, document),
+        claims=claims_of(
+            case.arm,
+            printed=ended.document,
+            swept=found,
+            job=stage.run(SHOW_JOB).document if case.arm == JOB else None,
+            inside=parse_document(claim_file.read_text()) if claim_file.exists() else None,
+        ),
         process_cpu_percent=ended.processor.percent(stamps_s[0], stamps_s[-1]) if stamps_s else None,
         load=os.getloadavg()[0],
         problem=ended.problem or (None if swept is None else swept.problem),
@@ -191,8 +167,18 @@ def _stamps_s(folder: Path) -> list[float]:
 def _trace(node: Node, ended: _Ended, stamps_s: Sequence[float]) -> tuple[TracePoint, ...]:
     """Read from the node, whose past is known exactly, what it had spent and done at each of these times."""
     ahead_s = time.monotonic() - node.now_s()
-    return (
+    points = [
         TracePoint.of("start", node.at(0, ended.start_s - ahead_s)),
         *(TracePoint.of("step", node.at(0, stamp_s - ahead_s)) for stamp_s in stamps_s),
         TracePoint.of("end", node.at(0, ended.end_s - ahead_s)),
-    )
+    ]
+    if ended.document is not None and "total" in ended.document:
+        from_s = _monotonic_s(ended.document["started_at"]) - ahead_s
+        until_s = from_s + ended.document["total"]["time_s"]
+        points += [TracePoint.of("from", node.at(0, from_s)), TracePoint.of("until", node.at(0, until_s))]
+    return tuple(sorted(points, key=lambda point: point.time_s))
+
+
+def _monotonic_s(moment: str) -> float:
+    """Return a past time of day by the monotonic clock."""
+    return time.monotonic() - (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()

@@ -1,9 +1,9 @@
 """The program that `wattune bench live` starts: a small PyTorch training of so many optimizer steps.
 
-    python training.py --steps 600 --stamps FOLDER [--by tuned|callback|zeus] [--claim FILE]
+    python training.py --steps 600 --folder FOLDER [--by tuned|callback|zeus]
 
-It writes the end of each step, in ns of the monotonic clock, into a file of its own in the folder of stamps: one number
-in mapped memory, which costs a step nothing, passes through no code of wattune and survives a kill. Its steps follow
+It writes the end of each step, in ns of the monotonic clock, into a file of its own in that folder: one number in
+mapped memory, which costs a step nothing, passes through no code of wattune and survives a kill. Its steps follow
 the simulated GPU as under `wattune simulate --follow`.
 """
 
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     images, labels = torch.randn(32, 32), torch.randint(10, (32,))
     every = max(asked.steps // EPOCHS, 1)
-    with _stamps(asked.stamps, asked.steps) as stamps, _tuning(asked) as (begin, end):
+    with _stamps(asked.folder, asked.steps) as stamps, _tuning(asked) as (begin, end):
         for step in range(1, asked.steps + 1):
             begin()
             optimizer.zero_grad()
@@ -56,12 +56,11 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     this = argparse.ArgumentParser(description="Train a small network for wattune bench live.")
     this.add_argument("--steps", type=int, required=True)
-    this.add_argument("--stamps", type=Path, required=True, help="folder for the ends of steps")
+    this.add_argument("--folder", type=Path, required=True, help="for the ends of steps, and the claim of what tunes")
     this.add_argument(
         "--by", choices=("none", "tuned", "callback", "zeus"), default="none", help="tuned inside by this"
     )
     this.add_argument("--slowdown", type=float, default=0.05)
-    this.add_argument("--claim", type=Path, help="file for what the tuning inside says at the end")
     this.add_argument("--zeus", help="folder of the packages of Zeus, where it is not installed here")
     this.add_argument("--width", type=int, default=64, help="of the network: the work of the host for a step")
     this.add_argument("--seed", type=int, default=0)
@@ -86,13 +85,13 @@ def _tuning(asked: argparse.Namespace) -> Iterator[tuple[Begin, End]]:
 
         with wattune.open_gpu() as gpu, wattune.tuned(gpu, slowdown=asked.slowdown) as tuning:
             yield _nothing, tuning.step
-        _write_claim(asked.claim, tuning.figures)
+        _write_claim(asked.folder, tuning.figures)
     elif asked.by == "callback":
         from wattune.integrations.training import TrainingEnergy
 
         with TrainingEnergy(max_slowdown=asked.slowdown) as energy:
             yield energy.resume, energy.step
-        _write_claim(asked.claim, None if energy.tuning is None else energy.tuning.figures)
+        _write_claim(asked.folder, None if energy.tuning is None else energy.tuning.figures)
     elif asked.by == "zeus":
         yield _zeus(asked.zeus), _nothing
     else:
@@ -120,7 +119,7 @@ def _zeus(folder: str | None) -> Begin:
     return step
 
 
-def _write_claim(file: Path, figures: Any) -> None:
+def _write_claim(folder: Path, figures: Any) -> None:
     """Write saving and slowdown with their errors, under the names that `wattune run --json` has."""
     found = {}
     for name in ("saving", "slowdown"):
@@ -128,7 +127,7 @@ def _write_claim(file: Path, figures: Any) -> None:
         found[f"{name}_percent"] = None if value is None else 100 * value.value
         error = None if value is None else value.error
         found[f"{name}_error_percent"] = None if error is None else 100 * error
-    file.write_text(json.dumps(found))
+    (folder / "claim.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

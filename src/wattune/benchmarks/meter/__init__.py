@@ -203,6 +203,7 @@ def _other_goals(sampler: Row, callback: Row, imports: list[Row]) -> list[Goal]:
     return [
         at_most("sampler, 8 GPUs every 20 ms, share of one core", sampler["cpu_percent"], 3, unit=" %"),
         at_most("callback of a trainer, share of a step of 1 ms", callback["step_percent"], 0.5, unit=" %"),
+        at_most("counting a step inside a program, share of a step of 1 ms", callback["hook_us"] / 10, 0.1, unit=" %"),
         at_most("CPU seconds of `import wattune` above `python -c pass`", package - nothing, 0.3),
         at_most("CPU seconds of `wattune --help` above `python -c pass`", help_page - nothing, 0.5),
     ]

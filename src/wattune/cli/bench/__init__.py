@@ -151,9 +151,7 @@ def job(
 
 
 @command.command(short_help="Programs tuned while they run, beside GPOEO, ODPP, MF-GPOEO, Zeus and the oracle.")
-@click.option(
-    "--simulated", is_flag=True, help="Play the 71 simulated programs; the default without --table and --live."
-)
+@click.option("--simulated", is_flag=True, help="Play the 71 simulated programs; the default without --table.")
 @click.option(
     "--table",
     "sweeps",
@@ -161,10 +159,6 @@ def job(
     multiple=True,
     help="Sweep CSV that stands for the GPU; may be repeated.",
 )
-@click.option(
-    "--live", metavar="SECONDS", type=click.FloatRange(min=1), help="Measure the CPU time of the control loop instead."
-)
-@click.option("--contended", type=click.IntRange(min=0), default=0, help="With --live: programs tuned on a busy host.")
 @click.option("--gpu", default="rtx-3080-ti", show_default=True, help="GPU of the catalogue.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds; 1, with a table 20.")
 @click.option("--slowdown", default="5%", show_default=True, help="Slowdown limit of a run.")
@@ -193,8 +187,6 @@ def job(
 def run(
     simulated: bool,
     sweeps: tuple[Path, ...],
-    live: float | None,
-    contended: int,
     gpu: str,
     seeds: int | None,
     slowdown: str,
@@ -213,19 +205,9 @@ def run(
     from wattune.benchmarks.run.table import TableBench, bench_table
     from wattune.cli.bench.output import run_tables
 
-    if simulated + bool(sweeps) + (live is not None) > 1:
-        raise click.UsageError("give one of --simulated, --table and --live")
+    if simulated and sweeps:
+        raise click.UsageError("give one of --simulated and --table")
     limit = _share("--slowdown", slowdown)
-    if live is not None:
-        from wattune.benchmarks.run.live import bench_live
-        from wattune.config import load_config
-
-        cache_dir = load_config().cache_dir
-        bench = bench_live(gpu, seconds=live, slowdown=limit, cache_dir=cache_dir, contended=contended, on_step=remark)
-        show(bench, as_json=as_json)
-        return
-    if contended:
-        raise click.UsageError("--contended needs --live SECONDS, how long each program is tuned")
     check_picture(plot)
     with progress_bar() as on_step:
         if sweeps:
@@ -418,6 +400,9 @@ def reliability(sections: tuple[str, ...], rounds: int, seed: int, as_json: bool
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Folder of the packages of Zeus, where it is not installed.",
 )
+@click.option(
+    "--busy", type=click.IntRange(min=0), default=0, show_default=True, help="Processes that keep the CPU busy."
+)
 @json_option
 def live(
     runs: int,
@@ -431,6 +416,7 @@ def live(
     traces: Path | None,
     saved: Path | None,
     zeus: Path | None,
+    busy: int,
     as_json: bool,
 ) -> None:
     """Savings, claims and costs of tuning one PyTorch program live on simulated GPUs, one run after the other."""
@@ -456,6 +442,7 @@ def live(
         slowdown=_share("--slowdown", slowdown),
         traces=traces,
         zeus=zeus,
+        busy=busy,
     )
     with progress_bar() as on_step:
         bench = bench_live(asked, on_step=on_step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -356,12 +356,12 @@ _LIVE_HEADS = {
     "arm": "arm",
     "true_saving_percent": "saved %",
     "claimed_saving_percent": "claimed",
-    "claimed_saving_error_percent": "±",
-    "held": "holds",
+    "claimed_saving_percent_error": "±",
+    "held_saving_percent": "holds",
     "true_slowdown_percent": "slower %",
     "claimed_slowdown_percent": "claimed ",
-    "claimed_slowdown_error_percent": "± ",
-    "slowdown_held": "holds ",
+    "claimed_slowdown_percent_error": "± ",
+    "held_slowdown_percent": "holds ",
     "share_of_best_fixed_percent": "of best %",
     "process_cpu_percent": "core %",
     "contention_percent": "late %",
@@ -371,15 +371,20 @@ _LIVE_HEADS = {
 
 def live_tables(bench: Bench) -> None:
     """Print a table for each program on each GPU, then the means of each arm."""
-    keys = ("gpu", "switching", "run", "workload", "best_fixed_saving_percent")
-    for (gpu, switching, run, workload, best), group in groupby(bench.rows, key=_picked(keys)):
-        rows = [{name: "–" if row[name] is None else row[name] for name in _LIVE_HEADS} for row in group]
+    keys = ("gpu", "switching", "run", "workload", "best_fixed", "best_fixed_saving_percent")
+    for (gpu, switching, run, workload, best, saving), group in groupby(bench.rows, key=_picked(keys)):
+        rows = [_dashed(row, _LIVE_HEADS) for row in group]
         title = (
-            f"{gpu} (simulated), {switching} switching, run {run}: {workload}; best fixed setting saves {best:.2f} %"
+            f"{gpu} (simulated), {switching} switching, run {run}: {workload}; {best} held would save {saving:.2f} %"
         )
         show_table(title, rows, heads=_LIVE_HEADS, formats={"load": ".1f"}, digits=".2f")
     for row in bench.rows:
         if row["problem"]:
             remark(f"{row['gpu']}, {row['arm']}, run {row['run']}: {row['problem']}")
-    if len(bench.rows) > len(bench.figures["arms"]):
-        show_table("means of each arm (simulated)", bench.figures["arms"], digits=".2f")
+    arms = bench.figures["arms"]
+    if len(bench.rows) > len(arms):
+        show_table("means of each arm (simulated)", [_dashed(row, row) for row in arms], digits=".2f")
+
+
+def _dashed(row: Row, names: Iterable[str]) -> dict[str, Any]:
+    return {name: "–" if row[name] is None else row[name] for name in names}
