@@ -237,3 +237,20 @@ def _with_second_memory_clock(gpu: EmulatedGpu) -> EmulatedGpu:
 def _halved(table):
 
     return replace(table, power_w=np.asarray(table.power_w) / 2)
+
+
+def test_the_past_is_known_after_clocks_have_changed(emulated_node):
+    gpu = plain_gpu()
+    node = emulated_node(gpu)
+    node.play(0, plain_load(gpu))
+    pynvml.nvmlInit()
+    handle, seen = pynvml.nvmlDeviceGetHandleByIndex(0), []
+    for sm_mhz in (1500, 500, 1000):
+        pynvml.nvmlDeviceSetGpuLockedClocks(handle, sm_mhz, sm_mhz)
+        for _ in range(3):
+            node.advance(0.123)
+            seen.append((node.now_s(), node.truth_j(0), node.iterations(0), sm_mhz))
+    for time_s, energy_j, iterations, _ in seen:
+        moment = node.at(0, time_s)
+        assert (moment.energy_j, moment.iterations) == (pytest.approx(energy_j), pytest.approx(iterations))
+    assert [node.at(0, time_s - 1e-6).sm_mhz for time_s, *_ in seen] == [sm_mhz for *_, sm_mhz in seen]

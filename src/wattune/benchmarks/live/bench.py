@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from wattune.benchmarks.live.arms import ARMS, ZEUS, LiveCase
 from wattune.benchmarks.live.play import Played, play
@@ -25,7 +24,7 @@ from wattune.core.output_file import write_text
 from wattune.emulator.library import build_library
 
 GPUS = ("a100", "rtx-3080-ti")
-SWITCHINGS: tuple[Literal["ideal", "real"], ...] = ("ideal", "real")
+SWITCHINGS = ("ideal", "real")
 WORKLOADS = ("resnet50", "bert-base:8", "resnet50:32", "bert-base:32")
 """One for each run in turn: steps of 20 to 140 ms."""
 _WIDTHS = (32, 256)
@@ -41,7 +40,7 @@ class LiveBench:
     runs: int = 1
     seconds: float = 30.0
     gpus: tuple[str, ...] = GPUS
-    switchings: tuple[Literal["ideal", "real"], ...] = SWITCHINGS
+    switchings: tuple[str, ...] = SWITCHINGS
     arms: tuple[str, ...] = ARMS
     workloads: tuple[str, ...] = WORKLOADS
     seed: int = 0

@@ -56,7 +56,11 @@ class Played:
 
 def play(case: LiveCase, *, library: Path, zeus: Path | None) -> Played:
     """Play a run on a node of its own; nothing that another run has learned is known to it."""
-    scenario = Scenario(gpus=(case.gpu,), workload=make_workload(case.workload), switching=case.switching)
+    scenario = Scenario(
+        gpus=(case.gpu,),
+        workload=make_workload(case.workload),
+        switching="real" if case.switching == "real" else "ideal",
+    )
     with (
         tempfile.TemporaryDirectory(prefix="wattune-live-") as name,
         open_scenario(scenario, Path(name), library=library) as node,

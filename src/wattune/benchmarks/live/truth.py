@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, Self
+from typing import Self
 
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
@@ -64,7 +64,8 @@ class Bound:
 class TracePoint:
     """The node at the end of a step, at the start or end of the command, or of the span whose energy it measured."""
 
-    event: Literal["start", "from", "step", "until", "end"]
+    event: str
+    """start, from, step, until or end"""
     time_s: float
     energy_j: float
     iterations: float
@@ -72,7 +73,7 @@ class TracePoint:
     mem_mhz: int
 
     @classmethod
-    def of(cls, event: Literal["start", "from", "step", "until", "end"], moment: Moment) -> Self:
+    def of(cls, event: str, moment: Moment) -> Self:
         return cls(
             event=event,
             time_s=moment.time_s,

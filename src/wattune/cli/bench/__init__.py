@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -408,7 +407,7 @@ def live(
     runs: int,
     seconds: float,
     gpus: tuple[str, ...],
-    switchings: tuple[Literal["ideal", "real"], ...],
+    switchings: tuple[str, ...],
     arms: tuple[str, ...],
     workloads: tuple[str, ...],
     seed: int,
