@@ -1,10 +1,13 @@
-"""`wattune bench live` with real processes, for a second or two each."""
+"""`wattune bench live` with real processes, for a few seconds."""
 
 import json
+import signal
 
+import psutil
 import pytest
 
 from command import Command
+from processes import wait_until
 
 pytest.importorskip("torch")
 
@@ -23,4 +26,16 @@ def test_a_program_that_ends_untuned_has_saved_nothing(tmp_path):
         assert row["true_slowdown_percent"] == pytest.approx(0, abs=0.1)
         assert row["claimed_saving_percent"] in (None, 0)
     again = command("bench", "live", "--from", "saved", "--json")
-    assert json.loads(again.stdout)["rows"] == sorted(found["rows"], key=lambda row: row["arm"])
+    assert json.loads(again.stdout)["rows"] == found["rows"]
+
+
+def test_a_bench_that_is_stopped_leaves_no_program(tmp_path):
+    command = Command(tmp_path)
+    process = command.start("bench", "live", "--arm", "run", "--gpu", "a100", "--switching", "ideal")
+    wait_until(lambda: list(tmp_path.glob("wattune-live-*/*.stamps")), process)
+    program = psutil.Process(int(next(tmp_path.glob("wattune-live-*/*.stamps")).stem))
+    process.terminate()
+    process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not program.is_running()
+    assert not list(tmp_path.glob("wattune-live-*"))

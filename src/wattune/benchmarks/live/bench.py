@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from wattune.benchmarks.live.arms import ARMS, ZEUS, LiveCase
 from wattune.benchmarks.live.play import Played, play
@@ -63,7 +65,7 @@ def bench_live(asked: LiveBench, *, on_step: OnStep | None = None) -> Bench:
         raise InputError("the program of this bench needs PyTorch", hint="pip install 'wattune[torch]'")
     library, cases = build_library(asked.cache_dir), list(live_cases(asked))
     rows: list[Row] = []
-    with busy_cpu(asked.busy):
+    with _ended_by_signals(), busy_cpu(asked.busy):
         for number, case in enumerate(cases):
             if on_step is not None:
                 on_step(f"{case.gpu}, {case.switching} switching: {case.arm}", number, len(cases))
@@ -74,6 +76,23 @@ def bench_live(asked: LiveBench, *, on_step: OnStep | None = None) -> Bench:
     is_missing = ZEUS in asked.arms and not asked.has_zeus
     note = "Zeus is not installed here: pip install 'wattune[bench]', or --zeus FOLDER"
     return judged(rows, notes=(note,) if is_missing else ())
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let a signal that asks this process to stop unwind the block, so that no program is left behind."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -89,7 +108,8 @@ def busy_cpu(processes: int) -> Iterator[None]:
 
 def bench_saved(folder: Path) -> Bench:
     """Judge saved runs again."""
-    rows = [live_row(case, played) for case, played in saved(folder)]
+    runs = sorted(saved(folder), key=lambda one: (one[0].run, one[0].gpu, one[0].switching, ARMS.index(one[0].arm)))
+    rows = [live_row(case, played) for case, played in runs]
     if not rows:
         raise InputError(f"there are no saved runs in {folder}", hint="save some with --traces FOLDER")
     return judged(rows, notes=(f"Judged again from {len(rows)} saved traces.",))
