@@ -158,6 +158,12 @@ def saved(folder: Path) -> Iterator[tuple[LiveCase, Played]]:
         reader = JsonReader(source=str(file))
         try:
             document = json.loads(file.read_text())
-            yield reader.read(LiveCase, document["case"], "case"), reader.read(Played, document["played"], "played")
+            case, played = (
+                reader.read(LiveCase, document["case"], "case"),
+                reader.read(Played, document["played"], "played"),
+            )
+            if case.arm not in ARMS:
+                raise ValueError(f"there is no arm {case.arm!r}")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{file} is not a saved run: {error}", hint="save runs with --traces FOLDER") from None
+        yield case, played

@@ -102,12 +102,12 @@ class Truth:
 
     @classmethod
     def of(cls, trace: Sequence[TracePoint], default: Measurement) -> Self | None:
-        """Judge a trace; None where the program did fewer than two steps."""
+        """Judge a trace, from start to end; None where the program did fewer than two steps."""
         steps = [point for point in trace if point.event == "step"]
         if len(steps) < 2:
             return None
         time_s, energy_j, done = _between(steps[0], steps[-1])
-        _, whole_j, whole = _between(*(_only(trace, event) for event in ("start", "end")))
+        _, whole_j, whole = _between(trace[0], trace[-1])
         span = [point for point in trace if point.event in ("from", "until")]
         return cls(
             steps=len(steps) - 1,
@@ -119,10 +119,6 @@ class Truth:
             span_energy_j=_between(*span)[1] if len(span) == 2 else None,
             late_percent=100 * (done - (len(steps) - 1)) / done,
         )
-
-
-def _only(trace: Sequence[TracePoint], event: str) -> TracePoint:
-    return next(point for point in trace if point.event == event)
 
 
 def _between(first: TracePoint, last: TracePoint) -> tuple[float, float, float]:
