@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from wattune.benchmarks.live.arms import ARMS, ENERGY, OURS, SAVING, SLOWDOWN, Claim, LiveCase, claims_of, command_of
+from wattune.benchmarks.live.arms import ARMS, ENERGY, SAVING, SLOWDOWN, Claim, LiveCase, claims_of, command_of
 from wattune.benchmarks.live.bench import LiveBench, bench_saved, live_cases, save
 from wattune.benchmarks.live.play import Played
-from wattune.benchmarks.live.rows import judged, live_row
+from wattune.benchmarks.live.rows import judged, live_rows
 from wattune.benchmarks.live.truth import Bound, TracePoint, Truth
 from wattune.cli.main import run
 
@@ -57,8 +57,8 @@ TRACE = (
 )
 
 
-def played(**claims):
-    return Played(claims=claims, process_cpu_percent=0.5, load=1.0, trace=TRACE)
+def played(arm="run", **claims):
+    return Played(claims={arm: claims}, process_cpu_percent=0.5, load=1.0, trace=TRACE)
 
 
 def test_the_truth_lies_between_the_first_and_the_last_step():
@@ -80,26 +80,38 @@ def test_the_best_fixed_setting_is_within_the_limit():
 
 def test_each_arm_says_what_it_saved_in_a_document_of_its_own():
     found = {SAVING: Claim(9.0, 0.2), SLOWDOWN: Claim(2.0)}
-    assert claims_of("run", printed=FIGURES) == claims_of("gpoeo", printed=FIGURES) == found
-    assert claims_of("tuned", inside=FIGURES) == claims_of("callback", inside=FIGURES) == found
-    total = {"total": {"energy_j": 5000.0, "energy_error_j": 20.0}}
-    held = claims_of("sweep+hold", swept={"recommended": FIGURES}, printed=total)
-    assert held == {**found, ENERGY: Claim(5000.0, 20.0)}
+    assert claims_of("run", printed=FIGURES) == {"run": found}
+    assert claims_of("gpoeo", printed=FIGURES) == {"gpoeo": found}
+    assert claims_of("tuned", inside=FIGURES) == {"tuned": found}
+    assert claims_of("callback", inside=FIGURES) == {"callback": found}
     part = {"saving_percent": 1.0, "energy_saving_percent": 9.0, "energy_saving_error_percent": 0.2}
-    assert claims_of("job", job={"parts": [part]}) == {SAVING: Claim(9.0, 0.2)}
+    assert claims_of("job", job={"parts": [part]}) == {"job": {SAVING: Claim(9.0, 0.2)}}
+    against = {"energy_percent": -8.9, "energy_error_percent": 0.3, "time_percent": 2.1, "time_error_percent": 0.1}
+    printed = {"total": {"energy_j": 5000.0, "energy_error_j": 20.0}, "against_default": against}
+    assert claims_of("sweep+hold", swept={"recommended": FIGURES}, printed=printed) == {
+        "sweep": found,
+        "hold": {SAVING: Claim(8.9, 0.3), SLOWDOWN: Claim(2.1, 0.1), ENERGY: Claim(5000.0, 20.0)},
+    }
 
 
 def test_what_is_unknown_is_no_claim():
-    assert claims_of("run", printed={"saving_percent": None}) == {}
-    assert claims_of("sweep+hold", swept={"recommended": None}) == claims_of("job", job={"parts": []}) == {}
-    assert claims_of("none", printed=FIGURES) == claims_of("zeus", inside=FIGURES) == claims_of("run") == {}
+    assert claims_of("run", printed={"saving_percent": None}) == claims_of("run") == {"run": {}}
+    assert claims_of("sweep+hold", swept={"recommended": None}) == claims_of("sweep+hold") == {"sweep": {}, "hold": {}}
+    assert claims_of("job", job={"parts": []}) == claims_of("job") == {"job": {}}
+    assert claims_of("none", printed=FIGURES, inside=FIGURES) == {"none": {}}
+    assert claims_of("zeus", printed=FIGURES, inside=FIGURES) == {"zeus": {}}
 
 
 def test_every_arm_starts_the_program(tmp_path):
     for arm in ARMS:
         command = command_of(replace(CASE, arm=arm), tmp_path, setting="1200MHz")
         assert command[command.index("--folder") + 1] == str(tmp_path)
-        assert ("wattune" in command) is (arm in (*OURS, "gpoeo") and arm not in ("tuned", "callback"))
+        assert ("wattune" in command) is (arm in ("run", "sweep+hold", "job", "gpoeo"))
+
+
+def live_row(case, one):
+    (row,) = live_rows(case, one)
+    return row
 
 
 def test_a_row_holds_a_claim_against_the_truth():
@@ -114,16 +126,25 @@ def test_a_row_holds_a_claim_against_the_truth():
     assert nothing["slowdown_limit_met"] is None
 
 
+def test_the_arm_of_a_sweep_has_a_row_for_what_each_says():
+    claims = {"sweep": {SAVING: Claim(10.0, 1.0)}, "hold": {ENERGY: Claim(1.0, 0.1)}}
+    sweep, hold = live_rows(replace(CASE, arm="sweep+hold"), replace(played(), claims=claims))
+    assert (sweep["arm"], sweep["held_saving_percent"], sweep["held_span_energy_j"]) == ("sweep", True, None)
+    assert (hold["arm"], hold["held_saving_percent"], hold["held_span_energy_j"]) == ("hold", None, False)
+    assert sweep["true_saving_percent"] == hold["true_saving_percent"]
+    assert (sweep["process_cpu_percent"], hold["process_cpu_percent"]) == (None, 0.5)
+
+
 def test_goals_are_judged_over_the_arms_of_wattune():
     good = live_row(CASE, played(saving_percent=Claim(10.05, 0.1), slowdown_percent=Claim(2.0, 0.1)))
-    wrong = live_row(replace(CASE, arm="job"), played(saving_percent=Claim(80.5)))
-    zeus = {**live_row(replace(CASE, arm="zeus"), played()), "true_slowdown_percent": 30.0, "slowdown_limit_met": False}
+    wrong = live_row(CASE, played("job", saving_percent=Claim(80.5)))
+    zeus = {**live_row(CASE, played("zeus")), "true_slowdown_percent": 30.0, "slowdown_limit_met": False}
     goals = {goal.name: goal for goal in judged([good, wrong, zeus]).goals}
     assert (goals["savings: intervals that hold"].value, goals["savings: intervals that hold"].met) == (50.0, False)
     assert goals["savings: mean error"].value == pytest.approx((0.05 + 70.5) / 2)
     assert goals["slowdowns: intervals that hold"].met
     assert goals["energies of `hold`: mean error"].met is None
-    assert goals["runs beyond their slowdown limit"].met
+    assert goals["rows beyond their slowdown limit"].met
     assert goals["Zeus: true slowdown, %"].value == 30.0
 
 

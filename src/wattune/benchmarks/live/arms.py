@@ -12,8 +12,10 @@ from typing import Any
 NONE, RUN, TUNED, CALLBACK = "none", "run", "tuned", "callback"
 HOLD, JOB, GPOEO, ZEUS = "sweep+hold", "job", "gpoeo", "zeus"
 ARMS = (NONE, RUN, TUNED, CALLBACK, HOLD, JOB, GPOEO, ZEUS)
-OURS = (RUN, TUNED, CALLBACK, HOLD, JOB)
-"""The arms that are judged: GPOEO's rule and Zeus stand beside them."""
+SWEEP, HELD = "sweep", "hold"
+"""The two that make claims in one arm: the sweep of the setting that it found, and `hold` of what that changed."""
+OURS = (RUN, TUNED, CALLBACK, SWEEP, HELD, JOB)
+"""Those that are judged: GPOEO's rule and Zeus stand beside them."""
 SEARCHING = (RUN, TUNED, CALLBACK)
 """Those that search while the program trains."""
 
@@ -47,11 +49,17 @@ class LiveCase:
     def limit(self) -> str:
         return f"{100 * self.slowdown:g}%"
 
-    def program(self, folder: Path, *, by: str = NONE, steps: int | None = None, zeus: Path | None = None) -> list[str]:
+    def program(self, folder: Path, *, by: str = NONE, zeus: Path | None = None) -> list[str]:
         """Return the command of the program, whose stamps and claim go to the folder."""
-        options = {"--steps": steps or self.steps, "--width": self.width, "--seed": self.seed}
-        inside = {"--by": by, "--slowdown": self.slowdown, "--folder": folder, **({"--zeus": zeus} if zeus else {})}
-        return [sys.executable, str(PROGRAM), *(str(word) for pair in (options | inside).items() for word in pair)]
+        options = {
+            "--by": by,
+            "--slowdown": self.slowdown,
+            "--width": self.width,
+            "--seed": self.seed,
+            "--folder": folder,
+        }
+        words = [str(word) for pair in options.items() for word in pair]
+        return [sys.executable, str(PROGRAM), *words, *(["--zeus", str(zeus)] if zeus else [])]
 
 
 def command_of(case: LiveCase, folder: Path, *, setting: str | None = None, zeus: Path | None = None) -> list[str]:
@@ -70,9 +78,9 @@ def command_of(case: LiveCase, folder: Path, *, setting: str | None = None, zeus
 
 
 def sweep_command(case: LiveCase, folder: Path) -> list[str]:
-    """Return the command that looks for the setting to hold."""
+    """Return the command that looks for the setting to hold, whose program is the one that is held then."""
     options = ["--json", "--points", str(SWEEP_POINTS), "--max-slowdown", case.limit]
-    return [*_WATTUNE, "sweep", *options, "--", *case.program(folder, steps=max(case.steps // SWEEP_SHARE, 2))]
+    return [*_WATTUNE, "sweep", *options, "--", *case.program(folder)]
 
 
 SHOW_JOB = (*_WATTUNE, "job", "show", JOB_NAME, "--json")
@@ -101,6 +109,10 @@ SAVING, SLOWDOWN, ENERGY = "saving_percent", "slowdown_percent", "span_energy_j"
 QUANTITIES = (SAVING, SLOWDOWN, ENERGY)
 
 
+Claims = Mapping[str, Claim]
+"""What is claimed of a run, by the quantity; what is unknown is left out."""
+
+
 def claims_of(
     arm: str,
     *,
@@ -108,27 +120,33 @@ def claims_of(
     swept: Document | None = None,
     job: Document | None = None,
     inside: Document | None = None,
-) -> dict[str, Claim]:
-    """Read what an arm says, from what its command printed and the others that it has; unknown quantities are left out.
-
-    The one that holds says what the sweep says of the setting, and the energy that `hold` measured.
-    """
+) -> dict[str, Claims]:
+    """Read what is claimed, by who claims it, from what the command of an arm printed and its other documents."""
     if arm == HOLD:
-        found = {} if swept is None else _named(swept.get("recommended") or {})
-        total = (printed or {}).get("total")
-        return found if total is None else found | {ENERGY: Claim(total["energy_j"], total["energy_error_j"])}
+        return {SWEEP: _named((swept or {}).get("recommended")), HELD: _of_hold(printed or {})}
     if arm == JOB:
         part = ((job or {}).get("parts") or [{}])[0]
         wanted = ("energy_saving", "slowdown")  # its `saving` is of the job's own objective
-        return _named({name.removeprefix("energy_"): part[name] for name in part if name.startswith(wanted)})
-    figures = printed if arm in (RUN, GPOEO) else inside
-    return {} if figures is None or arm in (NONE, ZEUS) else _named(figures)
+        return {JOB: _named({name.removeprefix("energy_"): part[name] for name in part if name.startswith(wanted)})}
+    return {arm: _named(printed if arm in (RUN, GPOEO) else inside if arm in (TUNED, CALLBACK) else None)}
 
 
-def _named(figures: Document) -> dict[str, Claim]:
+def _named(figures: Document | None) -> Claims:
     """Read saving and slowdown under the names of `wattune run --json`."""
     pairs = ((SAVING, "saving_error_percent"), (SLOWDOWN, "slowdown_error_percent"))
-    return {name: Claim(figures[name], figures.get(error)) for name, error in pairs if figures.get(name) is not None}
+    found = figures or {}
+    return {name: Claim(found[name], found.get(error)) for name, error in pairs if found.get(name) is not None}
+
+
+def _of_hold(document: Document) -> Claims:
+    """Read the energy that `wattune hold --json` measured, and its changes against the default of the sweep."""
+    found: dict[str, Claim] = {}
+    against, total = document.get("against_default") or {}, document.get("total")
+    if against.get("energy_percent") is not None:
+        found[SAVING] = Claim(-against["energy_percent"], against.get("energy_error_percent"))
+    if against.get("time_percent") is not None:
+        found[SLOWDOWN] = Claim(against["time_percent"], against.get("time_error_percent"))
+    return found | ({} if total is None else {ENERGY: Claim(total["energy_j"], total["energy_error_j"])})
 
 
 def parse_document(text: str) -> Document | None:

@@ -16,7 +16,7 @@ from types import FrameType
 
 from wattune.benchmarks.live.arms import ARMS, ZEUS, LiveCase
 from wattune.benchmarks.live.play import Played, play
-from wattune.benchmarks.live.rows import judged, live_row
+from wattune.benchmarks.live.rows import judged, live_rows
 from wattune.benchmarks.live.training import EPOCHS
 from wattune.benchmarks.live.truth import Bound
 from wattune.benchmarks.result import Bench, Row
@@ -72,7 +72,7 @@ def bench_live(asked: LiveBench, *, on_step: OnStep | None = None) -> Bench:
             played = play(case, library=library, zeus=asked.zeus)
             if asked.traces is not None:
                 save(asked.traces, case, played)
-            rows.append(live_row(case, played))
+            rows += live_rows(case, played)
     is_missing = ZEUS in asked.arms and not asked.has_zeus
     note = "Zeus is not installed here: pip install 'wattune[bench]', or --zeus FOLDER"
     return judged(rows, notes=(note,) if is_missing else ())
@@ -109,10 +109,10 @@ def busy_cpu(processes: int) -> Iterator[None]:
 def bench_saved(folder: Path) -> Bench:
     """Judge saved runs again."""
     runs = sorted(saved(folder), key=lambda one: (one[0].run, one[0].gpu, one[0].switching, ARMS.index(one[0].arm)))
-    rows = [live_row(case, played) for case, played in runs]
+    rows = [row for case, played in runs for row in live_rows(case, played)]
     if not rows:
         raise InputError(f"there are no saved runs in {folder}", hint="save some with --traces FOLDER")
-    return judged(rows, notes=(f"Judged again from {len(rows)} saved traces.",))
+    return judged(rows, notes=(f"Judged again from {len(runs)} saved traces.",))
 
 
 def live_cases(asked: LiveBench) -> Iterator[LiveCase]:

@@ -17,6 +17,7 @@ from wattune.benchmarks.live.arms import (
     HOLD,
     JOB,
     SHOW_JOB,
+    SWEEP_SHARE,
     Claim,
     Document,
     LiveCase,
@@ -27,6 +28,7 @@ from wattune.benchmarks.live.arms import (
     sweep_command,
 )
 from wattune.benchmarks.live.processor_time import ProcessorTime
+from wattune.benchmarks.live.training import STEPS_VARIABLE
 from wattune.benchmarks.live.truth import TracePoint
 from wattune.control.step_file import following_environment
 from wattune.emulator.launch import Scenario, assign_load, environment_for, open_scenario
@@ -45,7 +47,8 @@ _GRACE_S = 30.0
 class Played:
     """What one run left: its claims, the node over time, and what it cost the host."""
 
-    claims: Mapping[str, Claim]
+    claims: Mapping[str, Mapping[str, Claim]]
+    """By who claims, and by the quantity."""
     process_cpu_percent: float | None
     """Of one core, while the program made its steps."""
     load: float
@@ -89,22 +92,24 @@ class _Stage:
     node: Node
     folder: Path
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, steps: int) -> dict[str, str]:
         """Return the environment of a program that follows the node, with a store and settings of its own."""
         others = ("WATTUNE_", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD")
         before = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         own = {"WATTUNE_STORE": str(self.folder / "store.db"), "WATTUNE_CONFIG": str(self.folder / "none.toml")}
-        environment = environment_for(self.node, self.folder, before={**before, **own, "WATTUNE_REQUIRE_GPU": "1"})
+        own |= {"WATTUNE_REQUIRE_GPU": "1", STEPS_VARIABLE: str(steps)}
+        environment = environment_for(self.node, self.folder, before={**before, **own})
         return following_environment(environment, self.node.library)
 
-    def run(self, command: Sequence[str]) -> _Ended:
-        """Run a command to its end and watch the processor time of its processes."""
+    def run(self, command: Sequence[str], *, steps: int = 0) -> _Ended:
+        """Run a command to its end and watch the processor time of its processes; its program does so many steps."""
         start_s, latest_s = time.monotonic(), time.monotonic() + 10 * self.case.seconds + _LONGEST_S
         output, errors = self.folder / "output", self.folder / "errors"
         processor = ProcessorTime(str(self.node.path), self.folder)
         with output.open("w") as out, errors.open("w") as err:
+            environment = self.environment(steps)
             process = subprocess.Popen(
-                command, env=self.environment(), cwd=self.folder, stdout=out, stderr=err, start_new_session=True
+                command, env=environment, cwd=self.folder, stdout=out, stderr=err, start_new_session=True
             )
             try:
                 assign_load(self.node, self.scenario, process.pid)
@@ -137,11 +142,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _play(stage: _Stage, zeus: Path | None) -> Played:
     case, folder = stage.case, stage.folder
-    swept = stage.run(sweep_command(case, folder)) if case.arm == HOLD else None
+    swept = None
+    if case.arm == HOLD:
+        swept = stage.run(sweep_command(case, folder), steps=max(case.steps // SWEEP_SHARE, 2))
     for file in folder.glob("*.stamps"):  # of the sweep's programs
         file.unlink()
     found = None if swept is None else swept.document
-    ended = stage.run(command_of(case, folder, setting=setting_to_hold(found), zeus=zeus))
+    ended = stage.run(command_of(case, folder, setting=setting_to_hold(found), zeus=zeus), steps=case.steps)
     stamps_s, claim_file = _stamps_s(folder), folder / "claim.json"
     trace = _trace(stage.node, ended, stamps_s)
     return Played(

@@ -1,6 +1,6 @@
 """The program that `wattune bench live` starts: a small PyTorch training of so many optimizer steps.
 
-    python training.py --steps 600 --folder FOLDER [--by tuned|callback|zeus]
+    LIVE_STEPS=600 python training.py --folder FOLDER [--by tuned|callback|zeus]
 
 It writes the end of each step, in ns of the monotonic clock, into a file of its own in that folder: one number in
 mapped memory, which costs a step nothing, passes through no code of wattune and survives a kill. Its steps follow
@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+STEPS_VARIABLE = "LIVE_STEPS"
+"""The number of steps: not an option, so that a sweep of few steps and what is held then are the same command."""
 EPOCHS = 8
 """Each prints a metric, for recurring jobs; the last of them reaches 1."""
 
@@ -31,7 +33,7 @@ End = Callable[[], None]
 
 def main(arguments: list[str] | None = None) -> None:
     """Train."""
-    asked = _parser().parse_args(arguments)
+    asked, steps = _parser().parse_args(arguments), int(os.environ[STEPS_VARIABLE])
     import torch
 
     torch.set_num_threads(1)
@@ -39,9 +41,9 @@ def main(arguments: list[str] | None = None) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(32, asked.width), torch.nn.ReLU(), torch.nn.Linear(asked.width, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     images, labels = torch.randn(32, 32), torch.randint(10, (32,))
-    every = max(asked.steps // EPOCHS, 1)
-    with _stamps(asked.folder, asked.steps) as stamps, _tuning(asked) as (begin, end):
-        for step in range(1, asked.steps + 1):
+    every = max(steps // EPOCHS, 1)
+    with _stamps(asked.folder, steps) as stamps, _tuning(asked) as (begin, end):
+        for step in range(1, steps + 1):
             begin()
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(images), labels).backward()
@@ -55,7 +57,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     this = argparse.ArgumentParser(description="Train a small network for wattune bench live.")
-    this.add_argument("--steps", type=int, required=True)
     this.add_argument("--folder", type=Path, required=True, help="for the ends of steps, and the claim of what tunes")
     this.add_argument(
         "--by", choices=("none", "tuned", "callback", "zeus"), default="none", help="tuned inside by this"

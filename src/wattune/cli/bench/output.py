@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -373,18 +373,21 @@ def live_tables(bench: Bench) -> None:
     """Print a table for each program on each GPU, then the means of each arm."""
     keys = ("gpu", "switching", "run", "workload", "best_fixed", "best_fixed_saving_percent")
     for (gpu, switching, run, workload, best, saving), group in groupby(bench.rows, key=_picked(keys)):
-        rows = [_dashed(row, _LIVE_HEADS) for row in group]
+        rows = [{name: _live_cell(row[name]) for name in _LIVE_HEADS} for row in group]
         title = (
             f"{gpu} (simulated), {switching} switching, run {run}: {workload}; {best} held would save {saving:.2f} %"
         )
-        show_table(title, rows, heads=_LIVE_HEADS, formats={"load": ".1f"}, digits=".2f")
+        show_table(title, rows, heads=_LIVE_HEADS)
     for row in bench.rows:
         if row["problem"]:
             remark(f"{row['gpu']}, {row['arm']}, run {row['run']}: {row['problem']}")
     arms = bench.figures["arms"]
     if len(bench.rows) > len(arms):
-        show_table("means of each arm (simulated)", [_dashed(row, row) for row in arms], digits=".2f")
+        rows = [{name: _live_cell(value) for name, value in row.items()} for row in arms]
+        show_table("means of each arm (simulated)", rows)
 
 
-def _dashed(row: Row, names: Iterable[str]) -> dict[str, Any]:
-    return {name: "–" if row[name] is None else row[name] for name in names}
+def _live_cell(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "–", True: "yes", False: "no"}[value]
+    return cell(value, ".2f")
