@@ -1,13 +1,20 @@
 """The judgement of live runs: their truth from a trace, what each arm claims, rows and goals, and saved runs."""
 
 import json
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
 from dataclasses import replace
 
+import psutil
 import pytest
 
+from processes import wait_until
 from wattune.benchmarks.live.arms import ARMS, ENERGY, SAVING, SLOWDOWN, Claim, LiveCase, claims_of, command_of
 from wattune.benchmarks.live.bench import LiveBench, bench_saved, live_cases, save
 from wattune.benchmarks.live.play import Played
+from wattune.benchmarks.live.processor_time import ProcessorTime
 from wattune.benchmarks.live.rows import judged, live_rows
 from wattune.benchmarks.live.truth import Bound, TracePoint, Truth
 from wattune.cli.main import run
@@ -174,3 +181,38 @@ def test_what_is_no_saved_run_is_one_line(tmp_path, capsys, text):
 def test_an_unknown_arm_is_one_line(capsys):
     assert run(["bench", "live", "--arm", "magic"]) == 1
     assert "there is no arm 'magic'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def spin():
+    """Start processes that compute without end."""
+    with ExitStack() as stack:
+
+        def start(word):
+            process = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"], env={"NAME": word})
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return psutil.Process(process.pid)
+
+        yield start
+
+
+def test_the_processor_time_is_that_of_all_but_the_program(tmp_path, spin):
+    program, tuner, other = spin("ours"), spin("ours"), spin("theirs")
+    (tmp_path / f"{program.pid}.stamps").touch()
+    watch = ProcessorTime("ours", tmp_path)
+
+    def watch_until(process, seconds):
+        """Return the share of a core from now until the process has taken so many more seconds of processor time."""
+        start_s, before_s = time.monotonic(), process.cpu_times().user
+        watch.sample()
+        wait_until(lambda: process.cpu_times().user >= before_s + seconds)
+        watch.sample()
+        return watch.percent(start_s, time.monotonic())
+
+    assert watch.percent(0.0, time.monotonic()) is None
+    assert watch_until(tuner, 0.1) > 0
+    tuner.kill()
+    wait_until(lambda: tuner.status() == psutil.STATUS_ZOMBIE)
+    watch.sample()
+    assert watch_until(other, 0.1) == watch_until(program, 0.1) == 0
