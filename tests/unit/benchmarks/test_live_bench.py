@@ -56,10 +56,8 @@ def point(event, iterations, *, saving=0.1, slowdown=0.02, **changes):
 
 TRACE = (
     point("start", 0.0, energy_j=-200 * BOUND.default.energy_j * 0.9),
-    point("from", 2.0),
     *(point("step", 10.0 + number) for number in range(100)),
     point("step", 111.0),  # 99 intervals of one iteration, and one that the host doubled
-    point("until", 112.0),
     point("end", 112.0),
 )
 
@@ -74,8 +72,8 @@ def test_the_truth_lies_between_the_first_and_the_last_step():
     assert truth.saving_percent == pytest.approx(10)
     assert truth.slowdown_percent == pytest.approx(2)
     assert truth.whole_saving_percent < 0  # the start cost as much as 200 iterations
-    assert truth.span_energy_j == pytest.approx(110 * 0.9 * BOUND.default.energy_j)
-    assert Truth.of(TRACE[:3], BOUND.default) is None
+    assert truth.step_energy_j == pytest.approx(1.01 * 0.9 * BOUND.default.energy_j)
+    assert Truth.of(TRACE[:2], BOUND.default) is None
 
 
 def test_the_best_fixed_setting_is_within_the_limit():
@@ -94,10 +92,10 @@ def test_each_arm_says_what_it_saved_in_a_document_of_its_own():
     part = {"saving_percent": 1.0, "energy_saving_percent": 9.0, "energy_saving_error_percent": 0.2}
     assert claims_of("job", job={"parts": [part]}) == {"job": {SAVING: Claim(9.0, 0.2)}}
     against = {"energy_percent": -8.9, "energy_error_percent": 0.3, "time_percent": 2.1, "time_error_percent": 0.1}
-    printed = {"total": {"energy_j": 5000.0, "energy_error_j": 20.0}, "against_default": against}
+    printed = {"steps": {"per_step": {"energy_j": 7.4, "energy_error_j": 0.1}}, "against_default": against}
     assert claims_of("sweep+hold", swept={"recommended": FIGURES}, printed=printed) == {
         "sweep": found,
-        "hold": {SAVING: Claim(8.9, 0.3), SLOWDOWN: Claim(2.1, 0.1), ENERGY: Claim(5000.0, 20.0)},
+        "hold": {SAVING: Claim(8.9, 0.3), SLOWDOWN: Claim(2.1, 0.1), ENERGY: Claim(7.4, 0.1)},
     }
 
 
@@ -123,7 +121,7 @@ def live_row(case, one):
 
 def test_a_row_holds_a_claim_against_the_truth():
     row = live_row(CASE, played(saving_percent=Claim(10.3, 0.4), slowdown_percent=Claim(2.3, 0.2)))
-    assert (row["held_saving_percent"], row["held_slowdown_percent"], row["held_span_energy_j"]) == (True, False, None)
+    assert (row["held_saving_percent"], row["held_slowdown_percent"], row["held_step_energy_j"]) == (True, False, None)
     assert row["slowdown_limit_met"]
     assert row["share_of_best_fixed_percent"] == pytest.approx(100 * 10 / BOUND.best_saving_percent)
     # A claim without an interval is as good as one that does not hold; a run without steps has no truth.
@@ -136,8 +134,8 @@ def test_a_row_holds_a_claim_against_the_truth():
 def test_the_arm_of_a_sweep_has_a_row_for_what_each_says():
     claims = {"sweep": {SAVING: Claim(10.0, 1.0)}, "hold": {ENERGY: Claim(1.0, 0.1)}}
     sweep, hold = live_rows(replace(CASE, arm="sweep+hold"), replace(played(), claims=claims))
-    assert (sweep["arm"], sweep["held_saving_percent"], sweep["held_span_energy_j"]) == ("sweep", True, None)
-    assert (hold["arm"], hold["held_saving_percent"], hold["held_span_energy_j"]) == ("hold", None, False)
+    assert (sweep["arm"], sweep["held_saving_percent"], sweep["held_step_energy_j"]) == ("sweep", True, None)
+    assert (hold["arm"], hold["held_saving_percent"], hold["held_step_energy_j"]) == ("hold", None, False)
     assert sweep["true_saving_percent"] == hold["true_saving_percent"]
     assert (sweep["process_cpu_percent"], hold["process_cpu_percent"]) == (None, 0.5)
 
@@ -150,7 +148,7 @@ def test_goals_are_judged_over_the_arms_of_wattune():
     assert (goals["savings: intervals that hold"].value, goals["savings: intervals that hold"].met) == (50.0, False)
     assert goals["savings: mean error"].value == pytest.approx((0.05 + 70.5) / 2)
     assert goals["slowdowns: intervals that hold"].met
-    assert goals["energies of `hold`: mean error"].met is None
+    assert goals["energies of a step: mean error"].met is None
     assert goals["rows beyond their slowdown limit"].met
     assert goals["Zeus: true slowdown, %"].value == 30.0
 

@@ -105,7 +105,7 @@ class Claim:
         return self.error is not None and abs(self.value - true) <= self.error
 
 
-SAVING, SLOWDOWN, ENERGY = "saving_percent", "slowdown_percent", "span_energy_j"
+SAVING, SLOWDOWN, ENERGY = "saving_percent", "slowdown_percent", "step_energy_j"
 QUANTITIES = (SAVING, SLOWDOWN, ENERGY)
 
 
@@ -139,14 +139,14 @@ def _named(figures: Document | None) -> Claims:
 
 
 def _of_hold(document: Document) -> Claims:
-    """Read the energy that `wattune hold --json` measured, and its changes against the default of the sweep."""
+    """Read the energy of a step that `wattune hold --json` measured, and its changes against the sweep's default."""
     found: dict[str, Claim] = {}
-    against, total = document.get("against_default") or {}, document.get("total")
+    against, step = document.get("against_default") or {}, (document.get("steps") or {}).get("per_step")
     if against.get("energy_percent") is not None:
         found[SAVING] = Claim(-against["energy_percent"], against.get("energy_error_percent"))
     if against.get("time_percent") is not None:
         found[SLOWDOWN] = Claim(against["time_percent"], against.get("time_error_percent"))
-    return found | ({} if total is None else {ENERGY: Claim(total["energy_j"], total["energy_error_j"])})
+    return found | ({} if step is None else {ENERGY: Claim(step["energy_j"], step.get("energy_error_j"))})
 
 
 def parse_document(text: str) -> Document | None:

@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from wattune.benchmarks.live.arms import (
@@ -178,18 +177,8 @@ def _stamps_s(folder: Path) -> list[float]:
 def _trace(node: Node, ended: _Ended, stamps_s: Sequence[float]) -> tuple[TracePoint, ...]:
     """Read from the node, whose past is known exactly, what it had spent and done at each of these times."""
     ahead_s = time.monotonic() - node.now_s()
-    points = [
+    return (
         TracePoint.of("start", node.at(0, ended.start_s - ahead_s)),
         *(TracePoint.of("step", node.at(0, stamp_s - ahead_s)) for stamp_s in stamps_s),
         TracePoint.of("end", node.at(0, ended.end_s - ahead_s)),
-    ]
-    if ended.document is not None and "total" in ended.document:
-        from_s = _monotonic_s(ended.document["started_at"]) - ahead_s
-        until_s = from_s + ended.document["total"]["time_s"]
-        points += [TracePoint.of("from", node.at(0, from_s)), TracePoint.of("until", node.at(0, until_s))]
-    return tuple(sorted(points, key=lambda point: point.time_s))
-
-
-def _monotonic_s(moment: str) -> float:
-    """Return a past time of day by the monotonic clock."""
-    return time.monotonic() - (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
+    )

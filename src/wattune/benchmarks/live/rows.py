@@ -38,7 +38,7 @@ MOST_STEPS_PER_S = 50.0
 _CASE_COLUMNS = ("gpu", "switching", "arm", "run", "seed", "workload", "seconds")
 MEASURED = (RUN, TUNED, CALLBACK, HELD, JOB, GPOEO)
 """Those whose processor time is wattune's, while the program makes its steps."""
-_WORDS = {SAVING: "savings", SLOWDOWN: "slowdowns", ENERGY: "energies of `hold`"}
+_WORDS = {SAVING: "savings", SLOWDOWN: "slowdowns", ENERGY: "energies of a step"}
 
 
 def live_rows(case: LiveCase, played: Played) -> list[Row]:

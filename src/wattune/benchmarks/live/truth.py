@@ -62,10 +62,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracePoint:
-    """The node at the end of a step, at the start or end of the command, or of the span whose energy it measured."""
+    """The node at the end of a step, or at the start or end of the command."""
 
     event: str
-    """start, from, step, until or end"""
+    """start, step or end"""
     time_s: float
     energy_j: float
     iterations: float
@@ -95,8 +95,8 @@ class Truth:
     slowdown_percent: float
     whole_saving_percent: float
     """From the start of the command to its end."""
-    span_energy_j: float | None
-    """Of the span for which the command says what it spent."""
+    step_energy_j: float
+    """Of a step of the program, delays of the host included."""
     late_percent: float
     """Share of the iterations for which no step waited, since the host delayed the program."""
 
@@ -108,7 +108,6 @@ class Truth:
             return None
         time_s, energy_j, done = _between(steps[0], steps[-1])
         _, whole_j, whole = _between(trace[0], trace[-1])
-        span = [point for point in trace if point.event in ("from", "until")]
         return cls(
             steps=len(steps) - 1,
             time_s=time_s,
@@ -116,7 +115,7 @@ class Truth:
             saving_percent=100 * (1 - energy_j / (done * default.energy_j)),
             slowdown_percent=100 * (time_s / (done * default.time_s) - 1),
             whole_saving_percent=100 * (1 - whole_j / (whole * default.energy_j)),
-            span_energy_j=_between(*span)[1] if len(span) == 2 else None,
+            step_energy_j=energy_j / (len(steps) - 1),
             late_percent=100 * (done - (len(steps) - 1)) / done,
         )
 
