@@ -98,6 +98,17 @@ class StepMarks:
         return self._counts[-1] if self._counts else 0
 
     @property
+    def every(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """All times that are kept, and how many steps were done by each."""
+        with self._lock:
+            return tuple(self._times_s), tuple(self._counts)
+
+    def restart(self) -> None:
+        """Forget all marks but the last, since steps are others from there on."""
+        with self._lock:
+            del self._times_s[:-1], self._counts[:-1]
+
+    @property
     def usual_s(self) -> float | None:
         """The mean time of the latest steps; None of fewer than two."""
         with self._lock:
