@@ -60,12 +60,22 @@ def number(value: float | None, *, digits: int = 3) -> str:
     return _signed(f"{rounded if places else value:,.{places}f}").replace(",", "\u2009")
 
 
-def percent(value: float | None, *, places: int = 1) -> str:
-    """Format a percentage with its sign, such as `+4.2 %`; a dash where it is unknown."""
+def percent(value: float | None, *, error: float | None = None, places: int | None = None) -> str:
+    """Format a percentage with its sign, such as `+4.2 %` or `+4.2 ± 0.3 %`; a dash where it is unknown.
+
+    Differences against a default have this form everywhere: of time and of energy, so that a saving is negative.
+    """
     if value is None:
         return UNKNOWN
+    if places is None:
+        places = 2 if error is not None and _LEAST_ERROR <= error < _FINE_ERROR else 1
     text = f"{value:+.{places}f}"
-    return f"{text[1:] if float(text) == 0 else _signed(text)} %"
+    known = "" if error is None or error < _LEAST_ERROR else f" ± {error:.{places}f}"
+    return f"{text[1:] if float(text) == 0 else _signed(text)}{known} %"
+
+
+_FINE_ERROR, _LEAST_ERROR = 0.05, 0.005
+"""Errors in percent below which a second place shows, and none."""
 
 
 def fixed(value: float | None, unit: str, *, places: int = 0) -> str:
