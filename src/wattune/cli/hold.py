@@ -133,17 +133,22 @@ class _Against:
 
     @property
     def words(self) -> str:
-        from wattune.render.quantity import percent
+        from wattune.render.quantity import changes
 
         default, found = self.default, self.compared
         if default is None or found is None:
             return f"against the driver default: unknown, since {self.unknown}"
+        differ = changes(
+            found.time_percent,
+            found.energy_percent,
+            time_error=found.time_error_percent,
+            energy_error=found.energy_error_percent,
+        )
         start_up = "" if default.per == "step" else ", start-up included"
         mark = " (simulated)" if self.simulated else ""
         return (
             f"against the driver default, as the sweep of {default.started_at:%Y-%m-%d %H:%M} UTC measured it, per "
-            f"{default.per}{start_up}: time {percent(found.time_percent, error=found.time_error_percent)}, energy "
-            f"{percent(found.energy_percent, error=found.energy_error_percent)}{mark}"
+            f"{default.per}{start_up}: {differ}{mark}"
         )
 
 

@@ -16,7 +16,7 @@ from wattune.core.repeats import certainty, is_within
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
-from wattune.render.quantity import Unit, percent, quantity, unit_for, with_error
+from wattune.render.quantity import Unit, changes, percent, quantity, unit_for, with_error
 
 _LEAST = 0.02
 """The least width of an axis as a share of its middle: smaller differences do not matter."""
@@ -198,7 +198,7 @@ def tip(row: FrontierRow[C]) -> str:
     cost = row.trial.cost
     lines = [str(row.trial.choice), f"{quantity(cost.time_s, 's')}, {quantity(cost.energy_j, 'J')}"]
     lines.append(f"{quantity(cost.power_w, 'W')} mean power")
-    lines.append(changes(row))
+    lines.append(_changes(row))
     return "\n".join(([row.title] if row.names else []) + lines)
 
 
@@ -212,7 +212,7 @@ def _note(row: FrontierRow[C], seconds: Unit, joules: Unit) -> Note:
     text = row.title if choice in row.names else f"{row.title}: {choice}"
     detail = None
     if row.saving_percent:
-        detail = f"time {percent(row.slowdown_percent)}, energy {percent(row.change_percent)}"
+        detail = changes(row.slowdown_percent, row.change_percent)
     return Note(cost.time_s * seconds.factor, cost.energy_j * joules.factor, text, detail)
 
 
@@ -347,17 +347,14 @@ def recommendation(view: FrontierView[Setting], *, per: str, slowdown: float) ->
         surely = " surely" if view.reference.cost.time_error_s is not None else ""
         return f"No setting{surely} saved energy {within} than the {view.reference_name}."
     return (
-        f"Set to {pick.trial.choice}: {changes(pick)} per {per} against the {view.reference_name}"
+        f"Set to {pick.trial.choice}: {_changes(pick)} per {per} against the {view.reference_name}"
         f"{_how_sure(view, pick, slowdown)}."
     )
 
 
-def changes(row: FrontierRow[C]) -> str:
-    """Return by how much time and energy of a row differ from those of the reference."""
-    return (
-        f"time {percent(row.slowdown_percent, error=row.slowdown_error_percent)}, "
-        f"energy {percent(row.change_percent, error=row.saving_error_percent)}"
-    )
+def _changes(row: FrontierRow[C]) -> str:
+    errors = {"time_error": row.slowdown_error_percent, "energy_error": row.saving_error_percent}
+    return changes(row.slowdown_percent, row.change_percent, **errors)
 
 
 def certain_percent(view: FrontierView[Setting], row: FrontierRow[Setting], *, slowdown: float) -> float | None:

@@ -61,10 +61,7 @@ def number(value: float | None, *, digits: int = 3) -> str:
 
 
 def percent(value: float | None, *, error: float | None = None, places: int | None = None) -> str:
-    """Format a percentage with its sign, such as `+4.2 %` or `+4.2 ± 0.3 %`; a dash where it is unknown.
-
-    Differences against a default have this form everywhere: of time and of energy, so that a saving is negative.
-    """
+    """Format a percentage with its sign, such as `+4.2 %` or `+4.2 ± 0.3 %`; a dash where it is unknown."""
     if value is None:
         return UNKNOWN
     if places is None:
@@ -72,6 +69,13 @@ def percent(value: float | None, *, error: float | None = None, places: int | No
     text = f"{value:+.{places}f}"
     known = "" if error is None or error < _LEAST_ERROR else f" ± {error:.{places}f}"
     return f"{text[1:] if float(text) == 0 else _signed(text)}{known} %"
+
+
+def changes(
+    time: float | None, energy: float | None, *, time_error: float | None = None, energy_error: float | None = None
+) -> str:
+    """Format differences in percent against a default: `time +3.9 %, energy −11.7 %`, so that a saving is negative."""
+    return f"time {percent(time, error=time_error)}, energy {percent(energy, error=energy_error)}"
 
 
 _FINE_ERROR, _LEAST_ERROR = 0.05, 0.005
