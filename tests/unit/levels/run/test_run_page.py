@@ -33,7 +33,7 @@ def test_the_page_has_figures_charts_settings_and_events():
     page = html(run_report(ended=True))
     for words in (
         '<div class="badge">simulated</div>',
-        "+15.3 ± 0.6 %",
+        "−15.3 ± 0.6 %",
         "5 % allowed; met, more than 99.9 % sure",
         "Power, and what was set",
         "The last 11 periods",

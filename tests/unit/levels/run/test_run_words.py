@@ -36,7 +36,7 @@ def order(setting, purpose):
 
 def test_the_closing_lines_report_saving_slowdown_search_and_period():
     assert closing_lines(run_report()) == (
-        "simulated: 15.3 ± 0.6 % less energy and 3.1 ± 0.4 % more time than at the driver default, search included "
+        "simulated: time +3.1 ± 0.4 %, energy −15.3 ± 0.6 % against the driver default, search included "
         "(1545 MHz was held)",
         "the slowdown limit of 5 % was met (more than 99.9 % sure)",
         "the search took 3 trials and 43.0 s, and spent 840 J less than the driver default would have",
@@ -113,7 +113,7 @@ def test_more_energy_and_less_time_are_reported():
     worse = run_report(
         figures=replace(FIGURES, saving=EstimateWithError(-0.01, None), slowdown=EstimateWithError(-0.004, 0.0003))
     )
-    assert "1.00 % more energy and 0.40 ± 0.03 % less time" in headline(worse)
+    assert "time −0.40 ± 0.03 %, energy +1.0 %" in headline(worse)
 
 
 def test_small_errors_keep_their_digits():

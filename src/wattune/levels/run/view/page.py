@@ -22,6 +22,7 @@ from wattune.levels.run.report import RunReport
 from wattune.levels.run.view.words import (
     LIKELY,
     base_name,
+    change_words,
     compared_words,
     estimate_words,
     even_words,
@@ -36,10 +37,20 @@ from wattune.levels.run.view.words import (
 )
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Spread, Tone, Way
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import Unit, counted, duration, footprint_words, long_unit, percent, quantity, unit_for
+from wattune.render.quantity import (
+    Unit,
+    changes,
+    counted,
+    duration,
+    footprint_words,
+    long_unit,
+    percent,
+    quantity,
+    unit_for,
+)
 from wattune.render.svg import standalone
 
-SETTING_HEAD = "setting,set for,verdict,time set,step time,power,energy per {unit},Δ time %,saving %"
+SETTING_HEAD = "setting,set for,verdict,time set,step time,power,energy per {unit},Δ time %,Δ energy %"
 MOST_EVENTS = 100
 
 
@@ -76,12 +87,12 @@ def _figures(report: RunReport, footprint: Footprint) -> tuple[Figure, ...]:
     held = slower = "nothing was held"
     if report.held is not None:
         while_held = f"while {measured_hold_words(report)} {'took turns' if report.alternates else 'was held'}"
-        held = f"{while_held}: {_known(figures.held_saving)}"
+        held = f"{while_held}: {_known(_change(figures.held_saving))}"
         slower = f"{while_held}: {_known(figures.held_slowdown)}"
     even = figures.break_even_s
     met = _met(report)
     return (
-        Figure(_known(figures.saving), "energy saved by the whole run, search included", held),
+        Figure(_known(_change(figures.saving)), "energy of the whole run, search included", held),
         Figure(
             _known(figures.slowdown),
             f"time of the whole run, against the {base_name(report)}",
@@ -111,9 +122,13 @@ def _in_the_long_run(report: RunReport, tariff: Tariff, started_at: datetime) ->
     yield Figure(
         footprint_words(saved),
         "saved per 1,000 GPU-hours",
-        f"computed from what was measured at {measured_hold_words(report)}; "
-        f"the work takes {percent(100 * slower.value)} time",
+        f"computed from what was measured at {measured_hold_words(report)}; time {percent(100 * slower.value)}",
     )
+
+
+def _change(saving: EstimateWithError | None) -> EstimateWithError | None:
+    """Return a saving as a difference of energy: 12 % saved is −12 %."""
+    return None if saving is None else saving.negative
 
 
 def _known(estimate: EstimateWithError | None) -> str:
@@ -358,7 +373,7 @@ def _point(report: RunReport, phase: PhaseSummary, trial: Trial[SettingSummary],
     point, cost = trial.choice, trial.cost
     lines = (
         point.label,
-        f"{estimate_words(phase.slowdown(point))} time, {estimate_words(phase.saving(point))} energy saved",
+        change_words(phase.slowdown(point), phase.saving(point)),
         verdict(phase, point, slowdown_limit=report.slowdown_limit),
     )
     return Point(cost.time_s * seconds.factor, cost.energy_j * joules.factor, "\n".join(filter(None, lines)))
@@ -386,7 +401,7 @@ def _notes(report: RunReport, phase: PhaseSummary, seconds: Unit, joules: Unit) 
         slower, saved = phase.slowdown(point), phase.saving(point)
         detail = None
         if not is_base and slower is not None and saved is not None:
-            detail = f"{percent(100 * slower.value)} time, {percent(-100 * saved.value)} energy"
+            detail = changes(100 * slower.value, -100 * saved.value)
         yield Note(unit.time_s * seconds.factor, unit.energy_j * joules.factor, f"{name}: {point.label}", detail)
 
 
