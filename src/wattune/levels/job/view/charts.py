@@ -14,7 +14,7 @@ from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, MARKS, CostM
 from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, ReferenceLine, Scale, Series, Shape, Spread, Tone
 from wattune.render.frontier_view import saving_percent, slowdown_percent
-from wattune.render.quantity import Unit, counted, long_unit, number, percent, unit_for
+from wattune.render.quantity import Unit, changes, counted, long_unit, number, unit_for
 
 _WIDE = 8.0
 """Values that differ by more than this factor are drawn on a logarithmic axis."""
@@ -195,8 +195,7 @@ def _frontier_notes(view: CostMap, units: tuple[Unit, Unit]) -> tuple[Note, ...]
 
 def _against(cost: Measurement, default: Measurement) -> str:
     saved = saving_percent(cost, default)
-    energy = percent(None if saved is None else -saved)
-    return f"{energy} energy, {percent(slowdown_percent(cost, default))} time"
+    return changes(slowdown_percent(cost, default), None if saved is None else -saved)
 
 
 _LEAST_BAR, _MOST_BAR = 8, 40
