@@ -23,7 +23,7 @@ from wattune.levels.kernel.view.used_settings import (
 )
 from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Shape, Tone
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
-from wattune.render.quantity import percent, quantity, unit_for
+from wattune.render.quantity import changes, percent, quantity, unit_for
 
 MOST_KINDS = 6
 """Lines in the chart of clocks; with more kinds of instructions, their means over all stages."""
@@ -41,8 +41,8 @@ def kernels_page(report: KernelReport, *, made: str, tariff: Tariff) -> Page:
         title=f"Kernel plan: {report.title}",
         lead=(
             f"The chosen plan takes {cost.time_s:.4g} s and {quantity(cost.energy_j, 'J')} per iteration and GPU of "
-            f"each stage: {percent(energy_percent(cost, default))} energy and {percent(time_percent(cost, default))} "
-            "time against the same model without nanobatches at the highest clock."
+            f"each stage: {changes(time_percent(cost, default), energy_percent(cost, default))} against the same model "
+            "without nanobatches at the highest clock."
         ),
         simulated=report.planned.source.simulated,
         sections=tuple(_sections(report, tariff)),
@@ -74,12 +74,12 @@ def _figures(report: KernelReport) -> Iterator[Figure]:
         yield Figure(
             percent(time_percent(fastest, perseus)),
             "time at maximum throughput, against Perseus",
-            f"{percent(energy_percent(fastest, perseus))} energy",
+            f"energy {percent(energy_percent(fastest, perseus))}",
         )
         yield Figure(percent(comparison.equal_time_energy_percent), "energy at equal time, against Perseus")
         yield Figure(percent(comparison.equal_energy_time_percent), "time at equal energy, against Perseus")
     else:
-        change = f"{percent(time_percent(plan, default))} time"
+        change = f"time {percent(time_percent(plan, default))}"
         yield Figure(percent(energy_percent(plan, default)), "energy with the chosen plan", change)
     searched = report.searched
     if searched is not None:
