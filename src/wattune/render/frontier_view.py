@@ -14,7 +14,7 @@ from wattune.core.frontier import C, Frontier, History, Trial
 from wattune.core.measurement import Measurement, ratio_error
 from wattune.core.repeats import certainty, is_within
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone
+from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone, default_series
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
 from wattune.render.quantity import Unit, changes, percent, quantity, unit_for, with_error
 
@@ -155,13 +155,15 @@ def frontier_chart(view: FrontierView[C], *, title: str, subtitle: str | None = 
     """Draw energy against time: the trials, the frontier, and a note at each named trial."""
     rows = chart_rows(view)
     seconds, joules = units(rows)
-    others = tuple(_point(row, seconds, joules) for row in rows if not row.on_frontier)
+    reference = next(row for row in view.rows if row.trial is view.reference)
+    others = tuple(_point(row, seconds, joules) for row in rows if not row.on_frontier and row is not reference)
     kept = tuple(_point(row, seconds, joules) for row in view.frontier)
     series = [Series(name="frontier", points=kept, mark=Mark.LINE_AND_POINTS, tone=Tone.BLUE)]
     left_out = len(view.rows) - len(rows)
     if others or left_out:
         name = "beaten in both" + (f"; {left_out} far slower not shown" if left_out else "")
         series.append(Series(name=name, points=others, mark=Mark.POINTS, tone=Tone.GREY))
+    series.append(default_series(view.reference_name, _point(reference, seconds, joules)))
     return Chart(
         title=title,
         subtitle=subtitle,

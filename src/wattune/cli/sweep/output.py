@@ -15,6 +15,7 @@ from rich.text import Text
 from wattune.cli.output import console, made_line, print_json, shown, stderr_console, write_text
 from wattune.config import Config
 from wattune.control.progress_estimator import ONLY_OPTIMIZERS
+from wattune.control.python_command import command_title
 from wattune.control.step_file import UNFOLLOWED, is_followed
 from wattune.core.codec import to_json
 from wattune.core.csv_input import SWEEP_COLUMNS, csv_text
@@ -44,7 +45,7 @@ from wattune.render.terminal_graph import Spot, scatter
 from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
 
-_SIGNS = "①②③④⑤⑥⑦⑧⑨"
+_SIGNS, _REFERENCE_SIGN = "①②③④⑤⑥⑦⑧⑨", "▲"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,10 @@ class Swept:
         # Within one run nothing shows how far runs scatter, and start-up hides how far steps do.
         is_sure = len(self.history) > len(view.rows) and self.start_up is None
         return replace(view, is_sure=is_sure)
+
+    @property
+    def title(self) -> str:
+        return command_title(self.workload) if self.command_line else self.workload
 
     @property
     def start_up_words(self) -> str | None:
@@ -231,6 +236,8 @@ def frontier_picture(swept: Swept, *, width: int, height: int) -> Text:
     spots = []
     for row in sorted(rows, key=lambda row: (bool(row.names), row.on_frontier)):
         style = "bold yellow" if row.names else "cyan" if row.on_frontier else "dim"
+        if row.trial is view.reference:
+            style = "bold dark_orange"
         sign = signs.get(row.trial.choice) or ("•" if row.on_frontier else "∘")
         spots.append(Spot(row.trial.cost.time_s * seconds.factor, row.trial.cost.energy_j * joules.factor, sign, style))
     return Text("\n", no_wrap=True).join(
@@ -239,7 +246,9 @@ def frontier_picture(swept: Swept, *, width: int, height: int) -> Text:
 
 
 def _signs(view: FrontierView[Setting]) -> dict[Setting, str]:
-    return {row.trial.choice: sign for row, sign in zip(view.picks, _SIGNS, strict=False)}
+    """Return the sign of each named setting: one for the reference, numbers for the others."""
+    others = [row.trial.choice for row in view.picks if row.trial is not view.reference]
+    return {view.reference.choice: _REFERENCE_SIGN, **dict(zip(others, _SIGNS, strict=False))}
 
 
 def sweep_csv(swept: Swept) -> str:
@@ -255,7 +264,7 @@ def sweep_csv(swept: Swept) -> str:
 def sweep_report(swept: Swept, tariff: Tariff, *, suffix: str = ".html") -> str:
     """Return the report page, or for `.svg` its first picture."""
     saved = swept.saved(tariff)
-    title = f"{swept.workload} on {swept.spec.name}"
+    title = f"{swept.title} on {swept.spec.name}"
     if suffix == ".svg":
         spec, per = swept.spec, swept.per
         return standalone(
@@ -278,7 +287,7 @@ def _how(swept: Swept) -> tuple[str, ...]:
     unit = "iteration" if swept.per == "iteration" else "run"
     amount = f"{swept.iterations} {unit}s" if swept.iterations > 1 else f"one {unit}"
     paragraphs = [
-        f"At each setting, the driver's default first, the GPU did {amount} of {swept.workload}. "
+        f"At each setting, the driver's default first, the GPU did {amount} of {swept.title}. "
         + (
             f"All figures are per {unit}, by its energy counter before and after."
             if swept.counted_by is None
@@ -376,12 +385,13 @@ def _no_recommendation(doubt: str, *, simulated: bool) -> str:
 def show(swept: Swept, tariff: Tariff, files: dict[str, Path | None]) -> None:
     """Print the frontier for people."""
     out = console()
-    out.print(Text.assemble((swept.workload, "bold"), " on ", (swept.spec.label, "bold"), f", per {swept.per}:"))
+    out.print(Text.assemble((swept.title, "bold"), " on ", (swept.spec.label, "bold"), f", per {swept.per}:"))
     out.print(frontier_table(swept))
     out.print()
     out.print(frontier_picture(swept, width=min(out.width, 100), height=16))
     label = " (simulated)" if swept.spec.simulated else ""
-    out.print(f"[dim]energy over time per {swept.per}{label}: ① ② see table, • frontier, ∘ beaten[/]")
+    marks = f"{_REFERENCE_SIGN} {swept.view.reference_name}, ① ② see table, • frontier, ∘ beaten"
+    out.print(f"[dim]energy over time per {swept.per}{label}: {marks}[/]")
     if swept.doubt is not None:
         out.print(_no_recommendation(swept.doubt, simulated=swept.spec.simulated), soft_wrap=True, markup=False)
     else:

@@ -137,7 +137,7 @@ def test_charts_are_well_formed():
 def test_bars_only_where_errors_are_known_and_no_close_up_without_a_period():
     bare = [replace(one, step_time_error_s=None) for one in searched()]
     chart = plane_chart(run_report(windows=tuple(bare)))
-    assert [series.name for series in chart.series] == ["frontier"]
+    assert [series.name for series in chart.series] == ["frontier", "baseline"]
     assert close_chart(run_report(period=None)) is None
     assert close_chart(run_report(trace=PowerTrace())) is None
     page = render_page(

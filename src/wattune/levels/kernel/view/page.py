@@ -13,7 +13,7 @@ from wattune.core.plan import Plan
 from wattune.core.tariff import Footprint, Tariff
 from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, gap_percent, time_percent
 from wattune.levels.kernel.view.timeline import Bar, PipelineTimeline, Timelines, timelines
-from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone, tick_labels, ticks
+from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone, default_series, tick_labels, ticks
 from wattune.render.frame import LINE_PX, TITLE_PX, text_width
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Table
 from wattune.render.palette import ink_on, scale_colour
@@ -68,7 +68,7 @@ def plans_chart(planned: PlannedPipeline) -> Chart:
                 tone=Tone.BLUE,
             ),
             Series(name="no plan can lie below", points=bounds, tone=Tone.GREY, dashed=True),
-            Series(name="default settings", points=(measured(default),), mark=Mark.POINTS, tone=Tone.ORANGE),
+            default_series("default settings", measured(default)),
         ),
         notes=(
             Note(*place(default.time_s, default.energy_j), "default"),

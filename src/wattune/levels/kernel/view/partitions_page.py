@@ -21,7 +21,7 @@ from wattune.levels.kernel.view.used_settings import (
     used_choices,
     used_options,
 )
-from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Shape, Tone
+from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Shape, Tone, default_series
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
 from wattune.render.quantity import changes, percent, quantity, unit_for
 
@@ -104,7 +104,7 @@ def iteration_chart(report: KernelReport) -> Chart:
     series = [line("wattune", planned.frontier.trials, Tone.BLUE)]
     if report.comparison is not None:
         series.append(line("Megatron + Perseus", report.comparison.perseus.trials, Tone.GREEN))
-    series.append(Series(name="Megatron", points=(at(default),), mark=Mark.POINTS, tone=Tone.ORANGE))
+    series.append(default_series("Megatron", at(default)))
     chosen = at(plan)
     return Chart(
         title="Time-energy frontier of one iteration",

@@ -13,6 +13,7 @@ from math import ceil, floor
 import numpy as np
 from numpy.typing import NDArray
 
+from wattune.control.python_command import command_title
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.tariff import Footprint, Tariff
@@ -35,7 +36,21 @@ from wattune.levels.run.view.words import (
     sure_words,
     verdict,
 )
-from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Spread, Tone, Way
+from wattune.render.chart import (
+    Axis,
+    Band,
+    Chart,
+    Mark,
+    Note,
+    Point,
+    ReferenceLine,
+    Series,
+    Shape,
+    Spread,
+    Tone,
+    Way,
+    default_series,
+)
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
 from wattune.render.quantity import (
     Unit,
@@ -74,7 +89,7 @@ def run_page(report: RunReport, *, made: str, tariff: Tariff, started_at: dateti
         Prose("How to read it", _how(report)),
     )
     return Page(
-        title=f"{report.program} on {report.progress.spec.name}",
+        title=f"{command_title(report.program)} on {report.progress.spec.name}",
         lead=_sentence(headline(report)),
         simulated=report.simulated,
         sections=sections,
@@ -337,12 +352,15 @@ def plane_chart(report: RunReport) -> Chart | None:
     joules = unit_for((trial.cost.energy_j for trial in trials), "J")
     frontier = Frontier.of(trials)
     kept = {id(trial) for trial in frontier}
-    beaten = tuple(_point(report, phase, one, (seconds, joules)) for one in trials if id(one) not in kept)
+    others = [one for one in trials if id(one) not in kept and one.choice is not phase.baseline]
+    beaten = tuple(_point(report, phase, one, (seconds, joules)) for one in others)
+    base = tuple(_point(report, phase, one, (seconds, joules)) for one in trials if one.choice is phase.baseline)
     line = tuple(_point(report, phase, one, (seconds, joules)) for one in frontier)
     series = [
         Series(name="95 % interval", points=tuple(_bars(trials, seconds, joules)), tone=Tone.SKY),
         Series(name="frontier", points=line, mark=Mark.LINE_AND_POINTS, tone=Tone.BLUE),
         Series(name="beaten in both", points=beaten, mark=Mark.POINTS, tone=Tone.GREY, shape=Shape.SQUARE),
+        default_series("baseline", *base),
     ]
     return Chart(
         title=f"Time and energy per {report.unit}",
