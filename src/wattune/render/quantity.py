@@ -113,10 +113,22 @@ def counted(number_of: int, thing: str) -> str:
 
 
 def footprint_words(footprint: Footprint) -> str:
-    """Format a footprint, such as `0.0123 kWh, 0.0037 EUR, 4.7 g CO₂`, with what is known of it."""
-    words = [f"{number(footprint.energy_kwh)} kWh"]
+    """Format a footprint, such as `12.3 Wh, 0.0037 EUR, 4.7 g CO₂`, with what is known of it."""
+    words = [_billed(footprint.energy_kwh)]
     if footprint.energy_cost is not None:
         words.append(f"{number(footprint.energy_cost)} {footprint.currency}")
     if footprint.co2_g is not None:
         words.append(f"{quantity(footprint.co2_g, 'g')} CO₂")
     return ", ".join(words)
+
+
+_LEAST_WH = 0.01
+"""Below it, energy is in joules."""
+
+
+def _billed(energy_kwh: float) -> str:
+    """Format energy in the unit of a bill that reads: kWh, Wh, or joules of very little."""
+    energy_wh = 1e3 * abs(energy_kwh)
+    if energy_wh >= 1e3:
+        return f"{number(energy_kwh)} kWh"
+    return f"{number(1e3 * energy_kwh)} Wh" if energy_wh >= _LEAST_WH else quantity(3.6e6 * energy_kwh, "J")

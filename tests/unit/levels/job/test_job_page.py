@@ -188,4 +188,4 @@ def test_the_energy_of_a_job_is_also_shown_as_kwh_and_money() -> None:
     found = overview()
     kwh = sum(run.cost.energy_j for run in found.here if run.cost is not None) / 3.6e6
     notes = [figure.detail for figure in job_overview_page(found, Tariff(Price(0.5, "EUR"))).sections[0].figures]
-    assert f"{number(kwh)} kWh, {number(0.5 * kwh)} EUR" in notes[1]
+    assert f"{number(1000 * kwh)} Wh, {number(0.5 * kwh)} EUR" in notes[1]
