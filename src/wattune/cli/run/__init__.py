@@ -144,7 +144,8 @@ def command(
             session = tuned.sessions[0][1]
             if gpus[0].spec.simulated and is_unfollowed(os.environ):
                 session.watch.refused = UNFOLLOWED
-            session.watch.only_optimizers = hooked and gpus[0].spec.simulated and is_followed(os.environ)
+            session.watch.follows_gpu = gpus[0].spec.simulated and is_followed(os.environ)
+            session.watch.only_optimizers = hooked and session.watch.follows_gpu
             places = _places(log, to_stderr=options.as_json)
             environment = dict(os.environ)
             if hooked or (steps is not None and not no_inject):

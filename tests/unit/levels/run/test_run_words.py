@@ -74,6 +74,9 @@ def test_a_hint_names_what_would_show_steps_where_none_were_seen(given, hinted):
     blind = window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 10.0, power_w=300.0, step_time_s=None)
     report = run_report(windows=(blind,), figures=RunFigures(), ended=True, **given)
     assert any(line.startswith("hint: ") for line in closing_lines(report)) is hinted
+    followed = closing_lines(replace(report, follows_gpu=True))
+    assert not any("simulate --follow" in line for line in followed)
+    assert any("only optimizer steps of PyTorch follow" in line for line in followed) is hinted
 
 
 def test_unknown_values_are_called_unknown():
@@ -221,6 +224,7 @@ def test_a_program_that_a_simulated_gpu_does_not_slow_down_is_named():
     assert not any(follows in line for line in closing_lines(run_report()))
     printed = {"step_source": "pattern"}
     assert follows in closing_lines(run_report(**printed))[-1]
+    assert not any("hint" in line for line in closing_lines(run_report(**printed, follows_gpu=True)))
     assert not any(follows in line for line in closing_lines(run_report(**printed, spec=replace(GPU, simulated=False))))
 
 

@@ -56,7 +56,9 @@ def _hint(report: RunReport) -> str:
     if ONLY_OPTIMIZERS in (event.text for event in progress.events):
         return ""  # it follows already
     seen = source in COUNTED or any(window.step_time_s for window in report.windows)
-    if report.simulated and (not seen or source in (PATTERN, OUTPUT)):
+    if report.follows_gpu and not seen:
+        return "hint: only optimizer steps of PyTorch follow a simulated GPU, and none of them were counted"
+    if report.simulated and not report.follows_gpu and (not seen or source in (PATTERN, OUTPUT)):
         return (
             "hint: a program is as fast as a simulated GPU only with `wattune simulate --follow -- wattune run …`, "
             "which makes the steps of PyTorch follow it"
