@@ -18,6 +18,8 @@ from wattune.core.refresh import RESOLUTION_J, UNKNOWN_PERIOD_S, Refresh
 
 _VARIES = 0.5
 """How far the power within a refresh may lie from its mean; covers ordinary training."""
+_LOST = 0.25
+"""Error of the phase, as a share of a refresh, from which it says nothing."""
 _OUTSIDE = 3.0
 """Refreshes, or distances of readings, beyond the last edge of which nothing is known."""
 
@@ -75,5 +77,7 @@ def _neighbours(place: int, count: int) -> tuple[int, int]:
 
 
 def _edge_s(count: Count, refresh: Refresh) -> float:
-    """Return when the counter moved to this value."""
+    """Return when the counter moved to this value: with a lost phase when it was read, since that follows a move."""
+    if refresh.age_error_s(count.time_s) > _LOST * refresh.period_s:
+        return count.time_s
     return count.time_s - refresh.age_s(count.time_s)

@@ -57,6 +57,18 @@ def test_missed_edges_make_the_error_wider() -> None:
     assert other.energy_j == pytest.approx(one.energy_j, abs=other.energy_error_j)
 
 
+def test_a_lost_phase_makes_the_error_wider_and_the_truth_stays_in_it() -> None:
+    chance = random.Random(3)
+    lost = Refresh(PERIOD_S, 0.041, 0.01, 0.002)
+    for _ in range(100):
+        trace = readings(0.068, until_s=8.0, chance=chance)
+        start_s, end_s = chance.uniform(3.0, 4.0), chance.uniform(6.0, 7.5)
+        cost = spent_between(trace, lost, start_s, end_s)
+        assert cost is not None
+        assert 20 < (cost.energy_error_j or 0) < 100
+        assert cost.energy_j == pytest.approx(truth_j(end_s, 0.068) - truth_j(start_s, 0.068), abs=cost.energy_error_j)
+
+
 def test_nothing_is_made_up_outside_the_readings() -> None:
     trace = readings(0.068, until_s=4.0, chance=random.Random(2))
     assert spent_between(trace, REFRESH, 1.0, 9.0) is None
