@@ -282,8 +282,8 @@ def steps_line(steps: CountedWork) -> str:
     each = steps.per_step
     return (
         f"per step: {with_error(each.time_s, each.time_error_s, 's')}, "
-        f"{with_error(each.energy_j, each.energy_error_j, 'J')} (95 %), over {steps.steps} steps that were counted by "
-        f"{steps.source}; {duration(steps.before_s)} before them are left out"
+        f"{with_error(each.energy_j, each.energy_error_j, 'J')} (95 %), over {steps.steps} steps, counted by "
+        f"{steps.counted_by}; {duration(steps.before_s)} before them are left out"
     )
 
 

@@ -12,6 +12,8 @@ from functools import reduce
 from math import hypot
 from operator import add
 
+from wattune.control.progress_estimator import PATTERN
+from wattune.control.step_file import BAR, OPTIMIZER
 from wattune.control.step_time import StepMarks, counted_step_time
 from wattune.control.window_totals import IDLE
 from wattune.core.counter_trace import edge_distance_s
@@ -36,6 +38,14 @@ class CountedWork:
     @property
     def per_step(self) -> Measurement:
         return self.cost / self.steps
+
+    @property
+    def counted_by(self) -> str:
+        """What counted them, in words."""
+        if self.source == PATTERN:
+            return "the pattern"
+        own = self.source if self.source in (OPTIMIZER, BAR) else f"output ({self.source})"
+        return f"the program's {own}"
 
     def __add__(self, other: CountedWork) -> CountedWork:
         """Join the work of two runs of the program."""

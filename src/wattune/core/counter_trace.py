@@ -37,11 +37,18 @@ def spent_between(
 
 
 def edge_distance_s(refresh: Refresh | None, time_s: float) -> float:
-    """Return how far an instant is from the nearest edge: the nearer, the more exact is what was spent until then."""
-    if refresh is None:
+    """Return how far an instant is from the nearest edge, 0 where that is unknown.
+
+    The nearer it is, the more exact is what was spent until then.
+    """
+    if refresh is None or _is_lost(refresh, time_s):
         return 0.0
     age_s = refresh.age_s(time_s)
     return min(age_s, refresh.period_s - age_s)
+
+
+def _is_lost(refresh: Refresh, time_s: float) -> bool:
+    return refresh.age_error_s(time_s) > _LOST * refresh.period_s
 
 
 def _energy_at(counts: Sequence[Count], refresh: Refresh, time_s: float) -> tuple[float, float] | None:
@@ -78,6 +85,6 @@ def _neighbours(place: int, count: int) -> tuple[int, int]:
 
 def _edge_s(count: Count, refresh: Refresh) -> float:
     """Return when the counter moved to this value: with a lost phase when it was read, since that follows a move."""
-    if refresh.age_error_s(count.time_s) > _LOST * refresh.period_s:
+    if _is_lost(refresh, count.time_s):
         return count.time_s
     return count.time_s - refresh.age_s(count.time_s)
