@@ -48,11 +48,10 @@ class CountedCommand:
         counter = _Counter(gpus[0], is_fed=not played)
         with ExitStack() as stack:
             file = None if played else _step_file(stack)
-            places = (2 if self.to_stderr else 1, 2)
             program = Program(
                 command=self.command,
                 environment=dict(os.environ) if file is None or not self.injects else file.environment(os.environ),
-                places=places,
+                places=(2, 2) if self.to_stderr else None,
                 grace_s=self.grace_s,
                 on_start=counter.begin,
                 on_wait=counter.poll,
@@ -68,7 +67,9 @@ class CountedCommand:
                 if note is not None:
                     remark(f"warning: {note}")
             else:
-                counter.estimator.output = OutputFollower(PrintedLines.beside(places, file))
+                output = OutputFollower(PrintedLines.beside((2,) if self.to_stderr else (1, 2), file))
+                stack.callback(output.close)
+                counter.estimator.output = output
                 end = program.run()
             counter.poll()
             return CountedRun(end, counter)

@@ -38,8 +38,8 @@ class Program:
 
     command: Sequence[str]
     environment: Mapping[str, str]
-    places: tuple[int, int]
-    """Descriptors for its standard output and standard error."""
+    places: tuple[int, int] | None
+    """Descriptors for its standard output and standard error; None where it simply has ours, which may be closed."""
     grace_s: float
     on_start: Callable[[int], None]
     on_stop: Callable[[], None] | None = None
@@ -74,13 +74,13 @@ class Program:
         Return how it ended, and a note where no step was found. A program whose Python copies what it prints writes
         to its own output; another one through a relay.
         """
-        copies = injects and loads_hook(self.command)
+        copies, places = injects and loads_hook(self.command), self.places or (1, 2)
         with ExitStack() as stack:
-            lines = PrintedLines.beside(self.places, file)
+            lines = PrintedLines.beside(places, file)
             stack.callback(lines.close)
             found = PatternFollower(lines, PatternSearch(lambda line: remark(f"wattune: {line}")), steps, phases)
             with ExitStack() as relayed:
-                relay = None if copies else relayed.enter_context(OutputRelay.made(self.places, file.path))
+                relay = None if copies else relayed.enter_context(OutputRelay.made(places, file.path))
                 end = self._run_read(found, taker, relay, often=phases is not None)
             _report(found, taker, ended=True)
         where = " that its Python printed (--no-inject searches all output)" if copies else ""
