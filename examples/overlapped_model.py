@@ -125,7 +125,9 @@ def main():
         planning = (*wattune, "kernels", "plan", *layout, "--trials", trials, "--out", plan, "--json")
         default_s = json.loads(run(*planning))["default"]["time_s"]
         made = json.loads(run(*planning, "--deadline", str(1.1 * default_s)))
-        changes = f"{made['plan']['time_percent']:+.0f} % time, {made['plan']['energy_percent']:+.0f} % energy"
+        changes = f"time {made['plan']['time_percent']:+.0f} %, energy {made['plan']['energy_percent']:+.0f} %".replace(
+            "-", "−"
+        )
         print(f"{made['plans']} plans, chosen with 10 % more time: {changes} (simulated)")
 
         print(run(*ranks, plan), end="")

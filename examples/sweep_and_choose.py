@@ -41,6 +41,6 @@ for wish, objective in wishes.items():
     except Infeasible as error:
         print(f"{wish:<20} {error.message}")
         continue
-    slower = round(100 * (best.cost.time_s / default.time_s - 1))
-    saved = round(100 * (1 - best.cost.energy_j / default.energy_j))
-    print(f"{wish:<20} {best.choice!s:<15} {saved:3} % less energy, {slower:3} % more time")
+    time = 100 * (best.cost.time_s / default.time_s - 1)
+    energy = 100 * (best.cost.energy_j / default.energy_j - 1)
+    print(f"{wish:<20} {best.choice!s:<15} time {time:+.0f} %, energy {energy:+.0f} %".replace("-", "−"))

@@ -259,6 +259,14 @@ def test_a_block_marked_as_running_runs(block, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_policy_of_the_guide_can_be_imported_without_a_simulation(capsys):
+    (block,) = re.findall(r"```python run\n(.*?)```", page("how-to/write-your-own-policy.md"), re.DOTALL)
+    found = {"__name__": "own_policy"}
+    exec(block, found)
+    assert "StepDown" in found
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("path", PAGES, ids=names_of(PAGES))
 def test_every_python_block_can_be_parsed(path):
     for block in re.findall(r"```python[^\n]*\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):

@@ -17,11 +17,13 @@ al. 2018).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import partial
 from random import Random
 
+from wattune.core.errors import InputError
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.workloads.convolutional import inception3, resnet
 from wattune.workloads.graph import GRAPHS, GraphData, graph_kinds, graph_network
@@ -184,6 +186,15 @@ class TrainingTask:
     steps: tuple[int, int] = (20, 60)
     """Fewest and most between evaluations."""
 
+    @property
+    def network(self) -> str:
+        """What the network is called, such as resnet50 or image_caption."""
+        made = self.operations
+        if not isinstance(made, partial):
+            return made.__name__
+        first = made.args[0]
+        return first if isinstance(first, str) else made.func.__name__
+
 
 _DETECTION = partial(resnet, "resnet101", image=Image(3, 600, 800))
 _DEPTH_FACES = partial(resnet, "resnet50", image=Image.square(4, 112))
@@ -242,6 +253,26 @@ SIZE = 71
 _INTERVALS = 2
 # Updates of the critic for one of the generator (Arjovsky et al. 2017, algorithm 1).
 _CRITIC_STEPS = 5
+
+
+def members_named(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the jobs whose name or network contains one of the words, or of all without words."""
+    networks = {task.name: task.network for task in (*TASKS, *graph_tasks())}
+    for word in words:
+        if not any(_is_named(word, *both) for both in networks.items()):
+            known = [*networks, *dict.fromkeys(networks.values())]
+            # A word is compared with the parts of a name, since nobody writes the whole.
+            parts = {part: name for name in reversed(known) for part in (name, *name.split("/")[1:])}
+            near = dict.fromkeys(parts[part] for part in get_close_matches(word.lower(), parts, n=3, cutoff=0.5))
+            hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known[:3])} …"
+            raise InputError(f"no job of the family has {word!r} in its name or network", hint=hint)
+    return tuple(
+        name for name, network in networks.items() if not words or any(_is_named(word, name, network) for word in words)
+    )
+
+
+def _is_named(word: str, name: str, network: str) -> bool:
+    return word.lower() in name or word.lower() in network
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from wattune.config import load_config
 from wattune.core.errors import StoreError
 from wattune.core.gpu_spec import labelled
 from wattune.core.tariff import NO_FOOTPRINT, Footprint, Tariff
-from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, quantity
+from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, percent, quantity
 from wattune.store.records import FullRun, Run, full_run_to_json, mean_power_w, run_to_json
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run_table(runs: tuple[Run, ...], *, width: int) -> Table:
 
     Where they would be cut, power is left out: it is energy over time.
     """
-    heads = ["id", "when", "kind", "energy", "power", "time", "saving"]
+    heads = ["id", "when", "kind", "energy", "power", "time", "Δ energy"]
     fixed = [_fixed_cells(run) for run in runs]
     names = max(cell_len(one_line(run.name)) for run in runs)
     devices = max(cell_len(one_line(_device(run))) for run in runs)
@@ -70,7 +70,7 @@ def _taken(heads: Sequence[str], fixed: Sequence[tuple[str, ...]]) -> int:
 
 
 def _fixed_cells(run: Run) -> tuple[str, ...]:
-    """Return the cells of a run that are never cut: id, when, kind, energy, power, time, saving."""
+    """Return the cells of a run that are never cut: id, when, kind, energy, power, time, change of energy."""
     when = run.started_at.astimezone()
     this_year = when.year == datetime.now().astimezone().year
     saving = run.details.get("saving_percent")
@@ -81,7 +81,7 @@ def _fixed_cells(run: Run) -> tuple[str, ...]:
         quantity(run.energy_j, "J"),
         quantity(run.power_w, "W"),
         duration(run.time_s),
-        f"{number(saving)} %" if isinstance(saving, int | float) else UNKNOWN,
+        percent(-saving) if isinstance(saving, int | float) else UNKNOWN,
     )
 
 

@@ -6,17 +6,22 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import check_command, grace_option, run_child
+from wattune.cli.child import check_command, grace_option
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import json_option, print_error, print_json, remark
-from wattune.config import load_config
+from wattune.cli.step_options import step_options
+from wattune.config import Config, load_config
 
 if TYPE_CHECKING:
+    from wattune.cli.counted_program import CountedRun
+    from wattune.cli.measure import MeasuredCommand
+    from wattune.control.swept_default import ComparedCost, SweptDefault
     from wattune.core.reading import Reading, Trace
     from wattune.core.setting import Setting
     from wattune.devices.gpu import Gpu
@@ -32,7 +37,8 @@ MOSTLY = 0.05
 @click.option("--device", "devices", multiple=True, help="GPU to set: auto, nvml, nvml:0, sim:a100 … (repeatable).")
 @click.option("--workload", default="resnet50", show_default=True, help="The workload that simulated GPUs play.")
 @click.option("--name", help="Name of the run in the history; by default the command line.")
-@click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
+@click.option("--no-store", is_flag=True, help="Do not store this run in the history, and compare with no sweep there.")
+@step_options
 @require_gpu_option
 @grace_option
 @json_option
@@ -44,6 +50,8 @@ def command(
     workload: str,
     name: str | None,
     no_store: bool,
+    step_pattern: str | None,
+    no_inject: bool,
     grace_s: float,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -53,9 +61,11 @@ def command(
     SETTING is a core clock (1200MHz), a power limit (250W), or several with commas between them:
     1200MHz,mem=810MHz,250W. What it does not name is left to the driver. `wattune sweep` finds one.
 
-    The command keeps its input, output and exit code; the figures are those of `wattune measure`. However it ends, the
-    GPUs get back the settings they had.
+    The command keeps its input, output and exit code; the figures are those of `wattune measure`. What the setting
+    saved is known only where an earlier `wattune sweep` of the same command measured the driver's default. However it
+    ends, the GPUs get back the settings they had.
     """
+    from wattune.cli.counted_program import counted_command
     from wattune.cli.measure import document, keep, measure_work, show
     from wattune.core.codec import to_json
     from wattune.core.setting import parse_setting
@@ -65,6 +75,7 @@ def command(
     tariff = config.tariff
     if command_line:
         check_command(command_line)
+    program = counted_command(command_line, step_pattern, injects=not no_inject, grace_s=grace_s, to_stderr=as_json)
 
     @contextmanager
     def holding(gpus: Sequence[Gpu]) -> Iterator[None]:
@@ -73,21 +84,25 @@ def command(
             lines.extend(() if as_json else (_set_line(gpu, wanted, until) for gpu in gpus))
             yield
 
-    def work() -> int:
+    def work(gpus: tuple[Gpu, ...]) -> CountedRun | int:
         if not command_line:
             return _until_signal(lines)
         for line in lines:
             remark(line)
-        return run_child(command_line, stdout_to_stderr=as_json, grace_s=grace_s).exit_code
+        return program.run(gpus)
 
     lines: list[str] = []
     outcome = measure_work(work, devices, workload=load, interval_s=INTERVAL_S, holding=holding)
     unheld = [line for trace in outcome.traces if (line := unheld_line(wanted, trace)) is not None]
+    against = _compared(None if no_store else config, command_line, outcome)
     try:
         if as_json:
-            print_json({**document(command_line, outcome, tariff), "setting": to_json(wanted), "unheld": unheld})
+            held = {"setting": to_json(wanted), "unheld": unheld, "against_default": against.document}
+            print_json({**document(command_line, outcome, tariff), **held})
         else:
             show(outcome, tariff)
+            if command_line:
+                remark(against.words)
             for line in unheld:
                 remark(f"warning: {line}")
     finally:
@@ -96,6 +111,78 @@ def command(
             details = {"setting": wanted.argument, "unheld": unheld}
             keep(config, "hold", called, outcome, details=details)
     return outcome.exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class _Against:
+    """What a held setting changed against the driver's default, or why that is unknown."""
+
+    unknown: str | None = None
+    default: SweptDefault | None = None
+    compared: ComparedCost | None = None
+    simulated: bool = False
+
+    @property
+    def document(self) -> dict[str, Any]:
+        from wattune.core.codec import to_json
+
+        if self.default is None or self.compared is None:
+            return {"unknown": self.unknown}
+        sweep = {"sweep": self.default.run_id, "sweep_started_at": self.default.started_at.isoformat()}
+        return {"unknown": None, "per": self.default.per, **to_json(self.compared), **sweep}
+
+    @property
+    def words(self) -> str:
+        from wattune.render.quantity import changes
+
+        default, found = self.default, self.compared
+        if default is None or found is None:
+            return f"against the driver default: unknown, since {self.unknown}"
+        differ = changes(
+            found.time_percent,
+            found.energy_percent,
+            time_error=found.time_error_percent,
+            energy_error=found.energy_error_percent,
+        )
+        start_up = "" if default.per == "step" else ", start-up included"
+        mark = " (simulated)" if self.simulated else ""
+        return (
+            f"against the driver default, as the sweep of {default.started_at:%Y-%m-%d %H:%M} UTC measured it, per "
+            f"{default.per}{start_up}: {differ}{mark}"
+        )
+
+
+def _compared(config: Config | None, command_line: Sequence[str], outcome: MeasuredCommand) -> _Against:
+    """Compare what a command took with an earlier sweep of it; a history that cannot be read is only named."""
+    from socket import gethostname
+
+    from wattune.cli.counted_program import command_name
+    from wattune.control.swept_default import ComparedCost, load_default
+    from wattune.core.errors import StoreError
+    from wattune.store.worker import StoreWorker
+
+    if not command_line:
+        return _Against("no command was run")
+    if outcome.excluded is not None:
+        return _Against(outcome.excluded)
+    if len(outcome.gpus) > 1:
+        return _Against("a sweep measures one GPU, and this run had several")
+    if config is None:
+        return _Against("with --no-store no sweep in the history is used")
+    command, uuid, steps = command_name(command_line), outcome.gpus[0].spec.uuid, outcome.steps
+    counted_by = None if steps is None else steps.source
+    try:
+        default = StoreWorker(config.store_url).call(
+            lambda store: load_default(store, command, uuid=uuid, host=gethostname(), counted_by=counted_by)
+        )
+    except StoreError as error:
+        return _Against(f"the history cannot be read: {error.message}")
+    if steps is None and outcome.exit_code != 0:
+        return _Against("the command failed and no steps of it were counted")
+    if default is None:
+        return _Against("it was not measured in the same way on this GPU: `wattune sweep -- COMMAND` does that")
+    cost = outcome.total if steps is None else steps.per_step
+    return _Against(None, default, ComparedCost.of(cost, default.cost), outcome.simulated)
 
 
 @contextmanager

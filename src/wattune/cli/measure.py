@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import check_command, grace_option, run_child
+from wattune.cli.child import check_command, grace_option
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import (
     FILE,
@@ -26,13 +26,17 @@ from wattune.cli.output import (
     trust_lines,
     write_each,
 )
+from wattune.cli.step_options import step_options
 from wattune.config import Config, load_config
+from wattune.core.codec import to_json
 from wattune.core.errors import DeviceError, StoreError
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Trace
 from wattune.core.tariff import Tariff
 
 if TYPE_CHECKING:
+    from wattune.cli.counted_program import CountedRun
+    from wattune.control.counted_work import CountedWork
     from wattune.core.workload import Workload
     from wattune.devices.gpu import Gpu
 
@@ -66,6 +70,12 @@ class MeasuredCommand:
     cpu_j: float | None
     restarts: tuple[int, ...] = ()
     """How often the energy counter of each GPU started again from zero."""
+    steps: CountedWork | None = None
+    """The work between the first and the last step of the command; None where none were counted."""
+    idle_s: float | None = None
+    """How long no GPU had worked yet; None where that is unknown."""
+    excluded: str | None = None
+    """Why times of the command show nothing of the clock of its GPUs, where that is known."""
 
     @property
     def total(self) -> Measurement:
@@ -94,6 +104,7 @@ class MeasuredCommand:
 )
 @click.option("--trace", "trace_file", type=FILE, help="Write the power trace to this CSV.")
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
+@step_options
 @require_gpu_option
 @grace_option
 @json_option
@@ -105,6 +116,8 @@ def command(
     interval_s: float,
     trace_file: Path | None,
     no_store: bool,
+    step_pattern: str | None,
+    no_inject: bool,
     grace_s: float,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -113,10 +126,11 @@ def command(
 
     The command keeps its input, output and exit code. The figures are printed to standard error, or with --json as one
     document to standard output (the command's own output then goes to standard error). CUDA_VISIBLE_DEVICES is
-    respected.
+    respected. Where steps of the command are counted, as in `wattune run`, a step's joules and seconds are printed too.
 
     Without an NVIDIA driver a simulated GPU plays --workload while the command runs, and every figure is marked so.
     """
+    from wattune.cli.counted_program import counted_command
     from wattune.workloads.catalog import make_workload
 
     config = load_config()
@@ -124,11 +138,8 @@ def command(
     check_writable(trace_file)
     check_command(command_line)
     load = make_workload(workload)
-
-    def work() -> int:
-        return run_child(command_line, stdout_to_stderr=as_json, grace_s=grace_s).exit_code
-
-    outcome = measure_work(work, devices, workload=load, interval_s=interval_s)
+    program = counted_command(command_line, step_pattern, injects=not no_inject, grace_s=grace_s, to_stderr=as_json)
+    outcome = measure_work(program.run, devices, workload=load, interval_s=interval_s)
     try:
         if as_json:
             print_json(document(command_line, outcome, tariff))
@@ -143,14 +154,14 @@ def command(
 
 
 def measure_work(
-    work: Callable[[], int],
+    work: Callable[[tuple[Gpu, ...]], CountedRun | int],
     devices: tuple[str, ...],
     *,
     workload: Workload,
     interval_s: float,
     holding: Callable[[tuple[Gpu, ...]], AbstractContextManager[object]] = nullcontext,
 ) -> MeasuredCommand:
-    """Measure these GPUs while `work` runs and returns an exit code; a setting may be held on them meanwhile."""
+    """Measure these GPUs while `work` runs a command, or returns an exit code; a setting may be held meanwhile."""
     from wattune.cli.gpus import open_gpus
     from wattune.devices.gpu import play_on_simulated
     from wattune.devices.meter import measured
@@ -161,18 +172,23 @@ def measure_work(
     with open_gpus(*devices, wall_clock=True) as gpus, holding(gpus):
         play_on_simulated(gpus, workload)
         started_at, cpu_before = datetime.now(UTC), read_packages_j(packages)
-        exit_code = None
+        done = None
         try:
             with measured(*gpus) as span, Sampler(gpus, interval_s=interval_s) as sampler:
-                exit_code = work()
+                done = work(gpus)
             parts = span.parts
         except DeviceError as error:
-            if exit_code is None:
+            if done is None:
                 raise
             parts = _until_lost(sampler.traces, error)
         cpu_j = cpu_energy_j(packages, cpu_before, read_packages_j(packages))
         restarts = tuple(len(found) for found in span.restarts)
-        return MeasuredCommand(exit_code, started_at, gpus, parts, sampler.traces, cpu_j, restarts)
+        traces = sampler.traces
+        if isinstance(done, int):
+            return MeasuredCommand(done, started_at, gpus, parts, traces, cpu_j, restarts)
+        steps, idle_s = done.work(gpus, traces), done.idle_s(traces)
+        code, excluded = done.end.exit_code, done.excluded
+        return MeasuredCommand(code, started_at, gpus, parts, traces, cpu_j, restarts, steps, idle_s, excluded)
 
 
 def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurement, ...]:
@@ -219,7 +235,21 @@ def document(command_line: tuple[str, ...], outcome: MeasuredCommand, tariff: Ta
             )
         ],
         "total": figures(outcome.total),
+        "steps": None if outcome.steps is None else steps_document(outcome.steps),
+        "idle_before_s": outcome.idle_s,
         "cpu_energy_j": outcome.cpu_j,
+    }
+
+
+def steps_document(steps: CountedWork) -> dict[str, Any]:
+    """Return the counted steps as a JSON document."""
+    each = steps.per_step
+    return {
+        "counted_by": steps.source,
+        "count": steps.steps,
+        "before_s": steps.before_s,
+        **to_json(steps.cost),
+        "per_step": {**to_json(each), "power_w": each.power_w},
     }
 
 
@@ -255,8 +285,22 @@ def show(outcome: MeasuredCommand, tariff: Tariff) -> None:
     footprint = tariff.footprint(total.energy_j, started_at=outcome.started_at, time_s=total.time_s)
     mark = " (simulated)" if outcome.simulated else ""
     screen.print(f"GPU energy: {footprint_words(footprint)}{mark}", markup=False)
+    if outcome.steps is not None:
+        screen.print(f"{steps_line(outcome.steps)}{mark}", markup=False, soft_wrap=True)
     cpu = "not measured (see `wattune doctor`)" if outcome.cpu_j is None else f"{outcome.cpu_j:.1f} J"
     screen.print(f"CPU packages: {cpu}", markup=False)
+
+
+def steps_line(steps: CountedWork) -> str:
+    """Return in words what a step took, and what lay before the first of them."""
+    from wattune.render.quantity import duration, with_error
+
+    each = steps.per_step
+    return (
+        f"per step: {with_error(each.time_s, each.time_error_s, 's')}, "
+        f"{with_error(each.energy_j, each.energy_error_j, 'J')} (95 %), over {steps.steps} steps, counted by "
+        f"{steps.counted_by}; {duration(steps.before_s)} before them are left out"
+    )
 
 
 def keep(
@@ -267,7 +311,8 @@ def keep(
     from wattune.store.records import FullRun, RunGpu, summarise
 
     gpus = [RunGpu.of(gpu.spec, part) for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)]
-    every = {"exit_code": outcome.exit_code, "cpu_energy_j": outcome.cpu_j, **details}
+    steps = None if outcome.steps is None else steps_document(outcome.steps)
+    every = {"exit_code": outcome.exit_code, "cpu_energy_j": outcome.cpu_j, "steps": steps, **details}
     run = new_run(kind, name, started_at=outcome.started_at, gpus=gpus, details=every)
     traces = tuple(
         summarise(trace, uuid=gpu.spec.uuid, simulated=gpu.spec.simulated)

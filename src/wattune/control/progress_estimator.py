@@ -177,6 +177,8 @@ class ProgressEstimator:
         """Why steps of this program would not show how fast its GPU is, where that is known beforehand."""
         self.only_optimizers = False
         """True beside a simulated GPU that only optimizer steps follow: other steps show nothing of its clock."""
+        self.follows_gpu = False
+        """The same, also where no hook counts those steps."""
         self._hooked = self._from_output = False
         self._ignored = self._noted = False
         self._unmatched = 0

@@ -1,4 +1,4 @@
-"""Whether a command is Python that loads the hook, as far as its command line shows."""
+"""What the command line of a program shows: whether it is Python that loads the hook, and its title."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ def loads_hook(command: Sequence[str]) -> bool:
     """
     words = _python_words(command)
     return bool(words) and not _is_alone(words[1:])
+
+
+_FIRST = re.compile(r"(?P<folder>/(?:[^\s'\"]*/)?)?(?P<python>(?:python|pypy)[0-9.]*[td]?(?=\s|$))?")
+
+
+def command_title(command: str) -> str:
+    """Return a command line for a title: `python train.py`, without the folder and the version of its interpreter."""
+    first = _FIRST.match(command)
+    assert first is not None  # it matches nothing at least
+    python = "" if first["python"] is None else first["python"].rstrip("0123456789.td")
+    return f"{python}{command[first.end() :]}"
 
 
 def _python_words(command: Sequence[str]) -> list[str]:

@@ -112,6 +112,17 @@ class StepMarks:
             times_s, counts = self._times_s[low:high], self._counts[low:high]
         return counted_step_time(without_stalls(times_s, counts)[0], counts)
 
+    @property
+    def every(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """All times that are kept, and how many steps were done by each."""
+        with self._lock:
+            return tuple(self._times_s), tuple(self._counts)
+
+    def restart(self) -> None:
+        """Forget all marks but the last, since steps are others from there on."""
+        with self._lock:
+            del self._times_s[:-1], self._counts[:-1]
+
 
 def counted_step_time(times_s: Sequence[float], counts: Sequence[float]) -> StepTime | None:
     """Return the step time from numbers and times of steps, with an error from the scatter of its intervals."""

@@ -75,3 +75,10 @@ def _independent(errors: Iterable[float | None]) -> float | None:
     known = tuple(errors)
     parts = [error for error in known if error is not None]
     return hypot(*parts) if len(parts) == len(known) else None
+
+
+def ratio_error(value: float, error: float | None, reference: float, reference_error: float | None) -> float | None:
+    """Return the 95 % half-width of value / reference, of independent errors; None where one is unknown."""
+    if error is None or reference_error is None or not value or not reference:
+        return None
+    return hypot(error / value, reference_error / reference) * value / reference

@@ -1,9 +1,9 @@
 """Settings that were measured more than once: their means, how far measurements scatter, and what is within a limit.
 
-Notation: t times of one choice; n how many; σ the relative standard deviation of one measurement, pooled over all
-choices in logarithms with ν = Σ(n − 1) degrees of freedom. A prior of `PRIOR_DOF` degrees at `PRIOR_NOISE` keeps two
-runs that agree by chance from passing for exact ones. The quantile of Student's t replaces the normal one (expansion
-26.7.5 of Abramowitz and Stegun).
+Notation: t times of one choice; n how many; σ the relative standard deviation of the time, or of the energy, of one
+measurement, pooled over all choices in logarithms with ν = Σ(n − 1) degrees of freedom. A prior of `PRIOR_DOF` degrees
+at `PRIOR_NOISE` keeps two runs that agree by chance from passing for exact ones. The quantile of Student's t replaces
+the normal one (expansion 26.7.5 of Abramowitz and Stegun).
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ _ONE_SIDED = NormalDist().inv_cdf(CONFIDENCE)
 def merged(history: Iterable[Trial[C]]) -> History[C]:
     """Return one trial per choice, in the order of their first: the mean of its measurements.
 
-    Times get an error as soon as one choice was measured twice; it stands for choices measured once too.
+    As soon as one choice was measured twice, the errors of all hold how far measurements scatter, also of those that
+    were measured once.
     """
     costs: dict[C, list[Measurement]] = {}
     for trial in history:
         costs.setdefault(trial.choice, []).append(trial.cost)
-    noise = _noise(costs.values())
-    return tuple(Trial(choice, _mean(of_one, noise)) for choice, of_one in costs.items())
+    time_noise = _noise([[cost.time_s for cost in of_one] for of_one in costs.values()])
+    energy_noise = _noise([[cost.energy_j for cost in of_one] for of_one in costs.values()])
+    return tuple(Trial(choice, _mean(of_one, time_noise, energy_noise)) for choice, of_one in costs.items())
 
 
 def certainty(cost: Measurement, reference: Measurement, *, slowdown: float) -> float | None:
@@ -62,11 +64,11 @@ def _ratio_error(cost: Measurement, reference: Measurement) -> float | None:
     return shares / SIGMAS_95 * cost.time_s / reference.time_s
 
 
-def _noise(groups: Iterable[list[Measurement]]) -> float | None:
+def _noise(groups: Iterable[list[float]]) -> float | None:
     """Return σ, widened for the few degrees of freedom; None where nothing was measured twice."""
     squares, degrees = PRIOR_DOF * PRIOR_NOISE**2, 0
     for group in groups:
-        logs = [log(cost.time_s) for cost in group if cost.time_s > 0]
+        logs = [log(value) for value in group if value > 0]
         if len(logs) > 1:
             middle = fmean(logs)
             squares += sum((value - middle) ** 2 for value in logs)
@@ -83,12 +85,17 @@ def _student(z: float, degrees: float) -> float:
     return z + first / degrees + second / degrees**2
 
 
-def _mean(costs: list[Measurement], noise: float | None) -> Measurement:
+def _mean(costs: list[Measurement], time_noise: float | None, energy_noise: float | None) -> Measurement:
     total = costs[0]
     for cost in costs[1:]:
         total += cost
     mean = total / len(costs) if len(costs) > 1 else total
-    if noise is None:
-        return mean
-    scatter_s = SIGMAS_95 * noise * mean.time_s / sqrt(len(costs))
-    return replace(mean, time_error_s=hypot(scatter_s, mean.time_error_s or 0.0))
+
+    def with_scatter(value: float, error: float | None, noise: float | None) -> float | None:
+        return error if noise is None else hypot(SIGMAS_95 * noise * value / sqrt(len(costs)), error or 0.0)
+
+    return replace(
+        mean,
+        time_error_s=with_scatter(mean.time_s, mean.time_error_s, time_noise),
+        energy_error_j=with_scatter(mean.energy_j, mean.energy_error_j, energy_noise),
+    )

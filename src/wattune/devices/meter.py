@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from math import hypot, inf
 from typing import Generic, ParamSpec, Self, TypeVar
 
+from wattune.core.counter_trace import spent_between
 from wattune.core.errors import WattuneError
 from wattune.core.measurement import Measurement
-from wattune.core.reading import Count, Restart
+from wattune.core.reading import Count, Restart, Trace
 from wattune.core.refresh import UNKNOWN_PERIOD_S, Edge, Refresh, spent_j, spent_until_j
 from wattune.devices.gpu import Gpu, restarts_within, time_of
 
@@ -292,6 +294,18 @@ def _from_power(gpu: Gpu, time_s: float) -> tuple[float, float]:
 def _highest_w(gpu: Gpu) -> float | None:
     limits = gpu.spec.power_limits
     return limits.max_w if limits else None
+
+
+def spent_within(gpu: Gpu, trace: Trace, start_s: float, end_s: float) -> Measurement | None:
+    """Return what a GPU spent between two instants of its time, by a trace of it; None where that is unknown.
+
+    Exact where a span has learned when its counter moves.
+    """
+    cost = spent_between(trace.readings, gpu.refresh, start_s, end_s)
+    if cost is None:
+        return None
+    missing_j = _missing_j(gpu, Count(start_s, 0.0), Count(end_s, 0.0))
+    return replace(cost, energy_error_j=(cost.energy_error_j or 0.0) + missing_j)
 
 
 UNKNOWN_LIMIT_W = 1000.0

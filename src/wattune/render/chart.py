@@ -147,6 +147,11 @@ class Series:
     """A shaded band around the series, such as the range of several seeds."""
 
 
+def default_series(name: str, *points: Point) -> Series:
+    """Return what others are compared with, such as the driver's default: it looks the same in every chart."""
+    return Series(name=name, points=points, mark=Mark.POINTS, tone=Tone.ORANGE, shape=Shape.TRIANGLE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
     """An axis; where `low` or `high` is None it comes from the data, with some room."""

@@ -1,4 +1,4 @@
-"""A history of trials for people: what each saves against the reference, the few that get a name, a report page.
+"""A history of trials for people: how each differs from the reference, the few that get a name, a report page.
 
 Notation: (T0, E0) time and energy of the reference, as a rule the driver's default; a trial's slowdown is T/T0 − 1 and
 its saving 1 − E/E0, both in percent.
@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from wattune.core.frontier import C, Frontier, History, Trial
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import Measurement, ratio_error
 from wattune.core.repeats import certainty, is_within
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.trust import Trust
-from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone
+from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone, default_series
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
-from wattune.render.quantity import Unit, percent, quantity, unit_for, with_error
+from wattune.render.quantity import Unit, changes, percent, quantity, unit_for, with_error
 
 _LEAST = 0.02
 """The least width of an axis as a share of its middle: smaller differences do not matter."""
@@ -25,13 +25,16 @@ _LEAST = 0.02
 
 @dataclass(frozen=True, slots=True)
 class FrontierRow(Generic[C]):
-    """A trial, its saving and slowdown against the reference, and its names."""
+    """A trial, how it differs from the reference, and its names."""
 
     trial: Trial[C]
     saving_percent: float | None
     slowdown_percent: float | None
     on_frontier: bool
     names: tuple[str, ...]
+    saving_error_percent: float | None = None
+    """The 95 % half-width of the saving, None where that is unknown; so of the slowdown."""
+    slowdown_error_percent: float | None = None
 
     @property
     def title(self) -> str:
@@ -53,6 +56,8 @@ class FrontierView(Generic[C]):
     picks: tuple[FrontierRow[C], ...]
     doubt: str | None = None
     """Why the times cannot be trusted, so that only the reference has a name."""
+    is_sure: bool = True
+    """Whether the errors of times show how far they scatter from run to run."""
 
     @property
     def frontier(self) -> tuple[FrontierRow[C], ...]:
@@ -90,6 +95,8 @@ def view_frontier(
             slowdown_percent=slowdown_percent(trial.cost, reference.cost),
             on_frontier=id(trial) in kept,
             names=tuple(name for name, owner in named if owner is trial),
+            saving_error_percent=_energy_error_percent(trial.cost, reference.cost),
+            slowdown_error_percent=_time_error_percent(trial.cost, reference.cost),
         )
         for trial in trials
     )
@@ -105,6 +112,20 @@ def saving_percent(cost: Measurement, reference: Measurement) -> float | None:
 def slowdown_percent(cost: Measurement, reference: Measurement) -> float | None:
     """Return the extra time against the reference, in percent; None where the reference has none."""
     return 100 * (cost.time_s / reference.time_s - 1) if reference.time_s > 0 else None
+
+
+def _energy_error_percent(cost: Measurement, reference: Measurement) -> float | None:
+    if cost is reference:
+        return 0.0
+    error = ratio_error(cost.energy_j, cost.energy_error_j, reference.energy_j, reference.energy_error_j)
+    return None if error is None else 100 * error
+
+
+def _time_error_percent(cost: Measurement, reference: Measurement) -> float | None:
+    if cost is reference:
+        return 0.0
+    error = ratio_error(cost.time_s, cost.time_error_s, reference.time_s, reference.time_error_s)
+    return None if error is None else 100 * error
 
 
 def _named(
@@ -135,13 +156,15 @@ def frontier_chart(view: FrontierView[C], *, title: str, subtitle: str | None = 
     """Draw energy against time: the trials, the frontier, and a note at each named trial."""
     rows = chart_rows(view)
     seconds, joules = units(rows)
-    others = tuple(_point(row, seconds, joules) for row in rows if not row.on_frontier)
+    reference = next(row for row in view.rows if row.trial is view.reference)
+    others = tuple(_point(row, seconds, joules) for row in rows if not row.on_frontier and row is not reference)
     kept = tuple(_point(row, seconds, joules) for row in view.frontier)
     series = [Series(name="frontier", points=kept, mark=Mark.LINE_AND_POINTS, tone=Tone.BLUE)]
     left_out = len(view.rows) - len(rows)
     if others or left_out:
         name = "beaten in both" + (f"; {left_out} far slower not shown" if left_out else "")
         series.append(Series(name=name, points=others, mark=Mark.POINTS, tone=Tone.GREY))
+    series.append(default_series(view.reference_name, _point(reference, seconds, joules)))
     return Chart(
         title=title,
         subtitle=subtitle,
@@ -178,7 +201,7 @@ def tip(row: FrontierRow[C]) -> str:
     cost = row.trial.cost
     lines = [str(row.trial.choice), f"{quantity(cost.time_s, 's')}, {quantity(cost.energy_j, 'J')}"]
     lines.append(f"{quantity(cost.power_w, 'W')} mean power")
-    lines.append(f"{percent(row.saving_percent)} energy saved, {percent(row.slowdown_percent)} time")
+    lines.append(_changes(row))
     return "\n".join(([row.title] if row.names else []) + lines)
 
 
@@ -192,12 +215,12 @@ def _note(row: FrontierRow[C], seconds: Unit, joules: Unit) -> Note:
     text = row.title if choice in row.names else f"{row.title}: {choice}"
     detail = None
     if row.saving_percent:
-        detail = f"{percent(-row.saving_percent)} energy, {percent(row.slowdown_percent)} time"
+        detail = changes(row.slowdown_percent, row.change_percent)
     return Note(cost.time_s * seconds.factor, cost.energy_j * joules.factor, text, detail)
 
 
 def sweep_page(
-    history: History[Setting],
+    view: FrontierView[Setting],
     *,
     title: str,
     simulated: bool,
@@ -205,7 +228,6 @@ def sweep_page(
     slowdown: float,
     how: tuple[str, ...],
     made: str,
-    doubt: str | None = None,
     saved: str | None = None,
     trust: Trust | None = None,
 ) -> Page:
@@ -215,10 +237,10 @@ def sweep_page(
     for 5 %; `how` are paragraphs, and `made` is when and by which version; `saved` is what
     the recommended setting saves per 1,000 GPU-hours.
     """
-    view, within = view_settings(history, slowdown=slowdown, doubt=doubt), _within(slowdown)
+    within = _within(slowdown)
     chart = sweep_chart(view, title="Time-energy frontier", simulated=simulated, per=per, slowdown=slowdown)
     sections: list[Section] = [Figures(_figures(view, per, within, saved)), LargeChart(chart)]
-    turned = [knob for knob in _KNOBS if len({getattr(trial.choice, knob[2]) for trial in history} - {None}) > 1]
+    turned = [knob for knob in _KNOBS if len({getattr(row.trial.choice, knob[2]) for row in view.rows} - {None}) > 1]
     if len(turned) == 1:
         sections.append(SmallCharts(_knob_charts(view, *turned[0], per=per)))
     sections += [_trial_table(view, per=per), Prose("How it was measured", how)]
@@ -293,7 +315,7 @@ def _figures(view: FrontierView[Setting], per: str, within: str, saved: str | No
     named = ((_pick(view, "within"), within), (_pick(view, "cheapest"), "at the cheapest"))
     picks = [
         Figure(
-            percent(row.change_percent), f"energy {label}", f"{percent(row.slowdown_percent)} time, {row.trial.choice}"
+            percent(row.change_percent), f"energy {label}", f"time {percent(row.slowdown_percent)}, {row.trial.choice}"
         )
         for row, label in named
         if row
@@ -321,26 +343,28 @@ def recommended(view: FrontierView[Setting]) -> FrontierRow[Setting] | None:
 
 
 def recommendation(view: FrontierView[Setting], *, per: str, slowdown: float) -> str:
-    """Return what to set, what it saves and costs and, where times have errors, how sure that is, in one sentence."""
+    """Return what to set, what that changes and, where the scatter of times is known, how sure that is."""
     if view.doubt is not None:
         return f"No setting can be recommended, since the command does not follow the clock of the GPU: {view.doubt}."
     pick, within = recommended(view), _within(slowdown)
     if pick is None:
         surely = " surely" if view.reference.cost.time_error_s is not None else ""
         return f"No setting{surely} saved energy {within} than the {view.reference_name}."
-    article = "an" if per[0] in "aeiou" else "a"
-    more = pick.slowdown_percent
-    more_time = "the same time"
-    if more is not None and abs(more) >= 0.05:
-        more_time = f"{abs(more):.1f} % {'more' if more > 0 else 'less'} time"
     return (
-        f"Set to {pick.trial.choice}, {article} {per} takes {pick.saving_percent:z.1f} % less energy and "
-        f"{more_time} than at the {view.reference_name}{_how_sure(view, pick, slowdown)}."
+        f"Set to {pick.trial.choice}: {_changes(pick)} per {per} against the {view.reference_name}"
+        f"{_how_sure(view, pick, slowdown)}."
     )
 
 
+def _changes(row: FrontierRow[C]) -> str:
+    errors = {"time_error": row.slowdown_error_percent, "energy_error": row.saving_error_percent}
+    return changes(row.slowdown_percent, row.change_percent, **errors)
+
+
 def certain_percent(view: FrontierView[Setting], row: FrontierRow[Setting], *, slowdown: float) -> float | None:
-    """Return how sure it is that a row is within the slowdown limit; None where the errors of times are not known."""
+    """Return how sure it is that a row is within the slowdown limit; None where the scatter of times is not known."""
+    if not view.is_sure:
+        return None
     share = certainty(row.trial.cost, view.reference.cost, slowdown=slowdown)
     return None if share is None else 100 * share
 

@@ -60,12 +60,26 @@ def number(value: float | None, *, digits: int = 3) -> str:
     return _signed(f"{rounded if places else value:,.{places}f}").replace(",", "\u2009")
 
 
-def percent(value: float | None, *, places: int = 1) -> str:
-    """Format a percentage with its sign, such as `+4.2 %`; a dash where it is unknown."""
+def percent(value: float | None, *, error: float | None = None, places: int | None = None) -> str:
+    """Format a percentage with its sign, such as `+4.2 %` or `+4.2 ± 0.3 %`; a dash where it is unknown."""
     if value is None:
         return UNKNOWN
+    if places is None:
+        places = 2 if error is not None and _LEAST_ERROR <= error < _FINE_ERROR else 1
     text = f"{value:+.{places}f}"
-    return f"{text[1:] if float(text) == 0 else _signed(text)} %"
+    known = "" if error is None or error < _LEAST_ERROR else f" ± {error:.{places}f}"
+    return f"{text[1:] if float(text) == 0 else _signed(text)}{known} %"
+
+
+def changes(
+    time: float | None, energy: float | None, *, time_error: float | None = None, energy_error: float | None = None
+) -> str:
+    """Format differences in percent against a default: `time +3.9 %, energy −11.7 %`, so that a saving is negative."""
+    return f"time {percent(time, error=time_error)}, energy {percent(energy, error=energy_error)}"
+
+
+_FINE_ERROR, _LEAST_ERROR = 0.05, 0.005
+"""Errors in percent below which a second place shows, and none."""
 
 
 def fixed(value: float | None, unit: str, *, places: int = 0) -> str:
@@ -99,10 +113,22 @@ def counted(number_of: int, thing: str) -> str:
 
 
 def footprint_words(footprint: Footprint) -> str:
-    """Format a footprint, such as `0.0123 kWh, 0.0037 EUR, 4.7 g CO₂`, with what is known of it."""
-    words = [f"{number(footprint.energy_kwh)} kWh"]
+    """Format a footprint, such as `12.3 Wh, 0.0037 EUR, 4.7 g CO₂`, with what is known of it."""
+    words = [_billed(footprint.energy_kwh)]
     if footprint.energy_cost is not None:
         words.append(f"{number(footprint.energy_cost)} {footprint.currency}")
     if footprint.co2_g is not None:
         words.append(f"{quantity(footprint.co2_g, 'g')} CO₂")
     return ", ".join(words)
+
+
+_LEAST_WH = 0.01
+"""Below it, energy is in joules."""
+
+
+def _billed(energy_kwh: float) -> str:
+    """Format energy in the unit of a bill that reads: kWh, Wh, or joules of very little."""
+    energy_wh = 1e3 * abs(energy_kwh)
+    if energy_wh >= 1e3:
+        return f"{number(energy_kwh)} kWh"
+    return f"{number(1e3 * energy_kwh)} Wh" if energy_wh >= _LEAST_WH else quantity(3.6e6 * energy_kwh, "J")

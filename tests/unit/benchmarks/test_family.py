@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from wattune.benchmarks.family import SIZE, FamilyMember, family
+from wattune.benchmarks.family import SIZE, FamilyMember, family, members_named
+from wattune.core.errors import InputError
 from wattune.core.workload import Workload
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
@@ -48,6 +49,28 @@ def test_there_are_seventy_one_with_fixed_names() -> None:
     assert len(set(names)) == len(names) == SIZE == 71
     assert sum(member.name.startswith("aibench/") for member in FAMILY) == 17
     assert names == [member.name for member in family(seed=1)]
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("resnet",), ("aibench/image-classification", "aibench/3d-face-recognition", "aibench/object-detection")),
+        (("ResNet101",), ("aibench/object-detection",)),
+        (("search", "ncf"), ("aibench/recommendation", "aibench/architecture-search")),
+    ],
+)
+def test_jobs_are_found_by_parts_of_their_name_or_network(words: tuple[str, ...], names: tuple[str, ...]) -> None:
+    assert members_named(words) == names
+    assert members_named(()) == tuple(member.name for member in FAMILY)
+
+
+@pytest.mark.parametrize(
+    ("word", "near"), [("image-clasification", "aibench/image-classification"), ("renset50", "resnet50")]
+)
+def test_a_word_that_finds_none_is_answered_with_close_names(word: str, near: str) -> None:
+    with pytest.raises(InputError, match="no job of the family") as caught:
+        members_named(("resnet", word))
+    assert near in (caught.value.hint or "")
 
 
 def test_the_same_seed_makes_the_same_family() -> None:

@@ -29,6 +29,7 @@ ROWS = {
         "layers/hooks.py",
         "layers/kernels.py",
     ),
+    "live": ("live/rows.py",),
     "meter": ("meter/__init__.py", "meter/probe.py"),
     "period": ("period/__init__.py",),
     "physics": ("physics/judgement.py", "physics/__init__.py"),

@@ -55,7 +55,7 @@ def test_the_list_is_newest_first_and_marked_simulated(store: Store, capsys: pyt
     store.add_run(a_run("11111111-aaaa", name="old", minutes=0))
     store.add_run(a_run("22222222-bbbb", name="new", minutes=1))
     header, first, second = printed(capsys).splitlines()
-    assert header.split() == ["id", "when", "kind", "name", "device", "energy", "power", "time", "saving"]
+    assert header.split() == ["id", "when", "kind", "name", "device", "energy", "power", "time", "Δ", "energy"]
     assert first.startswith("22222222 ")
     assert second.startswith("11111111 ")
     assert "2 × A100 (simulated)" in first
@@ -106,7 +106,7 @@ def test_the_saving_is_whole_at_80_columns(
     store.add_run(replace(full, run=replace(full.run, gpus=gpus, details={"saving_percent": 10.7})))
     monkeypatch.setenv("COLUMNS", "80")
     head, line = printed(capsys).splitlines()
-    assert (head.split()[-1], line.split()[-2:]) == ("saving", ["10.7", "%"])
+    assert (head.split()[-1], line.split()[-2:]) == ("energy", ["−10.7", "%"])
 
 
 def test_the_device_keeps_its_name_at_80_columns(

@@ -61,7 +61,7 @@ def test_the_closing_has_the_figures_the_settings_and_the_events_without_control
     out = console()
     print_closing(run_report(ended=True, events=(Event(3.0, "some \x1b[31m[bold]text"),)), out, Footprint(0.00594))
     text = out.file.getvalue()
-    assert "wattune: NVIDIA GeForce RTX 3080 Ti (simulated): 21.4 kJ (0.00594 kWh) in 84.0 s" in text
+    assert "wattune: NVIDIA GeForce RTX 3080 Ti (simulated): 21.4 kJ (5.94 Wh) in 84.0 s" in text
     assert "the slowdown limit of 5 % was met" in text
     assert "too slow" in text
     assert "at 3.0 s: some [31m[bold]text" in text

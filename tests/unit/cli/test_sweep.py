@@ -3,16 +3,19 @@ from __future__ import annotations
 import csv
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wattune.cli.counted_program import counted_command
 from wattune.cli.main import run
-from wattune.cli.sweep.output import _no_recommendation
-from wattune.cli.sweep.work import _doubt
+from wattune.cli.sweep.output import StartUp, _no_recommendation
+from wattune.cli.sweep.work import CommandTrial, CommandWork
+from wattune.control.counted_work import CountedWork
+from wattune.control.progress_estimator import ONLY_OPTIMIZERS
 from wattune.control.step_file import UNFOLLOWED
-from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count, Reading
@@ -180,7 +183,7 @@ def test_a_store_that_cannot_be_written_fails_after_the_results(
 
 
 class BusyGpu:
-    """A real-looking GPU in wall-less time: each count finds it a second and 100 J further on."""
+    """A real-looking GPU in wall-less time: each count of a span finds it a second and 100 J further on."""
 
     def __init__(self) -> None:
         self.spec = GpuSpec(
@@ -197,8 +200,12 @@ class BusyGpu:
     def read(self) -> Reading:
         return Reading(time_s=self.now.time_s, energy_j=self.now.energy_j)
 
+    def gpu_time_s(self) -> float:
+        return self.now.time_s
+
     def count(self) -> Count:
-        self.now = Count(self.now.time_s + 1.0, self.now.energy_j + 100.0)
+        if threading.current_thread() is threading.main_thread():  # the others only sample
+            self.now = Count(self.now.time_s + 1.0, self.now.energy_j + 100.0)
         return self.now
 
     def apply(self, setting: Setting) -> None:
@@ -231,19 +238,54 @@ def test_a_command_is_run_at_each_setting(real: BusyGpu, capfd: pytest.CaptureFi
     assert real.restored == 2  # also once before the first run, after trying whether it may be set
 
 
-@pytest.mark.parametrize("doubt", [UNFOLLOWED, "twice as fast at half the clock"])
-def test_a_sweep_without_recommendation_says_once_what_to_do(doubt: str) -> None:
-    said = _no_recommendation(doubt)
+@pytest.mark.parametrize("doubt", [UNFOLLOWED, ONLY_OPTIMIZERS, "twice as fast at half the clock"])
+def test_a_sweep_without_recommendation_says_once_what_to_do(doubt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WATTUNE_FOLLOW", raising=False)
+    said = _no_recommendation(doubt, simulated=True)
     assert said.startswith("nothing is recommended: ")
     assert doubt in said
-    assert said.count("wattune simulate --follow") == 1
+    assert said.count("wattune simulate --follow") == (doubt != ONLY_OPTIMIZERS)
+    assert "hint" not in _no_recommendation(doubt, simulated=False)
+    monkeypatch.setenv("WATTUNE_FOLLOW", "library.so")
+    assert "hint" not in _no_recommendation(doubt, simulated=True)
+
+
+def command_work(*trials: tuple[Setting, Measurement]) -> CommandWork:
+    program = counted_command(["true"], None, injects=True, grace_s=1.0, to_stderr=True)
+    work = CommandWork(BusyGpu(), program, 1)
+    for setting, whole in trials:
+        work.trials.append(CommandTrial(setting, whole, None, None, None, None, None))
+    return work
 
 
 def test_two_runs_of_the_default_that_differ_are_no_reason_to_doubt_the_clock() -> None:
     times_s = ((DRIVER_DEFAULT, 1.2), (Setting(sm_mhz=1200), 1.15), (DRIVER_DEFAULT, 1.05))
-    trials = [Trial(setting, Measurement(time_s, 100.0)) for setting, time_s in times_s]
-    assert _doubt(BusyGpu(), trials, {}) is None
-    assert "faster" in (_doubt(BusyGpu(), [trials[0], Trial(Setting(sm_mhz=600), Measurement(1.0, 50.0))], {}) or "")
+    trials = [(setting, Measurement(time_s, 100.0)) for setting, time_s in times_s]
+    assert command_work(*trials).doubt is None
+    assert "faster" in (command_work(trials[0], (Setting(sm_mhz=600), Measurement(1.0, 50.0))).doubt or "")
+
+
+def test_costs_are_those_of_steps_where_every_run_counted_some() -> None:
+    start_up, step = Measurement(12.0, 600.0), Measurement(0.1, 30.0)
+    work = command_work()
+    for setting, longer in ((DRIVER_DEFAULT, 1.0), (Setting(sm_mhz=1200), 1.1)):
+        steps = Measurement(100 * longer * step.time_s, 100 * step.energy_j)
+        counted = CountedWork("optimizer", 100, steps, 12.0)
+        work.trials.append(CommandTrial(setting, start_up + steps, counted, None, None, None, None))
+    assert work.per == "step"
+    assert [trial.cost.time_s for trial in work.history] == pytest.approx([0.1, 0.11])
+    assert work.start_up is None
+    work.trials.append(CommandTrial(Setting(sm_mhz=600), start_up, None, None, None, None, None))
+    assert work.per == "run"
+    assert [trial.cost.time_s for trial in work.history] == pytest.approx([22.0, 23.0, 12.0])
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "words"),
+    [(None, "cannot be seen"), (0.0, "cannot be seen"), (3.0, "3.00 s of a run (25 %), and more may be")],
+)
+def test_whole_runs_are_said_to_have_their_start_up_in_them(idle_s: float | None, words: str) -> None:
+    assert words in StartUp(idle_s).words(12.0)
 
 
 def test_a_command_may_hold_anything(real: BusyGpu, capfd: pytest.CaptureFixture[str]) -> None:

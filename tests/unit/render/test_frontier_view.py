@@ -90,7 +90,10 @@ def test_the_chart_shows_every_trial_once_and_counts_those_left_out() -> None:
     assert [(series.name, len(series.points)) for series in chart.series] == [
         ("frontier", 5),
         ("beaten in both; 1 far slower not shown", 1),
+        ("driver default", 1),
     ]
+    tones = [(series.tone, series.shape) for series in chart.series]
+    assert len(set(tones)) == 3  # the default has a colour and a mark of its own
     assert chart.x.unit == "s"
     assert chart.notes[0].text == "driver default"
     band = allowed_band(view, slowdown=0.05)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.render.quantity import UNKNOWN, fixed, number, percent, quantity, unit_for
+from wattune.core.tariff import Footprint
+from wattune.render.quantity import UNKNOWN, changes, fixed, footprint_words, number, percent, quantity, unit_for
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,35 @@ def test_a_quantity_has_a_fitting_unit(value: float | None, base: str, text: str
 )
 def test_a_percentage_has_its_sign(value: float | None, text: str) -> None:
     assert percent(value) == text
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(0.31, "+4.2 ± 0.3 %"), (0.042, "+4.24 ± 0.04 %"), (0.0, "+4.2 %"), (0.004, "+4.2 %"), (None, "+4.2 %")],
+)
+def test_a_percentage_has_its_error_where_that_shows(error: float | None, text: str) -> None:
+    assert percent(4.24, error=error) == text
+
+
+def test_differences_are_signed_with_time_first() -> None:
+    assert changes(3.9, -11.7) == "time +3.9 %, energy −11.7 %"
+    assert changes(3.9, None, time_error=0.2) == "time +3.9 ± 0.2 %, energy –"
+
+
+@pytest.mark.parametrize(
+    ("energy_kwh", "text"),
+    [
+        (2.81e-7, "1.01 J"),
+        (0.0, "0 J"),
+        (0.000224, "0.224 Wh"),
+        (0.0161, "16.1 Wh"),
+        (1.5, "1.50 kWh"),
+        (46_900.0, "46\u2009900 kWh"),
+        (-0.002, "−2.00 Wh"),
+    ],
+)
+def test_energy_of_a_bill_has_the_unit_that_reads(energy_kwh: float, text: str) -> None:
+    assert footprint_words(Footprint(energy_kwh)) == text
 
 
 def test_zero_has_no_sign_at_any_number_of_places() -> None:

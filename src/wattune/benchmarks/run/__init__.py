@@ -8,7 +8,7 @@ from statistics import fmean
 from time import perf_counter, process_time
 from typing import Any
 
-from wattune.benchmarks.family import SIZE, family
+from wattune.benchmarks.family import family, members_named
 from wattune.benchmarks.parallel import in_processes
 from wattune.benchmarks.result import Bench, Goal, Row, at_most
 from wattune.benchmarks.run.family_program import FamilyProgram, play_program
@@ -20,7 +20,6 @@ from wattune.benchmarks.run.outcome import (
     run_row,
 )
 from wattune.benchmarks.run.policies import DEFAULT, ORACLE, OURS, chosen_policies, make_policy
-from wattune.core.errors import InputError
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.physics.catalog import load_model
 
@@ -76,7 +75,7 @@ def bench_run(asked: RunBench, *, on_step: OnStep | None = None) -> Bench:
     cases = [
         RunCase(asked, workload, policy, seed)
         for seed in range(asked.seeds)
-        for workload in _workloads(asked.workloads)
+        for workload in members_named(asked.workloads)
         for policy in policies
     ]
     load_model(asked.gpu)
@@ -125,16 +124,6 @@ def run_case(case: RunCase) -> CaseResult:
         )
     row = run_row(case.workload, case.seed, played, best, slowdown=asked.slowdown)
     return CaseResult(row, process_time() - begun_s)
-
-
-def _workloads(words: tuple[str, ...]) -> list[str]:
-    names = [member.name for member in family()]
-    for word in words:
-        if not any(word in name for name in names):
-            raise InputError(
-                f"the family has no workload {word!r}", hint=f"it has {', '.join(names[:3])} and {SIZE - 3} more"
-            )
-    return [name for name in names if not words or any(word in name for word in words)]
 
 
 def _goals(asked: RunBench, rows: Sequence[Row], elapsed_s: float) -> list[Goal]:

@@ -28,7 +28,7 @@ from wattune.levels.kernel.view.partitions_page import kernels_page
 from wattune.levels.kernel.view.stream_timeline import text_streams
 from wattune.levels.kernel.view.used_settings import UsedOption, choice_words, kind_words, used_options
 from wattune.render.page import render_page
-from wattune.render.quantity import percent
+from wattune.render.quantity import changes, percent
 
 MOST_OPTIONS = 3
 """Options of an instruction beside each other on the screen; files and JSON have all."""
@@ -260,8 +260,8 @@ def _gain_words(result: KernelPlans) -> list[str]:
         lines.append("Whole microbatches are not measured, so there is no comparison with Megatron.")
     else:
         lines.append(
-            f"Against Perseus: {percent(found.equal_time_energy_percent)} energy at equal time, "
-            f"{percent(found.equal_energy_time_percent)} time at equal energy."
+            f"Against Perseus: energy {percent(found.equal_time_energy_percent)} at equal time, "
+            f"time {percent(found.equal_energy_time_percent)} at equal energy."
         )
     lines.append(long_run_words(planned, load_config().tariff))
     lines.append(job_words(planned))
@@ -280,7 +280,7 @@ def show_settings(report: KernelReport) -> None:
     print_line(str(planned.shape))
     print_line(
         f"plan {planned.chosen} of {len(planned.frontier)}: {cost.time_s:.3f} s, {cost.energy_j:.0f} J "
-        f"({percent(time_percent(cost, default))} time, {percent(energy_percent(cost, default))} energy)"
+        f"({changes(time_percent(cost, default), energy_percent(cost, default))})"
     )
     screen = console()
     for kind, options in used_options(planned.plan.choice).items():

@@ -16,6 +16,7 @@ import click
 from wattune.cli.child import grace_option
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, json_option, remark
+from wattune.cli.step_options import step_options
 from wattune.levels.run.policies import POLICIES
 
 if TYPE_CHECKING:
@@ -73,8 +74,7 @@ def tuning_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--device", "devices", multiple=True, help="GPU of the program: auto, nvml:0, sim:a100 … (repeatable).")
 @click.option("--per-gpu", is_flag=True, help="Tune each GPU by itself, for programs that do not work together.")
-@click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
-@click.option("--no-inject", is_flag=True, help="Do not count steps inside the program's Python.")
+@step_options
 @click.option("--phase-pattern", metavar="REGEX", help="It prints this, with a name, where a phase of one begins.")
 @require_gpu_option
 @grace_option
@@ -144,7 +144,8 @@ def command(
             session = tuned.sessions[0][1]
             if gpus[0].spec.simulated and is_unfollowed(os.environ):
                 session.watch.refused = UNFOLLOWED
-            session.watch.only_optimizers = hooked and gpus[0].spec.simulated and is_followed(os.environ)
+            session.watch.follows_gpu = gpus[0].spec.simulated and is_followed(os.environ)
+            session.watch.only_optimizers = hooked and session.watch.follows_gpu
             places = _places(log, to_stderr=options.as_json)
             environment = dict(os.environ)
             if hooked or (steps is not None and not no_inject):
@@ -163,16 +164,16 @@ def command(
             if steps is not None:
                 session.watch.reported_by = PATTERN
                 file.want_all_text()
-                exit_code, note = program.run_searched(session, steps, phases, file=file, injects=not no_inject)
+                end, note = program.run_searched(session, steps, phases, file=file, injects=not no_inject)
             else:
                 if not per_gpu and not simulated:
                     session.watch.output = OutputFollower(PrintedLines.beside(places, file))
-                exit_code, note = program.run(), None
+                end, note = program.run(), None
         if log is not None and not log.is_empty:
             remark(f"wattune: the program's output is above, and in {log.path}")
         if note is not None:
             session.loop.progress = session.progress.noted(note)
-    return tuned.finish(exit_code)
+    return tuned.finish(end.exit_code)
 
 
 def _sources(

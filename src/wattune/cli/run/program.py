@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from wattune.cli.child import run_child
+from wattune.cli.child import HANDLED_S, ChildEnd, run_child
 from wattune.cli.output import remark
 from wattune.control.output_relay import OutputRelay
 from wattune.control.python_command import loads_hook
@@ -17,10 +17,19 @@ from wattune.control.reports.printed import PrintedLines
 if TYPE_CHECKING:
     from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.control.step_file import StepFile
-    from wattune.levels.run.session import RunSession
 
 STEPS_S, PHASES_S = 0.05, 0.01
 """Between two searches: lines have their own times, but a phase may need its clock soon."""
+
+
+class TakesSteps(Protocol):
+    """Anything that gets the steps and phases of a program."""
+
+    def step(self, count: int, *, age_s: float) -> None:
+        """Count steps, the last of which ended so long ago."""
+
+    def phase(self, name: str, *, age_s: float) -> None:
+        """Note that a phase of a step began so long ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,78 +38,87 @@ class Program:
 
     command: Sequence[str]
     environment: Mapping[str, str]
-    places: tuple[int, int]
-    """Descriptors for its standard output and standard error."""
+    places: tuple[int, int] | None
+    """Descriptors for its standard output and standard error; None where it simply has ours, which may be closed."""
     grace_s: float
     on_start: Callable[[int], None]
     on_stop: Callable[[], None] | None = None
     """Called before Ctrl-Z stops wattune and the program."""
+    on_wait: Callable[[], None] | None = None
+    """Called often while it runs."""
 
-    def run(self) -> int:
-        """Run it and return its exit code."""
-        end = run_child(
+    def run(self) -> ChildEnd:
+        """Run it and return how it ended."""
+        return run_child(
             self.command,
             environment=self.environment,
             places=self.places,
             on_start=self.on_start,
             on_stop=self.on_stop,
+            on_wait=self.on_wait,
+            wait_s=HANDLED_S if self.on_wait is None else STEPS_S,
             grace_s=self.grace_s,
         )
-        return end.exit_code
 
     def run_searched(
         self,
-        session: RunSession,
+        taker: TakesSteps,
         steps: StepPattern,
         phases: PhasePattern | None,
         *,
         file: StepFile,
         injects: bool,
-    ) -> tuple[int, str | None]:
-        """Run it and report to the session the steps and phases that it prints.
+    ) -> tuple[ChildEnd, str | None]:
+        """Run it and pass on the steps and phases that it prints.
 
-        Return its exit code, and a note where no step was found. A program whose Python copies what it prints writes
+        Return how it ended, and a note where no step was found. A program whose Python copies what it prints writes
         to its own output; another one through a relay.
         """
-        copies = injects and loads_hook(self.command)
+        copies, places = injects and loads_hook(self.command), self.places or (1, 2)
         with ExitStack() as stack:
-            lines = PrintedLines.beside(self.places, file)
+            lines = PrintedLines.beside(places, file)
             stack.callback(lines.close)
             found = PatternFollower(lines, PatternSearch(lambda line: remark(f"wattune: {line}")), steps, phases)
             with ExitStack() as relayed:
-                relay = None if copies else relayed.enter_context(OutputRelay.made(self.places, file))
-                exit_code = self._run_read(found, session, relay, often=phases is not None)
-            _report(found, session, ended=True)
+                relay = None if copies else relayed.enter_context(OutputRelay.made(places, file))
+                end = self._run_read(found, taker, relay, often=phases is not None)
+            _report(found, taker, ended=True)
         where = " that its Python printed (--no-inject searches all output)" if copies else ""
         note = f"--step-pattern {steps.regex.pattern!r} matched no line{where}"
-        return exit_code, None if found.matched else note
+        return end, None if found.matched else note
 
-    def _run_read(self, found: PatternFollower, session: RunSession, relay: OutputRelay | None, *, often: bool) -> int:
+    def _run_read(
+        self, found: PatternFollower, taker: TakesSteps, relay: OutputRelay | None, *, often: bool
+    ) -> ChildEnd:
         def on_start(pid: int) -> None:
             if relay is not None:
                 relay.started()
             self.on_start(pid)
 
+        def on_wait() -> None:
+            _report(found, taker)
+            if self.on_wait is not None:
+                self.on_wait()
+
         environment = dict(self.environment)
         if relay is not None:
             # Python buffers what goes into a pipe or a file; lines that come late would be useless.
             environment["PYTHONUNBUFFERED"] = environment.get("PYTHONUNBUFFERED") or "1"
-        end = run_child(
+        return run_child(
             self.command,
             environment=environment,
             places=self.places if relay is None else relay.places,
             on_start=on_start,
             on_stop=self.on_stop,
-            on_wait=lambda: _report(found, session),
+            on_wait=on_wait,
             wait_s=PHASES_S if often else STEPS_S,
             grace_s=self.grace_s,
         )
-        return end.exit_code
 
 
-def _report(found: PatternFollower, session: RunSession, *, ended: bool = False) -> None:
+def _report(found: PatternFollower, taker: TakesSteps, *, ended: bool = False) -> None:
     for one in found.take(ended=ended):
         if isinstance(one, FoundPhase):
-            session.phase(one.name, age_s=one.age_s)
+            taker.phase(one.name, age_s=one.age_s)
         else:
-            session.step(one.count, age_s=one.age_s)
+            taker.step(one.count, age_s=one.age_s)

@@ -9,6 +9,7 @@ import click
 from wattune.cli.child import check_command, grace_option
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, check_report, check_writable, json_option, remark
+from wattune.cli.step_options import step_options
 from wattune.config import Config, load_config
 from wattune.control.sweep import Knob
 from wattune.core.errors import InputError
@@ -39,6 +40,7 @@ from wattune.core.errors import InputError
 @click.option("--iterations", type=click.IntRange(min=1), help="Iterations, or runs of COMMAND, at each setting.")
 @click.option("--csv", "csv_file", type=FILE, help="Write the trials as CSV.")
 @click.option("--report", type=FILE, help="Write a report: FILE.html, or its first picture, FILE.svg.")
+@step_options
 @require_gpu_option
 @grace_option
 @json_option
@@ -54,6 +56,8 @@ def command(
     iterations: int | None,
     csv_file: Path | None,
     report: Path | None,
+    step_pattern: str | None,
+    no_inject: bool,
     grace_s: float,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -61,10 +65,12 @@ def command(
     """Measure a workload at many settings and print its time-energy frontier.
 
     A simulated GPU trains the named workload. On a real GPU the workload is COMMAND, which runs from start to end at
-    each setting; its output goes to standard error. The driver's default is always tried first, then a few settings
-    over the range, then more where --max-slowdown cuts the frontier. It ends with the setting to use and the line that
-    holds it. The GPU's settings are restored at the end.
+    each setting; its output goes to standard error. Where its steps are counted, as in `wattune run`, settings are
+    compared by its steps, without start-up and end; else by whole runs. The driver's default is always tried first,
+    then a few settings over the range, then more where --max-slowdown cuts the frontier. It ends with the setting to
+    use and the line that holds it. The GPU's settings are restored at the end.
     """
+    from wattune.cli.counted_program import counted_command
     from wattune.cli.sweep.output import deliver, keep_partial, keep_sweep
     from wattune.cli.sweep.work import WantedSettings, make_sweep
     from wattune.core.setting import parse_setting
@@ -82,16 +88,17 @@ def command(
     tariff = config.tariff
     check_writable(csv_file)
     check_report(report, suffixes=(".html", ".svg"))
+    program = None
     if command_line:
         check_command(command_line)
+        program = counted_command(command_line, step_pattern, injects=not no_inject, grace_s=grace_s, to_stderr=True)
     device = _one_device(devices, workload, config)
     swept = make_sweep(
         device,
         workload=workload,
         wanted=wanted,
         iterations=iterations,
-        command_line=command_line,
-        grace_s=grace_s,
+        program=program,
         on_failure=lambda partial: keep_partial(partial, config),
     )
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from wattune.cli.output import (
     write_text,
 )
 from wattune.config import Config
-from wattune.control.step_file import UNFOLLOWED
+from wattune.control.progress_estimator import ONLY_OPTIMIZERS
+from wattune.control.python_command import command_title
+from wattune.control.step_file import UNFOLLOWED, is_followed
 from wattune.core.codec import to_json
 from wattune.core.csv_input import SWEEP_COLUMNS, csv_text
 from wattune.core.errors import InputError, StoreError
@@ -52,7 +55,28 @@ from wattune.render.terminal_graph import Spot, scatter
 from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
 
-_SIGNS = "①②③④⑤⑥⑦⑧⑨"
+_SIGNS, _REFERENCE_SIGN = "①②③④⑤⑥⑦⑧⑨", "▲"
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """The start-up of a command, which is in the cost of each run since no steps were counted."""
+
+    idle_s: float | None
+    """How long the GPU had not worked yet, on average; None where that is unknown."""
+
+    def words(self, run_s: float) -> str:
+        """Return what is known of its share of a run, and how to leave it out."""
+        seen = "how much of a run it is cannot be seen"
+        if self.idle_s:
+            share = f"{100 * self.idle_s / run_s:.0f} %"
+            seen = (
+                f"the GPU first worked after {quantity(self.idle_s, 's')} of a run ({share}), and more may be start-up"
+            )
+        return (
+            f"Each run has the start-up of the command in it, since no steps were counted: {seen}. So the figures are "
+            "of runs of this length alone; --step-pattern counts the steps that a command prints"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +91,38 @@ class Swept:
     slowdown: float
     """The slowdown limit of the recommendation."""
     per: str
-    """The unit of each trial's cost: an iteration, or a run."""
+    """The unit of each trial's cost: an iteration, a step or a run."""
     iterations: int
-    """The number of those that each trial averages over."""
+    """The iterations, or runs of the command, at each setting."""
     history: History[Setting]
     """What was measured, in order; a setting may occur several times."""
     started_at: datetime
+    spent: Measurement
+    """All that the sweep took on the GPU."""
+    counted_by: str | None = None
+    """What counted the steps of the command; None where costs are not per step."""
+    start_up: StartUp | None = None
+    """The start-up in costs per run; None where costs have none."""
     command_line: tuple[str, ...] = ()
+    step_options: tuple[str, ...] = ()
+    """The options by which its steps were counted."""
     doubt: str | None = None
     """Why the command does not seem to follow the clock of the GPU, so that nothing is recommended."""
 
     @property
     def view(self) -> FrontierView[Setting]:
-        return view_settings(self.settings, slowdown=self.slowdown, doubt=self.doubt)
+        view = view_settings(self.settings, slowdown=self.slowdown, doubt=self.doubt)
+        # Within one run nothing shows how far runs scatter, and start-up hides how far steps do.
+        is_sure = len(self.history) > len(view.rows) and self.start_up is None
+        return replace(view, is_sure=is_sure)
+
+    @property
+    def title(self) -> str:
+        return command_title(self.workload) if self.command_line else self.workload
+
+    @property
+    def start_up_words(self) -> str | None:
+        return None if self.start_up is None else self.start_up.words(self.view.reference.cost.time_s)
 
     @property
     def settings(self) -> History[Setting]:
@@ -93,7 +136,8 @@ class Swept:
         if pick is None:
             return None
         usual = self.device == "auto" or self.device.startswith(("table:", "replay:"))
-        words = ["wattune", "hold", pick.trial.choice.argument, *(() if usual else ("--device", self.device)), "--"]
+        device = () if usual else ("--device", self.device)
+        words = ["wattune", "hold", pick.trial.choice.argument, *device, *self.step_options, "--"]
         return f"{shlex.join(words)} {shlex.join(self.command_line) or 'COMMAND'}"
 
     def saved(self, tariff: Tariff) -> Footprint | None:
@@ -102,11 +146,6 @@ class Swept:
         if pick is None or pick.saving_percent is None or power_w is None:
             return None
         return tariff.in_the_long_run(pick.saving_percent / 100, power_w, started_at=self.started_at)
-
-    @property
-    def total(self) -> Measurement:
-        time_s = sum(trial.cost.time_s for trial in self.history) * self.iterations
-        return Measurement(time_s, sum(trial.cost.energy_j for trial in self.history) * self.iterations)
 
 
 def document(swept: Swept, tariff: Tariff, *, files: dict[str, Path | None]) -> dict[str, Any]:
@@ -120,6 +159,8 @@ def document(swept: Swept, tariff: Tariff, *, files: dict[str, Path | None]) -> 
         "workload": swept.workload,
         "knob": swept.knob,
         "per": swept.per,
+        "counted_by": swept.counted_by,
+        "start_up": None if swept.start_up is None else {"idle_s": swept.start_up.idle_s},
         "iterations": swept.iterations,
         "max_slowdown_percent": 100 * swept.slowdown,
         "reference": view.reference_name,
@@ -137,8 +178,7 @@ def _recommended_document(swept: Swept) -> dict[str, Any] | None:
         return None
     return {
         "setting": pick.trial.choice.argument,
-        "saving_percent": pick.saving_percent,
-        "slowdown_percent": pick.slowdown_percent,
+        **_changes(pick),
         "certain_percent": certain_percent(swept.view, pick, slowdown=swept.slowdown),
         "hold": swept.hold,
     }
@@ -150,10 +190,18 @@ def _trial_document(row: FrontierRow[Setting]) -> dict[str, Any]:
         **to_json(setting),
         **to_json(cost),
         "power_w": cost.power_w,
-        "saving_percent": row.saving_percent,
-        "slowdown_percent": row.slowdown_percent,
+        **_changes(row),
         "on_frontier": row.on_frontier,
         "names": list(row.names),
+    }
+
+
+def _changes(row: FrontierRow[Setting]) -> dict[str, float | None]:
+    return {
+        "saving_percent": row.saving_percent,
+        "saving_error_percent": row.saving_error_percent,
+        "slowdown_percent": row.slowdown_percent,
+        "slowdown_error_percent": row.slowdown_error_percent,
     }
 
 
@@ -198,6 +246,8 @@ def frontier_picture(swept: Swept, *, width: int, height: int) -> Text:
     spots = []
     for row in sorted(rows, key=lambda row: (bool(row.names), row.on_frontier)):
         style = "bold yellow" if row.names else "cyan" if row.on_frontier else "dim"
+        if row.trial is view.reference:
+            style = "bold dark_orange"
         sign = signs.get(row.trial.choice) or ("•" if row.on_frontier else "∘")
         spots.append(Spot(row.trial.cost.time_s * seconds.factor, row.trial.cost.energy_j * joules.factor, sign, style))
     return Text("\n", no_wrap=True).join(
@@ -206,7 +256,9 @@ def frontier_picture(swept: Swept, *, width: int, height: int) -> Text:
 
 
 def _signs(view: FrontierView[Setting]) -> dict[Setting, str]:
-    return {row.trial.choice: sign for row, sign in zip(view.picks, _SIGNS, strict=False)}
+    """Return the sign of each named setting: one for the reference, numbers for the others."""
+    others = [row.trial.choice for row in view.picks if row.trial is not view.reference]
+    return {view.reference.choice: _REFERENCE_SIGN, **dict(zip(others, _SIGNS, strict=False))}
 
 
 def sweep_csv(swept: Swept) -> str:
@@ -222,21 +274,20 @@ def sweep_csv(swept: Swept) -> str:
 def sweep_report(swept: Swept, tariff: Tariff, *, suffix: str = ".html") -> str:
     """Return the report page, or for `.svg` its first picture."""
     saved = swept.saved(tariff)
-    title = f"{swept.workload} on {swept.spec.name}"
+    title = f"{swept.title} on {swept.spec.name}"
     if suffix == ".svg":
         spec, per = swept.spec, swept.per
         return standalone(
             sweep_chart(swept.view, title=title, simulated=spec.simulated, per=per, slowdown=swept.slowdown)
         )
     page = sweep_page(
-        swept.settings,
+        swept.view,
         title=title,
         simulated=swept.spec.simulated,
         trust=trust_of(swept.spec.simulated, swept.spec.name),
         per=swept.per,
         slowdown=swept.slowdown,
         how=_how(swept),
-        doubt=swept.doubt,
         made=made_line(),
         saved=None if saved is None else footprint_words(saved),
     )
@@ -244,10 +295,16 @@ def sweep_report(swept: Swept, tariff: Tariff, *, suffix: str = ".html") -> str:
 
 
 def _how(swept: Swept) -> tuple[str, ...]:
-    amount = f"{swept.iterations} {swept.per}s" if swept.iterations > 1 else f"one {swept.per}"
+    unit = "iteration" if swept.per == "iteration" else "run"
+    amount = f"{swept.iterations} {unit}s" if swept.iterations > 1 else f"one {unit}"
     paragraphs = [
-        f"At each setting, the driver's default first, the GPU did {amount} of {swept.workload}; its energy counter was"
-        f" read before and after. All figures are per {swept.per}.",
+        f"At each setting, the driver's default first, the GPU did {amount} of {swept.title}. "
+        + (
+            f"All figures are per {unit}, by its energy counter before and after."
+            if swept.counted_by is None
+            else f"All figures are per step, from the moment of the first to that of the last step that was counted "
+            f"({swept.counted_by}); what lies before and after is left out."
+        ),
         "A trial is on the frontier when no other trial is both faster and cheaper. The knee is the point of the "
         "frontier furthest below the straight line from its fastest to its cheapest point.",
     ]
@@ -256,6 +313,8 @@ def _how(swept: Swept) -> tuple[str, ...]:
             "Settings near the slowdown limit, and the driver's default, were measured again: their figures are means, "
             "and the errors of times follow from how far measurements of one setting scatter."
         )
+    if swept.start_up_words is not None:
+        paragraphs.append(f"{swept.start_up_words}.")
     if swept.hold is not None:
         paragraphs.append(f"To hold the recommended setting: {swept.hold}")
     return tuple(paragraphs)
@@ -276,11 +335,12 @@ def keep_sweep(swept: Swept, config: Config) -> None:
         "device": swept.device,
         "knob": swept.knob,
         "per": swept.per,
+        "counted_by": swept.counted_by,
         "iterations": swept.iterations,
         "doubt": swept.doubt,
     }
     run = new_run(
-        "sweep", swept.workload, started_at=swept.started_at, gpus=(RunGpu.of(spec, swept.total),), details=details
+        "sweep", swept.workload, started_at=swept.started_at, gpus=(RunGpu.of(spec, swept.spent),), details=details
     )
     trials = tuple(
         TrialRecord.of(trial, workload=swept.workload, gpu=spec.name, simulated=spec.simulated)
@@ -318,30 +378,35 @@ def _write_files(
     return written, failure
 
 
-def _no_recommendation(doubt: str) -> str:
-    """Return why nothing is recommended, and what to do about it, once."""
-    if doubt == UNFOLLOWED:
+def _no_recommendation(doubt: str, *, simulated: bool) -> str:
+    """Return why nothing is recommended and, where that is not known yet, what to do about it."""
+    if doubt in (UNFOLLOWED, ONLY_OPTIMIZERS):
         return f"nothing is recommended: {doubt}"
     words = f"nothing is recommended: the command does not follow the clock of the GPU: {doubt}"
+    if not simulated or is_followed(os.environ):
+        return words
     return f"{words}\nhint: with simulated GPUs, `wattune simulate --follow` makes a PyTorch program follow it"
 
 
 def show(swept: Swept, tariff: Tariff, files: dict[str, Path | None]) -> None:
     """Print the frontier for people."""
     out = console()
-    out.print(Text.assemble((swept.workload, "bold"), " on ", (swept.spec.label, "bold"), f", per {swept.per}:"))
+    out.print(Text.assemble((swept.title, "bold"), " on ", (swept.spec.label, "bold"), f", per {swept.per}:"))
     for line in trust_lines(swept.spec.simulated, swept.spec.name):
         out.print(line, markup=False, soft_wrap=True, style="dim")
     out.print(frontier_table(swept))
     out.print()
     out.print(frontier_picture(swept, width=min(out.width, 100), height=16))
     label = " (simulated)" if swept.spec.simulated else ""
-    out.print(f"[dim]energy over time per {swept.per}{label}: ① ② see table, • frontier, ∘ beaten[/]")
+    marks = f"{_REFERENCE_SIGN} {swept.view.reference_name}, ① ② see table, • frontier, ∘ beaten"
+    out.print(f"[dim]energy over time per {swept.per}{label}: {marks}[/]")
     if swept.doubt is not None:
-        out.print(_no_recommendation(swept.doubt), soft_wrap=True, markup=False)
+        out.print(_no_recommendation(swept.doubt, simulated=swept.spec.simulated), soft_wrap=True, markup=False)
     else:
         said = recommendation(swept.view, per=swept.per, slowdown=swept.slowdown)
         out.print(f"{said[:-1]}{label}." if label else said, soft_wrap=True, markup=False)
+    if swept.start_up_words is not None:
+        out.print(f"{swept.start_up_words}.", soft_wrap=True, markup=False)
     saved = swept.saved(tariff)
     if saved is not None:
         out.print(f"That is {footprint_words(saved)} per 1,000 GPU-hours{label}.", soft_wrap=True, markup=False)

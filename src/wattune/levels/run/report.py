@@ -44,6 +44,8 @@ class RunReport:
     """The unit of a step time: a step that the program reports, a period of its power, or a unit of work."""
     step_source: str = "none"
     """What step times come from: hook, pattern, output, reported, period, counters, utilisation or none."""
+    follows_gpu: bool = False
+    """True where optimizer steps follow the clock of a simulated GPU."""
     trace: PowerTrace = field(default_factory=PowerTrace)
     latest: tuple[Reading, ...] = ()
     """The last reading of each GPU."""
@@ -134,6 +136,7 @@ def report_of(session: RunSession, *, program: str, objective: str, ended: bool 
         gpus=count,
         unit=session.watch.unit,
         step_source=session.watch.step_source,
+        follows_gpu=session.watch.follows_gpu,
         trace=session.watch.trace,
         latest=session.loop.latest,
         lost=session.loop.lost,

@@ -104,7 +104,7 @@ def test_the_page_of_a_job_joins_all_pictures() -> None:
     ]
     assert any(isinstance(section, Drawing) for section in page.sections)
     assert page.lead == (
-        "9 recurrences on V100 took 12.3 % less cost than as many runs of the default (512), learning included. "
+        "9 recurrences on V100: cost −12.3 % against as many runs of the default (512), learning included. "
         "The next run gets batch size 128: 19 ± 3 epochs expected."
     )
 
@@ -128,7 +128,7 @@ def test_a_card_has_the_saving_of_the_next_choice_in_the_long_run() -> None:
 
 
 def test_more_than_the_default_is_said_as_plainly() -> None:
-    assert "took 2.0 % more cost" in job_overview_page(overview(saving_percent=-2.0)).lead
+    assert "cost +2.0 % against as many" in job_overview_page(overview(saving_percent=-2.0)).lead
 
 
 def test_names_are_escaped() -> None:
@@ -188,4 +188,4 @@ def test_the_energy_of_a_job_is_also_shown_as_kwh_and_money() -> None:
     found = overview()
     kwh = sum(run.cost.energy_j for run in found.here if run.cost is not None) / 3.6e6
     notes = [figure.detail for figure in job_overview_page(found, Tariff(Price(0.5, "EUR"))).sections[0].figures]
-    assert f"{number(kwh)} kWh, {number(0.5 * kwh)} EUR" in notes[1]
+    assert f"{number(1000 * kwh)} Wh, {number(0.5 * kwh)} EUR" in notes[1]

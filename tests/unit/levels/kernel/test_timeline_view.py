@@ -66,7 +66,7 @@ def test_a_bar_has_a_label_and_a_tooltip(view):
 
 def test_headings_compare_with_the_first(view):
     assert view.heading(view.lines[0]) == "default: 6 s, 100 J, busy 50 %"
-    assert view.heading(view.lines[1]) == "plan 3: 7.5 s, 80.0 J (−20.0 % energy, +25.0 % time), busy 50 %"
+    assert view.heading(view.lines[1]) == "plan 3: 7.5 s, 80.0 J (time +25.0 %, energy −20.0 %), busy 50 %"
 
 
 def test_clocks_share_one_scale(view):

@@ -60,8 +60,8 @@ def judged(
 def test_the_verdict_is_one_sentence_that_says_that_switching_pays():
     assert verdict_sentence(judged(0.8, below_s=0.03)) == (
         "Changing clocks between layers pays on NVIDIA Sample (simulated) at a switching latency of 20 ms: within a "
-        "slowdown of 5 %, a training step of net:8 takes 20.0 % less energy than at default clocks and 11.1 % less "
-        "than at the best single setting (1350 MHz); it pays up to a latency of about 30 ms."
+        "slowdown of 5 %, the energy of a training step of net:8 changes by −20.0 % against default clocks and by "
+        "−11.1 % against the best single setting (1350 MHz); it pays up to a latency of about 30 ms."
     )
 
 
@@ -70,18 +70,18 @@ def test_the_verdict_is_one_sentence_that_says_that_switching_pays():
     [
         (
             judged(0.9, switches=False),
-            "10.0 % less energy than at default clocks, as with one setting for all layers (135",
+            "by −10.0 % against default clocks, as with one setting for all layers (135",
         ),
         (judged(0.9), "does not pay on NVIDIA Sample"),
         (judged(0.9), "it would begin to pay below about 10 ms."),
-        (judged(0.895), "and only 0.6 % less than at the best single setting"),
-        (judged(0.95), ", and the best single setting (1350 MHz) takes 5.3 % less energy; "),
+        (judged(0.895), "and by only −0.6 % against the best single setting"),
+        (judged(0.95), " and by +5.6 % against the best single setting (1350 MHz); "),
         (judged(0.9, below_s=None), "it would pay at no latency of 0.1 ms or more."),
         (judged(0.9, below_s=0.03), "longer segments would pay, as at a latency of 30 ms."),
         (judged(0.8, below_s=LATENCIES_S[-1]), "it pays up to a latency of at least 100 ms."),
         (judged(0.8, below_s=None), "it pays up to a latency of about 20 ms."),
-        (judged(1.0, single=1.0, switches=False), "takes as much energy as at default clocks"),
-        (judged(1.02, single=1.0), "takes 2.0 % more energy than at default clocks"),
+        (judged(1.0, single=1.0, switches=False), "changes by 0.0 % against default clocks"),
+        (judged(1.02, single=1.0), "changes by +2.0 % against default clocks"),
         (judged(0.8, simulated=False), "pays on NVIDIA Sample at"),
     ],
 )

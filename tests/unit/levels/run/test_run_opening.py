@@ -1,5 +1,6 @@
 """What is said of a run without a screen, and the program's lines on one."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -123,13 +124,13 @@ def test_the_screen_has_the_last_lines_and_the_keys_and_fits(width, height):
     assert lines[-1].plain == keys
     if height >= 20:
         assert lines[-2].plain == "line 49"
-        assert any(line.plain.startswith("saved ") for line in lines)
+        assert any(line.plain.startswith("energy ") for line in lines)
 
 
 def test_what_was_saved_so_far_is_an_amount_or_unknown():
     def saved(report):
         lines = screen_with_pane((report,), output=None, keys="", width=80, height=24)
-        return next(line.plain for line in lines if line.plain.startswith("saved"))
+        return next(line.plain for line in lines if line.plain.startswith("energy"))
 
-    assert "kJ so far, +" in saved(run_report())
-    assert saved(run_report(figures=replace(run_report().figures, saving=None))) == "saved    unknown so far"
+    assert re.fullmatch(r"energy   −\S+ .* so far, −\S+ kJ", saved(run_report()))
+    assert saved(run_report(figures=replace(run_report().figures, saving=None))) == "energy   unknown so far"

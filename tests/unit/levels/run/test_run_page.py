@@ -33,7 +33,7 @@ def test_the_page_has_figures_charts_settings_and_events():
     page = html(run_report(ended=True))
     for words in (
         '<div class="badge">simulated</div>',
-        "+15.3 ± 0.6 %",
+        "−15.3 ± 0.6 %",
         "5 % allowed; met, more than 99.9 % sure",
         "Power, and what was set",
         "The last 11 periods",
@@ -137,7 +137,7 @@ def test_charts_are_well_formed():
 def test_bars_only_where_errors_are_known_and_no_close_up_without_a_period():
     bare = [replace(one, step_time_error_s=None) for one in searched()]
     chart = plane_chart(run_report(windows=tuple(bare)))
-    assert [series.name for series in chart.series] == ["frontier"]
+    assert [series.name for series in chart.series] == ["frontier", "baseline"]
     assert close_chart(run_report(period=None)) is None
     assert close_chart(run_report(trace=PowerTrace())) is None
     page = render_page(

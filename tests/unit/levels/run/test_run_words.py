@@ -36,7 +36,7 @@ def order(setting, purpose):
 
 def test_the_closing_lines_report_saving_slowdown_search_and_period():
     assert closing_lines(run_report()) == (
-        "simulated: 15.3 ± 0.6 % less energy and 3.1 ± 0.4 % more time than at the driver default, search included "
+        "simulated: time +3.1 ± 0.4 %, energy −15.3 ± 0.6 % against the driver default, search included "
         "(1545 MHz was held)",
         "the slowdown limit of 5 % was met (more than 99.9 % sure)",
         "the search took 3 trials and 43.0 s, and spent 840 J less than the driver default would have",
@@ -74,6 +74,9 @@ def test_a_hint_names_what_would_show_steps_where_none_were_seen(given, hinted):
     blind = window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 10.0, power_w=300.0, step_time_s=None)
     report = run_report(windows=(blind,), figures=RunFigures(), ended=True, **given)
     assert any(line.startswith("hint: ") for line in closing_lines(report)) is hinted
+    followed = closing_lines(replace(report, follows_gpu=True))
+    assert not any("simulate --follow" in line for line in followed)
+    assert any("only optimizer steps of PyTorch follow" in line for line in followed) is hinted
 
 
 def test_unknown_values_are_called_unknown():
@@ -113,7 +116,7 @@ def test_more_energy_and_less_time_are_reported():
     worse = run_report(
         figures=replace(FIGURES, saving=EstimateWithError(-0.01, None), slowdown=EstimateWithError(-0.004, 0.0003))
     )
-    assert "1.00 % more energy and 0.40 ± 0.03 % less time" in headline(worse)
+    assert "time −0.40 ± 0.03 %, energy +1.0 %" in headline(worse)
 
 
 def test_small_errors_keep_their_digits():
@@ -221,6 +224,7 @@ def test_a_program_that_a_simulated_gpu_does_not_slow_down_is_named():
     assert not any(follows in line for line in closing_lines(run_report()))
     printed = {"step_source": "pattern"}
     assert follows in closing_lines(run_report(**printed))[-1]
+    assert not any("hint" in line for line in closing_lines(run_report(**printed, follows_gpu=True)))
     assert not any(follows in line for line in closing_lines(run_report(**printed, spec=replace(GPU, simulated=False))))
 
 

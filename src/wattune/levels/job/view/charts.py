@@ -12,9 +12,22 @@ from wattune.core.measurement import Measurement
 from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, MARKS, CostMap, MapCell, StyledText, cut, short
 from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label
-from wattune.render.chart import Axis, Chart, Mark, Note, Point, ReferenceLine, Scale, Series, Shape, Spread, Tone
+from wattune.render.chart import (
+    Axis,
+    Chart,
+    Mark,
+    Note,
+    Point,
+    ReferenceLine,
+    Scale,
+    Series,
+    Shape,
+    Spread,
+    Tone,
+    default_series,
+)
 from wattune.render.frontier_view import saving_percent, slowdown_percent
-from wattune.render.quantity import Unit, counted, long_unit, number, percent, unit_for
+from wattune.render.quantity import Unit, changes, counted, long_unit, number, unit_for
 
 _WIDE = 8.0
 """Values that differ by more than this factor are drawn on a logarithmic axis."""
@@ -149,13 +162,16 @@ def job_frontier_chart(view: CostMap) -> Chart | None:
         return None
     units = long_unit(cost.time_s for cost in costs), unit_for((cost.energy_j for cost in costs), "J")
     kept = sorted((cell for cell in cells if cell.on_frontier), key=lambda cell: cell.cost.time_s if cell.cost else 0.0)
-    others = [cell for cell in cells if not cell.on_frontier]
+    default = view.named(DEFAULT)
+    others = [cell for cell in cells if not cell.on_frontier and cell is not default]
     series = [Series(name="frontier", points=_points(kept, units), mark=Mark.LINE_AND_POINTS, tone=Tone.BLUE)]
     if others:
         points = _points(others, units)
         series.append(
             Series(name="beaten in both", points=points, mark=Mark.POINTS, tone=Tone.GREY, shape=Shape.DIAMOND)
         )
+    if default is not None and default in cells:
+        series.append(default_series("default", *_points([default], units)))
     return Chart(
         title="Time-energy frontier of a run to the target",
         subtitle=f"{'simulated ' if view.simulated else ''}{view.gpu}; expected; left is faster, down is cheaper",
@@ -195,8 +211,7 @@ def _frontier_notes(view: CostMap, units: tuple[Unit, Unit]) -> tuple[Note, ...]
 
 def _against(cost: Measurement, default: Measurement) -> str:
     saved = saving_percent(cost, default)
-    energy = percent(None if saved is None else -saved)
-    return f"{energy} energy, {percent(slowdown_percent(cost, default))} time"
+    return changes(slowdown_percent(cost, default), None if saved is None else -saved)
 
 
 _LEAST_BAR, _MOST_BAR = 8, 40

@@ -71,7 +71,7 @@ class MapCell:
         if self.cost is not None:
             lines.append(f"expected {duration(self.cost.time_s)}, {quantity(self.cost.energy_j, 'J')}")
         if self.ratio is not None:
-            lines.append(f"{percent(100 * (self.ratio - 1))} cost against the best")
+            lines.append(f"cost {percent(100 * (self.ratio - 1))} against the best")
         if self.on_frontier:
             lines.append("on the time-energy frontier")
         runs = f"{counted(self.runs, 'run')} here" if self.runs else "no run here yet"

@@ -192,12 +192,10 @@ def _lead(view: JobView) -> str:
     elif saved is None:
         words = f"{counted(len(view.here), 'run')} on {gpu_label(view.gpu)}; what the default costs is not known yet."
     else:
-        side = "less" if saved >= 0 else "more"
         what, _ = counted_in(view.job.objective)
         words = (
-            f"{counted(view.recurrences, 'recurrence')} on {gpu_label(view.gpu)} "
-            f"took {abs(saved):.1f} % {side} {what} "
-            f"than as many runs of the default ({view.job.default_batch_size}), learning included."
+            f"{counted(view.recurrences, 'recurrence')} on {gpu_label(view.gpu)}: {what} {percent(-saved)} "
+            f"against as many runs of the default ({view.job.default_batch_size}), learning included."
         )
     if view.proposal is None:
         return words
@@ -232,7 +230,7 @@ def _long_run(known: CostMap, gpus: int, tariff: Tariff) -> Iterator[Figure]:
     yield Figure(
         footprint_words(saved),
         "saved per 1,000 GPU-hours",
-        f"expected of batch size {chosen.choice.batch_size} at {chosen.choice.setting}; {slower} time",
+        f"expected of batch size {chosen.choice.batch_size} at {chosen.choice.setting}; time {slower}",
     )
 
 

@@ -14,11 +14,11 @@ from wattune.core.tariff import Footprint, Tariff
 from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, gap_percent, time_percent
 from wattune.levels.kernel.view.timeline import Bar, PipelineTimeline, Timelines, timelines
 from wattune.physics.catalog import trust_of
-from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone, tick_labels, ticks
+from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Tone, default_series, tick_labels, ticks
 from wattune.render.frame import LINE_PX, TITLE_PX, text_width
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Table
 from wattune.render.palette import ink_on, scale_colour
-from wattune.render.quantity import footprint_words, percent, quantity, unit_for
+from wattune.render.quantity import changes, footprint_words, percent, quantity, unit_for
 from wattune.render.svg import STYLE as CHART_STYLE
 
 
@@ -69,7 +69,7 @@ def plans_chart(planned: PlannedPipeline) -> Chart:
                 tone=Tone.BLUE,
             ),
             Series(name="no plan can lie below", points=bounds, tone=Tone.GREY, dashed=True),
-            Series(name="default settings", points=(measured(default),), mark=Mark.POINTS, tone=Tone.ORANGE),
+            default_series("default settings", measured(default)),
         ),
         notes=(
             Note(*place(default.time_s, default.energy_j), "default"),
@@ -83,7 +83,7 @@ def _figures(planned: PlannedPipeline) -> tuple[Figure, ...]:
     gaps = [gap_percent(trial) for trial in planned.frontier]
 
     def saving(trial: Trial[Plan], words: str) -> Figure:
-        slower = f"{percent(time_percent(trial.cost, default))} time"
+        slower = f"time {percent(time_percent(trial.cost, default))}"
         return Figure(percent(energy_percent(trial.cost, default)), words, slower)
 
     return (
@@ -114,7 +114,7 @@ def long_run_figure(planned: PlannedPipeline, tariff: Tariff) -> Figure:
     """Return the same as a figure of a page."""
     default, plan = planned.default.cost, planned.plan.cost
     saved = long_run_saving(planned, tariff)
-    detail = f"computed for the chosen plan, {percent(time_percent(plan, default))} time"
+    detail = f"computed for the chosen plan, time {percent(time_percent(plan, default))}"
     return Figure(footprint_words(saved), "saved per 1,000 GPU-hours", detail)
 
 
@@ -123,9 +123,9 @@ def _table(planned: PlannedPipeline) -> Table:
     for number, trial in enumerate(planned.frontier):
         cost, default = trial.cost, planned.default.cost
         cells = (f"{cost.time_s:.4f} s", f"{cost.energy_j:.1f} J", f"{trial.choice.bound_j:.1f} J")
-        changes = (percent(time_percent(cost, default)), percent(energy_percent(cost, default)))
+        differ = (percent(time_percent(cost, default)), percent(energy_percent(cost, default)))
         name = "chosen" if number == planned.chosen else ""
-        rows.append((str(number), name, *cells, f"{gap_percent(trial):z.2f} %", *changes))
+        rows.append((str(number), name, *cells, f"{gap_percent(trial):z.2f} %", *differ))
     head = ("plan", "", "time", "energy", "bound", "above bound", "Δ time", "Δ energy")
     return Table("Every plan", head, tuple(rows), words=2, strong=frozenset({planned.chosen}))
 
@@ -141,8 +141,8 @@ def _origins(planned: PlannedPipeline) -> tuple[str, ...]:
 
 
 def _changes(trial: Trial[Plan], planned: PlannedPipeline) -> str:
-    energy, time = (change(trial.cost, planned.default.cost) for change in (energy_percent, time_percent))
-    return f"{percent(energy)} energy, {percent(time)} time"
+    default = planned.default.cost
+    return changes(time_percent(trial.cost, default), energy_percent(trial.cost, default))
 
 
 TIMELINE_STYLE = (

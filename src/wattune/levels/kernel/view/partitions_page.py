@@ -22,9 +22,9 @@ from wattune.levels.kernel.view.used_settings import (
     used_options,
 )
 from wattune.physics.catalog import trust_of
-from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Shape, Tone
+from wattune.render.chart import Axis, Chart, Mark, Note, Point, Series, Shape, Tone, default_series
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
-from wattune.render.quantity import percent, quantity, unit_for
+from wattune.render.quantity import changes, percent, quantity, unit_for
 
 MOST_KINDS = 6
 """Lines in the chart of clocks; with more kinds of instructions, their means over all stages."""
@@ -42,8 +42,8 @@ def kernels_page(report: KernelReport, *, made: str, tariff: Tariff) -> Page:
         title=f"Kernel plan: {report.title}",
         lead=(
             f"The chosen plan takes {cost.time_s:.4g} s and {quantity(cost.energy_j, 'J')} per iteration and GPU of "
-            f"each stage: {percent(energy_percent(cost, default))} energy and {percent(time_percent(cost, default))} "
-            f"time against {report.planned.baseline}."
+            f"each stage: {changes(time_percent(cost, default), energy_percent(cost, default))} "
+            f"against {report.planned.baseline}."
         ),
         simulated=report.planned.source.simulated,
         trust=trust_of(report.planned.source.simulated, report.planned.source.gpu),
@@ -76,12 +76,12 @@ def _figures(report: KernelReport) -> Iterator[Figure]:
         yield Figure(
             percent(time_percent(fastest, perseus)),
             "time at maximum throughput, against Perseus",
-            f"{percent(energy_percent(fastest, perseus))} energy",
+            f"energy {percent(energy_percent(fastest, perseus))}",
         )
         yield Figure(percent(comparison.equal_time_energy_percent), "energy at equal time, against Perseus")
         yield Figure(percent(comparison.equal_energy_time_percent), "time at equal energy, against Perseus")
     else:
-        change = f"{percent(time_percent(plan, default))} time"
+        change = f"time {percent(time_percent(plan, default))}"
         yield Figure(percent(energy_percent(plan, default)), "energy with the chosen plan", change)
     searched = report.searched
     if searched is not None:
@@ -106,7 +106,7 @@ def iteration_chart(report: KernelReport) -> Chart:
     series = [line("wattune", planned.frontier.trials, Tone.BLUE)]
     if report.comparison is not None:
         series.append(line("Megatron + Perseus", report.comparison.perseus.trials, Tone.GREEN))
-    series.append(Series(name="Megatron", points=(at(default),), mark=Mark.POINTS, tone=Tone.ORANGE))
+    series.append(default_series("Megatron", at(default)))
     chosen = at(plan)
     return Chart(
         title="Time-energy frontier of one iteration",

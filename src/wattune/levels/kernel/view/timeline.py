@@ -16,10 +16,10 @@ from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
 from wattune.core.setting import Setting
-from wattune.levels.kernel.planned import PlannedPipeline
+from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, time_percent
 from wattune.render.chart import tick_labels, ticks
 from wattune.render.palette import ink_on, scale_colour
-from wattune.render.quantity import percent, quantity
+from wattune.render.quantity import changes, quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,7 @@ class Timelines:
         first, cost = self.lines[0].cost, line.cost
         words = f"{line.title}: {cost.time_s:.4g} s, {quantity(cost.energy_j, 'J')}"
         if line is not self.lines[0]:
-            energy = percent(100 * (cost.energy_j / first.energy_j - 1))
-            words += f" ({energy} energy, {percent(100 * (cost.time_s / first.time_s - 1))} time)"
+            words += f" ({changes(time_percent(cost, first), energy_percent(cost, first))})"
         return f"{words}, busy {line.busy_percent:.0f} %"
 
 

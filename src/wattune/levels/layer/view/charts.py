@@ -15,7 +15,8 @@ from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS,
 from wattune.levels.layer.switching import switches_of
 from wattune.levels.layer.view.words import SCOPE_WORDS, outside_words
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Tone
-from wattune.render.quantity import Unit, percent, quantity, unit_for
+from wattune.render.quantity import Unit, quantity, unit_for
+from wattune.render.quantity import changes as percent_changes
 
 _LEAST_REACH = 0.15
 """Slowdown up to which frontiers are drawn, or thrice the limit: slower plans would shrink the rest to a corner."""
@@ -79,7 +80,7 @@ def _point(found: LayerComparison, trial: Trial[Plan]) -> Point:
     lines = (
         what,
         f"{quantity(cost.time_s, 's')}, {quantity(cost.energy_j, 'J')}",
-        f"{percent(time)} time, {percent(energy)} energy",
+        percent_changes(time, energy),
     )
     return Point(time, energy, "\n".join(lines))
 
@@ -98,7 +99,7 @@ def _notes(found: LayerComparison) -> Iterator[Note]:
 
 def _note(found: LayerComparison, cost: Measurement, text: str) -> Note:
     time, energy = changes(found, cost)
-    return Note(time, energy, text, f"{percent(energy)} energy, {percent(time)} time")
+    return Note(time, energy, text, percent_changes(time, energy))
 
 
 def clock_charts(found: LayerComparison, name: str) -> tuple[Chart, ...]:

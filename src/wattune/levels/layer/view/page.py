@@ -96,7 +96,7 @@ def _figures(found: LayerComparison) -> tuple[Figure, ...]:
         Figure(
             percent(-100 * verdict.saving(cost)),
             "energy with the best segments, when played",
-            f"{percent(100 * found.slowdown(cost))} time, {verdict.segments.switches} changes of clocks",
+            f"time {percent(100 * found.slowdown(cost))}, {verdict.segments.switches} changes of clocks",
         ),
         Figure(percent(-100 * verdict.saving(verdict.ideal.cost)), "energy if switching were free", "upper bound"),
         Figure(
@@ -120,7 +120,7 @@ def _cheaper(found: LayerComparison) -> Measurement:
 
 def _long_run(found: LayerComparison, tariff: Tariff) -> Figure:
     saved, slower = long_run_saving(found, tariff), percent(100 * found.slowdown(_cheaper(found)))
-    detail = f"by the best single setting or segments, whichever saves more, {slower} time"
+    detail = f"by the best single setting or segments, whichever saves more, time {slower}"
     return Figure(footprint_words(saved), "saved per 1,000 GPU-hours", detail)
 
 

@@ -8,6 +8,7 @@ from wattune.levels.layer.comparison import LayerComparison, StrategyPlans
 from wattune.levels.layer.costs import BACKWARD, FORWARD, STEP
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
 from wattune.levels.layer.verdict import LATENCIES_S, WORTH
+from wattune.render.quantity import percent
 
 SCOPE_WORDS = {FORWARD: "forward pass", BACKWARD: "backward pass", STEP: "training step"}
 
@@ -32,37 +33,19 @@ def verdict_sentence(found: LayerComparison) -> str:
     cost = verdict.segments.cost
     return (
         f"Changing clocks between layers {pays} on {gpu} at a switching latency of {latency}: within a slowdown of "
-        f"{100 * verdict.slowdown:g} %, a {SCOPE_WORDS[found.scope]} of {found.costs.workload} takes "
-        f"{change_words(verdict.saving(cost))} energy {_than(verdict.saving(cost))} at default clocks"
-        f"{_against_single(found)}; {_from_latency(found)}."
+        f"{100 * verdict.slowdown:g} %, the energy of a {SCOPE_WORDS[found.scope]} of {found.costs.workload} changes "
+        f"by {percent(-100 * verdict.saving(cost))} against default clocks{_against_single(found)}; "
+        f"{_from_latency(found)}."
     )
-
-
-def change_words(saving: float) -> str:
-    """Return a saving as `13.6 % less`, `0.2 % more` or `as much`."""
-    if abs(saving) < _NEARLY_NOTHING:
-        return "as much"
-    return f"{100 * abs(saving):.1f} % {'less' if saving > 0 else 'more'}"
-
-
-def _than(saving: float) -> str:
-    return "as" if abs(saving) < _NEARLY_NOTHING else "than"
 
 
 def _against_single(found: LayerComparison) -> str:
     """Compare with the best single setting; a saving that does not pay is called small."""
-    cost = found.verdict.segments.cost
-    saving, single = found.saving_over_single(cost), f"the best single setting ({found.single_setting})"
+    saving = found.saving_over_single(found.verdict.segments.cost)
     if not found.verdict.segments.switches or abs(saving) < _NEARLY_NOTHING:
         return f", as with one setting for all layers ({found.single_setting})"
-    if saving < 0:
-        return f", and {single} takes {change_words(-_inverse(saving))} energy"
-    return f" and {'' if found.verdict.pays else 'only '}{change_words(saving)} than at {single}"
-
-
-def _inverse(saving: float) -> float:
-    """Return the change from the other side: 0.25 more of one is 0.2 less of the other."""
-    return saving / (1.0 - saving)
+    only = "" if found.verdict.pays or saving < 0 else "only "
+    return f" and by {only}{percent(-100 * saving)} against the best single setting ({found.single_setting})"
 
 
 def _from_latency(found: LayerComparison) -> str:

@@ -13,6 +13,7 @@ from math import ceil, floor
 import numpy as np
 from numpy.typing import NDArray
 
+from wattune.control.python_command import command_title
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.tariff import Footprint, Tariff
@@ -22,6 +23,7 @@ from wattune.levels.run.report import RunReport
 from wattune.levels.run.view.words import (
     LIKELY,
     base_name,
+    change_words,
     compared_words,
     estimate_words,
     even_words,
@@ -35,12 +37,36 @@ from wattune.levels.run.view.words import (
     verdict,
 )
 from wattune.physics.catalog import trust_of
-from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Spread, Tone, Way
+from wattune.render.chart import (
+    Axis,
+    Band,
+    Chart,
+    Mark,
+    Note,
+    Point,
+    ReferenceLine,
+    Series,
+    Shape,
+    Spread,
+    Tone,
+    Way,
+    default_series,
+)
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import Unit, counted, duration, footprint_words, long_unit, percent, quantity, unit_for
+from wattune.render.quantity import (
+    Unit,
+    changes,
+    counted,
+    duration,
+    footprint_words,
+    long_unit,
+    percent,
+    quantity,
+    unit_for,
+)
 from wattune.render.svg import standalone
 
-SETTING_HEAD = "setting,set for,verdict,time set,step time,power,energy per {unit},Δ time %,saving %"
+SETTING_HEAD = "setting,set for,verdict,time set,step time,power,energy per {unit},Δ time %,Δ energy %"
 MOST_EVENTS = 100
 
 
@@ -64,7 +90,7 @@ def run_page(report: RunReport, *, made: str, tariff: Tariff, started_at: dateti
         Prose("How to read it", _how(report)),
     )
     return Page(
-        title=f"{report.program} on {report.progress.spec.name}",
+        title=f"{command_title(report.program)} on {report.progress.spec.name}",
         lead=_sentence(headline(report)),
         simulated=report.simulated,
         trust=trust_of(report.simulated, report.progress.spec.name),
@@ -78,12 +104,12 @@ def _figures(report: RunReport, footprint: Footprint) -> tuple[Figure, ...]:
     held = slower = "nothing was held"
     if report.held is not None:
         while_held = f"while {measured_hold_words(report)} {'took turns' if report.alternates else 'was held'}"
-        held = f"{while_held}: {_known(figures.held_saving)}"
+        held = f"{while_held}: {_known(_change(figures.held_saving))}"
         slower = f"{while_held}: {_known(figures.held_slowdown)}"
     even = figures.break_even_s
     met = _met(report)
     return (
-        Figure(_known(figures.saving), "energy saved by the whole run, search included", held),
+        Figure(_known(_change(figures.saving)), "energy of the whole run, search included", held),
         Figure(
             _known(figures.slowdown),
             f"time of the whole run, against the {base_name(report)}",
@@ -113,9 +139,13 @@ def _in_the_long_run(report: RunReport, tariff: Tariff, started_at: datetime) ->
     yield Figure(
         footprint_words(saved),
         "saved per 1,000 GPU-hours",
-        f"computed from what was measured at {measured_hold_words(report)}; "
-        f"the work takes {percent(100 * slower.value)} time",
+        f"computed from what was measured at {measured_hold_words(report)}; time {percent(100 * slower.value)}",
     )
+
+
+def _change(saving: EstimateWithError | None) -> EstimateWithError | None:
+    """Return a saving as a difference of energy: 12 % saved is −12 %."""
+    return None if saving is None else saving.negative
 
 
 def _known(estimate: EstimateWithError | None) -> str:
@@ -319,12 +349,15 @@ def plane_chart(report: RunReport) -> Chart | None:
     joules = unit_for((trial.cost.energy_j for trial in trials), "J")
     frontier = Frontier.of(trials)
     kept = {id(trial) for trial in frontier}
-    beaten = tuple(_point(report, phase, one, (seconds, joules)) for one in trials if id(one) not in kept)
+    others = [one for one in trials if id(one) not in kept and one.choice is not phase.baseline]
+    beaten = tuple(_point(report, phase, one, (seconds, joules)) for one in others)
+    base = tuple(_point(report, phase, one, (seconds, joules)) for one in trials if one.choice is phase.baseline)
     line = tuple(_point(report, phase, one, (seconds, joules)) for one in frontier)
     series = [
         Series(name="95 % interval", points=tuple(_bars(trials, seconds, joules)), tone=Tone.SKY),
         Series(name="frontier", points=line, mark=Mark.LINE_AND_POINTS, tone=Tone.BLUE),
         Series(name="beaten in both", points=beaten, mark=Mark.POINTS, tone=Tone.GREY, shape=Shape.SQUARE),
+        default_series("baseline", *base),
     ]
     return Chart(
         title=f"Time and energy per {report.unit}",
@@ -355,7 +388,7 @@ def _point(report: RunReport, phase: PhaseSummary, trial: Trial[SettingSummary],
     point, cost = trial.choice, trial.cost
     lines = (
         point.label,
-        f"{estimate_words(phase.slowdown(point))} time, {estimate_words(phase.saving(point))} energy saved",
+        change_words(phase.slowdown(point), phase.saving(point)),
         verdict(phase, point, slowdown_limit=report.slowdown_limit),
     )
     return Point(cost.time_s * seconds.factor, cost.energy_j * joules.factor, "\n".join(filter(None, lines)))
@@ -383,7 +416,7 @@ def _notes(report: RunReport, phase: PhaseSummary, seconds: Unit, joules: Unit) 
         slower, saved = phase.slowdown(point), phase.saving(point)
         detail = None
         if not is_base and slower is not None and saved is not None:
-            detail = f"{percent(100 * slower.value)} time, {percent(-100 * saved.value)} energy"
+            detail = changes(100 * slower.value, -100 * saved.value)
         yield Note(unit.time_s * seconds.factor, unit.energy_j * joules.factor, f"{name}: {point.label}", detail)
 
 

@@ -63,12 +63,12 @@ def screen_lines(report: RunReport, *, width: int, height: int) -> tuple[Text, .
 
 
 def saving_line(report: RunReport, width: int) -> Text:
-    """Format the energy that was saved until now, against the baseline for the same work."""
+    """Format the change of energy until now, against the baseline for the same work."""
     saved, so_far = report.figures.saving, "" if report.ended else " so far"
     if saved is None or saved.value >= 1:
-        return Text(clipped(f"saved    unknown{so_far}", width), "dim")
-    saved_j = report.gpus * report.progress.spent.energy_j * saved.value / (1 - saved.value)
-    return Text(clipped(f"saved    {quantity(saved_j, 'J')}{so_far}, {estimate_words(saved)} of the energy", width))
+        return Text(clipped(f"energy   unknown{so_far}", width), "dim")
+    changed_j = -report.gpus * report.progress.spent.energy_j * saved.value / (1 - saved.value)
+    return Text(clipped(f"energy   {estimate_words(saved.negative)}{so_far}, {quantity(changed_j, 'J')}", width))
 
 
 def slowdown_line(report: RunReport, *, width: int) -> Text:

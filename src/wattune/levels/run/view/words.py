@@ -17,7 +17,7 @@ from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import Order, Purpose, by_phase_words, phases_of, since_change
 from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
-from wattune.render.quantity import UNKNOWN, counted, duration, number, percent, quantity, with_error
+from wattune.render.quantity import UNKNOWN, counted, duration, percent, quantity, with_error
 from wattune.response.clock_doubt import window_doubt
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ def _hint(report: RunReport) -> str:
     if ONLY_OPTIMIZERS in (event.text for event in progress.events):
         return ""  # it follows already
     seen = source in COUNTED or any(window.step_time_s for window in report.windows)
-    if report.simulated and (not seen or source in (PATTERN, OUTPUT)):
+    if report.follows_gpu and not seen:
+        return "hint: only optimizer steps of PyTorch follow a simulated GPU, and none of them were counted"
+    if report.simulated and not report.follows_gpu and (not seen or source in (PATTERN, OUTPUT)):
         return (
             "hint: a program is as fast as a simulated GPU only with `wattune simulate --follow -- wattune run …`, "
             "which makes the steps of PyTorch follow it"
@@ -80,9 +82,12 @@ def headline(report: RunReport) -> str:
         return f"{mark}{_unmeasured(report)}"
     held = held_words(report)
     at = f" ({held} {'were held by turns' if report.alternates else 'was held'})" if held else ""
-    energy = f"{_amount(saved)} {'less' if saved.value >= 0 else 'more'} energy"
-    time = f"{_amount(slower)} {'more' if slower.value >= 0 else 'less'} time"
-    return f"{mark}{energy} and {time} than at the {base_name(report)}, search included{at}"
+    return f"{mark}{change_words(slower, saved)} against the {base_name(report)}, search included{at}"
+
+
+def change_words(slower: EstimateWithError | None, saved: EstimateWithError | None) -> str:
+    """Format the differences of time and energy, such as `time +4.5 ± 0.2 %, energy −13.1 ± 0.3 %`."""
+    return f"time {estimate_words(slower)}, energy {estimate_words(saved and saved.negative)}"
 
 
 def held_words(report: RunReport) -> str:
@@ -105,10 +110,8 @@ def compared_words(report: RunReport) -> str:
     saved, slower = figures.compared_saving, figures.compared_slowdown
     if figures.saving is not None or saved is None or slower is None:
         return ""
-    spent = f"{_amount(saved)} {'less' if saved.value >= 0 else 'more'} energy"
-    took = f"{_amount(slower)} {'more' if slower.value >= 0 else 'less'} time"
     share = f"{100 * figures.compared_share:.0f} % of the run"
-    return f"{spent} and {took} in the {duration(figures.compared_s)} that were compared ({share})"
+    return f"{change_words(slower, saved)} in the {duration(figures.compared_s)} that were compared ({share})"
 
 
 def slowdown_words(report: RunReport) -> str:
@@ -253,14 +256,15 @@ def percent_words(estimate: EstimateWithError | None) -> str:
 
 
 def measured_cells(phase: PhaseSummary, point: SettingSummary) -> tuple[str, ...]:
-    """Format step time, power and energy of a setting, then its slowdown and saving, each with its error."""
+    """Format step time, power and energy of a setting, then how time and energy differ, each with its error."""
     step_time, unit, is_base = point.step_time, point.unit, point is phase.baseline
+    saved = phase.saving(point)
     return (
         UNKNOWN if step_time is None else with_error(step_time.value, step_time.error, "s"),
         quantity(point.power.value, "W"),
         UNKNOWN if unit is None else with_error(unit.energy_j, unit.energy_error_j, "J"),
         "" if is_base else percent_words(phase.slowdown(point)),
-        "" if is_base else percent_words(phase.saving(point)),
+        "" if is_base else percent_words(saved and saved.negative),
     )
 
 
@@ -274,14 +278,6 @@ def _against(slower: EstimateWithError, slowdown_limit: float) -> str:
     if slower.value - error > slowdown_limit:
         return "too slow"
     return "fast enough" if slower.value + error <= slowdown_limit else "unsure"
-
-
-def _amount(estimate: EstimateWithError) -> str:
-    """Format the size of a share, without its sign."""
-    if not estimate.error:
-        return f"{number(100 * abs(estimate.value))} %"
-    places = _places(estimate)
-    return f"{100 * abs(estimate.value):.{places}f} ± {100 * estimate.error:.{places}f} %"
 
 
 def _places(estimate: EstimateWithError) -> int:
@@ -321,7 +317,7 @@ def _predicted(report: RunReport) -> str:
     return f"{words}; an estimate of the policy, not a measurement of the run: {order.why}"
 
 
-HEAD = ("setting", "for", "step time", "power", "energy", "Δ time %", "saving %", "verdict")
+HEAD = ("setting", "for", "step time", "power", "energy", "Δ time %", "Δ energy %", "verdict")
 _WORTH = (0, 5, 6, 7, 2, 3, 4, 1)
 """The columns in order of importance; the last are dropped first."""
 _WORDS = (0, 1, 7)
