@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from wattune.cli.history import gpu_table, run_facts, run_table, trace_table, trial_table
 from wattune.cli.main import run
 from wattune.core.errors import StoreError
 from wattune.core.frontier import Trial
 from wattune.core.job import Outcome, Profile
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
+from wattune.core.tariff import Tariff
 from wattune.levels.job.policies import searcher_named
 from wattune.store.fallback import keep_run
 from wattune.store.sql_store import Store, open_store
@@ -158,8 +160,15 @@ def test_values_of_other_types_are_store_errors_too(seed: int, content: tuple[by
         with_other_value(chance, path)
         if failure(lambda: open_store(str(path))) is None:
             store = open_store(str(path))
-            for operation in (*operations(run_id), propose):
+            for operation in (*operations(run_id), propose, print_tables):
                 failure(lambda: operation(store))  # noqa: B023
+
+
+def print_tables(store: Store) -> None:
+    full = store.run("a1")
+    for table in (run_facts(full.run, Tariff(None, None)), gpu_table(full), trial_table(full), trace_table(full)):
+        assert table.row_count
+    assert run_table(store.runs(), width=80).row_count
 
 
 def propose(store: Store) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Subquery, and_, case, func, insert, select, update
 
-from wattune.core.codec import JsonReader, to_json
+from wattune.core.codec import JsonReader, is_finite, to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
@@ -169,7 +169,9 @@ def _totals(connection: Connection, now: datetime) -> dict[tuple[str, bool], Row
 def _summary(current: CurrentJob, totals: dict[tuple[str, bool], RowMapping]) -> JobSummary:
     real, simulated = totals.get((current.job.name, False)), totals.get((current.job.name, True))
     both = [row for row in (real, simulated) if row is not None]
-    return JobSummary(
+    return record_of(
+        JobSummary,
+        {},
         job=current.job,
         definition=current.definition,
         defined_at=current.defined_at,
@@ -244,7 +246,7 @@ def _recorded_run(row: RowMapping, metrics: Mapping[int, float | None], *, compa
 def _in_order(metrics: Mapping[int, float | None]) -> tuple[float | None, ...]:
     """Return the metric of every epoch up to the last; None for one that was not reported, or was no number."""
     last = max(metrics, default=-1)
-    if last > MOST_EPOCHS or not all(isinstance(metric, float | int | None) for metric in metrics.values()):
+    if last > MOST_EPOCHS or not all(metric is None or is_finite(metric) for metric in metrics.values()):
         raise DamagedRecord(f"the metrics of a run cannot be read: {last + 1} epochs")
     return tuple(metrics.get(epoch) for epoch in range(last + 1))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cache
+from math import isfinite
 from types import UnionType
 from typing import Any, TypeVar, get_origin, get_type_hints
 
@@ -150,6 +151,8 @@ def _types_of(kind: Any) -> dict[str, Any]:
 
 
 def _check_type(value: object, wanted: Any) -> None:
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{value} is in the place of a number")
     if get_origin(wanted) not in (None, UnionType):
         wanted = get_origin(wanted)
     if not isinstance(value, wanted | int if isinstance(0.0, wanted) else wanted):
