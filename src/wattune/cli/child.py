@@ -23,6 +23,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import click
 
+from wattune.cli.standard_streams import forgive_output
 from wattune.core.errors import InputError
 
 HANDLED_S = 0.5
@@ -124,8 +125,16 @@ def _lines_read(process: subprocess.Popen[bytes], on_line: Callable[[str], objec
             pipe.close()
 
 
-def wait_for(process: subprocess.Popen[bytes], *, meanwhile: Callable[[], None], wait_s: float = HANDLED_S) -> None:
+def wait_for(
+    process: subprocess.Popen[bytes],
+    *,
+    meanwhile: Callable[[], None],
+    wait_s: float = HANDLED_S,
+    wakes: Callable[[], Sequence[int]] = tuple,
+) -> None:
     """Wait for the end of a process while signals are handled, and call `meanwhile` every `wait_s`.
+
+    `wakes` returns descriptors that can be read once `meanwhile` is to be called before.
 
     `process.wait()` is not interrupted by a signal that arrives just before the system call or in another thread, and
     Python would run its handler only after the end of the process.
@@ -138,11 +147,17 @@ def wait_for(process: subprocess.Popen[bytes], *, meanwhile: Callable[[], None],
             time.sleep(0.02)
         return
     with ended:
-        poll = select.poll()
-        poll.register(ended, select.POLLIN)
-        while not poll.poll(1000 * wait_s):
+        while ended.fileno() not in _readable((ended.fileno(), *wakes()), wait_s):
             meanwhile()
     process.wait()
+
+
+def _readable(descriptors: Sequence[int], wait_s: float) -> frozenset[int]:
+    """Return those of the descriptors that can be read, after waiting so long for one."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return frozenset(descriptor for descriptor, _ in poll.poll(1000 * wait_s))
 
 
 def start_child(
@@ -154,7 +169,7 @@ def start_child(
 ) -> subprocess.Popen[bytes]:
     """Start a command, or raise an error of one line where it cannot be run."""
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             list(command), env=None if environment is None else dict(environment), stdout=stdout, stderr=stderr
         )
     except FileNotFoundError:
@@ -162,6 +177,8 @@ def start_child(
     except (OSError, ValueError) as error:  # ValueError: a null character
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot run {command[0]!r}: {reason}", hint="is it an executable file?") from None
+    forgive_output()
+    return process
 
 
 def check_command(command: Sequence[str]) -> None:
